@@ -74,25 +74,35 @@ func (s *Store) Working(ctx context.Context, ids []string) (n int64, err error) 
 
 // FailureCount is how many failure records there are, in all lists.
 func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
-	lists, err := s.FailureLists(ctx)
-	if err != nil {
-		return 0, err
+	_, sizes, err := s.FailureSizes(ctx)
+	for _, size := range sizes {
+		n += size
 	}
-	sizes := make([]*redis.IntCmd, 2*len(lists))
-	err = s.readEach(ctx, len(sizes), func(pipe redis.Pipeliner, i int) {
+	return n, err
+}
+
+// FailureSizes returns what FailureLists does, and how many records each list has. A key of another
+// type has none.
+func (s *Store) FailureSizes(ctx context.Context) (lists []string, sizes []int64, err error) {
+	if lists, err = s.FailureLists(ctx); err != nil {
+		return nil, nil, err
+	}
+	lengths := make([]*redis.IntCmd, 2*len(lists))
+	err = s.readEach(ctx, len(lengths), func(pipe redis.Pipeliner, i int) {
 		key := s.db.Key(lists[i/2])
 		if i%2 == 1 {
 			key = s.db.Key(keyPassed) + lists[i/2]
 		}
-		sizes[i] = pipe.LLen(ctx, key)
+		lengths[i] = pipe.LLen(ctx, key)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("count failures: %w", err)
+		return nil, nil, fmt.Errorf("count failures: %w", err)
 	}
-	for _, size := range sizes {
-		n += size.Val()
+	sizes = make([]int64, len(lists))
+	for i, length := range lengths {
+		sizes[i/2] += length.Val()
 	}
-	return n, nil
+	return lists, sizes, nil
 }
 
 // readEach sends n commands, a thousand at a time. What only one of them meets, such as a key of

@@ -76,6 +76,7 @@ type FailureQuery struct {
 // FailureStore is what the view of failures needs of the store.
 type FailureStore interface {
 	FailureLists(ctx context.Context) ([]string, error)
+	FailureSizes(ctx context.Context) (lists []string, sizes []int64, err error)
 	FailedList(ctx context.Context, list string, offset, limit int64) (records []store.FailureRecord, total int64, err error)
 	FindFailures(ctx context.Context, refs []store.FailureRef) ([][]store.FailureRecord, error)
 }

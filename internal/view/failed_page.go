@@ -13,14 +13,15 @@ type FailurePage struct {
 	Failures []Failure
 	// Next continues the list; 0 = it is at its end.
 	Next int64
-	// Looked is how many records were looked at, of Total.
-	Looked, Total int64
+	// Looked is how many records were looked at, of Total. Left is how many there are that neither
+	// this step nor those before it have looked at.
+	Looked, Total, Left int64
 }
 
 // FailureStep says what a page has.
 type FailureStep struct {
-	// Before is the Next of the page before; 0 = from the newest. It is a place counted from the
-	// oldest, which new failures do not change.
+	// Before is the Next of the page before; 0 = from the newest. It is a list and a place in it,
+	// counted from the oldest, which new failures do not change.
 	Before int64
 	// Match selects records as they stand in Redis; nil = all.
 	Match func(record []byte) bool
@@ -29,37 +30,75 @@ type FailureStep struct {
 	Time  time.Duration
 }
 
+// inList is how much of a Before is the place in the list.
+const inList = 1 << 40
+
 // FailuresBefore returns a page. Where the failures are in several lists (Resque's multi-queue
-// backend) it reads those of each list from the newest on, and there is no next page.
+// backend) a search goes through them one by one; without Match the newest of all are returned, and
+// there is no next page: Left says how many there are besides.
 func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (FailurePage, error) {
-	lists, err := s.FailureLists(ctx)
-	if err != nil || len(lists) == 0 {
-		return FailurePage{Failures: []Failure{}}, err
-	}
-	if len(lists) > 1 {
-		found, _, err := Failures(ctx, s, FailureQuery{Limit: int64(q.Limit), Match: q.Match})
-		return FailurePage{Failures: found[:min(len(found), q.Limit)], Total: int64(len(found)), Looked: int64(len(found))}, err
-	}
 	page := FailurePage{Failures: []Failure{}}
-	until := time.Now().Add(q.Time)
-	_, page.Total, err = s.FailedList(ctx, lists[0], 0, 0)
+	lists, sizes, err := s.FailureSizes(ctx)
 	if err != nil {
 		return page, err
 	}
-	before := page.Total
-	if q.Before > 0 {
-		before = min(before, q.Before)
+	for _, n := range sizes {
+		page.Total += n
 	}
+	if len(lists) > 1 && q.Match == nil {
+		found, _, err := Failures(ctx, s, FailureQuery{Limit: int64(q.Limit)})
+		page.Failures = append(page.Failures, found[:min(len(found), q.Limit)]...)
+		page.Looked = int64(len(page.Failures))
+		page.Left = max(0, page.Total-page.Looked)
+		return page, err
+	}
+	until := time.Now().Add(q.Time)
+	over := false
+	for i := int(q.Before / inList); i < len(lists); i++ {
+		switch {
+		case len(lists) > 1 && sizes[i] == 0:
+			continue
+		case over && page.Next == 0:
+			page.Next = int64(i)*inList + min(sizes[i], inList-1)
+			fallthrough
+		case over:
+			page.Left += sizes[i]
+			continue
+		}
+		before := int64(inList - 1)
+		if at := q.Before % inList; at > 0 && int64(i) == q.Before/inList {
+			before = at
+		}
+		left, err := page.look(ctx, s, q, lists[i], before, until)
+		if err != nil {
+			return page, err
+		}
+		if left > 0 {
+			page.Next, page.Left = int64(i)*inList+left, left
+		}
+		over = left > 0 || len(page.Failures) == q.Limit || time.Now().After(until)
+	}
+	return page, nil
+}
+
+// look adds the failures of a list before a place. Left is the place before which it has not looked,
+// 0 at the list's end.
+func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep, list string, before int64, until time.Time) (left int64, err error) {
+	_, total, err := s.FailedList(ctx, list, 0, 0)
+	if err != nil {
+		return 0, err
+	}
+	before = min(before, total)
 	for before > 0 {
 		n := int64(failedPage)
 		if q.Match == nil {
 			n = min(n, int64(q.Limit-len(page.Failures)))
 		}
-		records, total, err := s.FailedList(ctx, lists[0], page.Total-before, min(n, before))
+		records, now, err := s.FailedList(ctx, list, total-before, min(n, before))
 		if err != nil {
-			return page, err
+			return 0, err
 		}
-		page.Total = total
+		total = now
 		if len(records) == 0 {
 			break
 		}
@@ -82,8 +121,7 @@ func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (Failure
 			break
 		}
 	}
-	page.Next = before
-	return page, nil
+	return before, nil
 }
 
 // HasArgs reports whether the arguments of the job of a failure record, as JSON, have a part.

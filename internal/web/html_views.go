@@ -173,8 +173,11 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		next = p.Flatly("cursor", strconv.FormatInt(found.Next, 10))
 	}
 	if match == nil {
-		if next != "" || before > 0 {
+		if next != "" || before > 0 || found.Left > 0 {
 			p.Pager.Text = view.Grouped(found.Total) + " in all"
+			if next == "" && found.Left > 0 {
+				p.Pager.Text = "The newest of " + view.Grouped(found.Total) + "; a search finds the others"
+			}
 			p.Pager.Next = next
 		}
 		if before > 0 {
@@ -182,7 +185,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		}
 		return p, nil
 	}
-	p.Search = &pages.Search{Scanned: found.Total - found.Next, Total: found.Total, Found: len(found.Failures), Next: next}
+	p.Search = &pages.Search{Scanned: max(0, found.Total-found.Left), Total: found.Total, Found: len(found.Failures), Next: next}
 	return p, nil
 }
 

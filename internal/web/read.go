@@ -383,7 +383,7 @@ func (s *Server) failed(r *http.Request) (any, error) {
 		// Looked is how many records this step has looked at, of Total.
 		Looked int64 `json:"looked"`
 		Total  int64 `json:"total"`
-	}{list{Items: page.Failures, Next: cursor(next), Partial: filtered && next >= 0}, page.Looked, page.Total}, nil
+	}{list{Items: page.Failures, Next: cursor(next), Partial: page.Left > 0 && (filtered || next < 0)}, page.Looked, page.Total}, nil
 }
 
 func (s *Server) failedGroups(r *http.Request) (any, error) {

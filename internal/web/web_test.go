@@ -372,6 +372,45 @@ func TestPagesOfFailures(t *testing.T) {
 	require.EqualValues(t, 450, looked)
 }
 
+// Where each queue has a list of failures, a search goes through all of them, and without one the
+// newest of all are there.
+func TestPagesOfListsOfFailures(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.do("SADD", "failed_queues", "a_failed", "b_failed", "none_failed")
+	for i := range 260 {
+		list := []string{"a_failed", "b_failed", "failed"}[i%3]
+		f.do("RPUSH", list, fmt.Sprintf(`{"failed_at":"2026/11/24 01:%02d:%02d UTC","payload":{"class":"C%d","args":[%d]},"exception":"E","error":"e","queue":"q"}`, i/60, i%60, i%10, i))
+	}
+	page := f.get("/api/v1/failed?limit=2")
+	require.EqualValues(t, 260, page["total"])
+	require.Equal(t, true, page["partial"], "there are more, and no next page")
+	require.Equal(t, []any{259.0}, page["items"].([]any)[0].(map[string]any)["args"])
+	require.Contains(t, f.ask(http.MethodGet, "/failed?view=flat", "").Body.String(), "The newest of 260")
+	seen := map[string]bool{}
+	cursor, looked := "", 0.0
+	for range 100 {
+		page := f.get("/api/v1/failed?class=C3&limit=4" + cursor)
+		looked += page["looked"].(float64)
+		for _, item := range page["items"].([]any) {
+			args := fmt.Sprint(item.(map[string]any)["args"])
+			require.False(t, seen[args], args)
+			seen[args] = true
+		}
+		f.do("RPUSH", "failed", "a new one")
+		require.Equal(t, page["next"] != nil, page["partial"])
+		if page["next"] == nil {
+			break
+		}
+		cursor = "&cursor=" + page["next"].(string)
+	}
+	require.Len(t, seen, 26)
+	require.EqualValues(t, 260, looked)
+	page = f.get("/api/v1/failed?class=none")
+	require.Equal(t, []any{}, page["items"])
+	require.Equal(t, false, page["partial"])
+}
+
 // What cannot be read leaves the rest whole.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
@@ -423,6 +462,36 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, text, `resqued_job_wait_seconds_bucket{queue="queue-0007",le="+Inf"} 300`)
 	require.Contains(t, text, `resqued_job_duration_seconds_count{class="Module::With::A::Long::Name::Class007"} 300`)
 	require.Contains(t, text, `resqued_threads{host="web-1",state="busy"} 1`)
+}
+
+// No two names become one label, whatever bytes they have: Prometheus would take one of the two.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	sums := map[history.Name]*history.Sum{}
+	for _, name := range []string{"a\xff", "a\xfe", "(other)", "a\n", "a\x00"} {
+		f.do("SADD", "queues", name)
+		f.do("RPUSH", "queue:"+name, `{"class":"A","args":[]}`)
+		sum := &history.Sum{}
+		sum.Add(history.Processed, time.Second, time.Second)
+		sums[history.Name{Kind: history.Class, Name: name}], sums[history.Name{Kind: history.Queue, Name: name}] = sum, sum
+	}
+	for i := range 300 {
+		f.do("SADD", "queues", fmt.Sprintf("queue-%04d", i))
+	}
+	_, err := f.store.AddHistory(t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
+	require.NoError(t, err)
+	text := f.ask(http.MethodGet, "/metrics", "").Body.String()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	seen := map[string]bool{}
+	for line := range strings.Lines(text) {
+		series := line[:strings.LastIndex(line, " ")]
+		require.False(t, !strings.HasPrefix(line, "#") && seen[series], series)
+		seen[series] = true
+	}
+	require.Contains(t, text, `resqued_queue_jobs{queue="a\\xfe"} 1`)
 }
 
 func TestLogin(t *testing.T) {
