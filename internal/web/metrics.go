@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/store"
@@ -37,12 +38,29 @@ func (b *exposition) value(name string, v float64, labels ...string) {
 		if i == 0 {
 			sep = "{"
 		}
-		b.WriteString(sep + labels[i] + `="` + labelValue.Replace(strings.ToValidUTF8(labels[i+1], "\ufffd")) + `"`)
+		b.WriteString(sep + labels[i] + `="` + labelValue.Replace(asUTF8(labels[i+1])) + `"`)
 	}
 	if len(labels) > 0 {
 		b.WriteByte('}')
 	}
 	b.WriteString(" " + strconv.FormatFloat(v, 'g', -1, 64) + "\n")
+}
+
+// asUTF8 returns a name with each byte that is not UTF-8 as an escape. A sign that stands for all of
+// them would make two names one.
+func asUTF8(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if _, size := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, name[i])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
@@ -105,11 +123,15 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	}
 	slices.SortStableFunc(list, func(x, y *view.Queue) int { return cmp.Compare(size(y), size(x)) })
 	var rest int64
-	for _, q := range list[min(len(list), maxLabelled):] {
-		rest += size(q)
+	named, more := list[:0], false
+	for _, q := range list {
+		if len(named) < maxLabelled && q.Queue != history.Other {
+			named = append(named, q)
+			continue
+		}
+		rest, more = rest+size(q), true
 	}
-	more := len(list) > maxLabelled
-	list = list[:min(len(list), maxLabelled)]
+	list = named
 	each := func(name, help string, value func(q *view.Queue) (float64, bool)) {
 		b.metric(name, "gauge", help)
 		for _, q := range list {
@@ -120,7 +142,7 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	}
 	each("resqued_queue_jobs", "Jobs that wait in a queue.", func(q *view.Queue) (float64, bool) { return float64(size(q)), q.Size != nil })
 	if more {
-		b.value("resqued_queue_jobs", float64(rest), "queue", "(other)")
+		b.value("resqued_queue_jobs", float64(rest), "queue", history.Other)
 	}
 	each("resqued_queue_oldest_seconds", "For how long the first job of a queue has waited, where its payload says so.", func(q *view.Queue) (float64, bool) {
 		return max(0, at.Sub(q.Oldest).Seconds()), !q.Oldest.IsZero()
