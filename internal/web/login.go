@@ -45,9 +45,11 @@ const (
 	maxFailing = 10_000
 )
 
+// failures are the tokens that were wrong, each once: a page that stays open after its token was
+// removed asks with it every two seconds, and must not bar all others of its address.
 type failures struct {
-	n     int
-	since time.Time
+	tokens map[[sha256.Size]byte]bool
+	since  time.Time
 }
 
 func unauthorized(message string) *Error {
@@ -58,6 +60,10 @@ func unauthorized(message string) *Error {
 func (l *Login) Who(r *http.Request) (Visitor, error) {
 	from, local := peer(r)
 	if name := r.Header.Get(l.UserHeader); l.UserHeader != "" && name != "" {
+		if len(r.Header.Values(l.UserHeader)) > 1 {
+			// The proxy has added its own to what the visitor has sent.
+			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: l.UserHeader + " is there more than once", Hint: "Have the proxy replace what it is sent."}
+		}
 		if !slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) }) {
 			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, r.RemoteAddr), Hint: "Name it with --trusted-proxy."}
 		}
@@ -83,8 +89,8 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 
 // forwarded reports whether a proxy says that it asks for somebody else.
 func forwarded(r *http.Request) bool {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if r.Header.Get(name) != "" {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains([]string{"Forwarded", "X-Real-Ip", "Via"}, name) {
 			return true
 		}
 	}
@@ -116,18 +122,20 @@ func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
 	if l.barred(from) {
 		return Visitor{}, &Error{Status: http.StatusTooManyRequests, Code: "too_many", Message: "too many logins from this address have failed", Hint: "Wait a minute."}
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		var ok bool
 		if _, token, ok = r.BasicAuth(); !ok {
 			return Visitor{}, unauthorized("the Authorization is neither Bearer nor Basic")
 		}
 	}
-	v, found, err := l.Tokens.find(strings.TrimSpace(token))
+	token = strings.TrimSpace(token)
+	v, found, err := l.Tokens.find(token)
 	if err != nil {
 		return Visitor{}, err
 	}
 	if !found {
-		l.failedOnce(from)
+		l.failedOnce(from, token)
 		return Visitor{}, unauthorized("the token is not known")
 	}
 	return v, nil
@@ -137,10 +145,10 @@ func (l *Login) barred(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.failed[from]
-	return f != nil && f.n >= maxFailures && time.Since(f.since) < failureTime
+	return f != nil && len(f.tokens) >= maxFailures && time.Since(f.since) < failureTime
 }
 
-func (l *Login) failedOnce(from netip.Addr) {
+func (l *Login) failedOnce(from netip.Addr, token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed == nil || len(l.failed) >= maxFailing {
@@ -148,10 +156,10 @@ func (l *Login) failedOnce(from netip.Addr) {
 	}
 	f := l.failed[from]
 	if f == nil || time.Since(f.since) >= failureTime {
-		f = &failures{since: time.Now()}
+		f = &failures{tokens: map[[sha256.Size]byte]bool{}, since: time.Now()}
 		l.failed[from] = f
 	}
-	f.n++
+	f.tokens[sha256.Sum256([]byte(token))] = true
 }
 
 // Tokens is a file with a line for each token: its name, the role, and the SHA-256 of the token

@@ -540,12 +540,22 @@ func TestLogin(t *testing.T) {
 	// A proxy that does not say for whom it asks is nobody, on this machine as well.
 	_, code = who("10.1.2.3:1", nil)
 	require.Equal(t, http.StatusUnauthorized, code)
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"} {
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via"} {
 		_, code = who("127.0.0.1:1", func(r *http.Request) { r.Header.Set(name, "192.0.2.1") })
 		require.Equal(t, http.StatusUnauthorized, code, name)
 	}
-	for range 10 {
-		_, code = who("192.0.2.9:1", bearer("guess"))
+	v, _ = who("192.0.2.1:1", func(r *http.Request) { r.Header.Set("Authorization", "bearer look") })
+	require.Equal(t, "grafana", v.Name)
+	// A proxy that adds to what the visitor has sent: whose name comes first is not said.
+	_, code = who("10.1.2.3:1", func(r *http.Request) { r.Header["X-User"] = []string{"bob", "eve"} })
+	require.Equal(t, http.StatusForbidden, code)
+	// A page whose token was removed asks again and again; only guesses bar an address.
+	for range 20 {
+		_, code = who("192.0.2.9:1", bearer("removed"))
+		require.Equal(t, http.StatusUnauthorized, code)
+	}
+	for i := range 9 {
+		_, code = who("192.0.2.9:1", bearer(fmt.Sprint("guess", i)))
 		require.Equal(t, http.StatusUnauthorized, code)
 	}
 	_, code = who("192.0.2.9:1", bearer("look"))
