@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -72,8 +71,8 @@ type Dashboard struct {
 // Handler returns a dashboard. It connects with the first request: a Redis that is away is shown as
 // such. An error says which option cannot be.
 func Handler(o Options) (*Dashboard, error) {
-	if p := o.PathPrefix; p != "" && (!strings.HasPrefix(p, "/") || strings.ContainsAny(p, " {}?#%")) {
-		return nil, fmt.Errorf("web: PathPrefix is %q; use a path such as /jobs", p)
+	if err := web.CheckPrefix(o.PathPrefix); err != nil {
+		return nil, fmt.Errorf("web: PathPrefix is %q: %w", o.PathPrefix, err)
 	}
 	if o.URL == "" {
 		o.URL = client.DefaultURL

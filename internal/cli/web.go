@@ -153,9 +153,10 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 
 // login checks the flags and returns who may do what at an address.
 func (o *webOptions) login(at net.Addr) (*web.Login, error) {
-	if o.prefix = strings.TrimRight(o.prefix, "/"); o.prefix != "" && (!strings.HasPrefix(o.prefix, "/") || strings.ContainsAny(o.prefix, " {}?#%")) {
-		return nil, usage("", "--path-prefix %q: use a path such as /resqued", o.prefix)
+	if err := web.CheckPrefix(o.prefix); err != nil {
+		return nil, usage("", "--path-prefix %q: %s", o.prefix, err)
 	}
+	o.prefix = strings.TrimRight(o.prefix, "/")
 	l := &web.Login{UserHeader: o.userHeader, Operators: o.operators}
 	for _, text := range o.proxies {
 		network, err := netip.ParsePrefix(text)
@@ -170,20 +171,19 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	if (len(l.Proxies) > 0) != (o.userHeader != "") {
 		return nil, usage("", "--trusted-proxy and --user-header: use both or none")
 	}
+	known := false
 	if o.tokens != "" {
-		tokens := &web.Tokens{Path: o.tokens}
-		list, err := tokens.List()
+		l.Tokens = &web.Tokens{Path: o.tokens} // also without any yet: they may be added later
+		list, err := l.Tokens.List()
 		if err != nil {
 			return nil, usage("", "%s", err)
 		}
-		if len(list) > 0 {
-			l.Tokens = tokens
-		}
+		known = len(list) > 0
 	}
 	if l.Anonymous = web.Viewer; o.operator {
 		l.Anonymous = web.Operator
 	}
-	if !local(at) && l.Tokens == nil && len(l.Proxies) == 0 {
+	if !local(at) && !known && len(l.Proxies) == 0 {
 		return nil, usage("Add a token: resqued web token add NAME --role viewer. Or name a proxy that asks for a login: --trusted-proxy, --user-header.",
 			"%s: others reach that address, and there is no login", at)
 	}

@@ -9,7 +9,9 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -80,6 +82,17 @@ type Server struct {
 	flows   spanned[*pages.Chart]
 	newest  recent[[]view.Event]
 	log     *zap.Logger
+}
+
+// CheckPrefix returns an error for what no PathPrefix can be.
+func CheckPrefix(prefix string) error {
+	if prefix = strings.TrimRight(prefix, "/"); prefix == "" {
+		return nil
+	}
+	if path.Clean(prefix) != prefix || prefix[0] != '/' || strings.ContainsFunc(prefix, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}?#%\"\\", c) }) {
+		return errors.New("use a path such as /resqued")
+	}
+	return nil
 }
 
 // New returns a server. It does not connect before Run or the first request.

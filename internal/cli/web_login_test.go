@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/web"
+)
+
+// Who runs the dashboard before the first token is added need not start it again.
+func TestTokensAreAddedLater(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	o := webOptions{tokens: path}
+	login, err := o.login(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	require.NoError(t, writeTokens(path, []web.Token{{Name: "ann", Role: web.Operator, Sum: sha256.Sum256([]byte("secret"))}}))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer secret")
+	v, err := login.Who(r)
+	require.NoError(t, err)
+	require.Equal(t, web.Visitor{Name: "ann", Role: web.Operator}, v)
+
+	o.tokens = filepath.Join(t.TempDir(), "none")
+	_, err = o.login(&net.TCPAddr{IP: net.IPv4zero})
+	require.ErrorContains(t, err, "there is no login")
+}
+
+func TestPathPrefixes(t *testing.T) {
+	t.Parallel()
+	for prefix, ok := range map[string]bool{
+		"": true, "/": true, "/jobs": true, "/a/b/": true, "jobs": false, "//jobs": false, "/a//b": false, "/a/../b": false, "/a/./b": false, "/{x}": false, "/a b": false, "/a\nb": false, "/é": false,
+	} {
+		o := webOptions{prefix: prefix}
+		_, err := o.login(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		require.Equal(t, ok, err == nil, "%q: %v", prefix, err)
+		if ok {
+			web.New(web.Options{PathPrefix: o.prefix})
+		}
+	}
+}
