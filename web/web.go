@@ -42,7 +42,7 @@ type Options struct {
 	Hosts []string
 	// Who says who asks; false = nobody who may look. Nil: everybody may look.
 	Who func(r *http.Request) (Visitor, bool)
-	// Handlers, if not nil, has the queues, the schedules and the locks of the classes.
+	// Handlers, if not nil, has the queues and the locks of the classes.
 	Handlers *resqued.Handlers
 	// UniqueQueues are the queues in which no two equal payloads wait, as Options.UniqueQueues of
 	// package client.

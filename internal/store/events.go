@@ -127,7 +127,10 @@ func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Eve
 			return nil, err
 		}
 		ms, n, _ := splitEventID(after)
-		start = fmt.Sprintf("%d-%d", ms, n+1) // "(" needs Redis 6.2
+		if n++; n == 0 {
+			ms++
+		}
+		start = fmt.Sprintf("%d-%d", ms, n) // "(" needs Redis 6.2
 	}
 	entries, err := s.db.Read.XRangeN(ctx, s.db.Key(keyEvents), start, "+", int64(min(max(limit, 1), MaxEvents))).Result()
 	if err != nil {
@@ -152,11 +155,11 @@ func checkEventID(id string) error {
 
 func splitEventID(id string) (ms, n uint64, ok bool) {
 	first, second, found := strings.Cut(id, "-")
-	ms, err := strconv.ParseUint(first, 10, 63)
+	ms, err := strconv.ParseUint(first, 10, 64)
 	if err != nil || !found {
 		return 0, 0, false
 	}
-	n, err = strconv.ParseUint(second, 10, 63)
+	n, err = strconv.ParseUint(second, 10, 64)
 	return ms, n, err == nil
 }
 

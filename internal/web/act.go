@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -92,12 +94,16 @@ func body(r *http.Request, into any) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return &Error{Status: http.StatusUnsupportedMediaType, Code: "usage", Message: "the Content-Type has to be application/json, and is " + quoted(r.Header.Get("Content-Type"))}
 	}
-	d := json.NewDecoder(r.Body)
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if !utf8.Valid(text) { // the decoder would put other signs in its place, and so change names
+		return badRequest("the body is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return err
-		}
 		return badRequest("the body is not what is expected: %s", wire.Printable(err.Error(), maxQuoted))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -195,7 +201,7 @@ func (s *Server) enqueue(r *http.Request) (any, error) {
 		return nil, err
 	}
 	var args []json.RawMessage
-	if len(job.Args) > 0 && json.Unmarshal(job.Args, &args) != nil {
+	if len(job.Args) > 0 && (json.Unmarshal(job.Args, &args) != nil || args == nil) {
 		return nil, badRequest("args is %s; use a list", quoted(string(job.Args)))
 	}
 	if job.Class == "" {

@@ -73,7 +73,7 @@ func (s *Server) knows(host string) bool {
 	if name == "" || strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil {
 		return true
 	}
-	return slices.ContainsFunc(s.o.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
+	return slices.ContainsFunc(s.o.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(hostname(h), name) })
 }
 
 // hostname returns the name in a Host header.

@@ -281,7 +281,7 @@ func TestHostile(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/api/v1/jobs", "/api/v1/failed/retry"} {
-			for _, body := range []string{"{", "[]", "null", `{"class":1}`, `{"ids":[""]}`, `{"ids":["a"]}`, `{"ids":["x"],"filter":{"all":true}}`, `{"filter":{}}`, `{"x":1}`, `{"class":"A"} {}`, `{"class":"A","args":{}}`, `{"class":"A","queue":"","args":[]}`, strings.Repeat(" ", 70<<10)} {
+			for _, body := range []string{"{", "[]", "null", `{"class":1}`, `{"ids":[""]}`, `{"ids":["a"]}`, `{"ids":["x"],"filter":{"all":true}}`, `{"filter":{}}`, `{"x":1}`, `{"class":"A"} {}`, `{"class":"A","args":{}}`, `{"class":"A","queue":"","args":[]}`, `{"class":"A","queue":"q","args":null}`, "{\"class\":\"A\xff\",\"queue\":\"q\"}", "{\"class\":\"A\",\"queue\":\"q\xff\"}", strings.Repeat(" ", 70<<10)} {
 				answer := f.ask(http.MethodPost, path, body)
 				require.GreaterOrEqual(t, answer.Code, 400, body[:min(len(body), 50)])
 				require.Less(t, answer.Code, 500, "%s: %s", body[:min(len(body), 50)], answer.Body.String())
@@ -290,6 +290,39 @@ func TestHostile(t *testing.T) {
 		answer := f.ask(http.MethodPost, "/api/v1/jobs", "", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })
 		require.Equal(t, http.StatusUnsupportedMediaType, answer.Code)
 	}
+}
+
+// The server is known under the names that it is told, however they are written.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	f := setup(t, func(o *web.Options) { o.Hosts = []string{"Jobs.Example.:443"} })
+	for host, known := range map[string]bool{
+		"jobs.example": true, "JOBS.EXAMPLE.:5678": true, "evil.example": false, "jobs.example.evil": false, "[evil.example]": false, "0x7f.1": false,
+		"LocalHost.:1": true, "[::1]:5678": true, "192.0.2.1": true,
+	} {
+		answer := f.ask(http.MethodGet, "/healthz", "", func(r *http.Request) { r.Host = host })
+		require.Equal(t, known, answer.Code == http.StatusOK, "%s: %d", host, answer.Code)
+	}
+}
+
+// A page that has not changed is not sent again, also behind a proxy that makes its tag a weak one;
+// to an operator it is another than to a viewer.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	visitor := web.Visitor{Role: web.Viewer}
+	f := setup(t, func(o *web.Options) { o.Who = func(*http.Request) (web.Visitor, error) { return visitor, nil } })
+	f.fill("mail")
+	ask := func(tag string) *httptest.ResponseRecorder {
+		return f.ask(http.MethodGet, "/failed?view=flat", "", func(r *http.Request) {
+			r.Header.Set("Fragment", "1")
+			r.Header.Set("If-None-Match", tag)
+		})
+	}
+	tag := ask("").Header().Get("ETag")
+	require.Equal(t, http.StatusNotModified, ask(tag).Code)
+	require.Equal(t, http.StatusNotModified, ask("W/"+tag).Code)
+	visitor.Role = web.Operator
+	require.Equal(t, http.StatusOK, ask(tag).Code)
 }
 
 // Acts do what they say.
