@@ -81,6 +81,21 @@ func TestEvents(t *testing.T) {
 		require.Len(t, events, store.MaxEvents)
 	})
 
+	t.Run("the list goes on behind the last id that there can be of a millisecond", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, server)
+		for _, id := range []string{"5-0", "6-18446744073709551615", "7-0"} {
+			require.NoError(t, f.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key("resqued:events"), ID: id, Values: []any{"kind", "died"}}).Err())
+		}
+		older, err := f.Events(t.Context(), "6-18446744073709551615", 5)
+		require.NoError(t, err)
+		require.Len(t, older, 1)
+		newer, err := f.EventsAfter(t.Context(), "6-18446744073709551615", 5)
+		require.NoError(t, err)
+		require.Len(t, newer, 1)
+		require.Equal(t, "7-0", newer[0].ID)
+	})
+
 	t.Run("what anybody has written there can be read", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, server)

@@ -263,8 +263,16 @@ func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
 	s.noted(r, store.EventKilled, "jobs", strings.Join(names, ", "), n)
 }
 
-// leastID is how many characters an id of a failure has at least: a shorter one fits too many.
+// leastID is how many characters an id of a failure has at least before its place: a shorter one
+// fits too many.
 const leastID = 8
+
+func checkFailureIDs(ids []string) error {
+	if slices.ContainsFunc(ids, func(id string) bool { return len(store.ParseFailureRef(id).Digest) < leastID }) {
+		return badRequest("an id has at least %d characters", leastID)
+	}
+	return nil
+}
 
 // pick names failures, one by one or by a filter.
 type pick struct {
@@ -293,8 +301,8 @@ func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Co
 	switch {
 	case (len(p.IDs) > 0) == (p.Filter != nil):
 		return nil, badRequest("name failures by ids, or select them by filter")
-	case slices.ContainsFunc(p.IDs, func(id string) bool { return len(id) < leastID }):
-		return nil, badRequest("an id has at least %d characters", leastID)
+	case checkFailureIDs(p.IDs) != nil:
+		return nil, checkFailureIDs(p.IDs)
 	case p.Filter != nil:
 		f.All, f.Class, f.Queue, f.Error = p.Filter.All, p.Filter.Class, p.Filter.Queue, p.Filter.Error
 		if f.All == (f.Class+f.Queue+f.Error != "") {

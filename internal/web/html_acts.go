@@ -182,13 +182,16 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	}
 	back := string((&pages.Failed{Frame: f, Filter: filter}).Flatly())
 	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
-	if act != "retry" && act != "remove" {
+	if act != "retry" && act != "remove" || whole && r.PathValue("id") != "" {
 		return answer{}, unknownAct(r)
 	}
 	if whole {
 		return s.actOnAllFailures(r, act, filter, records, back)
 	}
 	ids, err := picked(r, "id")
+	if err == nil {
+		err = checkFailureIDs(ids)
+	}
 	if err != nil {
 		return answer{}, err
 	}

@@ -292,6 +292,28 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// An id that is nearly nothing would name many failures.
+func TestShortIDs(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for i := range 64 {
+		f.do("RPUSH", "failed", fmt.Sprint("record ", i))
+	}
+	for _, id := range []string{"", "a", "@", "@0000000", "a@0000000", "a@xxxxxxxxx"} {
+		_, code := f.post("/api/v1/failed/remove", `{"ids":["`+id+`"]}`)
+		assert.Equal(t, http.StatusBadRequest, code, id)
+		form := f.ask(http.MethodPost, "/failed", url.Values{"act": {"remove"}, "sure": {"1"}, "id": {id}}.Encode(), func(r *http.Request) {
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		})
+		assert.Equal(t, http.StatusBadRequest, form.Code, id)
+	}
+	all := f.ask(http.MethodPost, "/failed/aaaaaaaa@1", "act=remove-all", func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+	assert.Equal(t, http.StatusBadRequest, all.Code, "the page of one failure has no act on all")
+	assert.EqualValues(t, 64, f.get("/api/v1/failed")["total"])
+}
+
 // The server is known under the names that it is told, however they are written.
 func TestHosts(t *testing.T) {
 	t.Parallel()
