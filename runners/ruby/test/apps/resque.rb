@@ -11,7 +11,7 @@ end
 class Reporter < Resque::Failure::Base
   def save
     puts "REPORTS #{exception.class} #{worker} #{queue} #{payload['class']}"
-    puts "queues of its worker: #{worker.queues.inspect}"
+    puts "queues of its worker: #{worker&.queues.inspect}"
     raise "the reporter is down" if payload["args"] == ["reporter down"]
   end
 end
