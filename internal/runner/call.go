@@ -92,6 +92,7 @@ func (c *call) hand() (over func() bool, err error) {
 	// Whoever tells it to stop waits for the lock: the job comes first.
 	q.conn.writing.Lock()
 	defer q.conn.writing.Unlock()
+	q.conn.after = false
 	q.line = appendJob(q.line[:0], c.number, c.job, c.slice)
 	c.cancelling.Add(1)
 	over = context.AfterFunc(c.ctx, c.cancel)
@@ -119,6 +120,9 @@ func (c *call) cancel() {
 	c.cancelled = true
 	c.timer = time.AfterFunc(wait, func() { c.q.kill(stubborn(wait)) })
 	c.mu.Unlock()
+	if c.q.slots > 1 {
+		c.q.pool.leave(c.q) // it would put back what it is given now
+	}
 	c.q.log.Debug("runner told to stop a job", zap.Int64("runner_pid", c.q.pid.Load()), zap.Duration("kill_after", wait))
 	// An error: it has ended. One that does not read is killed, and the write ends then.
 	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx))))

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"errors"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,8 +53,9 @@ func (c *call) one() (begun bool, err error) {
 		p.give(q)
 		<-q.ended
 		c.disarm()
-		if errors.Is(err, unix.ECONNRESET) && !cancelled && !c.told {
-			return false, nil // it had not read the whole line
+		// Something was written that it has not read: the job, or part of it, if nothing came later.
+		if errors.Is(err, unix.ECONNRESET) && q.conn.last() {
+			return false, nil
 		}
 		return true, c.lost()
 	case cancelled, c.outOfTime:
@@ -116,12 +119,17 @@ func (c *call) hear() (answer, error) {
 var (
 	errSecondHello = errors.New("is a second hello")
 	errStrange     = errors.New("names a job that it does not have")
+	errHalf        = errors.New("has no end")
 )
+
+// manyStrays is how many lines are taken at a time from a process without a job: one that never
+// stops must hold up neither a job nor those that look after other processes.
+const manyStrays = 1000
 
 // strays takes what a process with a single slot has written while it had no job, and reports
 // whether the process can still be used.
 func (q *process) strays() bool {
-	for {
+	for range manyStrays {
 		some, err := q.conn.waiting()
 		if err != nil {
 			q.hangUp(err)
@@ -130,9 +138,9 @@ func (q *process) strays() bool {
 		if !some {
 			return true
 		}
-		line, err := q.conn.line()
+		line, err := q.stray()
 		if err != nil {
-			if errors.Is(err, errTooLong) {
+			if errors.Is(err, errTooLong) || errors.Is(err, errHalf) {
 				q.breaks(line, err)
 			}
 			q.hangUp(err)
@@ -160,5 +168,32 @@ func (q *process) strays() bool {
 			return false
 		}
 		q.aside(&a)
+	}
+	return true
+}
+
+// stray reads a line of which something is there. Nothing ends the wait for the rest but time, as
+// there is no job that could be cancelled.
+func (q *process) stray() ([]byte, error) {
+	if !q.conn.whole() {
+		if err := q.conn.file.SetReadDeadline(time.Now().Add(q.pool.o.lineFor)); err != nil {
+			return nil, err
+		}
+		defer q.endWait()
+	}
+	line, err := q.conn.line()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errHalf
+	}
+	return line, err
+}
+
+// endWait takes the deadline back, unless the process has ended meanwhile, which sets one.
+func (q *process) endWait() {
+	_ = q.conn.file.SetReadDeadline(time.Time{})
+	select {
+	case <-q.exited:
+		_ = q.conn.file.SetReadDeadline(time.Now().Add(drainFor))
+	default:
 	}
 }

@@ -19,6 +19,7 @@ type conn struct {
 	in   *bufio.Reader
 
 	writing sync.Mutex // held for each line
+	after   bool       // a line was written after that of the last job; under writing
 }
 
 // newConn takes over a descriptor that does not block.
@@ -80,12 +81,26 @@ func (c *conn) waiting() (bool, error) {
 	return true, nil
 }
 
+// whole reports whether a whole line has been read already.
+func (c *conn) whole() bool {
+	some, _ := c.in.Peek(c.in.Buffered())
+	return bytes.IndexByte(some, '\n') >= 0
+}
+
 // write writes a whole line, or fails.
 func (c *conn) write(line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	c.after = true
 	_, err := c.file.Write(line)
 	return err
+}
+
+// last reports whether nothing was written after the line of the last job.
+func (c *conn) last() bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return !c.after
 }
 
 func (c *conn) close() { _ = c.file.Close() }

@@ -35,12 +35,12 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice) []by
 	}
 	switch {
 	case s != nil:
-		b = append(append(b, `,"args":`...), resqued.Args(s.Args).String()...)
+		b = appendFlat(append(b, `,"args":`...), []byte(resqued.Args(s.Args).String()))
 		b = wire.AppendString(append(b, `,"run":`...), s.Run)
 		b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
 		b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
 		b = wire.AppendString(append(b, `,"message":`...), s.Message)
-		b = append(append(b, `,"state":`...), s.State...)
+		b = appendFlat(append(b, `,"state":`...), s.State)
 	case job.LockKey != "":
 		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
 	}
@@ -55,10 +55,14 @@ func appendPayload(b, payload []byte) []byte {
 		b = append(b, `,"payload_base64":"`...)
 		return append(base64.StdEncoding.AppendEncode(b, payload), '"')
 	}
-	b = append(b, `,"payload":`...)
+	return appendFlat(append(b, `,"payload":`...), payload)
+}
+
+// appendFlat appends JSON with a space in place of each line break: in strict JSON these only stand
+// between tokens.
+func appendFlat(b, text []byte) []byte {
 	from := len(b)
-	b = append(b, payload...)
-	// In strict JSON a line break only stands between tokens.
+	b = append(b, text...)
 	for rest := b[from:]; ; {
 		i := bytes.IndexAny(rest, "\r\n")
 		if i < 0 {

@@ -136,6 +136,8 @@ func TestJobLine(t *testing.T) {
 	require.Contains(t, before, "\n", "the payload of the job is left alone")
 	s := &cmdslice.Slice{Args: []json.RawMessage{[]byte("1")}, Run: "r", Number: 2, Fence: 7, State: []byte(`{"a":1.0}`), Message: "m"}
 	require.Contains(t, string(appendJob(nil, 17, j, s)), `"args":[1],"run":"r","slice":2,"fence":7,"message":"m","state":{"a":1.0},"payload":`)
+	s.Args, s.State = []json.RawMessage{[]byte("[1,\r\n2]")}, []byte("{\"a\":\n1}")
+	require.Contains(t, string(appendJob(nil, 17, j, s)), `"args":[[1,  2]],"run":"r","slice":2,"fence":7,"message":"m","state":{"a": 1},"payload":`)
 	j.Payload = []byte("{\"class\":\"\xff\"}")
 	require.Contains(t, string(appendJob(nil, 17, j, nil)), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)
 }

@@ -69,6 +69,7 @@ func beRunner() {
 	}
 	gone := make(chan struct{})
 	var cancels sync.Map
+	leaving := false
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
@@ -97,13 +98,22 @@ func beRunner() {
 		case m.Job != nil:
 			cancelled := make(chan string, 1)
 			cancels.Store(m.Job.Number, cancelled)
-			if s.slots == 1 && m.Job.Class == "Echo" {
+			switch {
+			case s.slots == 1 && m.Job.Class == "Echo":
 				s.say(`{"done":%d}`, m.Job.Number)
 				continue
+			case leaving: // it has crossed a cancel
+				s.say(`{"requeue":%d}`, m.Job.Number)
+				continue
+			case m.Job.Class == "Deaf": // reads nothing more
+				s.touch(fmt.Sprint(m.Job.Payload.Args[0]))
+				<-s.file(fmt.Sprint(m.Job.Payload.Args[1]))
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
 			go s.perform(m.Job, cancelled, gone)
 		case m.Cancel != 0 || m.SliceOver != 0:
 			if c, ok := cancels.Load(max(m.Cancel, m.SliceOver)); ok {
+				leaving = leaving || m.Cancel != 0 && s.slots > 1
 				select {
 				case c.(chan string) <- m.Why:
 				default:
@@ -233,6 +243,22 @@ func (s *shim) perform(job *shimJob, cancelled chan string, gone chan struct{}) 
 	case "Pid":
 		s.say(`{"failed":%d,"exception":"Pid","message":"%d"}`, n, os.Getpid())
 		return
+	case "Obstinate":
+		s.touch(arg(0))
+		<-cancelled
+		s.touch(arg(1))
+		<-s.file(arg(2))
+	case "Half": // a line
+		s.say(`{"done":%d}`, n)
+		_, _ = s.out.WriteString(`{"log":`)
+		s.touch(arg(0))
+		return
+	case "Chatters": // without an end
+		s.say(`{"done":%d}`, n)
+		s.touch(arg(0))
+		for {
+			s.say(`{"log":{"level":"debug","message":"and another thing"}}`)
+		}
 	case "Later":
 		s.say(`{"done":%d}`, n)
 		<-time.After(20 * time.Millisecond)

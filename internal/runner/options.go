@@ -24,6 +24,8 @@ const (
 	inHand = 10 * time.Second
 	// requeueAfter keeps such a job from coming back at once.
 	requeueAfter = time.Second
+	// restOfLine is how long a process without a job may take to write the rest of a line.
+	restOfLine = 10 * time.Second
 	// shownName bounds a class or an id in a line of the log, in bytes.
 	shownName = 120
 )
@@ -59,9 +61,9 @@ type Options struct {
 	Proc string
 	Log  *zap.Logger
 
-	// patience stands for inHand, and backOffFrom for the first pause after a process that
-	// could not be used, in tests.
-	patience, backOffFrom, tick time.Duration
+	// patience stands for inHand, backOffFrom for the first pause after a process that could not
+	// be used, and lineFor for restOfLine, in tests.
+	patience, backOffFrom, tick, lineFor time.Duration
 }
 
 // fill puts defaults where nothing was said.
@@ -81,6 +83,9 @@ func (o Options) fill() Options {
 	}
 	if o.backOffFrom <= 0 {
 		o.backOffFrom = 100 * time.Millisecond
+	}
+	if o.lineFor <= 0 {
+		o.lineFor = restOfLine
 	}
 	if o.tick <= 0 {
 		o.tick = time.Second

@@ -256,6 +256,8 @@ func (t *Template) run() error {
 	t.mu.Lock()
 	t.process, t.info.PID = p.cmd, p.cmd.Pid
 	t.mu.Unlock()
+	// Stop may have come before there was a process that it could signal.
+	defer context.AfterFunc(t.ctx, func() { _ = p.cmd.Kill() })()
 	slow := time.AfterFunc(t.o.BootTimeout, func() {
 		p.late.Store(true)
 		_ = p.cmd.Kill()

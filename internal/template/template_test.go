@@ -200,3 +200,23 @@ func TestStop(t *testing.T) {
 		})
 	}
 }
+
+// A stop finds the process wherever its start is.
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	for i := range 60 {
+		tpl := start(t, "hangs", func(o *Options) { o.BootTimeout = time.Hour })
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			<-time.After(time.Duration(i) * 50 * time.Microsecond) // a process is there, or is not yet
+			tpl.Stop()
+		}()
+		select {
+		case <-stopped:
+		case <-time.After(soon):
+			_ = unix.Kill(tpl.Info().PID, unix.SIGKILL)
+			require.Fail(t, "it does not stop")
+		}
+	}
+}

@@ -43,6 +43,16 @@ class TestResque < RunnerTest
     assert_includes @peer.output, 'WRITES {"args"=>["by itself"]}'
   end
 
+  # resqued's worker ids name the last queue once more (docs/decisions/worker-ids.md).
+  def test_the_queues_of_a_worker
+    { "h~resqued:7.0.1-abc:mail,low:,low" => %w[mail low], "h~resqued:7.0.1-abc:**,b:,b" => %w[* b],
+      "h~resqued:7.0.1-abc:*:,**" => %w[*], "host:77-1:mail,low" => %w[mail low] }.each do |id, queues|
+      @peer.send_job("Hooked", "fail", worker: id)
+      @peer.read
+      assert_equal "queues of its worker: #{queues.inspect}", @peer.output.lines(chomp: true).last
+    end
+  end
+
   def test_unknown_classes_are_reported_too
     answer = @peer.job("Nope")
     assert_equal ["NameError", "uninitialized constant Nope"], answer.values_at("exception", "message")

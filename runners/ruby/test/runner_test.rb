@@ -217,6 +217,56 @@ class TestRunner < RunnerTest
     end
   end
 
+  # A cancel that comes when the job has ended, and is not known to have.
+  def test_a_late_cancel_does_not_hit_what_comes_next
+    ours, theirs = UNIXSocket.pair
+    performer = Resqued::Runner::Performer.new
+    performer.define_singleton_method(:call) { |job| "{\"done\":#{job.number}}" }
+    worker = Resqued::Runner::Worker.new(Resqued::Runner::Channel.new(theirs.fileno), name: "app", app: "x",
+                                                                                      concurrency: 2, performer: performer)
+    theirs.autoclose = false
+    worker.instance_variable_set(:@watcher, Thread.new { sleep })
+    worker.instance_variable_get(:@jobs).define_singleton_method(:over) do |job|
+      @mutex.synchronize do
+        dispatch("job" => { "number" => 2 }) if job.number == 1
+        cancel(job, "killed") if job.number == 1
+      end
+      super(job)
+    end
+    thread = Thread.new { worker.send(:work) }
+    thread.report_on_exception = false
+    ours.write("{\"job\":{\"number\":1}}\n")
+    assert_equal [{ "done" => 1 }, { "done" => 2 }], Array.new(2) { ours.wait_readable(Peer::PATIENCE) && JSON.parse(ours.gets) }
+    assert thread.join(Peer::PATIENCE), "it leaves"
+  ensure
+    ours.close
+  end
+
+  def test_a_job_that_crosses_the_end_of_a_cancelled_one_goes_back
+    peer = start(concurrency: 2)
+    Tempfile.create do |file|
+      peer.send_job("Busy", file.path, "sleep")
+      eventually("begins") { !File.zero?(file.path) }
+      Tempfile.create do |other|
+        peer.send_job("Busy", other.path, "sleep")
+        eventually("begins") { !File.zero?(other.path) }
+        peer.write(cancel: 1, why: "killed")
+        assert_equal 1, peer.read["failed"]
+        assert_equal({ "requeue" => 3, "after" => 0 }, peer.job("Echo"))
+        peer.write(cancel: 2, why: "killed")
+        assert_equal 2, peer.read["failed"]
+      end
+    end
+  end
+
+  def test_a_line_that_resqued_would_not_read_fails_the_job
+    peer = start
+    answer = peer.job("Shouts", 9)
+    assert_equal [1, "ArgumentError"], answer.values_at("failed", "exception")
+    assert_match(/longer than resqued reads/, answer["message"])
+    assert_equal ["done"], peer.job("Echo").keys
+  end
+
   def test_leave_waits_for_the_job
     [1, 3].each do |concurrency|
       peer = start(concurrency: concurrency)

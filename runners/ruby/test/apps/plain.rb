@@ -16,6 +16,12 @@ class Boom
   end
 end
 
+class Shouts
+  def self.perform(mebibytes)
+    Resqued.progress(1, 2, message: "x" * (mebibytes << 20))
+  end
+end
+
 class TwoArguments
   def self.perform(one, two); end
 end

@@ -11,6 +11,7 @@ end
 class Reporter < Resque::Failure::Base
   def save
     puts "REPORTS #{exception.class} #{worker} #{queue} #{payload['class']}"
+    puts "queues of its worker: #{worker&.queues.inspect}"
     raise "the reporter is down" if payload["args"] == ["reporter down"]
   end
 end
@@ -58,11 +59,6 @@ class Hooked
       end
     end
   end
-end
-
-class Asks
-  # A plugin finds its job's worker by the failure backend alone; jobs of the stand-in by this.
-  def self.perform; end
 end
 
 class Connected

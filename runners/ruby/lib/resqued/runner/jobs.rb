@@ -11,6 +11,8 @@ module Resqued
     # and the end of the socket.
     class Jobs
       TICK = 0.05
+      # The longest line that resqued reads.
+      LONGEST = 8 * 1024 * 1024
 
       attr_accessor :on_pause, :on_resume, :on_long, :on_full
 
@@ -86,8 +88,13 @@ module Resqued
         @mutex.synchronize { @idle.zero? }
       end
 
+      # Raises where resqued would not read the line, and writes nothing then.
       def tell(message)
-        @channel.send(JSON.generate(message))
+        line = JSON.generate(message)
+        if line.bytesize >= LONGEST
+          raise ArgumentError, "a line of #{line.bytesize} bytes is longer than resqued reads (#{LONGEST})"
+        end
+        @channel.send(line)
       end
 
       # Reads while all threads perform. It never ends; the runner has it in a thread.
@@ -182,6 +189,10 @@ module Resqued
         if (described = message["job"])
           unless described.is_a?(Hash) && described["number"].is_a?(Integer)
             @later << -> { tell(error: "a job without a number") }
+            return
+          end
+          if @leaving # it crossed the end of a cancelled one; nothing of it has run
+            @later << -> { tell(requeue: described["number"], after: 0) }
             return
           end
           job = Job.new(described, self)

@@ -143,7 +143,8 @@ module Resqued
         def initialize(id) # rubocop:disable Lint/MissingSuper
           @to_s = id
           @hostname, _, names = id.split(":", 3)
-          @queues = names.to_s.split(",")
+          # resqued names the last queue once more, and a star as two where it would be Ruby's.
+          @queues = names.to_s.sub(/:,[^,]*\z/, "").split(",").map { |queue| queue == "**" ? "*" : queue }
         end
 
         attr_reader :to_s, :hostname, :queues

@@ -85,8 +85,16 @@ module Resqued
         leave_forked_child(answer) unless @channel.own?
         answer ||= Performer.failed(job, ThreadError.new("the job has ended its thread (Thread.exit)"))
         @jobs.over(job)
+        absorb if job.cancelled
         @surroundings.restore if @concurrency == 1
         @channel.write(answer)
+      end
+
+      # Takes a cancel that was raised when the job had ended: it must not hit the next one.
+      def absorb
+        Thread.handle_interrupt(@term => :immediate) { Thread.pass }
+      rescue @term
+        nil
       end
 
       # A job that forks without a block may come back here twice. The child is no runner.
