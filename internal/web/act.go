@@ -338,7 +338,7 @@ func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Co
 	return struct {
 		did
 		Matched int `json:"matched"`
-	}{counted(what, int64(report.Done)), report.Matched}, err
+	}{counted(what, int64(report.Done)), report.Matched}, partly(err, report.Done)
 }
 
 // failedEvents are the kinds of events of what is done to failures.
@@ -494,7 +494,7 @@ func (s *Server) editDelayed(r *http.Request, run bool) (any, error) {
 		what = "enqueued"
 	}
 	n, err := s.undelay(r, names.IDs, run)
-	return counted(what, n), err
+	return counted(what, n), partly(err, int(n))
 }
 
 // undelay enqueues delayed jobs before their time, or removes them.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -59,16 +60,77 @@ func asError(err error) *Error {
 	e := &Error{Status: http.StatusInternalServerError, Code: "failed", Message: view.Mask(err.Error())}
 	switch {
 	case rdb.Unreachable(err), errors.Is(err, context.DeadlineExceeded):
-		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "unreachable", "Redis does not answer. What is shown is as old as it says."
+		e.Message = strings.ReplaceAll(e.Message, context.DeadlineExceeded.Error(), "no answer in time")
+		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "unreachable", awayHint
 	case rdb.Unauthorized(err):
-		e.Status, e.Code = http.StatusServiceUnavailable, "unauthorized"
+		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "unauthorized", refusedHints["NOAUTH"]
 	case rdb.Refusal(err) != "":
-		e.Status, e.Code = http.StatusServiceUnavailable, "refused"
-		if rdb.Refusal(err) == "NOPERM" {
-			e.Hint = "Its user lacks rights: docs/redis-keys.md lists those that it needs."
-		}
+		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "refused", refusedHints[rdb.Refusal(err)]
+	case wrongType(err):
+		e.Hint = "A key of Redis holds something else than it should: see redis-cli TYPE, and move it away with RENAME."
 	}
 	return e
+}
+
+const awayHint = "Redis does not answer. What is shown is as old as it says."
+
+// refusedHints say what to do when Redis refuses.
+var refusedHints = map[string]string{
+	"NOPERM":     "Its user lacks rights: docs/redis-keys.md lists those that it needs.",
+	"NOAUTH":     "Redis wants another password than the configuration has: mend redis_url, and start this server again.",
+	"READONLY":   "That server is a replica: name the primary in redis_url, or wait until the failover is over.",
+	"MASTERDOWN": "That server is a replica without its primary: name the primary in redis_url, or wait until the failover is over.",
+	"OOM":        "Redis is full: raise its maxmemory, or let jobs be worked. What only removes things goes on.",
+	"BUSY":       "A script keeps Redis busy: wait, or end it with redis-cli SCRIPT KILL.",
+	"LOADING":    "Redis has just started and reads its data: wait.",
+	"MISCONF":    "Redis cannot save its data: see its log, its disk may be full.",
+	"NOREPLICAS": "Redis has too few replicas to take changes (min-replicas-to-write): look at them.",
+}
+
+// partError is why an act ended after it was done to n things.
+type partError struct {
+	error
+	n int
+}
+
+func (e *partError) Unwrap() error { return e.error }
+
+// partly notes on an error to how many things an act was done before.
+func partly(err error, n int) error {
+	if err == nil || n == 0 {
+		return err
+	}
+	return &partError{err, n}
+}
+
+// actError is asError for an act. It says what was changed, and what is to be done before it is
+// repeated.
+func actError(err error) *Error {
+	e := *asError(err)
+	if e.Status < http.StatusInternalServerError {
+		return &e
+	}
+	part, some := errors.AsType[*partError](err)
+	known := rdb.Unexecuted(err) || wrongType(err)
+	said := "Nothing was changed."
+	switch {
+	case some && known:
+		said = fmt.Sprintf("It was done to %d; the rest is as it was.", part.n)
+	case some:
+		said = fmt.Sprintf("It was done to %d, and perhaps to one more: look again before you go on.", part.n)
+	case !known:
+		said = "It may have been done all the same: look again before you repeat it."
+	}
+	if e.Hint == awayHint {
+		e.Hint = "Redis does not answer."
+	}
+	e.Hint = strings.TrimSpace(said + " " + e.Hint)
+	return &e
+}
+
+// wrongType reports whether a command did nothing because a key holds something else.
+func wrongType(err error) bool {
+	return rdb.WrongType(err) || strings.HasPrefix(rdb.Reply(err), "WRONGTYPE")
 }
 
 // fail answers with an error.
@@ -77,6 +139,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // nobody waits for it
 	}
 	e := asError(err)
+	if r.Method != http.MethodGet {
+		e = actError(err)
+	}
 	if e.Status == http.StatusInternalServerError {
 		s.log.Error("a request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Error(err))
 	}

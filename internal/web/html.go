@@ -105,7 +105,7 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 // comes when nobody has looked for a while gets a new one, if that is not asked of Redis too often.
 func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
-	if time.Since(v.At) > max(2*sampleEvery, modest*v.Took) {
+	if time.Since(v.At) > max(2*sampleEvery, v.rest(modest)) {
 		v = s.sampler.take(ctx)
 	}
 	return s.asSampled(v, f)
@@ -115,7 +115,7 @@ func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 // not more often than Redis is to be asked.
 func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
-	if time.Since(v.At) > max(sampleEvery/4, modest/5*v.Took) {
+	if time.Since(v.At) > max(sampleEvery/4, v.rest(modest/5)) {
 		v = s.sampler.take(ctx)
 	}
 	return s.asSampled(v, f)

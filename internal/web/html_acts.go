@@ -205,7 +205,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	// Who stops waiting has not said that the rest should be left.
 	report, err := s.editing(past(act))(context.WithoutCancel(r.Context()), client.FailedFilter{IDs: ids})
 	s.noted(r, failedEvents[past(act)], "failures", view.Plural(report.Done, "failure"), int64(report.Done))
-	return answer{to: after(back, past(act), report.Done, len(ids))}, err
+	return answer{to: after(back, past(act), report.Done, len(ids))}, partly(err, report.Done)
 }
 
 // editing returns what makes failures retried or removed ones.
@@ -359,5 +359,5 @@ func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
 	if act == "run" {
 		said = "enqueued"
 	}
-	return answer{to: after(back, said, int(n), len(ids))}, err
+	return answer{to: after(back, said, int(n), len(ids))}, partly(err, int(n))
 }

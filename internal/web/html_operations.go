@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,7 +100,8 @@ func (o *operation) state() operationState {
 	defer o.mu.Unlock()
 	v := operationState{ID: o.id, What: o.what, Total: o.total, Looked: min(o.done.Load(), o.total), Done: int64(o.did), Ended: !o.ended.IsZero()}
 	if o.err != nil {
-		v.Error = asError(o.err).Message
+		e := actError(partly(o.err, o.did))
+		v.Error = strings.TrimSpace(e.Message + ". " + e.Hint)
 	}
 	return v
 }

@@ -34,28 +34,37 @@ type site struct {
 
 func newSite(t *testing.T, prefix string, fill func(s *site)) *site {
 	t.Helper()
-	r, ns := redistest.Shared(t), redistest.Namespace(t)
-	s, err := store.Open(store.Options{URL: r.URL(), Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})
+	return newSiteOn(t, redistest.Shared(t), "", prefix, fill)
+}
+
+// newSiteOn is newSite on a Redis of its own, with a login if there is one ("user:password").
+func newSiteOn(t *testing.T, r *redistest.Server, login, prefix string, fill func(s *site)) *site {
+	t.Helper()
+	ns, at := redistest.Namespace(t), r.URL()
+	if user, password, ok := strings.Cut(login, ":"); ok {
+		at = r.URLAs(user, password)
+	}
+	s, err := store.Open(store.Options{URL: at, Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	jobs, err := client.New(client.Options{URL: r.URL(), Namespace: ns})
+	jobs, err := client.New(client.Options{URL: at, Namespace: ns})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = jobs.Close() })
-	long, err := longjob.NewClient(longjob.ClientOptions{URL: r.URL(), Namespace: ns})
+	long, err := longjob.NewClient(longjob.ClientOptions{URL: at, Namespace: ns})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = long.Close() })
-	at := &site{T: t, redis: r.Client(t), key: ns + ":", role: web.Operator}
-	fill(at)
+	v := &site{T: t, redis: r.Client(t), key: ns + ":", role: web.Operator}
+	fill(v)
 	server := web.New(web.Options{
 		Store: s, Jobs: jobs, Long: func(context.Context) *longjob.Client { return long }, Namespace: ns, PathPrefix: prefix,
-		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "mara", Role: at.role}, nil },
+		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "mara", Role: v.role}, nil },
 	})
-	at.Server = httptest.NewServer(server)
+	v.Server = httptest.NewServer(server)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); server.Run(ctx) }()
-	t.Cleanup(func() { at.Close(); cancel(); <-ended })
-	return at
+	t.Cleanup(func() { v.Close(); cancel(); <-ended })
+	return v
 }
 
 // fail writes failure records.

@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	_ "embed"
 	"net/http"
+	"time"
 )
 
 // route is one path of the server.
@@ -16,6 +18,9 @@ type route struct {
 	api func(s *Server, r *http.Request) (any, error)
 	raw func(s *Server, w http.ResponseWriter, r *http.Request) error
 }
+
+// readTime bounds what a request reads of Redis. The script of a page waits for 5 s.
+const readTime = 4 * time.Second
 
 // api is the path of the JSON API.
 const api = "/api/v1"
@@ -97,6 +102,11 @@ func (s *Server) serve(r route) http.Handler {
 				Hint: "docs/dashboard.md says who is one.",
 			})
 			return
+		}
+		if r.Method == http.MethodGet { // acts go on
+			ctx, cancel := context.WithTimeout(req.Context(), readTime)
+			defer cancel()
+			req = req.WithContext(ctx)
 		}
 		if r.raw != nil {
 			if err := r.raw(s, w, req); err != nil {

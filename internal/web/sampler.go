@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	checkEvery = 15 * time.Second
 	// sampleTimeout bounds a sample.
 	sampleTimeout = 20 * time.Second
+	// sampleWait is how long a request waits for a newer sample before it shows the last one, firstWait
+	// how long it waits for the first.
+	sampleWait, firstWait = time.Second, 4 * time.Second
 	// kept is how many samples charts can show: half an hour of looking.
 	kept = 900
 )
@@ -72,6 +76,25 @@ type Sample struct {
 	Took time.Duration
 }
 
+// rest is for how many times as long as a sample took Redis is left alone. One that was away has
+// done nothing meanwhile, and whoever looks wants to see that it is back.
+func (v Sample) rest(times time.Duration) time.Duration {
+	if v.Snap.Err != nil && rdb.Unreachable(v.Snap.Err) {
+		return 0
+	}
+	return times * v.Took
+}
+
+// unread gives all parts that could be read a reason why they could not be read just now.
+func (v Sample) unread(err error) Sample {
+	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err} {
+		if *e == nil {
+			*e = err
+		}
+	}
+	return v
+}
+
 type sampler struct {
 	o Options
 	// trends is what the samples have in common, for charts.
@@ -81,9 +104,15 @@ type sampler struct {
 	now    Sample
 	seen   time.Time // when somebody asked last
 	asked  chan struct{}
-	taking sync.Mutex // one sample at a time
+	taking *taking // the sample that is being taken, if one is
 	// outdated is when something was changed here: see outdate.
 	outdated time.Time
+}
+
+// taking is a sample that is being taken. V is there when done is closed.
+type taking struct {
+	done chan struct{}
+	v    Sample
 }
 
 func newSampler(o Options) *sampler {
@@ -113,15 +142,15 @@ func (s *sampler) sample(ctx context.Context) Sample {
 
 func (s *sampler) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		took := s.take(ctx).Took
+		v := s.await(s.begin(ctx), 0)
 		s.mu.Lock()
 		pause := restEvery
 		if time.Since(s.seen) <= looked {
 			pause = sampleEvery
 		}
 		s.mu.Unlock()
-		least := time.NewTimer(max(min(modest*took, time.Minute), sampleEvery))
-		most := time.NewTimer(max(pause, modest*took))
+		least := time.NewTimer(max(min(v.rest(modest), time.Minute), sampleEvery))
+		most := time.NewTimer(max(pause, v.rest(modest)))
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -141,24 +170,88 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// take takes a sample. Each part fails by itself.
+// take returns a sample that was begun since the last act, or the last one if that lasts too long:
+// a Redis that hangs holds up no page.
 func (s *sampler) take(ctx context.Context) Sample {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
-	defer cancel()
-	s.taking.Lock()
-	defer s.taking.Unlock()
 	s.mu.Lock()
-	if time.Since(s.now.At) < sampleEvery/4 && s.current(s.now) { // another request has just taken one
-		defer s.mu.Unlock()
-		return s.now
+	wait := sampleWait
+	if s.now.At.IsZero() {
+		wait = firstWait
 	}
-	v := s.now
 	s.mu.Unlock()
+	for until := time.Now().Add(wait); ; {
+		s.mu.Lock()
+		now := s.now
+		newer := time.Since(now.At) < sampleEvery/4 && s.current(now) // another request has just taken one
+		s.mu.Unlock()
+		if newer {
+			return now
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return now.unread(&Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint})
+		}
+		if v := s.await(s.begin(ctx), left); !v.At.IsZero() && s.since(v) {
+			return v
+		}
+	}
+}
+
+// since is current for who does not hold the mutex.
+func (s *sampler) since(v Sample) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current(v)
+}
+
+// await returns a sample when it has been taken, or a zero one after a while; 0 = it waits.
+func (*sampler) await(t *taking, atMost time.Duration) Sample {
+	var late <-chan time.Time
+	if atMost > 0 {
+		timer := time.NewTimer(atMost)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-t.done:
+		return t.v
+	case <-late:
+		return Sample{}
+	}
+}
+
+// begin takes a sample beside, one at a time, whoever goes on waiting for it.
+func (s *sampler) begin(ctx context.Context) *taking {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taking != nil {
+		return s.taking
+	}
+	t := &taking{done: make(chan struct{}), v: s.now}
+	s.taking = t
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
+	go func() {
+		defer cancel()
+		defer close(t.done)
+		t.v = s.read(ctx, t.v)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.now, s.taking = t.v, nil
+	}()
+	return t
+}
+
+// read reads all parts anew. Each fails by itself; a server that does not answer is asked once.
+func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
 	v.Snap.read(view.Snap(ctx, s.o.Store))
-	if v.Snap.Err == nil {
+	switch {
+	case v.Snap.Err == nil:
 		s.trends.Add(v.Snap.Data)
+	case rdb.Unreachable(v.Snap.Err):
+		v.At, v.Took = time.Now(), time.Since(begun)
+		return v.unread(v.Snap.Err)
 	}
 	stats, err := view.ReadStats(ctx, s.o.Store, longstore.New(s.o.Store.Redis()))
 	if err == nil && before.OK {
@@ -184,9 +277,6 @@ func (s *sampler) take(ctx context.Context) Sample {
 		}
 		v.Points = points
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = v
 	return v
 }
 

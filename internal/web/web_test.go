@@ -45,7 +45,9 @@ type fixture struct {
 	store  *store.Store
 	jobs   *client.Client
 	server *web.Server
-	do     func(command, key string, args ...any)
+	// options are those of the server.
+	options web.Options
+	do      func(command, key string, args ...any)
 }
 
 const (
@@ -80,7 +82,7 @@ func setup(t *testing.T, change ...func(*web.Options)) *fixture {
 	for _, c := range change {
 		c(&o)
 	}
-	f.server = web.New(o)
+	f.server, f.options = web.New(o), o
 	return f
 }
 

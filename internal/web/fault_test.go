@@ -1,0 +1,233 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/web"
+)
+
+const faultPatience = time.Minute
+
+// admin is a client with one connection, which is open before anything is broken.
+func admin(t *testing.T, r *redistest.Server) func(args ...any) error {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ReadTimeout: faultPatience})
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.Ping(t.Context()).Err())
+	return func(args ...any) error { return c.Do(context.Background(), args...).Err() }
+}
+
+// TestRedisInTrouble: whatever Redis does, all pages answer, with what was read last; acts say what
+// to do and change nothing; and all is back soon after Redis is.
+func TestRedisInTrouble(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []struct {
+		name string
+		// breaks breaks a Redis and returns what mends it.
+		breaks func(t *testing.T, r *redistest.Server, do func(args ...any) error) (mend func())
+		// readable: what only reads is not concerned. said is part of what acts are answered; unsure:
+		// one that was sent may have been done.
+		readable, unsure bool
+		// retries: a retry is not refused.
+		retries bool
+		said    string
+	}{
+		{name: "killed", said: "Nothing was changed. Redis does not answer.", breaks: func(_ *testing.T, r *redistest.Server, _ func(args ...any) error) func() {
+			r.Kill()
+			return r.Restart
+		}},
+		{name: "hung", said: "look again before you repeat it. Redis does not answer.", unsure: true, breaks: func(_ *testing.T, r *redistest.Server, _ func(args ...any) error) func() {
+			r.Hang()
+			return r.Resume
+		}},
+		{name: "a replica", said: "Nothing was changed. That server is a replica: name the primary", readable: true, breaks: func(t *testing.T, _ *redistest.Server, do func(args ...any) error) func() {
+			require.NoError(t, do("REPLICAOF", "127.0.0.1", "1"))
+			return func() { require.NoError(t, do("REPLICAOF", "NO", "ONE")) }
+		}},
+		{name: "busy", said: "Nothing was changed. A script keeps Redis busy", breaks: func(t *testing.T, r *redistest.Server, do func(args ...any) error) func() {
+			loop, ended := admin(t, r), make(chan struct{})
+			go func() { defer close(ended); _ = loop("EVAL", "while true do end", 0) }()
+			proctest.Await(t, faultPatience, func() bool { err := do("PING"); return err != nil && strings.HasPrefix(err.Error(), "BUSY") }, "a busy Redis")
+			return func() { require.NoError(t, do("SCRIPT", "KILL")); <-ended }
+		}},
+		{name: "without the password", said: "Redis wants another password", breaks: func(t *testing.T, _ *redistest.Server, do func(args ...any) error) func() {
+			require.NoError(t, do("ACL", "SETUSER", "web", ">other", "<secret"))
+			require.NoError(t, do("CLIENT", "KILL", "USER", "web"))
+			return func() { require.NoError(t, do("ACL", "SETUSER", "web", ">secret")) }
+		}},
+		{name: "without rights", said: "Nothing was changed. Its user lacks rights: docs/redis-keys.md", breaks: func(t *testing.T, _ *redistest.Server, do func(args ...any) error) func() {
+			require.NoError(t, do("ACL", "SETUSER", "web", "-@all"))
+			return func() { require.NoError(t, do("ACL", "SETUSER", "web", "+@all")) }
+		}},
+		// A retry takes no more room than its record: it goes on.
+		{name: "full", retries: true, said: "Nothing was changed. Redis is full", readable: true, breaks: func(t *testing.T, _ *redistest.Server, do func(args ...any) error) func() {
+			require.NoError(t, do("CONFIG", "SET", "maxmemory", "1"))
+			return func() { require.NoError(t, do("CONFIG", "SET", "maxmemory", "0")) }
+		}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t, redistest.Options{
+				Args:  []string{"--busy-reply-threshold", "50", "--appendonly", "yes", "--appendfsync", "always"},
+				Users: []string{"web on >secret ~* &* +@all", "default on nopass ~* &* +@all"},
+			})
+			do := admin(t, r)
+			s := newSiteOn(t, r, "web:secret", "", func(s *site) {
+				s.fail(3, "Mail", "Timeout", "slow")
+				require.NoError(t, s.redis.SAdd(t.Context(), s.key+"queues", "mail").Err())
+				require.NoError(t, s.redis.RPush(t.Context(), s.key+"queue:mail", `{"class":"Mail","args":["waits"]}`).Err())
+			})
+			const stale = "Not up to date"
+			proctest.Await(t, faultPatience, func() bool {
+				body := s.get("/")
+				return strings.Contains(body, "nothing works this queue") && !strings.Contains(body, stale)
+			}, "a sample")
+			mend := fault.breaks(t, r, do)
+			if !fault.readable {
+				proctest.Await(t, faultPatience, func() bool { return strings.Contains(s.get("/"), stale) }, "a page that says that it is old")
+			}
+			longest, paths := time.Duration(0), allPages
+			if fault.unsure { // each waits
+				paths = []string{"/", "/failed", "/longjobs", "/workers"}
+			}
+			for _, path := range paths {
+				begun := time.Now()
+				body := s.get(path)
+				longest = max(longest, time.Since(begun))
+				assert.Contains(t, body, "</html>", path)
+				assert.NotContains(t, body, "context deadline", path)
+			}
+			t.Log("the longest page took", longest)
+			assert.Contains(t, s.get("/queues"), `"/queues/mail"`, "what was read last")
+			_, queues, _ := s.ask(http.MethodGet, "/api/v1/queues", nil)
+			assert.Contains(t, queues, `"queue":"mail"`)
+			assert.Equal(t, !fault.readable, strings.Contains(queues, `"stale":`), queues)
+			status, _, _ := s.ask(http.MethodGet, "/healthz", nil)
+			assert.Equal(t, http.StatusOK, status)
+
+			for _, act := range [][2]string{{"/jobs", `{"class":"A","args":[],"queue":"mail"}`}, {"/queues/mail/pause", ""}, {"/failed/retry", `{"filter":{"all":true}}`}} {
+				if fault.retries && act[0] == "/failed/retry" {
+					continue
+				}
+				code, answer := s.act(act[0], act[1])
+				assert.Equal(t, http.StatusServiceUnavailable, code, "%s: %v", act[0], answer)
+				assert.Contains(t, answer.Hint, fault.said, "%s: %v", act[0], answer)
+			}
+			broken := time.Now()
+			mend()
+			asked := 0
+			proctest.Await(t, faultPatience, func() bool { asked++; return !strings.Contains(s.get("/"), stale) }, "a page that is up to date")
+			t.Logf("up to date %s after Redis was back", time.Since(broken).Round(time.Millisecond))
+			assert.Less(t, time.Since(broken), 30*time.Second, "a pause as long as the outage is none")
+			waits, err := s.redis.LLen(t.Context(), s.key+"queue:mail").Result()
+			require.NoError(t, err)
+			if !fault.unsure {
+				assert.EqualValues(t, 1, waits)
+				assert.Contains(t, s.get("/failed?view=flat"), "Timeout")
+				paused, err := s.redis.Keys(t.Context(), s.key+"*pause*").Result()
+				require.NoError(t, err)
+				assert.Empty(t, paused)
+			}
+			proctest.Await(t, faultPatience, func() bool {
+				status, _ := s.act("/failed/retry", `{"filter":{"all":true}}`)
+				return status == http.StatusOK
+			}, "an act")
+			after, err := s.redis.LRange(t.Context(), s.key+"queue:mail", 0, -1).Result()
+			require.NoError(t, err)
+			times := map[string]int{}
+			for _, payload := range after {
+				times[payload]++
+			}
+			for i := range 3 {
+				assert.Equal(t, 1, times[`{"args":[`+string(rune('0'+i))+`],"class":"Mail"}`], "%v", after)
+			}
+		})
+	}
+}
+
+var allPages = []string{"/", "/queues", "/queues/mail", "/jobs", "/failed", "/failed?view=flat", "/workers", "/locks", "/longjobs", "/schedule", "/classes", "/events", "/redis"}
+
+// TestKeysOfWrongTypes: one key that holds something else than it should spoils what is read with
+// it, from the first sample on, and leaves the other pages whole.
+func TestKeysOfWrongTypes(t *testing.T) {
+	t.Parallel()
+	// What shows queues, workers and jobs is read together.
+	fleet := []string{"/", "/api/v1/live", "/jobs", "/queues", "/queues/mail", "/redis", "/workers"}
+	for key, spoiled := range map[string][]string{
+		"queues": append([]string{"/locks"}, fleet...), "resqued:procs": append([]string{"/locks"}, fleet...),
+		"workers": fleet, "resqued:masters": fleet, "resqued:master:" + master: fleet,
+		"queue:mail":               {"/", "/queues", "/queues/mail", "/redis"},
+		"failed":                   {"/failed", "/failed?view=flat"},
+		"delayed_queue_schedule":   {"/", "/api/v1/live", "/schedule"},
+		"persistent_schedules":     {"/", "/redis", "/schedule"},
+		"resqued:hist:names":       {"/classes"},
+		"resqued:events":           {"/events"},
+		"resqued:inflight:" + proc: nil, // it is as if it were not there
+		"resqued:proc:" + proc:     nil,
+		"delayed:4102444800":       nil,
+		"stat:processed":           nil,
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			f.fill("mail")
+			before := f.all(t)
+			f.do("DEL", key)
+			if key == "stat:processed" || strings.HasPrefix(key, "resqued:inflight") {
+				f.do("LPUSH", key, "of a wrong type")
+			} else {
+				f.do("SET", key, "of a wrong type")
+			}
+			f.server = web.New(f.options) // one that has seen nothing before
+			trouble := []string{}
+			for path, text := range f.all(t) {
+				if slices.ContainsFunc([]string{"Cannot be shown", "cannot be checked", "WRONGTYPE"}, func(word string) bool {
+					return strings.Contains(text, word) && !strings.Contains(before[path], word)
+				}) {
+					trouble = append(trouble, path)
+				}
+			}
+			assert.ElementsMatch(t, spoiled, trouble)
+		})
+	}
+}
+
+// all returns all pages as text.
+func (f *fixture) all(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for _, path := range append([]string{"/metrics", "/readyz", "/api/v1/live"}, allPages...) {
+		answer := f.ask(http.MethodGet, path, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") })
+		assert.True(t, answer.Code == http.StatusOK || strings.HasPrefix(path, "/api/"), "%s: %d", path, answer.Code)
+		pages[path] = answer.Body.String()
+	}
+	return pages
+}
+
+type apiError struct{ Code, Message, Hint string }
+
+// act sends an act to the API.
+func (s *site) act(path, body string) (int, apiError) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.URL+"/api/v1"+path, strings.NewReader(body))
+	require.NoError(s, err)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(s, err)
+	defer answer.Body.Close()
+	var v struct{ Error apiError }
+	require.NoError(s, json.NewDecoder(answer.Body).Decode(&v))
+	return answer.StatusCode, v.Error
+}
