@@ -48,7 +48,7 @@ func newSite(t *testing.T, prefix string, fill func(s *site)) *site {
 	fill(at)
 	server := web.New(web.Options{
 		Store: s, Jobs: jobs, Long: func(context.Context) *longjob.Client { return long }, Namespace: ns, PathPrefix: prefix,
-		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "mara", Role: at.role}, nil },
+		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "operator", Role: at.role}, nil },
 	})
 	at.Server = httptest.NewServer(server)
 	ctx, cancel := context.WithCancel(t.Context())
