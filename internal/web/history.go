@@ -315,7 +315,7 @@ func eventRows(events []view.Event) []pages.Event {
 		if said != "" && e.Text != "" {
 			said += ": "
 		}
-		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
+		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Said: e.Text, Subject: e.Subject, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
 		if e.Via != "daemon" {
 			rows[i].From = e.Via
 		}
@@ -323,16 +323,20 @@ func eventRows(events []view.Event) []pages.Event {
 	return rows
 }
 
-// about returns the newest events in which a name stands.
-func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
-	part := s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
+// recent are the newest events.
+func (s *Server) recent(ctx context.Context) []view.Event {
+	return s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
 		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
 		return found, err
-	})
+	}).Data
+}
+
+// about returns the newest events in which a name stands.
+func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
 	var some []view.Event
-	for _, e := range part.Data {
+	for _, e := range s.recent(ctx) {
 		if len(some) < 20 && slices.ContainsFunc(names, func(n string) bool {
-			return n != "" && (strings.Contains(e.Subject, n) || strings.Contains(e.Text, n))
+			return n != "" && (view.DaemonText(e.By) == n || strings.Contains(e.Subject, n) || strings.Contains(e.Text, n))
 		}) {
 			some = append(some, e)
 		}
@@ -342,12 +346,8 @@ func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
 
 // marks are the events that a chart shows: deploys, and deaths of processes.
 func (s *Server) marks(ctx context.Context, since time.Time) (marks []pages.Mark) {
-	part := s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
-		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
-		return found, err
-	})
 	const most = 50
-	for _, e := range part.Data {
+	for _, e := range s.recent(ctx) {
 		switch store.EventKind(e.Kind) {
 		case store.EventDeployed, store.EventReloaded, store.EventStarted, store.EventDied:
 			if e.At.After(since) && len(marks) < most {

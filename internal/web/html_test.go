@@ -57,7 +57,7 @@ func newSiteOn(t *testing.T, r *redistest.Server, login, prefix string, fill fun
 	fill(v)
 	server := web.New(web.Options{
 		Store: s, Jobs: jobs, Long: func(context.Context) *longjob.Client { return long }, Namespace: ns, PathPrefix: prefix,
-		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "mara", Role: v.role}, nil },
+		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "operator", Role: v.role}, nil },
 	})
 	v.Server = httptest.NewServer(server)
 	ctx, cancel := context.WithCancel(t.Context())

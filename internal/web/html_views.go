@@ -207,7 +207,14 @@ func (s *Server) failurePage(r *http.Request) (pages.Page, error) {
 func (s *Server) workersPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "workers", "Workers")
 	v := s.sampled(r.Context(), &f)
-	return pages.WorkersOf(f, v, r.URL.Query()), nil
+	p := pages.WorkersOf(f, v, r.URL.Query())
+	events := eventRows(s.recent(r.Context()))
+	for i := range p.Hosts.Data {
+		for j := range p.Hosts.Data[i].Masters {
+			p.Hosts.Data[i].Masters[j].Recall(events, p.Now)
+		}
+	}
+	return p, nil
 }
 
 func (s *Server) workerPage(r *http.Request) (pages.Page, error) {
@@ -222,6 +229,8 @@ func (s *Server) workerPage(r *http.Request) (pages.Page, error) {
 	if p == nil {
 		return nil, &view.NotFoundError{Kind: "worker", Name: name}
 	}
+	p.Events = s.about(r.Context(), name)
+	p.Master.Data.Recall(eventRows(s.recent(r.Context())), p.Now)
 	return p, nil
 }
 

@@ -23,6 +23,8 @@ type Chart struct {
 	Unit   string
 	Series []Series
 	Marks  []Mark
+	// Empty says what will be here, where there is nothing yet.
+	Empty string
 }
 
 // Series are the values of one line, NaN where nothing is known. The first series is the one in
@@ -62,6 +64,14 @@ func (c *Chart) Any() bool {
 		}
 	}
 	return n >= 2
+}
+
+// Nothing says what will be here.
+func (c *Chart) Nothing() string {
+	if c == nil || c.Empty == "" {
+		return "Nothing is known of this span yet."
+	}
+	return text(c.Empty, maxTitle)
 }
 
 // known reports whether a value is one.
@@ -116,7 +126,7 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 		at := chartTop + y(v)
 		fmt.Fprintf(&b, `<line class="grid" x1="0" x2="100%%" y1="%.1f" y2="%.1f"/>`, at, at)
 		if v > 0 {
-			fmt.Fprintf(&b, `<text class="tick" x="0" y="%.1f">%s</text>`, at+12, template.HTMLEscapeString(short(v)+c.Unit))
+			fmt.Fprintf(&b, `<text class="tick" x="0" y="%.1f">%s</text>`, at+12, template.HTMLEscapeString(c.amount(v)))
 		}
 	}
 	fmt.Fprintf(&b, `<svg x="0" y="%d" width="100%%" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" overflow="visible">`, chartTop, chartPlot, n, chartPlot)
@@ -250,11 +260,25 @@ func short(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
+// seconds is the unit of run times, which are told in milliseconds where there are few.
+const seconds = " s"
+
+// amount writes a value with its unit.
+func (c *Chart) amount(v float64) string {
+	if c.Unit == seconds && v > 0 && v < 1 {
+		return short(math.Round(v*1000)) + " ms"
+	}
+	if v >= 10 {
+		return short(math.Round(v*10)/10) + c.Unit
+	}
+	return short(math.Round(v*100)/100) + c.Unit
+}
+
 // Last is the newest known value of a series with its unit.
 func (c *Chart) Last(s Series) string {
 	for _, v := range slices.Backward(s.Values) {
 		if known(v) {
-			return short(math.Round(v*10)/10) + c.Unit
+			return c.amount(v)
 		}
 	}
 	return "—"
@@ -273,7 +297,7 @@ func (c *Chart) Summary() string {
 		if math.IsNaN(most) {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), short(math.Round(most*10)/10)+c.Unit))
+		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), c.amount(most)))
 	}
 	return "The last " + left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
 }
@@ -294,7 +318,7 @@ func (c *Chart) JSON() string {
 			if !known(v) {
 				b.WriteString("null")
 			} else {
-				b.WriteString(strconv.FormatFloat(math.Round(v*100)/100, 'g', -1, 64))
+				b.WriteString(strconv.FormatFloat(math.Round(v*1000)/1000, 'g', -1, 64))
 			}
 		}
 		b.WriteString(`]}`)
@@ -320,8 +344,8 @@ func Spark(values []float64) template.HTML {
 	if most == 0 {
 		most = 1
 	}
-	line, _ := steps(values, func(v float64) float64 { return 1 + (height-2)*(1-v/most) })
+	line, area := steps(values, func(v float64) float64 { return 1 + (height-2)*(1-v/most) })
 	return template.HTML(fmt.Sprintf( //nolint:gosec // numbers only
-		`<svg class="spark" width="72" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true"><path class="line s0" d="%s"/></svg>`,
-		height, len(values), height, line))
+		`<svg class="spark" width="72" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true"><path class="area" d="%s"/><path class="line s0" d="%s"/></svg>`,
+		height, len(values), height, area, line))
 }

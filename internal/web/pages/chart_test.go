@@ -42,6 +42,13 @@ func TestChart(t *testing.T) {
 		assert.NotContains(t, c.JSON(), "Inf")
 		assert.False(t, chart().Any())
 	})
+	t.Run("short run times are told in milliseconds", func(t *testing.T) {
+		t.Parallel()
+		c := chart(.03, .0351)
+		c.Unit = " s"
+		assert.Equal(t, "35 ms", c.Last(c.Series[0]))
+		assert.Contains(t, string(c.SVG(time.UTC)), ">20 ms<")
+	})
 	t.Run("it says in words what it shows", func(t *testing.T) {
 		t.Parallel()
 		assert.Equal(t, "The last 3m. done: now 2/s, at most 8/s.", chart(8, 4, 2).Summary())

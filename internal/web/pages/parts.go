@@ -3,6 +3,7 @@ package pages
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,11 @@ type eventsPart struct {
 	Rows  []Event
 }
 
+// By reports whether it is known of any event who caused it.
+func (p eventsPart) By() bool {
+	return slices.ContainsFunc(p.Rows, func(e Event) bool { return e.Who != "" })
+}
+
 // Of is a master of the page.
 func (p *Workers) Of(m WorkerMaster) masterPart { return masterPart{p, m} }
 
@@ -46,13 +52,35 @@ func (p *Worker) Of(m WorkerMaster) masterPart {
 func (p *LongJobs) Of(r LongRow) runPart { return runPart{p, r} }
 
 // Of is the run of the page.
-func (p *LongJob) Of(r LongRow) runPart { return runPart{&LongJobs{Frame: p.Frame}, r} }
+func (p *LongJob) Of(r LongRow) runPart { return runPart{&LongJobs{Frame: p.Frame, Alone: true}, r} }
 
 // List is what happened.
 func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
 
-// EventList is what happened to the job.
-func (p *Job) EventList() eventsPart { return eventsPart{&p.Frame, p.Events} }
+// EventList is what happened to the job, the newest first, its start among it.
+func (p *Job) EventList() eventsPart {
+	rows := p.Events
+	if j := p.Job.Data; j != nil && !j.Started.IsZero() {
+		start := Event{ID: "start", At: j.Started, Kind: "started", Text: "taken from " + text(j.Queue, view.MaxName) + " by " + text(view.WorkerText(j.Worker), view.MaxName)}
+		at, _ := slices.BinarySearchFunc(rows, start.At, func(e Event, t time.Time) int { return t.Compare(e.At) })
+		rows = slices.Insert(slices.Clone(rows), at, start)
+	}
+	return eventsPart{&p.Frame, rows}
+}
+
+// EventList is what happened to the daemon and its processes.
+func (p *Worker) EventList() eventsPart { return eventsPart{&p.Frame, p.Events} }
+
+// aged reports whether it is known of any queue how long its oldest job waits.
+func aged(rows []QueueRow) bool {
+	return slices.ContainsFunc(rows, func(r QueueRow) bool { return r.OldestS != nil })
+}
+
+// Ages reports whether it is known of any queue how long its oldest job waits.
+func (p *Overview) Ages() bool { return aged(p.Queues.Data) }
+
+// Ages reports whether it is known of any queue how long its oldest job waits.
+func (p *Queues) Ages() bool { return p.Sort == "oldest" || aged(p.Rows.Data) }
 
 // Rates reports whether it is known of any queue how many jobs come and go.
 func (p *Queues) Rates() bool {

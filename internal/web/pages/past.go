@@ -40,7 +40,7 @@ func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	if unit == "/h" {
 		title = "Jobs an hour"
 	}
-	c := &Chart{Title: title, Unit: unit, Step: step}
+	c := &Chart{Title: title, Unit: unit, Step: step, Empty: "No job ended in this span, or its first minutes are not over yet."}
 	if len(points) == 0 {
 		return c
 	}
@@ -52,13 +52,17 @@ func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 			done[i], failed[i] = float64(p.Runs)*seconds/s, float64(p.Failed)*seconds/s
 		}
 	}
+	// A line at 0 says nothing that the words do not.
+	if !slices.ContainsFunc(done, func(v float64) bool { return v > 0 }) {
+		return c
+	}
 	c.Series = []Series{{Name: "done", Values: done}, {Name: "failed", Values: failed, Alert: true}}
 	return c
 }
 
 // TimesOf is the chart of how long jobs took, from points of the history.
 func TimesOf(points []view.Point, step time.Duration, now time.Time) *Chart {
-	c := &Chart{Title: "Run time", Unit: " s", Step: step}
+	c := &Chart{Title: "Run time", Unit: seconds, Step: step}
 	if len(points) == 0 {
 		return c
 	}
@@ -77,7 +81,7 @@ func TimesOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 // LengthOf is the chart of how long a queue was, from the levels of the history; each of Step is
 // the most of its minutes.
 func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
-	c := &Chart{Title: "Jobs waiting", Step: step}
+	c := &Chart{Title: "Jobs waiting", Step: step, Empty: "No length was written down in this span. Daemons do that each minute for queues with jobs."}
 	if len(levels) == 0 {
 		return c
 	}

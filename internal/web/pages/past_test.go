@@ -35,6 +35,10 @@ func TestFlowOf(t *testing.T) {
 	fives := FlowOf([]view.Point{point(-5*time.Minute, 100)}, 5*time.Minute, noon.Add(time.Minute))
 	require.InDelta(t, 20, fives.Series[0].Values[0], 0.01, "per minute")
 	require.False(t, FlowOf(nil, time.Minute, noon).Any())
+
+	young := FlowOf([]view.Point{point(-2*time.Minute, 0), point(-time.Minute, 0), point(0, 72)}, time.Minute, noon.Add(10*time.Second))
+	require.False(t, young.Any(), "what has run is not drawn yet, and a line at 0 would deny it")
+	require.NotEmpty(t, young.Empty)
 }
 
 func TestLengthOf(t *testing.T) {
@@ -107,4 +111,57 @@ func TestRates(t *testing.T) {
 	in, out = tr.Rates("mail")
 	require.Nil(t, in)
 	require.Nil(t, out)
+}
+
+// A queue's pause is told in words, not by the names of keys.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "the queue is paused", why("paused by pause:queue:mail"))
+	require.Equal(t, "the queue is paused, and all workers are paused, Ruby's as well", why("paused by pause:queue:mail and pause-all-workers"))
+	require.Equal(t, "all queues are paused", why("paused by pause:all"))
+	require.Equal(t, "no worker has it among its queues", why("no worker has it among its queues"))
+}
+
+// The start of a job has its place among what happened.
+func TestJobEvents(t *testing.T) {
+	t.Parallel()
+	p := &Job{Events: []Event{{ID: "2", At: noon.Add(time.Minute), Kind: "killed"}, {ID: "1", At: noon.Add(-time.Minute), Kind: "died"}}}
+	p.Job = Read(&view.Job{Queue: "mail", Started: noon}, noon)
+	var kinds []string
+	for _, e := range p.EventList().Rows {
+		kinds = append(kinds, e.Kind)
+	}
+	require.Equal(t, []string{"killed", "started", "died"}, kinds)
+	require.Len(t, p.Events, 2)
+}
+
+// A queue all of whose jobs are locked is explained where the locks are.
+func TestAttentionLeadsToLocks(t *testing.T) {
+	t.Parallel()
+	found := NeedsAttention([]view.Finding{
+		{Check: "queues", Status: view.FindingWarn, Text: "sync: 3 jobs wait, all of them locked", Fix: "locks waiting", Command: true},
+		{Check: "queues", Status: view.FindingWarn, Text: "mail: paused", Fix: "queues resume mail", Command: true},
+	})
+	require.Equal(t, "locks", found[0].View)
+	require.Equal(t, "queues", found[1].View)
+}
+
+// Events tell why a process leaves, and how one before it in its slot has ended.
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	events := []Event{
+		{Kind: "recycled", Subject: "vm:1:20-3:0.7", Said: "for its memory, after 3m and 12 jobs, with 900 MB", At: noon.Add(-time.Second)},
+		{Kind: "died", Subject: "vm:1:20-3:1.4", Said: "worker process: signal 9, after 5 jobs", At: noon.Add(-time.Minute)},
+		{Kind: "died", Subject: "vm:1:20-3:1.2", Said: "worker process: exit code 2", At: noon.Add(-2 * time.Minute)},
+		{Kind: "died", Subject: "vm:1:20-3:2.2", Said: "worker process: long ago", At: noon.Add(-2 * time.Hour)},
+	}
+	row := func(proc string) ProcessRow { return ProcessRow{Process: view.Process{Proc: proc}} }
+	m := WorkerMaster{Rows: []ProcessRow{row("vm:1:20-3:0.7"), row("vm:1:20-3:1.8"), row("vm:1:20-3:2.9"), row("vm:1:21-3:1.9"), row("vm:1:20-3:1.3")}}
+	m.Recall(events, noon)
+	require.Equal(t, "memory", m.Rows[0].Why)
+	require.Empty(t, m.Rows[0].Last)
+	require.Equal(t, "1m ago: died, signal 9, after 5 jobs", m.Rows[1].Last)
+	require.Empty(t, m.Rows[2].Last, "too long ago")
+	require.Empty(t, m.Rows[3].Last, "another master")
+	require.Equal(t, "2m ago: died, exit code 2", m.Rows[4].Last, "the newer one came after it")
 }

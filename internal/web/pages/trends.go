@@ -193,7 +193,7 @@ const (
 func (t *Trends) Flow() *Chart {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := &Chart{Title: "Jobs a second", Unit: "/s", Step: chartStep}
+	c := &Chart{Title: "Jobs a second", Unit: "/s", Step: chartStep, Empty: "Rates appear here after a few seconds of watching."}
 	if len(t.at) < 2 {
 		return c
 	}
@@ -212,7 +212,7 @@ func (t *Trends) Flow() *Chart {
 func (t *Trends) Length(name string) *Chart {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := &Chart{Title: "Jobs waiting", Step: chartStep}
+	c := &Chart{Title: "Jobs waiting", Step: chartStep, Empty: "Lengths appear here after a few seconds of watching."}
 	q := t.queues[name]
 	if q == nil || len(t.at) < 2 {
 		return c

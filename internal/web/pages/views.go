@@ -2,9 +2,11 @@ package pages
 
 import (
 	"html/template"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -58,6 +60,9 @@ func NeedsAttention(findings []view.Finding) []Attention {
 		}
 		if f.Command && f.Fix != "" {
 			a.Command, a.Fix = "resqued "+f.Fix, ""
+		}
+		if f.Check == "queues" && strings.HasPrefix(f.Fix, "locks ") {
+			a.View = "locks"
 		}
 		if a.Urgent {
 			urgent = append(urgent, a)
@@ -224,7 +229,7 @@ type ProcessRow struct {
 	RSSRing []float64
 	// Why says why it will be replaced, if not for its number of jobs: "memory".
 	Why string
-	// Last says how the process before it in its slot has ended.
+	// Last says how one before it in its slot has ended within the last hour, if not by its number of jobs.
 	Last string
 }
 
@@ -256,11 +261,60 @@ func (r ProcessRow) Recycles() string {
 	return said
 }
 
+// recalled is for how long an end is told beside the processes that came after it.
+const recalled = time.Hour
+
+// Recall tells of processes what events say: why they leave, and how one before them has ended.
+// Events are the newest ones, the newest first.
+func (m *WorkerMaster) Recall(events []Event, now time.Time) {
+	for _, rows := range [][]ProcessRow{m.Rows, m.Suspects} {
+		for i := range rows {
+			rows[i].recall(events, now)
+		}
+	}
+}
+
+func (r *ProcessRow) recall(events []Event, now time.Time) {
+	slot, number := slotOf(r.Proc)
+	for _, e := range events {
+		switch e.Kind {
+		case string(store.EventRecycled), string(store.EventDied):
+		default:
+			continue
+		}
+		if e.Subject == r.Proc {
+			if reason, ok := strings.CutPrefix(e.Said, "for its "); ok && e.Kind == string(store.EventRecycled) {
+				r.Why, _, _ = strings.Cut(reason, ",")
+			}
+			continue
+		}
+		at, before := slotOf(e.Subject)
+		if slot != "" && !r.Alone && r.Last == "" && at == slot && before < number && now.Sub(e.At) < recalled {
+			r.Last = view.Age(now.Sub(e.At)) + " ago: " + e.Kind + ", " + strings.TrimPrefix(e.Said, "worker process: ")
+		}
+	}
+}
+
+// slotOf returns the part of a process's id that those have in common which follow each other in a
+// slot, and its number, which grows.
+func slotOf(proc string) (slot string, number int) {
+	i := strings.LastIndexByte(proc, '.')
+	if i < 0 {
+		return "", 0
+	}
+	number, err := strconv.Atoi(proc[i+1:])
+	if err != nil {
+		return "", 0
+	}
+	return proc[:i], number
+}
+
 // Worker is one master or foreign worker.
 type Worker struct {
 	Frame
 	Name   string
 	Master Widget[WorkerMaster]
+	Events []Event
 }
 
 // Locks shows who waits for whom.
@@ -299,6 +353,8 @@ type LongJobs struct {
 	Status    string
 	States    []Link
 	More      bool
+	// Alone: the page is about one run, and named after it.
+	Alone bool
 }
 
 // LongRow is a run with its slices.
@@ -402,9 +458,12 @@ type Event struct {
 	ID   string
 	At   time.Time
 	Kind string
-	Text string
+	// Text says what happened to what, Said only what.
+	Text, Said string
 	// Who did it, From where.
 	Who, From string
+	// Subject is what it happened to: a process, a queue.
+	Subject string
 	// Urgent: it cost somebody a job or a process.
 	Urgent bool
 }

@@ -54,9 +54,16 @@ var funcs = template.FuncMap{
 	"spark":  Spark,
 	"chart":  func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
 	"int":    func(n int64) int { return int(n) },
-	"share":  share,
 	"add":    func(a, b int) int { return a + b },
 	"choose": choose,
+	"why":    why,
+	"bar":    bar,
+	"sentence": func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return strings.ToUpper(s[:1]) + s[1:]
+	},
 }
 
 // text makes a text of whoever it may be fit for a page: at most max bytes, with whatever is not
@@ -171,6 +178,14 @@ func number(n any) float64 {
 	return 0
 }
 
+// bar draws a part of a whole.
+func bar(part, all any, what string) template.HTML {
+	n := share(part, all)
+	return template.HTML(fmt.Sprintf( //nolint:gosec // a number, and a text of a template
+		`<svg class="bar-of" role="meter" aria-label="%s" aria-valuemin="0" aria-valuemax="100" aria-valuenow="%d" aria-valuetext="%s"><rect width="%d%%" height="6"/></svg>`,
+		template.HTMLEscapeString(what), n, percent(part, all), n))
+}
+
 // share returns a part of a whole for a meter, from 0 to 100.
 func share(part, all any) int {
 	p, a := number(part), number(all)
@@ -238,6 +253,21 @@ func deref(p any) any {
 		return ""
 	}
 	return p
+}
+
+// why says why a queue's jobs wait. What pauses it is told by the names of keys, which pages put
+// into words.
+func why(s string) string {
+	keys, ok := strings.CutPrefix(s, "paused by ")
+	if !ok {
+		return s
+	}
+	words := map[string]string{"pause:all": "all queues are paused", "pause-all-workers": "all workers are paused, Ruby's as well"}
+	var said []string
+	for _, key := range strings.Split(keys, " and ") {
+		said = append(said, cmp.Or(words[key], "the queue is paused"))
+	}
+	return strings.Join(said, ", and ")
 }
 
 // choose returns the first text that is not empty.

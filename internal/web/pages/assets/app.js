@@ -107,6 +107,7 @@
   };
 
   // The value under the pointer.
+  const amount = (v, unit) => v == null ? "—" : unit === " s" && v > 0 && v < 1 ? `${Math.round(v * 1000)} ms` : v + unit;
   const read = (figure, x) => {
     const svg = figure.querySelector("svg.chart"), box = svg.getBoundingClientRect();
     const data = JSON.parse(figure.dataset.chart), n = Math.max(...data.series.map((s) => s.values.length));
@@ -118,7 +119,7 @@
     let out = figure.querySelector(".readout");
     if (!out) { out = document.createElement("div"); out.className = "readout"; figure.append(out); }
     const time = new Date(data.from + i * data.step).toLocaleTimeString([], { hour12: false });
-    out.textContent = [time, ...data.series.map((s) => `${s.name} ${s.values[i] ?? "—"}${s.values[i] == null ? "" : data.unit}`)].join(" · ");
+    out.textContent = [time, ...data.series.map((s) => `${s.name} ${amount(s.values[i], data.unit)}`)].join(" · ");
   };
   main.addEventListener("pointermove", (e) => { const f = e.target.closest?.(".plot"); if (f) read(f, e.clientX); });
   main.addEventListener("pointerout", (e) => { const f = e.target.closest?.(".plot"); if (f && !f.contains(e.relatedTarget)) for (const x of f.querySelectorAll(".hair, .readout")) x.remove(); });

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
@@ -32,7 +33,7 @@ func read[T any](v T) pages.Widget[T]   { return pages.Read(v, Now) }
 // Frame is what the samples have around them.
 func Frame(name, title string) pages.Frame {
 	return pages.Frame{
-		View: name, Title: title, Namespace: "resque", Redis: "redis://10.0.3.7:6379/0", User: "mara", Operator: true,
+		View: name, Title: title, Namespace: "resque", Redis: "redis://10.0.3.7:6379/0", User: "operator", Operator: true,
 		Now: Now, Refresh: 2 * time.Second,
 	}
 }
@@ -66,9 +67,9 @@ func queues() []pages.QueueRow {
 	mail := queue("mail", view.QueueRuns, 6951, 42, 31, 0, 64, "no free thread: 64 of 64 are busy")
 	reports := queue("reports", view.QueueStarved, 12, 251, 1, 16, 16, "locked: 12 jobs put back when last tried")
 	legacy := queue("legacy-import", view.QueueOrphan, 40, 11*3600, 0, 0, 0, "no worker has it among its queues")
-	news := queue("newsletter", view.QueuePaused, 1204, -1, 2, 0, 64, "paused by mara")
+	news := queue("newsletter", view.QueuePaused, 1204, -1, 2, 0, 64, "paused by pause:queue:newsletter")
 	return []pages.QueueRow{
-		row(mail, 31.2, 29.8, "3 masters, 1 Ruby", 1), row(news, .4, 0, "3 masters", 2), row(legacy, 0, 0, "", 3),
+		row(mail, 31.2, 29.8, "3 masters and others", 1), row(news, .4, 0, "3 masters", 2), row(legacy, 0, 0, "", 3),
 		row(reports, .1, 0, "web-1", 4), row(queue("thumbnails", view.QueueRuns, 8, 1, 6, 8, 64, ""), 12.1, 12.4, "3 masters", 5),
 		row(queue("critical", view.QueueRuns, 3, 0, 4, 0, 64, ""), 12.1, 12.4, "3 masters", 6), row(queue("billing", view.QueueRuns, 0, -1, 0, 4, 64, ""), .02, .02, "3 masters", 7),
 		row(queue("search-index", view.QueueRuns, 0, -1, 1, 0, 64, ""), 3.1, 3.1, "3 masters", 8), row(queue("old-exports", view.QueueIdle, 0, -1, 0, 0, 0, ""), 0, 0, "", 9),
@@ -103,21 +104,21 @@ func flow() *pages.Chart {
 		}
 	}
 	return &pages.Chart{
-		Title: "Jobs a second", From: ago(time.Hour), Step: 30 * time.Second, Unit: "/s",
+		Title: "Jobs a second", From: ago(10 * time.Minute), Step: 5 * time.Second, Unit: "/s",
 		Series: []pages.Series{{Name: "done", Values: wave(n, 56, 14, 11)}, {Name: "failed", Values: failed, Alert: true}},
-		Marks:  []pages.Mark{{At: ago(24 * time.Minute), Text: "deploy v1.4.0, 3 masters"}},
+		Marks:  []pages.Mark{{At: ago(4 * time.Minute), Text: "deploy v1.4.0, 3 masters"}},
 	}
 }
 
 func events() []pages.Event {
 	return []pages.Event{
-		{ID: "9", At: ago(38 * time.Second), Kind: "retry", Text: "212 failures of Mail", Who: "mara", From: "10.0.3.44"},
-		{ID: "8", At: ago(4 * time.Minute), Kind: "kill", Text: "Import 9f1c77aa02bb on web-2:8800", Who: "mara", From: "10.0.3.44"},
-		{ID: "7", At: ago(11 * time.Minute), Kind: "pause", Text: "queue newsletter", Who: "jo", From: "resqued queues pause on web-1"},
-		{ID: "6", At: ago(24 * time.Minute), Kind: "deploy", Text: "v1.4.0 took over on web-1, web-2, web-3"},
-		{ID: "5", At: ago(26 * time.Minute), Kind: "death", Text: "process 9102 of web-2:8800 was killed by the kernel (memory): 3 jobs run again", Urgent: true},
-		{ID: "4", At: ago(51 * time.Minute), Kind: "recycle", Text: "process 9244 of web-1:4700 for its memory, 1.1G of 1.0G"},
-		{ID: "3", At: ago(26 * time.Hour), Kind: "purge", Text: "1,204 jobs of newsletter", Who: "jo", From: "10.0.3.51"},
+		{ID: "9", At: ago(38 * time.Second), Kind: "retried", Text: "failures of Mail: 212 jobs", Who: "operator@10.0.3.44"},
+		{ID: "8", At: ago(4 * time.Minute), Kind: "killed", Text: "Import 9f1c77aa02bb on web-2:8800", Who: "operator@10.0.3.44"},
+		{ID: "7", At: ago(11 * time.Minute), Kind: "paused", Text: "queue newsletter: with 1,204 jobs", Who: "deploy@web-1", From: "cli"},
+		{ID: "6", At: ago(24 * time.Minute), Kind: "deployed", Text: "v1.4.0 took over on web-1, web-2, web-3"},
+		{ID: "5", At: ago(26 * time.Minute), Kind: "died", Text: "process 9102 of web-2:8800 was killed by the kernel (memory): 3 jobs run again", Urgent: true},
+		{ID: "4", At: ago(51 * time.Minute), Kind: "recycled", Text: "process 9244 of web-1:4700 for its memory, 1.1G of 1.0G"},
+		{ID: "3", At: ago(26 * time.Hour), Kind: "purged", Text: "queue newsletter: with 1,204 jobs", Who: "operator@10.0.3.51"},
 	}
 }
 
@@ -172,7 +173,7 @@ func hosts() []pages.WorkerHost {
 		{Host: "web-2", Masters: []pages.WorkerMaster{{Worker: second, Orders: true, Rows: []pages.ProcessRow{
 			{Process: second.Processes[0], Rate: new(4.2), RSSRing: wave(30, 300, 10, 7)},
 			{Process: second.Processes[1], Rate: new(3.9), RSSRing: wave(30, 290, 10, 8)},
-			{Process: second.Processes[2], Last: "recycled 2s ago, exit 0"},
+			{Process: second.Processes[2], Last: "4s ago: died, killed by signal 9, after 388 jobs"},
 		}}}},
 	}
 }
@@ -198,8 +199,8 @@ func locks() []pages.LockRow {
 		return pages.LockRow{Lock: v, Waiters: waiters}
 	}
 	return []pages.LockRow{
-		l("job", "locket:job_locks:Sync[42]", "held", "web-1~resqued:9120.0.3-0a1b2c:*:,**", 492, 31, "reports"), l("job", "locket:job_locks:Report[2024,\"monthly\"]", "held", "web-1~resqued:9120.0.7-0a1b2c:*:,**", 8, 31),
-		l("class", "lock:Graph:42", "expired", "web-2~resqued:8800.1.1-0a1b2c:*:,**", 3660, -120, "graphs", "reports"), l("loner", "loner:lock:Export:7", "orphan", "", 172800, 0),
+		l("locket", "locket:job_locks:Sync[42]", "held", "web-1~resqued:9120.0.3-0a1b2c:*:,**", 492, 31, "reports"), l("locket", "locket:job_locks:Report[2024,\"monthly\"]", "held", "web-1~resqued:9120.0.7-0a1b2c:*:,**", 8, 31),
+		l("timeout", "lock:Graph:42", "expired", "web-2~resqued:8800.1.1-0a1b2c:*:,**", 3660, -120, "graphs", "reports"), l("loner", "loner:lock:Export:7", "orphan", "", 172800, 0),
 	}
 }
 
@@ -313,6 +314,8 @@ func Samples() []Sample {
 		}
 		return links
 	}
+	hourly := slices.Clone(spans[1:])
+	hourly[0].Current = true
 	return []Sample{
 		{"overview", "/", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(stats), Locks: read(17), Attention: read(attention), Chart: read(flow()), Spans: spans, Queues: read(busy[:7]), MoreQueues: 2, Running: read(running[:5]), MoreRunning: 36}},
 		{"queues", "/queues", &pages.Queues{Frame: Frame("queues", "Queues"), Rows: read(busy), Sort: "size", Total: 9, States: tabs("/queues", "all 9", "orphan 1", "starved 1", "paused 1"), Pager: pages.Pager{Text: "1–9 of 9"}}},
@@ -324,21 +327,21 @@ func Samples() []Sample {
 		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(found[7:]), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 9}}},
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
-		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0])}},
-		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Kinds: tabs("/locks", "all", "job", "class", "loner")}},
+		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0]), Events: events()[3:6]}},
+		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Kinds: tabs("/locks", "all", "locket", "timeout", "loner")}},
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
 		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), MoreDelayed: true}},
-		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: spans[1:]}},
-		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: spans[1:]}},
+		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: hourly}},
+		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: hourly}},
 		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings), Keys: read([]pages.KeySize{{What: "Queues", Count: 8204, Bytes: 9 << 20}, {What: "Failures", Count: 312, Bytes: 400 << 10}, {What: "History", Count: 500, Bytes: 2 << 20}})}},
-		{"events", "/events", &pages.Events{Frame: Frame("events", "Events"), Rows: read(events()), Kinds: tabs("/events", "all", "deploys", "deaths", "acts"), Pager: pages.Pager{Text: "the newest 7 of 212", Next: "/events?before=3"}}},
+		{"events", "/events", &pages.Events{Frame: Frame("events", "Events"), Rows: read(events()), Kinds: tabs("/events", "all", "starts and deploys", "deaths and kills", "what people did"), Pager: pages.Pager{Text: "the newest 7 of 212", Next: "/events?before=3"}}},
 		{"confirm", "/queues/newsletter/purge", &pages.Confirm{Frame: Frame("queues", "Purge newsletter"), Question: "Purge 1,204 jobs of newsletter?", Details: []string{"They cannot be brought back.", "Two of its jobs that run now go on."}, Action: "/queues/newsletter", Fields: []pages.Field{{Name: "act", Value: "purge"}, {Name: "expect", Value: "1204"}}, Button: "Purge 1,204 jobs", Back: "/queues/newsletter", Command: "resqued queues purge newsletter"}},
 		{"operation", "/operations/1", &pages.Operation{Frame: Frame("failed", "Retry"), What: "Retry all failures of Mail with “Timeout”", Done: 6204, Total: 10000, Failed: 2, Cancel: "/operations/1", Back: "/failed"}},
 		{"message", "/queues/mial", &pages.Message{Frame: Frame("queues", "No such queue"), Text: "There is no queue “mial”.", Hint: "Did you mean one of these?", Links: []pages.Link{{Text: "mail", URL: "/queues/mail"}}}},
 		{"away", "/away", &pages.Queues{Frame: away, Rows: pages.Read(busy, ago(14*time.Second)).Stale(errText("i/o timeout")), Total: 9, Sort: "size"}},
-		{"empty", "/empty", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(&view.Stats{}), Attention: read([]pages.Attention{}), Chart: read(&pages.Chart{}), Queues: read([]pages.QueueRow{}), Running: pages.Unread[[]*view.Job](errText("WRONGTYPE Operation against a key holding the wrong kind of value"))}},
+		{"empty", "/empty", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(&view.Stats{}), Attention: read([]pages.Attention{}), Chart: read(pages.NewTrends().Flow()), Queues: read([]pages.QueueRow{}), Running: pages.Unread[[]*view.Job](errText("WRONGTYPE Operation against a key holding the wrong kind of value"))}},
 	}
 }
 
