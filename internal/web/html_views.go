@@ -148,7 +148,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	if p.Total, err = s.o.Store.FailureCount(r.Context()); err != nil {
 		p.Total = 0 // the parts of the page say why
 	}
-	match := matcher(records, filter.Args)
+	match := matcher(r.Context(), records, filter.Args)
 	if !filter.Any() {
 		match = nil
 	}
@@ -241,7 +241,7 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	for i, l := range found {
 		row := pages.LockRow{Lock: l}
 		if somebody && i < waitedFor {
-			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Key); err == nil {
+			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Info.Key); err == nil {
 				row.Waiters = queues
 			}
 		}
@@ -299,7 +299,7 @@ func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	f := s.frame(r, "longjobs", run.Class)
-	row := pages.LongRow{LongJob: view.NewLongJob(run)}
+	row := pages.LongRow{LongJob: view.NewLongJob(r.Context(), run)}
 	ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
 	row.Timeline = pages.TimelineOf(ended)
 	p := &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(row, time.Now())}

@@ -323,9 +323,12 @@ func failedFilter(r *http.Request) (f client.FailedFilter, args string, filtered
 }
 
 // matcher returns what selects records: cheap looks at the bytes come before those at the record.
-func matcher(f client.FailedFilter, args string) func(record []byte) bool {
-	needles := []string{}
-	for _, v := range []string{f.Class, f.Queue, f.Error, args} {
+func matcher(ctx context.Context, f client.FailedFilter, args string) func(record []byte) bool {
+	needles, plainly := []string{}, []string{f.Class, f.Queue, f.Error}
+	if !view.Rules(ctx).Any() { // else the time that it takes would tell what is kept back
+		plainly = append(plainly, args)
+	}
+	for _, v := range plainly {
 		if plain(v) {
 			needles = append(needles, v)
 		}
@@ -339,7 +342,7 @@ func matcher(f client.FailedFilter, args string) func(record []byte) bool {
 		if !f.Matches(record) {
 			return false
 		}
-		return args == "" || view.HasArgs(record, args)
+		return args == "" || view.HasArgs(ctx, record, args)
 	}
 }
 
@@ -368,7 +371,7 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	}
 	q := view.FailureStep{Before: before, Limit: int(limit), Time: searchTime}
 	if filtered {
-		q.Match = matcher(f, args)
+		q.Match = matcher(r.Context(), f, args)
 	}
 	page, err := view.FailuresBefore(r.Context(), s.o.Store, q)
 	if err != nil {
@@ -393,7 +396,7 @@ func (s *Server) failedGroups(r *http.Request) (any, error) {
 	}
 	q := view.FailureQuery{Limit: searched}
 	if filtered {
-		q.Match = matcher(f, args)
+		q.Match = matcher(r.Context(), f, args)
 	}
 	groups, err := view.GroupFailures(r.Context(), s.o.Store, q)
 	if err != nil {
@@ -527,7 +530,7 @@ func (s *Server) longJob(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := view.NewLongJob(run)
+	v := view.NewLongJob(r.Context(), run)
 	v.Timeline, err = view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
 	return v, err
 }

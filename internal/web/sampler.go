@@ -8,6 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -59,7 +60,9 @@ type Point struct {
 
 // Sample is what the server has seen last. What it holds is not changed any more.
 type Sample struct {
-	Snap     Part[*view.Snapshot]
+	Snap Part[*view.Snapshot]
+	// Hidden is what those see of Snap who see no arguments, if there are such.
+	Hidden   *view.Snapshot
 	Stats    Part[*view.Stats]
 	Server   Part[rdb.Server]
 	Findings Part[[]view.Finding]
@@ -91,7 +94,18 @@ func newSampler(o Options) *sampler {
 }
 
 // sample returns the last sample, and takes the first one if there is none. Somebody looks.
-func (s *sampler) sample(ctx context.Context) Sample {
+func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.last(ctx)) }
+
+// shown returns a sample as the one sees it for whom ctx is.
+func (s *sampler) shown(ctx context.Context, v Sample) Sample {
+	if v.Hidden != nil && visitorIn(ctx).Role < Operator {
+		v.Snap.Data = v.Hidden
+	}
+	return v
+}
+
+// last returns the last sample.
+func (s *sampler) last(ctx context.Context) Sample {
 	s.mu.Lock()
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
@@ -156,7 +170,11 @@ func (s *sampler) take(ctx context.Context) Sample {
 	s.mu.Unlock()
 	begun := time.Now()
 	before := v.Stats
+	ctx = view.Redacting(ctx, s.o.Redact) // whoever has asked
 	v.Snap.read(view.Snap(ctx, s.o.Store))
+	if v.Snap.Err == nil && s.o.HideArgs {
+		v.Hidden = v.Snap.Data.Redacted(redact.All())
+	}
 	if v.Snap.Err == nil {
 		s.trends.Add(v.Snap.Data)
 	}
@@ -173,6 +191,9 @@ func (s *sampler) take(ctx context.Context) Sample {
 	}
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
+		if s.o.HideArgs { // the keys of locks are among them
+			ctx = view.Redacting(ctx, redact.All())
+		}
 		v.Findings.read(view.Findings(ctx, s.o.Store, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -41,6 +42,9 @@ type Options struct {
 	Hosts []string
 	// Who says who asks; nil: everybody is a viewer without a name.
 	Who func(r *http.Request) (Visitor, error)
+	// Redact is what is not shown of arguments. HideArgs: nothing of them to viewers.
+	Redact   *redact.Rules
+	HideArgs bool
 	// Log gets what goes wrong and who has changed what; nil = nothing.
 	Log *zap.Logger
 }
