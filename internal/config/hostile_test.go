@@ -60,7 +60,7 @@ var hostile = map[string][][2]string{
 		{"redact: {Mail: [token]}", "does not begin with args"}, {"redact: {Mail: args.0}", "must be a list of paths"}, {"redact: [args]", "list"},
 		{"redact: {'[a': [args]}", "never closed"}, {"redact: {Mail: []}", "which arguments"}, {"redact: {Mail: [args.0], Mail: [args.1]}", "given already"},
 		{"redact: Mail", "has no path"}, {"redact: {Mail: ['args.a b']}", "use args.0.name"}, {"redact: {Mail: [[args]]}", "one value"},
-		{"redact: {'a;b': [args]}", "no class"}, {"redact: {A: ['args,args.0']}", "use args.0.name"},
+		{"redact: {'a;b': [args]}", "no class"}, {"redact: {A: ['args,args.0']}", "does not begin with args"},
 	},
 	"drain_timeout":       {{"drain_timeout: 1 m", "not a duration"}, {"drain_timeout: -1", "negative"}},
 	"resque_term_timeout": {{"resque_term_timeout: 0", "above 0"}},

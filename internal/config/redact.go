@@ -10,8 +10,11 @@ import (
 func redacted() kind {
 	return kind{
 		hint: "rules",
-		parse: func(c *Config, text string) (err error) {
-			c.Redact, err = redact.Parse(text)
+		parse: func(c *Config, text string) error {
+			rules, err := redact.Parse(text)
+			if c.Redact = nil; rules.Any() {
+				c.Redact = rules
+			}
 			return err
 		},
 		show: func(c *Config) string { return c.Redact.String() },

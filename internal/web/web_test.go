@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -36,6 +38,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
+var update = flag.Bool("update", false, "write openapi.json")
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 // fixture is a server with a Redis of its own.
@@ -46,6 +50,7 @@ type fixture struct {
 	jobs   *client.Client
 	server *web.Server
 	do     func(command, key string, args ...any)
+	redis  *redis.Client
 }
 
 const (
@@ -64,7 +69,7 @@ func setup(t *testing.T, change ...func(*web.Options)) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, jobs.Close()) })
 	redis := server.Client(t)
-	f.store, f.jobs = s, jobs
+	f.store, f.jobs, f.redis = s, jobs, redis
 	f.do = func(command, key string, args ...any) {
 		t.Helper()
 		require.NoError(t, redis.Do(context.Background(), append([]any{command, f.ns + ":" + key}, args...)...).Err())
@@ -200,6 +205,13 @@ func TestDescription(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)
 	require.NoError(t, doc.Validate(t.Context()))
+	// The JSON is the same description.
+	same, err := doc.MarshalJSON()
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("openapi.json", same, 0o600))
+	}
+	require.Equal(t, string(same), f.ask(http.MethodGet, "/api/v1/openapi.json", "").Body.String(), "run: go test ./internal/web -run TestDescription -update")
 	described := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
