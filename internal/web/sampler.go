@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -68,6 +71,8 @@ type Sample struct {
 	Findings Part[[]view.Finding]
 	// Totals is what the history has counted since its beginning.
 	Totals Part[[]view.Total]
+	// Ends are the ends of worker processes that were noted since this server has begun to look.
+	Ends Part[Ends]
 	// Points are earlier samples, the oldest first.
 	Points []Point
 	// At is when it was taken, Took how long that has taken.
@@ -189,6 +194,7 @@ func (s *sampler) take(ctx context.Context) Sample {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
+	v.Ends.read(v.Ends.Data.further(ctx, s.o.Store))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
 		if s.o.HideArgs { // the keys of locks are among them
@@ -209,6 +215,53 @@ func (s *sampler) take(ctx context.Context) Sample {
 	defer s.mu.Unlock()
 	s.now = v
 	return v
+}
+
+// Ends counts events.
+type Ends struct {
+	// Deaths are worker processes and runners that died, Recycled those worker processes that were
+	// replaced before they had used up their jobs, by memory and by age.
+	Deaths   int64
+	Recycled map[string]int64
+	// last is the newest event that is counted.
+	last string
+}
+
+// recycledFor are the reasons for which processes are replaced, as the events say them.
+var recycledFor = []string{"memory", "age"}
+
+// further returns the counts with the events that have come since.
+func (e Ends) further(ctx context.Context, s view.EventStore) (Ends, error) {
+	if e.last == "" { // what was before is no rate
+		newest, _, err := view.Events(ctx, s, view.EventFilter{Limit: 1})
+		if e.last = "0-0"; len(newest) > 0 {
+			e.last = newest[0].ID
+		}
+		if err != nil {
+			e.last = ""
+		}
+		return e, err
+	}
+	events, last, err := view.EventsSince(ctx, s, view.EventFilter{Kinds: []string{string(store.EventDied), string(store.EventRecycled)}}, e.last)
+	if err != nil {
+		return e, err
+	}
+	e.last, e.Recycled = last, maps.Clone(e.Recycled)
+	for _, one := range events {
+		if one.Kind == string(store.EventDied) {
+			e.Deaths++
+			continue
+		}
+		for _, why := range recycledFor {
+			if strings.HasPrefix(one.Text, "for its "+why) {
+				if e.Recycled == nil {
+					e.Recycled = map[string]int64{}
+				}
+				e.Recycled[why]++
+			}
+		}
+	}
+	return e, nil
 }
 
 // runsByQueue returns how many jobs of each queue have run.

@@ -424,7 +424,19 @@ func TestMetrics(t *testing.T) {
 	}
 	_, err := f.store.AddHistory(t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
 	require.NoError(t, err)
-	text := f.ask(http.MethodGet, "/metrics", "").Body.String()
+	f.ask(http.MethodGet, "/metrics", "")
+	for kind, text := range map[store.EventKind]string{store.EventDied: "signal 9", store.EventRecycled: "for its memory, after 1h", store.EventKilled: ""} {
+		require.NoError(t, f.store.NoteEvent(t.Context(), store.Event{Kind: kind, By: "d", Via: "daemon", Subject: "p", Text: text}))
+	}
+	var text string
+	require.Eventually(t, func() bool { // the next sample
+		text = f.ask(http.MethodGet, "/metrics", "").Body.String()
+		f.ask(http.MethodPost, "/queues/q", "act=pause", func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
+		return strings.Contains(text, "resqued_deaths_total 1\n")
+	}, time.Minute, time.Millisecond)
+	require.Contains(t, text, `resqued_recycles_total{why="memory"} 1`)
+	require.Contains(t, text, `resqued_recycles_total{why="age"} 0`)
+	require.Contains(t, text, `resqued_processes{host="web-1",state="running"} 1`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
