@@ -152,6 +152,11 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	if !filter.Any() {
 		match = nil
 	}
+	end, err := s.searching(r.Context(), !p.Flat || match != nil)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if !p.Flat {
 		groups, err := view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match})
 		p.Groups = fetched(groups, err)

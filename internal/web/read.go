@@ -213,6 +213,11 @@ func (s *Server) queueJobs(r *http.Request) (any, error) {
 // end; looked is how many jobs were looked at.
 func (s *Server) waiting(ctx context.Context, queue, class, args string, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
 	const step = 1000
+	end, err := s.searching(ctx, class+args != "")
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer end()
 	jobs = []view.WaitingJob{}
 	until := time.Now().Add(searchTime)
 	for next = offset; ; {
@@ -241,8 +246,29 @@ func (s *Server) waiting(ctx context.Context, queue, class, args string, offset,
 	}
 }
 
-// searchTime bounds one step of a search.
-const searchTime = 300 * time.Millisecond
+// searchTime bounds one step of a search, maxSearches how many are under way at a time.
+const (
+	searchTime  = 300 * time.Millisecond
+	maxSearches = 8
+)
+
+// searching waits until a search may begin, and returns what ends it. What is no search need not
+// wait.
+func (s *Server) searching(ctx context.Context, really bool) (end func(), err error) {
+	if !really {
+		return func() {}, nil
+	}
+	patience := time.NewTimer(10 * searchTime)
+	defer patience.Stop()
+	select {
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, &Error{Status: http.StatusServiceUnavailable, Code: "busy", Message: "there are too many searches at a time", Hint: "Try again in a moment."}
+	}
+}
 
 func cursor(next int64) *string {
 	if next < 0 {
@@ -373,6 +399,11 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	if filtered {
 		q.Match = matcher(r.Context(), f, args)
 	}
+	end, err := s.searching(r.Context(), filtered)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	page, err := view.FailuresBefore(r.Context(), s.o.Store, q)
 	if err != nil {
 		return nil, err
@@ -398,6 +429,11 @@ func (s *Server) failedGroups(r *http.Request) (any, error) {
 	if filtered {
 		q.Match = matcher(r.Context(), f, args)
 	}
+	end, err := s.searching(r.Context(), true)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	groups, err := view.GroupFailures(r.Context(), s.o.Store, q)
 	if err != nil {
 		return nil, err

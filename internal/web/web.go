@@ -83,7 +83,9 @@ type Server struct {
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
 	newest  recent[[]view.Event]
-	log     *zap.Logger
+	// searches has an element for each search that is under way.
+	searches chan struct{}
+	log      *zap.Logger
 }
 
 // New returns a server. It does not connect before Run or the first request.
@@ -95,7 +97,7 @@ func New(o Options) *Server {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
 	o.PathPrefix = strings.TrimRight(o.PathPrefix, "/")
-	s := &Server{o: o, log: o.Log}
+	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches)}
 	s.sampler = newSampler(o)
 	mux := http.NewServeMux()
 	for _, r := range routes() {
