@@ -18,6 +18,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -47,6 +48,11 @@ type Options struct {
 	// UniqueQueues are the queues in which no two equal payloads wait, as Options.UniqueQueues of
 	// package client.
 	UniqueQueues []string
+	// Redact says which arguments of jobs are not shown, as the key redact of the configuration:
+	// "Mail=args.0,args.1.token;*=args.**.password".
+	Redact string
+	// HideArgs: those who are no operators see no arguments at all.
+	HideArgs bool
 	// Log gets what goes wrong, and who has changed what; nil = nothing.
 	Log *zap.Logger
 }
@@ -83,6 +89,10 @@ func Handler(o Options) (*Dashboard, error) {
 	if o.Handlers == nil {
 		o.Handlers = resqued.New()
 	}
+	rules, err := redact.Parse(o.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("web: Redact: %w", err)
+	}
 	jobs, err := client.New(client.Options{URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, Handlers: o.Handlers, UniqueQueues: o.UniqueQueues})
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
@@ -101,7 +111,7 @@ func Handler(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{store: s, jobs: jobs, ended: make(chan struct{})}
 	d.server = web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: o.Namespace, PathPrefix: o.PathPrefix, Hosts: o.Hosts, Who: who(o.Who), Log: o.Log,
+		Store: s, Jobs: jobs, Namespace: o.Namespace, PathPrefix: o.PathPrefix, Hosts: o.Hosts, Who: who(o.Who), Log: o.Log, Redact: rules, HideArgs: o.HideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), o.Handlers)
 		},

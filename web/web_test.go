@@ -63,7 +63,7 @@ func TestHandler(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	for _, o := range []web.Options{{PathPrefix: "jobs"}, {PathPrefix: "/{x}"}, {PathPrefix: "/a//b"}, {PathPrefix: "//a"}, {PathPrefix: "/a/../b"}, {PathPrefix: "/a\nb"}, {URL: "http://x"}, {CAFile: "nowhere.pem"}, {UniqueQueues: []string{"["}}} {
+	for _, o := range []web.Options{{PathPrefix: "jobs"}, {PathPrefix: "/{x}"}, {PathPrefix: "/a//b"}, {PathPrefix: "//a"}, {PathPrefix: "/a/../b"}, {PathPrefix: "/a\nb"}, {URL: "http://x"}, {CAFile: "nowhere.pem"}, {UniqueQueues: []string{"["}}, {Redact: "Mail"}} {
 		_, err := web.Handler(o)
 		require.ErrorContains(t, err, "web: ", "%+v", o)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
@@ -58,8 +59,10 @@ type handover struct {
 
 // DevMode says how worker processes of "resqued dev" show the jobs that end.
 type DevMode struct {
-	JSON   bool `json:"json,omitempty"`
-	Colour bool `json:"colour,omitempty"`
+	// Redact is what is not shown of arguments.
+	Redact *redact.Rules `json:"redact"`
+	JSON   bool          `json:"json,omitempty"`
+	Colour bool          `json:"colour,omitempty"`
 }
 
 // Some results of jobs; the others are those of package thread.

@@ -62,13 +62,13 @@ func words(list ...string) completer {
 // error would be printed into the prompt.
 func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
-		defer cancel()
 		s, err := a.open(c)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer func() { _ = s.Close() }()
+		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+		defer cancel()
 		found, err := names(ctx, s)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

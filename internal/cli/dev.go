@@ -114,7 +114,7 @@ func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	return a.serve(c.Context(), app.Daemon{
-		Config: r, Log: log, Level: level, Dev: &app.DevMode{JSON: a.flags.output == outJSON, Colour: a.coloured},
+		Config: r, Log: log, Level: level, Dev: &app.DevMode{Redact: r.Redact, JSON: a.flags.output == outJSON, Colour: a.coloured},
 		Ready: func() {
 			d.tryIt()
 			if !o.noDemo && d.serves(app.DemoQueue) {

@@ -68,13 +68,14 @@ func (e *eventWriter) Close() {
 }
 
 func (e *eventWriter) line(ev app.Ended) string {
+	args := e.mode.Redact.Args(ev.Job.Class, json.RawMessage(ev.Job.Args.String()))
 	failure := ""
 	if ev.Err != nil {
 		failure = ev.Err.Error()
 	}
 	if e.mode.JSON {
 		text, err := encodeJSON(event{
-			Event: ev.Result, Class: ev.Job.Class, Args: json.RawMessage(ev.Job.Args.String()), Queue: ev.Job.Queue,
+			Event: ev.Result, Class: ev.Job.Class, Args: args, Queue: ev.Job.Queue,
 			MS: ev.Ran.Milliseconds(), Error: failure,
 		})
 		if err != nil {
@@ -93,7 +94,7 @@ func (e *eventWriter) line(ev app.Ended) string {
 	}
 	word := ev.Result
 	a := &cli{coloured: e.mode.Colour}
-	return label(a, colour, word) + jobText(ev.Job.Class, ev.Job.Args.String()) + " " + milliseconds(ev.Ran) + note + "\n"
+	return label(a, colour, word) + jobText(ev.Job.Class, string(args)) + " " + milliseconds(ev.Ran) + note + "\n"
 }
 
 // label is the first word of a line of "resqued dev", filled up to its column.

@@ -135,7 +135,7 @@ func jobListing(views []*view.Job, cut bool) *listing {
 	}}
 	for _, v := range views {
 		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
-			string(v.Args), v.Run.Proc, v.Record.LockKey)
+			string(v.Args), v.Run.Proc, v.LockKey())
 	}
 	return l
 }

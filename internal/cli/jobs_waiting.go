@@ -14,6 +14,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -164,7 +165,9 @@ var waitingColumns = []column{
 
 func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool) error {
 	var queues []store.QueueInfo
+	var rules *redact.Rules
 	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
+		rules = view.Rules(ctx)
 		queues, err = o.pick(ctx, s, a, c)
 		return err
 	})
@@ -174,6 +177,7 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 	l := &listing{columns: waitingColumns}
 	var looked, total int64
 	now, limit := time.Now(), o.filter.Limit
+	o.filter.Limit = 0 // not all that is selected is found
 	err = a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
 		for _, q := range queues {
 			if q.Err != nil {
@@ -181,10 +185,8 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 				continue
 			}
 			total += q.Size
-			if limit > 0 {
-				if o.filter.Limit = limit - len(l.items); o.filter.Limit == 0 {
-					continue
-				}
+			if limit > 0 && len(l.items) == limit {
+				continue
 			}
 			most := int64(0)
 			if !all {
@@ -193,8 +195,10 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 				}
 			}
 			n, err := jobs.FindWaiting(ctx, q.Name, o.filter, most, func(j client.WaitingJob) bool {
-				a.addWaiting(l, j, now, payloads)
-				return true
+				if o.shows(rules, j) {
+					a.addWaiting(l, rules, j, now, payloads)
+				}
+				return limit == 0 || len(l.items) < limit
 			})
 			if err != nil {
 				return err
@@ -222,11 +226,21 @@ func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool)
 	return nil
 }
 
-func (a *cli) addWaiting(l *listing, j client.WaitingJob, now time.Time, payloads bool) {
-	v := &waitingView{Queue: j.Queue, Position: j.Position, ID: j.ID, Class: j.Class, Args: json.RawMessage(j.Args.String()), LongJob: j.LongJob}
-	class, args := j.Class, j.Args.String()
+// shows reports whether the conditions on the arguments are met by what may be seen of them.
+func (o *waitingFlags) shows(rules *redact.Rules, j client.WaitingJob) bool {
+	if !rules.Any() || o.filter.Args == nil && o.filter.Pattern == nil {
+		return true
+	}
+	args := j.Args.String()
+	shown := string(rules.Args(j.Class, json.RawMessage(args)))
+	return (o.filter.Args == nil || shown == args) && (o.filter.Pattern == nil || o.filter.Pattern.MatchString(shown))
+}
+
+func (a *cli) addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.Time, payloads bool) {
+	v := &waitingView{Queue: j.Queue, Position: j.Position, ID: j.ID, Class: j.Class, Args: rules.Args(j.Class, json.RawMessage(j.Args.String())), LongJob: j.LongJob}
+	class, args := j.Class, string(v.Args)
 	if j.Invalid != nil {
-		v.Invalid, v.Args = j.Invalid.Error(), json.RawMessage("null")
+		v.Invalid, v.Args = rules.Text(j.Invalid.Error()), json.RawMessage("null")
 		class, args = "(invalid)", v.Invalid
 	}
 	if !j.EnqueuedAt.IsZero() {
@@ -234,7 +248,7 @@ func (a *cli) addWaiting(l *listing, j client.WaitingJob, now time.Time, payload
 		v.EnqueuedAt = &at
 	}
 	if payloads {
-		v.Payload = string(j.Payload)
+		v.Payload = rules.Payload(j.Payload)
 	}
 	l.add(j.ID, v, j.Queue, strconv.FormatInt(j.Position, 10), j.ID, class, args, view.Since(j.EnqueuedAt, now))
 }

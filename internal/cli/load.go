@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 )
 
 // devRedisVariable has the URL of the Redis of the "resqued dev" that started this process.
@@ -50,6 +51,7 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		return nil, configProblem(err)
 	}
 	a.loaded = r
+	c.SetContext(view.Redacting(c.Context(), r.Redact)) // of all that is shown from here on
 	if err := a.program().Check(r); err != nil {
 		return nil, configProblem(err)
 	}

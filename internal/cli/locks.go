@@ -169,7 +169,7 @@ func (l *listing) addLock(v *view.Lock) {
 	value := v.Info.Value
 	item := *v
 	l.add(v.Key, &item, v.Kind, v.Key, v.HolderText(), held, lockTTL(v), v.State,
-		job.Queue, job.Args, lockLimitText(v), v.Info.Proc, value)
+		job.Queue, v.ArgsText(), lockLimitText(v), v.Info.Proc, value)
 }
 
 // lockTTL returns when the lock goes by itself.

@@ -123,7 +123,7 @@ func refusal(v *view.Lock) string {
 	case v.Kind == store.LonerMarker:
 		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait beside it", key, wire.Printable(job.Queue, 200))
 	}
-	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, job.Args),
+	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, v.ArgsText()),
 		view.Age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
 		text += fmt.Sprintf("; resqued jobs kill %s kills it, and the lock goes with it",

@@ -70,7 +70,7 @@ func (a *cli) showLocks(ctx context.Context, s *store.Store, names []string) err
 
 // lockKeys are the keys of locks for a shell to complete, without the namespace.
 func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
-	locks, _, err := s.Locks(ctx, "", lockCompletions)
+	locks, _, err := view.Locks(ctx, s, "", lockCompletions)
 	keys := make([]string, len(locks))
 	for i, lock := range locks {
 		keys[i] = lock.Key
@@ -112,15 +112,15 @@ func (a *cli) lockText(v *view.Lock) string {
 		line("token", lock.Token)
 		line("queue", job.Queue)
 		line("class", job.Class)
-		line("args", job.Args)
+		line("args", v.ArgsText())
 		if job.Fence > 0 {
 			line("fence", strconv.FormatInt(job.Fence, 10))
 		}
 		if !job.Since.IsZero() {
 			line("since", job.Since.UTC().Format(time.RFC3339)+" ("+view.Age(lock.Age())+" ago)")
 		}
-		payload := string(job.Payload)
-		if job.Size > int64(len(payload)) {
+		payload := v.Payload
+		if job.Size > int64(len(job.Payload)) {
 			payload += "… (" + view.Size(job.Size) + " in all)"
 		}
 		line("payload", payload)

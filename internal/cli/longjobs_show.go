@@ -30,7 +30,7 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 				if err != nil {
 					a.warn("%s", err) // the run itself can be shown
 				}
-				return a.showLongjob(run, ended)
+				return a.showLongjob(ctx, run, ended)
 			})
 		},
 	}
@@ -39,8 +39,8 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 // shownSlices is how many slices that have ended a table shows; -o wide and json show all.
 const shownSlices = 10
 
-func (a *cli) showLongjob(run longjob.Run, ended []view.EndedSlice) error {
-	v := view.NewLongJob(run)
+func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.EndedSlice) error {
+	v := view.NewLongJob(ctx, run)
 	v.Timeline = ended
 	switch a.flags.output {
 	case outJSON:

@@ -31,7 +31,7 @@ func TestProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := view.NewLongJob(tc.run)
+			v := view.NewLongJob(t.Context(), tc.run)
 			text, rate, eta := progress(&v)
 			require.Equal(t, []string{tc.text, tc.rate, tc.eta}, []string{text, rate, eta})
 		})

@@ -81,7 +81,7 @@ func (a *cli) runSchedules(c *cobra.Command, names []string) error {
 			if v.Class == "" || v.Queue == "" {
 				return fmt.Errorf("schedule %q: %s", v.Name, v.Invalid)
 			}
-			payload, err := wire.EncodePayload(v.Class, v.Args)
+			payload, err := wire.EncodePayload(v.Class, v.Pushed())
 			if err != nil {
 				return fmt.Errorf("schedule %q: %w", v.Name, err)
 			}

@@ -39,7 +39,7 @@ const (
 type webOptions struct {
 	listen, prefix, tokens, userHeader string
 	hosts, proxies, operators          []string
-	operator, whileStdin               bool
+	operator, whileStdin, hideArgs     bool
 }
 
 func (a *cli) webCommand() *cobra.Command {
@@ -70,6 +70,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8")
 	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes who has logged in")
 	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
+	f.BoolVar(&o.hideArgs, "hide-args", false, "show the arguments of jobs to operators only")
 	addTokensFlag(f, &o.tokens)
 	// For who starts it as a child: it ends with its parent, however that ends.
 	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
@@ -113,7 +114,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	defer func() { _ = jobs.Close() }()
 	p := a.program()
 	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log,
+		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},

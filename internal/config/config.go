@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 )
@@ -113,6 +114,8 @@ type Config struct {
 	// UniqueQueues are the patterns of the queues that hold a payload at most
 	// once: ["*"] all, [] none.
 	UniqueQueues []string `json:"unique_queues"`
+	// Redact is what is not shown of the arguments of jobs.
+	Redact *redact.Rules `json:"redact"`
 	// UniqueQueuesStrict refuses a unique queue whose companions are out of step,
 	// as resque-uniqueue does, instead of mending it.
 	UniqueQueuesStrict bool `json:"unique_queues_strict"`

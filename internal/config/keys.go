@@ -41,7 +41,7 @@ type flagGroup int
 const (
 	workFlag   flagGroup = iota // of resqued work
 	globalFlag                  // of every command
-	noFlag                      // none: it may hold a secret
+	noFlag                      // none: it may hold a secret, or is long
 )
 
 // kind reads and shows one type of value. parse gets text without surrounding
@@ -269,6 +269,11 @@ var keys = []key{
 		name: "max_payload", def: "0",
 		help: "size above which a payload is refused (0: no limit)",
 		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, zeroOrPayload),
+	},
+	{
+		name: "redact", flag: noFlag,
+		help: "arguments that are not shown, by class: Class=args.0,args.1.token;*=args.**.password",
+		kind: redacted(),
 	},
 	{
 		name: "log_format", def: "auto",

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -42,7 +43,7 @@ type DelayedFilter struct {
 
 // Matches reports whether a job is one of those that are meant.
 func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
-	return (f.Queue == "" || f.Queue == j.Queue) && (f.Class == "" || f.Class == newDelayed(j).Class)
+	return (f.Queue == "" || f.Queue == j.Queue) && (f.Class == "" || f.Class == newDelayed(nil, j).Class)
 }
 
 // DelayedStore is what the view of delayed jobs needs of the store.
@@ -60,7 +61,7 @@ func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, limit int) (v
 	}
 	views = make([]DelayedJob, len(jobs))
 	for i := range jobs {
-		views[i] = newDelayed(&jobs[i])
+		views[i] = newDelayed(Rules(ctx), &jobs[i])
 	}
 	return views, more, nil
 }
@@ -103,13 +104,13 @@ func FindDelayed(ctx context.Context, s DelayedStore, names, schedules []string,
 	return jobs, nil
 }
 
-func newDelayed(j *store.DelayedJob) DelayedJob {
+func newDelayed(rules *redact.Rules, j *store.DelayedJob) DelayedJob {
 	id, due := j.ID(), j.Due
 	v := DelayedJob{Name: id[:ShortID], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
 	if e, err := wire.Parse(j.Payload, 0); err == nil {
-		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+		v.Class, v.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 	} else {
-		v.Class, v.Invalid = "(invalid)", wire.Printable(string(j.Payload), 200)
+		v.Class, v.Invalid = "(invalid)", rules.Text(wire.Printable(string(j.Payload), 200))
 	}
 	return v
 }

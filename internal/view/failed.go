@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -104,7 +105,7 @@ func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure,
 			}
 			return nil, several
 		}
-		views = append(views, newFailure(matches[0]))
+		views = append(views, newFailure(Rules(ctx), matches[0]))
 	}
 	return views, nil
 }
@@ -158,7 +159,7 @@ func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v 
 				if q.Match != nil && !q.Match(record.Raw) {
 					continue
 				}
-				v := newFailure(record)
+				v := newFailure(Rules(ctx), record)
 				v.Backtrace, v.Payload = nil, ""
 				do(&v)
 			}
@@ -190,21 +191,21 @@ func (v *Failure) at() time.Time {
 }
 
 // newFailure returns the view of a record, also of one that cannot be read.
-func newFailure(record store.FailureRecord) Failure {
+func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 	v := Failure{ID: client.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
 	f, err := wire.ParseFailure(record.Raw)
 	if err != nil {
-		v.Exception, v.Error, v.Payload = "(no failure record)", err.Error(), string(record.Raw)
+		v.Exception, v.Error, v.Payload = "(no failure record)", rules.Text(err.Error()), rules.Text(string(record.Raw))
 		return v
 	}
 	payload := f.Pushed()
-	v.Payload, v.Queue, v.Exception, v.Error = string(payload), f.Queue, f.Exception, f.Error
+	v.Payload, v.Queue, v.Exception, v.Error = rules.Payload(payload), f.Queue, f.Exception, f.Error
 	v.Worker, v.Backtrace, v.RetriedAt, v.Attempts = f.Worker, f.Backtrace, f.RetriedAt, max(f.Attempts, 0)
 	if !f.FailedAt.IsZero() {
 		v.FailedAt = &f.FailedAt
 	}
 	if e, err := wire.Parse(payload, 0); err == nil {
-		v.Class, v.Args = e.Class, json.RawMessage(e.Args.String())
+		v.Class, v.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 		if ref, ok := wire.ReferenceOf(e); ok {
 			v.KeptAs, v.KeptSize = ref.ID, ref.Size
 			if v.Class = ref.Class; ref.Class == "" {

@@ -111,7 +111,7 @@ func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep
 			if q.Match != nil && !q.Match(record.Raw) {
 				continue
 			}
-			v := newFailure(record)
+			v := newFailure(Rules(ctx), record)
 			v.Backtrace, v.Payload = nil, ""
 			if page.Failures = append(page.Failures, v); len(page.Failures) == q.Limit {
 				break
@@ -124,8 +124,9 @@ func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep
 	return before, nil
 }
 
-// HasArgs reports whether the arguments of the job of a failure record, as JSON, have a part.
-func HasArgs(record []byte, part string) bool {
-	v := newFailure(store.FailureRecord{Raw: record})
+// HasArgs reports whether the arguments of the job of a failure record, as JSON, have a part
+// that may be seen.
+func HasArgs(ctx context.Context, record []byte, part string) bool {
+	v := newFailure(Rules(ctx), store.FailureRecord{Raw: record})
 	return strings.Contains(string(v.Args), part)
 }

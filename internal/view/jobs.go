@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -54,6 +55,7 @@ type Job struct {
 	Name  string `json:"-"`
 
 	payload []byte
+	rules   *redact.Rules
 	runner  *store.RunnerInfo
 }
 
@@ -119,7 +121,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	for _, p := range procs {
 		performers := runnersOf(p.Fields[store.InfoRunners])
 		for _, job := range p.Running {
-			v := newJob(job.Payload, job.Queue, job.Worker, job.StartedAt, now)
+			v := newJob(Rules(ctx), job.Payload, job.Queue, job.Worker, job.StartedAt, now)
 			v.Run, v.Record, v.runner = store.RunName{Proc: p.Proc, Token: job.Token}, job, performers[job.Token]
 			if v.ID == "" {
 				v.ID = v.Run.String()
@@ -135,7 +137,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 			views = append(views, v)
 		}
 	}
-	views = append(views, foreignRuns(workers, now)...)
+	views = append(views, foreignRuns(Rules(ctx), workers, now)...)
 	slices.SortStableFunc(views, func(a, b *Job) int {
 		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})
@@ -144,7 +146,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 }
 
 // foreignRuns returns the jobs that workers other than resqued's report.
-func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
+func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time) []*Job {
 	var views []*Job
 	for _, w := range workers {
 		var said struct {
@@ -156,7 +158,7 @@ func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
 			continue
 		}
 		started, _ := time.Parse(time.RFC3339, said.RunAt)
-		v := newJob(said.Payload, said.Queue, w.ID, started, now)
+		v := newJob(rules, said.Payload, said.Queue, w.ID, started, now)
 		v.State = JobForeign
 		if v.ID == "" {
 			v.ID = w.ID
@@ -168,19 +170,31 @@ func foreignRuns(workers []store.WorkerInfo, now time.Time) []*Job {
 
 // Detail fills in what is only shown for single jobs.
 func (v *Job) Detail() {
-	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.Record.LockKey
-	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, string(v.payload)
+	v.Process, v.Token, v.Lock = v.Run.Proc, v.Run.Token, v.LockKey()
+	v.Fence, v.Deaths, v.Payload = v.Record.Fence, v.Record.Deaths, v.rules.Payload(v.payload)
 	v.Runner = v.runner
 }
 
+// LockKey returns the key of the job's lock as it may be shown, "" if it has none.
+func (v *Job) LockKey() string {
+	if v.Record.LockKey == "" || !v.rules.Any() {
+		return v.Record.LockKey
+	}
+	var args []byte
+	if e, err := wire.Parse(v.payload, 0); err == nil {
+		args = []byte(e.Args.String())
+	}
+	return v.rules.Key(store.LocketLock, v.Class, args, v.Record.LockKey)
+}
+
 // newJob returns the view of a payload that runs.
-func newJob(payload []byte, queue, worker string, started, now time.Time) *Job {
-	v := &Job{Queue: queue, Worker: worker, Args: json.RawMessage("null"), payload: payload, Started: started}
+func newJob(rules *redact.Rules, payload []byte, queue, worker string, started, now time.Time) *Job {
+	v := &Job{Queue: queue, Worker: worker, Args: json.RawMessage("null"), rules: rules, payload: payload, Started: started}
 	if !started.IsZero() {
 		v.AgeS = seconds(now.Sub(started))
 	}
 	if e, err := wire.Parse(payload, 0); err == nil {
-		v.ID, v.Class, v.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
+		v.ID, v.Class, v.Args = e.ID, e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 	}
 	return v
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -49,6 +52,8 @@ type Lock struct {
 
 	// Info is what the store knows of the lock.
 	Info store.LockInfo `json:"-"`
+
+	rules *redact.Rules
 }
 
 // LockStore is what the view of locks needs of the store.
@@ -67,7 +72,7 @@ func Locks(ctx context.Context, s LockStore, kind string, limit int) (views []*L
 	}
 	views = make([]*Lock, len(locks))
 	for i, lock := range locks {
-		views[i] = newLock(lock)
+		views[i] = newLock(Rules(ctx), lock)
 	}
 	return views, cut, nil
 }
@@ -80,18 +85,24 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Who may not see a key cannot find out either that it is the one that he has guessed.
+	rules := Rules(ctx)
+	locks = slices.DeleteFunc(locks, func(lock store.LockInfo) bool { return shownKey(rules, lock) != lock.Key })
 	var known []string
 	if len(locks) == 0 {
-		// A key that is not printable, or too long to be shown, can be given as it is shown.
+		// A key that is not printable, too long, or kept back can be given as it is shown, the latter
+		// by whoever may see more as well.
 		all, _, err := s.Locks(ctx, "", lookedThrough)
+		digested := strings.Contains(name, redact.Shown)
 		if err != nil {
 			return nil, err
 		}
 		for _, lock := range all {
+			key := shownKey(rules, lock)
 			if len(known) < knownLocks {
-				known = append(known, lock.Key)
+				known = append(known, key)
 			}
-			if wire.Printable(lock.Key, 0) == name || wire.Printable(lock.Key, MaxName) == name {
+			if wire.Printable(key, 0) == name || wire.Printable(key, MaxName) == name || digested && digest(lock) == name {
 				locks = append(locks, lock)
 			}
 		}
@@ -100,11 +111,11 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	case 0:
 		return nil, &NotFoundError{Kind: "lock", Name: name, Known: known}
 	case 1:
-		return newLock(locks[0]), nil
+		return newLock(rules, locks[0]), nil
 	}
 	several := &AmbiguousError{Kind: "lock", Name: name}
 	for _, lock := range locks {
-		several.Matches = append(several.Matches, lock.Key)
+		several.Matches = append(several.Matches, shownKey(rules, lock))
 	}
 	return nil, several
 }
@@ -112,18 +123,41 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 // Detail fills in what is only shown for single locks. Fence and Payload need a lock of
 // FindLock.
 func (v *Lock) Detail(ctx context.Context, s LockStore) (err error) {
-	if v.Waiting, err = s.LockWaiters(ctx, v.Key); err != nil {
+	if v.Waiting, err = s.LockWaiters(ctx, v.Info.Key); err != nil {
 		return err
 	}
 	v.Value, v.Process = v.Info.Value, v.Info.Proc
 	if job := v.Info.Job; job != nil {
-		v.Fence, v.Payload = job.Fence, string(job.Payload)
+		v.Fence, v.Payload = job.Fence, Rules(ctx).Payload(job.Payload)
 	}
 	return nil
 }
 
-func newLock(lock store.LockInfo) *Lock {
-	v := &Lock{Kind: lock.Kind, Key: lock.Key, State: lock.State, Info: lock}
+// shownKey returns the key of a lock as it may be shown.
+func shownKey(rules *redact.Rules, lock store.LockInfo) string {
+	if !rules.Any() {
+		return lock.Key
+	}
+	class, args := "", []byte(nil)
+	if job := lock.Job; job != nil {
+		if class = job.Class; json.Valid([]byte(job.Args)) {
+			args = []byte(job.Args)
+		}
+	}
+	return rules.Key(lock.Kind, class, args, lock.Key)
+}
+
+// digest returns by which name a key that is kept back is shown.
+func digest(lock store.LockInfo) string {
+	class := ""
+	if lock.Job != nil {
+		class = lock.Job.Class
+	}
+	return redact.Digest(lock.Kind, class, lock.Key)
+}
+
+func newLock(rules *redact.Rules, lock store.LockInfo) *Lock {
+	v := &Lock{Kind: lock.Kind, Key: shownKey(rules, lock), State: lock.State, Info: lock, rules: rules}
 	whole := func(d time.Duration) *int64 {
 		n := int64(d / time.Second)
 		return &n
@@ -140,13 +174,25 @@ func newLock(lock store.LockInfo) *Lock {
 	if job := lock.Job; job != nil {
 		v.Class, v.Queue = job.Class, job.Queue
 		if v.Args = json.RawMessage("null"); json.Valid([]byte(job.Args)) {
-			v.Args = json.RawMessage(job.Args)
+			v.Args = rules.Args(job.Class, json.RawMessage(job.Args))
 		}
 		if job.Worker != "" {
 			v.Holder = &job.Worker
 		}
 	}
 	return v
+}
+
+// ArgsText returns the arguments of the job as they may be shown, also those that are too long to
+// be JSON still.
+func (v *Lock) ArgsText() string {
+	switch {
+	case v.Info.Job == nil:
+		return ""
+	case string(v.Args) != "null":
+		return string(v.Args)
+	}
+	return v.rules.Text(v.Info.Job.Args)
 }
 
 // HolderText returns the holder of the lock in a few words.

@@ -72,9 +72,9 @@ func EndedSlices(ctx context.Context, s SliceStore, uuid string) ([]EndedSlice, 
 }
 
 // NewLongJob returns the view of a run.
-func NewLongJob(r longjob.Run) LongJob {
+func NewLongJob(ctx context.Context, r longjob.Run) LongJob {
 	v := LongJob{
-		UUID: r.UUID, Class: r.Class, Args: json.RawMessage(r.Args.String()), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
+		UUID: r.UUID, Class: r.Class, Args: Rules(ctx).Args(r.Class, json.RawMessage(r.Args.String())), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
 		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Rerun: r.Rerun,
 		Tenant: r.Tenant, Place: r.Place, Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
 		Created: instant(r.Created), Begun: instant(r.Begun), Seen: instant(r.Seen), Ended: instant(r.Ended),
@@ -132,7 +132,7 @@ func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []Lo
 	}
 	views = make([]LongJob, len(runs))
 	for i, r := range runs {
-		views[i] = NewLongJob(r)
+		views[i] = NewLongJob(ctx, r)
 	}
 	return views, more, nil
 }

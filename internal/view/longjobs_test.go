@@ -72,7 +72,7 @@ func TestLongJobSteps(t *testing.T) {
 		"between two": {longjob.Run{Status: longjob.StatusRunning, Steps: []longjob.Step{done}}, "plan", 0},
 		"over":        {longjob.Run{Status: longjob.StatusFailed, Steps: []longjob.Step{middle}}, "send", 0},
 	} {
-		v := view.NewLongJob(c.run)
+		v := view.NewLongJob(t.Context(), c.run)
 		step, ok := v.Step()
 		require.Equal(t, c.step, step.Name, name)
 		require.Equal(t, c.step != "", ok, name)

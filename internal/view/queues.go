@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -179,17 +180,17 @@ func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int6
 	}
 	v.Jobs = []WaitingJob{}
 	for i, p := range payloads {
-		v.Jobs = append(v.Jobs, waitingJob(offset+int64(i)+1, p))
+		v.Jobs = append(v.Jobs, waitingJob(Rules(ctx), offset+int64(i)+1, p))
 	}
 	return v.Size != nil && int64(len(payloads)) < *v.Size, nil
 }
 
-func waitingJob(position int64, payload []byte) WaitingJob {
+func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob {
 	e, err := wire.Parse(payload, 0)
 	if err != nil {
-		return WaitingJob{Position: position, Args: json.RawMessage("null"), Invalid: err.Error()}
+		return WaitingJob{Position: position, Args: json.RawMessage("null"), Invalid: rules.Text(err.Error())}
 	}
-	return WaitingJob{Position: position, Class: e.Class, Args: json.RawMessage(e.Args.String())}
+	return WaitingJob{Position: position, Class: e.Class, Args: rules.Args(e.Class, json.RawMessage(e.Args.String()))}
 }
 
 // queueList is a list of queues, and how many workers have it.

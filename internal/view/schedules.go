@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -47,7 +48,12 @@ type Schedule struct {
 	Invalid string `json:"invalid,omitempty"`
 
 	schedule schedule.Definition
+	// pushed are the arguments as they are enqueued.
+	pushed json.RawMessage
 }
+
+// Pushed returns the arguments of the jobs that are enqueued, also those that are not shown.
+func (v *Schedule) Pushed() json.RawMessage { return v.pushed }
 
 // ScheduleSources are the schedules that are not in Redis, and how those in Redis are read.
 type ScheduleSources struct {
@@ -78,18 +84,18 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 		case v.Stored != "":
 			defined, err = schedule.ParseStored(name, v.Stored, sources.Defaults)
 			defined.Name = name
-			all[name] = newSchedule(defined, FromRedis, err)
+			all[name] = newSchedule(Rules(ctx), defined, FromRedis, err)
 			if !sources.Stored && err == nil {
 				all[name].Invalid = "persistent_schedules is off"
 			}
 		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
-			all[name] = newSchedule(defined, FromOthers, nil)
+			all[name] = newSchedule(Rules(ctx), defined, FromOthers, nil)
 		}
 	}
 	for source, schedules := range map[string][]schedule.Definition{FromConfig: sources.Configured, FromClass: sources.Program} {
 		for _, defined := range schedules {
 			if known[defined.Name].Stored == "" || !sources.Stored {
-				all[defined.Name] = newSchedule(defined, source, nil)
+				all[defined.Name] = newSchedule(Rules(ctx), defined, source, nil)
 			}
 		}
 	}
@@ -101,7 +107,7 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 	return views, now, nil
 }
 
-func newSchedule(s schedule.Definition, source string, err error) *Schedule {
+func newSchedule(rules *redact.Rules, s schedule.Definition, source string, err error) *Schedule {
 	v := &Schedule{
 		Name: s.Name, When: s.When(), Class: s.Class, Args: s.Args, Queue: s.Queue, Description: s.Description,
 		IfRunning: s.IfRunning, CatchUp: s.CatchUp, Source: source, schedule: s,
@@ -112,6 +118,7 @@ func newSchedule(s schedule.Definition, source string, err error) *Schedule {
 	if len(v.Args) == 0 {
 		v.Args = json.RawMessage("[]")
 	}
+	v.pushed, v.Args = v.Args, rules.Args(v.Class, v.Args)
 	if v.IfRunning == "" {
 		v.IfRunning = schedule.IfRunningValues[0]
 	}

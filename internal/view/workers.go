@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -174,7 +175,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	for _, p := range procs {
 		// A lease ends one lease after the beat that set it.
 		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
-		pv := newProcess(p, now)
+		pv := newProcess(Rules(ctx), p, now)
 		pv.Beat, pv.BeatS = beat, seconds(now.Sub(beat))
 		_ = json.Unmarshal([]byte(p.Fields[store.InfoRunners]), &pv.Runners) // as above
 		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
@@ -201,7 +202,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		list = append(list, v)
 	}
 	markDiffering(list)
-	list = append(list, strangers(ids, pids, now)...)
+	list = append(list, strangers(Rules(ctx), ids, pids, now)...)
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})
@@ -268,7 +269,7 @@ func majority(masters []*Worker, of func(*Worker) string) (usual string, several
 
 // strangers returns the registered workers that are no threads of a known process of
 // resqued.
-func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
+func strangers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
 	for _, w := range ids {
 		name, err := wire.ParseWorkerID(w.ID)
@@ -281,7 +282,7 @@ func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*W
 			v.Threads = max(1, name.Processes*name.Threads)
 		}
 		if w.Working != "" {
-			v.State, v.Busy, v.Job = WorkerBusy, 1, foreignJob(w.Working, now)
+			v.State, v.Busy, v.Job = WorkerBusy, 1, foreignJob(rules, w.Working, now)
 		}
 		if err == nil && name.Ours {
 			v.Kind, v.State = KindResqued, WorkerGhost
@@ -291,7 +292,7 @@ func strangers(ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*W
 	return list
 }
 
-func newProcess(p store.ProcInfo, now time.Time) Process {
+func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 	number := func(field string) int {
 		n, _ := strconv.Atoi(p.Fields[field])
 		return n
@@ -315,7 +316,7 @@ func newProcess(p store.ProcInfo, now time.Time) Process {
 	for _, job := range p.Running {
 		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt))}
 		if e, err := wire.Parse(job.Payload, 0); err == nil {
-			r.ID, r.Class, r.Args = e.ID, e.Class, json.RawMessage(e.Args.String())
+			r.ID, r.Class, r.Args = e.ID, e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 		}
 		if r.ID == "" {
 			r.ID = store.RunName{Proc: p.Proc, Token: job.Token}.String()
@@ -329,7 +330,7 @@ func newProcess(p store.ProcInfo, now time.Time) Process {
 	return v
 }
 
-func foreignJob(working string, now time.Time) *ThreadJob {
+func foreignJob(rules *redact.Rules, working string, now time.Time) *ThreadJob {
 	var w struct {
 		Queue   string          `json:"queue"`
 		RunAt   string          `json:"run_at"`
@@ -340,7 +341,7 @@ func foreignJob(working string, now time.Time) *ThreadJob {
 	}
 	r := &ThreadJob{Queue: w.Queue, Args: json.RawMessage("null")}
 	if e, err := wire.Parse(w.Payload, 0); err == nil {
-		r.Class, r.Args = e.Class, json.RawMessage(e.Args.String())
+		r.Class, r.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 	}
 	if t, err := time.Parse(time.RFC3339, w.RunAt); err == nil {
 		r.RunningS = seconds(now.Sub(t))

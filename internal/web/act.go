@@ -425,7 +425,7 @@ func (s *Server) runSchedule(r *http.Request) (any, error) {
 	if v.Class == "" || v.Queue == "" {
 		return nil, &Error{Status: http.StatusConflict, Code: "invalid", Message: "the schedule cannot run: " + wire.Printable(v.Invalid, maxQuoted)}
 	}
-	payload, err := wire.EncodePayload(v.Class, v.Args)
+	payload, err := wire.EncodePayload(v.Class, v.Pushed())
 	if err != nil {
 		return nil, err
 	}

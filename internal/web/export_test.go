@@ -19,3 +19,12 @@ func Table() []Row {
 
 // Digest returns what the file of tokens has of one.
 func Digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+
+// MaxSearches is how many searches are under way at a time.
+const MaxSearches = maxSearches
+
+// Search begins one, and returns what ends it.
+func (s *Server) Search() func() {
+	s.searches <- struct{}{}
+	return func() { <-s.searches }
+}

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/view"
 )
 
 // policy is the Content-Security-Policy: nothing but the files of this server, no inline script
@@ -19,8 +22,10 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type visitorKey struct{}
 
 // visitorOf returns who asks.
-func visitorOf(r *http.Request) Visitor {
-	v, _ := r.Context().Value(visitorKey{}).(Visitor)
+func visitorOf(r *http.Request) Visitor { return visitorIn(r.Context()) }
+
+func visitorIn(ctx context.Context) Visitor {
+	v, _ := ctx.Value(visitorKey{}).(Visitor)
 	return v
 }
 
@@ -62,8 +67,17 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, visitor)))
+		ctx := context.WithValue(r.Context(), visitorKey{}, visitor)
+		inner.ServeHTTP(w, r.WithContext(view.Redacting(ctx, s.o.shownTo(visitor))))
 	})
+}
+
+// shownTo returns what is not shown to a visitor.
+func (o *Options) shownTo(v Visitor) *redact.Rules {
+	if o.HideArgs && v.Role < Operator {
+		return redact.All()
+	}
+	return o.Redact
 }
 
 // knows reports whether the server may be asked for under a name. Any address and localhost do:

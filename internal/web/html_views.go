@@ -148,10 +148,15 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	if p.Total, err = s.o.Store.FailureCount(r.Context()); err != nil {
 		p.Total = 0 // the parts of the page say why
 	}
-	match := matcher(records, filter.Args)
+	match := matcher(r.Context(), records, filter.Args)
 	if !filter.Any() {
 		match = nil
 	}
+	end, err := s.searching(r.Context(), !p.Flat || match != nil)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if !p.Flat {
 		groups, err := view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match})
 		p.Groups = fetched(groups, err)
@@ -253,7 +258,7 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	for i, l := range found {
 		row := pages.LockRow{Lock: l}
 		if somebody && i < waitedFor {
-			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Key); err == nil {
+			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Info.Key); err == nil {
 				row.Waiters = queues
 			}
 		}
@@ -311,7 +316,7 @@ func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	f := s.frame(r, "longjobs", run.Class)
-	row := pages.LongRow{LongJob: view.NewLongJob(run)}
+	row := pages.LongRow{LongJob: view.NewLongJob(r.Context(), run)}
 	ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
 	row.Timeline = pages.TimelineOf(ended)
 	p := &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(row, time.Now())}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -82,6 +83,14 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 			workerMetrics(&b, v.Snap.Data.Workers)
 			b.metric("resqued_locks_held", "gauge", "Locks that running jobs hold.")
 			b.value("resqued_locks_held", float64(v.Snap.Data.LocksHeld()))
+		}
+		if v.Ends.OK && v.Ends.Err == nil {
+			b.metric("resqued_deaths_total", "counter", "Worker processes and runners that died, since this server has begun to look.")
+			b.value("resqued_deaths_total", float64(v.Ends.Data.Deaths))
+			b.metric("resqued_recycles_total", "counter", "Worker processes that were replaced for their memory or age, since this server has begun to look.")
+			for _, why := range recycledFor {
+				b.value("resqued_recycles_total", float64(v.Ends.Data.Recycled[why]), "why", why)
+			}
 		}
 		if v.Totals.OK && v.Totals.Err == nil {
 			historyMetrics(&b, v.Totals.Data)
@@ -163,8 +172,9 @@ func truth(b bool) float64 {
 
 func workerMetrics(b *exposition, workers []*view.Worker) {
 	type load struct {
-		threads, busy, processes, runners int
-		rss                               int64
+		threads, busy, runners int
+		states                 map[string]int
+		rss                    int64
 	}
 	hosts := map[string]*load{}
 	for _, v := range workers {
@@ -173,11 +183,12 @@ func workerMetrics(b *exposition, workers []*view.Worker) {
 		}
 		l := hosts[v.Host]
 		if l == nil {
-			l = &load{}
+			l = &load{states: map[string]int{}}
 			hosts[v.Host] = l
 		}
-		l.threads, l.busy, l.processes, l.rss = l.threads+v.Threads, l.busy+v.Busy, l.processes+len(v.Processes), l.rss+v.RSS()
+		l.threads, l.busy, l.rss = l.threads+v.Threads, l.busy+v.Busy, l.rss+v.RSS()
 		for _, p := range v.Processes {
+			l.states[p.State]++
 			for _, r := range p.Runners {
 				if r.State != store.RunnerFailed {
 					l.runners, l.rss = l.runners+1, l.rss+r.RSS
@@ -195,11 +206,16 @@ func workerMetrics(b *exposition, workers []*view.Worker) {
 		b.value("resqued_threads", float64(hosts[name].busy), "host", name, "state", "busy")
 		b.value("resqued_threads", float64(max(0, hosts[name].threads-hosts[name].busy)), "host", name, "state", "idle")
 	}
+	b.metric("resqued_processes", "gauge", "Worker processes of a host, by state.")
+	for _, name := range names {
+		for _, state := range slices.Sorted(maps.Keys(hosts[name].states)) {
+			b.value("resqued_processes", float64(hosts[name].states[state]), "host", name, "state", state)
+		}
+	}
 	for _, m := range []struct {
 		name, help string
 		value      func(l *load) float64
 	}{
-		{"resqued_processes", "Worker processes of a host.", func(l *load) float64 { return float64(l.processes) }},
 		{"resqued_runners", "Runners of a host: processes that perform jobs in other languages.", func(l *load) float64 { return float64(l.runners) }},
 		{"resqued_process_rss_bytes", "Resident memory of the worker processes and runners of a host.", func(l *load) float64 { return float64(l.rss) }},
 	} {

@@ -213,6 +213,11 @@ func (s *Server) queueJobs(r *http.Request) (any, error) {
 // end; looked is how many jobs were looked at.
 func (s *Server) waiting(ctx context.Context, queue, class, args string, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
 	const step = 1000
+	end, err := s.searching(ctx, class+args != "")
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer end()
 	jobs = []view.WaitingJob{}
 	until := time.Now().Add(searchTime)
 	for next = offset; ; {
@@ -241,8 +246,29 @@ func (s *Server) waiting(ctx context.Context, queue, class, args string, offset,
 	}
 }
 
-// searchTime bounds one step of a search.
-const searchTime = 300 * time.Millisecond
+// searchTime bounds one step of a search, maxSearches how many are under way at a time.
+const (
+	searchTime  = 300 * time.Millisecond
+	maxSearches = 8
+)
+
+// searching waits until a search may begin, and returns what ends it. What is no search need not
+// wait.
+func (s *Server) searching(ctx context.Context, really bool) (end func(), err error) {
+	if !really {
+		return func() {}, nil
+	}
+	patience := time.NewTimer(10 * searchTime)
+	defer patience.Stop()
+	select {
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, &Error{Status: http.StatusServiceUnavailable, Code: "busy", Message: "there are too many searches at a time", Hint: "Try again in a moment."}
+	}
+}
 
 func cursor(next int64) *string {
 	if next < 0 {
@@ -323,9 +349,12 @@ func failedFilter(r *http.Request) (f client.FailedFilter, args string, filtered
 }
 
 // matcher returns what selects records: cheap looks at the bytes come before those at the record.
-func matcher(f client.FailedFilter, args string) func(record []byte) bool {
-	needles := []string{}
-	for _, v := range []string{f.Class, f.Queue, f.Error, args} {
+func matcher(ctx context.Context, f client.FailedFilter, args string) func(record []byte) bool {
+	needles, plainly := []string{}, []string{f.Class, f.Queue, f.Error}
+	if !view.Rules(ctx).Any() { // else the time that it takes would tell what is kept back
+		plainly = append(plainly, args)
+	}
+	for _, v := range plainly {
 		if plain(v) {
 			needles = append(needles, v)
 		}
@@ -339,7 +368,7 @@ func matcher(f client.FailedFilter, args string) func(record []byte) bool {
 		if !f.Matches(record) {
 			return false
 		}
-		return args == "" || view.HasArgs(record, args)
+		return args == "" || view.HasArgs(ctx, record, args)
 	}
 }
 
@@ -368,8 +397,13 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	}
 	q := view.FailureStep{Before: before, Limit: int(limit), Time: searchTime}
 	if filtered {
-		q.Match = matcher(f, args)
+		q.Match = matcher(r.Context(), f, args)
 	}
+	end, err := s.searching(r.Context(), filtered)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	page, err := view.FailuresBefore(r.Context(), s.o.Store, q)
 	if err != nil {
 		return nil, err
@@ -393,8 +427,13 @@ func (s *Server) failedGroups(r *http.Request) (any, error) {
 	}
 	q := view.FailureQuery{Limit: searched}
 	if filtered {
-		q.Match = matcher(f, args)
+		q.Match = matcher(r.Context(), f, args)
 	}
+	end, err := s.searching(r.Context(), true)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	groups, err := view.GroupFailures(r.Context(), s.o.Store, q)
 	if err != nil {
 		return nil, err
@@ -527,7 +566,7 @@ func (s *Server) longJob(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := view.NewLongJob(run)
+	v := view.NewLongJob(r.Context(), run)
 	v.Timeline, err = view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
 	return v, err
 }

@@ -70,6 +70,7 @@ func routes() []route {
 		read("/operations/{id}", "an act on many records", (*Server).operation),
 		read("/events", "what happened, and who did what", (*Server).eventList),
 		{Method: http.MethodGet, Path: api + "/openapi.yaml", Role: Viewer, Doc: "the description of this API", raw: (*Server).openapi},
+		{Method: http.MethodGet, Path: api + "/openapi.json", Role: Viewer, Doc: "the same as JSON", raw: (*Server).openapiJSON},
 
 		act("/queues/{queue}/pause", "have the jobs of a queue wait, on all machines", (*Server).pauseQueue),
 		act("/queues/{queue}/resume", "have them go on", (*Server).resumeQueue),
@@ -125,6 +126,17 @@ func (s *Server) serve(r route) http.Handler {
 
 //go:embed openapi.yaml
 var description []byte
+
+// descriptionJSON is the same; TestDescription writes it with -update.
+//
+//go:embed openapi.json
+var descriptionJSON []byte
+
+func (s *Server) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	_, err := w.Write(descriptionJSON)
+	return err
+}
 
 func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")

@@ -2,13 +2,17 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -63,12 +67,16 @@ type Point struct {
 
 // Sample is what the server has seen last. What it holds is not changed any more.
 type Sample struct {
-	Snap     Part[*view.Snapshot]
+	Snap Part[*view.Snapshot]
+	// Hidden is what those see of Snap who see no arguments, if there are such.
+	Hidden   *view.Snapshot
 	Stats    Part[*view.Stats]
 	Server   Part[rdb.Server]
 	Findings Part[[]view.Finding]
 	// Totals is what the history has counted since its beginning.
 	Totals Part[[]view.Total]
+	// Ends are the ends of worker processes that were noted since this server has begun to look.
+	Ends Part[Ends]
 	// Points are earlier samples, the oldest first.
 	Points []Point
 	// At is when it was taken, Took how long that has taken.
@@ -87,7 +95,7 @@ func (v Sample) rest(times time.Duration) time.Duration {
 
 // unread gives all parts that could be read a reason why they could not be read just now.
 func (v Sample) unread(err error) Sample {
-	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err} {
+	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Ends.Err} {
 		if *e == nil {
 			*e = err
 		}
@@ -120,7 +128,18 @@ func newSampler(o Options) *sampler {
 }
 
 // sample returns the last sample, and takes the first one if there is none. Somebody looks.
-func (s *sampler) sample(ctx context.Context) Sample {
+func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.last(ctx)) }
+
+// shown returns a sample as the one sees it for whom ctx is.
+func (s *sampler) shown(ctx context.Context, v Sample) Sample {
+	if v.Hidden != nil && visitorIn(ctx).Role < Operator {
+		v.Snap.Data = v.Hidden
+	}
+	return v
+}
+
+// last returns the last sample.
+func (s *sampler) last(ctx context.Context) Sample {
 	s.mu.Lock()
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
@@ -245,9 +264,13 @@ func (s *sampler) begin(ctx context.Context) *taking {
 func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
+	ctx = view.Redacting(ctx, s.o.Redact) // whoever has asked
 	v.Snap.read(view.Snap(ctx, s.o.Store))
 	switch {
 	case v.Snap.Err == nil:
+		if s.o.HideArgs {
+			v.Hidden = v.Snap.Data.Redacted(redact.All())
+		}
 		s.trends.Add(v.Snap.Data)
 	case rdb.Unreachable(v.Snap.Err):
 		v.At, v.Took = time.Now(), time.Since(begun)
@@ -264,8 +287,12 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
+	v.Ends.read(v.Ends.Data.further(ctx, s.o.Store))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
+		if s.o.HideArgs { // the keys of locks are among them
+			ctx = view.Redacting(ctx, redact.All())
+		}
 		v.Findings.read(view.Findings(ctx, s.o.Store, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
@@ -278,6 +305,53 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		v.Points = points
 	}
 	return v
+}
+
+// Ends counts events.
+type Ends struct {
+	// Deaths are worker processes and runners that died, Recycled those worker processes that were
+	// replaced before they had used up their jobs, by memory and by age.
+	Deaths   int64
+	Recycled map[string]int64
+	// last is the newest event that is counted.
+	last string
+}
+
+// recycledFor are the reasons for which processes are replaced, as the events say them.
+var recycledFor = []string{"memory", "age"}
+
+// further returns the counts with the events that have come since.
+func (e Ends) further(ctx context.Context, s view.EventStore) (Ends, error) {
+	if e.last == "" { // what was before is no rate
+		newest, _, err := view.Events(ctx, s, view.EventFilter{Limit: 1})
+		if e.last = "0-0"; len(newest) > 0 {
+			e.last = newest[0].ID
+		}
+		if err != nil {
+			e.last = ""
+		}
+		return e, err
+	}
+	events, last, err := view.EventsSince(ctx, s, view.EventFilter{Kinds: []string{string(store.EventDied), string(store.EventRecycled)}}, e.last)
+	if err != nil {
+		return e, err
+	}
+	e.last, e.Recycled = last, maps.Clone(e.Recycled)
+	for _, one := range events {
+		if one.Kind == string(store.EventDied) {
+			e.Deaths++
+			continue
+		}
+		for _, why := range recycledFor {
+			if strings.HasPrefix(one.Text, "for its "+why) {
+				if e.Recycled == nil {
+					e.Recycled = map[string]int64{}
+				}
+				e.Recycled[why]++
+			}
+		}
+	}
+	return e, nil
 }
 
 // runsByQueue returns how many jobs of each queue have run.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -43,6 +44,9 @@ type Options struct {
 	Hosts []string
 	// Who says who asks; nil: everybody is a viewer without a name.
 	Who func(r *http.Request) (Visitor, error)
+	// Redact is what is not shown of arguments. HideArgs: nothing of them to viewers.
+	Redact   *redact.Rules
+	HideArgs bool
 	// Log gets what goes wrong and who has changed what; nil = nothing.
 	Log *zap.Logger
 }
@@ -81,7 +85,9 @@ type Server struct {
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
 	newest  recent[[]view.Event]
-	log     *zap.Logger
+	// searches has an element for each search that is under way.
+	searches chan struct{}
+	log      *zap.Logger
 }
 
 // CheckPrefix returns an error for what no PathPrefix can be.
@@ -104,7 +110,7 @@ func New(o Options) *Server {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
 	o.PathPrefix = strings.TrimRight(o.PathPrefix, "/")
-	s := &Server{o: o, log: o.Log}
+	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches)}
 	s.sampler = newSampler(o)
 	mux := http.NewServeMux()
 	for _, r := range routes() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -36,6 +38,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
+var update = flag.Bool("update", false, "write openapi.json")
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
 // fixture is a server with a Redis of its own.
@@ -48,6 +52,7 @@ type fixture struct {
 	// options are those of the server.
 	options web.Options
 	do      func(command, key string, args ...any)
+	redis   *redis.Client
 }
 
 const (
@@ -66,7 +71,7 @@ func setup(t *testing.T, change ...func(*web.Options)) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, jobs.Close()) })
 	redis := server.Client(t)
-	f.store, f.jobs = s, jobs
+	f.store, f.jobs, f.redis = s, jobs, redis
 	f.do = func(command, key string, args ...any) {
 		t.Helper()
 		require.NoError(t, redis.Do(context.Background(), append([]any{command, f.ns + ":" + key}, args...)...).Err())
@@ -202,6 +207,13 @@ func TestDescription(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)
 	require.NoError(t, doc.Validate(t.Context()))
+	// The JSON is the same description.
+	same, err := doc.MarshalJSON()
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile("openapi.json", same, 0o600))
+	}
+	require.Equal(t, string(same), f.ask(http.MethodGet, "/api/v1/openapi.json", "").Body.String(), "run: go test ./internal/web -run TestDescription -update")
 	described := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
@@ -508,7 +520,19 @@ func TestMetrics(t *testing.T) {
 	}
 	_, err := f.store.AddHistory(t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
 	require.NoError(t, err)
-	text := f.ask(http.MethodGet, "/metrics", "").Body.String()
+	f.ask(http.MethodGet, "/metrics", "")
+	for kind, text := range map[store.EventKind]string{store.EventDied: "signal 9", store.EventRecycled: "for its memory, after 1h", store.EventKilled: ""} {
+		require.NoError(t, f.store.NoteEvent(t.Context(), store.Event{Kind: kind, By: "d", Via: "daemon", Subject: "p", Text: text}))
+	}
+	var text string
+	require.Eventually(t, func() bool { // the next sample
+		text = f.ask(http.MethodGet, "/metrics", "").Body.String()
+		f.ask(http.MethodPost, "/queues/q", "act=pause", func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
+		return strings.Contains(text, "resqued_deaths_total 1\n")
+	}, time.Minute, time.Millisecond)
+	require.Contains(t, text, `resqued_recycles_total{why="memory"} 1`)
+	require.Contains(t, text, `resqued_recycles_total{why="age"} 0`)
+	require.Contains(t, text, `resqued_processes{host="web-1",state="running"} 1`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -1,0 +1,42 @@
+package config
+
+import (
+	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/redact"
+)
+
+// redacted is what is not shown of arguments. In the file it is a map of classes to paths.
+func redacted() kind {
+	return kind{
+		hint: "rules",
+		parse: func(c *Config, text string) error {
+			rules, err := redact.Parse(text)
+			if c.Redact = nil; rules.Any() {
+				c.Redact = rules
+			}
+			return err
+		},
+		show: func(c *Config) string { return c.Redact.String() },
+		fields: func(f *file, from field) (text string, ok bool) {
+			rules := &redact.Rules{}
+			ok = true
+			for _, field := range f.fields(from.value, from.name+".") {
+				name := from.name + "." + field.name
+				if field.value.Kind != yaml.SequenceNode {
+					f.refuse(name, "", field.line, "must be a list of paths, such as [args.0, args.1.token], or [args] for all")
+					ok = false
+					continue
+				}
+				paths, _, known := f.list(name, field.value)
+				if err := rules.Add(field.name, paths); !known {
+					ok = false
+				} else if err != nil {
+					f.refuse(name, "", field.line, err.Error())
+					ok = false
+				}
+			}
+			return rules.String(), ok
+		},
+	}
+}
