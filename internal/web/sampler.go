@@ -160,7 +160,13 @@ func (s *sampler) take(ctx context.Context) Sample {
 	if v.Snap.Err == nil {
 		s.trends.Add(v.Snap.Data)
 	}
-	stats, err := view.ReadStats(ctx, s.o.Store, longstore.New(s.o.Store.Redis()))
+	// The large lists are read once.
+	var read *view.Snapshot
+	if v.Snap.Err == nil {
+		read = v.Snap.Data
+	}
+	over := read.Over(s.o.Store)
+	stats, err := view.ReadStats(ctx, over, longstore.New(s.o.Store.Redis()))
 	if err == nil && before.OK {
 		stats.Measure(before.Data)
 	}
@@ -173,7 +179,7 @@ func (s *sampler) take(ctx context.Context) Sample {
 	}
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
-		v.Findings.read(view.Findings(ctx, s.o.Store, s.o.Checks))
+		v.Findings.read(view.Findings(ctx, over, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
 	if v.Stats.Err == nil {

@@ -79,6 +79,7 @@ type Server struct {
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
 	newest  recent[[]view.Event]
+	groups  grouping
 	log     *zap.Logger
 }
 
