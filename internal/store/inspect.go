@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // QueueInfo is one queue and how many jobs wait in it.
@@ -67,30 +68,48 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 type WorkerInfo struct {
 	ID      string
 	Started string
-	// Working is the JSON of worker:<id>; empty when idle (or, for a thread of
-	// resqued, when its job has just begun).
+	// Working is the JSON of worker:<id>; empty when idle.
 	Working string
+	// Name has the parts of the id, Named reports whether it has any.
+	Name  wire.WorkerName
+	Named bool
+	// More is how many others it stands for, too.
+	More int
 }
 
-// WorkerList returns every registered worker, sorted by id.
+// NewWorkerInfo returns a worker of which only the id is known.
+func NewWorkerInfo(id string) WorkerInfo {
+	name, err := wire.ParseWorkerID(id)
+	return WorkerInfo{ID: id, Name: name, Named: err == nil}
+}
+
+// WorkerList returns every registered worker, sorted by id. Of threads of resqued there may be
+// a hundred thousand, and what they do stands in the records of their jobs: only the others are
+// asked when they have started and what they work on.
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyWorkers)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
 	sort.Strings(ids)
-	pipe := s.db.Read.Pipeline()
-	started, working := make([]*redis.StringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
+	out := make([]WorkerInfo, len(ids))
+	var others []int
 	for i, id := range ids {
-		started[i] = pipe.Get(ctx, s.workerKey(id)+":started")
-		working[i] = pipe.Get(ctx, s.workerKey(id))
+		out[i] = NewWorkerInfo(id)
+		if !out[i].Name.Ours {
+			others = append(others, i)
+		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	started, working := make([]*redis.StringCmd, len(others)), make([]*redis.StringCmd, len(others))
+	err = s.readEach(ctx, len(others), func(pipe redis.Pipeliner, i int) {
+		key := s.workerKey(ids[others[i]])
+		started[i], working[i] = pipe.Get(ctx, key+":started"), pipe.Get(ctx, key)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}
-	out := make([]WorkerInfo, len(ids))
-	for i, id := range ids {
-		out[i] = WorkerInfo{ID: id, Started: started[i].Val(), Working: working[i].Val()}
+	for i, at := range others {
+		out[at].Started, out[at].Working = started[i].Val(), working[i].Val()
 	}
 	return out, nil
 }
@@ -129,16 +148,15 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	pipe := s.db.Read.Pipeline()
 	info, held := make([]*redis.MapStringStringCmd, len(procs)), make([]*redis.MapStringStringCmd, len(procs))
 	out := make([]ProcInfo, len(procs))
-	for i, z := range procs {
-		proc, _ := z.Member.(string)
-		out[i] = ProcInfo{Proc: proc, LeaseMS: int64(z.Score)}
+	err = s.readEach(ctx, len(procs), func(pipe redis.Pipeliner, i int) {
+		proc, _ := procs[i].Member.(string)
+		out[i] = ProcInfo{Proc: proc, LeaseMS: int64(procs[i].Score)}
 		info[i] = pipe.HGetAll(ctx, s.db.Key(keyProcInfo)+proc)
 		held[i] = pipe.HGetAll(ctx, s.db.Key(rdb.KeyInflight)+proc)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read processes: %w", err)
 	}
 	for i := range out {

@@ -57,19 +57,29 @@ func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	return out, nil
 }
 
-// Working counts which of some registered workers say that they have a job.
-func (s *Store) Working(ctx context.Context, ids []string) (n int64, err error) {
-	there := make([]*redis.IntCmd, len(ids))
-	err = s.readEach(ctx, len(ids), func(pipe redis.Pipeliner, i int) {
-		there[i] = pipe.Exists(ctx, s.workerKey(ids[i]))
-	})
+// Others counts the workers that are not resqued's, the jobs that they may have at a time, and
+// those of them that say that they have one.
+func (s *Store) Others(ctx context.Context) (n, threads int, busy int64, err error) {
+	workers, err := s.WorkerList(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read workers: %w", err)
+		return 0, 0, 0, err
 	}
-	for _, one := range there {
-		n += one.Val()
+	n, threads, busy = CountOthers(workers)
+	return n, threads, busy, nil
+}
+
+// CountOthers does it in a list.
+func CountOthers(workers []WorkerInfo) (n, threads int, busy int64) {
+	for _, w := range workers {
+		if w.Name.Ours {
+			continue
+		}
+		n, threads = n+1, threads+max(1, w.Name.Processes*w.Name.Threads)
+		if w.Working != "" {
+			busy++
+		}
 	}
-	return n, nil
+	return n, threads, busy
 }
 
 // FailureCount is how many failure records there are, in all lists.

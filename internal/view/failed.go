@@ -62,7 +62,8 @@ type FailureGroups struct {
 	Groups []*FailureGroup
 	// Others counts the failures that are in none of them: there are too many groups.
 	Others int
-	// Partial reports whether there are older records than were looked at.
+	// Looked is how many records were looked at, Partial reports whether there are older ones.
+	Looked  int64
 	Partial bool
 }
 
@@ -70,8 +71,9 @@ type FailureGroups struct {
 type FailureQuery struct {
 	// Match selects records as they stand in Redis; nil = all.
 	Match func(record []byte) bool
-	// Limit is how many of the newest records are looked at.
+	// Limit is how many of the newest records are looked at, Time how long; 0 = any time.
 	Limit int64
+	Time  time.Duration
 }
 
 // FailureStore is what the view of failures needs of the store.
@@ -149,8 +151,12 @@ func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v 
 	if err != nil {
 		return 0, false, err
 	}
+	begun := time.Now()
 	for _, list := range lists {
 		for offset := int64(0); offset < q.Limit; {
+			if q.Time > 0 && time.Since(begun) > q.Time {
+				return looked + offset, true, nil
+			}
 			records, total, err := s.FailedList(ctx, list, offset, min(failedPage, q.Limit-offset))
 			if err != nil {
 				return 0, false, err
@@ -226,7 +232,7 @@ const maxGroups = 2000
 // number: when there are maxGroups groups, failures of further kinds are only counted.
 func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (FailureGroups, error) {
 	out, groups := FailureGroups{Groups: []*FailureGroup{}}, map[[4]string]*FailureGroup{}
-	_, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
+	looked, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
 		pattern := Mask(v.Error)
 		key := [4]string{v.Class, v.Exception, v.Queue, pattern}
 		g := groups[key]
@@ -244,9 +250,20 @@ func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (Failure
 	if err != nil {
 		return FailureGroups{}, err
 	}
-	out.Partial = partial
+	out.Looked, out.Partial = looked, partial
 	slices.SortStableFunc(out.Groups, func(a, b *FailureGroup) int { return b.Count - a.Count })
 	return out, nil
+}
+
+// First returns the n largest groups.
+func (f FailureGroups) First(n int) FailureGroups {
+	if len(f.Groups) > n {
+		for _, g := range f.Groups[n:] {
+			f.Others += g.Count
+		}
+		f.Groups = f.Groups[:n]
+	}
+	return f
 }
 
 // add counts a failure in its group. Where times are missing or equal the first that is added

@@ -154,7 +154,7 @@ func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time)
 			RunAt   string          `json:"run_at"`
 			Payload json.RawMessage `json:"payload"`
 		}
-		if name, err := wire.ParseWorkerID(w.ID); err == nil && name.Ours || json.Unmarshal([]byte(w.Working), &said) != nil {
+		if w.Name.Ours || json.Unmarshal([]byte(w.Working), &said) != nil {
 			continue
 		}
 		started, _ := time.Parse(time.RFC3339, said.RunAt)

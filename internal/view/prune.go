@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // PrunableQueues returns the names of the queues, of those named or of all, in which nothing waits
@@ -25,11 +24,9 @@ func PrunableQueues(ctx context.Context, s QueueStore, names ...string) ([]strin
 		return nil, err
 	}
 	named, busy := map[string]bool{}, busyByQueue(workers, procs)
-	for _, w := range workers {
-		if name, err := wire.ParseWorkerID(w.ID); err == nil {
-			for _, queue := range plainPatterns(name.Queues) {
-				named[queue] = true
-			}
+	for _, l := range queueLists(workers) {
+		for _, queue := range l.patterns {
+			named[queue] = true
 		}
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(q store.QueueInfo) bool {

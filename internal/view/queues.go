@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/redact"
-	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -49,13 +48,15 @@ type Queue struct {
 	Suspects int64        `json:"suspects"`
 	Jobs     []WaitingJob `json:"jobs,omitempty"`
 	// Servers are those that work the queue, and why each of them takes none of its jobs. Lists
-	// leave it out.
+	// leave it out; see Serving.
 	Servers []QueueServer `json:"servers,omitempty"`
 
 	// Oldest is when the first job was pushed; zero = not known.
 	Oldest time.Time `json:"-"`
 	// Problem says why the state is QueueBroken.
 	Problem string `json:"-"`
+
+	serving servers
 }
 
 // WaitingJob is one job that waits in a queue.
@@ -115,17 +116,8 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	if err != nil {
 		return nil, err
 	}
-	crews := crews(masters, procs, all)
 	busy := busyByQueue(workers, procs)
 	lists := queueLists(workers)
-	served := func(queue string) (n int) {
-		for _, l := range lists {
-			if selector.MatchAny(l.patterns, queue) {
-				n += l.workers
-			}
-		}
-		return n
-	}
 	// Those in front of others: what is paused, or locked, holds up none.
 	waiting := map[string]int64{}
 	for _, q := range all {
@@ -133,18 +125,17 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 			waiting[q.Name] = q.Size
 		}
 	}
+	crew := crews(masters, procs, all, waiting)
 	views := make([]*Queue, len(list))
 	for i, q := range list {
-		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects, Served: served(q.Name)}
-		for _, c := range crews {
-			if place, ok := c.place[q.Name]; ok {
-				if n := c.order[place].Cap; n > 0 && (v.Cap == nil || n < *v.Cap) {
-					v.Cap = &n
-				}
-			}
-		}
+		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
+		v.serving = crew.of(q.Name, lists)
+		v.Served, v.Cap = v.serving.workers, v.serving.leastCap()
 		v.judge(q)
-		v.explain(q, crews, workers, waiting)
+		v.explain(q)
+		if len(names) > 0 {
+			v.Servers = v.Serving()
+		}
 		if i < maxOldest && q.Err == nil && q.Size > 0 {
 			v.readOldest(ctx, s)
 		}
@@ -197,6 +188,10 @@ func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob 
 type queueList struct {
 	patterns []string
 	workers  int
+	// threads are those of workers that are not resqued's, of which free have no job; one of
+	// these workers has none if it is idle.
+	threads, free int
+	idle          bool
 }
 
 // queueLists returns the different lists of queues that workers have. There may be many
@@ -205,17 +200,26 @@ func queueLists(workers []store.WorkerInfo) []*queueList {
 	var lists []*queueList
 	known := map[string]*queueList{}
 	for _, w := range workers {
-		name, err := wire.ParseWorkerID(w.ID)
-		if err != nil {
+		if !w.Named {
 			continue
 		}
-		key := strings.Join(name.Queues, "\x00")
+		key := strings.Join(w.Name.Queues, "\x00")
 		l := known[key]
 		if l == nil {
-			l = &queueList{patterns: plainPatterns(name.Queues)}
+			l = &queueList{patterns: plainPatterns(w.Name.Queues)}
 			known[key], lists = l, append(lists, l)
 		}
-		l.workers++
+		l.workers += 1 + w.More
+		if !w.Name.Ours {
+			n := max(1, w.Name.Processes*w.Name.Threads)
+			l.threads += n
+			if w.Working == "" {
+				l.free += n
+			} else if n > 1 {
+				l.free += n - 1 // it reports one of its jobs
+			}
+			l.idle = l.idle || w.Working == ""
+		}
 	}
 	return lists
 }
@@ -264,8 +268,7 @@ func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]
 		}
 	}
 	for _, w := range workers {
-		name, err := wire.ParseWorkerID(w.ID)
-		if w.Working == "" || err == nil && name.Ours {
+		if w.Working == "" || w.Name.Ours {
 			continue
 		}
 		var working struct {

@@ -14,9 +14,9 @@ func TestQueueLists(t *testing.T) {
 	t.Parallel()
 	var workers []store.WorkerInfo
 	for i := range 80_000 {
-		workers = append(workers, store.WorkerInfo{ID: fmt.Sprintf("h%d:%d:mail,img", i%40, i)})
+		workers = append(workers, store.NewWorkerInfo(fmt.Sprintf("h%d:%d:mail,img", i%40, i)))
 	}
-	workers = append(workers, store.WorkerInfo{ID: "h:1:*"}, store.WorkerInfo{ID: "h:2:mailimg"}, store.WorkerInfo{ID: "no worker"})
+	workers = append(workers, store.NewWorkerInfo("h:1:*"), store.NewWorkerInfo("h:2:mailimg"), store.NewWorkerInfo("no worker"))
 	lists := queueLists(workers)
 	require.Len(t, lists, 3)
 	require.Equal(t, 80_000, lists[0].workers)

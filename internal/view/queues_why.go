@@ -3,8 +3,8 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,40 +42,62 @@ const otherWorkers = "other workers"
 // crew is what one living master could work with.
 type crew struct {
 	name, state   string
-	spec          selector.Spec
 	free, threads int
 	busy          map[string]int // running jobs by queue
-	order         []selector.Choice
-	place         map[string]int // of a queue in order
+	*order
+	// ahead is the place of the first queue that keeps threads from those behind it; the number of
+	// queues if there is none.
+	ahead int
 }
 
-// crews returns the living masters with their processes, by name, as far as Redis knows them.
-func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues []store.QueueInfo) []*crew {
+// order is in which order masters with the same queues look at them.
+type order struct {
+	choices []selector.Choice
+	place   map[string]int // of a queue in choices
+	masters []*crew
+}
+
+// fleet are the living masters, by name.
+type fleet struct {
+	crews  []*crew
+	orders []*order
+	// waiting has the queues whose jobs may be taken.
+	waiting map[string]int64
+}
+
+// crews returns the living masters with their processes, as far as Redis knows them. Waiting has
+// the queues whose jobs may be taken.
+func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues []store.QueueInfo, waiting map[string]int64) *fleet {
 	now := time.Now().UnixMilli()
 	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.Name
 	}
 	slices.Sort(names)
+	f := &fleet{waiting: waiting}
 	byID := map[string]*crew{}
-	orders := map[string][]selector.Choice{} // a fleet has few different lists
+	orders := map[string]*order{} // a fleet has few different lists
 	for id, fields := range masters {
 		list := fields["queues"]
-		c := &crew{name: masterName(id), state: fields["state"], threads: threadsOf(fields), busy: map[string]int{}, place: map[string]int{}}
-		spec, _, err := selector.Parse(strings.Split(list, ","), max(1, c.threads))
-		if err != nil {
+		c := &crew{name: masterName(id), state: fields["state"], threads: threadsOf(fields), busy: map[string]int{}}
+		key := fmt.Sprint(c.threads) + " " + list // a cap may be a part of the threads
+		o, known := orders[key]
+		if !known {
+			if spec, _, err := selector.Parse(strings.Split(list, ","), max(1, c.threads)); err == nil {
+				o = &order{choices: spec.Resolve(names), place: map[string]int{}}
+				for i, choice := range o.choices {
+					o.place[choice.Queue] = i
+				}
+				f.orders = append(f.orders, o)
+			}
+			orders[key] = o
+		}
+		if o == nil {
 			continue
 		}
-		c.spec = spec
-		key := fmt.Sprint(c.threads) + " " + list // a cap may be a part of the threads
-		if _, known := orders[key]; !known {
-			orders[key] = spec.Resolve(names)
-		}
-		c.order = orders[key]
-		for i, choice := range c.order {
-			c.place[choice.Queue] = i
-		}
+		c.order = o
 		byID[id] = c
+		f.crews = append(f.crews, c)
 	}
 	for _, p := range procs {
 		c := byID[masterOf(p.Proc)]
@@ -86,79 +108,156 @@ func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues 
 			c.busy[job.Queue]++
 		}
 		if p.LeaseMS >= now && p.Fields["state"] == string(signals.Running) && p.Fields[store.InfoAlone] == "" {
-			threads := 0
-			_, _ = fmt.Sscan(p.Fields["threads"], &threads)
+			threads, _ := strconv.Atoi(p.Fields["threads"])
 			c.free += max(0, threads-len(p.Running))
 		}
 	}
-	return slices.SortedFunc(maps.Values(byID), func(a, b *crew) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(f.crews, func(a, b *crew) int { return cmp.Compare(a.name, b.name) })
+	for _, c := range f.crews {
+		c.masters = append(c.masters, c)
+		c.ahead = len(c.choices)
+		if c.free > 0 {
+			continue
+		}
+		c.ahead = 0
+		for c.ahead < len(c.choices) && (waiting[c.choices[c.ahead].Queue] <= 0 || c.capped(c.ahead)) {
+			c.ahead++
+		}
+	}
+	return f
 }
 
-// serves returns how the master works a queue; false = it does not.
-func (c *crew) serves(queue string, waiting map[string]int64) (QueueServer, bool) {
-	place, ok := c.place[queue]
-	if !ok {
-		return QueueServer{}, false
+// servers are those that work one queue.
+type servers struct {
+	queue string
+	fleet *fleet
+	// workers counts the threads and foreign workers whose queues include it.
+	workers int
+	// strangers are the foreign workers, as one; nil = none.
+	strangers *QueueServer
+}
+
+// of returns who works a queue. Lists are those of the workers.
+func (f *fleet) of(queue string, lists []*queueList) servers {
+	s := servers{queue: queue, fleet: f}
+	all := QueueServer{Worker: otherWorkers, State: WorkerBusy}
+	for _, l := range lists {
+		if !selector.MatchAny(l.patterns, queue) {
+			continue
+		}
+		s.workers += l.workers
+		all.Threads, all.Free = all.Threads+l.threads, all.Free+l.free
+		if l.idle {
+			all.State = WorkerIdle
+		}
 	}
-	s := QueueServer{
-		Worker: c.name, State: c.state, Place: place + 1, Free: c.free, Threads: c.threads, Busy: c.busy[queue], Cap: c.order[place].Cap,
+	if all.Threads > 0 {
+		if all.Free == 0 {
+			all.Why = fmt.Sprintf("no free worker: %d of %d are busy", all.Threads, all.Threads)
+		}
+		s.strangers = &all
 	}
-	switch {
-	case c.state != string(signals.Running):
-		s.Why = "its daemon is " + cmp.Or(c.state, "in no known state")
-	case c.capped(place):
-		s.Why = fmt.Sprintf("capped: %d of %d run", s.Busy, s.Cap)
-	case c.free == 0:
-		s.Why = fmt.Sprintf("no free thread: %d of %d are busy", c.threads, c.threads)
-		for i, before := range c.order[:place] {
-			if n := waiting[before.Queue]; n > 0 && !c.capped(i) {
-				s.Why = fmt.Sprintf("behind %s with %s: no free thread", wire.Printable(before.Queue, MaxName), Plural(int(n), "job"))
-				break
+	return s
+}
+
+// leastCap is the least cap that a master has on the queue; nil = none has any.
+func (s *servers) leastCap() (least *int) {
+	for _, o := range s.fleet.orders {
+		if place, ok := o.place[s.queue]; ok {
+			if n := o.choices[place].Cap; n > 0 && (least == nil || n < *least) {
+				least = &n
 			}
 		}
 	}
-	return s, true
+	return least
+}
+
+// Masters counts the daemons that work the queue, and reports whether others do, too. First is
+// one of them; there may be none.
+func (v *Queue) Masters() (n int, first string, others bool) {
+	if v.serving.fleet == nil {
+		for _, s := range v.Servers {
+			if others = others || s.Worker == otherWorkers; s.Worker != otherWorkers {
+				n, first = n+1, cmp.Or(first, s.Worker)
+			}
+		}
+		return n, first, others
+	}
+	for _, o := range v.serving.fleet.orders {
+		if _, ok := o.place[v.Queue]; ok {
+			n, first = n+len(o.masters), o.masters[0].name
+		}
+	}
+	return n, first, v.serving.strangers != nil
+}
+
+// Serving returns those that work the queue, by name, foreign workers last.
+func (v *Queue) Serving() (all []QueueServer) {
+	if v.Servers != nil || v.serving.fleet == nil {
+		return v.Servers
+	}
+	for _, c := range v.serving.fleet.crews {
+		if place, ok := c.place[v.Queue]; ok {
+			all = append(all, QueueServer{
+				Worker: c.name, State: c.state, Place: place + 1, Free: c.free, Threads: c.threads, Busy: c.busy[v.Queue], Cap: c.choices[place].Cap,
+				Why: c.why(place).text(v.serving.fleet.waiting),
+			})
+		}
+	}
+	if v.serving.strangers != nil {
+		all = append(all, *v.serving.strangers)
+	}
+	return all
+}
+
+// reason is why a master takes no job of a queue. The zero reason is none. They are compared for
+// each queue and master, and few are told.
+type reason struct {
+	state         string
+	capped        bool
+	busy, of      int
+	behind, words string
+}
+
+// why returns why the master takes no job of the queue at a place.
+func (c *crew) why(place int) reason {
+	switch {
+	case c.state != string(signals.Running):
+		return reason{state: cmp.Or(c.state, "in no known state")}
+	case c.capped(place):
+		return reason{capped: true, busy: c.busy[c.choices[place].Queue], of: c.choices[place].Cap}
+	case c.free > 0:
+		return reason{}
+	case c.ahead < place:
+		return reason{behind: c.choices[c.ahead].Queue}
+	}
+	return reason{of: c.threads}
+}
+
+func (r reason) text(waiting map[string]int64) string {
+	switch {
+	case r == reason{}:
+		return ""
+	case r.words != "":
+		return r.words
+	case r.state != "":
+		return "its daemon is " + r.state
+	case r.capped:
+		return fmt.Sprintf("capped: %d of %d run", r.busy, r.of)
+	case r.behind != "":
+		return fmt.Sprintf("behind %s with %s: no free thread", wire.Printable(r.behind, MaxName), Plural(int(waiting[r.behind]), "job"))
+	}
+	return fmt.Sprintf("no free thread: %d of %d are busy", r.of, r.of)
 }
 
 // capped reports whether a queue of the order has as many running jobs as it may.
 func (c *crew) capped(place int) bool {
-	choice := c.order[place]
+	choice := c.choices[place]
 	return choice.Cap > 0 && c.busy[choice.Queue] >= choice.Cap
 }
 
-// strangersOf returns the foreign workers that serve a queue, as one.
-func strangersOf(workers []store.WorkerInfo, queue string) (QueueServer, bool) {
-	s := QueueServer{Worker: otherWorkers, State: WorkerBusy}
-	for _, w := range workers {
-		name, err := wire.ParseWorkerID(w.ID)
-		if err != nil || name.Ours || !selector.MatchAny(plainPatterns(name.Queues), queue) {
-			continue
-		}
-		n := max(1, name.Processes*name.Threads)
-		s.Threads += n
-		if w.Working == "" {
-			s.Free, s.State = s.Free+n, WorkerIdle
-		} else if n > 1 {
-			s.Free += n - 1 // it reports one of its jobs
-		}
-	}
-	if s.Threads > 0 && s.Free == 0 {
-		s.Why = fmt.Sprintf("no free worker: %d of %d are busy", s.Threads, s.Threads)
-	}
-	return s, s.Threads > 0
-}
-
-// explain finds out why the jobs of a queue wait, as far as Redis knows. Waiting has the
-// queues whose jobs may be taken.
-func (v *Queue) explain(q store.QueueInfo, crews []*crew, workers []store.WorkerInfo, waiting map[string]int64) {
-	for _, c := range crews {
-		if s, ok := c.serves(q.Name, waiting); ok {
-			v.Servers = append(v.Servers, s)
-		}
-	}
-	if s, ok := strangersOf(workers, q.Name); ok {
-		v.Servers = append(v.Servers, s)
-	}
+// explain finds out why the jobs of a queue wait, as far as Redis knows.
+func (v *Queue) explain(q store.QueueInfo) {
 	switch v.State {
 	case QueueBroken:
 		v.Why = "its key is no list"
@@ -173,39 +272,52 @@ func (v *Queue) explain(q store.QueueInfo, crews []*crew, workers []store.Worker
 		v.Why = fmt.Sprintf("locked: %s put back when last tried", Plural(int(q.Size), "job"))
 		return
 	}
-	switch {
-	case q.Size == 0 && q.Suspects > 0 && len(v.Servers) > 0:
+	switch n, _, others := v.Masters(); {
+	case q.Size == 0 && q.Suspects > 0 && (n > 0 || others):
 		v.Why = Plural(int(q.Suspects), "suspect") + ", each to run alone"
 	case q.Size > 0:
-		v.Why = whyOf(v.Servers)
+		v.Why = v.serving.why()
 	}
 }
 
-// whyOf joins the reasons of all that serve a queue; "" if one of them may take a job.
-func whyOf(servers []QueueServer) string {
-	var reasons []string
-	who := map[string][]string{}
-	for _, s := range servers {
-		if s.Why == "" {
+// why joins the reasons of all that serve a queue; "" if one of them may take a job.
+func (s *servers) why() string {
+	var reasons []reason
+	who, count := map[reason]string{}, map[reason]int{}
+	add := func(r reason, worker string) {
+		if count[r]++; count[r] == 1 {
+			reasons, who[r] = append(reasons, r), worker
+		}
+	}
+	for _, c := range s.fleet.crews {
+		if place, ok := c.place[s.queue]; ok {
+			r := c.why(place)
+			if r == (reason{}) {
+				return ""
+			}
+			add(r, c.name)
+		}
+	}
+	if s.strangers != nil {
+		if s.strangers.Why == "" {
 			return ""
 		}
-		if who[s.Why] == nil {
-			reasons = append(reasons, s.Why)
-		}
-		who[s.Why] = append(who[s.Why], s.Worker)
+		add(reason{words: s.strangers.Why}, otherWorkers)
 	}
-	if len(reasons) < 2 {
-		return strings.Join(reasons, "")
-	}
-	for i, reason := range reasons {
+	texts := make([]string, 0, maxReasons)
+	for i, r := range reasons {
 		if i == maxReasons {
-			return strings.Join(reasons[:i], "; ") + fmt.Sprintf("; and %d more", len(reasons)-i)
+			return strings.Join(texts, "; ") + fmt.Sprintf("; and %d more", len(reasons)-i)
 		}
-		at := wire.Printable(who[reason][0], MaxName)
-		if n := len(who[reason]); n > 1 {
-			at = Plural(n, "daemon")
+		text := r.text(s.fleet.waiting)
+		if len(reasons) > 1 {
+			at := wire.Printable(who[r], MaxName)
+			if n := count[r]; n > 1 {
+				at = Plural(n, "daemon")
+			}
+			text = fmt.Sprintf("%s (%s)", text, at)
 		}
-		reasons[i] = fmt.Sprintf("%s (%s)", reason, at)
+		texts = append(texts, text)
 	}
-	return strings.Join(reasons, "; ")
+	return strings.Join(texts, "; ")
 }

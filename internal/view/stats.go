@@ -59,8 +59,7 @@ type StatsStore interface {
 	Heads(ctx context.Context, queues []string) ([][]byte, error)
 	ProcLoads(ctx context.Context) ([]store.ProcLoad, error)
 	MasterList(ctx context.Context) (map[string]map[string]string, error)
-	WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error)
-	Working(ctx context.Context, ids []string) (int64, error)
+	Others(ctx context.Context) (n, threads int, busy int64, err error)
 	Delayed(ctx context.Context, lists int64) (n int64, partial bool, err error)
 	FailureCount(ctx context.Context) (int64, error)
 	ParkedCount(ctx context.Context) (int64, error)
@@ -154,21 +153,9 @@ func (v *Stats) readFleet(ctx context.Context, s StatsStore) error {
 			v.Threads += p.Threads
 		}
 	}
-	ids, _, err := s.WorkerIDs(ctx)
-	if err != nil {
-		return err
-	}
-	var others []string
-	for _, id := range ids {
-		name, err := wire.ParseWorkerID(id)
-		if err == nil && name.Ours {
-			continue
-		}
-		others = append(others, id)
-		v.Threads += max(1, name.Processes*name.Threads)
-	}
-	v.Others = len(others)
-	busy, err := s.Working(ctx, others)
+	others, threads, busy, err := s.Others(ctx)
+	v.Others = others
+	v.Threads += threads
 	v.Running += busy
 	return err
 }

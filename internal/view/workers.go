@@ -272,19 +272,19 @@ func majority(masters []*Worker, of func(*Worker) string) (usual string, several
 func strangers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
 	for _, w := range ids {
-		name, err := wire.ParseWorkerID(w.ID)
-		if err == nil && name.Ours && pids[name.Host+":"+strconv.Itoa(name.PID)] {
+		name := w.Name
+		if name.Ours && pids[name.Host+":"+strconv.Itoa(name.PID)] {
 			continue
 		}
 		v := &Worker{Worker: w.ID, Kind: KindForeign, State: WorkerIdle, Threads: 1, Differs: []string{}, Processes: []Process{}}
-		if err == nil {
+		if w.Named {
 			v.Queues, v.Host = strings.Join(name.Queues, ","), name.Host
 			v.Threads = max(1, name.Processes*name.Threads)
 		}
 		if w.Working != "" {
 			v.State, v.Busy, v.Job = WorkerBusy, 1, foreignJob(rules, w.Working, now)
 		}
-		if err == nil && name.Ours {
+		if name.Ours {
 			v.Kind, v.State = KindResqued, WorkerGhost
 		}
 		list = append(list, v)

@@ -129,6 +129,13 @@ func (s *sampler) outdate() {
 	s.outdated = time.Now()
 }
 
+// changedSince reports whether something was changed here since a time.
+func (s *sampler) changedSince(at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outdated.After(at)
+}
+
 // current reports whether a sample was begun since the last act. The caller holds the mutex.
 func (s *sampler) current(v Sample) bool { return v.At.Add(-v.Took).After(s.outdated) }
 

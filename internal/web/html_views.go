@@ -1,10 +1,12 @@
 package web
 
 import (
+	"context"
 	"html/template"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/resqued/resqued/client"
@@ -158,8 +160,13 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	}
 	defer end()
 	if !p.Flat {
-		groups, err := view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match})
-		p.Groups = fetched(groups, err)
+		if match == nil {
+			p.Groups = widget(s.grouped(r.Context()))
+			p.Groups.Data = p.Groups.Data.First(groupsShown)
+		} else {
+			p.Groups = fetched(view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match, Time: searchTime}))
+			p.Groups.Data = p.Groups.Data.First(groupsShown)
+		}
 		parked, _, err := view.ParkedJobs(r.Context(), s.o.Store, pageSize)
 		p.Parked = fetched(parked, err)
 		return p, nil
@@ -194,8 +201,58 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-// grouped is how many of the newest failures a page groups.
-const grouped = 20_000
+// grouped is how many of the newest failures a page groups, groupsShown how many groups it has.
+const grouped, groupsShown = 20_000, 60
+
+const (
+	// groupTime is how long a request groups failures at most. Where that was too short for
+	// so many it is gone on with, and who asks meanwhile gets what is there already.
+	groupTime = 60 * time.Millisecond
+	// groupsOld is how old groups are at most that are shown.
+	groupsOld = time.Minute
+)
+
+// grouping is the newest failures in groups.
+type grouping struct {
+	mu   sync.Mutex
+	part Part[view.FailureGroups]
+	// whole reports whether a request could group all of them; busy that one goes on with them.
+	whole, busy bool
+	next        time.Time
+}
+
+// grouped returns the newest failures in groups.
+func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	query := view.FailureQuery{Limit: grouped}
+	c := &s.groups
+	if age := time.Since(c.part.At); c.part.Err != nil || c.whole || age > groupsOld || s.sampler.changedSince(c.part.At) {
+		query.Time = groupTime
+		begun := time.Now()
+		data, err := view.GroupFailures(ctx, s.o.Store, query)
+		c.part.read(data, err)
+		c.part.At = begun
+		c.whole, c.next = time.Since(begun) < groupTime, time.Time{}
+	}
+	if c.part.Err == nil && !c.whole && !c.busy && time.Now().After(c.next) {
+		c.busy = true
+		go s.groupMore()
+	}
+	return c.part
+}
+
+// groupMore groups as many failures as are shown, beside requests.
+func (s *Server) groupMore() {
+	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
+	defer cancel()
+	begun := time.Now()
+	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	s.groups.part.read(data, err)
+	s.groups.part.At, s.groups.busy, s.groups.next = begun, false, time.Now().Add(modest*time.Since(begun)/4)
+}
 
 func (s *Server) failurePage(r *http.Request) (pages.Page, error) {
 	id := named(r, "id")

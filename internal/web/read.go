@@ -182,7 +182,9 @@ func (s *Server) queues(r *http.Request) (any, error) {
 }
 
 func (s *Server) queue(r *http.Request) (any, error) {
-	found, err := view.Queues(r.Context(), s.o.Store, named(r, "queue"))
+	// What waits is read now; who works it, which is much to read, is that of the last sample.
+	v := s.sampler.sample(r.Context())
+	found, err := view.Queues(r.Context(), v.Snap.Data.Fresh(s.o.Store), named(r, "queue"))
 	if err != nil {
 		return nil, err
 	}
@@ -425,16 +427,21 @@ func (s *Server) failedGroups(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := view.FailureQuery{Limit: searched}
+	var groups view.FailureGroups
 	if filtered {
-		q.Match = matcher(r.Context(), f, args)
+		end, err := s.searching(r.Context(), true)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		groups, err = view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: searched, Match: matcher(r.Context(), f, args), Time: searchTime})
+		if err != nil {
+			return nil, err
+		}
+	} else {
+		part := s.grouped(r.Context())
+		groups, err = part.Data, part.Err
 	}
-	end, err := s.searching(r.Context(), true)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	groups, err := view.GroupFailures(r.Context(), s.o.Store, q)
 	if err != nil {
 		return nil, err
 	}

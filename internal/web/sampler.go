@@ -276,7 +276,13 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		v.At, v.Took = time.Now(), time.Since(begun)
 		return v.unread(v.Snap.Err)
 	}
-	stats, err := view.ReadStats(ctx, s.o.Store, longstore.New(s.o.Store.Redis()))
+	// The large lists are read once.
+	var read *view.Snapshot
+	if v.Snap.Err == nil {
+		read = v.Snap.Data
+	}
+	over := read.Over(s.o.Store)
+	stats, err := view.ReadStats(ctx, over, longstore.New(s.o.Store.Redis()))
 	if err == nil && before.OK {
 		stats.Measure(before.Data)
 	}
@@ -293,7 +299,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		if s.o.HideArgs { // the keys of locks are among them
 			ctx = view.Redacting(ctx, redact.All())
 		}
-		v.Findings.read(view.Findings(ctx, s.o.Store, s.o.Checks))
+		v.Findings.read(view.Findings(ctx, over, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
 	if v.Stats.Err == nil {

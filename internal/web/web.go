@@ -87,6 +87,7 @@ type Server struct {
 	newest  recent[[]view.Event]
 	// searches has an element for each search that is under way.
 	searches chan struct{}
+	groups   grouping
 	log      *zap.Logger
 }
 

@@ -67,19 +67,12 @@ func (s *Sampled) row(q *view.Queue) QueueRow {
 	if s.Trends != nil {
 		r.Spark = s.Trends.Queue(q.Queue)
 	}
-	masters, others := 0, false
-	for _, server := range q.Servers {
-		if server.Worker == "other workers" {
-			others = true
-		} else {
-			masters++
-		}
-	}
+	masters, first, others := q.Masters()
 	switch {
 	case masters > 0:
 		r.ServedBy = view.Plural(masters, "master")
 		if masters == 1 {
-			r.ServedBy = q.Servers[0].Worker
+			r.ServedBy = first
 		}
 		if others {
 			r.ServedBy += " and others"

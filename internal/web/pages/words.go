@@ -35,6 +35,7 @@ var funcs = template.FuncMap{
 	"dom":     dom,
 	"worker":  func(id string) string { return text(view.WorkerText(id), view.MaxName) },
 	"count":   count,
+	"few":     few,
 	"size":    view.Size,
 	"rate":    rate,
 	"percent": percent,
@@ -347,3 +348,9 @@ func quote(s string) string {
 	}
 	return string(out)
 }
+
+// fewServers is how many of those that work a queue its page names.
+const fewServers = 20
+
+// few returns those that a page names.
+func few(all []view.QueueServer) []view.QueueServer { return all[:min(len(all), fewServers)] }
