@@ -57,7 +57,7 @@ func Covers(ctx context.Context, s CoverageStore) (*Coverage, error) {
 		if err != nil || name.Ours || beats && time.Since(beat) > foreignDead {
 			continue
 		}
-		others = append(others, store.WorkerInfo{ID: id})
+		others = append(others, store.NewWorkerInfo(id))
 	}
 	c.foreign = queueLists(others)
 	return c, nil

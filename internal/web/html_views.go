@@ -154,7 +154,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	if !filter.Any() {
 		match = nil
 	}
-	end, err := s.searching(r.Context(), !p.Flat || match != nil)
+	end, err := s.searching(r.Context(), match != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -21,12 +21,12 @@ func TestSearches(t *testing.T) {
 	for i := range ends {
 		ends[i] = f.server.Search()
 	}
-	searches := []string{"/api/v1/failed?class=mail", "/api/v1/failed/groups", "/failed", "/failed?view=flat&args=x", "/api/v1/queues/mail/jobs?args=x", "/queues/mail?class=mail"}
+	searches := []string{"/api/v1/failed?class=mail", "/api/v1/failed/groups?class=mail", "/failed?class=mail", "/failed?view=flat&args=x", "/api/v1/queues/mail/jobs?args=x", "/queues/mail?class=mail"}
 	answers := make(chan *httptest.ResponseRecorder, len(searches))
 	for _, path := range searches {
 		go func() { answers <- f.ask(http.MethodGet, path, "") }()
 	}
-	for _, path := range []string{"/api/v1/failed", "/failed?view=flat", "/api/v1/queues/mail/jobs", "/queues/mail"} {
+	for _, path := range []string{"/api/v1/failed", "/api/v1/failed/groups", "/failed", "/failed?view=flat", "/api/v1/queues/mail/jobs", "/queues/mail"} {
 		require.Equal(t, http.StatusOK, f.ask(http.MethodGet, path, "").Code, path)
 	}
 	require.Empty(t, answers, "they wait")

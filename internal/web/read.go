@@ -260,6 +260,11 @@ func (s *Server) searching(ctx context.Context, really bool) (end func(), err er
 	if !really {
 		return func() {}, nil
 	}
+	select { // also for a request whose time is up: its page says what could not be read
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	default:
+	}
 	patience := time.NewTimer(10 * searchTime)
 	defer patience.Stop()
 	select {

@@ -35,7 +35,8 @@ func (f *fixture) private() {
 	f.do("SADD", "workers", "ruby:8:mail")
 	f.do("SET", "worker:ruby:8:mail", `{"queue":"mail","run_at":"2026-01-20T14:56:21Z","payload":`+payload+`}`)
 	reply, err := f.store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: []store.Want{
-		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.1-x:mail"}, {Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.2-x:mail"},
+		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.1-x:mail"},
+		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.2-x:mail"},
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.3-x:mail"},
 	}, Queues: []store.Queue{{Name: "mail", Locked: true}}})
 	require.NoError(f, err)

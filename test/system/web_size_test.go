@@ -326,9 +326,11 @@ func (d *fleetDashboard) share() {
 	calls, took := d.commands()
 	used := cpu()
 	begun := time.Now()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for time.Since(begun) < looking {
 		d.get("/api/v1/live?since=0")
-		time.Sleep(time.Second)
+		<-tick.C
 	}
 	now, later := d.commands()
 	passed := time.Since(begun)

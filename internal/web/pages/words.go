@@ -265,7 +265,7 @@ func why(s string) string {
 	}
 	words := map[string]string{"pause:all": "all queues are paused", "pause-all-workers": "all workers are paused, Ruby's as well"}
 	var said []string
-	for _, key := range strings.Split(keys, " and ") {
+	for key := range strings.SplitSeq(keys, " and ") {
 		said = append(said, cmp.Or(words[key], "the queue is paused"))
 	}
 	return strings.Join(said, ", and ")

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -129,7 +130,7 @@ while left > 0 do
 end`)
 	push := func(q, n int) {
 		for ; n > 0; n -= min(n, 500_000) {
-			if err := many.Run(context.Background(), db, []string{FleetSpace + ":queue:" + FleetQueue(q)}, min(n, 500_000), payload(q), payload(q+1), payload(q+2)).Err(); err != nil && err != redis.Nil {
+			if err := many.Run(context.Background(), db, []string{FleetSpace + ":queue:" + FleetQueue(q)}, min(n, 500_000), payload(q), payload(q+1), payload(q+2)).Err(); err != nil && !errors.Is(err, redis.Nil) {
 				tb.Fatalf("fill %s: %v", FleetQueue(q), err)
 			}
 		}
