@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +35,9 @@ const (
 	webTokens = "/etc/resqued/web-tokens"
 	// webLeave is how long requests may take that are under way when the server ends.
 	webLeave = 10 * time.Second
+	// webMemory is what the dashboard is content with, in bytes, where GOMEMLIMIT says nothing: each
+	// sample of a large fleet is garbage when the next one is there, and is not to be kept twice.
+	webMemory = 64 << 20
 )
 
 // webOptions are the flags of `resqued web`.
@@ -88,6 +93,9 @@ func addTokensFlag(f *pflag.FlagSet, to *string) {
 
 // web serves until a signal ends it.
 func (a *cli) web(c *cobra.Command, o webOptions) error {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(webMemory)
+	}
 	listener, err := o.open()
 	if err != nil {
 		return err

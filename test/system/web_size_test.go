@@ -233,7 +233,7 @@ func TestDashboardOfALargeFleet(t *testing.T) {
 	}
 	now, most = d.memory()
 	t.Logf("memory of the server: %d MB, %d MB at most", now>>20, most>>20)
-	assert.Less(t, now, int64(200<<20)) // 100 MB are the aim
+	assert.Less(t, now, int64(100<<20))
 }
 
 func less(after, before map[string]int64) map[string]int64 {
