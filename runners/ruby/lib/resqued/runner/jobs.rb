@@ -46,7 +46,7 @@ module Resqued
           end
           @taken += 1
           job.thread = Thread.current
-          @parked.signal if @watcher_parked
+          wake_watcher if @watcher_parked
           hand_over
           job
         end
@@ -97,37 +97,47 @@ module Resqued
         @channel.send(line)
       end
 
-      # Reads while all threads perform. It never ends; the runner has it in a thread.
+      # Reads while all threads perform. It never ends; the runner has it in a thread. Where jobs
+      # are short it only compares a number from time to time: to wait for one of them, or for the
+      # mutex, would take the processor from the threads that perform them.
       def watch
-        seen = nil
         loop do
-          park
+          seen = @taken
           sleep TICK
-          busy = @mutex.synchronize { @taken if @idle.zero? && !@reading }
-          if busy && busy == seen
-            on_long&.call(@running.values)
-            @mutex.synchronize do
-              await { @taken != busy || @idle.positive? }
-              hand_over
-            end
-            on_long&.call([])
-            busy = nil
-          end
-          seen = busy
+          next unless @taken == seen
+
+          busy = @mutex.synchronize { @taken == seen && @idle.zero? && !@reading && @running.any? }
+          busy ? read_until(seen) : park
         end
       end
 
       private
 
-      # Sleeps while there is nothing to watch. Whoever takes a job wakes it.
+      # Reads until a job has been taken after so many, or a thread waits for one.
+      def read_until(taken)
+        on_long&.call(@running.values)
+        @mutex.synchronize do
+          await { @taken != taken || @idle.positive? }
+          hand_over
+        end
+        on_long&.call([])
+      end
+
+      # Sleeps while there is nothing to watch. Whoever takes a job wakes it; that this job
+      # may be over by then does not matter.
       def park
         @mutex.synchronize do
-          while @running.empty?
-            @watcher_parked = true
-            @parked.wait(@mutex)
-            @watcher_parked = false
-          end
+          next unless @running.empty?
+
+          @watcher_parked = true
+          @parked.wait(@mutex)
+          @watcher_parked = false
         end
+      end
+
+      def wake_watcher
+        @watcher_parked = false
+        @parked.signal
       end
 
       # Waits until the block is true, and reads meanwhile if nobody does. With the mutex held.
