@@ -47,6 +47,8 @@ func checkRedisURL(text string) error {
 	switch {
 	case scheme == "":
 		return errors.New("not a URL; write redis://host:6379/0")
+	case strings.ContainsRune(scheme, ':'): // a part of a password before it
+		return errors.New("not a URL; write redis://user:password@host:6379/0, with special characters of the password percent-encoded")
 	case !slices.Contains(redisSchemes, scheme):
 		return fmt.Errorf("scheme %q is not known, one of %s", scheme, strings.Join(redisSchemes, ", "))
 	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
