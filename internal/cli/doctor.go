@@ -96,7 +96,8 @@ func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Findin
 		Schedules: view.ScheduleSources{
 			Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
 		},
-		Differ: app.SettingsDiffer,
+		Differ:    app.SettingsDiffer,
+		Throwaway: a.dev,
 	})
 }
 

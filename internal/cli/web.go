@@ -127,7 +127,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},
 		Checks: view.Checks{
-			Unique: r.Unique, Differ: app.SettingsDiffer,
+			Unique: r.Unique, Differ: app.SettingsDiffer, Throwaway: a.dev,
 			Schedules: view.ScheduleSources{
 				Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
 			},

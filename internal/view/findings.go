@@ -67,6 +67,8 @@ type Checks struct {
 	Schedules ScheduleSources
 	// Differ compares the settings of two masters; see MarkSettings.
 	Differ func(usual, other string) []string
+	// Throwaway: what the server holds need not outlive it, as with `resqued dev`.
+	Throwaway bool
 }
 
 // Findings checks the server, the daemons and what they work on. Of each check there is one
@@ -109,7 +111,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 	return all, nil
 }
 
-func checkServer(ctx context.Context, s FindingStore, _ Checks) ([]Finding, error) {
+func checkServer(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) {
 	server, err := s.Server(ctx)
 	if err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func checkServer(ctx context.Context, s FindingStore, _ Checks) ([]Finding, erro
 	if server.Unsaved != "" {
 		add(FindingFail, "its last try to write the "+server.Unsaved+" has failed", "See the log of redis-server: is its disk full?")
 	}
-	if server.AppendOnly != nil && !*server.AppendOnly {
+	if server.AppendOnly != nil && !*server.AppendOnly && !c.Throwaway {
 		add(FindingWarn, "it logs no writes: when it dies it loses what came after its last snapshot",
 			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf.")
 	}

@@ -94,6 +94,18 @@ func TestFindingsOfRunners(t *testing.T) {
 	})
 }
 
+// Data that is thrown away anyway need not survive the server.
+func TestFindingsOfAThrowawayServer(t *testing.T) {
+	const loses = "it logs no writes"
+	views(t, func(f *fixture) {
+		if server, err := f.store.Server(f.Context()); err != nil || server.AppendOnly == nil || *server.AppendOnly {
+			f.Skip("this server does not say that it logs no writes")
+		}
+		require.Contains(f, fmt.Sprint(failing(f, "redis", view.Checks{})), loses)
+		require.NotContains(f, fmt.Sprint(failing(f, "redis", view.Checks{Throwaway: true})), loses)
+	})
+}
+
 func TestFindings(t *testing.T) {
 	views(t, func(f *fixture) {
 		f.putMaster(map[string]string{"state": "running", "slots": "2", "threads": "4", "queues": "q", "settings": `{"a":"1"}`})
