@@ -34,12 +34,24 @@ type dashboard struct {
 func serveWeb(t *testing.T, d *harness.Daemon) *dashboard {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "web")
-	w := &dashboard{t: t, out: &bytes.Buffer{}, http: &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}}
-	w.cmd = d.Command(context.Background(), nil, "web", "--operator", "--tokens", "", "--listen", "unix:"+socket)
+	return startWeb(t, d.Command(context.Background(), nil, "web", "--operator", "--tokens", "", "--listen", "unix:"+socket), dialing("unix", socket))
+}
+
+// dialing returns a client that connects to an address, whatever it asks for, for each request anew,
+// and follows no redirects.
+func dialing(network, address string) *http.Client {
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}},
+	}
+}
+
+// startWeb starts a dashboard and waits until it answers the client.
+func startWeb(t *testing.T, cmd *exec.Cmd, client *http.Client) *dashboard {
+	t.Helper()
+	w := &dashboard{t: t, cmd: cmd, out: &bytes.Buffer{}, http: client}
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	require.NoError(t, w.cmd.Start())
 	t.Cleanup(w.kill)
