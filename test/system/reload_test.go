@@ -58,6 +58,7 @@ var reloadable = map[string][2]string{
 	"persistent_schedules": {"false", "true"},
 	"scheduler_lock":       {"none", "resque-scheduler"},
 	"max_payload":          {"0", "1MiB"},
+	"redact":               {"{Old: [args.0]}", "{New: [args.1]}"},
 	"log_format":           {"json", "text"},
 	"log_jobs":             {"false", "true"},
 	"log_level":            {"info", "debug"},
@@ -165,7 +166,7 @@ func (r *reloading) standing() map[string]string {
 		delete(s, name)
 	}
 	for _, key := range r.Keys("*") {
-		if !strings.Contains(key, "delayed") { // come and go
+		if !strings.Contains(key, "delayed") && !strings.Contains(key, "resqued:hist:") { // come and go, or come with a minute
 			s["key "+key] = "is there"
 		}
 	}
