@@ -54,8 +54,17 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	ok := pause(ctx, between(r, 300*time.Millisecond, m.lease/3))
+	var usual unix.Rlimit
 	for pid, limit := range before {
 		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
+		usual.Cur = max(usual.Cur, limit.Cur)
+	}
+	// What was started meanwhile, such as a template of runners, has got the limit, and would keep it.
+	for _, p := range m.processes() {
+		var has unix.Rlimit
+		if unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, nil, &has) == nil && has.Cur == 0 {
+			_ = unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(usual.Cur, has.Max), Max: has.Max}, nil)
+		}
 	}
 	lasted(f, "for %s", span(procfs.BootTime()-f.From))
 	if !ok {
