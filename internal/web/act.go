@@ -11,14 +11,12 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -121,118 +119,6 @@ func outcome(changed bool, yes, no string) did {
 
 func counted(what string, n int64) did { return did{Outcome: what, Count: &n} }
 
-func (s *Server) pauseQueue(r *http.Request) (any, error) {
-	queue := named(r, "queue")
-	s.acted(r, "pause a queue", zap.String("queue", queue))
-	changed, err := s.o.Store.Pause(r.Context(), queue)
-	s.noted(r, store.EventPaused, "queue "+queue, "", done(changed))
-	return outcome(changed, "paused", "was_paused"), err
-}
-
-func (s *Server) resumeQueue(r *http.Request) (any, error) {
-	queue := named(r, "queue")
-	s.acted(r, "resume a queue", zap.String("queue", queue))
-	changed, err := s.o.Store.Resume(r.Context(), queue)
-	s.noted(r, store.EventResumed, "queue "+queue, "", done(changed))
-	if err != nil || changed {
-		return did{Outcome: "resumed"}, err
-	}
-	if _, all, err := s.o.Store.Paused(r.Context()); err != nil || all {
-		return did{Outcome: "all_paused"}, err
-	}
-	return did{Outcome: "was_not_paused"}, nil
-}
-
-func (s *Server) pauseAll(r *http.Request) (any, error) {
-	s.acted(r, "pause all queues")
-	changed, err := s.o.Store.PauseAll(r.Context())
-	s.noted(r, store.EventPaused, "all queues", "", done(changed))
-	return outcome(changed, "paused", "was_paused"), err
-}
-
-func (s *Server) resumeAll(r *http.Request) (any, error) {
-	s.acted(r, "resume all queues")
-	changed, err := s.o.Store.ResumeAll(r.Context())
-	s.noted(r, store.EventResumed, "all queues", "", done(changed))
-	return outcome(changed, "resumed", "was_not_paused"), err
-}
-
-func (s *Server) purgeQueue(r *http.Request) (any, error) {
-	queue := named(r, "queue")
-	if err := s.acting(r, "purge a queue", zap.String("queue", queue)); err != nil {
-		return nil, err
-	}
-	n, err := s.o.Jobs.PurgeQueue(r.Context(), queue)
-	s.noted(r, store.EventPurged, "queue "+queue, view.Plural(int(n), "waiting job"), n)
-	return counted("purged", n), err
-}
-
-func (s *Server) removeQueue(r *http.Request) (any, error) {
-	queue := named(r, "queue")
-	if err := s.acting(r, "remove a queue", zap.String("queue", queue)); err != nil {
-		return nil, err
-	}
-	n, err := s.o.Jobs.RemoveQueue(r.Context(), queue)
-	s.noted(r, store.EventRemoved, "queue "+queue, "with "+view.Plural(int(n), "job"), max(n, done(err == nil)))
-	return counted("removed", n), err
-}
-
-func (s *Server) repairQueue(r *http.Request) (any, error) {
-	queue := named(r, "queue")
-	if err := s.acting(r, "repair a queue", zap.String("queue", queue)); err != nil {
-		return nil, err
-	}
-	report, err := s.o.Store.RepairUnique(r.Context(), queue)
-	if err != nil {
-		return nil, err
-	}
-	s.noted(r, store.EventRepaired, "queue "+queue, "its keys did not match", done(report.Changed()))
-	return outcome(report.Changed(), "repaired", "matched"), nil
-}
-
-func (s *Server) enqueue(r *http.Request) (any, error) {
-	var job struct {
-		Class string          `json:"class"`
-		Args  json.RawMessage `json:"args"`
-		Queue string          `json:"queue"`
-		In    string          `json:"in"`
-	}
-	if err := body(r, &job); err != nil {
-		return nil, err
-	}
-	var args []json.RawMessage
-	if len(job.Args) > 0 && (json.Unmarshal(job.Args, &args) != nil || args == nil) {
-		return nil, badRequest("args is %s; use a list", quoted(string(job.Args)))
-	}
-	if job.Class == "" {
-		return nil, badRequest("class is missing")
-	}
-	var how []client.Option
-	if job.Queue != "" {
-		how = append(how, client.Queue(job.Queue))
-	}
-	if job.In != "" {
-		d, err := time.ParseDuration(job.In)
-		if err != nil || d < 0 {
-			return nil, badRequest("in is %s; use a duration such as 10m", quoted(job.In))
-		}
-		how = append(how, client.In(d))
-	}
-	payload, err := wire.EncodePayload(job.Class, job.Args)
-	if err != nil {
-		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
-	}
-	s.acted(r, "enqueue a job", zap.String("class", job.Class), zap.String("queue", job.Queue))
-	pushed, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, how...)
-	if err != nil && !rdb.Unreachable(err) && rdb.Refusal(err) == "" {
-		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
-	}
-	return struct {
-		Queue   string `json:"queue"`
-		Outcome string `json:"outcome"`
-	}{pushed.Queue, string(pushed.Status)}, err
-}
-
 func (s *Server) killJob(r *http.Request) (any, error) {
 	v, err := s.findJob(r.Context(), named(r, "id"))
 	if err != nil {
@@ -261,106 +147,6 @@ func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
 		names = append(names, j.Class+" ("+j.ID+")")
 	}
 	s.noted(r, store.EventKilled, "jobs", strings.Join(names, ", "), n)
-}
-
-// leastID is how many characters an id of a failure has at least before its place: a shorter one
-// fits too many.
-const leastID = 8
-
-func checkFailureIDs(ids []string) error {
-	if slices.ContainsFunc(ids, func(id string) bool { return len(store.ParseFailureRef(id).Digest) < leastID }) {
-		return badRequest("an id has at least %d characters", leastID)
-	}
-	return nil
-}
-
-// pick names failures, one by one or by a filter.
-type pick struct {
-	IDs    []string `json:"ids"`
-	Filter *struct {
-		Class string `json:"class"`
-		Queue string `json:"queue"`
-		Error string `json:"error"`
-		All   bool   `json:"all"`
-	} `json:"filter"`
-	// Again: also those that were retried before.
-	Again bool `json:"again"`
-	// DryRun: only count them. Expect: refuse if there are more than that.
-	DryRun bool   `json:"dry_run"`
-	Expect *int64 `json:"expect"`
-	// Background: do not wait for its end, but answer with the id of an operation.
-	Background bool `json:"background"`
-}
-
-func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error)) (any, error) {
-	var p pick
-	if err := body(r, &p); err != nil {
-		return nil, err
-	}
-	f := client.FailedFilter{IDs: p.IDs, Again: p.Again}
-	switch {
-	case (len(p.IDs) > 0) == (p.Filter != nil):
-		return nil, badRequest("name failures by ids, or select them by filter")
-	case checkFailureIDs(p.IDs) != nil:
-		return nil, checkFailureIDs(p.IDs)
-	case p.Filter != nil:
-		f.All, f.Class, f.Queue, f.Error = p.Filter.All, p.Filter.Class, p.Filter.Queue, p.Filter.Error
-		if f.All == (f.Class+f.Queue+f.Error != "") {
-			return nil, badRequest("filter needs class, queue or error, or all: true")
-		}
-	}
-	if p.DryRun || p.Expect != nil {
-		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
-		if err != nil || p.DryRun {
-			return counted("would_be_"+what, int64(found.Matched)), err
-		}
-		if int64(found.Matched) > *p.Expect {
-			return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found.Matched, "failure") + " by now", Hint: "Look again."}
-		}
-	}
-	if err := s.acting(r, what+" failures", zap.Strings("ids", p.IDs), zap.String("class", f.Class), zap.String("queue", f.Queue), zap.String("error", f.Error), zap.Bool("all", f.All)); err != nil {
-		return nil, err
-	}
-	if p.Background {
-		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
-		if err != nil {
-			return nil, err
-		}
-		id, err := s.editMany(r, what+" failures", what, f, int64(found.Matched), "")
-		return struct {
-			did
-			Operation string `json:"operation"`
-		}{did{Outcome: "begun"}, id}, err
-	}
-	// Who stops waiting has not said that the rest should be left.
-	report, err := do(context.WithoutCancel(r.Context()), f)
-	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
-	return struct {
-		did
-		Matched int `json:"matched"`
-	}{counted(what, int64(report.Done)), report.Matched}, partly(err, report.Done)
-}
-
-// failedEvents are the kinds of events of what is done to failures.
-var failedEvents = map[string]store.EventKind{"retried": store.EventRetried, "removed": store.EventRemoved}
-
-// selected says how failures were selected.
-func selected(f client.FailedFilter) string {
-	var said strings.Builder
-	for _, one := range []struct{ name, value string }{{" of class ", f.Class}, {" of queue ", f.Queue}, {" with ", f.Error}} {
-		if one.value != "" {
-			said.WriteString(one.name + wire.Printable(one.value, view.MaxName))
-		}
-	}
-	return said.String()
-}
-
-func (s *Server) retryFailed(r *http.Request) (any, error) {
-	return s.editFailed(r, "retried", s.o.Jobs.RetryFailed)
-}
-
-func (s *Server) removeFailed(r *http.Request) (any, error) {
-	return s.editFailed(r, "removed", s.o.Jobs.RemoveFailed)
 }
 
 func (s *Server) releaseLock(r *http.Request) (any, error) {
@@ -412,31 +198,6 @@ func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Cont
 	return did{Outcome: what}, nil
 }
 
-func (s *Server) runSchedule(r *http.Request) (any, error) {
-	all, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
-	if err != nil {
-		return nil, err
-	}
-	found, err := view.FindSchedules(all, []string{named(r, "name")})
-	if err != nil {
-		return nil, err
-	}
-	v := found[0]
-	if v.Class == "" || v.Queue == "" {
-		return nil, &Error{Status: http.StatusConflict, Code: "invalid", Message: "the schedule cannot run: " + wire.Printable(v.Invalid, maxQuoted)}
-	}
-	payload, err := wire.EncodePayload(v.Class, v.Pushed())
-	if err != nil {
-		return nil, err
-	}
-	if err := s.acting(r, "run a schedule", zap.String("schedule", v.Name), zap.String("class", v.Class)); err != nil {
-		return nil, err
-	}
-	enqueued, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, client.Queue(v.Queue))
-	s.noted(r, store.EventRan, "schedule "+v.Name, v.Class, done(err == nil))
-	return did{Outcome: string(enqueued.Status)}, err
-}
-
 // order tells a daemon to do something.
 func (s *Server) order(r *http.Request) (any, error) {
 	verb := store.Verb(r.PathValue("order"))
@@ -474,50 +235,6 @@ func (s *Server) orderWorker(r *http.Request, name string, verb store.Verb) erro
 		s.noted(r, store.EventOrdered, cmp.Or(o.Proc, o.Name), string(verb), 1)
 	}
 	return nil
-}
-
-func (s *Server) runDelayed(r *http.Request) (any, error)    { return s.editDelayed(r, true) }
-func (s *Server) removeDelayed(r *http.Request) (any, error) { return s.editDelayed(r, false) }
-
-func (s *Server) editDelayed(r *http.Request, run bool) (any, error) {
-	var names struct {
-		IDs []string `json:"ids"`
-	}
-	if err := body(r, &names); err != nil {
-		return nil, err
-	}
-	if len(names.IDs) == 0 {
-		return nil, badRequest("name delayed jobs by ids")
-	}
-	what := "removed"
-	if run {
-		what = "enqueued"
-	}
-	n, err := s.undelay(r, names.IDs, run)
-	return counted(what, n), partly(err, int(n))
-}
-
-// undelay enqueues delayed jobs before their time, or removes them.
-func (s *Server) undelay(r *http.Request, ids []string, run bool) (n int64, err error) {
-	jobs, err := view.FindDelayed(r.Context(), s.o.Store, ids, nil, view.DelayedFilter{})
-	if err != nil {
-		return 0, err
-	}
-	kind, what := store.EventRemoved, "remove delayed jobs"
-	if run {
-		kind, what = store.EventRan, "run delayed jobs"
-	}
-	if err := s.acting(r, what, zap.Strings("ids", ids)); err != nil {
-		return 0, err
-	}
-	// Who stops waiting has not said that the rest should be left.
-	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, run, s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
-		if what != store.FailedGone && what != store.FailedStuck {
-			n++
-		}
-	})
-	s.noted(r, kind, "delayed jobs", view.Plural(int(n), "delayed job"), n)
-	return n, err
 }
 
 // operation is an act on many records, and how far it has come.

@@ -1,0 +1,115 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// leastID is how many characters an id of a failure has at least before its place: a shorter one
+// fits too many.
+const leastID = 8
+
+func checkFailureIDs(ids []string) error {
+	if slices.ContainsFunc(ids, func(id string) bool { return len(store.ParseFailureRef(id).Digest) < leastID }) {
+		return badRequest("an id has at least %d characters", leastID)
+	}
+	return nil
+}
+
+// pick names failures, one by one or by a filter.
+type pick struct {
+	IDs    []string `json:"ids"`
+	Filter *struct {
+		Class string `json:"class"`
+		Queue string `json:"queue"`
+		Error string `json:"error"`
+		All   bool   `json:"all"`
+	} `json:"filter"`
+	// Again: also those that were retried before.
+	Again bool `json:"again"`
+	// DryRun: only count them. Expect: refuse if there are more than that.
+	DryRun bool   `json:"dry_run"`
+	Expect *int64 `json:"expect"`
+	// Background: do not wait for its end, but answer with the id of an operation.
+	Background bool `json:"background"`
+}
+
+func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error)) (any, error) {
+	var p pick
+	if err := body(r, &p); err != nil {
+		return nil, err
+	}
+	f := client.FailedFilter{IDs: p.IDs, Again: p.Again}
+	switch {
+	case (len(p.IDs) > 0) == (p.Filter != nil):
+		return nil, badRequest("name failures by ids, or select them by filter")
+	case checkFailureIDs(p.IDs) != nil:
+		return nil, checkFailureIDs(p.IDs)
+	case p.Filter != nil:
+		f.All, f.Class, f.Queue, f.Error = p.Filter.All, p.Filter.Class, p.Filter.Queue, p.Filter.Error
+		if f.All == (f.Class+f.Queue+f.Error != "") {
+			return nil, badRequest("filter needs class, queue or error, or all: true")
+		}
+	}
+	if p.DryRun || p.Expect != nil {
+		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
+		if err != nil || p.DryRun {
+			return counted("would_be_"+what, int64(found.Matched)), err
+		}
+		if int64(found.Matched) > *p.Expect {
+			return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found.Matched, "failure") + " by now", Hint: "Look again."}
+		}
+	}
+	if err := s.acting(r, what+" failures", zap.Strings("ids", p.IDs), zap.String("class", f.Class), zap.String("queue", f.Queue), zap.String("error", f.Error), zap.Bool("all", f.All)); err != nil {
+		return nil, err
+	}
+	if p.Background {
+		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
+		if err != nil {
+			return nil, err
+		}
+		id, err := s.editMany(r, what+" failures", what, f, int64(found.Matched), "")
+		return struct {
+			did
+			Operation string `json:"operation"`
+		}{did{Outcome: "begun"}, id}, err
+	}
+	// Who stops waiting has not said that the rest should be left.
+	report, err := do(context.WithoutCancel(r.Context()), f)
+	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
+	return struct {
+		did
+		Matched int `json:"matched"`
+	}{counted(what, int64(report.Done)), report.Matched}, partly(err, report.Done)
+}
+
+// failedEvents are the kinds of events of what is done to failures.
+var failedEvents = map[string]store.EventKind{"retried": store.EventRetried, "removed": store.EventRemoved}
+
+// selected says how failures were selected.
+func selected(f client.FailedFilter) string {
+	var said strings.Builder
+	for _, one := range []struct{ name, value string }{{" of class ", f.Class}, {" of queue ", f.Queue}, {" with ", f.Error}} {
+		if one.value != "" {
+			said.WriteString(one.name + wire.Printable(one.value, view.MaxName))
+		}
+	}
+	return said.String()
+}
+
+func (s *Server) retryFailed(r *http.Request) (any, error) {
+	return s.editFailed(r, "retried", s.o.Jobs.RetryFailed)
+}
+
+func (s *Server) removeFailed(r *http.Request) (any, error) {
+	return s.editFailed(r, "removed", s.o.Jobs.RemoveFailed)
+}

@@ -1,0 +1,127 @@
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+func (s *Server) pauseQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	s.acted(r, "pause a queue", zap.String("queue", queue))
+	changed, err := s.o.Store.Pause(r.Context(), queue)
+	s.noted(r, store.EventPaused, "queue "+queue, "", done(changed))
+	return outcome(changed, "paused", "was_paused"), err
+}
+
+func (s *Server) resumeQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	s.acted(r, "resume a queue", zap.String("queue", queue))
+	changed, err := s.o.Store.Resume(r.Context(), queue)
+	s.noted(r, store.EventResumed, "queue "+queue, "", done(changed))
+	if err != nil || changed {
+		return did{Outcome: "resumed"}, err
+	}
+	if _, all, err := s.o.Store.Paused(r.Context()); err != nil || all {
+		return did{Outcome: "all_paused"}, err
+	}
+	return did{Outcome: "was_not_paused"}, nil
+}
+
+func (s *Server) pauseAll(r *http.Request) (any, error) {
+	s.acted(r, "pause all queues")
+	changed, err := s.o.Store.PauseAll(r.Context())
+	s.noted(r, store.EventPaused, "all queues", "", done(changed))
+	return outcome(changed, "paused", "was_paused"), err
+}
+
+func (s *Server) resumeAll(r *http.Request) (any, error) {
+	s.acted(r, "resume all queues")
+	changed, err := s.o.Store.ResumeAll(r.Context())
+	s.noted(r, store.EventResumed, "all queues", "", done(changed))
+	return outcome(changed, "resumed", "was_not_paused"), err
+}
+
+func (s *Server) purgeQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	if err := s.acting(r, "purge a queue", zap.String("queue", queue)); err != nil {
+		return nil, err
+	}
+	n, err := s.o.Jobs.PurgeQueue(r.Context(), queue)
+	s.noted(r, store.EventPurged, "queue "+queue, view.Plural(int(n), "waiting job"), n)
+	return counted("purged", n), err
+}
+
+func (s *Server) removeQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	if err := s.acting(r, "remove a queue", zap.String("queue", queue)); err != nil {
+		return nil, err
+	}
+	n, err := s.o.Jobs.RemoveQueue(r.Context(), queue)
+	s.noted(r, store.EventRemoved, "queue "+queue, "with "+view.Plural(int(n), "job"), max(n, done(err == nil)))
+	return counted("removed", n), err
+}
+
+func (s *Server) repairQueue(r *http.Request) (any, error) {
+	queue := named(r, "queue")
+	if err := s.acting(r, "repair a queue", zap.String("queue", queue)); err != nil {
+		return nil, err
+	}
+	report, err := s.o.Store.RepairUnique(r.Context(), queue)
+	if err != nil {
+		return nil, err
+	}
+	s.noted(r, store.EventRepaired, "queue "+queue, "its keys did not match", done(report.Changed()))
+	return outcome(report.Changed(), "repaired", "matched"), nil
+}
+
+func (s *Server) enqueue(r *http.Request) (any, error) {
+	var job struct {
+		Class string          `json:"class"`
+		Args  json.RawMessage `json:"args"`
+		Queue string          `json:"queue"`
+		In    string          `json:"in"`
+	}
+	if err := body(r, &job); err != nil {
+		return nil, err
+	}
+	var args []json.RawMessage
+	if len(job.Args) > 0 && (json.Unmarshal(job.Args, &args) != nil || args == nil) {
+		return nil, badRequest("args is %s; use a list", quoted(string(job.Args)))
+	}
+	if job.Class == "" {
+		return nil, badRequest("class is missing")
+	}
+	var how []client.Option
+	if job.Queue != "" {
+		how = append(how, client.Queue(job.Queue))
+	}
+	if job.In != "" {
+		d, err := time.ParseDuration(job.In)
+		if err != nil || d < 0 {
+			return nil, badRequest("in is %s; use a duration such as 10m", quoted(job.In))
+		}
+		how = append(how, client.In(d))
+	}
+	payload, err := wire.EncodePayload(job.Class, job.Args)
+	if err != nil {
+		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
+	}
+	s.acted(r, "enqueue a job", zap.String("class", job.Class), zap.String("queue", job.Queue))
+	pushed, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, how...)
+	if err != nil && !rdb.Unreachable(err) && rdb.Refusal(err) == "" {
+		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
+	}
+	return struct {
+		Queue   string `json:"queue"`
+		Outcome string `json:"outcome"`
+	}{pushed.Queue, string(pushed.Status)}, err
+}

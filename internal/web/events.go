@@ -1,0 +1,157 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
+)
+
+func (s *Server) eventList(r *http.Request) (any, error) {
+	var kinds string
+	f := view.EventFilter{}
+	if err := texts(r, map[string]*string{"kind": &kinds, "cursor": &f.Before}); err != nil {
+		return nil, err
+	}
+	limit, err := number(r, "limit", pageSize, 1, store.MaxEvents)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = int(limit)
+	if kinds != "" {
+		f.Kinds = strings.Split(kinds, ",")
+	}
+	for _, kind := range f.Kinds {
+		if !slices.Contains(store.EventKinds, store.EventKind(kind)) {
+			return nil, badRequest("kind is %s, which is none", quoted(kind))
+		}
+	}
+	found, next, err := s.events(r.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	l := list{Items: found}
+	if next != "" {
+		l.Next = &next
+	}
+	return l, nil
+}
+
+// events returns what happened.
+func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, string, error) {
+	found, next, err := view.Events(ctx, s.o.Store, f)
+	if e, ok := errors.AsType[*store.EventIDError](err); ok {
+		return nil, "", badRequest("%s", e.Error())
+	}
+	if found == nil {
+		found = []view.Event{}
+	}
+	return found, next, err
+}
+
+// The groups of kinds that the page of events offers.
+var eventGroups = []struct {
+	name, text string
+	kinds      []store.EventKind
+}{
+	{"deploys", "starts and deploys", []store.EventKind{store.EventStarted, store.EventStopped, store.EventDeployed, store.EventReloaded, store.EventRefused}},
+	{"deaths", "deaths and kills", []store.EventKind{store.EventDied, store.EventKilled, store.EventLockLost, store.EventRecycled}},
+	{"acts", "what people did", []store.EventKind{
+		store.EventPaused, store.EventResumed, store.EventKilled, store.EventPurged, store.EventMoved, store.EventRemoved, store.EventRetried, store.EventReleased,
+		store.EventRepaired, store.EventRan, store.EventOrdered, store.EventRequeued, store.EventCanceled,
+	}},
+}
+
+func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
+	f := s.frame(r, "events", "Events")
+	s.sampled(r.Context(), &f)
+	p := &pages.Events{Frame: f}
+	filter := view.EventFilter{Limit: pageSize}
+	if err := texts(r, map[string]*string{"kind": &p.Kind, "before": &filter.Before}); err != nil {
+		return nil, err
+	}
+	p.Kinds = []pages.Link{{Text: "all", URL: f.Path("/events")}}
+	for _, g := range eventGroups {
+		current := g.name == p.Kind
+		if current {
+			for _, kind := range g.kinds {
+				filter.Kinds = append(filter.Kinds, string(kind))
+			}
+		}
+		p.Kinds = append(p.Kinds, pages.Link{Text: g.text, URL: f.With("/events", "kind", g.name), Current: current})
+	}
+	switch {
+	case len(filter.Kinds) > 0:
+	case slices.Contains(store.EventKinds, store.EventKind(p.Kind)):
+		filter.Kinds = []string{p.Kind}
+	default:
+		p.Kind, p.Kinds[0].Current = "", true
+	}
+	found, next, err := s.events(r.Context(), filter)
+	p.Rows = fetched(eventRows(found), err)
+	if filter.Before != "" {
+		p.Pager.First = f.With("/events", "kind", p.Kind)
+		p.Refresh = 0 // what is old does not change
+	}
+	if next != "" {
+		p.Pager.Next = f.With("/events", "kind", p.Kind, "before", next)
+	}
+	return p, nil
+}
+
+func eventRows(events []view.Event) []pages.Event {
+	rows := make([]pages.Event, len(events))
+	for i, e := range events {
+		said := view.DaemonText(e.Subject)
+		if said != "" && e.Text != "" {
+			said += ": "
+		}
+		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Said: e.Text, Subject: e.Subject, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
+		if e.Via != "daemon" {
+			rows[i].From = e.Via
+		}
+	}
+	return rows
+}
+
+// recent are the newest events.
+func (s *Server) recent(ctx context.Context) []view.Event {
+	return s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
+		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
+		return found, err
+	}).Data
+}
+
+// about returns the newest events in which a name stands.
+func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
+	var some []view.Event
+	for _, e := range s.recent(ctx) {
+		if len(some) < 20 && slices.ContainsFunc(names, func(n string) bool {
+			return n != "" && (view.DaemonText(e.By) == n || strings.Contains(e.Subject, n) || strings.Contains(e.Text, n))
+		}) {
+			some = append(some, e)
+		}
+	}
+	return eventRows(some)
+}
+
+// marks are the events that a chart shows: deploys, and deaths of processes.
+func (s *Server) marks(ctx context.Context, since time.Time) (marks []pages.Mark) {
+	const most = 50
+	for _, e := range s.recent(ctx) {
+		switch store.EventKind(e.Kind) {
+		case store.EventDeployed, store.EventReloaded, store.EventStarted, store.EventDied:
+			if e.At.After(since) && len(marks) < most {
+				marks = append(marks, pages.Mark{At: e.At, Text: e.Kind + ": " + cmp.Or(e.Text, e.Subject)})
+			}
+		}
+	}
+	return marks
+}

@@ -1,0 +1,55 @@
+package pages
+
+import (
+	"html/template"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+// Failed lists failures.
+type Failed struct {
+	Frame
+	// Flat: each failure for itself; otherwise groups.
+	Flat   bool
+	Groups Widget[view.FailureGroups]
+	Rows   Widget[[]view.Failure]
+	Filter FailedFilter
+	// Total counts all records.
+	Total  int64
+	Search *Search
+	Pager  Pager
+	Parked Widget[[]*view.ParkedJob]
+}
+
+// FailedFilter picks failures. Empty fields pick all.
+type FailedFilter struct {
+	Class, Error, Args, Queue string
+}
+
+// Any reports whether the filter leaves anything out.
+func (f FailedFilter) Any() bool { return f.Class+f.Error+f.Args+f.Queue != "" }
+
+// Pairs are the parameters of the filter in an address.
+func (f FailedFilter) Pairs() []string {
+	return []string{"class", f.Class, "error", f.Error, "args", f.Args, "queue", f.Queue}
+}
+
+// Flatly returns the address of the flat list with the filter.
+func (p *Failed) Flatly(more ...string) template.URL {
+	return p.With("/failed", append(append(p.Filter.Pairs(), "view", "flat"), more...)...)
+}
+
+// Grouped returns the address of the groups with the filter.
+func (p *Failed) Grouped() template.URL { return p.With("/failed", p.Filter.Pairs()...) }
+
+// Of returns the address of the failures of a group.
+func (p *Failed) Of(g *view.FailureGroup) template.URL {
+	return p.With("/failed", "class", g.Class, "error", g.Exception, "queue", g.Queue, "view", "flat")
+}
+
+// Failure is one failure.
+type Failure struct {
+	Frame
+	ID      string
+	Failure Widget[view.Failure]
+}

@@ -1,0 +1,183 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/internal/view"
+)
+
+func (s *Server) queues(r *http.Request) (any, error) {
+	snap, at, stale, err := of(s.sampler.sample(r.Context()).Snap)
+	if err != nil {
+		return nil, err
+	}
+	some := make([]view.Queue, 0, len(snap.Queues))
+	for _, q := range snap.Queues {
+		brief := *q
+		brief.Servers = nil
+		some = append(some, brief)
+	}
+	return list{Items: some, At: at, Stale: stale}, nil
+}
+
+func (s *Server) queue(r *http.Request) (any, error) {
+	// What waits is read now; who works it, which is much to read, is that of the last sample.
+	v := s.sampler.sample(r.Context())
+	found, err := view.Queues(r.Context(), v.Snap.Data.Fresh(s.o.Store), named(r, "queue"))
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func (s *Server) queueJobs(r *http.Request) (any, error) {
+	var class, args string
+	if err := texts(r, map[string]*string{"class": &class, "args": &args}); err != nil {
+		return nil, err
+	}
+	limit, err := number(r, "limit", pageSize, 1, pageMost)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := number(r, "cursor", 0, 0, 1<<53)
+	if err != nil {
+		return nil, err
+	}
+	jobs, next, _, err := s.waiting(r.Context(), named(r, "queue"), class, args, offset, limit)
+	if err != nil {
+		return nil, err
+	}
+	return list{Items: jobs, Next: cursor(next), Partial: next >= 0 && class+args != ""}, nil
+}
+
+// waiting returns jobs of a queue from an offset on. next is where the list goes on, -1 at its
+// end; looked is how many jobs were looked at.
+func (s *Server) waiting(ctx context.Context, queue, class, args string, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
+	const step = 1000
+	end, err := s.searching(ctx, class+args != "")
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer end()
+	jobs = []view.WaitingJob{}
+	until := time.Now().Add(searchTime)
+	for next = offset; ; {
+		n := limit
+		if class+args != "" {
+			n = step
+		}
+		v := view.Queue{Queue: queue}
+		if _, err := v.ReadJobs(ctx, s.o.Store, next, n); err != nil {
+			return nil, 0, 0, err
+		}
+		for _, job := range v.Jobs {
+			next, looked = next+1, looked+1
+			if (class == "" || job.Class == class) && (args == "" || strings.Contains(string(job.Args), args)) {
+				if jobs = append(jobs, job); int64(len(jobs)) == limit {
+					break
+				}
+			}
+		}
+		switch {
+		case int64(len(v.Jobs)) < n && int64(len(jobs)) < limit:
+			return jobs, -1, looked, nil
+		case int64(len(jobs)) == limit, time.Now().After(until), looked >= searched:
+			return jobs, next, looked, nil
+		}
+	}
+}
+
+// searchTime bounds one step of a search, maxSearches how many are under way at a time.
+const (
+	searchTime  = 300 * time.Millisecond
+	maxSearches = 8
+)
+
+// searching waits until a search may begin, and returns what ends it. What is no search need not
+// wait.
+func (s *Server) searching(ctx context.Context, really bool) (end func(), err error) {
+	if !really {
+		return func() {}, nil
+	}
+	select { // also for a request whose time is up: its page says what could not be read
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	default:
+	}
+	patience := time.NewTimer(10 * searchTime)
+	defer patience.Stop()
+	select {
+	case s.searches <- struct{}{}:
+		return func() { <-s.searches }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-patience.C:
+		return nil, &Error{Status: http.StatusServiceUnavailable, Code: "busy", Message: "there are too many searches at a time", Hint: "Try again in a moment."}
+	}
+}
+
+func (s *Server) jobs(r *http.Request) (any, error) {
+	f, err := jobFilter(r)
+	if err != nil {
+		return nil, err
+	}
+	snap, at, stale, err := of(s.sampler.sample(r.Context()).Snap)
+	if err != nil {
+		return nil, err
+	}
+	picked, cut := f.Apply(snap.Jobs)
+	if picked == nil {
+		picked = []*view.Job{}
+	}
+	return list{Items: picked, Partial: cut, At: at, Stale: stale}, nil
+}
+
+func jobFilter(r *http.Request) (*view.JobFilter, error) {
+	f := &view.JobFilter{}
+	var class, queue, older string
+	if err := texts(r, map[string]*string{"class": &class, "queue": &queue, "older": &older}); err != nil {
+		return nil, err
+	}
+	limit, err := number(r, "limit", pageMost, 1, 100*pageMost)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = int(limit)
+	if class != "" {
+		f.Classes = []string{class}
+	}
+	if queue != "" {
+		f.Queues = []string{queue}
+	}
+	if older != "" {
+		if f.OlderThan, err = time.ParseDuration(older); err != nil || f.OlderThan < 0 {
+			return nil, badRequest("older is %s; use a duration such as 10m", quoted(older))
+		}
+	}
+	return f, nil
+}
+
+// findJob returns a running job.
+func (s *Server) findJob(ctx context.Context, name string) (*view.Job, error) {
+	all, err := view.Jobs(ctx, s.o.Store)
+	if err != nil {
+		return nil, err
+	}
+	found, err := view.FindJobs(all, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func (s *Server) job(r *http.Request) (any, error) {
+	v, err := s.findJob(r.Context(), named(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	v.Detail()
+	return v, nil
+}
