@@ -281,7 +281,7 @@ func (m *machine) commands() []process {
 	return slices.DeleteFunc(m.processes(), func(p process) bool { return p.Env(roleEnv) != roleCommand })
 }
 
-// processes returns all living processes of the machine. Commands do not inherit the whole
+// processes returns all living processes of the machine, each once. Commands do not inherit the whole
 // environment, but they have the mark.
 func (m *machine) processes() []process {
 	var all []process
@@ -289,7 +289,13 @@ func (m *machine) processes() []process {
 		all = append(all, process{p, p.Env("RESQUED_PROC")})
 	}
 	runners, templates := m.kin()
-	return slices.Concat(all, runners, templates)
+	for _, p := range slices.Concat(runners, templates) {
+		// Where their environment can be read they are there already.
+		if !slices.ContainsFunc(all, func(known process) bool { return known.PID == p.PID }) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func names(all []process) []string {

@@ -59,7 +59,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
 		usual.Cur = max(usual.Cur, limit.Cur)
 	}
-	// What was started meanwhile, such as a template of runners, has got the limit, and would keep it.
+	// What was started at that very instant has got the limit, and would keep it.
 	for _, p := range m.processes() {
 		var has unix.Rlimit
 		if unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, nil, &has) == nil && has.Cur == 0 {

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testlevel"
+)
+
+// A process of which both the environment and the title tell whose it is is found once: no-files
+// would take the limit that it has set itself for the one that is to be restored.
+func TestEachProcessIsFoundOnce(t *testing.T) {
+	testlevel.Integration(t)
+	t.Parallel()
+	m := &machine{mark: "chaos-test-" + strings.ToLower(t.Name())}
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), sleep, "600")
+	cmd.Args[0] = "resqued-runner " + m.mark + ": "
+	cmd.Env = []string{markEnv + "=" + m.mark}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	require.Eventually(t, func() bool {
+		found := m.processes()
+		return len(found) == 1 && found[0].PID == cmd.Process.Pid
+	}, patience, 10*time.Millisecond)
+}
