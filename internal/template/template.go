@@ -194,9 +194,9 @@ func (t *Template) keep() {
 	defer func() { _ = t.serves.Close() }()
 	pause := pauseFrom
 	for {
-		began := time.Now()
 		err := t.run()
 		t.mu.Lock()
+		since := t.info.Since
 		over := t.retired && (err == nil || t.info.State != Ready) || t.ctx.Err() != nil
 		wasReady := t.info.State == Ready
 		t.info.State, t.info.Since, t.info.PID, t.info.Why = Failed, time.Now(), 0, ""
@@ -218,7 +218,8 @@ func (t *Template) keep() {
 		if over {
 			return
 		}
-		if wasReady && time.Since(began) > 10*pauseFrom {
+		// One that ends soon after it was ready, however long it has booted, boots less and less often, too.
+		if wasReady && time.Since(since) > 10*pause {
 			pause = pauseFrom
 		}
 		wait := pause/2 + rand.N(pause/2)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/proctest"
@@ -55,6 +57,11 @@ func beTemplate(how string) {
 		hello = `{"hello":{"protocol":2,"template":true}}`
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
+	case "full": // boots for a while, and finds then that it cannot work
+		<-time.After(10*pauseFrom + 100*time.Millisecond)
+		_, _ = fmt.Fprintln(control, hello)
+		fmt.Fprintln(os.Stderr, "no room for files")
+		os.Exit(71)
 	}
 	_, _ = fmt.Fprintln(control, hello)
 	if how == "deaf" {
@@ -152,6 +159,24 @@ func TestDies(t *testing.T) {
 	require.NoError(t, unix.Kill(first, unix.SIGKILL))
 	require.Eventually(t, func() bool { i := tpl.Info(); return i.State == Ready && i.PID != first }, soon, time.Millisecond)
 	require.NoError(t, tpl.Booted(t.Context()), "it had booted")
+}
+
+// One that is ready and ends at once, again and again, boots less and less often, and says why.
+func TestEndsWhenItIsReady(t *testing.T) {
+	t.Parallel()
+	core, logged := observer.New(zap.ErrorLevel)
+	tpl := start(t, "full", func(o *Options) { o.Log = zap.New(core) })
+	require.NoError(t, tpl.Booted(t.Context()))
+	var ends []observer.LoggedEntry
+	require.Eventually(t, func() bool {
+		ends = logged.All()
+		// The first pause is shorter than that, and no later one.
+		return slices.ContainsFunc(ends, func(e observer.LoggedEntry) bool { return e.ContextMap()["again_in"].(time.Duration) >= pauseFrom })
+	}, soon, 10*time.Millisecond)
+	for _, end := range ends {
+		require.Equal(t, "exit code 71; the end of its stderr:\nno room for files", end.ContextMap()["because"])
+		require.Equal(t, true, end.ContextMap()["was_ready"])
+	}
 }
 
 func TestRetire(t *testing.T) {

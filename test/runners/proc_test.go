@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // descriptors returns what the descriptors of a process refer to.
@@ -31,4 +32,21 @@ func inode(t *testing.T, pid, fd int) string {
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd))
 	require.NoError(t, err)
 	return link
+}
+
+// crowded leaves a process room for so many more descriptors, and returns its limit of open files.
+func crowded(t *testing.T, pid, room int) (limit uint64) {
+	t.Helper()
+	var had unix.Rlimit
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &had))
+	for free := 0; room > 0; limit++ {
+		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, limit)); err != nil {
+			free++
+		}
+		if free > room {
+			break
+		}
+	}
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: had.Max}, nil))
+	return limit
 }

@@ -3,7 +3,9 @@
 package runners_test
 
 import (
+	"bufio"
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
@@ -412,6 +414,30 @@ func TestTemplates(t *testing.T) {
 				assert.Contains(t, p.fork(1).perform("Nop"), "done")
 				assert.LessOrEqual(t, len(descriptors(t, p.pid)), before, "descriptors that came with them")
 			})
+			for _, room := range []int{0, 2} {
+				t.Run(fmt.Sprintf("there is room for %d of the descriptors of a request", room), func(t *testing.T) {
+					t.Parallel()
+					p := s.boot(t)
+					r := p.fork(1)
+					limit := crowded(t, p.pid, room)
+					theirs := []*os.File{}
+					conn, other := pair(t, unix.SOCK_STREAM)
+					for range 3 {
+						theirs = append(theirs, other)
+					}
+					p.request(`{"fork":{"concurrency":1,"env":{}}}`, theirs...)
+					require.NoError(t, other.Close())
+					// Another process has to take its place: this one would fail at each request.
+					code, err := p.wait()
+					require.NoError(t, err)
+					assert.NotZero(t, code)
+					assert.Contains(t, p.err.String(), fmt.Sprintf("%d of 3 descriptors", room))
+					assert.Contains(t, p.err.String(), fmt.Sprintf("limit of open files is %d", limit))
+					asked := &runner{tb: t, conn: conn, lines: bufio.NewReader(conn), err: p.err}
+					asked.closed()
+					assert.Contains(t, r.perform("Nop"), "done", "its runners go on")
+				})
+			}
 			t.Run("a runner that has ended is reaped", func(t *testing.T) {
 				t.Parallel()
 				p := s.boot(t)

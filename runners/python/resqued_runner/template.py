@@ -1,8 +1,10 @@
 """The template: boots the application once, and forks runners."""
 
+import errno
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -15,6 +17,12 @@ import resqued
 from .channel import Channel
 from .perform import complain
 from .worker import hello
+
+
+# What a request to fork brings: the socket of the runner, its standard output and error.
+DESCRIPTORS = 3
+# The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
+FULL = 71
 
 
 class Template:
@@ -37,10 +45,13 @@ class Template:
         self.tell(hello(self.concurrency, self.app, template=True))
         while True:
             try:
-                packet, descriptors, _, _ = socket.recv_fds(self.socket, 64 * 1024, 8)
+                packet, descriptors, flags, _ = socket.recv_fds(self.socket, 64 * 1024, 8)
             except OSError as error:
                 complain("the socket of requests: %s" % error)
                 os._exit(1)
+            # The kernel has dropped what did not fit.
+            if flags & socket.MSG_CTRUNC and len(descriptors) < DESCRIPTORS:
+                full("%d of %d descriptors of a request to fork could be received" % (len(descriptors), DESCRIPTORS))
             if not packet and not descriptors:
                 sys.stdout.flush()
                 os._exit(0)
@@ -59,7 +70,7 @@ class Template:
             fork = request.get("fork") if isinstance(request, dict) else None
         except (ValueError, RecursionError):
             fork = None
-        if not isinstance(fork, dict) or len(descriptors) != 3:
+        if not isinstance(fork, dict) or len(descriptors) != DESCRIPTORS:
             self.tell({"error": "a request to fork that cannot be read (%d descriptors): %s" % (
                 len(descriptors), packet[:200].decode("utf-8", "replace"))})
             return None
@@ -69,6 +80,8 @@ class Template:
         try:
             self.hook("before_fork")
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EMFILE:
+                full("a hook before the fork: %s" % error)
             # The asker sees the end of its socket, and asks again.
             self.tell({"error": "a hook before the fork: %r" % (error,)})
             return None
@@ -152,6 +165,14 @@ class Template:
                 os.write(self.status, encoded)
             except OSError:
                 pass
+
+
+def full(why):
+    """Ends a process that has no room for descriptors: it would fail at each request, and its
+    master starts another one."""
+    complain("%s: the limit of open files is %d (LimitNOFILE= of the service, ulimit -n); this "
+             "template ends, and another one is started in its place" % (why, resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    os._exit(FULL)
 
 
 def reset_signals():

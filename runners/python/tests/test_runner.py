@@ -221,6 +221,25 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual("before after paused", first.perform("Told")["why"])
         self.assertEqual("before before after", second.perform("Told")["why"])
 
+    def test_a_hook_without_room_for_a_file_ends_a_template(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "greedy.py")
+            with open(path, "w") as file:
+                file.write("import os, resource, resqued\n"
+                           "@resqued.job(\"Nop\")\ndef nop(): pass\n"
+                           "@resqued.before_fork\ndef before():\n"
+                           "    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+                           "    open(os.devnull)\n")
+            self.template(path)
+            ours, theirs = socket.socketpair()
+            self.addCleanup(ours.close)
+            socket.send_fds(self.requests, [b'{"fork":{}}'], [theirs.fileno()] * 3)
+            theirs.close()
+            self.assertEqual(b"", ours.recv(1))
+            _, said = self.process.communicate(timeout=PATIENCE)
+            self.assertEqual(71, self.process.returncode)
+            self.assertRegex(said.decode(), "hook before the fork: .*Too many open files.*limit of open files is 0")
+
     def test_threads_of_a_template_are_named(self):
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "threads.py")

@@ -117,6 +117,22 @@ class TestTemplate < RunnerTest
     end
   end
 
+  def test_a_hook_without_room_for_a_file_ends_it
+    Dir.mktmpdir do |dir|
+      File.write(File.join(dir, "app.rb"), <<~RUBY)
+        require #{Peer.app("standin").inspect}
+        Resque.before_fork do
+          Process.setrlimit(:NOFILE, 0, Process.getrlimit(:NOFILE).last)
+          File.open(File::NULL)
+        end
+      RUBY
+      template = start("app", chdir: dir, template: true)
+      assert_nil forked(template).hello
+      assert_equal 71, template.wait.exitstatus
+      assert_match(/cannot fork: Too many open files.*limit of open files is 0/, template.output)
+    end
+  end
+
   def test_at_exit_blocks_run_in_runners_if_they_are_asked_for
     Dir.mktmpdir do |dir|
       File.write(File.join(dir, "app.rb"), "at_exit { puts 'at_exit' }")

@@ -9,6 +9,10 @@ module Resqued
       MOST = 64 * 1024
       # Signals whose effects the application may have changed, for a template.
       SIGNALS = %w[HUP INT QUIT TERM USR1 USR2 CHLD CONT PIPE ALRM TTIN TTOU WINCH].freeze
+      # What a request to fork brings: the socket of the runner, its standard output and error.
+      DESCRIPTORS = 3
+      # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
+      FULL = 71
 
       def initialize(channel, descriptor, name:, app:, concurrency:, compact: true)
         @channel = channel
@@ -44,8 +48,12 @@ module Resqued
       def receive
         empty = 0
         loop do
-          data, _from, _flags, *controls = @requests.recvmsg(MOST, 0, 4096, scm_rights: true)
+          data, _from, flags, *controls = @requests.recvmsg(MOST, 0, 4096, scm_rights: true)
           given = controls.flat_map { |control| control.cmsg_is?(:SOCKET, :RIGHTS) ? control.unix_rights : [] }
+          # The kernel has dropped what did not fit.
+          full("#{given.size} of #{DESCRIPTORS} descriptors of a request to fork could be received") if
+            (flags & Socket::MSG_CTRUNC) != 0 && given.size < DESCRIPTORS
+
           return [data, given] unless data.nil? || (data.empty? && given.empty?)
           return nil if data.nil? || (empty += 1) > 50
         end
@@ -59,19 +67,29 @@ module Resqued
         request = JSON.parse(data.force_encoding(Encoding::UTF_8))
         asked = request.is_a?(Hash) && request["fork"]
         raise TypeError, "no fork in it" unless asked.is_a?(Hash)
-        raise TypeError, "#{given.size} descriptors and not 3" unless given.size == 3
+        raise TypeError, "#{given.size} descriptors and not #{DESCRIPTORS}" unless given.size == DESCRIPTORS
 
         @performer.hook(:before_fork, :job)
         Connections.close(false)
         pid = fork { child(asked, given) }
         @children[pid] = true
         reap # it may have ended before it was in the list
+      rescue Errno::EMFILE => e # of a hook
+        full("cannot fork: #{Text.message(e)}")
       rescue JSON::ParserError, TypeError, EncodingError => e
         say("a request to fork that cannot be followed: #{e.message} (#{Text.utf8(data, 200)})")
       rescue StandardError, NotImplementedError => e
         say("cannot fork: #{Text.class_name(e)}: #{Text.message(e)}")
       ensure
         given.each { |io| io.close unless io.closed? }
+      end
+
+      # Ends a process that has no room for descriptors: it would fail at each request, and its master
+      # starts another one. at_exit might need a file, too.
+      def full(why)
+        warn "resqued-runner: #{why}: the limit of open files is #{Process.getrlimit(:NOFILE).first} " \
+             "(LimitNOFILE= of the service, ulimit -n); this template ends, and another one is started in its place"
+        Process.exit!(FULL)
       end
 
       # Never returns to the template's code.
