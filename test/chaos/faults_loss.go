@@ -101,8 +101,9 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
+	from := procfs.BootTime()
 	reply, err := emptying.Run(ctx, c.server.client, []string{takenKey}, namespace).Slice()
-	at := procfs.BootTime()
+	lost := check.Span{From: from, To: procfs.BootTime()}
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history.Emptied = append(c.history.Emptied, at)
+	c.history.Emptied = append(c.history.Emptied, lost)
 	for _, id := range list(reply[0]) {
 		c.history.Forgotten[id] = true
 		if uuid, _, ok := strings.Cut(id, "."); ok {

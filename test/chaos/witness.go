@@ -54,7 +54,7 @@ func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (not
 // lastEmptied returns when Redis was last emptied; zero if never.
 func (c *chaos) lastEmptied() time.Duration {
 	if n := len(c.history.Emptied); n > 0 {
-		return c.history.Emptied[n-1]
+		return c.history.Emptied[n-1].To
 	}
 	return 0
 }

@@ -158,10 +158,10 @@ type History struct {
 	// Processed and FailedStat are Resque's counters, plus those that Redis had when it lost
 	// everything.
 	Processed, FailedStat int64
-	// Losses are intervals whose writes Redis has lost; Emptied are the times at which it lost
-	// everything.
+	// Losses are intervals whose writes Redis has lost; Emptied are the times within which it
+	// lost everything.
 	Losses  []Loss
-	Emptied []time.Duration
+	Emptied []Span
 	// Forgotten are the jobs that Redis held when it lost everything.
 	Forgotten map[string]bool
 	// Silent maps worker processes that their masters killed for missing beats to the time of

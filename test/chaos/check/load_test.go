@@ -127,6 +127,34 @@ func TestRetries(t *testing.T) {
 		requireFails(t, skipped(second), "follows attempt 2")
 		requireFails(t, skipped(6*second), "follows attempt 2")
 	})
+	t.Run("one that died with it before its first run, too", func(t *testing.T) {
+		t.Parallel()
+		began := func(at time.Duration) Result {
+			b := exhausted()
+			b.h.byID["chaos-1"] = b.h.byID["chaos-1"][1:]
+			b.h.died["p7"] = at
+			return Retries(b.h)
+		}
+		require.Empty(t, began(2*second).Violations)
+		requireFails(t, began(5*second), "its first run, at 3.000s, was attempt 2")
+		b := exhausted()
+		b.h.byID["chaos-1"] = b.h.byID["chaos-1"][1:3]
+		b.h.died["p7"] = 2 * second
+		requireFails(t, Retries(b.h), "failed for good after 2 runs")
+	})
+	t.Run("a count that redis lost while the job was in hand begins anew", func(t *testing.T) {
+		t.Parallel()
+		anew := func(emptied Span) Result {
+			b := retrying()
+			b.h.byID["chaos-1"][2].Attempt = 1
+			b.h.Emptied = []Span{emptied}
+			return Retries(b.h)
+		}
+		require.Empty(t, anew(Span{4 * second, 4*second + 1}).Violations)
+		require.Empty(t, anew(Span{4 * second, 6 * second}).Violations, "its answer came late")
+		requireFails(t, anew(Span{2 * second, 3 * second}), "attempt 1 at 5.000s follows attempt 2")
+		requireFails(t, anew(Span{5 * second, 6 * second}), "attempt 1 at 5.000s follows attempt 2")
+	})
 }
 
 func TestDelayed(t *testing.T) {
@@ -309,7 +337,7 @@ func TestTicks(t *testing.T) {
 		t.Parallel()
 		emptied := func(b *book) {
 			b.h.Schedules["chaos-8"].Reborn = []Rebirth{{From: 9500, To: 11_200}}
-			b.h.Emptied = []time.Duration{9*second + second/2}
+			b.h.Emptied = []Span{{9*second + second/2, 9*second + second/2 + 1}}
 		}
 		require.Empty(t, judge(func(b *book) { emptied(b); b.without(10*second, 11*second) }).Violations)
 		requireFails(t, judge(func(b *book) { emptied(b); b.without(15*second, 16*second) }), "jobs have run for")

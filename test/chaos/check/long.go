@@ -51,7 +51,7 @@ func (h *History) slice(id string) bool {
 
 // emptiedSince reports whether Redis has lost everything since an instant.
 func (h *History) emptiedSince(at time.Duration) bool {
-	return slices.ContainsFunc(h.Emptied, func(e time.Duration) bool { return e > at })
+	return slices.ContainsFunc(h.Emptied, func(s Span) bool { return s.To > at })
 }
 
 func (h *History) lostLong(l *Long) bool {

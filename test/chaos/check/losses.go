@@ -62,7 +62,12 @@ func (h *History) reported(r *Run) time.Duration {
 
 // emptied reports whether Redis lost everything, including the lock, while a run was under way.
 func (h *History) emptied(r *Run) bool {
-	return slices.ContainsFunc(h.Emptied, func(at time.Duration) bool { return r.At-around < at && at < r.Last+around })
+	return h.emptiedWithin(r.At-around, r.Last+around)
+}
+
+// emptiedWithin reports whether Redis may have lost everything between two instants.
+func (h *History) emptiedWithin(from, to time.Duration) bool {
+	return slices.ContainsFunc(h.Emptied, func(s Span) bool { return s.From < to && s.To > from })
 }
 
 // drift returns by how many jobs Redis's counters may be off.

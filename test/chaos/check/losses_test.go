@@ -68,9 +68,9 @@ func TestLosses(t *testing.T) {
 		b.run("chaos-8", "p1", "z", 8*second, 10*second, ledger.End)
 		b.run("chaos-9", "p2", "z", 9*second, 11*second, ledger.End)
 		requireFails(t, Overlap(b.h), "chaos-9")
-		b.h.Emptied = []time.Duration{9 * second}
+		b.h.Emptied = []Span{{9 * second, 9*second + 1}}
 		require.Empty(t, Overlap(b.h).Violations)
-		b.h.Emptied = []time.Duration{12 * second}
+		b.h.Emptied = []Span{{12 * second, 12*second + 1}}
 		requireFails(t, Overlap(b.h), "chaos-9")
 	})
 
@@ -89,7 +89,7 @@ func TestLosses(t *testing.T) {
 		t.Parallel()
 		b := good()
 		b.push("chaos-9")
-		b.h.Emptied = []time.Duration{9 * second}
+		b.h.Emptied = []Span{{9 * second, 9*second + 1}}
 		requireFails(t, Conservation(b.h), "chaos-9")
 		b.h.Forgotten["chaos-9"] = true
 		require.Empty(t, Conservation(b.h).Violations)

@@ -22,6 +22,14 @@ func Retries(h *History) Result {
 		r.Looked++
 		runs := h.byID[p.ID]
 		explained := 0
+		// How many attempts were used up by processes that died with the job before its code began.
+		skipped := 0
+		if len(runs) > 0 {
+			skipped = runs[0].Attempt - 1
+			if skipped > h.deathsBetween(p.Tried, runs[0].At) {
+				r.fail([]string{p.ID}, "%s: its first run, at %s, was attempt %d", p.ID, seconds(runs[0].At), runs[0].Attempt)
+			}
+		}
 		for i := 1; i < len(runs); i++ {
 			before, again := runs[i-1], runs[i]
 			cause := h.whyAgain(before, again)
@@ -36,9 +44,14 @@ func Retries(h *History) Result {
 				continue // C4 says so
 			}
 			failures++
-			if again.Attempt <= before.Attempt || again.Attempt > before.Attempt+1+h.deathsBetween(before.Ended, again.At) {
+			least := before.Attempt + 1
+			if h.emptiedWithin(before.Ended, again.At) {
+				least = 1 // the job was taken already, and its count was lost before its thread asked for it
+			}
+			if again.Attempt < least || again.Attempt > before.Attempt+1+h.deathsBetween(before.Ended, again.At) {
 				r.fail([]string{p.ID}, "%s: attempt %d at %s follows attempt %d", p.ID, again.Attempt, seconds(again.At), before.Attempt)
 			}
+			skipped += max(0, again.Attempt-before.Attempt-1)
 			if wait := p.wait(before.Attempt); again.At < before.Ended+wait-clockError {
 				r.fail([]string{p.ID}, "%s ran again %s after it had failed for the %dth time, and was to wait %s", p.ID,
 					seconds(again.At-before.Ended), before.Attempt, seconds(wait))
@@ -55,7 +68,7 @@ func Retries(h *History) Result {
 		n, hasFailed := attempts[p.ID]
 		if p.Fails >= p.Attempts && hasFailed {
 			last++
-			if explained == 0 && (n != p.Attempts || len(runs) != p.Attempts) {
+			if explained == 0 && (n != p.Attempts || len(runs)+skipped != p.Attempts) {
 				r.fail([]string{p.ID}, "%s failed for good after %d runs, attempt %d, not after %d", p.ID, len(runs), n, p.Attempts)
 			}
 		}
