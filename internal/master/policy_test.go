@@ -26,6 +26,7 @@ func TestVerdicts(t *testing.T) {
 	once := store.Policy{AtMostOnce: []string{"Pay", "SendMoney"}}
 	long := store.Policy{Fail: true, Resumes: []string{"Copy"}}
 	away := store.Policy{Fail: true, Elsewhere: []string{"Copy"}}
+	told := store.Policy{Fails: []string{"a"}, AtMostOnce: []string{"Pay"}, Resumes: []string{"Copy"}}
 	everything := store.Policy{Fail: true, AtMostOnce: []string{"Pay"}}
 	killed := func(j store.Reserved, requeue bool) store.Reserved {
 		j.Kill = &store.KillRequest{Requeue: requeue}
@@ -68,6 +69,11 @@ func TestVerdicts(t *testing.T) {
 		{"once: as Ruby finds the class", gone, once, 3, jobOf("::Pay", "a"), fail, onceText},
 		{"once: as Ruby spells the class", gone, once, 3, jobOf("send-money", "a"), fail, onceText},
 		{"once: what is no job", gone, once, 3, store.Reserved{Token: "a", Payload: []byte("{")}, requeue, ""},
+		{"killed before its machine was gone", gone, told, 3, jobOf("Mail", "a"), fail, `"error":"Job was killed"`},
+		{"killed, at most once", crash, told, 3, jobOf("Pay", "a"), fail, `"error":"Job was killed"`},
+		{"killed, a person wants it back", gone, told, 3, killed(jobOf("Mail", "a"), true), again, ""},
+		{"another one was killed", gone, told, 3, jobOf("Mail", "b"), requeue, ""},
+		{"long: killed before its machine was gone", gone, told, 3, jobOf("Copy", "a"), again, ""},
 		{"long: as often as it likes", crash, long, 3, blamed(jobOf("Copy", "a"), 9), suspect, ""},
 		{"long: whatever on_worker_death is", gone, long, 1, blamed(jobOf("Copy", "a"), 9), requeue, ""},
 		{"long: it was killed", death{killed: true, seen: true}, long, 3, jobOf("Copy", "a"), again, ""},

@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,16 +110,17 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 			v.Action = store.Suspect
 		}
 		final := policy.final(job)
+		told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again
 		case policy.resumes(job):
-			if job.Kill != nil || d.killed || d.tokens[job.Token] {
+			if job.Kill != nil || told {
 				v.Action = store.Again
 			} else if d.returns(job) {
 				v.Action = policy.back(job)
 			}
-		case job.Kill != nil || d.killed || d.tokens[job.Token]:
+		case job.Kill != nil || told:
 			text := d.killText()
 			if d.over != nil && d.over.requeue && policy.atMostOnce(job) {
 				text += "; " + final

@@ -146,10 +146,12 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 const InfoAlone = "alone"
 
 // Fields of resqued:proc:<proc> that list tokens, with blanks between them: of the
-// jobs that were told to stop, and of those for which the process has to go.
+// jobs that were told to stop, of those for which the process has to go, and of those that
+// have failed if it dies, because they were killed.
 const (
 	InfoKilled   = "killed"
 	InfoStubborn = "stubborn"
+	InfoFails    = "fails"
 )
 
 // names reports whether a list of tokens has one of them.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -38,6 +39,8 @@ type Policy struct {
 	MaxDeaths int
 	// Resumes are the registered names of the classes whose jobs run again in any case.
 	Resumes []string
+	// Fails are the tokens of the jobs that were killed: they have failed. A beat writes them.
+	Fails []string
 	// Elsewhere are the registered names of the classes whose locks are kept in another Redis
 	// or in PostgreSQL. Only the master that ends a process needs them: they are not written.
 	Elsewhere []string
@@ -70,12 +73,12 @@ func classList(classes []string) string {
 	return string(text)
 }
 
-// PolicyOf returns the policy that a process has registered with. What is gone or
+// PolicyOf returns the policy that a process has registered with, and which of its jobs were killed. What is gone or
 // cannot be read is taken from fallback. An error means that Redis could not be asked.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
-	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths).Result()
+	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths, InfoFails).Result()
 	switch {
-	case err == nil && len(fields) == 4:
+	case err == nil && len(fields) == 5:
 	case err != nil && (rdb.Unreachable(err) || rdb.Waitable(err) || ctx.Err() != nil):
 		return Policy{}, fmt.Errorf("read the policy of %s: %w", proc, err)
 	default:
@@ -102,6 +105,9 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 		if n, err := strconv.Atoi(text); err == nil && n > 0 {
 			p.MaxDeaths = n
 		}
+	}
+	if text, ok := fields[4].(string); ok {
+		p.Fails = strings.Fields(text)
 	}
 	return p, nil
 }

@@ -56,6 +56,18 @@ func TestPolicy(t *testing.T) {
 			require.Equal(t, p, policy(t, f, "p2"))
 		})
 
+		t.Run("a beat says which jobs were killed", func(t *testing.T) {
+			f := registered(t, store.Policy{})
+			beat := func(fails string) {
+				_, err := f.Beat(t.Context(), store.BeatRequest{Proc: "p2", Info: map[string]string{store.InfoFails: fails}})
+				require.NoError(t, err)
+			}
+			beat("17 2")
+			require.Equal(t, []string{"17", "2"}, policy(t, f, "p2").Fails)
+			beat("")
+			require.Empty(t, policy(t, f, "p2").Fails)
+		})
+
 		t.Run("what is gone or makes no sense comes from the fallback", func(t *testing.T) {
 			f := registered(t, store.Policy{AtMostOnce: []string{"Pay"}})
 			key := f.key("resqued:proc:p2")

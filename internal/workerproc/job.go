@@ -46,6 +46,8 @@ type job struct {
 	// doomed: the job was told to stop for this reason, and when its time is up.
 	doomed   error
 	deadline time.Time
+	// fails: it was killed, and has failed with that, also if its process dies.
+	fails bool
 	// lost: a lock of the job is gone, whatever it was told to stop for.
 	lost bool
 	// request is the request that named the job, if one told it to stop.

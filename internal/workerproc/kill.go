@@ -101,7 +101,7 @@ const namedAtOnce = 2000
 func (k *kills) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		if !j.returns(k.cfg.RequeueLost) {
+		if j.fails = !j.returns(k.cfg.RequeueLost); j.fails {
 			tokens = append(tokens, j.Token)
 		}
 	}
@@ -271,10 +271,11 @@ func (k *kills) watchLocks() {
 	}
 }
 
-// show adds to the fields of a beat which jobs were told to stop, and for which jobs the
-// process has to go.
+// show adds to the fields of a beat which jobs were told to stop, for which jobs the process
+// has to go, and which have failed if it dies: its master may not be the one that recovers them.
 func (k *kills) show(info map[string]string) {
 	var killed, stubborn []string
+	fails := k.unrecorded.killedTokens()
 	now := time.Now()
 	for token, j := range k.jobs {
 		late := !now.Before(j.ends(k.cfg.TermTimeout))
@@ -284,14 +285,18 @@ func (k *kills) show(info map[string]string) {
 		if late {
 			stubborn = append(stubborn, token)
 		}
+		if j.fails {
+			fails = append(fails, token)
+		}
 	}
-	if len(killed) == 0 && !k.showed {
+	if len(killed)+len(fails) == 0 && !k.showed {
 		return
 	}
-	k.showed = len(killed) > 0
-	slices.Sort(killed)
-	slices.Sort(stubborn)
-	info[store.InfoKilled], info[store.InfoStubborn] = strings.Join(killed, " "), strings.Join(stubborn, " ")
+	k.showed = len(killed)+len(fails) > 0
+	for field, tokens := range map[string][]string{store.InfoKilled: killed, store.InfoStubborn: stubborn, store.InfoFails: fails} {
+		slices.Sort(tokens)
+		info[field] = strings.Join(tokens, " ")
+	}
 }
 
 // told is the cause with which the context of a job ends, and how long the job has.

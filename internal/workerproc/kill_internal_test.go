@@ -49,7 +49,15 @@ func TestKills(t *testing.T) {
 		require.Equal(t, 2, k.doomed(), "and one that Redis has not got yet")
 		info := map[string]string{}
 		k.show(info)
-		require.Equal(t, map[string]string{store.InfoKilled: "1", store.InfoStubborn: ""}, info)
+		require.Equal(t, map[string]string{store.InfoKilled: "1", store.InfoStubborn: "", store.InfoFails: "0 1"}, info)
+		delete(s.jobs, "1")
+		e.killed = nil
+		clear(info)
+		k.show(info)
+		require.Equal(t, map[string]string{store.InfoKilled: "", store.InfoStubborn: "", store.InfoFails: ""}, info)
+		clear(info)
+		k.show(info)
+		require.Empty(t, info)
 	})
 
 	t.Run("a job that shall run again is not named", func(t *testing.T) {
@@ -59,6 +67,9 @@ func TestKills(t *testing.T) {
 		j.request = &store.KillRequest{Requeue: true}
 		k.kill([]*job{j}, time.Minute)
 		require.Empty(t, (*s.master)[0].Tokens)
+		info := map[string]string{}
+		k.show(info)
+		require.Equal(t, map[string]string{store.InfoKilled: "1", store.InfoStubborn: "", store.InfoFails: ""}, info)
 	})
 
 	t.Run("a stubborn job ends the process, after its neighbours and what has ended", func(t *testing.T) {

@@ -3,6 +3,7 @@ package system_test
 import (
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,48 @@ func TestUSR1ThenACrash(t *testing.T) {
 	require.Len(t, d.Failures(), 1)
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
+
+// TestUSR1AndTheMasterHangs lets a process end for a job that ignores USR1 while its master hangs
+// for so long that another daemon recovers what it had in hand: what was killed has failed there, too.
+func TestUSR1AndTheMasterHangs(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Threads: 2, Env: []string{"RESQUE_TERM_TIMEOUT=1"}})
+	d.Push("mail", "Stubborn", 1)
+	d.AwaitNoted("started", 1)
+	pid := holder(t, d, 1)
+	d.Signal(usr1)
+	d.AwaitLog("told to kill jobs")
+	d.Push("mail", "Stubborn", 2)
+	d.AwaitNoted("started", 2)
+	require.Equal(t, pid, holder(t, d, 2), "in the same process")
+	require.NoError(t, unix.Kill(d.PID, unix.SIGSTOP))
+	t.Cleanup(func() { _ = unix.Kill(d.PID, unix.SIGCONT) })
+	proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process")
+
+	other := harness.Start(t, harness.Options{App: true, Namespace: d.Space})
+	// Its lease ends now, and not only after half a minute.
+	leases, err := d.Client.ZRange(t.Context(), d.Key("resqued:procs"), 0, -1).Result()
+	require.NoError(t, err)
+	for _, name := range leases {
+		if held := d.Client.HLen(t.Context(), d.Key("resqued:inflight:"+name)).Val(); held > 0 {
+			require.NoError(t, d.Client.ZAddXX(t.Context(), d.Key("resqued:procs"), redis.Z{Score: 1, Member: name}).Err())
+		}
+	}
+	failures := d.AwaitFailures(1)
+	require.Equal(t, "Resque::DirtyExit", failures[0].Exception)
+	require.Equal(t, "Job was killed", failures[0].Error)
+	proctest.Await(t, patience, func() bool { return d.Noted("started")["2"] == "2" }, "the job that began after USR1 runs again")
+	require.NoError(t, unix.Kill(d.PID, unix.SIGCONT))
+	d.Open()
+	d.AwaitProcessed(2, patience)
+	require.Equal(t, map[string]string{"1": "1", "2": "2"}, d.Noted("started"))
+	require.Len(t, d.Failures(), 1)
+	for _, one := range []*harness.Daemon{d, other} {
+		one.Signal(quit)
+		require.Zero(t, one.Exit())
+	}
 	require.Empty(t, d.Residue())
 }
 
