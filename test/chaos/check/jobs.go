@@ -226,11 +226,26 @@ func (h *History) whyAgain(before, again *Run) string {
 			return "a kill during " + f.Kind
 		}
 	}
+	// A killed job that does not stop takes its process along, and what that has begun since the
+	// kill, which nothing has told to stop, runs again.
+	if at, ok := h.Killed[before.Proc]; ok && at >= before.At && at <= again.At && h.killedBefore(before) {
+		return "the end of a process for another job that was killed"
+	}
 	// A process without processor time for seconds cannot be told from one that hangs.
 	if at, ok := h.Silent[before.Proc]; ok && at >= before.At && at <= again.At && h.starved(at-3*time.Second, at) {
 		return "a machine that had too much to do"
 	}
 	return ""
+}
+
+// killedBefore reports whether the process of a run was told to kill its jobs before the run began.
+func (h *History) killedBefore(r *Run) bool {
+	return slices.ContainsFunc(h.Faults, func(f Fault) bool {
+		if a := f.Aborted; a != nil {
+			return a.From <= r.At && slices.Contains(a.Procs, r.Proc)
+		}
+		return f.Effect&Fails != 0 && f.From <= r.At && slices.Contains(f.Procs, r.Proc)
+	})
 }
 
 // whyLost returns what explains that a run was stopped because of its lock, so that the job runs

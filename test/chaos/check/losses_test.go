@@ -189,6 +189,34 @@ func TestLocksLost(t *testing.T) {
 	requireFails(t, Repeats(b.h), "chaos-9")
 }
 
+// A process ends for a job that USR1 has killed and that does not stop: what it has begun since
+// then runs again, and what it had in hand does not.
+func TestBesideAKilledJob(t *testing.T) {
+	t.Parallel()
+	again := func(f Fault, ended time.Duration) Result {
+		b := good()
+		b.push("chaos-9")
+		b.run("chaos-9", "p2", "", 11*second, 11*second, "")
+		b.run("chaos-9", "p1", "", 15*second, 16*second, ledger.End)
+		b.h.Killed = map[string]time.Duration{"p2": ended}
+		b.fault(f)
+		return Repeats(b.h)
+	}
+	usr1 := Fault{Kind: "usr1", Procs: []string{"p2"}, From: 10 * second, To: 12 * second, Effect: Fails}
+	crash := Fault{Kind: "usr1-crash", Procs: []string{"p1"}, From: 10*second + second/2, To: 10*second + second/2, Effect: Kills,
+		Aborted: &Aborted{Procs: []string{"p1", "p2"}, From: 10 * second, To: 12 * second}}
+	for _, f := range []Fault{usr1, crash} {
+		require.Empty(t, again(f, 14*second).Violations, f.Kind)
+		requireFails(t, again(f, 17*second), "chaos-9 ran again")
+	}
+	usr1.From, crash.Aborted.From = 11*second+1, 11*second+1
+	for _, f := range []Fault{usr1, crash} {
+		requireFails(t, again(f, 14*second), "chaos-9 ran again")
+	}
+	usr1.From, usr1.Procs = 10*second, []string{"p1"}
+	requireFails(t, again(usr1, 14*second), "chaos-9 ran again")
+}
+
 func TestKilledWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	b := good()
