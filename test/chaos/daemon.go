@@ -157,7 +157,7 @@ func (m *machine) start(ctx context.Context) error {
 	if m.container {
 		// The started process is unshare; the first process of the container is its child.
 		outside := m.pid
-		err := within(ctx, 15*time.Second, "the container of daemon "+m.name, func() bool {
+		err := m.run.await(ctx, 15*time.Second, "the container of daemon "+m.name, func() bool {
 			children := proctest.Children(outside)
 			if len(children) == 1 {
 				m.pid = children[0].PID
@@ -223,7 +223,7 @@ func (m *machine) said(from int, texts ...string) (line, bool) {
 }
 
 func (m *machine) await(ctx context.Context, limit time.Duration, from int, text string) error {
-	return within(ctx, limit, fmt.Sprintf("daemon %s to say %s", m.name, text), func() bool {
+	return m.run.await(ctx, limit, fmt.Sprintf("daemon %s to say %s", m.name, text), func() bool {
 		_, ok := m.said(from, text)
 		return ok
 	})
@@ -231,18 +231,20 @@ func (m *machine) await(ctx context.Context, limit time.Duration, from int, text
 
 // awaitExit waits until the master has ended.
 func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int, err error) {
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-m.done:
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.exit, nil
-	case <-t.C:
-		return 0, fmt.Errorf("daemon %s has not ended within %s", m.name, limit)
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	err = m.run.await(ctx, limit, "the end of daemon "+m.name, func() bool {
+		select {
+		case <-m.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if err != nil {
+		return 0, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exit, nil
 }
 
 // signal signals the master if one was started.

@@ -179,7 +179,7 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 
 // awaitRecovered waits until no trace of some worker processes is left in Redis.
 func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
-	err := within(ctx, patience, "the recovery of what the dead had in hand", func() bool {
+	err := c.await(ctx, patience, "the recovery of what the dead had in hand", func() bool {
 		pipe := c.server.ctl().Pipeline()
 		for _, name := range procs {
 			pipe.Exists(ctx, key("resqued:inflight:"+name))
@@ -212,7 +212,7 @@ func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Du
 // working waits until daemons have started a job since an instant.
 func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration, machines ...*machine) error {
 	var latest time.Duration
-	err := within(ctx, patience, "jobs to begin again", func() bool {
+	err := c.await(ctx, patience, "jobs to begin again", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		latest = 0

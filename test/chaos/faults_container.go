@@ -41,7 +41,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 			m.signalAll(syscall.SIGKILL)
 		}
 	}()
-	err := within(ctx, patience, "jobs in hand in the container", func() bool {
+	err := c.await(ctx, patience, "jobs in hand in the container", func() bool {
 		for _, w := range m.workers() {
 			if c.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
 				return true

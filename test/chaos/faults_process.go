@@ -250,7 +250,7 @@ func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen, old := c.marks(), m.workers()
 	f.From = procfs.BootTime()
 	m.signal(syscall.SIGHUP)
-	err := within(ctx, patience, "the end of the old worker processes", func() bool {
+	err := c.await(ctx, patience, "the end of the old worker processes", func() bool {
 		for _, w := range old {
 			if proctest.Alive(w.PID) {
 				return false

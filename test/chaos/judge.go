@@ -20,7 +20,7 @@ import (
 // awaitEnds waits until every job has ended, after the last fault.
 func (c *chaos) awaitEnds(ctx context.Context) {
 	var left int
-	err := within(ctx, c.o.settle, "every job to end", func() bool {
+	err := c.await(ctx, c.o.settle, "every job to end", func() bool {
 		reply, err := look(ctx, c.server.ctl(), 1<<30, 1<<30)
 		if err != nil {
 			return false
@@ -68,7 +68,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	}
 	results := []check.Result{
 		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
-		check.Starvation(c.probes, h.Faults, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
+		check.Starvation(h, c.probes, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
 		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
 		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h), c.leases.Result,
 	}

@@ -94,7 +94,7 @@ func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration
 		}
 	}
 	silent := ""
-	err := within(ctx, patience, "a heartbeat of each worker process", func() bool {
+	err := c.await(ctx, patience, "a heartbeat of each worker process", func() bool {
 		for len(waiting) > 0 {
 			w := waiting[0]
 			until, err := c.server.ctl().ZScore(ctx, key("resqued:procs"), w.proc).Result()

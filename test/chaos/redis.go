@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/procfs"
 )
 
 // aclRule holds the rights that docs/redis-keys.md demands for a daemon's user.
@@ -203,6 +204,32 @@ func within(ctx context.Context, limit time.Duration, what string, ok func() boo
 		}
 	}
 	return nil
+}
+
+// mostPatience bounds a wait on a machine that is overloaded all the time.
+const mostPatience = 3 * time.Minute
+
+// await is within, but the time in which the machine was overloaded, or stood still, does not
+// count. What resqued has to do, or the load has to bring, depends on it.
+func (c *chaos) await(ctx context.Context, limit time.Duration, what string, ok func() bool) error {
+	since := procfs.BootTime()
+	for {
+		err := within(ctx, c.left(since, limit), what, ok)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if c.left(since, limit) <= 0 {
+			return fmt.Errorf("waited %s in vain for %s", span(procfs.BootTime()-since), what)
+		}
+	}
+}
+
+// left returns how much is left of a limit that began at an instant.
+func (c *chaos) left(since, limit time.Duration) time.Duration {
+	now := procfs.BootTime()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(limit+c.history.Held(since, now), mostPatience) - (now - since)
 }
 
 // pause waits, and returns false if the run is over.

@@ -263,7 +263,7 @@ func (c *chaos) catchUp(ctx context.Context) bool {
 		from = max(from, f.To) // also of who waits for a reply that never comes
 	}
 	c.mu.Unlock()
-	err := within(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
+	err := c.await(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return slices.ContainsFunc(c.probes, func(p check.Probe) bool { return p.Pushed > from && c.history.Done(p.ID) })

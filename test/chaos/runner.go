@@ -98,9 +98,14 @@ func (c *chaos) findRunner(ctx context.Context) {
 	}
 }
 
+// isKin reports whether a process is a runner of the machine, or its template.
+func (m *machine) isKin(p proctest.Process) bool {
+	return strings.HasPrefix(p.Title, "resqued-runner "+m.mark+":")
+}
+
 // kin returns the runner processes of a machine and its templates.
 func (m *machine) kin() (runners, templates []process) {
-	for _, p := range proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+m.mark+":") }) {
+	for _, p := range proctest.Find(m.isKin) {
 		if strings.HasSuffix(p.Title, ": template") {
 			templates = append(templates, process{Process: p})
 		} else {
@@ -108,6 +113,13 @@ func (m *machine) kin() (runners, templates []process) {
 		}
 	}
 	return runners, templates
+}
+
+// templates returns the templates that have booted, without what they have just forked, which has
+// their title for a moment.
+func (m *machine) templates() []process {
+	_, templates := m.kin()
+	return slices.DeleteFunc(templates, func(p process) bool { return p.Parent != m.pid })
 }
 
 // isRunnerClass reports whether a runner performs the jobs of a class.

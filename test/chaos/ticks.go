@@ -66,7 +66,7 @@ func (c *chaos) schedule(ctx context.Context, from time.Duration) error {
 
 // awaitSchedules waits until Redis knows all schedules.
 func (c *chaos) awaitSchedules(ctx context.Context) error {
-	return within(ctx, patience, "the schedules to begin", func() bool {
+	return c.await(ctx, patience, "the schedules to begin", func() bool {
 		known, err := c.server.ctl().HLen(ctx, key("resqued:cron")).Result()
 		return err == nil && int(known) >= len(schedules)
 	})

@@ -354,13 +354,20 @@ func TestStarvation(t *testing.T) {
 	slow.Ran = 2 * second
 	never.Ran = 0
 	disturbed.Ran, disturbed.QuietUntilDone = 9*second, false
-	require.Empty(t, Starvation([]Probe{quick, disturbed}, nil, second/2).Violations)
-	requireFails(t, Starvation([]Probe{quick, slow}, nil, second/2), "waited 1.000s")
-	requireFails(t, Starvation([]Probe{never}, nil, second/2), "ran: false")
-	stall := []Fault{{Kind: Stall, From: second, To: 2 * second}}
-	require.Empty(t, Starvation([]Probe{slow}, stall, second/2).Violations)
-	stall[0].To = second + second/10
-	requireFails(t, Starvation([]Probe{slow}, stall, second/2), "waited 1.000s")
+	starved := func(h *History, probes ...Probe) Result { return Starvation(h, probes, second/2) }
+	h := NewHistory()
+	require.Empty(t, starved(h, quick, disturbed).Violations)
+	requireFails(t, starved(h, quick, slow), "waited 1.000s")
+	requireFails(t, starved(h, never), "ran: false")
+	h.Faults = []Fault{{Kind: Stall, From: second, To: 2 * second}}
+	require.Empty(t, starved(h, slow).Violations)
+	h.Faults[0].To = second + second/10
+	requireFails(t, starved(h, slow), "waited 1.000s")
+	h.Starved = []Span{{second, 2 * second}}
+	require.Empty(t, starved(h, slow).Violations, "on an overloaded machine")
+	h.Starved = []Span{{2 * second, 9 * second}}
+	requireFails(t, starved(h, slow), "waited 1.000s")
+	requireFails(t, starved(h, never), "ran: false")
 }
 
 func TestOrder(t *testing.T) {
@@ -392,6 +399,13 @@ func TestRecovery(t *testing.T) {
 	require.Empty(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds, nil).Violations)
 	stall.From, stall.To = 5*second, 9*second
 	requireFails(t, Recovery([]Fault{{Kind: "kill", Recovered: second + 1}, stall}, bounds, nil), "instead of 1.000s")
+
+	h := NewHistory()
+	h.Starved = []Span{{second, 9 * second}}
+	late := Fault{Kind: "kill", Recovered: 9 * second}
+	require.Empty(t, Recovery([]Fault{late}, bounds, h.Waited).Violations, "that time does not count")
+	late.Recovered = 9*second + 1
+	requireFails(t, Recovery([]Fault{late}, bounds, h.Waited), "instead of 9.000s")
 
 	kill := Fault{Kind: "kill", Daemon: "a", From: 5 * second, To: 5 * second, Recovered: 3 * second}
 	mute := Fault{Kind: "mute", Daemon: "a", From: 4 * second, To: 7 * second, Effect: Disturbs}

@@ -106,7 +106,8 @@ func Table(faults []Fault, kinds []string) []Times {
 }
 
 // Recovery is C6: after each fault the system recovers within the bound of its kind. wait
-// returns for how long the machine was overloaded between two instants; nil means never.
+// returns for how long the machine was overloaded between two instants, which does not count;
+// nil means never.
 func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) time.Duration) Result {
 	r := Result{Name: "C6 recovery"}
 	if wait == nil {
@@ -123,7 +124,7 @@ func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) 
 		r.Looked++
 		bound := limit[f.Kind].after(f, faults)
 		if bound > 0 {
-			bound += stalled(faults, f.From, f.To+f.Recovered) + min(bound, wait(f.From, f.To+f.Recovered))
+			bound += stalled(faults, f.From, f.To+f.Recovered) + wait(f.From, f.To+f.Recovered)
 		}
 		switch {
 		case f.Recovered < 0:

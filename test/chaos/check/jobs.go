@@ -390,6 +390,12 @@ func (h *History) Waited(from, to time.Duration) (d time.Duration) {
 	return d
 }
 
+// Held returns for how long between two instants nothing says how fast a daemon is: the machine
+// was overloaded, or stood still.
+func (h *History) Held(from, to time.Duration) time.Duration {
+	return h.Waited(from, to) + stalled(h.Faults, from, to)
+}
+
 // starved reports whether the machine was overloaded at any time between two instants.
 func (h *History) starved(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.Starved, func(s Span) bool { return s.From < to && s.To > from })

@@ -81,7 +81,7 @@ func Fence(h *History) Result {
 
 // Starvation is C5: without faults, a job of the lowest queue waits no longer than limit,
 // although jobs in higher queues wait for locks.
-func Starvation(probes []Probe, faults []Fault, limit time.Duration) Result {
+func Starvation(h *History, probes []Probe, limit time.Duration) Result {
 	r := Result{Name: "C5 starvation"}
 	var waits []time.Duration
 	for _, p := range probes {
@@ -91,7 +91,7 @@ func Starvation(probes []Probe, faults []Fault, limit time.Duration) Result {
 		r.Looked++
 		wait := p.Ran - p.Pushed
 		waits = append(waits, wait)
-		if p.Ran == 0 || wait > limit+stalled(faults, p.Pushed, p.Ran) {
+		if p.Ran == 0 || wait > limit+h.Held(p.Pushed, p.Ran) {
 			r.fail([]string{p.ID}, "%s waited %s at a quiet time, ran: %v", p.ID, seconds(wait), p.Ran > 0)
 		}
 	}

@@ -184,7 +184,7 @@ func Delayed(h *History, limit time.Duration) Result {
 		}
 		wait := time.Duration(runs[0].Reserved-p.Due) * time.Millisecond
 		late = append(late, wait)
-		if wait > limit+stalled(h.Faults, p.DueAt, p.DueAt+wait) {
+		if wait > limit+h.Held(p.DueAt, p.DueAt+wait) {
 			r.fail([]string{p.ID}, "%s was taken %s after its time, a quiet one", p.ID, seconds(wait))
 		}
 	}

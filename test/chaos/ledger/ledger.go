@@ -116,6 +116,11 @@ const (
 // NewTail returns a Tail that begins with the existing lines.
 func NewTail(dir string) *Tail { return &Tail{dir: dir, files: map[string]*file{}} }
 
+// Of returns all lines of one process.
+func Of(dir, proc string) ([]Entry, error) {
+	return NewTail(dir).more(proc+".jsonl", &file{})
+}
+
 // Next returns the lines that were added since the last call, those of one process in their
 // order. Lines of a process that was quiet for long may come with a later call.
 func (t *Tail) Next() ([]Entry, error) { return t.next(false) }
