@@ -267,3 +267,26 @@ func ancient(t *testing.T) (addr string) {
 	})
 	return l.Addr().String()
 }
+
+// TestRedisForgetsACount empties Redis while a job that was taken waits for its count of attempts,
+// which is lost: its attempts begin anew. That run is its last, because its record is lost, too.
+func TestRedisForgetsACount(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	d := harness.Start(t, harness.Options{App: true, Redis: server})
+	if err := d.Client.Do(t.Context(), "ACL", "SETUSER", "default", "-mget").Err(); err != nil {
+		t.Skip("no ACL: ", err)
+	}
+	require.NoError(t, d.Client.Set(t.Context(), d.Key("resque-retry:Flaky:1"), 1, 0).Err()) // two runs have failed
+	d.Push("mail", "Flaky", 1)
+	proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 1 }, "a job in hand")
+	do("FLUSHALL")(t, server)
+	do("ACL", "SETUSER", "default", "+mget")(t, server)
+	d.AwaitLog("late: the record of a job was gone when it ended")
+	require.Equal(t, map[string]string{"1": "1"}, d.Noted("attempt-1"))
+	require.Empty(t, d.Noted("attempt-3"))
+	d.Push("mail", "Gate", 2) // the daemon goes on
+	d.Open()
+	d.AwaitProcessed(1, patience)
+	require.Empty(t, d.Noted("attempt-2"))
+}
