@@ -159,7 +159,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	}
 	// An overloaded machine does not explain why exactly those are silent that waited.
 	others := slices.ContainsFunc(silent, func(worker string) bool { return !slices.Contains(waiting, worker) })
-	if i := slices.IndexFunc(silent, func(worker string) bool { return slices.Contains(waiting, worker) }); i >= 0 && !(starved && others) {
+	if i := slices.IndexFunc(silent, func(worker string) bool { return slices.Contains(waiting, worker) }); i >= 0 && (!starved || !others) {
 		return fmt.Errorf("%s was ended while it waited for the program of a command, since it gave no sign of life", silent[i])
 	}
 	err = c.allWorking(ctx, f, seen)

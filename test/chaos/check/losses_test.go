@@ -203,8 +203,10 @@ func TestBesideAKilledJob(t *testing.T) {
 		return Repeats(b.h)
 	}
 	usr1 := Fault{Kind: "usr1", Procs: []string{"p2"}, From: 10 * second, To: 12 * second, Effect: Fails}
-	crash := Fault{Kind: "usr1-crash", Procs: []string{"p1"}, From: 10*second + second/2, To: 10*second + second/2, Effect: Kills,
-		Aborted: &Aborted{Procs: []string{"p1", "p2"}, From: 10 * second, To: 12 * second}}
+	crash := Fault{
+		Kind: "usr1-crash", Procs: []string{"p1"}, From: 10*second + second/2, To: 10*second + second/2, Effect: Kills,
+		Aborted: &Aborted{Procs: []string{"p1", "p2"}, From: 10 * second, To: 12 * second},
+	}
 	for _, f := range []Fault{usr1, crash} {
 		require.Empty(t, again(f, 14*second).Violations, f.Kind)
 		requireFails(t, again(f, 17*second), "chaos-9 ran again")
