@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/test/system/harness"
@@ -90,6 +91,29 @@ func TestRunnerShortDeaths(t *testing.T) {
 	d.AwaitProcessed(2, patience)
 	require.Len(t, a.notes("begin"), 3)
 	require.Len(t, a.notes("end"), 1)
+	a.ended(d)
+}
+
+// TestTemplateWithoutRoom takes the room for open files from a template when a runner is to be
+// forked: it says so and ends, and the one that takes its place forks the runner.
+func TestTemplateWithoutRoom(t *testing.T) {
+	t.Parallel()
+	a, d := startFaults(t, "crowded", 1, "")
+	d.Push("q", "Fine", 1)
+	d.AwaitProcessed(1, patience)
+	k := kinOf("crowded")
+	require.Len(t, k.templates, 1)
+	require.Len(t, k.runners, 1)
+	var had unix.Rlimit
+	require.NoError(t, unix.Prlimit(k.templates[0], unix.RLIMIT_NOFILE, nil, &had))
+	require.NoError(t, unix.Prlimit(k.templates[0], unix.RLIMIT_NOFILE, &unix.Rlimit{Max: had.Max}, nil))
+	require.NoError(t, syscall.Kill(k.runners[0], syscall.SIGKILL))
+	d.AwaitLog("the limit of open files is 0")
+	d.AwaitLog("a template of runners has ended; its jobs wait until it is there again")
+	d.Push("q", "Fine", 2)
+	d.AwaitProcessed(2, patience)
+	require.Empty(t, d.Failures())
+	require.False(t, proctest.Alive(k.templates[0]))
 	a.ended(d)
 }
 
