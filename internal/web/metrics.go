@@ -102,8 +102,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, err := w.Write(b.Bytes())
-	return err
+	write(w, r, http.StatusOK, b.Bytes())
+	return nil
 }
 
 func statMetrics(b *exposition, v *view.Stats) {
