@@ -124,7 +124,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	defer func() { _ = jobs.Close() }()
 	p := a.program()
 	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
+		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), Command: a.again(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},

@@ -94,7 +94,7 @@ const refresh = sampleEvery
 func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
 	f := pages.Frame{
-		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
+		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Command: s.o.Command, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
 		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()),
 	}
 	return f
