@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -30,6 +31,9 @@ func pageRoutes() []route {
 	form := func(path, doc string, do func(s *Server, r *http.Request) (answer, error)) route {
 		return route{Method: http.MethodPost, Path: path, Role: Operator, Doc: doc, raw: func(s *Server, w http.ResponseWriter, r *http.Request) error {
 			if err := r.ParseForm(); err != nil {
+				if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+					return large
+				}
 				return badRequest("the form cannot be read: %s", view.Mask(err.Error()))
 			}
 			a, err := do(s, r)
