@@ -19,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -43,8 +44,13 @@ type Options struct {
 	Hosts []string
 	// Who says who asks; false = nobody who may look. Nil: everybody may look.
 	Who func(r *http.Request) (Visitor, bool)
-	// Handlers, if not nil, has the queues and the locks of the classes.
+	// Handlers, if not nil, has the queues, the locks and the intervals (Class.Every) of the classes.
+	// The other schedules of daemons are shown as these have made them known.
 	Handlers *resqued.Handlers
+	// StoredSchedules and RailsEnv are as persistent_schedules and RAILS_ENV of the daemons: whether
+	// these enqueue the jobs of the schedules that resque-scheduler keeps in Redis, and of which.
+	StoredSchedules bool
+	RailsEnv        string
 	// UniqueQueues are the queues in which no two equal payloads wait, as Options.UniqueQueues of
 	// package client.
 	UniqueQueues []string
@@ -115,7 +121,12 @@ func Handler(o Options) (*Dashboard, error) {
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), o.Handlers)
 		},
-		Checks: view.Checks{Unique: func(queue string) bool { return selector.MatchAny(o.UniqueQueues, queue) }},
+		Checks: view.Checks{
+			Unique: func(queue string) bool { return selector.MatchAny(o.UniqueQueues, queue) },
+			Schedules: view.ScheduleSources{
+				Program: schedule.OfClasses(o.Handlers), Stored: o.StoredSchedules, Defaults: schedule.Defaults{Queue: queueOf(o.Handlers), RailsEnv: o.RailsEnv},
+			},
+		},
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
@@ -124,6 +135,17 @@ func Handler(o Options) (*Dashboard, error) {
 		d.server.Run(ctx)
 	}()
 	return d, nil
+}
+
+// queueOf returns what finds the queue of a class; "" = it names none.
+func queueOf(h *resqued.Handlers) func(class string) string {
+	return func(class string) string {
+		c, ok := h.Lookup(class)
+		if !ok {
+			return ""
+		}
+		return c.Queue
+	}
 }
 
 // who puts the program's answer into the form that the server takes.

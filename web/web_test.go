@@ -1,15 +1,19 @@
 package web_test
 
 import (
+	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/web"
 )
@@ -59,6 +63,49 @@ func TestHandler(t *testing.T) {
 	}
 	server.Close()
 	require.NoError(t, d.Close())
+}
+
+// The page has the schedules of the program's own classes, and those that stand in Redis as daemons
+// take them: nothing is wrong with either.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	redis, ns := redistest.Shared(t), redistest.Namespace(t)
+	ctx, db := t.Context(), redis.Client(t)
+	require.NoError(t, db.HSet(ctx, ns+":persistent_schedules", "stored", `{"cron":"0 3 * * *","class":"Poll"}`, "live", `{"cron":"0 4 * * *","class":"Poll","rails_env":"production"}`).Err())
+	require.NoError(t, db.HSet(ctx, ns+":resqued:schedules", "theirs", `{"name":"theirs","class":"Their","queue":"q","cron":"0 5 * * *"}`).Err())
+	h := resqued.New()
+	h.Register(resqued.Class{Name: "Poll", Queue: "polls", Every: time.Hour, Handler: func(context.Context, *resqued.Job) error { return nil }})
+	type item struct{ Name, Source, Queue, When, Invalid string }
+	ask := func(o web.Options) (found map[string]item, attention string) {
+		o.URL, o.Namespace = redis.URL(), ns
+		d, err := web.Handler(o)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, d.Close()) }()
+		get := func(path string) string {
+			answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+			request.Host = "localhost"
+			d.ServeHTTP(answer, request)
+			require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
+			return answer.Body.String()
+		}
+		var v struct{ Items []item }
+		require.NoError(t, json.Unmarshal([]byte(get("/api/v1/schedule")), &v))
+		found = map[string]item{}
+		for _, one := range v.Items {
+			found[one.Name] = one
+		}
+		return found, get("/api/v1/attention")
+	}
+	found, attention := ask(web.Options{Handlers: h, StoredSchedules: true, RailsEnv: "production"})
+	require.Equal(t, item{"Poll", "program", "polls", "every 3600s", ""}, found["Poll"])
+	require.Equal(t, item{"stored", "redis", "polls", "0 3 * * *", ""}, found["stored"])
+	require.Empty(t, found["live"].Invalid)
+	require.Empty(t, found["theirs"].Invalid)
+	require.NotContains(t, attention, "schedules")
+	found, attention = ask(web.Options{})
+	require.Equal(t, "has no queue, and class Poll names none", found["stored"].Invalid)
+	require.NotContains(t, found, "Poll")
+	require.NotContains(t, attention, "schedules", "a Ruby scheduler keeps them")
 }
 
 func TestOptions(t *testing.T) {

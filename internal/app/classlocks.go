@@ -138,6 +138,6 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 			return postgres.Open(postgres.Config{URL: c.DatabaseURL, Namespace: c.Namespace, Lease: c.JobLockDuration})
 		},
 		Classes: set.Classes(), Class: set.Lookup, Style: RubyStyle(c), Grace: c.TermTimeout,
-		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: procfs.BootTime, Log: log,
+		TTL: c.JobLockDuration, BeatEvery: beat, Guard: handler.Guard, Boot: procfs.BootTime, Redact: c.Redact, Log: log,
 	})
 }

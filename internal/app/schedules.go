@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,19 +43,9 @@ func (p Program) checkSchedules(r *config.Resolved) error {
 // ClassSchedules returns the schedules of the program's own classes. One that the
 // configuration also names is left to the configuration.
 func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
-	var own []schedule.Definition
-	for _, name := range p.Handlers.Classes() {
-		class, _ := p.Handlers.Lookup(name)
-		configured := slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == name })
-		if class.Every == 0 || configured {
-			continue
-		}
-		own = append(own, schedule.Definition{
-			Name: name, Class: name, Queue: class.Queue, Args: json.RawMessage("[]"), Every: fmt.Sprintf("%ds", int64(class.Every.Seconds())),
-			FirstIn: "1s", IfRunning: schedule.IfRunningSkip,
-		})
-	}
-	return own
+	return slices.DeleteFunc(schedule.OfClasses(p.Handlers), func(own schedule.Definition) bool {
+		return slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == own.Name })
+	})
 }
 
 // ScheduleDefaults returns what completes a schedule that resque-scheduler keeps in Redis.

@@ -237,7 +237,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
-		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload, LogJobs: c.LogJobs,
+		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload, LogJobs: c.LogJobs, Redact: c.Redact,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue,
 		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
 	}, deps)

@@ -124,7 +124,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 		}
 	}
 	err = a.measure(ctx, b, benchTunings(r, report.Tuned), &report)
-	left := removeBench(ctx, b, a.name)
+	left := removeBench(ctx, b, a.again())
 	switch {
 	case errors.Is(err, errInterrupted):
 		return errors.Join(&problem{exit: exitFailed, code: "interrupted", lines: []string{"interrupted; its keys are removed"}}, left)

@@ -19,10 +19,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
 )
 
 // daemonVerb marks the verbs that handle signals themselves.
@@ -102,6 +104,23 @@ func (a *cli) listen() (err error) {
 		a.elder, err = app.InheritElder()
 	}
 	return err
+}
+
+// again returns what begins a command that people copy, so that it reaches the Redis that this one
+// has reached.
+func (a *cli) again() string {
+	if !a.dev {
+		return a.name
+	}
+	return invocation(a.name) + " " + devFlags(a.loaded)
+}
+
+// devFlags are what commands need that are to reach the daemon of "resqued dev".
+func devFlags(r *config.Resolved) string {
+	if r == nil || r.Namespace == client.DefaultNamespace {
+		return "--dev"
+	}
+	return "--dev --namespace " + view.Shell(r.Namespace)
 }
 
 // program returns the program whose command line this is.

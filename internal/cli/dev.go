@@ -163,7 +163,7 @@ func (d *devRun) tryIt() {
 	default:
 		return
 	}
-	command := fmt.Sprintf("%s enqueue %s --dev", invocation(d.cli.name), job)
+	command := fmt.Sprintf("%s enqueue %s %s", invocation(d.cli.name), job, devFlags(d.cli.loaded))
 	d.say("try", command, map[string]any{"command": command})
 }
 

@@ -43,7 +43,7 @@ func (d *devRun) startWeb(address string, asked bool, log *zap.Logger) (*devWeb,
 	}
 	defer func() { _ = l.Close() }()
 	if !local(l.Addr()) {
-		return nil, usage("To show it to others: "+d.cli.name+" web --dev --listen …, with a login", "--web-listen %s: others reach that address", address)
+		return nil, usage("To show it to others: "+invocation(d.cli.name)+" web "+devFlags(d.cli.loaded)+" --listen …, with a login", "--web-listen %s: others reach that address", address)
 	}
 	f, err := l.(*net.TCPListener).File()
 	if err != nil {

@@ -169,7 +169,7 @@ var findingColours = map[string]string{view.FindingOK: green, view.FindingWarn: 
 func (a *cli) printFindings(found []view.Finding) error {
 	for i, f := range found {
 		if f.Command {
-			found[i].Fix = a.name + " " + f.Fix
+			found[i].Fix = a.again() + " " + f.Fix
 		}
 	}
 	if a.flags.output == outJSON {

@@ -99,7 +99,7 @@ func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter
 		case len(events) == 0:
 			a.note("no events")
 		case next != "":
-			a.note("there are more; see --limit, or: %s events --before %s", a.name, next)
+			a.note("there are more; see --limit, or: %s events --before %s", a.again(), next)
 		}
 	}
 	return a.print(l)

@@ -74,7 +74,7 @@ beginning of the digest does, too, but takes a look at all records.`,
 		Use: "show ID…", Short: "show failures with their backtraces",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("See: "+a.name+" failed --flat", "which failure?")
+				return usage("See: "+a.again()+" failed --flat", "which failure?")
 			}
 			return nil
 		},
@@ -136,7 +136,7 @@ func (o failedOptions) query() view.FailureQuery {
 // findFailed returns the failures that ids name, one for each.
 func (a *cli) findFailed(ctx context.Context, s *store.Store, ids []string) ([]view.Failure, error) {
 	views, err := view.FindFailures(ctx, s, ids)
-	return views, lookup(err, a.name+" failed --flat", nil)
+	return views, lookup(err, a.again()+" failed --flat", nil)
 }
 
 func (a *cli) showFailed(ctx context.Context, s *store.Store, ids []string) error {
@@ -220,7 +220,7 @@ func (a *cli) failureText(v view.Failure) string {
 	line("retried", wire.Printable(v.RetriedAt, 0))
 	line("worker", wire.Printable(v.Worker, 0))
 	if v.KeptAs != "" {
-		line("size", strconv.FormatInt(v.KeptSize, 10)+" bytes, kept beside the record; see: "+a.name+" parked payload "+wire.Printable(v.KeptAs, 0))
+		line("size", strconv.FormatInt(v.KeptSize, 10)+" bytes, kept beside the record; see: "+a.again()+" parked payload "+wire.Printable(v.KeptAs, 0))
 	}
 	line("payload", wire.Printable(v.Payload, 0))
 	line("exception", a.paint(red, wire.Printable(v.Exception, 0)))

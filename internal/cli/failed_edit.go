@@ -92,11 +92,11 @@ record, because it is too large for it, goes too, unless the job was retried.`,
 			}
 			switch {
 			case len(args) == 0 && !filtered:
-				return usage("Name failures, or use --class, --error, --match, --queue, --newer-than, --older-than or --all. See: "+a.name+" failed --flat", "which failures?")
+				return usage("Name failures, or use --class, --error, --match, --queue, --newer-than, --older-than or --all. See: "+a.again()+" failed --flat", "which failures?")
 			case len(args) > 0 && (filtered || o.filter.Again):
 				return usage("", "name failures or filter them, not both")
 			case o.payloadFile != "" && len(args) != 1:
-				return usage("See: "+a.name+" failed --flat", "--payload-file: name the one failure that the job is for")
+				return usage("See: "+a.again()+" failed --flat", "--payload-file: name the one failure that the job is for")
 			case o.filter.Limit < 0:
 				return usage("", "--limit %d: use 0 or more", o.filter.Limit)
 			}
@@ -309,8 +309,8 @@ func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	if err == nil && r.Stuck > 0 {
 		err = &problem{
 			exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
-			hint: "The record holds no job or no queue, or the queue's key in Redis is no list. See: " + a.name + " failed --flat. " +
-				"A payload that is no job can be mended: " + a.name + " failed retry ID --payload-file FILE",
+			hint: "The record holds no job or no queue, or the queue's key in Redis is no list. See: " + a.again() + " failed --flat. " +
+				"A payload that is no job can be mended: " + a.again() + " failed retry ID --payload-file FILE",
 		}
 	}
 	return err

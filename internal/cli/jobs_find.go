@@ -27,7 +27,7 @@ func (a *cli) pick(views []*view.Job, names []string) ([]*view.Job, error) {
 		return nil, usage("Write more of it.", "%q may be any of %d running jobs: %s",
 			wire.Printable(several.Name, 200), len(several.Jobs), nameRuns(several.Jobs))
 	}
-	return picked, lookup(err, a.name+" jobs", nil)
+	return picked, lookup(err, a.again()+" jobs", nil)
 }
 
 // nameRuns names some jobs so that each can be told from the others.

@@ -69,9 +69,9 @@ jobs, which go on in the queue of their run.`
 	c.Args = func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
-			return usage("See: "+a.name+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
+			return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
 		case move && e.to == "":
-			return usage("See: "+a.name+" queues", "to which queue? Use --to")
+			return usage("See: "+a.again()+" queues", "to which queue? Use --to")
 		case move && wire.CheckQueue(e.to) != nil:
 			return usage("", "--to: %s", wire.CheckQueue(e.to))
 		case move && slices.Contains(e.queues, e.to):
@@ -81,7 +81,7 @@ jobs, which go on in the queue of their run.`
 			if move {
 				whole = "queues move QUEUE QUEUE"
 			}
-			return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.name+" "+whole, "which jobs?")
+			return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
 		}
 		return e.resolve(c, time.Now())
 	}
@@ -175,7 +175,7 @@ func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store,
 	case errors.As(err, &missing) && unknown:
 		return nil
 	case errors.As(err, &missing):
-		p := lookup(err, a.name+" queues; --unknown creates it", c)
+		p := lookup(err, a.again()+" queues; --unknown creates it", c)
 		return p
 	case err != nil:
 		return err
@@ -184,7 +184,7 @@ func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store,
 	case q.State == view.QueueBroken:
 		return fmt.Errorf("queue %q: %s", name, q.Problem)
 	case q.State == view.QueuePaused:
-		a.warn("queue %s is paused; its jobs wait until: %s queues resume %s", wire.Printable(name, 100), a.name, wire.Printable(name, 100))
+		a.warn("queue %s is paused; its jobs wait until: %s queues resume %s", wire.Printable(name, 100), a.again(), wire.Printable(name, 100))
 	case q.Served == 0:
 		a.warn("no worker serves queue %s", wire.Printable(name, 100))
 	}
@@ -261,7 +261,7 @@ func (a *cli) tellWaiting(views []*waitingEditView, e *waitingEdit, dry bool) er
 		if slicesLeft == 1 {
 			stay = "stays"
 		}
-		a.warn("%s of long jobs %s; see: %s longjobs cancel", plural(int(slicesLeft), "slice"), stay, a.name)
+		a.warn("%s of long jobs %s; see: %s longjobs cancel", plural(int(slicesLeft), "slice"), stay, a.again())
 	}
 	return err
 }

@@ -135,7 +135,7 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 		a.note("no locks")
 	}
 	if check && orphans > 0 {
-		a.note("%s without a job; see: %s locks release --help", plural(orphans, "lock"), a.name)
+		a.note("%s without a job; see: %s locks release --help", plural(orphans, "lock"), a.again())
 		return exitCode(exitUnhealthy)
 	}
 	return nil

@@ -90,7 +90,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 		case outcome == store.LockChanged:
 			refuse(exitFailed, "changed", fmt.Sprintf("lock %q has another holder by now: look again", wire.Printable(lock.Key, 200)))
 		default:
-			refuse(exitFailed, "held", refusal(lock))
+			refuse(exitFailed, "held", a.refusal(lock))
 		}
 		l.items = append(l.items, releaseView{Kind: lock.Kind, Key: lock.Key, State: lock.State, Outcome: outcome})
 	}
@@ -111,7 +111,7 @@ func (a *cli) printReleased(l *listing, text string) error {
 }
 
 // refusal returns why a lock was not released, and what to do instead.
-func refusal(v *view.Lock) string {
+func (a *cli) refusal(v *view.Lock) string {
 	key := wire.Printable(v.Key, 200)
 	job := v.Info.Job
 	switch {
@@ -126,7 +126,7 @@ func refusal(v *view.Lock) string {
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, v.ArgsText()),
 		view.Age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
-		text += fmt.Sprintf("; resqued jobs kill %s kills it, and the lock goes with it",
+		text += fmt.Sprintf("; %s jobs kill %s kills it, and the lock goes with it", a.again(),
 			wire.Printable(store.RunName{Proc: v.Info.Proc, Token: v.Info.Token}.String(), 200))
 	}
 	return text + "; --force releases the lock while the job runs"

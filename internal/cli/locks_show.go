@@ -90,7 +90,7 @@ func (a *cli) findLock(ctx context.Context, s *store.Store, name string) (*view.
 		return nil, usage("", "%q may be any of %s: write the whole key", wire.Printable(name, 200),
 			wire.Printable(strings.Join(keys, ", "), 1000))
 	}
-	return lock, lookup(err, a.name+" locks", nil)
+	return lock, lookup(err, a.again()+" locks", nil)
 }
 
 // lockText is one lock for a person to read.

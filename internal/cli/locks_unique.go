@@ -63,7 +63,7 @@ func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 	if err := a.print(l); err != nil || !check || bad == 0 {
 		return err
 	}
-	a.note("%s out of step; see: %s locks repair --help", plural(bad, "queue"), a.name)
+	a.note("%s out of step; see: %s locks repair --help", plural(bad, "queue"), a.again())
 	return exitCode(exitUnhealthy)
 }
 
@@ -97,7 +97,7 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 		Example: "  " + a.name + " locks unique\n  " + a.name + " locks repair orders",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("See: "+a.name+" locks unique", "which queue?")
+				return usage("See: "+a.again()+" locks unique", "which queue?")
 			}
 			return nil
 		},

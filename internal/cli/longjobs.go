@@ -112,5 +112,5 @@ func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 // findLongjob finds a run by its uuid or by the beginning of it.
 func (a *cli) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
 	run, err := view.FindLongJob(ctx, client, name)
-	return run, lookup(err, a.name+" longjobs", nil)
+	return run, lookup(err, a.again()+" longjobs", nil)
 }

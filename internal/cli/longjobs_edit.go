@@ -29,7 +29,7 @@ any more; it ends within seconds, if its code listens.`
 	}
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage("See: "+a.name+" longjobs", "which?")
+			return usage("See: "+a.again()+" longjobs", "which?")
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (a *cli) editLongjob(ctx context.Context, client *longjob.Client, verb stri
 	}
 	switch {
 	case errors.Is(err, longjob.ErrNotFound):
-		return notFound("long job", run.UUID, nil, a.name+" longjobs")
+		return notFound("long job", run.UUID, nil, a.again()+" longjobs")
 	case errors.Is(err, longjob.ErrOver), errors.Is(err, longjob.ErrNotOver), errors.Is(err, longjob.ErrEnding), errors.Is(err, longjob.ErrNewer):
 		return &problem{exit: exitFailed, code: "state", lines: []string{fmt.Sprintf("cannot %s %s: it is %s", verb, run.UUID, run.Status), err.Error()}, cause: err}
 	}

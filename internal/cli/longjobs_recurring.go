@@ -82,7 +82,7 @@ func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx conte
 		Use: verb + " CLASS…", Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("See: "+a.name+" longjobs recurring", "which?")
+				return usage("See: "+a.again()+" longjobs recurring", "which?")
 			}
 			return nil
 		},
@@ -98,7 +98,7 @@ func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx conte
 				}
 				for _, class := range args {
 					if !slices.Contains(known, class) {
-						return notFound("recurring long job", class, known, a.name+" longjobs recurring")
+						return notFound("recurring long job", class, known, a.again()+" longjobs recurring")
 					}
 				}
 				l := &listing{}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -102,6 +104,7 @@ func TestScripts(t *testing.T) {
 			"await":    await,
 			"until":    untilMatch,
 			"signal":   signalLast,
+			"page":     page,
 			"redis":    func(ts *testscript.TestScript, _ bool, args []string) { redisCommand(t, ts, server, args) },
 			"redis-is": func(ts *testscript.TestScript, neg bool, args []string) { redisIs(t, ts, server, neg, args) },
 		},
@@ -147,6 +150,27 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s: still no %q, but: %v\n%s", args[0], args[1:], err, text)
 		}
 	}
+}
+
+// page asks the dashboard whose address stands in the output of "resqued dev" for a page until that
+// matches: page out /queues REGEXP
+func page(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: page FILE PATH REGEXP")
+	}
+	at := regexp.MustCompile(`http://[^/]+`).FindString(ts.ReadFile(args[0]))
+	pattern, text := regexp.MustCompile(args[2]), ""
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+		answer, err := http.Get(at + args[1])
+		ts.Check(err)
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		ts.Check(err)
+		if text = string(body); pattern.MatchString(text) {
+			return
+		}
+	}
+	ts.Fatalf("%s: no %q, but: %s", at+args[1], args[2], text)
 }
 
 // untilMatch runs a program again and again until its output matches:

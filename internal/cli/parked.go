@@ -149,7 +149,7 @@ func (a *cli) eachParked(c *cobra.Command, ids []string, done string, do func(ct
 			case err != nil:
 				return err
 			case payload == nil:
-				return notFound("parked job", id, known, a.name+" parked")
+				return notFound("parked job", id, known, a.again()+" parked")
 			}
 		}
 		var text strings.Builder
@@ -174,7 +174,7 @@ func (a *cli) noParked(ctx context.Context, s *store.Store, id string) error {
 	if err != nil {
 		return err
 	}
-	return notFound("parked job", id, known, a.name+" parked")
+	return notFound("parked job", id, known, a.again()+" parked")
 }
 
 func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
@@ -196,6 +196,6 @@ func (a *cli) noteParked(ctx context.Context, s *store.Store) {
 		if n == 1 {
 			verb = "is"
 		}
-		a.note("%s %s parked: what could not be written where it belongs; see: %s parked", plural(int(n), "job"), verb, a.name)
+		a.note("%s %s parked: what could not be written where it belongs; see: %s parked", plural(int(n), "job"), verb, a.again())
 	}
 }

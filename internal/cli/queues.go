@@ -54,7 +54,7 @@ wide) wait beside the queue to run alone, because their worker process has died.
 		Use: "show QUEUE…", Short: "show the first jobs that wait in a queue",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("See: "+a.name+" queues", "which queue?")
+				return usage("See: "+a.again()+" queues", "which queue?")
 			}
 			return nil
 		},
@@ -155,7 +155,7 @@ func (a *cli) noteServers(v *view.Queue) {
 }
 
 // noQueue returns the problem of a name that stands for no queue.
-func (a *cli) noQueue(c *cobra.Command, err error) error { return lookup(err, a.name+" queues", c) }
+func (a *cli) noQueue(c *cobra.Command, err error) error { return lookup(err, a.again()+" queues", c) }
 
 func queueColour(state string) string {
 	switch state {

@@ -34,7 +34,7 @@ first; elsewhere it needs --yes.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 2:
-				return usage("See: "+a.name+" queues", "name two queues: from which one, to which one")
+				return usage("See: "+a.again()+" queues", "name two queues: from which one, to which one")
 			case args[0] == args[1]:
 				return usage("", "name two different queues")
 			case wire.CheckQueue(args[1]) != nil:

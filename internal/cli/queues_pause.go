@@ -40,7 +40,7 @@ func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
 			case all && len(args) > 0:
 				return usage("", "name queues or use --all, not both")
 			case !all && len(args) == 0:
-				return usage("Name queues, or use --all. See: "+a.name+" queues", "which queue?")
+				return usage("Name queues, or use --all. See: "+a.again()+" queues", "which queue?")
 			}
 			return nil
 		},
@@ -140,7 +140,7 @@ func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 		views = append(views, v)
 	}
 	if all && !pause {
-		a.warn("all queues are paused; see: %s queues resume --all", a.name)
+		a.warn("all queues are paused; see: %s queues resume --all", a.again())
 	}
 	return a.tellPaused(views)
 }

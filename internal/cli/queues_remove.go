@@ -35,7 +35,7 @@ func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
 Jobs that run are not touched. On a terminal it asks first; elsewhere it needs --yes.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("See: "+a.name+" queues", "which queue?")
+				return usage("See: "+a.again()+" queues", "which queue?")
 			}
 			return nil
 		},

@@ -139,7 +139,7 @@ nobody has any more. One of the configuration is removed there.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && !f.filtered():
-				return usage("Name them, or use --class, --queue or --all. See: "+a.name+" schedule", "which?")
+				return usage("Name them, or use --class, --queue or --all. See: "+a.again()+" schedule", "which?")
 			case len(args) > 0 && f.filtered():
 				return usage("", "name them or filter them, not both")
 			}
@@ -278,7 +278,7 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 // delayedJobs finds the jobs that are meant.
 func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
 	jobs, err := view.FindDelayed(ctx, s, names, schedules, f.DelayedFilter)
-	return jobs, lookup(err, a.name+" schedule", nil)
+	return jobs, lookup(err, a.again()+" schedule", nil)
 }
 
 func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {

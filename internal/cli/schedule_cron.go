@@ -57,7 +57,7 @@ func scheduleNames(ctx context.Context, s *store.Store) ([]string, error) {
 // pickSchedules returns the named schedules.
 func (a *cli) pickSchedules(views []*view.Schedule, names []string) ([]*view.Schedule, error) {
 	picked, err := view.FindSchedules(views, names)
-	return picked, lookup(err, a.name+" schedule", nil)
+	return picked, lookup(err, a.again()+" schedule", nil)
 }
 
 // runSchedules enqueues jobs as the ticks of their schedules do.

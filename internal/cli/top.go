@@ -52,7 +52,7 @@ on. Scripts use "workers --watch -o json", "queues --watch -o json" and "stats".
 		RunE: func(c *cobra.Command, _ []string) error {
 			in, ok := a.stdin.(*os.File)
 			if !ok || !isTerminal(in) || !isTerminal(a.stdout) || os.Getenv("TERM") == "dumb" || a.flags.output == outJSON || a.flags.output == outName {
-				return usage("Without one: "+a.name+" workers --watch -o json", "%s needs a terminal", c.CommandPath())
+				return usage("Without one: "+a.again()+" workers --watch -o json", "%s needs a terminal", c.CommandPath())
 			}
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 				return a.top(ctx, s, in, interval)
@@ -66,7 +66,7 @@ on. Scripts use "workers --watch -o json", "queues --watch -o json" and "stats".
 
 func (a *cli) top(ctx context.Context, s *store.Store, in *os.File, interval time.Duration) error {
 	out, _ := a.stdout.(*os.File)
-	source := topSource{s, a.name}
+	source := topSource{s, a.again()}
 	first, err := source.Snap(ctx) // what is wrong from the beginning is said without a screen
 	if err != nil {
 		return err

@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
@@ -72,7 +74,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 	f.BoolVar(&o.operator, "operator", false, "whoever is on this machine may change things without a login")
 	f.StringVar(&o.prefix, "path-prefix", "", "`path` under which everything is served, behind a proxy that passes it on")
 	f.StringSliceVar(&o.hosts, "host", nil, "`name` under which the server is asked for, besides localhost and addresses; * = any")
-	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8")
+	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8; by a unix socket unix:USER, the user that they run as")
 	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes who has logged in")
 	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
 	f.BoolVar(&o.hideArgs, "hide-args", false, "show the arguments of jobs to operators only")
@@ -122,7 +124,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	defer func() { _ = jobs.Close() }()
 	p := a.program()
 	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
+		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), Command: a.again(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},
@@ -168,16 +170,27 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	o.prefix = strings.TrimRight(o.prefix, "/")
 	l := &web.Login{UserHeader: o.userHeader, Operators: o.operators}
 	for _, text := range o.proxies {
+		if name, ok := strings.CutPrefix(text, "unix:"); ok {
+			uid, err := proxyUser(name, at)
+			if err != nil {
+				return nil, usage("", "--trusted-proxy %q: %s", text, err)
+			}
+			l.ProxyUsers = append(l.ProxyUsers, uid)
+			continue
+		}
 		network, err := netip.ParsePrefix(text)
 		if at, failed := netip.ParseAddr(text); err != nil && failed == nil {
 			network, err = at.Prefix(at.BitLen())
 		}
 		if err != nil {
-			return nil, usage("", "--trusted-proxy %q: use an address, or a network such as 10.0.0.0/8", text)
+			return nil, usage("", "--trusted-proxy %q: use an address, a network such as 10.0.0.0/8, or unix:USER", text)
+		}
+		if at.Network() == "unix" {
+			return nil, usage("", "--trusted-proxy %q: it comes by a unix socket, which has no addresses: use unix: and the user that it runs as", text)
 		}
 		l.Proxies = append(l.Proxies, network)
 	}
-	if (len(l.Proxies) > 0) != (o.userHeader != "") {
+	if (len(o.proxies) > 0) != (o.userHeader != "") {
 		return nil, usage("", "--trusted-proxy and --user-header: use both or none")
 	}
 	known := false
@@ -197,6 +210,22 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 			"%s: others reach that address, and there is no login", at)
 	}
 	return l, nil
+}
+
+// proxyUser returns the id of the user that a proxy runs as which comes by a unix socket.
+func proxyUser(name string, at net.Addr) (uid int, err error) {
+	if at.Network() != "unix" {
+		return 0, fmt.Errorf("the server listens on %s, not on a unix socket: use an address or a network", at)
+	}
+	u, err := user.Lookup(name)
+	if err == nil {
+		name = u.Uid
+	}
+	n, err := strconv.ParseUint(name, 10, 31)
+	if err != nil {
+		return 0, errors.New("there is no such user; use the one that the proxy runs as")
+	}
+	return int(n), nil
 }
 
 // local reports whether only this machine reaches an address.

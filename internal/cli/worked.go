@@ -58,7 +58,7 @@ func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) work
 	all := true
 	if !c.Any() {
 		all = false
-		w.Warnings = append(w.Warnings, "no worker runs; what was pushed waits for one: "+a.name+" work")
+		w.Warnings = append(w.Warnings, "no worker runs; what was pushed waits for one: "+a.again()+" work")
 	}
 	known, whole := a.knownClasses(cfg, c)
 	unworked, strange := 0, map[string]bool{}

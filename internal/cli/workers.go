@@ -25,7 +25,7 @@ func (a *cli) workersCommand() *cobra.Command {
 					views, err = view.FindWorkers(views, args)
 				}
 				if err != nil {
-					return lookup(err, a.name+" workers", c)
+					return lookup(err, a.again()+" workers", c)
 				}
 				a.noteParked(ctx, s)
 				return a.printWorkers(views, show)

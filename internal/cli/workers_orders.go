@@ -77,7 +77,7 @@ orders, get a signal on their machine instead.`,
 			case o.all && len(args) > 0:
 				return usage("", "name masters or use --all, not both")
 			case !o.all && len(args) == 0:
-				return usage("Name a host or a master, or use --all. See: "+a.name+" workers", "which master?")
+				return usage("Name a host or a master, or use --all. See: "+a.again()+" workers", "which master?")
 			}
 			return nil
 		},
@@ -121,7 +121,7 @@ func (a *cli) order(ctx context.Context, c *cobra.Command, s *store.Store, names
 				hint: "Send its process a signal on its machine: USR2 pauses, CONT resumes, QUIT drains.",
 			}
 		}
-		return lookup(err, a.name+" workers", c)
+		return lookup(err, a.again()+" workers", c)
 	}
 	views := make([]*orderView, len(targets))
 	for i, t := range targets {

@@ -319,3 +319,52 @@ func (s *Store) Active(ctx context.Context) (int64, error) {
 	}
 	return n, nil
 }
+
+// Statuses is how many runs there are.
+type Statuses struct {
+	// Runs counts them by status; Rest are further ones that were not looked at.
+	Runs map[string]int64
+	Rest int64
+}
+
+// Statuses counts the runs that wait or run, and then those that have ended, by their status; not
+// more than most, those with the newest sign of life.
+func (s *Store) Statuses(ctx context.Context, most int64) (Statuses, error) {
+	v := Statuses{Runs: map[string]int64{}}
+	for _, key := range []string{keyActive, keyEnded} {
+		total, err := s.db.Read.ZCard(ctx, s.db.Key(key)).Result()
+		if err != nil {
+			return v, fmt.Errorf("count long jobs: %w", err)
+		}
+		look := min(total, most)
+		most, v.Rest = most-look, v.Rest+total-look
+		for from := int64(0); from < look; from += lookPage {
+			if err := s.countStatuses(ctx, key, from, min(from+lookPage, look)-1, v.Runs); err != nil {
+				return v, fmt.Errorf("count long jobs: %w", err)
+			}
+		}
+	}
+	return v, nil
+}
+
+// countStatuses counts the runs of a part of a sorted set.
+func (s *Store) countStatuses(ctx context.Context, key string, from, to int64, counts map[string]int64) error {
+	ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, to).Result()
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	pipe := s.db.Read.Pipeline()
+	found := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		found[i] = pipe.HGet(ctx, s.db.Key(keyRun)+id, "status")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM" || ctx.Err() != nil) {
+		return err
+	}
+	for _, one := range found {
+		if status := one.Val(); one.Err() == nil { // else it was forgotten meanwhile
+			counts[status]++
+		}
+	}
+	return nil
+}

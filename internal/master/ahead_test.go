@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/store"
 )
 
 func ends() proc.Message { return proc.Message{Type: proc.Ends} }
@@ -43,6 +44,11 @@ func TestAhead(t *testing.T) {
 		f.wait(time.Minute)
 		require.Equal(t, 3, f.spawned())
 		require.Len(t, f.sys.alive(), 2)
+		f.sys.alive()[0].die(proc.Exit{Code: -1, Signal: syscall.SIGKILL})
+		f.wait(5 * time.Second)
+		f.newest().boot()
+		f.wait(time.Minute)
+		require.Equal(t, "died=1 jobs=1 memory=0 age=0 other=0", f.redis.shown(store.FieldEnds))
 	})
 
 	bubble(t, "one that boots when it is needed works as soon as it is ready", func(t *testing.T) {

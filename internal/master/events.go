@@ -46,6 +46,7 @@ func (m *Master) busy() (n int) {
 
 // noteDeath notes that w has died, or had to be ended.
 func (m *Master) noteDeath(w *worker, exit proc.Exit) {
+	m.ends.Died++
 	m.note(store.EventDied, w.proc, fmt.Sprintf("worker process: %s, after %d jobs", w.ending(exit), w.beat.Done), w.beat.Busy)
 }
 
@@ -53,6 +54,9 @@ func (m *Master) noteDeath(w *worker, exit proc.Exit) {
 func (m *Master) happened(w *worker, told proc.Message) {
 	switch kind := store.EventKind(told.Cause); kind {
 	case store.EventLockLost, store.EventDied:
+		if kind == store.EventDied { // a runner
+			m.ends.Died++
+		}
 		m.note(kind, w.proc, told.Reason, told.Busy)
 	}
 }

@@ -616,6 +616,13 @@ func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) ([]store.
 	return orders, r.down
 }
 
+// shown is a field of the master's entry as it was written last.
+func (r *fakeRedis) shown(field string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.masters[len(r.masters)-1].Fields[field]
+}
+
 // renewals is how often the master's entry was written.
 func (r *fakeRedis) renewals() int {
 	r.mu.Lock()

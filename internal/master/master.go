@@ -29,6 +29,7 @@ import (
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 )
 
 const (
@@ -87,6 +88,8 @@ type Master struct {
 	done    int           // jobs of the dead worker processes
 
 	recycling recycling
+	// ends are how processes have ended, for people.
+	ends      store.ProcEnds
 	swollenAt time.Time // when it was last said that max_rss is too low
 
 	apart  apart

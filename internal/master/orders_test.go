@@ -224,6 +224,7 @@ func TestRecycle(t *testing.T) {
 		}
 		require.Zero(t, f.systemd.count("reloading"))
 		require.NotEmpty(t, f.logs.FilterMessage("worker process recycled").FilterField(zap.String("reason", "order")).All())
+		require.Equal(t, "died=0 jobs=0 memory=0 age=0 other=2", f.redis.shown(store.FieldEnds))
 	})
 
 	bubble(t, "with a max_retiring of 0 the place is free first", func(t *testing.T) {

@@ -23,10 +23,12 @@ type recycling struct {
 	short int       // how many there were since, by any reason
 }
 
-// recycled logs that w has left because another has its place.
+// recycled counts and logs that w has left because another has its place.
 func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
-	fields = append(fields, zap.String("reason", m.recycleReason(w)), zap.Duration("lived", lived.Round(time.Millisecond)))
-	if why := m.recycleReason(w); why == "memory" || why == "age" {
+	why := m.recycleReason(w)
+	m.ends.CountRecycled(why)
+	fields = append(fields, zap.String("reason", why), zap.Duration("lived", lived.Round(time.Millisecond)))
+	if why == "memory" || why == "age" { // by its jobs there may be one a second
 		m.note(store.EventRecycled, w.proc, fmt.Sprintf("for its %s, after %s and %d jobs, with %d MB", why, lived.Round(time.Second), w.beat.Done, w.beat.RSS>>20), 0)
 	}
 	if lived >= longLived {

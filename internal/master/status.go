@@ -145,6 +145,7 @@ func (m *Master) askRound() {
 		"host": m.d.Self.Host, "pid": strconv.Itoa(m.d.Self.PID),
 		"state": m.shown(), "slots": strconv.Itoa(m.cfg.Slots), "threads": strconv.Itoa(m.cfg.Threads),
 		"ready": strconv.Itoa(n.ready), "busy": strconv.Itoa(n.busy), "done": strconv.Itoa(n.done), store.FieldOrders: "1",
+		store.FieldEnds: m.ends.String(),
 	}
 	maps.Copy(fields, m.cfg.Fields)
 	if m.d.Fields != nil {

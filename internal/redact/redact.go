@@ -141,6 +141,13 @@ func (r *Rules) UnmarshalText(text []byte) error {
 // Any reports whether there are rules.
 func (r *Rules) Any() bool { return r != nil && len(r.rules) > 0 }
 
+// Everything reports whether no argument of any class is shown.
+func (r *Rules) Everything() bool {
+	return r != nil && slices.ContainsFunc(r.rules, func(one rule) bool {
+		return one.class == any1 && slices.ContainsFunc(one.paths, func(path []string) bool { return len(path) == 0 })
+	})
+}
+
 // of returns the paths of all rules for a class. Where several fit it each keeps back its own: a
 // rule never shows what another one hides.
 func (r *Rules) of(class string) (paths [][]string) {

@@ -3,8 +3,11 @@ package view
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -64,7 +67,7 @@ func Events(ctx context.Context, s EventStore, f EventFilter) (events []Event, n
 			if len(events) == limit {
 				return events, events[limit-1].ID, nil
 			}
-			events = append(events, eventOf(e))
+			events = append(events, eventOf(Rules(ctx), e))
 		}
 		if len(part) < min(size, store.MaxEvents) {
 			return events, "", nil
@@ -83,7 +86,7 @@ func EventsSince(ctx context.Context, s EventStore, f EventFilter, after string)
 	}
 	for _, e := range part {
 		if after = e.ID; f.meant(e) {
-			events = append(events, eventOf(e))
+			events = append(events, eventOf(Rules(ctx), e))
 		}
 	}
 	return events, after, nil
@@ -93,10 +96,27 @@ func (f EventFilter) meant(e store.Event) bool {
 	return len(f.Kinds) == 0 || slices.Contains(f.Kinds, string(e.Kind))
 }
 
-func eventOf(e store.Event) Event {
+func eventOf(rules *redact.Rules, e store.Event) Event {
+	if rules.Everything() {
+		e = withoutKeys(e)
+	}
 	v := Event{ID: e.ID, At: e.At, Kind: string(e.Kind), By: e.By, Via: e.Via, Subject: e.Subject, Text: e.Text}
 	if e.Count > 0 {
 		v.Count = &e.Count
 	}
 	return v
+}
+
+// withoutKeys returns an event without the keys of locks, which are made of arguments. Where rules
+// keep back some of these, who wrote it has left the key out; who may see none sees no key at all.
+func withoutKeys(e store.Event) store.Event {
+	switch e.Kind {
+	case store.EventLockLost:
+		if i := strings.Index(e.Text, resqued.ErrLockLost.Error()); i >= 0 {
+			e.Text = e.Text[:i+len(resqued.ErrLockLost.Error())]
+		}
+	case store.EventReleased:
+		e.Subject = "lock " + redact.Shown
+	}
+	return e
 }

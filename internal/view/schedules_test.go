@@ -3,15 +3,45 @@ package view_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/view"
 )
+
+// Whatever is wrong with a definition that stands in Redis, what is said of it has no arguments.
+func TestInvalidSchedulesAreRedacted(t *testing.T) {
+	const secret = "s3cr3t-4711"
+	views(t, func(f *fixture) {
+		broken := []string{
+			`{"cron":"never","class":"Mail","args":["SECRET"],"queue":"q"}`, `{"cron":["* * * * *",5],"class":"Mail","args":{"a":"SECRET"},"queue":"q"}`,
+			`{"cron":"0 3 * * *","class":"Mail","args":["SECRET"`, `{"cron":"0 3 * * *","class":5,"args":"SECRET","queue":"q"}`, `"SECRET"`, `SECRET`, `["SECRET"]`,
+			`{"cron":"0 3 * * *","args":"SECRET","class":"Mail"}`, `{"every":"5 fortnights","class":"Mail","args":["SECRET"],"queue":"q"}`,
+			`{"cron":"0 3 * * *","class":"Mail","args":["SECRET"],"queue":"q","if_running":"perhaps"}`, `{"class":"Mail","args":["SECRET"],"queue":"q"}`,
+			`{"custom_job_class":"Own","class":"Mail","args":["SECRET"],"queue":"q"}`, `{"rails_env":"test","class":"Mail","args":["SECRET"],"queue":"q"}`,
+		}
+		for i, text := range broken {
+			f.do("HSET", "persistent_schedules", fmt.Sprint("s", i), strings.ReplaceAll(text, "SECRET", secret))
+		}
+		rules, err := redact.Parse("*=args")
+		require.NoError(f, err)
+		all, _, err := view.Schedules(view.Redacting(f.Context(), rules), f.store, view.ScheduleSources{Stored: true})
+		require.NoError(f, err)
+		require.Len(f, all, len(broken))
+		for _, s := range all {
+			require.NotEmpty(f, s.Invalid, s.Name)
+			text, err := json.Marshal(s)
+			require.NoError(f, err)
+			require.NotContains(f, string(text), secret)
+		}
+	})
+}
 
 func TestSchedules(t *testing.T) {
 	views(t, func(f *fixture) {

@@ -169,7 +169,7 @@ func (s *Server) releaseLock(r *http.Request) (any, error) {
 	case said == store.LockChanged:
 		return nil, &Error{Status: http.StatusConflict, Code: said, Message: "the lock has another holder by now", Hint: "Look again."}
 	}
-	return nil, &Error{Status: http.StatusConflict, Code: "held", Message: "a living job holds the lock", Hint: "Kill the job; or, if two may run at the same time: resqued locks release --force " + view.Shell(v.Key)}
+	return nil, &Error{Status: http.StatusConflict, Code: "held", Message: "a living job holds the lock", Hint: "Kill the job; or, if two may run at the same time: " + s.o.Command + " locks release --force " + view.Shell(v.Key)}
 }
 
 func (s *Server) requeueLong(r *http.Request) (any, error) {

@@ -139,7 +139,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return // nobody waits for it
 	}
 	e := asError(err)
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		e = actError(err)
 	}
 	if e.Status == http.StatusInternalServerError {
@@ -152,19 +152,18 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.failPage(w, r, e)
 		return
 	}
-	s.send(w, e.Status, struct {
+	s.send(w, r, e.Status, struct {
 		Error *Error `json:"error"`
 	}{e})
 }
 
 // send writes JSON.
-func (s *Server) send(w http.ResponseWriter, status int, body any) {
+func (s *Server) send(w http.ResponseWriter, r *http.Request, status int, body any) {
 	text, err := json.Marshal(body)
 	if err != nil { // arguments that are no JSON are escaped by the views
 		s.log.Error("an answer cannot be written as JSON", zap.Error(err))
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"code":"failed","message":"the answer cannot be written as JSON: see the log"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
+	write(w, r, status, append(text, '\n'))
 }

@@ -2,10 +2,10 @@ package web
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -31,6 +31,9 @@ func pageRoutes() []route {
 	form := func(path, doc string, do func(s *Server, r *http.Request) (answer, error)) route {
 		return route{Method: http.MethodPost, Path: path, Role: Operator, Doc: doc, raw: func(s *Server, w http.ResponseWriter, r *http.Request) error {
 			if err := r.ParseForm(); err != nil {
+				if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+					return large
+				}
 				return badRequest("the form cannot be read: %s", view.Mask(err.Error()))
 			}
 			a, err := do(s, r)
@@ -95,7 +98,7 @@ const refresh = sampleEvery
 func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
 	f := pages.Frame{
-		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
+		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Command: s.o.Command, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
 		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()),
 	}
 	return f
@@ -165,12 +168,12 @@ func fetched[T any](data T, err error) pages.Widget[T] {
 
 // page writes a page, or its content alone for one that is to be up to date.
 func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p pages.Page) error {
-	write := pages.Write
+	draw := pages.Write
 	if r.Header.Get("Fragment") != "" {
-		write = pages.WriteFragment
+		draw = pages.WriteFragment
 	}
 	var b bytes.Buffer
-	if err := write(&b, p); err != nil {
+	if err := draw(&b, p); err != nil {
 		return err
 	}
 	h := w.Header()
@@ -183,32 +186,8 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p page
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	body := b.Bytes()
-	if accepts(r, "gzip") && len(body) > 1<<10 {
-		var packed bytes.Buffer
-		z := gzip.NewWriter(&packed)
-		_, _ = z.Write(body)
-		if err := z.Close(); err != nil {
-			return err
-		}
-		h.Set("Content-Encoding", "gzip")
-		body = packed.Bytes()
-	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // who has gone gets nothing
+	write(w, r, status, b.Bytes())
 	return nil
-}
-
-// accepts reports whether a browser takes an encoding.
-func accepts(r *http.Request, coding string) bool {
-	for one := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		name, quality, _ := strings.Cut(one, ";")
-		if strings.EqualFold(strings.TrimSpace(name), coding) {
-			return strings.ReplaceAll(quality, " ", "") != "q=0"
-		}
-	}
-	return false
 }
 
 // asset answers with a file of the pages. Its name has a digest in it, so that it may be kept.

@@ -27,8 +27,10 @@ type Login struct {
 	// Anonymous is the role of who does not log in; 0 = everybody has to. It is only given to
 	// visitors of this machine: from a loopback address, or by a unix socket.
 	Anonymous Role
-	// Proxies are addresses whose UserHeader is believed. They have checked who it is.
+	// Proxies are addresses whose UserHeader is believed, ProxyUsers the ids of users of this machine
+	// whose UserHeader is when they come by a unix socket. They have checked who it is.
 	Proxies    []netip.Prefix
+	ProxyUsers []int
 	UserHeader string
 	// Operators are names, of the proxy or of this machine's users, that may change things.
 	Operators []string
@@ -64,20 +66,20 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 			// The proxy has added its own to what the visitor has sent.
 			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: l.UserHeader + " is there more than once", Hint: "Have the proxy replace what it is sent."}
 		}
-		if !slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) }) {
-			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, r.RemoteAddr), Hint: "Name it with --trusted-proxy."}
+		if !l.trusts(r, from) {
+			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, origin(r)), Hint: "Name it with --trusted-proxy."}
 		}
 		return l.named(name), nil
 	}
 	if r.Header.Get("Authorization") != "" {
 		return l.logIn(r, from)
 	}
-	if forwarded(r) || slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) }) {
+	if forwarded(r) || l.trusts(r, from) {
 		// Who is behind a proxy of this machine need not be on it.
 		return Visitor{}, unauthorized("a proxy asks, and does not say for whom")
 	}
-	if name, ok := r.Context().Value(localUserKey{}).(string); ok && l.Anonymous > 0 {
-		v := l.named(name)
+	if user, ok := localUserOf(r); ok && l.Anonymous > 0 {
+		v := l.named(user.name)
 		v.Role = max(v.Role, l.Anonymous)
 		return v, nil
 	}
@@ -85,6 +87,22 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 		return Visitor{Role: l.Anonymous}, nil
 	}
 	return Visitor{}, unauthorized("this server asks for a login")
+}
+
+// trusts reports whether a trusted proxy asks.
+func (l *Login) trusts(r *http.Request, from netip.Addr) bool {
+	if user, ok := localUserOf(r); ok {
+		return slices.Contains(l.ProxyUsers, user.uid)
+	}
+	return slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) })
+}
+
+// origin says where a request comes from.
+func origin(r *http.Request) string {
+	if user, ok := localUserOf(r); ok {
+		return "user " + user.name
+	}
+	return r.RemoteAddr
 }
 
 // forwarded reports whether a proxy says that it asks for somebody else.
@@ -109,7 +127,8 @@ func (l *Login) named(name string) Visitor {
 func peer(r *http.Request) (from netip.Addr, local bool) {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.Addr{}, r.Context().Value(localUserKey{}) != nil
+		_, local = localUserOf(r)
+		return netip.Addr{}, local
 	}
 	from = at.Addr().Unmap()
 	return from, from.IsLoopback()
@@ -282,6 +301,17 @@ func ParseRole(name string) (Role, error) {
 
 type localUserKey struct{}
 
+// localUser is a user of this machine, as the kernel says.
+type localUser struct {
+	uid  int
+	name string
+}
+
+func localUserOf(r *http.Request) (localUser, bool) {
+	user, ok := r.Context().Value(localUserKey{}).(localUser)
+	return user, ok
+}
+
 // withLocalUser notes which user of this machine is at the other end of a unix socket.
 func withLocalUser(ctx context.Context, c net.Conn) context.Context {
 	socket, ok := c.(*net.UnixConn)
@@ -296,5 +326,5 @@ func withLocalUser(ctx context.Context, c net.Conn) context.Context {
 	if u, err := user.LookupId(name); err == nil {
 		name = u.Username
 	}
-	return context.WithValue(ctx, localUserKey{}, name)
+	return context.WithValue(ctx, localUserKey{}, localUser{uid, name})
 }

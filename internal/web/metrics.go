@@ -14,8 +14,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/longjob"
 )
 
 // maxLabelled is how many queues have metrics of their own; the others are summed up as (other).
@@ -84,12 +86,15 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 			b.metric("resqued_locks_held", "gauge", "Locks that running jobs hold.")
 			b.value("resqued_locks_held", float64(v.Snap.Data.LocksHeld()))
 		}
+		if v.Long.OK && v.Long.Err == nil {
+			longMetrics(&b, v.Long.Data)
+		}
 		if v.Ends.OK && v.Ends.Err == nil {
 			b.metric("resqued_deaths_total", "counter", "Worker processes and runners that died, since this server has begun to look.")
-			b.value("resqued_deaths_total", float64(v.Ends.Data.Deaths))
-			b.metric("resqued_recycles_total", "counter", "Worker processes that were replaced for their memory or age, since this server has begun to look.")
-			for _, why := range recycledFor {
-				b.value("resqued_recycles_total", float64(v.Ends.Data.Recycled[why]), "why", why)
+			b.value("resqued_deaths_total", float64(v.Ends.Data.Died))
+			b.metric("resqued_recycles_total", "counter", "Worker processes that were replaced, since this server has begun to look.")
+			for i, why := range store.RecycledFor {
+				b.value("resqued_recycles_total", float64(v.Ends.Data.Recycled[i]), "why", why)
 			}
 		}
 		if v.Totals.OK && v.Totals.Err == nil {
@@ -97,8 +102,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, err := w.Write(b.Bytes())
-	return err
+	write(w, r, http.StatusOK, b.Bytes())
+	return nil
 }
 
 func statMetrics(b *exposition, v *view.Stats) {
@@ -113,12 +118,30 @@ func statMetrics(b *exposition, v *view.Stats) {
 		{"resqued_delayed_jobs", "gauge", "Jobs that wait for their time.", float64(v.Delayed)},
 		{"resqued_failed_jobs", "gauge", "Failure records, of all lists.", float64(v.Failures)},
 		{"resqued_parked_jobs", "gauge", "Ends of jobs that could not be written.", float64(v.Parked)},
-		{"resqued_longjobs", "gauge", "Long jobs that wait or run.", float64(v.LongJobs)},
 		{"resqued_daemons", "gauge", "Masters that live.", float64(v.Daemons)},
 		{"resqued_other_workers", "gauge", "Workers that are not resqued's.", float64(v.Others)},
 	} {
 		b.metric(m.name, m.kind, m.help)
 		b.value(m.name, m.value)
+	}
+}
+
+// longMetrics has each status, also those that no run has: what is missing raises no alert.
+func longMetrics(b *exposition, v longstore.Statuses) {
+	b.metric("resqued_longjobs", "gauge", "Long jobs that wait, run, or have ended and are not forgotten yet, by status; of very many the newest.")
+	rest := v.Rest
+	for _, n := range v.Runs {
+		rest += n
+	}
+	for _, status := range []longjob.Status{
+		longjob.StatusQueued, longjob.StatusRunning, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded,
+	} {
+		n := v.Runs[string(status)]
+		rest -= n
+		b.value("resqued_longjobs", float64(n), "status", string(status))
+	}
+	if rest > 0 {
+		b.value("resqued_longjobs", float64(rest), "status", history.Other)
 	}
 }
 

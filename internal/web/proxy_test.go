@@ -1,12 +1,17 @@
 package web_test
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -88,4 +93,74 @@ func TestBehindProxy(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code, "he is no operator")
 	code, _, _ = ask(http.MethodGet, "/", nil)
 	require.Equal(t, http.StatusNotFound, code, "nothing is served beside the path")
+}
+
+// By a unix socket the kernel says which user asks. One that was named passes on who has logged in;
+// nobody else does, whatever they send.
+func TestProxyByUnixSocket(t *testing.T) {
+	t.Parallel()
+	self, err := user.Current()
+	require.NoError(t, err)
+	login := &web.Login{Anonymous: web.Viewer, UserHeader: "X-User", Operators: []string{"ann", self.Username}}
+	f := setup(t, func(o *web.Options) { o.Who = login.Who })
+	f.fill("mail")
+	path := filepath.Join(t.TempDir(), "web")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	server := f.server.HTTP()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-ended, http.ErrServerClosed)
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+	act := "/api/v1/pause"
+	ask := func(header http.Header) (code int, text string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+act, nil)
+		require.NoError(t, err)
+		r.Header = header
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return answer.StatusCode, string(body)
+	}
+	ann := http.Header{"X-User": {"ann"}}
+
+	// The user of this process is no proxy, nor does any address make it one.
+	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}} {
+		for _, users := range [][]int{nil, {os.Getuid() + 1}, {-1}} {
+			login.Proxies, login.ProxyUsers = proxies, users
+			code, text := ask(ann)
+			assert.Equal(t, http.StatusForbidden, code, text)
+			assert.Contains(t, text, "X-User comes from user "+self.Username+", which is no trusted proxy")
+		}
+	}
+	code, text := ask(nil)
+	require.Equal(t, http.StatusOK, code, "who asks for himself is known: %s", text)
+
+	login.ProxyUsers, act = []int{os.Getuid()}, "/api/v1/resume"
+	code, text = ask(ann)
+	require.Equal(t, http.StatusOK, code, text)
+	events, err := f.store.Events(t.Context(), "", 1)
+	require.NoError(t, err)
+	require.Equal(t, "ann", events[0].By)
+	code, _ = ask(http.Header{"X-User": {"bob"}})
+	require.Equal(t, http.StatusForbidden, code, "he is no operator")
+	for name, header := range map[string]http.Header{"no header": nil, "an empty one": {"X-User": {""}}, "another one": {"X-Forwarded-User": {"ann"}}, "Via": {"Via": {"1.1 x"}}} {
+		code, text = ask(header)
+		require.Equal(t, http.StatusUnauthorized, code, "%s: the proxy is not one of its users: %s", name, text)
+	}
+	code, _ = ask(http.Header{"X-User": {"bob", "ann"}})
+	require.Equal(t, http.StatusForbidden, code, "whose name comes first is not said")
+	// The same header by TCP is not believed.
+	tcp := f.ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
+	require.Equal(t, http.StatusOK, tcp.Code, "127.0.0.1 is of 0.0.0.0/0")
+	login.Proxies = nil
+	tcp = f.ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
+	require.Equal(t, http.StatusForbidden, tcp.Code)
 }

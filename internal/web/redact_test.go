@@ -34,6 +34,12 @@ func (f *fixture) private() {
 	f.do("RPUSH", "delayed:4102444800", strings.Replace(payload, "{", `{"queue":"q",`, 1), secret)
 	f.do("SADD", "workers", "ruby:8:mail")
 	f.do("SET", "worker:ruby:8:mail", `{"queue":"mail","run_at":"2026-01-20T14:56:21Z","payload":`+payload+`}`)
+	for _, e := range []store.Event{
+		{Kind: store.EventReleased, By: "ann", Via: "cli", Subject: "lock resque:lock:Mail:harmless", Text: "its state was: orphan", Count: 1},
+		{Kind: store.EventLockLost, By: "d", Via: "daemon", Text: "Mail of queue mail: resqued: job lock lost: resque:locket:job_locks:Mail[harmless] is held by another or gone", Count: 1},
+	} {
+		require.NoError(f, f.store.NoteEvent(f.Context(), e))
+	}
 	reply, err := f.store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: []store.Want{
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.1-x:mail"},
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.2-x:mail"},
@@ -158,7 +164,10 @@ func TestRedaction(t *testing.T) {
 		assert.Empty(t, shows(answers, secret))
 		assert.Empty(t, shows(answers, "12345678901234567890"), fmt.Sprint(shows(answers, "12345678901234567890")))
 		assert.Empty(t, shows(answers, "harmless"))
+		assert.Contains(t, answers["/api/v1/events"], "Mail of queue mail: resqued: job lock lost")
 		role = web.Operator
-		assert.NotEmpty(t, shows(f.everything(), "12345678901234567890"))
+		answers = f.everything()
+		assert.NotEmpty(t, shows(answers, "12345678901234567890"))
+		assert.Contains(t, answers["/api/v1/events"], "lock:Mail:harmless")
 	})
 }

@@ -120,7 +120,7 @@ func (s *Server) serve(r route) http.Handler {
 			s.fail(w, req, err)
 			return
 		}
-		s.send(w, http.StatusOK, body)
+		s.send(w, req, http.StatusOK, body)
 	})
 }
 
@@ -132,14 +132,14 @@ var description []byte
 //go:embed openapi.json
 var descriptionJSON []byte
 
-func (s *Server) openapiJSON(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) openapiJSON(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
-	_, err := w.Write(descriptionJSON)
-	return err
+	write(w, r, http.StatusOK, descriptionJSON)
+	return nil
 }
 
-func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) openapi(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(description)
-	return err
+	write(w, r, http.StatusOK, description)
+	return nil
 }

@@ -2,9 +2,7 @@ package web
 
 import (
 	"context"
-	"maps"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redact"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -33,6 +30,8 @@ const (
 	// sampleWait is how long a request waits for a newer sample before it shows the last one, firstWait
 	// how long it waits for the first.
 	sampleWait, firstWait = time.Second, 4 * time.Second
+	// countedRuns is how many long jobs are counted by status, the newest.
+	countedRuns = 10_000
 	// kept is how many samples charts can show: half an hour of looking.
 	kept = 900
 )
@@ -75,7 +74,9 @@ type Sample struct {
 	Findings Part[[]view.Finding]
 	// Totals is what the history has counted since its beginning.
 	Totals Part[[]view.Total]
-	// Ends are the ends of worker processes that were noted since this server has begun to look.
+	// Long is how many long jobs there are by status.
+	Long Part[longstore.Statuses]
+	// Ends are the ends of processes since this server has begun to look.
 	Ends Part[Ends]
 	// Points are earlier samples, the oldest first.
 	Points []Point
@@ -95,7 +96,7 @@ func (v Sample) rest(times time.Duration) time.Duration {
 
 // unread gives all parts that could be read a reason why they could not be read just now.
 func (v Sample) unread(err error) Sample {
-	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Ends.Err} {
+	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Ends.Err} {
 		if *e == nil {
 			*e = err
 		}
@@ -289,11 +290,12 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	v.Stats.read(stats, err)
 	if time.Since(v.Totals.At) >= totalsEvery {
 		v.Totals.read(view.Totals(ctx, s.o.Store))
+		v.Long.read(longstore.New(s.o.Store.Redis()).Statuses(ctx, countedRuns))
 		if v.Totals.Err == nil && v.Snap.Err == nil {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
-	v.Ends.read(v.Ends.Data.further(ctx, s.o.Store))
+	v.Ends.read(v.Ends.Data.further(ctx, over))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
 		if s.o.HideArgs { // the keys of locks are among them
@@ -311,53 +313,6 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		v.Points = points
 	}
 	return v
-}
-
-// Ends counts events.
-type Ends struct {
-	// Deaths are worker processes and runners that died, Recycled those worker processes that were
-	// replaced before they had used up their jobs, by memory and by age.
-	Deaths   int64
-	Recycled map[string]int64
-	// last is the newest event that is counted.
-	last string
-}
-
-// recycledFor are the reasons for which processes are replaced, as the events say them.
-var recycledFor = []string{"memory", "age"}
-
-// further returns the counts with the events that have come since.
-func (e Ends) further(ctx context.Context, s view.EventStore) (Ends, error) {
-	if e.last == "" { // what was before is no rate
-		newest, _, err := view.Events(ctx, s, view.EventFilter{Limit: 1})
-		if e.last = "0-0"; len(newest) > 0 {
-			e.last = newest[0].ID
-		}
-		if err != nil {
-			e.last = ""
-		}
-		return e, err
-	}
-	events, last, err := view.EventsSince(ctx, s, view.EventFilter{Kinds: []string{string(store.EventDied), string(store.EventRecycled)}}, e.last)
-	if err != nil {
-		return e, err
-	}
-	e.last, e.Recycled = last, maps.Clone(e.Recycled)
-	for _, one := range events {
-		if one.Kind == string(store.EventDied) {
-			e.Deaths++
-			continue
-		}
-		for _, why := range recycledFor {
-			if strings.HasPrefix(one.Text, "for its "+why) {
-				if e.Recycled == nil {
-					e.Recycled = map[string]int64{}
-				}
-				e.Recycled[why]++
-			}
-		}
-	}
-	return e, nil
 }
 
 // runsByQueue returns how many jobs of each queue have run.

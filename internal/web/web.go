@@ -8,6 +8,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -37,6 +38,8 @@ type Options struct {
 	Checks view.Checks
 	// Namespace is that of the keys, Version that of the program, for people.
 	Namespace, Version string
+	// Command begins the commands that pages show; "" = resqued.
+	Command string
 	// PathPrefix is the path under which everything is served, "" or "/resqued".
 	PathPrefix string
 	// Hosts are names under which the server may be asked for besides localhost and addresses
@@ -110,7 +113,7 @@ func New(o Options) *Server {
 	if o.Who == nil {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
-	o.PathPrefix = strings.TrimRight(o.PathPrefix, "/")
+	o.PathPrefix, o.Command = strings.TrimRight(o.PathPrefix, "/"), cmp.Or(o.Command, "resqued")
 	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches)}
 	s.sampler = newSampler(o)
 	mux := http.NewServeMux()

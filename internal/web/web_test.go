@@ -520,18 +520,29 @@ func TestMetrics(t *testing.T) {
 	}
 	_, err := f.store.AddHistory(t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
 	require.NoError(t, err)
-	f.ask(http.MethodGet, "/metrics", "")
-	for kind, text := range map[store.EventKind]string{store.EventDied: "signal 9", store.EventRecycled: "for its memory, after 1h", store.EventKilled: ""} {
-		require.NoError(t, f.store.NoteEvent(t.Context(), store.Event{Kind: kind, By: "d", Via: "daemon", Subject: "p", Text: text}))
+	for uuid, status := range map[string]string{"u1": "queued", "u2": "running", "u3": "running", "u4": "failed", "u5": "of another version"} {
+		f.do("HSET", "resqued:longjob:run:"+uuid, "status", status)
+		f.do("ZADD", "resqued:longjob:"+map[bool]string{true: "active", false: "ended"}[status == "queued" || status == "running"], "5", uuid)
 	}
+	f.do("ZADD", "resqued:longjob:ended", "5", "forgotten meanwhile")
+	f.do("HSET", "resqued:master:"+master, store.FieldEnds, "died=2 jobs=1000 memory=3")
+	f.ask(http.MethodGet, "/metrics", "")
+	f.do("HSET", "resqued:master:"+master, store.FieldEnds, "died=3 jobs=1412 memory=4 age=x later=5 other=-1")
+	_, err = f.store.PutMaster(t.Context(), store.MasterInfo{ID: "web-2:boot:1-1", TTL: time.Hour, Fields: map[string]string{store.FieldEnds: store.ProcEnds{Recycled: [4]int64{5, 0, 0, 1}}.String()}})
+	require.NoError(t, err)
 	var text string
 	require.Eventually(t, func() bool { // the next sample
 		text = f.ask(http.MethodGet, "/metrics", "").Body.String()
 		f.ask(http.MethodPost, "/queues/q", "act=pause", func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
 		return strings.Contains(text, "resqued_deaths_total 1\n")
 	}, time.Minute, time.Millisecond)
+	require.Contains(t, text, `resqued_recycles_total{why="jobs"} 417`)
 	require.Contains(t, text, `resqued_recycles_total{why="memory"} 1`)
 	require.Contains(t, text, `resqued_recycles_total{why="age"} 0`)
+	require.Contains(t, text, `resqued_recycles_total{why="other"} 1`)
+	for status, n := range map[string]int{"queued": 1, "running": 2, "completed": 0, "failed": 1, "cancelled": 0, "superseded": 0, "(other)": 1} {
+		require.Contains(t, text, fmt.Sprintf("resqued_longjobs{status=%q} %d\n", status, n))
+	}
 	require.Contains(t, text, `resqued_processes{host="web-1",state="running"} 1`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)

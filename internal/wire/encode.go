@@ -20,7 +20,9 @@ const invalidClass = "Resqued::InvalidPayload"
 // EncodePayload returns {"class":…,"args":[…]} as Ruby's Resque writes it: no
 // spaces, nothing escaped that need not be. Args given as resqued.Args or
 // []json.RawMessage keep their bytes; any other value must encode to a JSON
-// array, and nil means no arguments. What it returns, Parse accepts.
+// array, and nil means no arguments. What it returns, Parse accepts. There is no time
+// of the push in it: equal jobs have equal bytes, by which unique queues, locks of some
+// styles and Ruby's dequeue know them.
 func EncodePayload(class string, args any) ([]byte, error) {
 	if !utf8.ValidString(class) {
 		return nil, fmt.Errorf("payload of class %s: the name is not valid UTF-8", Printable(class, 80))

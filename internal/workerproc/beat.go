@@ -231,9 +231,9 @@ func (b *beats) onBeat(r beatResult) {
 	defer b.reports.report()
 	for _, token := range r.reply.Lost {
 		if j := b.jobs[token]; j != nil && !j.lost {
-			b.log.Error("a job has lost its lock; telling it to stop", j.named(),
-				zap.String("lock", j.locks()))
-			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, j.locks()), b.lease.grace())
+			locks := j.locks(b.cfg.Redact)
+			b.log.Error("a job has lost its lock; telling it to stop", j.named(), zap.String("lock", locks))
+			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, locks), b.lease.grace())
 		}
 	}
 	for _, token := range r.reply.Gone {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -55,6 +56,8 @@ type Config struct {
 	LogJobs bool
 	// MaxPayload is the size in bytes above which a payload fails; 0 = no limit.
 	MaxPayload int64
+	// Redact is what is not shown of arguments, in log lines, events and failures.
+	Redact *redact.Rules
 	// KillOnMasterDeath has the jobs killed when the master is gone, instead of drained.
 	KillOnMasterDeath bool
 	// DrainTimeout bounds the drain after the master's death; 0 = none.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/wire"
@@ -180,14 +181,17 @@ func (j *job) cause() error {
 	return resqued.ErrTimeout
 }
 
-// locks names the locks that a job holds in the daemon's Redis.
-func (j *job) locks() string {
+// locks names the locks that a job holds in the daemon's Redis, as they may be shown.
+func (j *job) locks(rules *redact.Rules) string {
 	var names []string
+	name := func(kind, key string) {
+		names = append(names, wire.Printable(rules.Key(kind, j.job.Class, []byte(j.job.Args.String()), key), 300))
+	}
 	if j.LockKey != "" {
-		names = append(names, wire.Printable(j.LockKey, 300))
+		name(store.LocketLock, j.LockKey)
 	}
 	if claim := j.claim.State(); claim.Held {
-		names = append(names, wire.Printable(claim.Key, 300))
+		name(store.TimeoutLock, claim.Key)
 	}
 	return strings.Join(names, " or ")
 }

@@ -150,7 +150,7 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 	case thread.Dropped:
 		held := &classlock.HeldError{}
 		errors.As(out.Err, &held)
-		t.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", wire.Printable(held.Key, 300)),
+		t.log.Info("job dropped: its class lock is held", append(fields, zap.String("lock", held.Key),
 			zap.String("holder", wire.Printable(held.Holder, 300)))...)
 	case thread.Discarded:
 		t.log.Info("job discarded", append(fields, zap.String("reason", wire.Printable(out.Err.Error(), 2000)))...)

@@ -2,6 +2,7 @@ package workerproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -177,6 +178,9 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		}
 	}
 	if err != nil {
+		if invalid, ok := errors.AsType[*wire.InvalidError](err); ok { // what stands where in it is not known
+			invalid.Excerpt = t.cfg.Redact.Text(invalid.Excerpt)
+		}
 		j.job = resqued.Job{Queue: r.Queue, Payload: j.Payload}
 		t.record(j, thread.Outcome{Result: thread.Failed, Err: err, Exception: "Resqued::InvalidPayload", Message: err.Error()})
 		return

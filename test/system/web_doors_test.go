@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -404,4 +405,20 @@ func TestWebOfAUnixSocket(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code, body)
 	code, body = w.ask(http.MethodPost, "/api/v1/resume", "")
 	require.Equal(t, http.StatusOK, code, body)
+
+	t.Log("a proxy that runs as the user that was named says who asks; another user cannot")
+	socket = filepath.Join(dir, "proxied")
+	w = startWeb(t, d.Command(context.Background(), nil, "web", "--tokens", "", "--operators", "ann", "--trusted-proxy", fmt.Sprint("unix:", other), "--user-header", "X-User", "--listen", "unix:"+socket), dialing("unix", socket))
+	asOther.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return dialAs(socket, other, os.Getgid(), true)
+	}}}
+	asOther.header, w.header = http.Header{"X-User": {"ann"}}, http.Header{"X-User": {"ann"}}
+	code, body = asOther.ask(http.MethodPost, "/api/v1/pause", "")
+	require.Equal(t, http.StatusOK, code, body)
+	code, body = w.ask(http.MethodPost, "/api/v1/resume", "")
+	require.Equal(t, http.StatusForbidden, code, body)
+	require.Contains(t, body, "no trusted proxy")
+	asOther.header = nil
+	code, body = asOther.ask(http.MethodGet, "/api/v1/queues", "")
+	require.Equal(t, http.StatusUnauthorized, code, body)
 }

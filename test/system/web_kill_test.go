@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os/exec"
@@ -28,6 +29,8 @@ type dashboard struct {
 	cmd  *exec.Cmd
 	out  *bytes.Buffer
 	http *http.Client
+	// header is sent with each request.
+	header http.Header
 }
 
 // serveWeb starts a dashboard of a daemon's namespace and waits until it answers.
@@ -69,6 +72,7 @@ func (w *dashboard) kill() {
 func (w *dashboard) ask(method, path, body string) (int, string) {
 	r, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+path, strings.NewReader(body))
 	require.NoError(w.t, err)
+	maps.Copy(r.Header, w.header)
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := w.http.Do(r)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // HeldError is why a job did not run: another job holds its class lock.
 type HeldError struct {
-	// Key is the lock, Holder who has it.
+	// Key is the lock as it may be shown, Holder who has it.
 	Key, Holder string
 	// Drop: the job ends without a failure.
 	Drop bool
@@ -19,7 +19,7 @@ type HeldError struct {
 
 // Error names the lock and its holder.
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("the class lock %s is held by %s", wire.Printable(e.Key, 300), wire.Printable(e.Holder, 300))
+	return fmt.Sprintf("the class lock %s is held by %s", e.Key, wire.Printable(e.Holder, 300))
 }
 
 // Is reports whether target is resqued.Discard and the job is dropped.

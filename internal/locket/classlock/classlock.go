@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -68,6 +71,8 @@ type Config struct {
 	TTL, BeatEvery time.Duration
 	// Guard runs code of the program; it returns panics as errors.
 	Guard func(fn func() error) error
+	// Redact is what is not shown of arguments: keys are made of these.
+	Redact *redact.Rules
 	// Boot is a clock that also runs while the machine sleeps.
 	Boot func() time.Duration
 	Log  *zap.Logger
@@ -164,7 +169,7 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 		return nil, nil, err
 	}
 	claim.Update(func(s *ClaimState) { s.Key = want.Key })
-	sent, reply, err := c.acquire(ctx, want, c.storeOf(class.Lock), claim)
+	sent, reply, err := c.acquire(ctx, job, want, c.storeOf(class.Lock), claim)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -174,7 +179,7 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 		if want.Elsewhere && job.Deaths > 0 {
 			// It may be the job's own: the lock of a dead process is not released there but
 			// expires, and the job must not be dropped for it.
-			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: want.Key, Holder: reply.Holder}, resqued.Requeue(requeueLocked))
+			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: c.shown(job, want.Key), Holder: reply.Holder}, resqued.Requeue(requeueLocked))
 		}
 		return nil, nil, c.refused(jobctx.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
 	}
@@ -214,7 +219,7 @@ type moment struct {
 
 // acquire repeats the request until Redis has answered it, and returns when the
 // answered one was sent.
-func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, claim *Claim) (moment, store.AcquireReply, error) {
+func (c *Locks) acquire(ctx context.Context, job *resqued.Job, req store.AcquireRequest, s Store, claim *Claim) (moment, store.AcquireReply, error) {
 	if !req.Elsewhere {
 		// Before it is sent: the lock may be held although no answer comes.
 		claim.Update(func(s *ClaimState) { s.Asked = true })
@@ -223,10 +228,10 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if ctx.Err() != nil {
 			if unknown && req.Elsewhere {
-				c.giveUp(ctx, req.HeldLock, s, claim)
+				c.giveUp(ctx, job, req.HeldLock, s, claim)
 			}
 			return moment{}, store.AcquireReply{}, fmt.Errorf("%w while it waited for its class lock %s",
-				context.Cause(ctx), wire.Printable(req.Key, 300))
+				context.Cause(ctx), c.shown(job, req.Key))
 		}
 		sent := moment{at: time.Now(), boot: c.cfg.Boot()}
 		reply, err := s.AcquireLock(ctx, req)
@@ -237,9 +242,9 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 		case err == nil:
 			return sent, reply, nil
 		case rdb.WrongType(err), isBroken(err):
-			return sent, reply, &lockError{err}
+			return sent, reply, &lockError{c.shownError(job, req.Key, err)}
 		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // the next beat revives a lease
-			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", wire.Printable(req.Key, 300)), zap.Error(err))
+			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", c.shown(job, req.Key)), zap.Error(c.shownError(job, req.Key, err)))
 		}
 		sleep(ctx, pause/2+time.Duration(rand.Int64N(int64(pause))))
 	}
@@ -247,19 +252,19 @@ func (c *Locks) acquire(ctx context.Context, req store.AcquireRequest, s Store, 
 
 // giveUp releases a lock in another Redis that may have been taken, although no
 // answer came before the job was told to stop.
-func (c *Locks) giveUp(ctx context.Context, l store.HeldLock, s Store, claim *Claim) {
+func (c *Locks) giveUp(ctx context.Context, job *resqued.Job, l store.HeldLock, s Store, claim *Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := s.ReleaseLock(ctx, l); err != nil {
 		claim.Update(func(s *ClaimState) { s.Left = true })
 		c.complain(s, "a class lock that may have been taken cannot be released; it is left to expire",
-			zap.String("lock", wire.Printable(l.Key, 300)), zap.Error(err))
+			zap.String("lock", c.shown(job, l.Key)), zap.Error(c.shownError(job, l.Key, err)))
 	}
 }
 
 // refused returns the error that decides what becomes of a job whose lock is held.
 func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
-	held := &HeldError{Key: key, Holder: holder}
+	held := &HeldError{Key: c.shown(job, key), Holder: holder}
 	if lock.OnLockFailed != nil {
 		if err := c.cfg.Guard(func() error { return lock.OnLockFailed(ctx, job.Args) }); err != nil {
 			return err
@@ -309,6 +314,32 @@ func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 		c.cfg.Log.Error(text, append(fields, zap.String("where", s.Where()))...)
 	}
 }
+
+// shown returns the key of a job's lock as it may stand in a text.
+func (c *Locks) shown(job *resqued.Job, key string) string {
+	return wire.Printable(c.cfg.Redact.Key(store.TimeoutLock, job.Class, []byte(job.Args.String()), key), 300)
+}
+
+// shownError returns an error that says nothing of the key which may not be shown.
+func (c *Locks) shownError(job *resqued.Job, key string, err error) error {
+	if err == nil || !c.cfg.Redact.Any() {
+		return err
+	}
+	shown, quoted := c.shown(job, key), strconv.Quote(key)
+	if shown == wire.Printable(key, 300) {
+		return err
+	}
+	return &shownError{err, strings.NewReplacer(key, shown, quoted[1:len(quoted)-1], shown).Replace(err.Error())}
+}
+
+// shownError is an error with another text.
+type shownError struct {
+	error
+	text string
+}
+
+func (e *shownError) Error() string { return e.text }
+func (e *shownError) Unwrap() error { return e.error }
 
 // lockError is a lock that cannot be taken until an operator repairs the store.
 type lockError struct{ err error }

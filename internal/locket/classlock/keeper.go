@@ -122,7 +122,7 @@ func (k *keeper) keep(ctx context.Context) {
 			continue
 		}
 		if k.leases[l] = sent; slices.Contains(lost, i) {
-			l.lose(lostTo(l.lock.Key, ""), k.cfg.stopGrace())
+			l.lose(lostTo(l.shown(), ""), k.cfg.stopGrace())
 		}
 	}
 }

@@ -121,11 +121,14 @@ func (l *lease) expire() {
 	err := l.locks.cfg.Guard(func() error { return l.class.OnLockExpiredBeforeRelease(ctx, l.job.Args) })
 	if err != nil {
 		l.locks.cfg.Log.Error("OnLockExpiredBeforeRelease broke", zap.String("class", wire.Printable(l.job.Class, 200)),
-			zap.String("lock", wire.Printable(l.lock.Key, 300)), zap.Error(err))
+			zap.String("lock", l.shown()), zap.Error(err))
 	}
 }
 
-func (l *lease) expired() error { return &expiredError{key: l.lock.Key, limit: l.lock.Timeout} }
+// shown is the key as it may stand in a text.
+func (l *lease) shown() string { return l.locks.shown(l.job, l.lock.Key) }
+
+func (l *lease) expired() error { return &expiredError{key: l.shown(), limit: l.lock.Timeout} }
 
 // refresh begins the time of the lock anew.
 func (l *lease) refresh(ctx context.Context) error {
@@ -136,9 +139,9 @@ func (l *lease) refresh(ctx context.Context) error {
 	reply, err := l.locks.storeOf(l.class).RefreshLock(ctx, l.lock)
 	switch {
 	case err != nil:
-		return fmt.Errorf("refresh the class lock %s: %w", wire.Printable(l.lock.Key, 300), err)
+		return fmt.Errorf("refresh the class lock %s: %w", l.shown(), l.locks.shownError(l.job, l.lock.Key, err))
 	case !reply.Got:
-		l.lose(lostTo(l.lock.Key, reply.Holder), l.locks.cfg.stopGrace())
+		l.lose(lostTo(l.shown(), reply.Holder), l.locks.cfg.stopGrace())
 		return context.Cause(l.ctx)
 	case l.lock.Timeout == 0:
 		return nil
@@ -184,7 +187,7 @@ func (l *lease) unlock() {
 		if sleep(ctx, pause); ctx.Err() != nil {
 			l.claim.Update(func(s *ClaimState) { s.Left = true })
 			l.locks.complain(k.store, "class locks cannot be released; they are left to expire",
-				zap.String("lock", wire.Printable(l.lock.Key, 300)), zap.Error(err))
+				zap.String("lock", l.shown()), zap.Error(l.locks.shownError(l.job, l.lock.Key, err)))
 			return
 		}
 	}
@@ -193,9 +196,9 @@ func (l *lease) unlock() {
 // lostTo returns the cause for which a job ends that has lost its lock to holder.
 func lostTo(key, holder string) error {
 	if holder == "" {
-		return fmt.Errorf("%w: the class lock %s is gone", resqued.ErrLockLost, wire.Printable(key, 300))
+		return fmt.Errorf("%w: the class lock %s is gone", resqued.ErrLockLost, key)
 	}
-	return fmt.Errorf("%w: the class lock %s is held by %s", resqued.ErrLockLost, wire.Printable(key, 300), wire.Printable(holder, 300))
+	return fmt.Errorf("%w: the class lock %s is held by %s", resqued.ErrLockLost, key, wire.Printable(holder, 300))
 }
 
 // expiredError is the cause for which a job ends that has held its lock for too long.
@@ -205,7 +208,7 @@ type expiredError struct {
 }
 
 func (e *expiredError) Error() string {
-	return fmt.Sprintf("%s: it held its class lock %s for %s", resqued.ErrTimeout, wire.Printable(e.key, 300), e.limit)
+	return fmt.Sprintf("%s: it held its class lock %s for %s", resqued.ErrTimeout, e.key, e.limit)
 }
 
 // Unwrap returns resqued.ErrTimeout.

@@ -33,6 +33,6 @@ func NewCheck(style string, locks JobLocks) func(ctx context.Context, job *resqu
 		if ours, err := locks.HoldsJobLock(ctx, job.LockKey, run.Proc, run.Token); err != nil || ours {
 			return nil //nolint:nilerr // the heartbeat watches the lock
 		}
-		return fmt.Errorf("the job lock %s was taken away before the job began: %w", job.LockKey, resqued.Requeue(0))
+		return fmt.Errorf("the job lock was taken away before the job began: %w", resqued.Requeue(0))
 	}
 }

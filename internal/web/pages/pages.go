@@ -34,6 +34,8 @@ type Frame struct {
 	Prefix string
 	// Namespace is that of the keys in Redis, Redis the server's address without a password.
 	Namespace, Redis string
+	// Command begins the commands that are shown: "resqued", or what reaches the same Redis.
+	Command string
 	// User is who looks, "" without a login. Operator reports whether he may change anything:
 	// pages show no buttons to others.
 	User     string

@@ -57,7 +57,7 @@ func NeedsAttention(findings []view.Finding) []Attention {
 			}
 		}
 		if f.Command && f.Fix != "" {
-			a.Command, a.Fix = "resqued "+f.Fix, ""
+			a.Command, a.Fix = f.Fix, ""
 		}
 		if f.Check == "queues" && strings.HasPrefix(f.Fix, "locks ") {
 			a.View = "locks"

@@ -33,7 +33,7 @@ func read[T any](v T) pages.Widget[T]   { return pages.Read(v, Now) }
 // Frame is what the samples have around them.
 func Frame(name, title string) pages.Frame {
 	return pages.Frame{
-		View: name, Title: title, Namespace: "resque", Redis: "redis://10.0.3.7:6379/0", User: "operator", Operator: true,
+		View: name, Title: title, Namespace: "resque", Command: "resqued", Redis: "redis://10.0.3.7:6379/0", User: "operator", Operator: true,
 		Now: Now, Refresh: 2 * time.Second,
 	}
 }
@@ -237,10 +237,10 @@ func Samples() []Sample {
 		Queues: 9, QueuesWaiting: 6, QueuesPaused: 1, Waiting: 8204, OldestS: new(int64(11 * 3600)), Delayed: 118, Failures: 312, LongJobs: 3,
 	}
 	attention := []pages.Attention{
-		{Urgent: true, Text: "legacy-import: 40 jobs wait, and nothing works this queue", View: "queues", Command: "resqued work --queues legacy-import"},
+		{Urgent: true, Text: "legacy-import: 40 jobs wait, and nothing works this queue", View: "queues", Command: "work --queues legacy-import"},
 		{Urgent: true, Text: "web-1:4700 cannot start runner python: exit code 1: ModuleNotFoundError: No module named 'thumbs'", View: "workers"},
-		{Text: "reports: 12 jobs wait, all of them locked", View: "locks", Command: "resqued locks waiting"},
-		{Text: "newsletter: 1,204 jobs wait, and the queue is paused", View: "queues", Command: "resqued queues resume newsletter"},
+		{Text: "reports: 12 jobs wait, all of them locked", View: "locks", Command: "locks waiting"},
+		{Text: "newsletter: 1,204 jobs wait, and the queue is paused", View: "queues", Command: "queues resume newsletter"},
 	}
 	spans := []pages.Link{{Text: "live", URL: "/", Current: true}, {Text: "1h", URL: "/?span=1h"}, {Text: "24h", URL: "/?span=24h"}, {Text: "30d", URL: "/?span=30d"}}
 	one := busy[0]
