@@ -142,9 +142,13 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		}()
 	}
 	serving := server.HTTP()
-	sampled := make(chan struct{})
-	go func() { defer close(sampled); server.Run(ctx) }()
+	sampling, unsample := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan struct{})
+	go func() { defer close(ran); server.Run(sampling) }()
+	defer func() { unsample(); <-ran }()
+	answered := make(chan struct{})
 	over := context.AfterFunc(ctx, func() {
+		defer close(answered)
 		late, cancel := context.WithTimeout(context.Background(), webLeave)
 		defer cancel()
 		_ = serving.Shutdown(late)
@@ -154,7 +158,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	if over() {
 		return err // it has not been asked to end
 	}
-	if <-sampled; errors.Is(err, http.ErrServerClosed) {
+	if <-answered; errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
 	return err

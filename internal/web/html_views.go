@@ -236,15 +236,14 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 		c.whole, c.next = time.Since(begun) < groupTime, time.Time{}
 	}
 	if c.part.Err == nil && !c.whole && !c.busy && time.Now().After(c.next) {
-		c.busy = true
-		go s.groupMore()
+		c.busy = s.beside.run(s.groupMore)
 	}
 	return c.part
 }
 
 // groupMore groups as many failures as are shown, beside requests.
-func (s *Server) groupMore() {
-	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
+func (s *Server) groupMore(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	begun := time.Now()
 	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
