@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,7 +98,8 @@ func (s *Store) failedRange(ctx context.Context, list string, passed, from, to i
 }
 
 // ScanFailed goes through the records of a list, oldest first, until look returns false;
-// those that are added meanwhile may be passed over.
+// those that are added meanwhile may be passed over. Where others have changed very much it begins
+// anew, with index 0: what was seen before counts no more.
 func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int64, record []byte) bool) error {
 	if err := s.settleFailed(ctx, list); err != nil {
 		return err
@@ -176,6 +179,9 @@ const (
 type FailedWork struct {
 	List    string
 	Targets *FailedTargets
+	// Placed are, instead of Targets, records that are edited in their places only, and not an
+	// equal one: each stays in the list.
+	Placed []FailureRecord
 	// Remove: Edit has each record removed.
 	Remove bool
 	// Edit says what becomes of a record. Done is told what has, once for each that is not
@@ -207,6 +213,9 @@ const (
 // After an error that is not Unexecuted some edits may have been made that were not
 // told.
 func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
+	if len(w.Placed) > 0 {
+		return s.editPlaced(ctx, w)
+	}
 	left := *w.Targets
 	left.want = maps.Clone(left.want)
 	from := left.low
@@ -334,17 +343,9 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		edits, removed := t.editsOf(w, pos, page), int64(0)
 		batch := editBatch(pos, int64(bytes/len(page)))
 		for some := range slices.Chunk(edits, batch) {
-			args := []any{s.db.Prefix, w.List}
-			for i := range some {
-				args = some[i].args(args, some[i].index-removed)
-			}
-			raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(w.List), args)
+			marks, err := s.failedEdit(ctx, w.List, some, removed, false)
 			if err != nil {
-				return false, fmt.Errorf("edit failures of %q: %w", w.List, err)
-			}
-			marks, _ := raw.(string)
-			if len(marks) != len(some) {
-				return false, fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
+				return false, err
 			}
 			for i := range some {
 				what := FailedOutcome(marks[i])
@@ -366,6 +367,97 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		}
 	}
 	return false, nil
+}
+
+// failedEdit edits records that stand so many places before their indexes, and returns a letter for
+// each. With placed they have to stand there.
+func (s *Store) failedEdit(ctx context.Context, list string, some []placedEdit, before int64, placed bool) (marks string, err error) {
+	args := []any{s.db.Prefix, list, rdb.Flag(placed)}
+	for i := range some {
+		args = some[i].args(args, some[i].index-before)
+	}
+	raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(list), args)
+	if err != nil {
+		return "", fmt.Errorf("edit failures of %q: %w", list, err)
+	}
+	if marks, _ = raw.(string); len(marks) != len(some) {
+		return "", fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
+	}
+	return marks, nil
+}
+
+// editPlaced edits records in their places. One that is not there is looked for, as others may have
+// removed some before it.
+func (s *Store) editPlaced(ctx context.Context, w FailedWork) error {
+	left := slices.Clone(w.Placed)
+	for pass := 0; len(left) > 0 && pass < failedPasses; pass++ {
+		if err := s.settleFailed(ctx, w.List); err != nil {
+			return err
+		}
+		if pass > 0 {
+			moved, err := s.findAgain(ctx, left)
+			if err != nil {
+				return err
+			}
+			for range len(left) - len(moved) {
+				w.Done(nil, FailedEdit{}, FailedGone)
+			}
+			left = moved
+		}
+		slices.SortFunc(left, func(a, b FailureRecord) int { return cmp.Compare(a.Index, b.Index) })
+		var missed []FailureRecord
+		for len(left) > 0 {
+			batch := left[:min(len(left), editBatch(left[len(left)-1].Index, int64(len(left[0].Raw))))]
+			left = left[len(batch):]
+			var edits []placedEdit
+			for _, record := range batch {
+				if e := w.Edit(record.Raw); !e.none() {
+					edits = append(edits, placedEdit{FailedEdit: e, index: record.Index, record: record.Raw})
+				}
+			}
+			if len(edits) == 0 {
+				continue
+			}
+			marks, err := s.failedEdit(ctx, w.List, edits, 0, true)
+			if err != nil {
+				return err
+			}
+			for i, e := range edits {
+				switch what := FailedOutcome(marks[i]); what {
+				case FailedGone, failedBusy:
+					missed = append(missed, FailureRecord{List: w.List, Index: e.index, Raw: e.record})
+				default:
+					w.Done(e.record, e.FailedEdit, what)
+				}
+			}
+		}
+		left = missed
+	}
+	for range left {
+		w.Done(nil, FailedEdit{}, FailedGone)
+	}
+	return nil
+}
+
+// findAgain returns where records stand now that are in their list still.
+func (s *Store) findAgain(ctx context.Context, records []FailureRecord) (found []FailureRecord, err error) {
+	refs := make([]FailureRef, len(records))
+	for i, record := range records {
+		sum := sha256.Sum256(record.Raw)
+		refs[i] = FailureRef{Digest: hex.EncodeToString(sum[:]), At: record.Index}
+	}
+	places, err := s.FindFailures(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[int64]bool{}
+	for _, one := range places {
+		if len(one) == 1 && one[0].List == records[0].List && !taken[one[0].Index] {
+			taken[one[0].Index] = true
+			found = append(found, one[0])
+		}
+	}
+	return found, nil
 }
 
 // editBatch bounds the edits of one script at an index of a list whose records have some size.
