@@ -212,6 +212,19 @@ func TestEqualFailures(t *testing.T) {
 		}
 		require.Equal(t, []int{2}, retried(f, t))
 	})
+	t.Run("others have moved them far", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{})
+		f.fail(t, slices.Concat([]string{twin}, numbered(1, 301), []string{twin}, numbered(301, 601))...)
+		for range 2 {
+			_, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(301)}})
+			require.NoError(t, err)
+			for _, other := range numbered(1, 260) {
+				require.NoError(t, f.redis.LRem(t.Context(), f.ns+":failed", 1, other).Err())
+			}
+		}
+		require.Equal(t, []int{42}, retried(f, t))
+	})
 	t.Run("all at once, and again", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
