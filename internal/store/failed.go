@@ -17,6 +17,9 @@ import (
 
 var failedEditScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
 
+// MainFailureList is the first of FailureLists: where failures are that no other list has.
+const MainFailureList = keyFailed
+
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.
 const failedSuffix = "_failed"

@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -79,4 +81,51 @@ func TestAnActOnEqualFailuresIsSentAgain(t *testing.T) {
 	require.Equal(t, twin, left[0])
 	require.Equal(t, twin, left[2])
 	require.EqualValues(t, 1, f.redis.LLen(t.Context(), f.ns+":queue:q").Val())
+}
+
+// A search goes on where it was when lists of failures come and go between its steps.
+func TestListsOfFailuresComeDuringASearch(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	add := func(list string, from, to int) {
+		t.Helper()
+		if list != "failed" {
+			f.do("SADD", "failed_queues", list)
+		}
+		for i := from; i < to; i++ {
+			f.do("RPUSH", list, strings.Replace(twin, "[1]", fmt.Sprintf("[%d]", i), 1))
+		}
+	}
+	add("failed", 0, 2)
+	add("m_failed", 2, 4)
+	add("p@x_failed", 4, 6)
+	add("z_failed", 6, 8)
+	var found []int
+	steps, cursor := 0, ""
+	for {
+		v := f.get("/api/v1/failed?class=A&limit=1&cursor=" + url.QueryEscape(cursor))
+		for _, one := range v["items"].([]any) {
+			found = append(found, int(one.(map[string]any)["args"].([]any)[0].(float64)))
+		}
+		if v["next"] == nil {
+			break
+		}
+		cursor = v["next"].(string)
+		switch steps++; steps {
+		case 1:
+			add("a_failed", 100, 101)
+			add("failed", 101, 102)
+		case 3:
+			add("b_failed", 102, 104)
+			add("m_failed", 104, 105)
+		case 5:
+			f.do("SREM", "failed_queues", "p@x_failed")
+			require.NoError(t, f.redis.Del(t.Context(), f.ns+":p@x_failed").Err())
+			add("q_failed", 105, 106)
+		}
+		require.Less(t, steps, 20)
+	}
+	require.Equal(t, []int{1, 0, 100, 3, 2, 105, 7, 6}, found, "what comes later and before is passed over, as new failures are")
+	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=x", "").Code)
+	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=-1@m_failed", "").Code)
 }

@@ -171,7 +171,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		p.Parked = fetched(parked, err)
 		return p, nil
 	}
-	before, err := number(r, "cursor", 0, 0, 1<<53)
+	before, err := failurePlace(r)
 	if err != nil {
 		return nil, err
 	}
@@ -181,18 +181,18 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		return p, nil //nolint:nilerr // the page says it where the failures would be
 	}
 	var next template.URL
-	if found.Next > 0 {
-		next = p.Flatly("cursor", strconv.FormatInt(found.Next, 10))
+	if found.Next.Before > 0 {
+		next = p.Flatly("cursor", found.Next.String())
 	}
 	if match == nil {
-		if next != "" || before > 0 || found.Left > 0 {
+		if next != "" || before.Before > 0 || found.Left > 0 {
 			p.Pager.Text = view.Grouped(found.Total) + " in all"
 			if next == "" && found.Left > 0 {
 				p.Pager.Text = "The newest of " + view.Grouped(found.Total) + "; a search finds the others"
 			}
 			p.Pager.Next = next
 		}
-		if before > 0 {
+		if before.Before > 0 {
 			p.Pager.First = p.Flatly()
 		}
 		return p, nil
