@@ -134,8 +134,8 @@ func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int
 type FailedTargets struct {
 	want map[[sha256.Size]byte]int
 	n    int
-	// low and high are between which indexes they were seen.
-	low, high int64
+	// low and high are between which indexes they were seen, bytes how large they are together.
+	low, high, bytes int64
 }
 
 // Add adds a record that was seen at an index.
@@ -145,6 +145,7 @@ func (t *FailedTargets) Add(index int64, record []byte) {
 	}
 	t.want[sha256.Sum256(record)]++
 	t.n++
+	t.bytes += int64(len(record))
 	t.low, t.high = min(t.low, index), max(t.high, index)
 }
 
@@ -200,9 +201,10 @@ const (
 	// pageTime (ns) and hop bound them where each costs its way from an end of the list:
 	// so much for each 8 KiB of records.
 	pageTime, hop, hopBytes = 1_500_000, 7, 8 << 10
-	// nearEnd is how far from an end of a list something is taken out where it stands,
-	// which costs the way through; farEnd how far the last few are.
-	nearEnd, farEnd, lastFew = 100_000, 200_000, 16
+	// nearTime (ns) bounds what it costs to take something out where it stands, which is the way
+	// through from an end of the list: so much for each record and each byte of one. The last few
+	// may cost twice as much.
+	nearTime, perRecord, bytesPerNano, lastFew = 3_300_000, 15, 16, 16
 	// siftShare: with more than this part of the records to be replaced a long list is sifted.
 	siftShare = 20
 	// failedPasses bounds how often a list is gone through, should others move it.
@@ -256,18 +258,22 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 // sifts reports whether the edits are too many, or too far from the ends of a list of n, to
 // be made where the records stand.
 func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
-	near, few := int64(nearEnd), lastFew
+	near, few := nearEnd(t.bytes/int64(max(t.Len(), 1))), lastFew
 	if s.opts.Load().nearEnd > 0 {
 		near, few = s.opts.Load().nearEnd, 0
 	}
 	depth := min(t.high+1, n-t.low, n/2)
 	switch {
-	case depth <= near, t.n <= few && depth <= farEnd:
+	case depth <= near, t.n <= few && depth <= 2*near:
 		return false
 	default:
 		return w.Remove || int64(t.n) > n/siftShare // one replaced costs only the way to it
 	}
 }
+
+// nearEnd returns how far from an end of a list something is taken out where it stands, if its
+// records have some size.
+func nearEnd(size int64) int64 { return nearTime / (perRecord + size/bytesPerNano) }
 
 // take returns the edit of a record, if it is one of those that are left, of which taken
 // counts those that a page has taken already.
@@ -287,6 +293,7 @@ func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what Fa
 	}
 	digest := sha256.Sum256(record)
 	t.n--
+	t.bytes -= int64(len(record))
 	if t.want[digest]--; t.want[digest] == 0 {
 		delete(t.want, digest)
 	}

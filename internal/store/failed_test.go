@@ -354,6 +354,14 @@ func TestALeftSifting(t *testing.T) {
 	})
 }
 
+// To take a record out costs the way through the list, and more where its records are larger.
+func TestLargeFailuresAreNearAnEndSooner(t *testing.T) {
+	t.Parallel()
+	for size, most := range map[int64]int64{0: 220_000, 300: 100_000, 1000: 45_000, 3000: 17_000, 1 << 20: 50} {
+		require.InEpsilon(t, most, store.NearEndOf(size), 0.05, "%d bytes", size)
+	}
+}
+
 func TestFindFailures(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))
