@@ -120,9 +120,15 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		return err
 	}
 	defer func() { _ = jobs.Close() }()
+	locks, closed, err := databaseLocks(context.WithoutCancel(c.Context()), r.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer closed()
 	p := a.program()
 	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
+		DatabaseLocks: locks,
+		Store:         s, Jobs: jobs, Namespace: r.Namespace, Version: version(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},

@@ -321,6 +321,11 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 		rows = append(rows, row)
 	}
 	p.Held, p.Cut = fetched(rows, err), cut
+	if s.o.DatabaseLocks != nil && p.Kind == "" {
+		others, all, err := s.databaseLocks(r.Context(), locksShown)
+		database := fetched(others, err)
+		p.Database, p.DatabaseCut = &database, !all && err == nil
+	}
 	p.Unique = fetched(view.UniqueQueues(r.Context(), s.o.Store, s.unique))
 	return p, nil
 }

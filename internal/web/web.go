@@ -33,6 +33,9 @@ type Options struct {
 	Jobs *client.Client
 	// Long returns what reads and changes long jobs, for one request.
 	Long func(ctx context.Context) *longjob.Client
+	// DatabaseLocks lists the locks in PostgreSQL, limit at most, and reports whether these are all;
+	// nil = there is no such database.
+	DatabaseLocks func(ctx context.Context, limit int) (locks []*view.Lock, all bool, err error)
 	// Checks says what view.Findings compares, Schedules which recurring jobs there are.
 	Checks view.Checks
 	// Namespace is that of the keys, Version that of the program, for people.
