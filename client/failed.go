@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -40,10 +41,6 @@ type FailedFilter struct {
 	// Limit is the maximum number of records, the oldest of each list first; 0 = any
 	// number.
 	Limit int
-	// Progress, if it is not nil, is called by RetryFailed and RemoveFailed after each record,
-	// with the number of records that were retried, removed, gone or stuck until then. They wait
-	// for it.
-	Progress func(handled int)
 }
 
 // FailedReport counts what became of the records that a filter selected.
@@ -71,6 +68,58 @@ type FailedReport struct {
 // ErrNoFilter: the filter has no condition. To select every record, set All.
 var ErrNoFilter = errors.New("no filter: name the failures, or set All")
 
+// ErrFailuresChanged: others have removed or changed records since they were selected, so that
+// it cannot be told any more which these are. Select again.
+var ErrFailuresChanged = store.ErrFailuresMoved
+
+// FailedSelection are the records that a filter has selected, to be counted first and then
+// retried or removed. Records that are added later do not belong to it.
+type FailedSelection struct {
+	c      *Client
+	remove bool
+	report FailedReport
+	lists  []selection
+	whole  []store.WholeFailures
+}
+
+// SelectFailed returns the records that RetryFailed, or with remove RemoveFailed, would act on.
+func (c *Client) SelectFailed(ctx context.Context, f FailedFilter, remove bool) (*FailedSelection, error) {
+	s := &FailedSelection{c: c, remove: remove, report: FailedReport{Queues: map[string]int{}}}
+	if remove && f.All && f.anything() && len(f.IDs) == 0 && f.Limit == 0 {
+		lists, err := c.store.FailureLists(ctx)
+		for i := 0; err == nil && i < len(lists); i++ {
+			var whole store.WholeFailures
+			if whole, err = c.store.WholeFailed(ctx, lists[i]); whole.Len > 0 {
+				s.whole = append(s.whole, whole)
+				s.report.Matched += int(whole.Len)
+			}
+		}
+		return s, err
+	}
+	return s, s.selectRecords(ctx, f, !remove && f.fresh())
+}
+
+// Report counts what is selected: Matched, and for a retry Queues.
+func (s *FailedSelection) Report() FailedReport {
+	r := s.report
+	r.Queues = maps.Clone(r.Queues)
+	return r
+}
+
+// Do retries or removes the records. Call it once. Progress, if it is not nil, is called after each
+// record, or after many that are removed at once, with the number of those that were retried,
+// removed, gone or stuck until then; Do waits for it.
+//
+// After an error, more may have been done than the report has. The error is ErrFailuresChanged if
+// all records were selected to be removed, and others have edited them since.
+func (s *FailedSelection) Do(ctx context.Context, progress func(handled int)) (FailedReport, error) {
+	edit := func(record []byte) store.FailedEdit { return s.c.retryOf(record, nil) }
+	if s.remove {
+		edit = func([]byte) store.FailedEdit { return store.FailedEdit{Remove: true} }
+	}
+	return s.do(ctx, progress, edit)
+}
+
 // RetryFailed pushes the selected jobs again to the queues that they came from. The payloads
 // are pushed unchanged, except that a "start_at" which a Ruby worker with resque-uniqueue
 // added is removed, as Ruby's own retry does. The records stay, with the time of the retry, as
@@ -79,7 +128,11 @@ var ErrNoFilter = errors.New("no filter: name the failures, or set All")
 //
 // After an error, more jobs may have been pushed than the report has.
 func (c *Client) RetryFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
-	return c.editFailed(ctx, f, f.fresh(), false, func(record []byte) store.FailedEdit { return c.retryOf(record, nil) })
+	selected, err := c.SelectFailed(ctx, f, false)
+	if err != nil {
+		return FailedReport{Queues: map[string]int{}}, err
+	}
+	return selected.Do(ctx, nil)
 }
 
 // RetryFailedWith retries the failed job with an id, but pushes another payload, because the
@@ -96,9 +149,9 @@ func (c *Client) RetryFailedWith(ctx context.Context, id string, payload []byte)
 	if err != nil {
 		return FailedReport{}, err
 	}
-	one := found[0][0]
-	return c.editFailed(ctx, FailedFilter{IDs: []string{FailureID(one.Raw, one.Index)}}, false, false,
-		func(record []byte) store.FailedEdit { return c.retryOf(record, payload) })
+	s := FailedSelection{c: c, report: FailedReport{Queues: map[string]int{}}}
+	s.add(found[0][0], wire.Failure{})
+	return s.do(ctx, nil, func(record []byte) store.FailedEdit { return c.retryOf(record, payload) })
 }
 
 // retryOf returns the edit that retries a record, with another payload unless that is nil;
@@ -124,180 +177,200 @@ func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 // After an error, payloads may be left whose records are removed. The command "resqued parked"
 // lists them.
 func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
-	if f.All && f.anything() && len(f.IDs) == 0 && f.Limit == 0 {
-		report, err := c.dropFailed(ctx)
-		if !errors.Is(err, store.ErrKept) {
+	report := FailedReport{Queues: map[string]int{}}
+	for tries := 0; ; tries++ {
+		selected, err := c.SelectFailed(ctx, f, true)
+		if err != nil {
 			return report, err
 		}
-		rest, err := c.removeFailed(ctx, f)
-		rest.Matched, rest.Done = rest.Matched+report.Matched, rest.Done+report.Done
-		return rest, err
-	}
-	return c.removeFailed(ctx, f)
-}
-
-// removeFailed removes records one by one.
-func (c *Client) removeFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
-	return c.editFailed(ctx, f, false, true, func([]byte) store.FailedEdit { return store.FailedEdit{Remove: true} })
-}
-
-// dropFailed removes all records.
-func (c *Client) dropFailed(ctx context.Context) (FailedReport, error) {
-	report := FailedReport{Queues: map[string]int{}}
-	lists, err := c.store.FailureLists(ctx)
-	for _, list := range lists {
-		var n int64
-		if n, err = c.store.DropFailed(ctx, list); err != nil {
-			break
+		done, err := selected.Do(ctx, nil)
+		done.add(report)
+		if report = done; !errors.Is(err, ErrFailuresChanged) || tries == removeTries {
+			return report, err
 		}
-		report.Matched, report.Done = report.Matched+int(n), report.Done+int(n)
+		report.Matched = report.Done // the others are selected again
 	}
-	return report, err
+}
+
+// removeTries bounds how often RemoveFailed begins anew because others edit failures, too.
+const removeTries = 5
+
+// add adds what was done before.
+func (r *FailedReport) add(before FailedReport) {
+	r.Matched, r.Done, r.Payloads, r.Gone = r.Matched+before.Matched, r.Done+before.Done, r.Payloads+before.Payloads, r.Gone+before.Gone
 }
 
 // CountFailed returns the report of a RetryFailed, or with remove of a RemoveFailed, that
 // would select the same records, without changing anything.
 func (c *Client) CountFailed(ctx context.Context, f FailedFilter, remove bool) (FailedReport, error) {
-	report := FailedReport{Queues: map[string]int{}}
-	_, err := c.selectFailed(ctx, f, !remove && f.fresh(), func(failure wire.Failure) {
-		report.Matched++
-		report.Queues[failure.Queue]++
-	})
-	return report, err
+	s, err := c.SelectFailed(ctx, f, remove)
+	if err != nil {
+		return FailedReport{Queues: map[string]int{}}, err
+	}
+	return s.Report(), nil
 }
 
-// selection are the selected records of one list.
+// selection are the selected records of one list. To be retried by id are those in their places only:
+// an equal one beside them is another failure.
 type selection struct {
 	list    string
-	targets store.FailedTargets
+	targets *store.FailedTargets
+	placed  []store.FailureRecord
 }
 
-// selectFailed goes through the failures without changing any. fresh leaves out what was
-// retried before. matched is told of each that is selected.
-func (c *Client) selectFailed(ctx context.Context, f FailedFilter, fresh bool, matched func(failure wire.Failure)) ([]selection, error) {
+// selectRecords goes through the failures without changing any. fresh leaves out what was
+// retried before.
+func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fresh bool) error {
 	if !f.All && len(f.IDs) == 0 && f.anything() {
-		return nil, ErrNoFilter
+		return ErrNoFilter
 	}
 	if len(f.IDs) > 0 {
-		return c.selectNamed(ctx, f, fresh, matched)
+		return s.selectNamed(ctx, f, fresh)
 	}
-	lists, err := c.store.FailureLists(ctx)
+	lists, err := s.c.store.FailureLists(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var selected []selection
-	n := 0
 	for _, list := range lists {
-		s := selection{list: list}
-		err := c.store.ScanFailed(ctx, list, func(index int64, record []byte) bool {
-			if f.Limit > 0 && n >= f.Limit {
+		targets, queues := &store.FailedTargets{}, map[string]int{}
+		err := s.c.store.ScanFailed(ctx, list, func(index int64, record []byte) bool {
+			if index == 0 { // also when the list is gone through anew
+				targets, queues = &store.FailedTargets{}, map[string]int{}
+			}
+			if f.Limit > 0 && s.report.Matched+targets.Len() >= f.Limit {
 				return false
 			}
 			if failure, ok := f.matches(record, fresh); ok {
-				s.targets.Add(index, record)
-				matched(failure)
-				n++
+				targets.Add(index, record)
+				queues[failure.Queue]++
 			}
 			return true
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if s.targets.Len() > 0 {
-			selected = append(selected, s)
+		if targets.Len() == 0 {
+			continue
+		}
+		s.lists = append(s.lists, selection{list: list, targets: targets})
+		s.report.Matched += targets.Len()
+		for queue, n := range queues {
+			s.report.Queues[queue] += n
 		}
 	}
-	return selected, nil
+	return nil
 }
 
 // selectNamed selects by ids.
-func (c *Client) selectNamed(ctx context.Context, f FailedFilter, fresh bool, matched func(failure wire.Failure)) ([]selection, error) {
+func (s *FailedSelection) selectNamed(ctx context.Context, f FailedFilter, fresh bool) error {
 	refs := make([]store.FailureRef, len(f.IDs))
 	for i, id := range f.IDs {
 		refs[i] = store.ParseFailureRef(id)
 	}
-	found, err := c.store.FindFailures(ctx, refs)
+	found, err := s.c.store.FindFailures(ctx, refs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	type place struct {
 		list  string
 		index int64
 	}
-	seen, byList, n := map[place]bool{}, map[string]*selection{}, 0
-	var selected []*selection
+	seen := map[place]bool{}
 	for _, record := range slices.Concat(found...) {
 		at := place{record.List, record.Index}
 		failure, ok := f.matches(record.Raw, fresh)
-		if !ok || seen[at] || f.Limit > 0 && n >= f.Limit {
+		if !ok || seen[at] || f.Limit > 0 && s.report.Matched >= f.Limit {
 			continue
 		}
 		seen[at] = true
-		s := byList[record.List]
-		if s == nil {
-			s = &selection{list: record.List}
-			byList[record.List], selected = s, append(selected, s)
-		}
-		s.targets.Add(record.Index, record.Raw)
-		matched(failure)
-		n++
+		s.add(record, failure)
 	}
-	out := make([]selection, len(selected))
-	for i, s := range selected {
-		out[i] = *s
-	}
-	return out, nil
+	return nil
 }
 
-// editFailed does to each selected record what edit says; an edit that does nothing says
-// that it cannot be done.
-func (c *Client) editFailed(ctx context.Context, f FailedFilter, fresh, remove bool, edit func(record []byte) store.FailedEdit) (FailedReport, error) {
-	report := FailedReport{Queues: map[string]int{}}
-	selected, err := c.selectFailed(ctx, f, fresh, func(wire.Failure) { report.Matched++ })
-	if err != nil {
-		return report, err
+// add selects one record.
+func (s *FailedSelection) add(record store.FailureRecord, failure wire.Failure) {
+	i := slices.IndexFunc(s.lists, func(one selection) bool { return one.list == record.List })
+	if i < 0 {
+		i = len(s.lists)
+		s.lists = append(s.lists, selection{list: record.List, targets: &store.FailedTargets{}})
 	}
-	for _, s := range selected {
-		var kept []string
-		err := c.store.EditFailed(ctx, store.FailedWork{
-			List: s.list, Targets: &s.targets, Remove: remove,
-			Edit: func(record []byte) store.FailedEdit {
-				e := edit(record)
-				if !e.Remove && e.Instead == nil {
-					report.Stuck++
-				}
-				return e
-			},
-			Done: func(record []byte, e store.FailedEdit, what store.FailedOutcome) {
-				switch what {
-				case store.FailedDone, store.FailedDuplicate:
-					report.Done++
-					if id := keptFor(record); e.Remove && id != "" {
-						kept = append(kept, id)
-					}
-					if what == store.FailedDuplicate {
-						report.Duplicates++
-					} else if e.Queue != "" {
-						report.Queues[e.Queue]++
-					}
-				case store.FailedGone:
-					report.Gone++
-				default:
-					report.Stuck++
-				}
-				if f.Progress != nil {
-					f.Progress(report.Done + report.Gone + report.Stuck)
-				}
-			},
-		})
-		// Also after an error: the records are gone.
-		n, dropErr := c.store.DropKept(ctx, kept)
-		report.Payloads += n
-		if err = errors.Join(err, dropErr); err != nil {
+	if s.remove {
+		s.lists[i].targets.Add(record.Index, record.Raw)
+	} else {
+		s.lists[i].placed = append(s.lists[i].placed, record)
+	}
+	s.report.Matched++
+	s.report.Queues[failure.Queue]++
+}
+
+// do does to each record what edit says; an edit that does nothing says that it cannot be done.
+func (s *FailedSelection) do(ctx context.Context, progress func(handled int), edit func(record []byte) store.FailedEdit) (FailedReport, error) {
+	report := FailedReport{Matched: s.report.Matched, Queues: map[string]int{}}
+	told := func() {
+		if progress != nil {
+			progress(report.Done + report.Gone + report.Stuck)
+		}
+	}
+	for i := range s.whole {
+		whole := &s.whole[i]
+		n, err := s.c.store.DropFailed(ctx, whole)
+		report.Done += int(n)
+		told()
+		if errors.Is(err, store.ErrKept) { // then their payloads go with them, one by one
+			var targets store.FailedTargets
+			if targets, err = s.c.store.Targets(ctx, *whole); err == nil {
+				err = s.edit(ctx, selection{list: whole.List, targets: &targets}, &report, told, edit)
+			}
+		}
+		if err != nil {
+			return report, err
+		}
+	}
+	for _, one := range s.lists {
+		if err := s.edit(ctx, one, &report, told, edit); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
+}
+
+// edit edits the selected records of one list.
+func (s *FailedSelection) edit(ctx context.Context, one selection, report *FailedReport, told func(), edit func(record []byte) store.FailedEdit) error {
+	var kept []string
+	err := s.c.store.EditFailed(ctx, store.FailedWork{
+		List: one.list, Targets: one.targets, Placed: one.placed, Remove: s.remove,
+		Edit: func(record []byte) store.FailedEdit {
+			e := edit(record)
+			if !e.Remove && e.Instead == nil {
+				report.Stuck++
+			}
+			return e
+		},
+		Done: func(record []byte, e store.FailedEdit, what store.FailedOutcome) {
+			switch what {
+			case store.FailedDone, store.FailedDuplicate:
+				report.Done++
+				if id := keptFor(record); e.Remove && id != "" {
+					kept = append(kept, id)
+				}
+				if what == store.FailedDuplicate {
+					report.Duplicates++
+				} else if e.Queue != "" {
+					report.Queues[e.Queue]++
+				}
+			case store.FailedGone:
+				report.Gone++
+			default:
+				report.Stuck++
+			}
+			told()
+		},
+	})
+	// Also after an error: the records are gone.
+	n, dropErr := s.c.store.DropKept(ctx, kept)
+	report.Payloads += n
+	return errors.Join(err, dropErr)
 }
 
 // keptFor returns the id under which the payload of a record is kept for it alone: "" if it

@@ -62,7 +62,9 @@ func TestRetryFailed(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, report.Matched)
 		var handled []int
-		report, err = f.RetryFailed(t.Context(), client.FailedFilter{All: true, Again: true, Progress: func(n int) { handled = append(handled, n) }})
+		again, err := f.SelectFailed(t.Context(), client.FailedFilter{All: true, Again: true}, false)
+		require.NoError(t, err)
+		report, err = again.Do(t.Context(), func(n int) { handled = append(handled, n) })
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Done)
 		require.Equal(t, []int{1}, handled)

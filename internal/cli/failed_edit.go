@@ -170,28 +170,28 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		}
 	}
 	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
-		total := 0 // not known
-		if o.dryRun || len(names) == 0 && !o.yes {
-			report, err := jobs.CountFailed(ctx, o.filter, !o.retry)
+		var do func(ctx context.Context, progress func(handled int)) (client.FailedReport, error)
+		total := 1
+		if payload != nil && !o.dryRun {
+			do = func(ctx context.Context, _ func(int)) (client.FailedReport, error) {
+				return jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
+			}
+		} else {
+			selection, err := jobs.SelectFailed(ctx, o.filter, !o.retry)
 			if err != nil {
 				return err
 			}
-			total = report.Matched
-			if o.dryRun || report.Matched == 0 {
+			report := selection.Report()
+			if o.dryRun || report.Matched == 0 && len(names) == 0 && !o.yes {
 				return a.tellEdited(report, o, true)
 			}
-			if err := a.confirm(o.text("", report)); err != nil {
-				return err
+			if len(names) == 0 && !o.yes {
+				// Failures that come while it waits for the answer are not meant.
+				if err := a.confirm(o.text("", report)); err != nil {
+					return err
+				}
 			}
-		}
-		do := jobs.RemoveFailed
-		switch {
-		case payload != nil:
-			do = func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
-				return jobs.RetryFailedWith(ctx, f.IDs[0], payload)
-			}
-		case o.retry:
-			do = jobs.RetryFailed
+			do, total = selection.Do, report.Matched
 		}
 		past := "removed"
 		if o.retry {
@@ -200,8 +200,7 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 		ctx, stop := interruptible(ctx)
 		defer stop()
 		bar := a.progressOf(past, total)
-		o.filter.Progress = bar.at
-		report, err := do(ctx, o.filter)
+		report, err := do(ctx, bar.at)
 		bar.done()
 		kind := store.EventRemoved
 		if o.retry {

@@ -89,11 +89,21 @@ func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Po
 	return inDatabase(c.Context(), url, do)
 }
 
-// inDatabase opens a database.
+// inDatabase does something in a database.
 func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) error {
+	pool, err := openDatabase(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return lockerProblem(do(pool))
+}
+
+// openDatabase returns connections to a database, which it does not connect to yet.
+func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := postgres.ParseURL(url)
 	if err != nil { // its text may repeat parts of the password
-		return usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
+		return nil, usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
 	}
 	config.MaxConns = lockerConns
 	// Each statement runs a few times only.
@@ -105,11 +115,7 @@ func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) e
 		params["application_name"] = "resqued locker"
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return lockerProblem(err)
-	}
-	defer pool.Close()
-	return lockerProblem(do(pool))
+	return pool, lockerProblem(err)
 }
 
 // askTable returns an error if a database does not answer, or has not the table of locks.

@@ -10,13 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )
-
-// postgresLock is the kind of a lock in PostgreSQL.
-const postgresLock = "postgres"
 
 // postgresPatience is how long a list of all locks waits for PostgreSQL.
 const postgresPatience = 3 * time.Second
@@ -48,7 +44,6 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 		rows, err = locker.ListLocked(ctx, pool, "", limit+1)
 		return err
 	})
-	server, _ := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && len(rows) > limit:
 		return rows[:limit], false, nil
@@ -56,7 +51,7 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 		return rows, true, nil
 	case kind != "":
 		return nil, false, err
-	case server != nil && (server.Code == missingTable || server.Code == missingColumn): // the table belongs to another program
+	case noTable(err):
 		return nil, true, nil
 	}
 	a.warn("locks in PostgreSQL are not shown: %s", strings.Join(strings.Fields(err.Error()), " "))
@@ -64,15 +59,51 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 }
 
 // addRow adds a lock in PostgreSQL.
-func (l *listing) addRow(r locker.Row) {
-	v := &view.Lock{Kind: postgresLock, Key: r.Key, Holder: &r.LockedBy, State: store.LockExpired, Sequence: r.Sequence}
+func (l *listing) addRow(ctx context.Context, r locker.Row) {
+	v := databaseLock(ctx, r)
 	left, held := "past", ""
-	if r.Held() {
-		v.State, left = store.LockHeld, view.Age(r.Left)
-		v.TTLS = new(int64(r.Left / time.Second))
+	if v.TTLS != nil {
+		left = view.Age(r.Left)
 	}
-	if r.Age > 0 {
-		v.AgeS, held = new(int64(r.Age/time.Second)), view.Age(r.Age)
+	if v.AgeS != nil {
+		held = view.Age(r.Age)
 	}
 	l.add(v.Key, v, v.Kind, v.Key, holderName(r.LockedBy), held, left, v.State, "", "", "", "", fmt.Sprintf("sequence %d", r.Sequence))
+}
+
+func databaseLock(ctx context.Context, r locker.Row) *view.Lock {
+	left := max(r.Left, 1)
+	if !r.Held() {
+		left = 0
+	}
+	return view.NewDatabaseLock(ctx, r.Key, r.LockedBy, r.Sequence, left, r.Age)
+}
+
+// databaseLocks returns what lists the locks in the database at url for the dashboard, and what closes
+// its connections; nil without a database.
+func databaseLocks(ctx context.Context, url string) (list func(ctx context.Context, limit int) ([]*view.Lock, bool, error), closed func(), err error) {
+	if url == "" {
+		return nil, func() {}, nil
+	}
+	pool, err := openDatabase(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, limit int) ([]*view.Lock, bool, error) {
+		rows, err := locker.ListLocked(ctx, pool, "", limit+1)
+		if err != nil && !noTable(err) {
+			return nil, false, lockerProblem(err)
+		}
+		var locks []*view.Lock
+		for _, r := range rows[:min(len(rows), limit)] {
+			locks = append(locks, databaseLock(ctx, r))
+		}
+		return locks, len(rows) <= limit, nil
+	}, pool.Close, nil
+}
+
+// noTable reports whether an error says that the table belongs to another program, or is not there.
+func noTable(err error) bool {
+	server, _ := errors.AsType[*pgconn.PgError](err)
+	return server != nil && (server.Code == missingTable || server.Code == missingColumn)
 }

@@ -9,16 +9,22 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/locker"
 )
 
 // TestLockerScripts runs the scripts of testdata/locker, each in a database of its own.
@@ -120,4 +126,44 @@ func TestBelow(t *testing.T) {
 	require.False(t, killBelow(spared))
 	require.True(t, killBelow(nil))
 	require.Error(t, cmd.Wait())
+}
+
+// The dashboard lists the locks in a database, none where there is no table of them, and keeps keys back
+// as the list of the command line does.
+func TestDatabaseLocks(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, pgtest.Options{})
+	none, closed, err := databaseLocks(t.Context(), "")
+	require.NoError(t, err)
+	require.Nil(t, none)
+	closed()
+	url := server.URL("postgres")
+	list, closed, err := databaseLocks(t.Context(), url)
+	require.NoError(t, err)
+	defer closed()
+	locks, all, err := list(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, locks)
+	require.True(t, all)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	require.NoError(t, inDatabase(t.Context(), url, func(pool *pgxpool.Pool) error { return locker.Migrate(t.Context(), pool, locker.DefaultTable) }))
+	for _, key := range []string{"Payout-1", "Payout-2", "Payout-3"} {
+		_, err = conn.Exec(t.Context(), "INSERT INTO locks (key, locked_by, locked_at, locked_until, sequence) VALUES ($1, 'w', now() at time zone 'utc', now() at time zone 'utc' + interval '1 hour', 1)", key)
+		require.NoError(t, err)
+	}
+	locks, all, err = list(t.Context(), 2)
+	require.NoError(t, err)
+	require.False(t, all)
+	require.Len(t, locks, 2)
+	require.Equal(t, "Payout-1", locks[0].Key)
+	require.Equal(t, store.LockHeld, locks[0].State)
+	locks, all, err = list(view.Redacting(t.Context(), redact.All()), 5)
+	require.NoError(t, err)
+	require.True(t, all)
+	require.Contains(t, locks[2].Key, redact.Shown)
+	l := lockListing()
+	l.addRow(view.Redacting(t.Context(), redact.All()), locker.Row{Key: "Payout-1", LockedBy: "w", Left: time.Minute})
+	require.NotContains(t, fmt.Sprint(l.rows), "Payout")
 }

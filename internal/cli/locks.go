@@ -27,7 +27,7 @@ func (a *cli) locksCommand() *cobra.Command {
 	limit := lockLimit
 	ls := func(c *cobra.Command, _ []string) error {
 		switch kind {
-		case "", store.LocketLock, store.TimeoutLock, store.LonerMarker, postgresLock:
+		case "", store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock:
 		default:
 			return usage("", "--kind %q: use locket, timeout, loner or postgres", wire.Printable(kind, 200))
 		}
@@ -48,7 +48,7 @@ func (a *cli) locksCommand() *cobra.Command {
 		c.Flags().StringVar(&kind, "kind", "", "only these: locket, timeout, loner or postgres")
 		c.Flags().IntVar(&limit, "limit", lockLimit, "how many locks to list at most")
 		c.Flags().BoolVar(&check, "check", false, "exit with 3 if there are orphans")
-		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker, postgresLock))
+		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock))
 		return c
 	}
 	parent := flags(&cobra.Command{
@@ -95,7 +95,7 @@ known there, and no orphan is called one. Those in PostgreSQL are released with
 func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
 	l := lockListing()
 	shown, orphans := 0, 0
-	if kind != postgresLock {
+	if kind != view.DatabaseLock {
 		s, err := app.OpenStore(c, "resqued-cli")
 		if err != nil {
 			return err
@@ -114,13 +114,13 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 		shown, l.partial = len(locks), cut
 	}
 	cut := l.partial
-	if kind == "" || kind == postgresLock {
+	if kind == "" || kind == view.DatabaseLock {
 		rows, all, err := a.postgresLocks(ctx, c.DatabaseURL, kind, limit-shown)
 		if err != nil {
 			return err
 		}
 		for _, r := range rows {
-			l.addRow(r)
+			l.addRow(ctx, r)
 		}
 		shown, cut = shown+len(rows), cut || len(rows) > 0 && !all
 		l.partial = l.partial || !all

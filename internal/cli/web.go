@@ -122,9 +122,15 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		return err
 	}
 	defer func() { _ = jobs.Close() }()
+	locks, closed, err := databaseLocks(context.WithoutCancel(c.Context()), r.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer closed()
 	p := a.program()
 	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: r.Namespace, Version: version(), Command: a.again(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
+		DatabaseLocks: locks,
+		Store:         s, Jobs: jobs, Namespace: r.Namespace, Version: version(), Command: a.again(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 		},
@@ -144,9 +150,13 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		}()
 	}
 	serving := server.HTTP()
-	sampled := make(chan struct{})
-	go func() { defer close(sampled); server.Run(ctx) }()
+	sampling, unsample := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan struct{})
+	go func() { defer close(ran); server.Run(sampling) }()
+	defer func() { unsample(); <-ran }()
+	answered := make(chan struct{})
 	over := context.AfterFunc(ctx, func() {
+		defer close(answered)
 		late, cancel := context.WithTimeout(context.Background(), webLeave)
 		defer cancel()
 		_ = serving.Shutdown(late)
@@ -156,7 +166,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	if over() {
 		return err // it has not been asked to end
 	}
-	if <-sampled; errors.Is(err, http.ErrServerClosed) {
+	if <-answered; errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
 	return err

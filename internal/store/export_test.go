@@ -29,3 +29,6 @@ func NearEnd(s *Store, n int64) {
 	opts.nearEnd = n
 	s.opts.Store(&opts)
 }
+
+// NearEndOf is how far from an end of a list records of a size are taken out where they stand.
+func NearEndOf(size int64) int64 { return nearEnd(size) }

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +16,9 @@ import (
 )
 
 var failedEditScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
+
+// MainFailureList is the first of FailureLists: where failures are that no other list has.
+const MainFailureList = keyFailed
 
 // failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
 // to name the list of its failures.
@@ -96,7 +101,8 @@ func (s *Store) failedRange(ctx context.Context, list string, passed, from, to i
 }
 
 // ScanFailed goes through the records of a list, oldest first, until look returns false;
-// those that are added meanwhile may be passed over.
+// those that are added meanwhile may be passed over. Where others have changed very much it begins
+// anew, with index 0: what was seen before counts no more.
 func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int64, record []byte) bool) error {
 	if err := s.settleFailed(ctx, list); err != nil {
 		return err
@@ -128,8 +134,8 @@ func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int
 type FailedTargets struct {
 	want map[[sha256.Size]byte]int
 	n    int
-	// low and high are between which indexes they were seen.
-	low, high int64
+	// low and high are between which indexes they were seen, bytes how large they are together.
+	low, high, bytes int64
 }
 
 // Add adds a record that was seen at an index.
@@ -139,6 +145,7 @@ func (t *FailedTargets) Add(index int64, record []byte) {
 	}
 	t.want[sha256.Sum256(record)]++
 	t.n++
+	t.bytes += int64(len(record))
 	t.low, t.high = min(t.low, index), max(t.high, index)
 }
 
@@ -176,6 +183,9 @@ const (
 type FailedWork struct {
 	List    string
 	Targets *FailedTargets
+	// Placed are, instead of Targets, records that are edited in their places only, and not an
+	// equal one: each stays in the list.
+	Placed []FailureRecord
 	// Remove: Edit has each record removed.
 	Remove bool
 	// Edit says what becomes of a record. Done is told what has, once for each that is not
@@ -191,9 +201,10 @@ const (
 	// pageTime (ns) and hop bound them where each costs its way from an end of the list:
 	// so much for each 8 KiB of records.
 	pageTime, hop, hopBytes = 1_500_000, 7, 8 << 10
-	// nearEnd is how far from an end of a list something is taken out where it stands,
-	// which costs the way through; farEnd how far the last few are.
-	nearEnd, farEnd, lastFew = 100_000, 200_000, 16
+	// nearTime (ns) bounds what it costs to take something out where it stands, which is the way
+	// through from an end of the list: so much for each record and each byte of one. The last few
+	// may cost twice as much.
+	nearTime, perRecord, bytesPerNano, lastFew = 3_300_000, 15, 16, 16
 	// siftShare: with more than this part of the records to be replaced a long list is sifted.
 	siftShare = 20
 	// failedPasses bounds how often a list is gone through, should others move it.
@@ -207,6 +218,9 @@ const (
 // After an error that is not Unexecuted some edits may have been made that were not
 // told.
 func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
+	if len(w.Placed) > 0 {
+		return s.editPlaced(ctx, w)
+	}
 	left := *w.Targets
 	left.want = maps.Clone(left.want)
 	from := left.low
@@ -244,18 +258,22 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 // sifts reports whether the edits are too many, or too far from the ends of a list of n, to
 // be made where the records stand.
 func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
-	near, few := int64(nearEnd), lastFew
+	near, few := nearEnd(t.bytes/int64(max(t.Len(), 1))), lastFew
 	if s.opts.Load().nearEnd > 0 {
 		near, few = s.opts.Load().nearEnd, 0
 	}
 	depth := min(t.high+1, n-t.low, n/2)
 	switch {
-	case depth <= near, t.n <= few && depth <= farEnd:
+	case depth <= near, t.n <= few && depth <= 2*near:
 		return false
 	default:
 		return w.Remove || int64(t.n) > n/siftShare // one replaced costs only the way to it
 	}
 }
+
+// nearEnd returns how far from an end of a list something is taken out where it stands, if its
+// records have some size.
+func nearEnd(size int64) int64 { return nearTime / (perRecord + size/bytesPerNano) }
 
 // take returns the edit of a record, if it is one of those that are left, of which taken
 // counts those that a page has taken already.
@@ -275,6 +293,7 @@ func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what Fa
 	}
 	digest := sha256.Sum256(record)
 	t.n--
+	t.bytes -= int64(len(record))
 	if t.want[digest]--; t.want[digest] == 0 {
 		delete(t.want, digest)
 	}
@@ -334,17 +353,9 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		edits, removed := t.editsOf(w, pos, page), int64(0)
 		batch := editBatch(pos, int64(bytes/len(page)))
 		for some := range slices.Chunk(edits, batch) {
-			args := []any{s.db.Prefix, w.List}
-			for i := range some {
-				args = some[i].args(args, some[i].index-removed)
-			}
-			raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(w.List), args)
+			marks, err := s.failedEdit(ctx, w.List, some, removed, false)
 			if err != nil {
-				return false, fmt.Errorf("edit failures of %q: %w", w.List, err)
-			}
-			marks, _ := raw.(string)
-			if len(marks) != len(some) {
-				return false, fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
+				return false, err
 			}
 			for i := range some {
 				what := FailedOutcome(marks[i])
@@ -366,6 +377,97 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		}
 	}
 	return false, nil
+}
+
+// failedEdit edits records that stand so many places before their indexes, and returns a letter for
+// each. With placed they have to stand there.
+func (s *Store) failedEdit(ctx context.Context, list string, some []placedEdit, before int64, placed bool) (marks string, err error) {
+	args := []any{s.db.Prefix, list, rdb.Flag(placed)}
+	for i := range some {
+		args = some[i].args(args, some[i].index-before)
+	}
+	raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(list), args)
+	if err != nil {
+		return "", fmt.Errorf("edit failures of %q: %w", list, err)
+	}
+	if marks, _ = raw.(string); len(marks) != len(some) {
+		return "", fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
+	}
+	return marks, nil
+}
+
+// editPlaced edits records in their places. One that is not there is looked for, as others may have
+// removed some before it.
+func (s *Store) editPlaced(ctx context.Context, w FailedWork) error {
+	left := slices.Clone(w.Placed)
+	for pass := 0; len(left) > 0 && pass < failedPasses; pass++ {
+		if err := s.settleFailed(ctx, w.List); err != nil {
+			return err
+		}
+		if pass > 0 {
+			moved, err := s.findAgain(ctx, left)
+			if err != nil {
+				return err
+			}
+			for range len(left) - len(moved) {
+				w.Done(nil, FailedEdit{}, FailedGone)
+			}
+			left = moved
+		}
+		slices.SortFunc(left, func(a, b FailureRecord) int { return cmp.Compare(a.Index, b.Index) })
+		var missed []FailureRecord
+		for len(left) > 0 {
+			batch := left[:min(len(left), editBatch(left[len(left)-1].Index, int64(len(left[0].Raw))))]
+			left = left[len(batch):]
+			var edits []placedEdit
+			for _, record := range batch {
+				if e := w.Edit(record.Raw); !e.none() {
+					edits = append(edits, placedEdit{FailedEdit: e, index: record.Index, record: record.Raw})
+				}
+			}
+			if len(edits) == 0 {
+				continue
+			}
+			marks, err := s.failedEdit(ctx, w.List, edits, 0, true)
+			if err != nil {
+				return err
+			}
+			for i, e := range edits {
+				switch what := FailedOutcome(marks[i]); what {
+				case FailedGone, failedBusy:
+					missed = append(missed, FailureRecord{List: w.List, Index: e.index, Raw: e.record})
+				default:
+					w.Done(e.record, e.FailedEdit, what)
+				}
+			}
+		}
+		left = missed
+	}
+	for range left {
+		w.Done(nil, FailedEdit{}, FailedGone)
+	}
+	return nil
+}
+
+// findAgain returns where records stand now that are in their list still.
+func (s *Store) findAgain(ctx context.Context, records []FailureRecord) (found []FailureRecord, err error) {
+	refs := make([]FailureRef, len(records))
+	for i, record := range records {
+		sum := sha256.Sum256(record.Raw)
+		refs[i] = FailureRef{Digest: hex.EncodeToString(sum[:]), At: record.Index}
+	}
+	places, err := s.FindFailures(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[int64]bool{}
+	for _, one := range places {
+		if len(one) == 1 && one[0].List == records[0].List && !taken[one[0].Index] {
+			taken[one[0].Index] = true
+			found = append(found, one[0])
+		}
+	}
+	return found, nil
 }
 
 // editBatch bounds the edits of one script at an index of a list whose records have some size.

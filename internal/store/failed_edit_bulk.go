@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/resqued/resqued/internal/rdb"
 )
 
@@ -118,29 +120,99 @@ func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error
 // ErrKept: something is parked, perhaps payloads to which the records refer.
 var ErrKept = errors.New("payloads of failures are kept beside them")
 
-// DropFailed removes a list of failures and returns how many there were. While anything is
-// parked it does nothing: the error is ErrKept.
-func (s *Store) DropFailed(ctx context.Context, list string) (n int64, err error) {
-	f := s.sifting(list)
+// ErrFailuresMoved: others have removed or changed records of the list meanwhile.
+var ErrFailuresMoved = errors.New("others are editing the failures, too; look again")
+
+// WholeFailures are all records that a list of failures had at one time.
+type WholeFailures struct {
+	List        string
+	Len         int64
+	first, last string
+}
+
+// WholeFailed returns all records of a list.
+func (s *Store) WholeFailed(ctx context.Context, list string) (WholeFailures, error) {
 	for range failedPasses {
 		if err := s.settleFailed(ctx, list); err != nil {
-			return 0, err
+			return WholeFailures{}, err
 		}
-		answer, reply, err := f.call(ctx, "drop")
-		switch {
-		case err != nil:
-			return 0, err
-		case answer == "OK" && len(reply) == 2:
-			return rdb.Number(reply[1]), nil
-		case answer == "KEPT":
-			return 0, ErrKept
-		case answer == "LEFT":
-			if _, err := f.back(ctx); err != nil {
-				return 0, err
-			}
+		pipe := s.db.Read.TxPipeline() // at one time
+		passed, n := pipe.LLen(ctx, s.db.Key(keyPassed)+list), pipe.LLen(ctx, s.db.Key(list))
+		first, last := pipe.LIndex(ctx, s.db.Key(list), 0), pipe.LIndex(ctx, s.db.Key(list), -1)
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return WholeFailures{}, fmt.Errorf("count failures of %q: %w", list, err)
+		}
+		if passed.Val() == 0 {
+			return WholeFailures{List: list, Len: n.Val(), first: first.Val(), last: last.Val()}, nil
+		}
+		if _, err := s.sifting(list).back(ctx); err != nil {
+			return WholeFailures{}, err
 		}
 	}
-	return 0, fmt.Errorf("failures of %q: %w", list, ErrSifting)
+	return WholeFailures{}, fmt.Errorf("failures of %q: %w", list, ErrSifting)
+}
+
+// Targets returns the records one by one. The error is ErrFailuresMoved if they are not as they were.
+func (s *Store) Targets(ctx context.Context, w WholeFailures) (FailedTargets, error) {
+	var t FailedTargets
+	var last []byte
+	err := s.ScanFailed(ctx, w.List, func(index int64, record []byte) bool {
+		if index == 0 {
+			t = FailedTargets{}
+		}
+		if index < w.Len {
+			t.Add(index, record)
+			last = record
+		}
+		return index < w.Len
+	})
+	if err == nil && (int64(t.Len()) != w.Len || string(last) != w.last) {
+		err = fmt.Errorf("failures of %q: %w", w.List, ErrFailuresMoved)
+	}
+	return t, err
+}
+
+// DropFailed removes the records that a list had, and leaves those that were added since; it returns
+// how many it has removed, also with an error: w has those then that are left. The error is ErrKept while anything is parked, and
+// ErrFailuresMoved if it cannot be told any more which records the list had. Payloads are not
+// removed.
+func (s *Store) DropFailed(ctx context.Context, w *WholeFailures) (n int64, err error) {
+	f, held := s.sifting(w.List), false
+	defer func() {
+		if held {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), siftPatience)
+			defer cancel()
+			if _, ended := f.back(ctx); err == nil {
+				err = ended
+			}
+		}
+	}()
+	for tries := 0; w.Len > 0; {
+		answer, reply, err := f.call(ctx, "drop", w.Len, w.last, w.first)
+		switch {
+		case err != nil:
+			return n, err
+		case answer == "OK" && len(reply) >= 3:
+			n += rdb.Number(reply[1])
+			if w.Len = rdb.Number(reply[2]); w.Len > 0 && len(reply) == 4 {
+				w.first, _ = reply[3].(string)
+			}
+			held, tries = w.Len > 0, 0
+			continue
+		case answer == "KEPT":
+			return n, ErrKept
+		case answer == "MOVED":
+			return n, fmt.Errorf("failures of %q: %w", w.List, ErrFailuresMoved)
+		}
+		// HELD or LEFT: another command has been at it.
+		if tries++; tries > failedPasses {
+			return n, fmt.Errorf("failures of %q: %w", w.List, ErrSifting)
+		}
+		if err := s.settleFailed(ctx, w.List); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // sift edits records while it goes through the list from its head. again says that others

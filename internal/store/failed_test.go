@@ -39,6 +39,14 @@ func those(t *testing.T, s *store.Store, want func(record string) bool) *store.F
 	return &targets
 }
 
+// whole are all records of failed at one time.
+func (f *fixture) whole() store.WholeFailures {
+	f.t.Helper()
+	w, err := f.WholeFailed(f.t.Context(), "failed")
+	require.NoError(f.t, err)
+	return w
+}
+
 type toldEdit struct {
 	record string
 	what   store.FailedOutcome
@@ -190,13 +198,13 @@ func testEditFailed(t *testing.T, setup func(t *testing.T) *fixture) {
 	t.Run("a list that is none is left alone", func(t *testing.T) {
 		f := setup(t)
 		f.fail("1", "2", "3")
-		targets := all(t, f.Store)
+		targets, whole := all(t, f.Store), f.whole()
 		for _, key := range []string{"failed", "resqued:passed:failed"} {
 			f.redis.Del(t.Context(), f.key("failed"), f.key("resqued:passed:failed"))
 			f.fail("1", "2", "3")
 			f.redis.Del(t.Context(), f.key(key))
 			f.redis.Set(t.Context(), f.key(key), "text", 0)
-			_, err := f.DropFailed(t.Context(), "failed")
+			_, err := f.DropFailed(t.Context(), &whole)
 			require.ErrorContains(t, err, "move it away")
 			if key == "failed" {
 				require.Error(t, f.EditFailed(t.Context(), store.FailedWork{List: "failed", Targets: targets, Remove: true, Edit: removeEdit}))
@@ -283,7 +291,8 @@ func TestALeftSifting(t *testing.T) {
 			f.redis.LTrim(t.Context(), f.key("failed"), 1, 0)
 			f.redis.HDel(t.Context(), f.key("resqued:sifting"), "failed")
 			f.edit(&store.FailedTargets{}, true, removeEdit)
-			n, err := f.DropFailed(t.Context(), "failed")
+			whole := f.whole()
+			n, err := f.DropFailed(t.Context(), &whole)
 			require.NoError(t, err)
 			require.EqualValues(t, 200, n)
 			require.False(t, f.exists("resqued:passed:failed"))
@@ -343,6 +352,14 @@ func TestALeftSifting(t *testing.T) {
 			require.Equal(t, numberedRecords(300)[300-len(list):], list)
 		})
 	})
+}
+
+// To take a record out costs the way through the list, and more where its records are larger.
+func TestLargeFailuresAreNearAnEndSooner(t *testing.T) {
+	t.Parallel()
+	for size, most := range map[int64]int64{0: 220_000, 300: 100_000, 1000: 45_000, 3000: 17_000, 1 << 20: 50} {
+		require.InEpsilon(t, most, store.NearEndOf(size), 0.05, "%d bytes", size)
+	}
 }
 
 func TestFindFailures(t *testing.T) {
@@ -453,7 +470,8 @@ func TestFailuresAtSize(t *testing.T) {
 		}), false, retryEdit)))
 	})
 	measured("drop", func() {
-		_, err := f.DropFailed(t.Context(), "failed")
+		whole := f.whole()
+		_, err := f.DropFailed(t.Context(), &whole)
 		require.NoError(t, err)
 	})
 }

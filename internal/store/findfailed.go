@@ -1,17 +1,21 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // FailureRef names a failure record: by the beginning of the SHA-256 of its bytes, in hex,
 // and by where it was seen last, if that is known: a record moves toward the head of its
-// list as others are removed.
+// list as others are removed, and never the other way. So an equal one behind that place is
+// another failure.
 type FailureRef struct {
 	Digest string
 	At     int64 // -1 = not known
@@ -37,42 +41,54 @@ const (
 )
 
 // FindFailures returns for each name the records that it may mean. Of records that are equal
-// byte by byte it is one. Most are found where they were seen last; for the others all
-// records are looked at, but not read.
+// byte by byte it is the nearest to the place; none if that has been retried since, as its mark
+// shows. Most are found where they were seen last; for the others all records are looked at, but
+// not read.
 func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]FailureRecord, error) {
 	lists, err := s.FailureLists(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := make([][]FailureRecord, len(refs))
+	found, done := make([][]FailureRecord, len(refs)), make([]bool, len(refs))
 	lost := false
 	for i, ref := range refs {
 		ref.Digest = strings.ToLower(ref.Digest)
 		refs[i] = ref
 		if ref.At >= 0 && len(ref.Digest) >= trustedDigits {
-			if found[i], err = s.nearFailure(ctx, lists, ref); err != nil {
+			if found[i], done[i], err = s.nearFailure(ctx, lists, ref); err != nil {
 				return nil, err
 			}
 		}
-		lost = lost || len(found[i]) == 0
+		lost = lost || !done[i]
 	}
 	if !lost {
 		return found, nil
 	}
-	best := make([]map[string]FailureRecord, len(refs)) // of each digest the nearest
+	best := make([]map[string]sighting, len(refs)) // of each digest the nearest
 	for _, list := range lists {
 		err := s.ScanFailed(ctx, list, func(index int64, record []byte) bool {
 			sum := sha256.Sum256(record)
 			digest := hex.EncodeToString(sum[:])
 			for i, ref := range refs {
-				if len(found[i]) > 0 || ref.Digest == "" || !strings.HasPrefix(digest, ref.Digest) {
+				if done[i] || ref.Digest == "" || ref.At >= 0 && index > ref.At {
+					continue
+				}
+				fits := strings.HasPrefix(digest, ref.Digest)
+				for other, old := range best[i] {
+					// With a place, what is nearer and was retried since is what was meant.
+					if ref.At >= 0 && !fits && old.List == list && sameButRetried(old.Raw, record) {
+						old.retried = true
+						best[i][other] = old
+					}
+				}
+				if !fits {
 					continue
 				}
 				if best[i] == nil {
-					best[i] = map[string]FailureRecord{}
+					best[i] = map[string]sighting{}
 				}
 				if old, ok := best[i][digest]; !ok || ref.At < 0 || distance(index, ref.At) < distance(old.Index, ref.At) {
-					best[i][digest] = FailureRecord{List: list, Index: index, Raw: record}
+					best[i][digest] = sighting{FailureRecord: FailureRecord{List: list, Index: index, Raw: record}}
 				}
 			}
 			return true
@@ -83,22 +99,43 @@ func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]Failur
 	}
 	for i, records := range best {
 		for _, record := range records {
-			found[i] = append(found[i], record)
+			if !record.retried {
+				found[i] = append(found[i], record.FailureRecord)
+			}
 		}
 	}
 	return found, nil
 }
 
+// sighting is a record that may be meant, and whether one that is the same but for the time of its
+// retry stands nearer to the place.
+type sighting struct {
+	FailureRecord
+	retried bool
+}
+
+// sameButRetried reports whether records are equal but for the time at which they were retried.
+func sameButRetried(a, b []byte) bool {
+	b, ok := wire.Unretried(b)
+	if !ok {
+		return false
+	}
+	a, _ = wire.Unretried(a)
+	return bytes.Equal(a, b)
+}
+
 func distance(a, b int64) int64 { return max(a-b, b-a) }
 
-// nearFailure looks for a record where it was seen last, and up to refWindow places before.
-func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef) ([]FailureRecord, error) {
-	var nearest []FailureRecord
+// nearFailure looks for a record where it was seen last, and up to refWindow places before. done
+// reports whether it is known what is meant, which may be none.
+func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef) (nearest []FailureRecord, done bool, err error) {
+	retried := false // the nearest
 	for _, list := range lists {
 		passed, total, err := s.failedLengths(ctx, list)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		var behind [][]byte // those between a record and the place that were retried
 		// The place itself first: there it is, most often.
 		for _, from := range []int64{ref.At, max(0, ref.At-refWindow)} {
 			if from >= total {
@@ -106,23 +143,38 @@ func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef)
 			}
 			page, err := s.failedRange(ctx, list, passed, from, min(ref.At, total-1))
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
+			behind = behind[:0]
 			for i, raw := range slices.Backward(page) {
-				sum := sha256.Sum256([]byte(raw))
-				if !strings.HasPrefix(hex.EncodeToString(sum[:]), ref.Digest) {
+				record := FailureRecord{List: list, Index: from + int64(i), Raw: []byte(raw)}
+				fits := hasDigest(record.Raw, ref.Digest)
+				before, marked := wire.Unretried(record.Raw)
+				first := marked && hasDigest(before, ref.Digest) // it was meant, and had not been retried
+				if !fits && !first {
+					if marked {
+						behind = append(behind, record.Raw)
+					}
 					continue
 				}
-				record := FailureRecord{List: list, Index: from + int64(i), Raw: []byte(raw)}
-				if record.Index == ref.At {
-					return []FailureRecord{record}, nil
+				if record.Index == ref.At && fits {
+					return []FailureRecord{record}, true, nil
 				}
 				if len(nearest) == 0 || record.Index > nearest[0].Index {
 					nearest = []FailureRecord{record}
+					retried = first && !fits || slices.ContainsFunc(behind, func(other []byte) bool { return sameButRetried(record.Raw, other) })
 				}
 				break
 			}
 		}
 	}
-	return nearest, nil
+	if retried {
+		return nil, true, nil
+	}
+	return nearest, len(nearest) > 0, nil
+}
+
+func hasDigest(record []byte, beginning string) bool {
+	sum := sha256.Sum256(record)
+	return strings.HasPrefix(hex.EncodeToString(sum[:]), beginning)
 }

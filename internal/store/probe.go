@@ -129,9 +129,11 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _, _, _ = s.unpark(ctx, "none")
 	_, _ = s.DropKept(ctx, []string{"none"})
 	_, _ = s.DropParked(ctx, "none")
-	_, _ = s.db.Eval(ctx, failedEditScript, s.db.Key(keyFailed), []any{s.db.Prefix, keyFailed, 0, record, record + " ", plain.Name, payload("2"), "0"})
+	_, _ = s.db.Eval(ctx, failedEditScript, s.db.Key(keyFailed), []any{s.db.Prefix, keyFailed, "0", 0, record, record + " ", plain.Name, payload("2"), "0"})
 	sift := s.sifting(keyFailed)
-	for _, op := range [][]any{{"begin"}, {"step", 1, record + " ", 0, record + " ", "", "", "", "0"}, {"on"}, {"back"}, {"drop"}} {
+	for _, op := range [][]any{
+		{"begin"}, {"step", 1, record + " ", 0, record + " ", record + " ", "", "", "0"}, {"on"}, {"back"}, {"drop", 1, record + " ", record + " "},
+	} {
 		_, _, _ = sift.call(ctx, op[0].(string), op[1:]...) //nolint:forcetypeassert // all are texts
 	}
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})

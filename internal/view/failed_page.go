@@ -2,6 +2,9 @@ package view
 
 import (
 	"context"
+	"errors"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,8 +14,8 @@ import (
 // FailurePage is a page of failures, the newest first, or one step of a search.
 type FailurePage struct {
 	Failures []Failure
-	// Next continues the list; 0 = it is at its end.
-	Next int64
+	// Next continues the list; the zero value = it is at its end.
+	Next FailurePlace
 	// Looked is how many records were looked at, of Total. Left is how many there are that neither
 	// this step nor those before it have looked at.
 	Looked, Total, Left int64
@@ -20,9 +23,8 @@ type FailurePage struct {
 
 // FailureStep says what a page has.
 type FailureStep struct {
-	// Before is the Next of the page before; 0 = from the newest. It is a list and a place in it,
-	// counted from the oldest, which new failures do not change.
-	Before int64
+	// Before is the Next of the page before; the zero value = from the newest.
+	Before FailurePlace
 	// Match selects records as they stand in Redis; nil = all.
 	Match func(record []byte) bool
 	// Limit is how many failures are returned at most, Time how long is searched.
@@ -30,8 +32,50 @@ type FailureStep struct {
 	Time  time.Duration
 }
 
-// inList is how much of a Before is the place in the list.
-const inList = 1 << 40
+// FailurePlace is how far somebody has come who goes through the failures from the newest: the name of
+// a list, and a place in it, counted from the oldest. New failures change neither, nor do lists that come
+// and go.
+type FailurePlace struct {
+	List   string
+	Before int64
+}
+
+// String returns the place as ParseFailurePlace takes it: the name only if it is not failed.
+func (p FailurePlace) String() string {
+	text := strconv.FormatInt(p.Before, 10)
+	if p.List != store.MainFailureList {
+		text += "@" + p.List
+	}
+	return text
+}
+
+// ParseFailurePlace reads a place; "" and "0" are the zero value.
+func ParseFailurePlace(text string) (FailurePlace, error) {
+	if text == "" || text == "0" {
+		return FailurePlace{}, nil
+	}
+	number, list, named := strings.Cut(text, "@")
+	before, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || before < 1 {
+		return FailurePlace{}, errors.New("a place among failures is a number of 1 or more, perhaps with @ and the name of a list")
+	}
+	if !named {
+		list = store.MainFailureList
+	}
+	return FailurePlace{List: list, Before: before}, nil
+}
+
+// reached reports whether a list is that of the place, or one that comes behind it.
+func (p FailurePlace) reached(list string) bool {
+	switch {
+	case p.List == "" || list == p.List:
+		return true
+	case p.List == store.MainFailureList || list == store.MainFailureList:
+		return p.List == store.MainFailureList
+	default:
+		return list > p.List
+	}
+}
 
 // FailuresBefore returns a page. Where the failures are in several lists (Resque's multi-queue
 // backend) a search goes through them one by one; without Match the newest of all are returned, and
@@ -54,27 +98,27 @@ func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (Failure
 	}
 	until := time.Now().Add(q.Time)
 	over := false
-	for i := int(q.Before / inList); i < len(lists); i++ {
+	for i, list := range lists {
 		switch {
-		case len(lists) > 1 && sizes[i] == 0:
+		case !q.Before.reached(list), len(lists) > 1 && sizes[i] == 0:
 			continue
-		case over && page.Next == 0:
-			page.Next = int64(i)*inList + min(sizes[i], inList-1)
+		case over && page.Next.Before == 0:
+			page.Next = FailurePlace{List: list, Before: sizes[i]}
 			fallthrough
 		case over:
 			page.Left += sizes[i]
 			continue
 		}
-		before := int64(inList - 1)
-		if at := q.Before % inList; at > 0 && int64(i) == q.Before/inList {
-			before = at
+		before := int64(math.MaxInt64)
+		if list == q.Before.List {
+			before = q.Before.Before
 		}
-		left, err := page.look(ctx, s, q, lists[i], before, until)
+		left, err := page.look(ctx, s, q, list, before, until)
 		if err != nil {
 			return page, err
 		}
 		if left > 0 {
-			page.Next, page.Left = int64(i)*inList+left, left
+			page.Next, page.Left = FailurePlace{List: list, Before: left}, left
 		}
 		over = left > 0 || len(page.Failures) == q.Limit || time.Now().After(until)
 	}

@@ -77,6 +77,23 @@ func Locks(ctx context.Context, s LockStore, kind string, limit int) (views []*L
 	return views, cut, nil
 }
 
+// DatabaseLock is the kind of a lock in PostgreSQL.
+const DatabaseLock = "postgres"
+
+// NewDatabaseLock returns the view of a lock in PostgreSQL whose lease ends after left; 0 or less = it
+// has. Age is for how long it has been held, 0 = not known. Nothing is known of its job, so that its key
+// is shown where nothing at all is kept back.
+func NewDatabaseLock(ctx context.Context, key, holder string, sequence int64, left, age time.Duration) *Lock {
+	v := &Lock{Kind: DatabaseLock, Key: Rules(ctx).Key(DatabaseLock, "", nil, key), Holder: &holder, State: store.LockExpired, Sequence: sequence}
+	if left > 0 {
+		v.State, v.TTLS = store.LockHeld, new(int64(left/time.Second))
+	}
+	if age > 0 {
+		v.AgeS = new(int64(age / time.Second))
+	}
+	return v
+}
+
 // FindLock returns the lock that a name stands for: its key, whole or without namespace or
 // kind, or what a list shows in its place. The error is a NotFoundError or an AmbiguousError
 // if it does not stand for exactly one.

@@ -43,7 +43,7 @@ type pick struct {
 	Background bool `json:"background"`
 }
 
-func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error)) (any, error) {
+func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 	var p pick
 	if err := body(r, &p); err != nil {
 		return nil, err
@@ -60,31 +60,30 @@ func (s *Server) editFailed(r *http.Request, what string, do func(ctx context.Co
 			return nil, badRequest("filter needs class, queue or error, or all: true")
 		}
 	}
-	if p.DryRun || p.Expect != nil {
-		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
-		if err != nil || p.DryRun {
-			return counted("would_be_"+what, int64(found.Matched)), err
-		}
-		if int64(found.Matched) > *p.Expect {
-			return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found.Matched, "failure") + " by now", Hint: "Look again."}
-		}
+	// What is counted is what is done: failures that come meanwhile are not meant.
+	selection, err := s.o.Jobs.SelectFailed(r.Context(), f, what == "removed")
+	if err != nil {
+		return nil, err
+	}
+	found := selection.Report().Matched
+	if p.DryRun {
+		return counted("would_be_"+what, int64(found)), nil
+	}
+	if p.Expect != nil && int64(found) > *p.Expect {
+		return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found, "failure") + " by now", Hint: "Look again."}
 	}
 	if err := s.acting(r, what+" failures", zap.Strings("ids", p.IDs), zap.String("class", f.Class), zap.String("queue", f.Queue), zap.String("error", f.Error), zap.Bool("all", f.All)); err != nil {
 		return nil, err
 	}
 	if p.Background {
-		found, err := s.o.Jobs.CountFailed(r.Context(), f, what == "removed")
-		if err != nil {
-			return nil, err
-		}
-		id, err := s.editMany(r, what+" failures", what, f, int64(found.Matched), "")
+		id, err := s.editMany(r, what+" failures", what, f, selection, "")
 		return struct {
 			did
 			Operation string `json:"operation"`
 		}{did{Outcome: "begun"}, id}, err
 	}
 	// Who stops waiting has not said that the rest should be left.
-	report, err := do(context.WithoutCancel(r.Context()), f)
+	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
 	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
 	return struct {
 		did
@@ -107,9 +106,9 @@ func selected(f client.FailedFilter) string {
 }
 
 func (s *Server) retryFailed(r *http.Request) (any, error) {
-	return s.editFailed(r, "retried", s.o.Jobs.RetryFailed)
+	return s.editFailed(r, "retried")
 }
 
 func (s *Server) removeFailed(r *http.Request) (any, error) {
-	return s.editFailed(r, "removed", s.o.Jobs.RemoveFailed)
+	return s.editFailed(r, "removed")
 }

@@ -109,7 +109,7 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
 	if time.Since(v.At) > max(2*sampleEvery, v.rest(modest)) {
-		v = s.sampler.shown(ctx, s.sampler.take(ctx))
+		v = s.sampler.shown(ctx, s.sampler.take())
 	}
 	return s.asSampled(v, f)
 }
@@ -119,7 +119,7 @@ func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
 	if time.Since(v.At) > max(sampleEvery/4, v.rest(modest/5)) {
-		v = s.sampler.shown(ctx, s.sampler.take(ctx))
+		v = s.sampler.shown(ctx, s.sampler.take())
 	}
 	return s.asSampled(v, f)
 }

@@ -202,18 +202,14 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	if err := s.acting(r, act+" failures", zap.Strings("ids", ids)); err != nil {
 		return answer{}, err
 	}
+	selection, err := s.o.Jobs.SelectFailed(r.Context(), client.FailedFilter{IDs: ids}, act == "remove")
+	if err != nil {
+		return answer{}, err
+	}
 	// Who stops waiting has not said that the rest should be left.
-	report, err := s.editing(past(act))(context.WithoutCancel(r.Context()), client.FailedFilter{IDs: ids})
+	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
 	s.noted(r, failedEvents[past(act)], "failures", view.Plural(report.Done, "failure"), int64(report.Done))
 	return answer{to: after(back, past(act), report.Done, len(ids))}, partly(err, report.Done)
-}
-
-// editing returns what makes failures retried or removed ones.
-func (s *Server) editing(what string) func(ctx context.Context, f client.FailedFilter) (client.FailedReport, error) {
-	if what == "retried" {
-		return s.o.Jobs.RetryFailed
-	}
-	return s.o.Jobs.RemoveFailed
 }
 
 func past(act string) string {
@@ -233,10 +229,12 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 	records.Again = again != ""
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()
-	report, err := s.o.Jobs.CountFailed(ctx, records, act == "remove")
+	// What is counted is what is done: failures that come meanwhile are not meant.
+	selection, err := s.o.Jobs.SelectFailed(ctx, records, act == "remove")
 	if err != nil {
 		return answer{}, err
 	}
+	report := selection.Report()
 	now := fmt.Sprint(report.Matched)
 	what := strings.ToUpper(act[:1]) + act[1:] + " " + view.Plural(report.Matched, "failure")
 	if report.Matched == 0 {
@@ -264,18 +262,17 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		return answer{}, err
 	}
 	f := s.frame(r, "", "")
-	id, err := s.editMany(r, what, past(act), records, int64(report.Matched), back)
+	id, err := s.editMany(r, what, past(act), records, selection, back)
 	return answer{to: string(f.Path("/operations", id))}, err
 }
 
 // editMany retries or removes failures while nobody waits for it, and returns the id of the
 // operation. What becomes of it is among the events when it has ended.
-func (s *Server) editMany(r *http.Request, title, what string, records client.FailedFilter, total int64, back string) (id string, err error) {
+func (s *Server) editMany(r *http.Request, title, what string, f client.FailedFilter, selection *client.FailedSelection, back string) (id string, err error) {
 	asked := r.Clone(context.WithoutCancel(r.Context()))
-	return s.operations.start(title, total, back, func(ctx context.Context, progress func(done int)) (int, error) {
-		records.Progress = progress
-		report, err := s.editing(what)(ctx, records)
-		s.noted(asked, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(records), int64(report.Done))
+	return s.operations.start(title, int64(selection.Report().Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {
+		report, err := selection.Do(ctx, progress)
+		s.noted(asked, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
 		return report.Done, err
 	})
 }

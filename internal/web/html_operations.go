@@ -24,10 +24,11 @@ const (
 // acted on in one step of its own: a server that dies in between leaves the rest as it was, and
 // nothing is done twice.
 type operations struct {
+	beside *beside
+
 	mu   sync.Mutex
 	all  []*operation
 	last int
-	wait sync.WaitGroup
 }
 
 type operation struct {
@@ -55,9 +56,19 @@ func (o *operations) start(what string, total int64, back string, do func(ctx co
 	if under >= operationsAtOnce {
 		return "", &Error{Status: http.StatusConflict, Code: "busy", Message: view.Plural(under, "act") + " on many records are under way", Hint: "Wait until one of them has ended."}
 	}
-	ctx, cancel := context.WithCancel(context.Background()) // it outlives the request
+	ctx, cancel := context.WithCancel(o.beside.ctx) // it outlives the request
+	one := &operation{id: strconv.Itoa(o.last + 1), what: what, back: back, total: total, cancel: cancel}
+	if !o.beside.run(func(context.Context) {
+		defer cancel()
+		n, err := do(ctx, func(done int) { one.done.Store(int64(done)) })
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		one.ended, one.did, one.err = time.Now(), n, err
+	}) {
+		cancel()
+		return "", errStopping()
+	}
 	o.last++
-	one := &operation{id: strconv.Itoa(o.last), what: what, back: back, total: total, cancel: cancel}
 	o.all = append(o.all, one)
 	for i := 0; len(o.all) > operationsKept && i < len(o.all); i++ {
 		if o.all[i].over() {
@@ -65,13 +76,6 @@ func (o *operations) start(what string, total int64, back string, do func(ctx co
 			break
 		}
 	}
-	o.wait.Go(func() {
-		defer cancel()
-		n, err := do(ctx, func(done int) { one.done.Store(int64(done)) })
-		one.mu.Lock()
-		defer one.mu.Unlock()
-		one.ended, one.did, one.err = time.Now(), n, err
-	})
 	return one.id, nil
 }
 
@@ -104,16 +108,6 @@ func (o *operation) state() operationState {
 		v.Error = strings.TrimSpace(e.Message + ". " + e.Hint)
 	}
 	return v
-}
-
-// stop ends all acts and waits for them. What they have not come to stays as it was.
-func (o *operations) stop() {
-	o.mu.Lock()
-	for _, one := range o.all {
-		one.cancel()
-	}
-	o.mu.Unlock()
-	o.wait.Wait()
 }
 
 func (o *operations) find(id string) (*operation, error) {

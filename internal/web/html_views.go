@@ -171,7 +171,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		p.Parked = fetched(parked, err)
 		return p, nil
 	}
-	before, err := number(r, "cursor", 0, 0, 1<<53)
+	before, err := failurePlace(r)
 	if err != nil {
 		return nil, err
 	}
@@ -181,18 +181,18 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		return p, nil //nolint:nilerr // the page says it where the failures would be
 	}
 	var next template.URL
-	if found.Next > 0 {
-		next = p.Flatly("cursor", strconv.FormatInt(found.Next, 10))
+	if found.Next.Before > 0 {
+		next = p.Flatly("cursor", found.Next.String())
 	}
 	if match == nil {
-		if next != "" || before > 0 || found.Left > 0 {
+		if next != "" || before.Before > 0 || found.Left > 0 {
 			p.Pager.Text = view.Grouped(found.Total) + " in all"
 			if next == "" && found.Left > 0 {
 				p.Pager.Text = "The newest of " + view.Grouped(found.Total) + "; a search finds the others"
 			}
 			p.Pager.Next = next
 		}
-		if before > 0 {
+		if before.Before > 0 {
 			p.Pager.First = p.Flatly()
 		}
 		return p, nil
@@ -236,15 +236,14 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 		c.whole, c.next = time.Since(begun) < groupTime, time.Time{}
 	}
 	if c.part.Err == nil && !c.whole && !c.busy && time.Now().After(c.next) {
-		c.busy = true
-		go s.groupMore()
+		c.busy = s.beside.run(s.groupMore)
 	}
 	return c.part
 }
 
 // groupMore groups as many failures as are shown, beside requests.
-func (s *Server) groupMore() {
-	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
+func (s *Server) groupMore(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	begun := time.Now()
 	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
@@ -322,6 +321,11 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 		rows = append(rows, row)
 	}
 	p.Held, p.Cut = fetched(rows, err), cut
+	if s.o.DatabaseLocks != nil && p.Kind == "" {
+		others, all, err := s.databaseLocks(r.Context(), locksShown)
+		database := fetched(others, err)
+		p.Database, p.DatabaseCut = &database, !all && err == nil
+	}
 	p.Unique = fetched(view.UniqueQueues(r.Context(), s.o.Store, s.unique))
 	return p, nil
 }

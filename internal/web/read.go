@@ -13,6 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -216,20 +217,48 @@ func (s *Server) process(r *http.Request) (any, error) {
 // lockKinds are the values of kind.
 var lockKinds = []string{store.LocketLock, store.TimeoutLock, store.LonerMarker}
 
+// databasePatience is how long a request waits for PostgreSQL.
+const databasePatience = 2 * time.Second
+
+// databaseLocks lists the locks in PostgreSQL, if there is one.
+func (s *Server) databaseLocks(ctx context.Context, limit int) (locks []*view.Lock, all bool, err error) {
+	if s.o.DatabaseLocks == nil || limit <= 0 {
+		return nil, s.o.DatabaseLocks == nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, databasePatience)
+	defer cancel()
+	return s.o.DatabaseLocks(ctx, limit)
+}
+
 func (s *Server) locks(r *http.Request) (any, error) {
 	kind, err := text(r, "kind")
 	if err != nil {
 		return nil, err
 	}
-	if kind != "" && !slices.Contains(lockKinds, kind) {
-		return nil, badRequest("kind is %s; use %s", quoted(kind), strings.Join(lockKinds, ", "))
+	if kinds := append(slices.Clone(lockKinds), view.DatabaseLock); kind != "" && !slices.Contains(kinds, kind) {
+		return nil, badRequest("kind is %s; use %s", quoted(kind), strings.Join(kinds, ", "))
 	}
 	limit, err := number(r, "limit", pageMost, 1, 10*pageMost)
 	if err != nil {
 		return nil, err
 	}
-	found, cut, err := view.Locks(r.Context(), s.o.Store, kind, int(limit))
-	return list{Items: found, Partial: cut}, err
+	found, cut := []*view.Lock{}, false
+	if kind != view.DatabaseLock {
+		if found, cut, err = view.Locks(r.Context(), s.o.Store, kind, int(limit)); err != nil {
+			return nil, err
+		}
+	}
+	if kind == "" || kind == view.DatabaseLock {
+		others, all, err := s.databaseLocks(r.Context(), int(limit)-len(found))
+		if err != nil && kind != "" {
+			return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "PostgreSQL: " + wire.Printable(err.Error(), maxQuoted)}
+		}
+		if err != nil { // Redis's are worth something without them
+			others, all = nil, false
+		}
+		found, cut = append(found, others...), cut || !all
+	}
+	return list{Items: found, Partial: cut}, nil
 }
 
 func (s *Server) lock(r *http.Request) (any, error) {

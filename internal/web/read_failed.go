@@ -50,6 +50,20 @@ func plain(text string) bool {
 	return text != ""
 }
 
+// failurePlace is the cursor of a request.
+func failurePlace(r *http.Request) (view.FailurePlace, error) {
+	var text string
+	err := texts(r, map[string]*string{"cursor": &text})
+	if err != nil {
+		return view.FailurePlace{}, err
+	}
+	place, err := view.ParseFailurePlace(text)
+	if err != nil {
+		return place, badRequest("cursor is %s: %s", quoted(text), err)
+	}
+	return place, nil
+}
+
 func (s *Server) failed(r *http.Request) (any, error) {
 	f, args, filtered, err := failedFilter(r)
 	if err != nil {
@@ -59,7 +73,7 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := number(r, "cursor", 0, 0, 1<<53)
+	before, err := failurePlace(r)
 	if err != nil {
 		return nil, err
 	}
@@ -76,16 +90,17 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := page.Next
-	if next == 0 {
-		next = -1
+	var next *string
+	if page.Next.Before > 0 {
+		text := page.Next.String()
+		next = &text
 	}
 	return struct {
 		list
 		// Looked is how many records this step has looked at, of Total.
 		Looked int64 `json:"looked"`
 		Total  int64 `json:"total"`
-	}{list{Items: page.Failures, Next: cursor(next), Partial: page.Left > 0 && (filtered || next < 0)}, page.Looked, page.Total}, nil
+	}{list{Items: page.Failures, Next: next, Partial: page.Left > 0 && (filtered || next == nil)}, page.Looked, page.Total}, nil
 }
 
 func (s *Server) failedGroups(r *http.Request) (any, error) {

@@ -105,7 +105,8 @@ func (v Sample) unread(err error) Sample {
 }
 
 type sampler struct {
-	o Options
+	o      Options
+	beside *beside
 	// trends is what the samples have in common, for charts.
 	trends *pages.Trends
 
@@ -124,12 +125,12 @@ type taking struct {
 	v    Sample
 }
 
-func newSampler(o Options) *sampler {
-	return &sampler{o: o, trends: pages.NewTrends(), asked: make(chan struct{}, 1)}
+func newSampler(o Options, b *beside) *sampler {
+	return &sampler{o: o, beside: b, trends: pages.NewTrends(), asked: make(chan struct{}, 1)}
 }
 
 // sample returns the last sample, and takes the first one if there is none. Somebody looks.
-func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.last(ctx)) }
+func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.last()) }
 
 // shown returns a sample as the one sees it for whom ctx is.
 func (s *sampler) shown(ctx context.Context, v Sample) Sample {
@@ -140,7 +141,7 @@ func (s *sampler) shown(ctx context.Context, v Sample) Sample {
 }
 
 // last returns the last sample.
-func (s *sampler) last(ctx context.Context) Sample {
+func (s *sampler) last() Sample {
 	s.mu.Lock()
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
@@ -157,12 +158,12 @@ func (s *sampler) last(ctx context.Context) Sample {
 		return now
 	}
 	// Nothing runs the sampler: a handler that is mounted elsewhere, or a first request.
-	return s.take(ctx)
+	return s.take()
 }
 
 func (s *sampler) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		v := s.await(s.begin(ctx), 0)
+		v := s.await(s.begin(), 0)
 		s.mu.Lock()
 		pause := restEvery
 		if time.Since(s.seen) <= looked {
@@ -192,7 +193,7 @@ func (s *sampler) run(ctx context.Context) {
 
 // take returns a sample that was begun since the last act, or the last one if that lasts too long:
 // a Redis that hangs holds up no page.
-func (s *sampler) take(ctx context.Context) Sample {
+func (s *sampler) take() Sample {
 	s.mu.Lock()
 	wait := sampleWait
 	if s.now.At.IsZero() {
@@ -211,7 +212,7 @@ func (s *sampler) take(ctx context.Context) Sample {
 		if left <= 0 {
 			return now.unread(&Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint})
 		}
-		if v := s.await(s.begin(ctx), left); !v.At.IsZero() && s.since(v) {
+		if v := s.await(s.begin(), left); !v.At.IsZero() && s.since(v) {
 			return v
 		}
 	}
@@ -241,7 +242,7 @@ func (*sampler) await(t *taking, atMost time.Duration) Sample {
 }
 
 // begin takes a sample beside, one at a time, whoever goes on waiting for it.
-func (s *sampler) begin(ctx context.Context) *taking {
+func (s *sampler) begin() *taking {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.taking != nil {
@@ -249,15 +250,20 @@ func (s *sampler) begin(ctx context.Context) *taking {
 	}
 	t := &taking{done: make(chan struct{}), v: s.now}
 	s.taking = t
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
-	go func() {
+	if !s.beside.run(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 		defer cancel()
 		defer close(t.done)
 		t.v = s.read(ctx, t.v)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.now, s.taking = t.v, nil
-	}()
+	}) {
+		s.taking = nil
+		t.v = t.v.unread(errStopping())
+		t.v.At = time.Now()
+		close(t.done)
+	}
 	return t
 }
 

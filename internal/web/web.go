@@ -34,6 +34,9 @@ type Options struct {
 	Jobs *client.Client
 	// Long returns what reads and changes long jobs, for one request.
 	Long func(ctx context.Context) *longjob.Client
+	// DatabaseLocks lists the locks in PostgreSQL, limit at most, and reports whether these are all;
+	// nil = there is no such database.
+	DatabaseLocks func(ctx context.Context, limit int) (locks []*view.Lock, all bool, err error)
 	// Checks says what view.Findings compares, Schedules which recurring jobs there are.
 	Checks view.Checks
 	// Namespace is that of the keys, Version that of the program, for people.
@@ -80,6 +83,7 @@ type Visitor struct {
 // Server answers requests. Run keeps its sample fresh.
 type Server struct {
 	o       Options
+	beside  *beside
 	sampler *sampler
 	handler http.Handler
 	// operations are acts on many records that are under way.
@@ -114,8 +118,9 @@ func New(o Options) *Server {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
 	o.PathPrefix, o.Command = strings.TrimRight(o.PathPrefix, "/"), cmp.Or(o.Command, "resqued")
-	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches)}
-	s.sampler = newSampler(o)
+	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside()}
+	s.sampler = newSampler(o, s.beside)
+	s.operations.beside = s.beside
 	mux := http.NewServeMux()
 	for _, r := range routes() {
 		mux.Handle(r.Method+" "+o.PathPrefix+r.Path, s.serve(r))
@@ -128,10 +133,13 @@ func New(o Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Run samples until ctx is done.
+// Run samples until ctx is done. Then it ends what goes on beside the requests, which leaves as it
+// was what it has not come to, and returns when that has ended. Requests may be answered after that;
+// what they would begin is refused.
 func (s *Server) Run(ctx context.Context) {
+	defer s.beside.stop()
+	defer context.AfterFunc(ctx, s.beside.cancel)()
 	s.sampler.run(ctx)
-	s.operations.stop()
 }
 
 // The limits of a connection: nobody keeps one without asking.

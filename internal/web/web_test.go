@@ -62,7 +62,11 @@ const (
 
 func setup(t *testing.T, change ...func(*web.Options)) *fixture {
 	t.Helper()
-	server := redistest.Shared(t)
+	return setupOn(t, redistest.Shared(t), change...)
+}
+
+func setupOn(t *testing.T, server *redistest.Server, change ...func(*web.Options)) *fixture {
+	t.Helper()
 	f := &fixture{T: t, ns: redistest.Namespace(t)}
 	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.ns, Lease: time.Hour, LockTTL: store.DefaultLease})
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -61,4 +62,19 @@ func memberOf(object []byte, name string) (start, end int, err error) {
 		}
 	}
 	return start, end, nil
+}
+
+// Unretried returns a failure record as it was before it was marked as retried, unless it was marked
+// before that, too; ok = it is marked.
+func Unretried(record []byte) (before []byte, ok bool) {
+	const mark = `,"retried_at":"`
+	at := bytes.LastIndex(record, []byte(mark))
+	if at < 0 {
+		return record, false
+	}
+	_, rest, ended := bytes.Cut(record[at+len(mark):], []byte{'"'})
+	if !ended {
+		return record, false
+	}
+	return append(slices.Clip(record[:at]), rest...), true
 }

@@ -241,6 +241,24 @@ func TestWebKilledInABulkRemove(t *testing.T) {
 	}
 }
 
+// TestWebAnswersBeforeItLeaves: who waits for an answer when the dashboard is told to end gets it.
+func TestWebAnswersBeforeItLeaves(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{Queues: "other"})
+	const n = 2_000
+	failures(t, d, 0, n)
+	w := serveWeb(t, d)
+	acted := make(chan int, 1)
+	go func() { acted <- w.act("retry") }()
+	proctest.Await(t, patience, func() bool {
+		n, err := d.Client.LLen(t.Context(), d.Key("queue:mail")).Result()
+		return err == nil && n > 0
+	}, "the first retry")
+	require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, n, <-acted)
+	require.NoError(t, w.cmd.Wait(), w.out.String())
+}
+
 // TestTwoOperatorsRetryTheSame: two dashboards act on the same filter at once while a Ruby worker
 // appends failures.
 func TestTwoOperatorsRetryTheSame(t *testing.T) {

@@ -4,9 +4,11 @@
 -- KEYS[1]   failed, or another list of failure records
 -- ARGV[1]   prefix
 -- ARGV[2]   name of the list
--- ARGV[3…]  the edits, of six arguments each, see failed_edits
+-- ARGV[3]   1: a record is edited only in its very place, as an equal one is another failure
+-- ARGV[4…]  the edits, of six arguments each, see failed_edits
 -- RETURNS   a text of one letter for each record: r (done), u (marked as retried; an equal job
---           waits, nothing was pushed), g (it is not there, nor up to 200 places before), x (its
+--           waits, nothing was pushed), g (it is not there, nor up to 200 places before unless
+--           only its place counts), x (its
 --           queue holds something else than it should; nothing was done), b (a
 --           failed_edit_bulk of the list is under way; nothing was done);
 --           error RESQUEDTYPE or NOPERM: nothing was done
@@ -14,26 +16,34 @@
 --           record from the nearer end of the list. With a unique queue those of putback.
 
 local key, prefix = KEYS[1], ARGV[1]
-if pcall_('HEXISTS', siftkeys(prefix, ARGV[2]), ARGV[2]) == 1 then return string.rep('b', (#ARGV - 2) / 6) end
+if pcall_('HEXISTS', siftkeys(prefix, ARGV[2]), ARGV[2]) == 1 then return string.rep('b', (#ARGV - 3) / 6) end
 local wrong = unfit(prefix, key)
 if wrong then return wrong end
 local n = len(key)
 
--- Those removed before them have moved the rest toward the head.
-local low, high = math.huge, 0
-for i = 3, #ARGV, 6 do
-  local index = tonumber(ARGV[i])
-  low, high = math.min(low, index), math.max(high, index)
+local places, first = {}, 1 -- those in places count from 1
+if ARGV[3] == '1' then
+  for i = 4, #ARGV, 6 do
+    local index = tonumber(ARGV[i])
+    if call('LINDEX', key, index) == ARGV[i + 1] then places[i] = index end
+  end
+else
+  -- Those removed before them have moved the rest toward the head.
+  local low, high = math.huge, 0
+  for i = 4, #ARGV, 6 do
+    local index = tonumber(ARGV[i])
+    low, high = math.min(low, index), math.max(high, index)
+  end
+  first = math.max(0, low - 200)
+  places = placed(4, call('LRANGE', key, first, high), first)
 end
-local first = math.max(0, low - 200)
-local places = placed(3, call('LRANGE', key, first, high), first)
 
 call('PERSIST', key) -- the first write: a full server does not refuse the rest
 local done = {}
 local ms = now()
 local start = fmt('%.0f', math.floor(ms / 1000))
 local hole, holes, lowest = '\0' .. redis.sha1hex(key .. ms), 0, n
-for i = 3, #ARGV, 6 do
+for i = 4, #ARGV, 6 do
   local at, how = places[i] and first + places[i] - 1, 'g'
   if at then how = pushes(prefix, i, start) end
   if how == 'r' or how == 'u' then

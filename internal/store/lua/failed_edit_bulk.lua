@@ -21,9 +21,12 @@
 --           step: edits the records at the head
 --           on: the next records pass as they are
 --           back: the last records return to the list; also those of a caller whose time is up
---           drop: removes the list, unless payloads are parked that its records may refer to
--- ARGV[6]   of step: how many records were read from the head
--- ARGV[7]   of step: the last of them
+--           drop: removes the records that the list had when it was looked at, as a whole if few
+--           were added since, else those at its head; nothing while payloads are parked, to which
+--           they may refer
+-- ARGV[6]   of step: how many records were read from the head; of drop: how many the list had
+-- ARGV[7]   of step, drop: the last of them
+-- ARGV[8]   of drop: the first of them
 -- ARGV[8…]  of step: the edits, of six arguments each, see failed_edits
 -- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller is not
 --           editing it any more; {'LEFT'} (begin, drop) there are records to
@@ -31,11 +34,13 @@
 --           step: {'MOVED'} others have changed the head of the list, nothing was done, or
 --           {'OK', how many records have passed, one letter for each edit as one text, as those
 --           of failed_edit}; on, back: {'OK', how many records are still to be moved, 0: it is
---           over}; drop: {'OK', how many records there were};
+--           over}; drop: {'MOVED'} the first or the last record is not where it was, nothing was
+--           done, or {'OK', how many were removed, how many of them are left, the first of these};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 12 commands; step: 1 to 6 per edit and 1 per 500 records, O(records read);
---           on, back: up to 600 records or 256 kB, 5 commands per 50 records; drop: O(1), the
---           server frees the list in the background
+--           on, back: up to 600 records or 256 kB, 5 commands per 50 records; drop: O(records
+--           added since), up to 100, the server frees the list in the background; else up to 500
+--           records, and the way to the last
 
 local key, prefix, name, token, lease, op = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local sifting, passed = siftkeys(prefix, name)
@@ -52,17 +57,44 @@ need(sifting, 'HSET', 'HDEL')
 local holder, ends = match(call('HGET', sifting, name) or '', '^(%S+) (%d+)$')
 if holder and holder ~= token and tonumber(ends) > ms then return {'HELD', tonumber(ends) - ms} end
 if op == 'begin' or op == 'drop' then
-  if holder or call('EXISTS', passed) == 1 then return {'LEFT'} end
+  if holder and holder ~= token or call('EXISTS', passed) == 1 then return {'LEFT'} end
 elseif op ~= 'back' and holder ~= token then
   return {'LOST'}
 end
 if op == 'drop' then
   local kept = pcall_('HLEN', prefix .. 'resqued:parked')
   if type(kept) == 'number' and kept > 0 then return {'KEPT'} end
+  local n, total = tonumber(ARGV[6]), len(key)
+  -- New records come at the end. Where others have removed some, the last one stands before its place.
+  local from, at = math.max(0, n - 201), nil
+  if call('LINDEX', key, n - 1) == ARGV[7] then
+    at = n
+  else
+    local part = call('LRANGE', key, from, n - 1)
+    for i = #part, 1, -1 do
+      if part[i] == ARGV[7] then
+        at = from + i
+        break
+      end
+    end
+  end
+  if not at or call('LINDEX', key, 0) ~= ARGV[8] then return {'MOVED'} end
   call('PERSIST', key) -- the first write: a full server does not refuse the rest
-  local n = len(key)
+  if total - at > 100 then
+    local some = math.min(at, 500)
+    call('LTRIM', key, some, -1)
+    if some == at then
+      call('HDEL', sifting, name)
+      return {'OK', some, 0}
+    end
+    call('HSET', sifting, name, token .. ' ' .. fmt('%.0f', ms + lease))
+    return {'OK', some, at - some, call('LINDEX', key, 0)}
+  end
+  local new = total > at and call('LRANGE', key, at, -1)
   call('UNLINK', key)
-  return {'OK', n}
+  if new then call('RPUSH', key, unpack(new)) end
+  call('HDEL', sifting, name)
+  return {'OK', at, 0}
 end
 call('PERSIST', key) -- the first write: a full server does not refuse the rest
 call('HSET', sifting, name, token .. ' ' .. fmt('%.0f', ms + lease))

@@ -147,6 +147,10 @@ type Locks struct {
 	Unique  Widget[[]view.UniqueQueue]
 	Kind    string
 	Kinds   []Link
+	// Database has the locks in PostgreSQL; nil = there is no such database. DatabaseCut: there are
+	// more.
+	Database    *Widget[[]*view.Lock]
+	DatabaseCut bool
 	// Cut: there are more locks than were read.
 	Cut   bool
 	Pager Pager

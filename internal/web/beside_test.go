@@ -1,0 +1,61 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+)
+
+// What goes on beside the requests has ended when Run returns, and nothing begins after. Not parallel: it looks
+// at all goroutines of the process.
+func TestNothingOutlivesRun(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	f := setupOn(t, server)
+	f.fill("mail")
+	for range 20 {
+		var records []any
+		for i := range 1000 {
+			records = append(records, fmt.Sprintf(`{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"A","args":[%d]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"q"}`, i))
+		}
+		f.do("RPUSH", "failed", records...)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ran := make(chan struct{})
+	go func() { defer close(ran); f.server.Run(ctx) }()
+	f.get("/api/v1/overview")
+	f.get("/api/v1/failed/groups") // 20,000 take longer than a request: it goes on beside
+	server.Hang()
+	defer server.Resume()
+	stop()
+	<-ran
+	require.Empty(t, ofPackageWeb())
+	server.Resume()
+
+	answer := f.ask(http.MethodPost, "/api/v1/failed/retry", `{"filter":{"all":true},"background":true}`)
+	require.Equal(t, http.StatusServiceUnavailable, answer.Code, "an act that nothing waits for")
+	require.Contains(t, answer.Body.String(), "stopping")
+	f.ask(http.MethodGet, "/api/v1/failed/groups", "")
+	f.ask(http.MethodGet, "/api/v1/overview", "")
+	f.ask(http.MethodGet, "/", "")
+	require.Empty(t, ofPackageWeb())
+}
+
+// ofPackageWeb returns the goroutines that the server has begun.
+func ofPackageWeb() (all []string) {
+	text := make([]byte, 8<<20)
+	text = text[:runtime.Stack(text, true)]
+	for one := range strings.SplitSeq(string(text), "\n\n") {
+		if strings.Contains(one, "created by github.com/resqued/resqued/internal/web.") {
+			all = append(all, one)
+		}
+	}
+	return all
+}
