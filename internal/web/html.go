@@ -140,10 +140,10 @@ func (s *sampler) changedSince(at time.Time) bool {
 func (s *sampler) current(v Sample) bool { return v.At.Add(-v.Took).After(s.outdated) }
 
 func (s *Server) asSampled(v Sample, f *pages.Frame) *pages.Sampled {
-	if v.Snap.Err != nil && asError(v.Snap.Err).Code == "unreachable" {
-		f.Problem = asError(v.Snap.Err).Message
+	if v.Err != nil {
+		f.Problem = asError(v.Err).Message
 	}
-	return &pages.Sampled{Snapshot: widget(v.Snap), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
+	return &pages.Sampled{Queues: widget(v.Queues), Workers: widget(v.Workers), Jobs: widget(v.Jobs), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
 }
 
 // widget is a part of a sample as pages take it.
@@ -151,6 +151,9 @@ func widget[T any](p Part[T]) pages.Widget[T] {
 	w := pages.Widget[T]{Data: p.Data, OK: p.OK, At: p.At}
 	if p.Err != nil {
 		w.Err = asError(p.Err).Message
+	}
+	if p.Lacks != nil {
+		w.Lacks = asError(p.Lacks).Message
 	}
 	return w
 }
@@ -161,6 +164,17 @@ func fetched[T any](data T, err error) pages.Widget[T] {
 		return pages.Unread[T](asError(err))
 	}
 	return pages.Read(data, time.Now())
+}
+
+// fetchedSome is fetched for what may be there in part: some reports whether there is any beside the
+// error.
+func fetchedSome[T any](data T, some bool, err error) pages.Widget[T] {
+	if !some || err == nil {
+		return fetched(data, err)
+	}
+	w := pages.Read(data, time.Now())
+	w.Lacks = asError(err).Message
+	return w
 }
 
 // page writes a page, or its content alone for one that is to be up to date.

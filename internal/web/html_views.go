@@ -391,7 +391,7 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	recurring, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
-	p.Recurring = fetched(recurring, err)
+	p.Recurring = fetchedSome(recurring, recurring != nil, err)
 	delayed, more, err := view.Delayed(r.Context(), s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, pageSize)
 	p.Delayed, p.MoreDelayed = fetched(delayed, err), more
 	return p, nil
