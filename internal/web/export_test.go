@@ -31,3 +31,6 @@ func (s *Server) Search() func() {
 
 // Outdate has the next request take a new sample.
 func (s *Server) Outdate() { s.sampler.outdate() }
+
+// ReadTime bounds what a request reads of Redis.
+const ReadTime = readTime

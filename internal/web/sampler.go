@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -95,12 +94,14 @@ type Sample struct {
 	// At is when it was taken, Took how long that has taken.
 	At   time.Time
 	Took time.Duration
+	// late: a newer one is being taken for too long.
+	late bool
 }
 
-// rest is for how many times as long as a sample took Redis is left alone. One that was away has
-// done nothing meanwhile, and whoever looks wants to see that it is back.
+// rest is for how many times as long as a sample took Redis is left alone. One that was away, or
+// refused all of it, has done nothing meanwhile, and whoever looks wants to see that it is back.
 func (v Sample) rest(times time.Duration) time.Duration {
-	if v.Err != nil && rdb.Unreachable(v.Err) {
+	if v.Queues.Err != nil && v.Workers.Err != nil && v.Jobs.Err != nil {
 		return 0
 	}
 	return times * v.Took
@@ -149,8 +150,9 @@ type sampler struct {
 
 // taking is a sample that is being taken. V is there when done is closed.
 type taking struct {
-	done chan struct{}
-	v    Sample
+	begun time.Time
+	done  chan struct{}
+	v     Sample
 }
 
 func newSampler(o Options) *sampler {
@@ -174,6 +176,10 @@ func (s *sampler) last(ctx context.Context) Sample {
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
 	now := s.now
+	// One that hangs is not waited for by each request.
+	if now.late = s.taking != nil && time.Since(s.taking.begun) > sampleWait+2*now.Took && !now.At.IsZero(); now.late {
+		now = now.unread(errNotYet)
+	}
 	fresh := time.Since(now.At) < restEvery+sampleTimeout && s.current(now)
 	s.mu.Unlock()
 	if resting {
@@ -238,7 +244,7 @@ func (s *sampler) take(ctx context.Context) Sample {
 		}
 		left := time.Until(until)
 		if left <= 0 {
-			return now.unread(&Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint})
+			return now.unread(errNotYet)
 		}
 		if v := s.await(s.begin(ctx), left); !v.At.IsZero() && s.since(v) {
 			return v
@@ -276,7 +282,7 @@ func (s *sampler) begin(ctx context.Context) *taking {
 	if s.taking != nil {
 		return s.taking
 	}
-	t := &taking{done: make(chan struct{}), v: s.now}
+	t := &taking{begun: time.Now(), done: make(chan struct{}), v: s.now}
 	s.taking = t
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
 	go func() {
