@@ -94,9 +94,9 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 			return all, err
 		}
 		if err != nil {
-			f := Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()}
+			f := Finding{Status: FindingFail, Text: "cannot be checked: " + Plainly(err.Error())}
 			if len(found) > 0 {
-				f.Text = "not all of it can be checked: " + err.Error()
+				f.Text = "not all of it can be checked: " + Plainly(err.Error())
 			}
 			if rdb.Refusal(err) == "NOPERM" {
 				f.Fix = "Give this user of Redis the rights that docs/redis-keys.md lists."

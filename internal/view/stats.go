@@ -139,7 +139,7 @@ func (v *Stats) lack(err error, names ...string) error {
 		v.Missing = map[string]string{}
 	}
 	for _, name := range names {
-		v.Missing[name] = cmp.Or(v.Missing[name], Mask(err.Error()))
+		v.Missing[name] = cmp.Or(v.Missing[name], Plainly(Mask(err.Error())))
 	}
 	return err
 }

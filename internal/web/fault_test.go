@@ -275,7 +275,7 @@ var spoiled = map[string]struct{ says, shows map[string]string }{
 	"resqued:events":         {says: map[string]string{"/events": "Cannot be shown"}},
 }
 
-var troubleSaid = regexp.MustCompile(`<p class="trouble"[^>]*><b>([^:.,<]*)|>(cannot be checked|not all of it can be checked)|"missing":(\{[^}]*\}|")|([Ii]ts entry in Redis|does cannot be read|[Ii]ts key is no list)|"(error)":`)
+var troubleSaid = regexp.MustCompile(`<p class="trouble"[^>]*><b>([^:.,<(]*[^:.,<( ])|>(cannot be checked|not all of it can be checked)|"missing":(\{[^}]*\}|")|([Ii]ts entry in Redis|does cannot be read|[Ii]ts key is no list)|"(error)":`)
 
 // troubles returns what a page says of parts that could not be read, in its order.
 func troubles(text string) string {
