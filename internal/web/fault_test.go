@@ -257,8 +257,10 @@ var spoiled = map[string]struct{ says, shows map[string]string }{
 		"/api/v1/live": "daemons,threads", "/api/v1/queues": "missing", "/api/v1/workers": "error",
 	}, shows: map[string]string{"/": "waiting in 2 queues|>mail</a>", "/queues": `/queues/mail"|unknown`, "/jobs": ">mail</a>"}},
 	// A row, and what needs attention.
-	"resqued:master:" + master: {says: map[string]string{"/": "its entry in Redis", "/redis": "its entry in Redis", "/workers": "Its entry in Redis"},
-		shows: map[string]string{"/": "busy of 2 threads", "/workers": "web-1:9120|broken|>mail</a>", "/queues": `/queues/mail"`}},
+	"resqued:master:" + master: {
+		says:  map[string]string{"/": "its entry in Redis", "/redis": "its entry in Redis", "/workers": "Its entry in Redis"},
+		shows: map[string]string{"/": "busy of 2 threads", "/workers": "web-1:9120|broken|>mail</a>", "/queues": `/queues/mail"`},
+	},
 	"resqued:proc:" + proc:     {says: map[string]string{"/": "does cannot be read", "/redis": "does cannot be read", "/workers": "does cannot be read"}},
 	"resqued:inflight:" + proc: {says: map[string]string{"/": "does cannot be read", "/redis": "does cannot be read", "/workers": "does cannot be read"}},
 	"queue:mail": {says: map[string]string{

@@ -27,8 +27,13 @@ type Overview struct {
 
 // totals are those of Stats that the page shows, with what it calls them.
 var totals = []struct{ name, said string }{
-	{"processed", "processed"}, {"running", "busy"}, {"threads", "threads"}, {"waiting", "waiting"},
-	{"failures", "failures"}, {"delayed", "delayed"}, {"longjobs", "long jobs"},
+	{"processed", "processed"},
+	{"running", "busy"},
+	{"threads", "threads"},
+	{"waiting", "waiting"},
+	{"failures", "failures"},
+	{"delayed", "delayed"},
+	{"longjobs", "long jobs"},
 }
 
 // Total writes one of them, or that it is not known.
