@@ -86,8 +86,14 @@ type topSource struct {
 	name string // of this program
 }
 
-// Snap looks at everything once.
-func (t topSource) Snap(ctx context.Context) (*view.Snapshot, error) { return view.Snap(ctx, t.Store) }
+// Snap looks at everything once. What lacks something is not shown as if it were whole.
+func (t topSource) Snap(ctx context.Context) (*view.Snapshot, error) {
+	v, err := view.Snap(ctx, t.Store)
+	if err == nil {
+		err = v.Unread.First()
+	}
+	return v, err
+}
 
 // Pause pauses a queue, or resumes it.
 func (t topSource) Pause(ctx context.Context, queue string, pause bool) (string, error) {

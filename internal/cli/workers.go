@@ -49,6 +49,7 @@ workers, or
 
   stale    its lease in Redis is past: it is dead, or cut off from Redis
   ghost    it is registered, but no process of resqued stands behind it
+  broken   its entry in Redis is no hash: only its processes are known
 
 RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker
 process was last heard of: RSS and the jobs that are done are as old. CONFIG is a
@@ -98,6 +99,14 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 				v.Processes[i].Jobs = nil
 			}
 			v.Job = nil
+		}
+		if v.Problem != "" {
+			a.note("%s: its entry in Redis is no hash: %s", v.Worker, wire.Printable(v.Problem, 500))
+		}
+		for _, p := range v.Processes {
+			if p.Problem != "" {
+				a.note("%s: what process %d does cannot be read: %s", v.Worker, p.PID, wire.Printable(p.Problem, 500))
+			}
 		}
 		l.add(v.Worker, v, v.Worker, v.State, processes(v), fmt.Sprintf("%d/%d", v.Busy, v.Threads), memory(v),
 			recycle(v), view.Since(v.Beat, now), v.Version, v.Config, strings.Join(v.Differs, ", "), v.Queues, v.Host)
@@ -240,7 +249,7 @@ func workerColour(state string) string {
 	switch state {
 	case "running", view.WorkerBusy:
 		return green
-	case view.WorkerStale, view.WorkerGhost:
+	case view.WorkerStale, view.WorkerGhost, view.WorkerBroken:
 		return red
 	case "", view.WorkerIdle:
 		return ""

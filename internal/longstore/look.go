@@ -30,9 +30,10 @@ func (s *Store) Status(ctx context.Context, uuid string) (status string, fence i
 
 // Run returns one run, with its state. The error is ErrGone if there is none.
 func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
-	pipe := s.db.Read.TxPipeline()
-	fields, state := pipe.HGetAll(ctx, s.db.Key(keyRun)+uuid), pipe.HGetAll(ctx, s.db.Key(keyState)+uuid)
-	if _, err := pipe.Exec(ctx); err != nil {
+	var fields, state *redis.MapStringStringCmd
+	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+		fields, state = pipe.HGetAll(ctx, s.db.Key(keyRun)+uuid), pipe.HGetAll(ctx, s.db.Key(keyState)+uuid)
+	}); err != nil {
 		return Record{}, fmt.Errorf("long job %s: %w", uuid, err)
 	}
 	if len(fields.Val()) == 0 {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -120,6 +121,20 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 		return now, fmt.Errorf("read the clock of redis: %w", err)
 	}
 	return now, nil
+}
+
+// Together reads what add asks for at one instant. A server that is full takes no transaction,
+// whatever is in it: it is asked for one after the other, and add is called once more.
+func (c *Client) Together(ctx context.Context, add func(pipe redis.Pipeliner)) error {
+	pipe := c.Read.TxPipeline()
+	add(pipe)
+	_, err := pipe.Exec(ctx)
+	if strings.HasPrefix(replyText(err), "EXECABORT") || Refusal(err) == "OOM" {
+		pipe = c.Read.Pipeline()
+		add(pipe)
+		_, err = pipe.Exec(ctx)
+	}
+	return err
 }
 
 // Where is the server's address for messages, without credentials.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // as script.go
 	"encoding/hex"
@@ -379,11 +380,14 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 	for i, key := range []string{keyCron, keyShown, keyStored} {
 		hashes[i] = pipe.HGetAll(ctx, s.db.Key(key))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || clock.Err() != nil) {
 		return nil, now, fmt.Errorf("read schedules: %w", err)
 	}
 	views = map[string]CronView{}
 	for i, hash := range hashes {
+		if hash.Err() != nil {
+			err = cmp.Or(err, fmt.Errorf("read %s: %w", []string{keyCron, keyShown, keyStored}[i], hash.Err()))
+		}
 		for name, text := range hash.Val() {
 			v := views[name]
 			switch i {
@@ -400,7 +404,7 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 			views[name] = v
 		}
 	}
-	return views, clock.Val(), nil
+	return views, clock.Val(), err
 }
 
 // ForgetSchedule removes a schedule that is kept in Redis, as resque-scheduler does, and

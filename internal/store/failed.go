@@ -71,9 +71,10 @@ func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64
 // failedLengths returns how many records of a list have passed (see lua/failed_edit_bulk.lua), and how
 // many there are in all.
 func (s *Store) failedLengths(ctx context.Context, list string) (passed, total int64, err error) {
-	pipe := s.db.Read.TxPipeline()
-	first, rest := pipe.LLen(ctx, s.db.Key(keyPassed)+list), pipe.LLen(ctx, s.db.Key(list))
-	if _, err := pipe.Exec(ctx); err != nil {
+	var first, rest *redis.IntCmd
+	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+		first, rest = pipe.LLen(ctx, s.db.Key(keyPassed)+list), pipe.LLen(ctx, s.db.Key(list))
+	}); err != nil {
 		return 0, 0, fmt.Errorf("count failures of %q: %w", list, err)
 	}
 	return first.Val(), first.Val() + rest.Val(), nil
@@ -82,15 +83,16 @@ func (s *Store) failedLengths(ctx context.Context, list string) (passed, total i
 // failedRange returns the records from one index to another; passed is how many of them
 // have passed.
 func (s *Store) failedRange(ctx context.Context, list string, passed, from, to int64) ([]string, error) {
-	pipe := s.db.Read.TxPipeline()
 	var parts []*redis.StringSliceCmd
-	if from < passed {
-		parts = append(parts, pipe.LRange(ctx, s.db.Key(keyPassed)+list, from, min(to, passed-1)))
-	}
-	if to >= passed {
-		parts = append(parts, pipe.LRange(ctx, s.db.Key(list), max(0, from-passed), to-passed))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+		parts = nil
+		if from < passed {
+			parts = append(parts, pipe.LRange(ctx, s.db.Key(keyPassed)+list, from, min(to, passed-1)))
+		}
+		if to >= passed {
+			parts = append(parts, pipe.LRange(ctx, s.db.Key(list), max(0, from-passed), to-passed))
+		}
+	}); err != nil {
 		return nil, fmt.Errorf("list failures of %q: %w", list, err)
 	}
 	var records []string

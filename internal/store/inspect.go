@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -36,7 +37,7 @@ type QueueInfo struct {
 func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyQueues)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+		return nil, fmt.Errorf("list queues (%s): %w", s.db.Key(keyQueues), err)
 	}
 	sort.Strings(names)
 	pipe := s.db.Read.Pipeline()
@@ -89,7 +90,7 @@ func NewWorkerInfo(id string) WorkerInfo {
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyWorkers)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list workers: %w", err)
+		return nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
 	sort.Strings(ids)
 	out := make([]WorkerInfo, len(ids))
@@ -121,7 +122,7 @@ func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]t
 	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
 	_, _ = pipe.Exec(ctx) // its error is that of a command
 	if ids, err = members.Result(); err != nil {
-		return nil, nil, fmt.Errorf("list workers: %w", err)
+		return nil, nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
 	beats = map[string]time.Time{}
 	for id, text := range fields.Val() { // where there are none the workers have none
@@ -140,13 +141,15 @@ type ProcInfo struct {
 	LeaseMS int64
 	// Running are the jobs that it holds, the oldest first.
 	Running []Reserved
+	// Err says why its fields, or its jobs, are not known: the key is of another type.
+	Err error
 }
 
 // ProcList returns the worker processes of resqued, sorted, with their jobs.
 func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	procs, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes (%s): %w", s.db.Key(keyProcs), err)
 	}
 	info, held := make([]*redis.MapStringStringCmd, len(procs)), make([]*redis.MapStringStringCmd, len(procs))
 	out := make([]ProcInfo, len(procs))
@@ -160,7 +163,7 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 		return nil, fmt.Errorf("read processes: %w", err)
 	}
 	for i := range out {
-		out[i].Fields = info[i].Val()
+		out[i].Fields, out[i].Err = info[i].Val(), cmp.Or(info[i].Err(), held[i].Err())
 		for token, record := range held[i].Val() {
 			if job, err := ParseRecord(token, record); err == nil {
 				out[i].Running = append(out[i].Running, job)
@@ -174,11 +177,15 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	return out, nil
 }
 
-// MasterList returns the entries of the masters that live, by id.
+// FieldUnread is a field that no entry of a master has in Redis: why it could not be read.
+const FieldUnread = "\x00unread"
+
+// MasterList returns the entries of the masters that live, by id. One that is no hash has
+// FieldUnread alone, and leaves the others what they are.
 func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, error) {
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list masters: %w", err)
+		return nil, fmt.Errorf("list masters (%s): %w", s.db.Key(keyMasters), err)
 	}
 	out := map[string]map[string]string{}
 	for batch := range slices.Chunk(ids, 500) {
@@ -190,6 +197,9 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 		_, _ = pipe.Exec(ctx) // its error is that of a command
 		for i, id := range batch {
 			fields, err := all[i].Result()
+			if redis.HasErrorPrefix(err, "WRONGTYPE") {
+				fields, err = map[string]string{FieldUnread: err.Error()}, nil
+			}
 			if err != nil {
 				return nil, fmt.Errorf("read master %q: %w", id, err)
 			}
@@ -216,16 +226,17 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 
 // Stats returns the totals of processed and failed jobs.
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
-	values, err := s.db.Read.MGet(ctx, s.db.Key(keyProcessed), s.db.Key(keyFailures)).Result()
-	if err != nil {
-		return 0, 0, fmt.Errorf("read statistics: %w", err)
+	pipe := s.db.Read.Pipeline() // MGET has nothing to say of a key of another type
+	values := []*redis.StringCmd{pipe.Get(ctx, s.db.Key(keyProcessed)), pipe.Get(ctx, s.db.Key(keyFailures))}
+	_, _ = pipe.Exec(ctx) // its error is that of a command
+	for i, into := range []*int64{&processed, &failed} {
+		text, err := values[i].Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return 0, 0, fmt.Errorf("read statistics (%v): %w", values[i].Args()[1], err)
+		}
+		*into, _ = strconv.ParseInt(text, 10, 64)
 	}
-	read := func(v any) int64 {
-		text, _ := v.(string)
-		n, _ := strconv.ParseInt(text, 10, 64)
-		return n
-	}
-	return read(values[0]), read(values[1]), nil
+	return processed, failed, nil
 }
 
 func globEscape(text string) string {

@@ -118,16 +118,17 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 	for len(runs) > 0 {
 		batch := runs[:min(len(runs), stateBatch)]
 		runs = runs[len(batch):]
-		// A transaction: record and answer are seen as they were at one moment.
-		pipe := s.db.Read.TxPipeline()
+		// Record and answer are seen as they were at one moment.
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))
-		for i, run := range batch {
-			records[i] = pipe.HExists(ctx, s.db.Key(rdb.KeyInflight)+run.Proc, run.Token)
-			answers[i] = pipe.HGet(ctx, s.db.Key(keyKilled)+run.Proc, run.Token)
-			infos[i] = pipe.HMGet(ctx, s.db.Key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
-		}
-		if _, err := pipe.Exec(ctx); err != nil && !rdb.IsNil(err) {
+		err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+			for i, run := range batch {
+				records[i] = pipe.HExists(ctx, s.db.Key(rdb.KeyInflight)+run.Proc, run.Token)
+				answers[i] = pipe.HGet(ctx, s.db.Key(keyKilled)+run.Proc, run.Token)
+				infos[i] = pipe.HMGet(ctx, s.db.Key(keyProcInfo)+run.Proc, InfoKilled, InfoStubborn)
+			}
+		})
+		if err != nil && !rdb.IsNil(err) {
 			return nil, fmt.Errorf("look for killed jobs: %w", err)
 		}
 		for i, run := range batch {

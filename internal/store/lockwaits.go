@@ -101,13 +101,13 @@ func (s *Store) UniqueList(ctx context.Context, queues []string) ([]UniqueInfo, 
 	out := make([]UniqueInfo, 0, len(queues))
 	for batch := range slices.Chunk(queues, 100) {
 		var counts []*redis.IntCmd
-		// A transaction: between two commands a job may come or go.
-		_, err := s.db.Read.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		// At one instant: between two commands a job may come or go.
+		err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+			counts = nil
 			for _, q := range batch {
 				key := s.db.QueueKey(q)
 				counts = append(counts, pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"))
 			}
-			return nil
 		})
 		if err != nil && rdb.Unreachable(err) {
 			return nil, fmt.Errorf("lengths of unique queues: %w", err)

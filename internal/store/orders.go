@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/resqued/resqued/internal/rdb"
 )
 
@@ -75,9 +77,11 @@ func (s *Store) RequestOrder(ctx context.Context, master string, verb Verb, proc
 // OrderAnswered returns the answer to an order, nil if there is none (yet), and whether its
 // master is there still.
 func (s *Store) OrderAnswered(ctx context.Context, master, id string) (answer *OrderAnswer, there bool, err error) {
-	pipe := s.db.Read.TxPipeline()
-	value, entry := pipe.HGet(ctx, s.db.Key(keyOrdered)+master, id), pipe.Exists(ctx, s.db.Key(keyMaster)+master)
-	if _, err := pipe.Exec(ctx); err != nil && !rdb.IsNil(err) {
+	var value *redis.StringCmd
+	var entry *redis.IntCmd
+	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
+		value, entry = pipe.HGet(ctx, s.db.Key(keyOrdered)+master, id), pipe.Exists(ctx, s.db.Key(keyMaster)+master)
+	}); err != nil && !rdb.IsNil(err) {
 		return nil, false, fmt.Errorf("answer of %s: %w", master, err)
 	}
 	if word, text, ok := strings.Cut(value.Val(), " "); ok {

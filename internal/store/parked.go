@@ -161,7 +161,7 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.HLen(ctx, s.db.Key(keyParked)).Result()
 	if err != nil {
-		return 0, fmt.Errorf("count what is parked: %w", err)
+		return 0, fmt.Errorf("count what is parked (%s): %w", s.db.Key(keyParked), err)
 	}
 	return n, nil
 }

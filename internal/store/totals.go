@@ -21,7 +21,7 @@ type ProcLoad struct {
 func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
 	procs, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes (%s): %w", s.db.Key(keyProcs), err)
 	}
 	out := make([]ProcLoad, len(procs))
 	threads, running := make([]*redis.StringCmd, len(procs)), make([]*redis.IntCmd, len(procs))
@@ -82,11 +82,15 @@ func CountOthers(workers []WorkerInfo) (n, threads int, busy int64) {
 	return n, threads, busy
 }
 
-// FailureCount is how many failure records there are, in all lists.
+// FailureCount is how many failure records there are, in all lists. It fails if a key of one is of
+// another type.
 func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
-	_, sizes, err := s.FailureSizes(ctx)
-	for _, size := range sizes {
-		n += size
+	_, lengths, err := s.failureLengths(ctx)
+	for _, length := range lengths {
+		if length.Err() != nil {
+			return 0, fmt.Errorf("count failures (%v): %w", length.Args()[1], length.Err())
+		}
+		n += length.Val()
 	}
 	return n, err
 }
@@ -94,10 +98,20 @@ func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
 // FailureSizes returns what FailureLists does, and how many records each list has. A key of another
 // type has none.
 func (s *Store) FailureSizes(ctx context.Context) (lists []string, sizes []int64, err error) {
+	lists, lengths, err := s.failureLengths(ctx)
+	sizes = make([]int64, len(lists))
+	for i, length := range lengths {
+		sizes[i/2] += length.Val()
+	}
+	return lists, sizes, err
+}
+
+// failureLengths returns what FailureLists does, and the lengths of the two keys of each list.
+func (s *Store) failureLengths(ctx context.Context) (lists []string, lengths []*redis.IntCmd, err error) {
 	if lists, err = s.FailureLists(ctx); err != nil {
 		return nil, nil, err
 	}
-	lengths := make([]*redis.IntCmd, 2*len(lists))
+	lengths = make([]*redis.IntCmd, 2*len(lists))
 	err = s.readEach(ctx, len(lengths), func(pipe redis.Pipeliner, i int) {
 		key := s.db.Key(lists[i/2])
 		if i%2 == 1 {
@@ -108,11 +122,7 @@ func (s *Store) FailureSizes(ctx context.Context) (lists []string, sizes []int64
 	if err != nil {
 		return nil, nil, fmt.Errorf("count failures: %w", err)
 	}
-	sizes = make([]int64, len(lists))
-	for i, length := range lengths {
-		sizes[i/2] += length.Val()
-	}
-	return lists, sizes, nil
+	return lists, lengths, nil
 }
 
 // readEach sends n commands, a thousand at a time. What only one of them meets, such as a key of

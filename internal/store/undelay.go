@@ -70,7 +70,8 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 			return 0, false, fmt.Errorf("count delayed jobs: %w", err)
 		}
 		for _, length := range lengths {
-			own += length.Val() // 0 of a key of another type, which MoveDue reports
+			own += length.Val()
+			partial = partial || length.Err() != nil // a key of another type, which MoveDue reports
 		}
 	}
 	return own, partial, nil

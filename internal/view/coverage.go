@@ -42,6 +42,9 @@ func Covers(ctx context.Context, s CoverageStore) (*Coverage, error) {
 	c := &Coverage{Masters: masters}
 	for _, id := range slices.Sorted(maps.Keys(masters)) {
 		fields := masters[id]
+		if fields[store.FieldUnread] != "" {
+			continue
+		}
 		if spec, _, err := selector.Parse(strings.Split(fields["queues"], ","), max(1, threadsOf(fields))); err == nil {
 			c.specs = append(c.specs, spec)
 		}

@@ -94,7 +94,10 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 			return all, err
 		}
 		if err != nil {
-			f := Finding{Status: FindingFail, Text: "cannot be checked: " + err.Error()}
+			f := Finding{Status: FindingFail, Text: "cannot be checked: " + Plainly(err.Error())}
+			if len(found) > 0 {
+				f.Text = "not all of it can be checked: " + Plainly(err.Error())
+			}
 			if rdb.Refusal(err) == "NOPERM" {
 				f.Fix = "Give this user of Redis the rights that docs/redis-keys.md lists."
 			}
@@ -179,9 +182,12 @@ func failedRunners(v *Worker) iter.Seq2[string, string] {
 	}
 }
 
+// badKeyFix mends a key of another type than it should have.
+const badKeyFix = "See redis-cli TYPE, and move the key away with RENAME."
+
 func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
 	workers, err := Workers(ctx, s)
-	if err != nil {
+	if workers == nil {
 		return nil, err
 	}
 	if c.Differ != nil {
@@ -197,6 +203,12 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			add(FindingWarn, "", false, "%s is registered, and no process stands behind it", WorkerText(v.Worker))
 			continue
 		case v.Kind == KindForeign:
+			continue
+		case v.State == WorkerBroken:
+			add(FindingFail, badKeyFix, false,
+				"%s: its entry in Redis is no hash (%s)", v.Worker, v.Problem)
+			masters++
+			threads += v.Threads
 			continue
 		case v.State == WorkerStale:
 			add(FindingWarn, "", false, "%s has not been heard of for %s: the others recover its jobs", v.Worker, Since(v.Beat, time.Now()))
@@ -216,6 +228,9 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			add(FindingWarn, "workers -o wide", true, "%s has another %s than most daemons", v.Worker, strings.Join(others, " and "))
 		}
 		for _, p := range v.Processes {
+			if p.Problem != "" {
+				add(FindingFail, badKeyFix, false, "what process %s does cannot be read (%s)", p.Proc, p.Problem)
+			}
 			if p.State == WorkerStale {
 				add(FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
 			}
@@ -226,10 +241,10 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		}
 	}
 	if masters == 0 {
-		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true}}, found...), nil
+		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true}}, found...), err
 	}
 	text := fmt.Sprintf("%s with %s", Plural(masters, "daemon"), Plural(threads, "thread"))
-	return append([]Finding{{Status: FindingOK, Text: text}}, found...), nil
+	return append([]Finding{{Status: FindingOK, Text: text}}, found...), err
 }
 
 // splitDiffering parts the settings on which all daemons have to agree from what may differ.
@@ -246,7 +261,7 @@ func splitDiffering(differs []string) (settings, others []string) {
 
 func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
 	queues, err := Queues(ctx, s)
-	if err != nil {
+	if queues == nil {
 		return nil, err
 	}
 	kinds := map[string][]*Queue{}
@@ -282,7 +297,7 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 	say(QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
 	say(QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
 	say(QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
-	return found, nil
+	return found, err
 }
 
 // cutFindings reports whether the finding at index i of n and all after it are counted in one

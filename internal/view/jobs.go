@@ -106,14 +106,15 @@ type JobStore interface {
 	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
 }
 
-// Jobs returns all running jobs, those first that have been running longest.
+// Jobs returns all running jobs, those first that have been running longest. If only those of
+// workers that are not resqued's could not be read, there are jobs beside the error.
 func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
 		return nil, err
 	}
 	workers, err := s.WorkerList(ctx)
-	if err != nil {
+	if away(ctx, err) {
 		return nil, err
 	}
 	now := time.Now()
@@ -142,7 +143,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})
 	shorten(views)
-	return views, nil
+	return views, err
 }
 
 // foreignRuns returns the jobs that workers other than resqued's report.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -24,6 +25,7 @@ const (
 	QueueStarved = "starved" // all of its jobs were locked when last tried
 	QueuePaused  = "paused"  // its jobs are to wait
 	QueueBroken  = "broken"  // its key is no list
+	QueueUnknown = "unknown" // who works it could not be read
 )
 
 // Queue is one queue.
@@ -50,6 +52,8 @@ type Queue struct {
 	// Servers are those that work the queue, and why each of them takes none of its jobs. Lists
 	// leave it out; see Serving.
 	Servers []QueueServer `json:"servers,omitempty"`
+	// Unread: who works it could not be read, so that Busy, Cap and Served are not known.
+	Unread bool `json:"unread,omitempty"`
 
 	// Oldest is when the first job was pushed; zero = not known.
 	Oldest time.Time `json:"-"`
@@ -98,22 +102,22 @@ func listQueues(ctx context.Context, s interface {
 }
 
 // Queues returns the named queues, or all by name. The error is a NotFoundError if one of
-// the names stands for no queue.
+// the names stands for no queue. If only those who work them could not be read, there are queues
+// beside the error, without what that tells of them.
 func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error) {
 	all, list, err := listQueues(ctx, s, names)
 	if err != nil {
 		return nil, err
 	}
+	var unread [3]error
 	workers, err := s.WorkerList(ctx)
-	if err != nil {
-		return nil, err
-	}
+	unread[0] = err
 	procs, err := s.ProcList(ctx)
-	if err != nil {
-		return nil, err
-	}
+	unread[1] = err
 	masters, err := s.MasterList(ctx)
-	if err != nil {
+	unread[2] = err
+	err = cmp.Or(unread[:]...)
+	if away(ctx, err) {
 		return nil, err
 	}
 	busy := busyByQueue(workers, procs)
@@ -128,9 +132,11 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	crew := crews(masters, procs, all, waiting)
 	views := make([]*Queue, len(list))
 	for i, q := range list {
-		v := &Queue{Queue: q.Name, Size: &q.Size, Busy: busy[q.Name], Suspects: q.Suspects}
-		v.serving = crew.of(q.Name, lists)
-		v.Served, v.Cap = v.serving.workers, v.serving.leastCap()
+		v := &Queue{Queue: q.Name, Size: &q.Size, Suspects: q.Suspects, Unread: err != nil}
+		if err == nil {
+			v.Busy, v.serving = busy[q.Name], crew.of(q.Name, lists)
+			v.Served, v.Cap = v.serving.workers, v.serving.leastCap()
+		}
 		v.judge(q)
 		v.explain(q)
 		if len(names) > 0 {
@@ -141,7 +147,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 		}
 		views[i] = v
 	}
-	return views, nil
+	return views, err
 }
 
 // FindQueues returns the named queues of a list, in the order of the names. The error is a
@@ -231,12 +237,14 @@ func (v *Queue) judge(q store.QueueInfo) {
 		v.State, v.Size, v.Problem = QueueBroken, nil, q.Err.Error()
 	case q.Paused:
 		v.State = QueuePaused
-	case v.Served == 0 && q.Size+q.Suspects > 0:
+	case v.Served == 0 && q.Size+q.Suspects > 0 && !v.Unread:
 		v.State = QueueOrphan
-	case v.Served == 0:
+	case v.Served == 0 && !v.Unread:
 		v.State = QueueIdle
 	case q.Size > 0 && q.Bounces >= q.Size:
 		v.State = QueueStarved
+	case v.Unread:
+		v.State = QueueUnknown
 	default:
 		v.State = QueueRuns
 	}

@@ -78,6 +78,9 @@ func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues 
 	byID := map[string]*crew{}
 	orders := map[string]*order{} // a fleet has few different lists
 	for id, fields := range masters {
+		if fields[store.FieldUnread] != "" {
+			continue
+		}
 		list := fields["queues"]
 		c := &crew{name: masterName(id), state: fields["state"], threads: threadsOf(fields), busy: map[string]int{}}
 		key := fmt.Sprint(c.threads) + " " + list // a cap may be a part of the threads
@@ -267,6 +270,9 @@ func (v *Queue) explain(q store.QueueInfo) {
 		return
 	case QueueOrphan:
 		v.Why = "no worker has it among its queues"
+		return
+	case QueueUnknown:
+		v.Why = "not known: who works it could not be read"
 		return
 	case QueueStarved:
 		v.Why = fmt.Sprintf("locked: %s put back when last tried", Plural(int(q.Size), "job"))

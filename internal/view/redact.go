@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"slices"
 
 	"github.com/resqued/resqued/internal/redact"
 )
@@ -24,13 +25,13 @@ func Rules(ctx context.Context) *redact.Rules {
 // Redacted returns the snapshot as it is by further rules.
 func (v *Snapshot) Redacted(rules *redact.Rules) *Snapshot {
 	out := *v
-	out.Jobs = make([]*Job, len(v.Jobs))
+	out.Jobs = slices.Clone(v.Jobs)
 	for i, j := range v.Jobs {
 		one := *j
 		one.Args, one.rules = rules.Args(j.Class, j.Args), rules
 		out.Jobs[i] = &one
 	}
-	out.Workers = make([]*Worker, len(v.Workers))
+	out.Workers = slices.Clone(v.Workers)
 	for i, w := range v.Workers {
 		out.Workers[i] = w.redacted(rules)
 	}

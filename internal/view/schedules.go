@@ -71,10 +71,11 @@ type ScheduleStore interface {
 }
 
 // Schedules returns the schedules of the configuration, those that are kept in Redis and
-// those that other daemons have, by name, and the server's time.
+// those that other daemons have, by name, and the server's time. If only some of what Redis knows
+// could not be read, there are schedules beside the error.
 func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([]*Schedule, time.Time, error) {
 	known, now, err := s.CronViews(ctx)
-	if err != nil {
+	if known == nil {
 		return nil, now, err
 	}
 	all := map[string]*Schedule{}
@@ -82,10 +83,10 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 		var defined schedule.Definition
 		switch {
 		case v.Stored != "":
-			defined, err = schedule.ParseStored(name, v.Stored, sources.Defaults)
+			defined, invalid := schedule.ParseStored(name, v.Stored, sources.Defaults)
 			defined.Name = name
-			all[name] = newSchedule(Rules(ctx), defined, FromRedis, err)
-			if !sources.Stored && err == nil {
+			all[name] = newSchedule(Rules(ctx), defined, FromRedis, invalid)
+			if !sources.Stored && invalid == nil {
 				all[name].Invalid = "persistent_schedules is off"
 			}
 		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
@@ -104,7 +105,7 @@ func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([
 		views = append(views, all[name])
 		all[name].addRecord(known[name].CronRecord, now)
 	}
-	return views, now, nil
+	return views, now, err
 }
 
 func newSchedule(rules *redact.Rules, s schedule.Definition, source string, err error) *Schedule {

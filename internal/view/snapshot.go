@@ -1,12 +1,14 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -18,12 +20,22 @@ type Snapshot struct {
 	Jobs    []*Job
 	// Processed and Failed are Resque's counters.
 	Processed, Failed int64
+	// Unread says of what something could not be read.
+	Unread Unread
 	// At is when the counters were read, Took how long all of it has taken.
 	At   time.Time
 	Took time.Duration
 
 	read *onceRead
 }
+
+// Unread are the reasons for which parts of a snapshot could not be read, or not all of them: a
+// list that is there lacks something, one that is nil everything. Queues without those who work
+// them are lists of lengths, and without the workers of other programs there are resqued's.
+type Unread struct{ Queues, Workers, Jobs, Counters error }
+
+// First is one of the reasons; nil = all was read.
+func (u Unread) First() error { return cmp.Or(u.Queues, u.Workers, u.Jobs, u.Counters) }
 
 // SnapshotStore is what a snapshot needs of the store.
 type SnapshotStore interface {
@@ -32,7 +44,8 @@ type SnapshotStore interface {
 	Heads(ctx context.Context, queues []string) ([][]byte, error)
 }
 
-// Snap takes a snapshot.
+// Snap takes a snapshot. It fails only if the server does not answer, or nothing at all can be
+// read; else see Unread.
 func Snap(ctx context.Context, s SnapshotStore) (*Snapshot, error) {
 	begun := time.Now()
 	read, err := readOnce(ctx, s)
@@ -40,46 +53,49 @@ func Snap(ctx context.Context, s SnapshotStore) (*Snapshot, error) {
 		return nil, err
 	}
 	v := &Snapshot{read: read}
-	if v.Queues, err = Queues(ctx, read); err != nil {
-		return nil, err
-	}
-	if v.Workers, err = Workers(ctx, read); err != nil {
-		return nil, err
-	}
-	if v.Jobs, err = Jobs(ctx, read); err != nil {
-		return nil, err
-	}
-	if v.Processed, v.Failed, err = s.Stats(ctx); err != nil {
+	v.Queues, v.Unread.Queues = Queues(ctx, read)
+	v.Workers, v.Unread.Workers = Workers(ctx, read)
+	v.Jobs, v.Unread.Jobs = Jobs(ctx, read)
+	v.Processed, v.Failed, v.Unread.Counters = s.Stats(ctx)
+	if err := v.Unread.Counters; err != nil && (away(ctx, err) || v.Queues == nil && v.Workers == nil && v.Jobs == nil) {
 		return nil, err
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
 	return v, nil
 }
 
-// onceRead is what the views of queues, workers and jobs read, as it was at one time.
+// away reports whether an error says that the server does not answer, so that it is not to be asked
+// for the rest either.
+func away(ctx context.Context, err error) bool {
+	return err != nil && (rdb.Unreachable(err) || ctx.Err() != nil)
+}
+
+// onceRead is what the views of queues, workers and jobs read, as it was at one time, each list with
+// why it could not be read.
 type onceRead struct {
 	queues  []store.QueueInfo
 	workers []store.WorkerInfo
 	procs   []store.ProcInfo
 	masters map[string]map[string]string
 	heads   map[string][]byte
+
+	queuesErr, workersErr, procsErr, mastersErr error
 }
 
 func readOnce(ctx context.Context, s SnapshotStore) (*onceRead, error) {
 	r := &onceRead{heads: map[string][]byte{}}
-	var err error
-	if r.queues, err = s.QueueList(ctx); err != nil {
-		return nil, err
+	if r.queues, r.queuesErr = s.QueueList(ctx); away(ctx, r.queuesErr) {
+		return nil, r.queuesErr
 	}
-	if r.workers, err = s.WorkerList(ctx); err != nil {
-		return nil, err
+	if r.workers, r.workersErr = s.WorkerList(ctx); away(ctx, r.workersErr) {
+		return nil, r.workersErr
 	}
-	if r.procs, err = s.ProcList(ctx); err != nil {
-		return nil, err
+	if r.procs, r.procsErr = s.ProcList(ctx); away(ctx, r.procsErr) {
+		return nil, r.procsErr
 	}
 	r.workers = fewer(r.workers, r.procs)
-	if r.masters, err = s.MasterList(ctx); err != nil {
-		return nil, err
+	if r.masters, r.mastersErr = s.MasterList(ctx); away(ctx, r.mastersErr) {
+		return nil, r.mastersErr
 	}
 	var names []string
 	for i, q := range r.queues {
@@ -88,11 +104,11 @@ func readOnce(ctx context.Context, s SnapshotStore) (*onceRead, error) {
 		}
 	}
 	heads, err := s.Heads(ctx, names)
-	if err != nil {
+	if away(ctx, err) {
 		return nil, err
 	}
-	for i, name := range names {
-		r.heads[name] = heads[i]
+	for i, head := range heads { // without them only ages are missing
+		r.heads[names[i]] = head
 	}
 	return r, nil
 }
@@ -124,11 +140,18 @@ func fewer(workers []store.WorkerInfo, procs []store.ProcInfo) []store.WorkerInf
 	return slices.Clip(out)
 }
 
-func (r *onceRead) QueueList(context.Context) ([]store.QueueInfo, error)   { return r.queues, nil }
-func (r *onceRead) WorkerList(context.Context) ([]store.WorkerInfo, error) { return r.workers, nil }
-func (r *onceRead) ProcList(context.Context) ([]store.ProcInfo, error)     { return r.procs, nil }
+func (r *onceRead) QueueList(context.Context) ([]store.QueueInfo, error) {
+	return r.queues, r.queuesErr
+}
+
+func (r *onceRead) WorkerList(context.Context) ([]store.WorkerInfo, error) {
+	return r.workers, r.workersErr
+}
+
+func (r *onceRead) ProcList(context.Context) ([]store.ProcInfo, error) { return r.procs, r.procsErr }
+
 func (r *onceRead) MasterList(context.Context) (map[string]map[string]string, error) {
-	return r.masters, nil
+	return r.masters, r.mastersErr
 }
 
 // Payloads returns the head of a queue, whatever more is asked for.
@@ -230,7 +253,7 @@ func (o *Over) ProcLoads(ctx context.Context) ([]store.ProcLoad, error) {
 		threads, _ := strconv.Atoi(p.Fields["threads"])
 		loads[i] = store.ProcLoad{Proc: p.Proc, Threads: threads, Running: int64(len(p.Running))}
 	}
-	return loads, nil
+	return loads, o.read.procsErr
 }
 
 // Others is what the store says of the workers that are not resqued's.
@@ -239,13 +262,13 @@ func (o *Over) Others(ctx context.Context) (n, threads int, busy int64, err erro
 		return o.Store.Others(ctx)
 	}
 	n, threads, busy = store.CountOthers(o.read.workers)
-	return n, threads, busy, nil
+	return n, threads, busy, o.read.workersErr
 }
 
-// LocksHeld is how many locks the running jobs hold.
-func (v *Snapshot) LocksHeld() int {
+// LocksHeld is how many locks running jobs hold.
+func LocksHeld(jobs []*Job) int {
 	n := 0
-	for _, j := range v.Jobs {
+	for _, j := range jobs {
 		if j.Record.LockKey != "" {
 			n++
 		}

@@ -1,7 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
@@ -47,9 +50,34 @@ type Stats struct {
 	Parked   int64 `json:"parked"`
 	// LongJobs are the long jobs that wait or run.
 	LongJobs int64 `json:"longjobs"`
+	// Missing says why a total could not be read, by its name in JSON. It is 0 here, and null in
+	// JSON.
+	Missing map[string]string `json:"missing,omitempty"`
 
 	// At is when the counters were read.
 	At time.Time `json:"-"`
+}
+
+// MarshalJSON writes null for what is Missing.
+func (v *Stats) MarshalJSON() ([]byte, error) {
+	type plain Stats
+	text, err := json.Marshal((*plain)(v))
+	if err != nil || len(v.Missing) == 0 {
+		return text, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	for name := range v.Missing {
+		fields[name] = json.RawMessage("null")
+	}
+	return json.Marshal(fields)
+}
+
+// Known reports whether all of the named totals could be read.
+func (v *Stats) Known(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return v.Missing[name] != "" })
 }
 
 // StatsStore is what the totals need of the store.
@@ -71,28 +99,49 @@ type ActiveRuns interface {
 }
 
 // ReadStats returns the totals. It asks for lengths: what it costs grows with the queues, the
-// processes and the workers, and not with the jobs.
+// processes and the workers, and not with the jobs. If only some of them could be read, there are
+// totals beside the error: see Missing.
 func ReadStats(ctx context.Context, s StatsStore, long ActiveRuns) (*Stats, error) {
 	v := &Stats{}
-	for _, read := range []func(ctx context.Context, s StatsStore) error{v.readFleet, v.readQueues} {
-		if err := read(ctx, s); err != nil {
+	var first error
+	some := false
+	for _, read := range []func() error{
+		func() error { return v.readProcs(ctx, s) },
+		func() error { return v.readOthers(ctx, s) },
+		func() error { return v.readQueues(ctx, s) },
+		func() (err error) {
+			v.Delayed, v.DelayedPartial, err = s.Delayed(ctx, countedDelays)
+			return v.lack(err, "delayed")
+		},
+		func() (err error) { v.Failures, err = s.FailureCount(ctx); return v.lack(err, "failures") },
+		func() (err error) { v.Parked, err = s.ParkedCount(ctx); return v.lack(err, "parked") },
+		func() (err error) { v.LongJobs, err = long.Active(ctx); return v.lack(err, "longjobs") },
+		func() error { return v.lack(v.readCounters(ctx, s), "processed", "failed") },
+	} {
+		err := read()
+		if away(ctx, err) {
 			return nil, err
 		}
+		first, some = cmp.Or(first, err), some || err == nil
 	}
-	var err error
-	if v.Delayed, v.DelayedPartial, err = s.Delayed(ctx, countedDelays); err != nil {
-		return nil, err
+	if !some {
+		return nil, first
 	}
-	if v.Failures, err = s.FailureCount(ctx); err != nil {
-		return nil, err
+	return v, first
+}
+
+// lack notes that totals could not be read, if there is an error, and returns it.
+func (v *Stats) lack(err error, names ...string) error {
+	if err == nil {
+		return nil
 	}
-	if v.Parked, err = s.ParkedCount(ctx); err != nil {
-		return nil, err
+	if v.Missing == nil {
+		v.Missing = map[string]string{}
 	}
-	if v.LongJobs, err = long.Active(ctx); err != nil {
-		return nil, err
+	for _, name := range names {
+		v.Missing[name] = cmp.Or(v.Missing[name], Plainly(Mask(err.Error())))
 	}
-	return v, v.readCounters(ctx, s)
+	return err
 }
 
 // readCounters reads what rates are made of.
@@ -115,7 +164,7 @@ func (v *Stats) Again(ctx context.Context, s StatsStore) (*Stats, error) {
 // Measure sets the rates, from earlier totals to these.
 func (v *Stats) Measure(before *Stats) {
 	passed := v.At.Sub(before.At).Seconds()
-	if passed <= 0 {
+	if passed <= 0 || !v.Known("processed") || !before.Known("processed") {
 		return
 	}
 	v.IntervalS = &passed
@@ -133,38 +182,41 @@ func GrowthRate(before, now int64, seconds float64) *float64 {
 	return &rate
 }
 
-// readFleet reads who works.
-func (v *Stats) readFleet(ctx context.Context, s StatsStore) error {
+// readProcs reads which daemons work.
+func (v *Stats) readProcs(ctx context.Context, s StatsStore) error {
 	loads, err := s.ProcLoads(ctx)
-	if err != nil {
+	if err = v.lack(err, "running", "threads", "processes"); away(ctx, err) {
 		return err
 	}
-	masters, err := s.MasterList(ctx)
-	if err != nil {
-		return err
-	}
+	masters, other := s.MasterList(ctx)
+	err = cmp.Or(err, v.lack(other, "threads", "daemons"))
 	v.Daemons, v.Processes = len(masters), len(loads)
 	for _, fields := range masters {
 		v.Threads += threadsOf(fields)
 	}
 	for _, p := range loads {
 		v.Running += p.Running
-		if masters[masterOf(p.Proc)] == nil { // it drains, or waits for its recovery
+		if unseen(masters[masterOf(p.Proc)]) {
 			v.Threads += p.Threads
 		}
 	}
+	return err
+}
+
+// readOthers reads which other workers there are.
+func (v *Stats) readOthers(ctx context.Context, s StatsStore) error {
 	others, threads, busy, err := s.Others(ctx)
 	v.Others = others
 	v.Threads += threads
 	v.Running += busy
-	return err
+	return v.lack(err, "others", "threads", "running")
 }
 
 // readQueues reads what waits.
 func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 	queues, err := s.QueueList(ctx)
 	if err != nil {
-		return err
+		return v.lack(err, "queues", "queues_waiting", "queues_paused", "waiting")
 	}
 	v.Queues = len(queues)
 	var names []string

@@ -24,6 +24,11 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
+// Plainly puts Redis's words for a key of another type into others.
+func Plainly(text string) string {
+	return strings.ReplaceAll(text, "WRONGTYPE Operation against a key holding the wrong kind of value", "the key holds something else than it should (WRONGTYPE)")
+}
+
 // Since formats the age of an instant, "" for the zero time. An instant that is still to come,
 // by another clock, is "<1s" old.
 func Since(t, now time.Time) string {

@@ -28,6 +28,9 @@ const (
 	WorkerBusy  = "busy"
 	WorkerStale = "stale" // its lease is past: dead, or cut off from Redis
 	WorkerGhost = "ghost" // registered, but no process stands behind it
+	// WorkerBroken: the entry of the master is no hash, so that nothing is known of it but its
+	// processes.
+	WorkerBroken = "broken"
 )
 
 // Worker is a master of resqued with its processes, or one foreign worker.
@@ -61,6 +64,9 @@ type Worker struct {
 	Format string `json:"format,omitempty"`
 	Unread bool   `json:"unread,omitempty"`
 
+	// Problem says why the state is WorkerBroken.
+	Problem string `json:"problem,omitempty"`
+
 	// Beat is when one of its processes was last heard of; zero = not known.
 	Beat time.Time `json:"-"`
 	// Settings is what the master has written of what all have to agree on.
@@ -90,6 +96,8 @@ type Process struct {
 	Format string      `json:"format,omitempty"`
 	Unread bool        `json:"unread,omitempty"`
 	Jobs   []ThreadJob `json:"jobs,omitempty"`
+	// Problem says why its fields or its jobs are not known; "" = they are.
+	Problem string `json:"problem,omitempty"`
 	// Runners are the processes that perform jobs for this one.
 	Runners []store.RunnerInfo `json:"runners,omitempty"`
 
@@ -141,7 +149,8 @@ func FindWorkers(views []*Worker, names []string) ([]*Worker, error) {
 	return picked, nil
 }
 
-// Workers returns all workers: resqued's masters first, then others, each by name.
+// Workers returns all workers: resqued's masters first, then others, each by name. If only the
+// others could not be read, there are workers beside the error.
 func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
@@ -152,7 +161,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		return nil, err
 	}
 	ids, err := s.WorkerList(ctx)
-	if err != nil {
+	if away(ctx, err) {
 		return nil, err
 	}
 	now := time.Now()
@@ -171,6 +180,9 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v.Threads = threadsOf(fields)
 		_ = json.Unmarshal([]byte(fields[store.FieldTemplates]), &v.Templates) // of another version, or none
 		v.Host, v.Version, v.Config, v.Settings = fields["host"], fields["version"], fields["config"], fields["settings"]
+		if v.Problem = fields[store.FieldUnread]; v.Problem != "" {
+			v.State, v.Host = WorkerBroken, hostOf(id)
+		}
 	}
 	for _, p := range procs {
 		// A lease ends one lease after the beat that set it.
@@ -182,9 +194,10 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v := view(masterOf(p.Proc))
 		v.Processes = append(v.Processes, pv)
 		v.Busy += pv.Busy
-		if masters[masterOf(p.Proc)] == nil {
-			// Its master is gone: what is left of it drains, or waits for its recovery.
-			v.State, v.Queues = pv.State, p.Fields["queues"]
+		if unseen(masters[masterOf(p.Proc)]) {
+			if v.Queues = p.Fields["queues"]; v.State != WorkerBroken {
+				v.State = pv.State
+			}
 			v.Host, v.Version = p.Fields["host"], p.Fields["version"]
 			v.Threads += pv.Threads
 		}
@@ -206,8 +219,12 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})
-	return list, nil
+	return list, err
 }
+
+// unseen reports whether nothing is known of the master of a process: it is gone, and what is left
+// of it drains or waits for its recovery, or its entry cannot be read.
+func unseen(master map[string]string) bool { return master == nil || master[store.FieldUnread] != "" }
 
 // markDiffering notes in what masters differ from most of them in version and configuration.
 // Where none is in the majority all differ.
@@ -303,6 +320,9 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 		Threads: number("threads"), RSS: rss, Done: number("done"), Limit: number("quota"), Version: p.Fields["version"],
 		Format: p.Fields[store.InfoFormat], Unread: !store.Readable(p.Fields),
 	}
+	if p.Err != nil {
+		v.Problem = p.Err.Error()
+	}
 	if p.LeaseMS < now.UnixMilli() {
 		v.State = WorkerStale
 	}
@@ -392,6 +412,15 @@ func masterOf(process string) string {
 		return process
 	}
 	return id.String()
+}
+
+// hostOf returns the host that is part of the id of a master.
+func hostOf(master string) string {
+	id, err := proc.ParseIdentity(master)
+	if err != nil {
+		return ""
+	}
+	return id.Host
 }
 
 // masterName returns the name of a master in lists: host:pid.

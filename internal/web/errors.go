@@ -67,6 +67,7 @@ func asError(err error) *Error {
 	case rdb.Refusal(err) != "":
 		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "refused", refusedHints[rdb.Refusal(err)]
 	case wrongType(err):
+		e.Message = view.Plainly(e.Message)
 		e.Hint = "A key of Redis holds something else than it should: see redis-cli TYPE, and move it away with RENAME."
 	}
 	return e

@@ -94,8 +94,17 @@ func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 	default:
 		p.Kind, p.Kinds[0].Current = "", true
 	}
-	found, next, err := s.events(r.Context(), filter)
-	p.Rows = fetched(eventRows(found), err)
+	read := part(s, r, "rows", func(ctx context.Context) (v struct {
+		rows []pages.Event
+		next string
+	}, err error,
+	) {
+		found, next, err := s.events(ctx, filter)
+		v.rows, v.next = eventRows(found), next
+		return v, err
+	})
+	next := read.Data.next
+	p.Rows = partOf(read, read.Data.rows)
 	if filter.Before != "" {
 		p.Pager.First = f.With("/events", "kind", p.Kind)
 		p.Refresh = 0 // what is old does not change
@@ -123,7 +132,7 @@ func eventRows(events []view.Event) []pages.Event {
 
 // recent are the newest events.
 func (s *Server) recent(ctx context.Context) []view.Event {
-	return s.newest.get(ctx, func(ctx context.Context) ([]view.Event, error) {
+	return s.newest.kept(ctx, s.sampler, func(ctx context.Context) ([]view.Event, error) {
 		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
 		return found, err
 	}).Data

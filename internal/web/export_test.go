@@ -28,3 +28,9 @@ func (s *Server) Search() func() {
 	s.searches <- struct{}{}
 	return func() { <-s.searches }
 }
+
+// Outdate has the next request take a new sample.
+func (s *Server) Outdate() { s.sampler.outdate() }
+
+// ReadTime bounds what a request reads of Redis.
+const ReadTime = readTime

@@ -24,33 +24,6 @@ const (
 	maxPoints = 1500
 )
 
-// recent is something that was read from Redis and is kept for as long as nothing newer is to be
-// expected, and for fifty times as long as it took to read. One request at a time reads it.
-type recent[T any] struct {
-	mu   sync.Mutex
-	part Part[T]
-	next time.Time
-}
-
-func (c *recent[T]) get(ctx context.Context, read func(ctx context.Context) (T, error)) Part[T] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Now().Before(c.next) {
-		return c.part
-	}
-	begun := time.Now()
-	// Others wait for it, too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
-	defer cancel()
-	c.part.read(read(ctx))
-	pause := totalsEvery
-	if c.part.Err != nil {
-		pause = sampleEvery
-	}
-	c.next = time.Now().Add(max(pause, modest*time.Since(begun)))
-	return c.part
-}
-
 // spanned is what was read for each of view.Spans.
 type spanned[T any] struct {
 	mu  sync.Mutex
@@ -71,7 +44,7 @@ func (c *spanned[T]) of(span view.Span) *recent[T] {
 
 // readClasses returns what the classes have cost in a span.
 func (s *Server) readClasses(ctx context.Context, span view.Span) Part[[]view.Class] {
-	return s.classes.of(span).get(ctx, func(ctx context.Context) ([]view.Class, error) {
+	return s.classes.of(span).kept(ctx, s.sampler, func(ctx context.Context) ([]view.Class, error) {
 		return view.Classes(ctx, s.o.Store, span, time.Now())
 	})
 }
@@ -255,8 +228,7 @@ func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
 	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time")}
 	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans)
 	p.Spans, p.Span = links, span.Name
-	part := s.readClasses(r.Context(), span)
-	p.Rows = classWidget(part, func(all []view.Class) []pages.ClassRow {
+	p.Rows = classWidget(s.readClasses(r.Context(), span), func(all []view.Class) []pages.ClassRow {
 		rows := make([]pages.ClassRow, len(all))
 		for i, c := range all {
 			rows[i] = pages.NewClassRow(c)
@@ -287,30 +259,31 @@ func (s *Server) classPage(r *http.Request) (pages.Page, error) {
 	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.At("/classes", name, pairs...) }, false, view.Spans)
 	p.Spans = links
 	is := func(c view.Class) bool { return c.Class == name }
-	part := s.readClasses(r.Context(), span)
-	if part.OK && !slices.ContainsFunc(part.Data, is) {
+	all := s.readClasses(r.Context(), span)
+	if all.OK && !slices.ContainsFunc(all.Data, is) {
 		// It may have run before.
 		if longest := s.readClasses(r.Context(), view.Spans[len(view.Spans)-1]); longest.OK && !slices.ContainsFunc(longest.Data, is) {
 			return nil, &view.NotFoundError{Kind: "class", Name: name}
 		}
 	}
-	p.Row = classWidget(part, func(all []view.Class) pages.ClassRow {
+	p.Row = classWidget(all, func(all []view.Class) pages.ClassRow {
 		if i := slices.IndexFunc(all, is); i >= 0 {
 			return pages.NewClassRow(all[i])
 		}
 		return pages.ClassRow{Class: name}
 	})
 	of := history.Name{Kind: history.Class, Name: name}
-	p.Chart = fetched(s.flowChart(r.Context(), of, span))
-	step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute know no times
-	now := time.Now()
-	points, err := view.Series(r.Context(), s.o.Store, of, now.Add(-span.Length), now, step)
-	p.Times = fetched(pages.TimesOf(points, step, now), err)
+	p.Chart = widget(part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, of, span) }))
+	p.Times = widget(part(s, r, "times", func(ctx context.Context) (*pages.Chart, error) {
+		step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute know no times
+		now := time.Now()
+		points, err := view.Series(ctx, s.o.Store, of, now.Add(-span.Length), now, step)
+		return pages.TimesOf(points, step, now), err
+	}))
 	return p, nil
 }
 
 // flowOf is the chart of all jobs in a span.
 func (s *Server) flowOf(ctx context.Context, span view.Span) pages.Widget[*pages.Chart] {
-	part := s.flows.of(span).get(ctx, func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, history.AllJobs(), span) })
-	return widget(part)
+	return widget(s.flows.of(span).kept(ctx, s.sampler, func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, history.AllJobs(), span) }))
 }

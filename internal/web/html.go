@@ -108,20 +108,20 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 // comes when nobody has looked for a while gets a new one, if that is not asked of Redis too often.
 func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
-	if time.Since(v.At) > max(2*sampleEvery, v.rest(modest)) {
+	if !v.late && time.Since(v.At) > max(2*sampleEvery, v.rest(modest)) {
 		v = s.sampler.shown(ctx, s.sampler.take())
 	}
-	return s.asSampled(v, f)
+	return s.asSampled(ctx, v, f)
 }
 
 // resampled returns a newer sample for what the last one does not have, but for guesses at names
 // not more often than Redis is to be asked.
 func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
-	if time.Since(v.At) > max(sampleEvery/4, v.rest(modest/5)) {
+	if !v.late && time.Since(v.At) > max(sampleEvery/4, v.rest(modest/5)) {
 		v = s.sampler.shown(ctx, s.sampler.take())
 	}
-	return s.asSampled(v, f)
+	return s.asSampled(ctx, v, f)
 }
 
 // outdate has the next request see what an act has changed: samples that were begun before do not
@@ -142,11 +142,12 @@ func (s *sampler) changedSince(at time.Time) bool {
 // current reports whether a sample was begun since the last act. The caller holds the mutex.
 func (s *sampler) current(v Sample) bool { return v.At.Add(-v.Took).After(s.outdated) }
 
-func (s *Server) asSampled(v Sample, f *pages.Frame) *pages.Sampled {
-	if v.Snap.Err != nil && asError(v.Snap.Err).Code == "unreachable" {
-		f.Problem = asError(v.Snap.Err).Message
+func (s *Server) asSampled(ctx context.Context, v Sample, f *pages.Frame) *pages.Sampled {
+	if v.Err != nil {
+		f.Problem = asError(v.Err).Message
+		patienceOf(ctx).gone = true // it is asked by the sampler, and not by each page as well
 	}
-	return &pages.Sampled{Snapshot: widget(v.Snap), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
+	return &pages.Sampled{Queues: widget(v.Queues), Workers: widget(v.Workers), Jobs: widget(v.Jobs), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
 }
 
 // widget is a part of a sample as pages take it.
@@ -155,15 +156,16 @@ func widget[T any](p Part[T]) pages.Widget[T] {
 	if p.Err != nil {
 		w.Err = asError(p.Err).Message
 	}
+	if p.Lacks != nil {
+		w.Lacks = asError(p.Lacks).Message
+	}
 	return w
 }
 
-// fetched is what a request has read by itself.
-func fetched[T any](data T, err error) pages.Widget[T] {
-	if err != nil {
-		return pages.Unread[T](asError(err))
-	}
-	return pages.Read(data, time.Now())
+// partOf is widget of a part of what was read.
+func partOf[T, F any](p Part[F], data T) pages.Widget[T] {
+	w := widget(p)
+	return pages.Widget[T]{Data: data, OK: w.OK, At: w.At, Err: w.Err, Lacks: w.Lacks}
 }
 
 // page writes a page, or its content alone for one that is to be up to date.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// waitedFor is of how many locks is asked who waits for them.
-	waitedFor = 100
+	// mostWaited is of how many locks is asked who waits for them.
+	mostWaited = 100
 	// locksShown is how many locks a page lists.
 	locksShown = 200
 )
@@ -61,9 +61,11 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 	// Lengths are kept for a day.
 	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.At("/queues", name, pairs...) }, true, view.Spans[:2])
 	if p.Spans = links; ok {
-		now := time.Now()
-		levels, err := view.Levels(r.Context(), s.o.Store, name, now.Add(-span.Length), now)
-		p.Chart = fetched(pages.LengthOf(levels, span.Step, now), err)
+		p.Chart = widget(part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) {
+			now := time.Now()
+			levels, err := view.Levels(ctx, s.o.Store, name, now.Add(-span.Length), now)
+			return pages.LengthOf(levels, span.Step, now), err
+		}))
 	}
 	var total int64
 	if p.Queue.OK && p.Queue.Data.Size != nil {
@@ -76,10 +78,17 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 	if from >= total && from > 0 {
 		from = max(0, total-pageSize)
 	}
-	jobs, next, _, err := s.waiting(r.Context(), name, p.Class, p.Args, from, pageSize)
-	p.Jobs = fetched(jobs, err)
-	if err != nil {
-		return p, nil //nolint:nilerr // the page says it where the jobs would be
+	read := part(s, r, "jobs", func(ctx context.Context) (v struct {
+		jobs []view.WaitingJob
+		next int64
+	}, err error,
+	) {
+		v.jobs, v.next, _, err = s.waiting(ctx, name, p.Class, p.Args, from, pageSize)
+		return v, err
+	})
+	jobs, next := read.Data.jobs, read.Data.next
+	if p.Jobs = partOf(read, jobs); !p.Jobs.OK {
+		return p, nil
 	}
 	at := func(n int64) template.URL {
 		from := ""
@@ -147,38 +156,46 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	p.Filter = filter
-	if p.Total, err = s.o.Store.FailureCount(r.Context()); err != nil {
-		p.Total = 0 // the parts of the page say why
-	}
+	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the parts of the page say why there is none
 	match := matcher(r.Context(), records, filter.Args)
 	if !filter.Any() {
 		match = nil
 	}
-	end, err := s.searching(r.Context(), match != nil)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	if !p.Flat {
-		if match == nil {
-			p.Groups = widget(s.grouped(r.Context()))
-			p.Groups.Data = p.Groups.Data.First(groupsShown)
-		} else {
-			p.Groups = fetched(view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: grouped, Match: match, Time: searchTime}))
-			p.Groups.Data = p.Groups.Data.First(groupsShown)
-		}
-		parked, _, err := view.ParkedJobs(r.Context(), s.o.Store, pageSize)
-		p.Parked = fetched(parked, err)
+		p.Groups = widget(part(s, r, "groups", func(ctx context.Context) (view.FailureGroups, error) {
+			end, err := s.searching(ctx, match != nil)
+			if err != nil {
+				return view.FailureGroups{}, err
+			}
+			defer end()
+			if match == nil {
+				kept := s.grouped(ctx)
+				return kept.Data.First(groupsShown), kept.Err
+			}
+			some, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped, Match: match, Time: searchTime})
+			return some.First(groupsShown), err
+		}))
+		p.Parked = widget(part(s, r, "parked", func(ctx context.Context) ([]*view.ParkedJob, error) {
+			parked, _, err := view.ParkedJobs(ctx, s.o.Store, pageSize)
+			return parked, err
+		}))
 		return p, nil
 	}
 	before, err := failurePlace(r)
 	if err != nil {
 		return nil, err
 	}
-	found, err := view.FailuresBefore(r.Context(), s.o.Store, view.FailureStep{Before: before, Match: match, Limit: pageSize, Time: searchTime})
-	p.Rows = fetched(found.Failures, err)
-	if err != nil {
-		return p, nil //nolint:nilerr // the page says it where the failures would be
+	read := part(s, r, "rows", func(ctx context.Context) (view.FailurePage, error) {
+		end, err := s.searching(ctx, match != nil)
+		if err != nil {
+			return view.FailurePage{}, err
+		}
+		defer end()
+		return view.FailuresBefore(ctx, s.o.Store, view.FailureStep{Before: before, Match: match, Limit: pageSize, Time: searchTime})
+	})
+	found := read.Data
+	if p.Rows = partOf(read, found.Failures); !p.Rows.OK {
+		return p, nil
 	}
 	var next template.URL
 	if found.Next.Before > 0 {
@@ -257,12 +274,18 @@ func (s *Server) failurePage(r *http.Request) (pages.Page, error) {
 	id := named(r, "id")
 	f := s.frame(r, "failed", "Failure")
 	s.sampled(r.Context(), &f)
-	found, err := view.FindFailures(r.Context(), s.o.Store, []string{id})
+	one, err := found(s, r, "failure", func(ctx context.Context) (view.Failure, error) {
+		found, err := view.FindFailures(ctx, s.o.Store, []string{id})
+		if err != nil {
+			return view.Failure{}, err
+		}
+		return found[0], nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	f.Title = found[0].Class
-	return &pages.Failure{Frame: f, ID: id, Failure: pages.Read(found[0], time.Now())}, nil
+	f.Title = one.Data.Class
+	return &pages.Failure{Frame: f, ID: id, Failure: widget(one)}, nil
 }
 
 func (s *Server) workersPage(r *http.Request) (pages.Page, error) {
@@ -306,28 +329,44 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	for _, kind := range lockKinds {
 		p.Kinds = append(p.Kinds, pages.Link{Text: kind, URL: f.With("/locks", "kind", kind), Current: p.Kind == kind})
 	}
-	p.Waiting = fetched(view.LockedQueues(r.Context(), s.o.Store))
-	found, cut, err := view.Locks(r.Context(), s.o.Store, p.Kind, locksShown)
-	var rows []pages.LockRow
+	p.Waiting = widget(part(s, r, "waiting", func(ctx context.Context) ([]view.LockedQueue, error) { return view.LockedQueues(ctx, s.o.Store) }))
 	// Who waits is asked only if anybody is known to wait at all.
 	somebody := p.Waiting.OK && len(p.Waiting.Data) > 0
+	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
+	p.Held, p.Cut = partOf(held, held.Data.rows), held.Data.cut
+	if s.o.DatabaseLocks != nil && p.Kind == "" {
+		database := part(s, r, "database", func(ctx context.Context) (heldLocks, error) {
+			locks, all, err := s.databaseLocks(ctx, locksShown)
+			return heldLocks{others: locks, cut: !all}, err
+		})
+		p.Database, p.DatabaseCut = new(partOf(database, database.Data.others)), database.Data.cut
+	}
+	p.Unique = widget(part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {
+		return view.UniqueQueues(ctx, s.o.Store, s.unique)
+	}))
+	return p, nil
+}
+
+// heldLocks are locks, not all of them if they are cut.
+type heldLocks struct {
+	rows   []pages.LockRow
+	others []*view.Lock // those in PostgreSQL
+	cut    bool
+}
+
+func (s *Server) heldLocks(ctx context.Context, kind string, waitedFor bool) (v heldLocks, err error) {
+	found, cut, err := view.Locks(ctx, s.o.Store, kind, locksShown)
+	v.cut = cut
 	for i, l := range found {
 		row := pages.LockRow{Lock: l}
-		if somebody && i < waitedFor {
-			if queues, err := s.o.Store.LockWaiters(r.Context(), l.Info.Key); err == nil {
+		if waitedFor && i < mostWaited {
+			if queues, err := s.o.Store.LockWaiters(ctx, l.Info.Key); err == nil {
 				row.Waiters = queues
 			}
 		}
-		rows = append(rows, row)
+		v.rows = append(v.rows, row)
 	}
-	p.Held, p.Cut = fetched(rows, err), cut
-	if s.o.DatabaseLocks != nil && p.Kind == "" {
-		others, all, err := s.databaseLocks(r.Context(), locksShown)
-		database := fetched(others, err)
-		p.Database, p.DatabaseCut = &database, !all && err == nil
-	}
-	p.Unique = fetched(view.UniqueQueues(r.Context(), s.o.Store, s.unique))
-	return p, nil
+	return v, err
 }
 
 // unique reports whether the configuration says that a queue is unique.
@@ -338,11 +377,17 @@ func (s *Server) unique(queue string) bool {
 func (s *Server) lockPage(r *http.Request) (pages.Page, error) {
 	key := named(r, "key")
 	f := s.frame(r, "locks", key)
-	l, err := view.FindLock(r.Context(), s.o.Store, key)
+	l, err := found(s, r, "lock", func(ctx context.Context) (*view.Lock, error) {
+		l, err := view.FindLock(ctx, s.o.Store, key)
+		if err != nil {
+			return nil, err
+		}
+		return l, l.Detail(ctx, s.o.Store)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &pages.Lock{Frame: f, Key: key, Lock: fetched(l, l.Detail(r.Context(), s.o.Store))}, nil
+	return &pages.Lock{Frame: f, Key: key, Lock: widget(l)}, nil
 }
 
 func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
@@ -357,33 +402,54 @@ func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
 	for _, state := range states {
 		p.States = append(p.States, pages.Link{Text: string(state), URL: f.With("/longjobs", "status", string(state)), Current: p.Status == string(state)})
 	}
-	runs, more, err := view.LongJobs(r.Context(), s.o.Long(r.Context()), longjob.Filter{Status: longjob.Status(p.Status), Limit: pageSize})
-	var rows []pages.LongRow
-	for _, run := range runs {
-		row := pages.LongRow{LongJob: run}
-		if ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID); err == nil {
-			row.Timeline = pages.TimelineOf(ended)
-		}
-		rows = append(rows, row)
-	}
-	p.Runs, p.More = fetched(rows, err), more
-	p.Recurring = fetched(view.RecurringJobs(r.Context(), longstore.New(s.o.Store.Redis())))
+	runs := part(s, r, "runs", func(ctx context.Context) (longRuns, error) { return s.longRuns(ctx, longjob.Status(p.Status)) })
+	p.Runs, p.More = partOf(runs, runs.Data.rows), runs.Data.more
+	p.Recurring = widget(part(s, r, "recurring", func(ctx context.Context) ([]view.Recurring, error) {
+		return view.RecurringJobs(ctx, longstore.New(s.o.Store.Redis()))
+	}))
 	return p, nil
 }
 
+// longRuns are runs of long jobs, and whether there are more.
+type longRuns struct {
+	rows []pages.LongRow
+	more bool
+}
+
+func (s *Server) longRuns(ctx context.Context, status longjob.Status) (v longRuns, err error) {
+	runs, more, err := view.LongJobs(ctx, s.o.Long(ctx), longjob.Filter{Status: status, Limit: pageSize})
+	v.more = more
+	for _, run := range runs {
+		row := pages.LongRow{LongJob: run}
+		if ended, err := view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), run.UUID); err == nil {
+			row.Timeline = pages.TimelineOf(ended)
+		}
+		v.rows = append(v.rows, row)
+	}
+	return v, err
+}
+
 func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
-	run, err := view.FindLongJob(r.Context(), s.o.Long(r.Context()), named(r, "uuid"))
+	read, err := found(s, r, "run", func(ctx context.Context) (v struct {
+		row   pages.LongRow
+		lacks error
+	}, err error,
+	) {
+		run, err := view.FindLongJob(ctx, s.o.Long(ctx), named(r, "uuid"))
+		if err != nil {
+			return v, err
+		}
+		v.row.LongJob = view.NewLongJob(ctx, run)
+		ended, err := view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), run.UUID)
+		v.row.Timeline, v.lacks = pages.TimelineOf(ended), err
+		return v, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	f := s.frame(r, "longjobs", run.Class)
-	row := pages.LongRow{LongJob: view.NewLongJob(r.Context(), run)}
-	ended, err := view.EndedSlices(r.Context(), longstore.New(s.o.Store.Redis()), run.UUID)
-	row.Timeline = pages.TimelineOf(ended)
-	p := &pages.LongJob{Frame: f, UUID: run.UUID, Run: pages.Read(row, time.Now())}
-	if err != nil { // only its slices are missing
-		p.Run.Err = asError(err).Message
-	}
+	row := read.Data.row
+	p := &pages.LongJob{Frame: s.frame(r, "longjobs", row.Class), UUID: row.UUID, Run: partOf(read, row)}
+	p.Run.Lacks = missing(read.Data.lacks)
 	return p, nil
 }
 
@@ -394,10 +460,28 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 	if err := texts(r, map[string]*string{"class": &p.Class, "queue": &p.Queue}); err != nil {
 		return nil, err
 	}
-	recurring, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
-	p.Recurring = fetched(recurring, err)
-	delayed, more, err := view.Delayed(r.Context(), s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, pageSize)
-	p.Delayed, p.MoreDelayed = fetched(delayed, err), more
+	recurring := part(s, r, "recurring", func(ctx context.Context) (v struct {
+		all   []*view.Schedule
+		lacks error
+	}, err error,
+	) {
+		v.all, _, v.lacks = view.Schedules(ctx, s.o.Store, s.o.Checks.Schedules)
+		if v.all == nil {
+			return v, v.lacks
+		}
+		return v, nil
+	})
+	p.Recurring = partOf(recurring, recurring.Data.all)
+	p.Recurring.Lacks = missing(recurring.Data.lacks)
+	delayed := part(s, r, "delayed", func(ctx context.Context) (v struct {
+		jobs []view.DelayedJob
+		more bool
+	}, err error,
+	) {
+		v.jobs, v.more, err = view.Delayed(ctx, s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, pageSize)
+		return v, err
+	})
+	p.Delayed, p.MoreDelayed = partOf(delayed, delayed.Data.jobs), delayed.Data.more
 	return p, nil
 }
 

@@ -80,11 +80,15 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	if up == 1 {
 		// What is old is left out rather than shown as if it were new.
 		statMetrics(&b, v.Stats.Data)
-		if v.Snap.OK && v.Snap.Err == nil {
-			queueMetrics(&b, v.Snap.Data.Queues, v.Snap.At)
-			workerMetrics(&b, v.Snap.Data.Workers)
+		if v.Queues.OK && v.Queues.Err == nil {
+			queueMetrics(&b, v.Queues.Data, v.Queues.At)
+		}
+		if v.Workers.OK && v.Workers.Err == nil {
+			workerMetrics(&b, v.Workers.Data)
+		}
+		if v.Jobs.OK && v.Jobs.Err == nil {
 			b.metric("resqued_locks_held", "gauge", "Locks that running jobs hold.")
-			b.value("resqued_locks_held", float64(v.Snap.Data.LocksHeld()))
+			b.value("resqued_locks_held", float64(view.LocksHeld(v.Jobs.Data)))
 		}
 		if v.Long.OK && v.Long.Err == nil {
 			longMetrics(&b, v.Long.Data)
@@ -110,19 +114,22 @@ func statMetrics(b *exposition, v *view.Stats) {
 	for _, m := range []struct {
 		name, kind, help string
 		value            float64
+		total            string
 	}{
-		{"resqued_processed_jobs_total", "counter", "Jobs that were processed, by Resque's counter.", float64(v.Processed)},
-		{"resqued_failures_total", "counter", "Jobs that have failed, by Resque's counter.", float64(v.Failed)},
-		{"resqued_running_jobs", "gauge", "Jobs in hand, those of other workers included.", float64(v.Running)},
-		{"resqued_waiting_jobs", "gauge", "Jobs that wait in queues.", float64(v.Waiting)},
-		{"resqued_delayed_jobs", "gauge", "Jobs that wait for their time.", float64(v.Delayed)},
-		{"resqued_failed_jobs", "gauge", "Failure records, of all lists.", float64(v.Failures)},
-		{"resqued_parked_jobs", "gauge", "Ends of jobs that could not be written.", float64(v.Parked)},
-		{"resqued_daemons", "gauge", "Masters that live.", float64(v.Daemons)},
-		{"resqued_other_workers", "gauge", "Workers that are not resqued's.", float64(v.Others)},
+		{"resqued_processed_jobs_total", "counter", "Jobs that were processed, by Resque's counter.", float64(v.Processed), "processed"},
+		{"resqued_failures_total", "counter", "Jobs that have failed, by Resque's counter.", float64(v.Failed), "failed"},
+		{"resqued_running_jobs", "gauge", "Jobs in hand, those of other workers included.", float64(v.Running), "running"},
+		{"resqued_waiting_jobs", "gauge", "Jobs that wait in queues.", float64(v.Waiting), "waiting"},
+		{"resqued_delayed_jobs", "gauge", "Jobs that wait for their time.", float64(v.Delayed), "delayed"},
+		{"resqued_failed_jobs", "gauge", "Failure records, of all lists.", float64(v.Failures), "failures"},
+		{"resqued_parked_jobs", "gauge", "Ends of jobs that could not be written.", float64(v.Parked), "parked"},
+		{"resqued_daemons", "gauge", "Masters that live.", float64(v.Daemons), "daemons"},
+		{"resqued_other_workers", "gauge", "Workers that are not resqued's.", float64(v.Others), "others"},
 	} {
-		b.metric(m.name, m.kind, m.help)
-		b.value(m.name, m.value)
+		if v.Known(m.total) {
+			b.metric(m.name, m.kind, m.help)
+			b.value(m.name, m.value)
+		}
 	}
 }
 
@@ -182,8 +189,8 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	each("resqued_queue_paused", "Whether the jobs of a queue wait until somebody resumes it.", func(q *view.Queue) (float64, bool) {
 		return truth(q.State == view.QueuePaused), true
 	})
-	each("resqued_queue_served", "How many threads have the queue among theirs.", func(q *view.Queue) (float64, bool) { return float64(q.Served), true })
-	each("resqued_queue_running_jobs", "Jobs in hand that came from a queue.", func(q *view.Queue) (float64, bool) { return float64(q.Busy), true })
+	each("resqued_queue_served", "How many threads have the queue among theirs.", func(q *view.Queue) (float64, bool) { return float64(q.Served), !q.Unread })
+	each("resqued_queue_running_jobs", "Jobs in hand that came from a queue.", func(q *view.Queue) (float64, bool) { return float64(q.Busy), !q.Unread })
 }
 
 func truth(b bool) float64 {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -38,6 +39,22 @@ type list struct {
 	At *time.Time `json:"at,omitempty"`
 	// Stale says why it could not be read again.
 	Stale string `json:"stale,omitempty"`
+	// Missing says why something is missing.
+	Missing string `json:"missing,omitempty"`
+}
+
+// missing says why something is missing in what was read.
+func missing(err error) string {
+	if err == nil {
+		return ""
+	}
+	return asError(err).Message
+}
+
+// listed is a part of a sample as an answer: items are its data.
+func listed[T any](p Part[T], items any) (list, error) {
+	_, at, stale, err := of(p)
+	return list{Items: items, At: at, Stale: stale, Missing: missing(p.Lacks), Partial: p.Lacks != nil}, err
 }
 
 // of returns a part of a sample, or why there is none.
@@ -176,28 +193,22 @@ func cursor(next int64) *string {
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
-	snap, at, stale, err := of(s.sampler.sample(r.Context()).Snap)
-	if err != nil {
-		return nil, err
-	}
-	return list{Items: snap.Workers, At: at, Stale: stale}, nil
+	part := s.sampler.sample(r.Context()).Workers
+	return listed(part, part.Data)
 }
 
 func (s *Server) worker(r *http.Request) (any, error) {
-	all, err := view.Workers(r.Context(), s.o.Store)
-	if err != nil {
-		return nil, err
-	}
+	all, unread := view.Workers(r.Context(), s.o.Store)
 	found, err := view.FindWorkers(all, []string{named(r, "worker")})
-	if err != nil {
-		return nil, err
+	if err != nil { // those of others need not be readable
+		return nil, cmp.Or(unread, err)
 	}
 	return found[0], nil
 }
 
 func (s *Server) process(r *http.Request) (any, error) {
 	all, err := view.Workers(r.Context(), s.o.Store)
-	if err != nil {
+	if all == nil {
 		return nil, err
 	}
 	name := named(r, "process")
@@ -313,10 +324,10 @@ func (s *Server) longJob(r *http.Request) (any, error) {
 
 func (s *Server) schedule(r *http.Request) (any, error) {
 	found, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
-	if found == nil {
-		found = []*view.Schedule{}
+	if found == nil && err != nil {
+		return nil, err
 	}
-	return list{Items: found}, err
+	return list{Items: found, Missing: missing(err), Partial: err != nil}, nil
 }
 
 func (s *Server) delayed(r *http.Request) (any, error) {

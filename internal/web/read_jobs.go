@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -10,24 +11,21 @@ import (
 )
 
 func (s *Server) queues(r *http.Request) (any, error) {
-	snap, at, stale, err := of(s.sampler.sample(r.Context()).Snap)
-	if err != nil {
-		return nil, err
-	}
-	some := make([]view.Queue, 0, len(snap.Queues))
-	for _, q := range snap.Queues {
+	part := s.sampler.sample(r.Context()).Queues
+	some := make([]view.Queue, 0, len(part.Data))
+	for _, q := range part.Data {
 		brief := *q
 		brief.Servers = nil
 		some = append(some, brief)
 	}
-	return list{Items: some, At: at, Stale: stale}, nil
+	return listed(part, some)
 }
 
 func (s *Server) queue(r *http.Request) (any, error) {
 	// What waits is read now; who works it, which is much to read, is that of the last sample.
 	v := s.sampler.sample(r.Context())
-	found, err := view.Queues(r.Context(), v.Snap.Data.Fresh(s.o.Store), named(r, "queue"))
-	if err != nil {
+	found, err := view.Queues(r.Context(), v.Snap.Fresh(s.o.Store), named(r, "queue"))
+	if len(found) == 0 { // who works it need not be readable
 		return nil, err
 	}
 	return found[0], nil
@@ -124,15 +122,14 @@ func (s *Server) jobs(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	snap, at, stale, err := of(s.sampler.sample(r.Context()).Snap)
-	if err != nil {
-		return nil, err
-	}
-	picked, cut := f.Apply(snap.Jobs)
+	part := s.sampler.sample(r.Context()).Jobs
+	picked, cut := f.Apply(part.Data)
 	if picked == nil {
 		picked = []*view.Job{}
 	}
-	return list{Items: picked, Partial: cut, At: at, Stale: stale}, nil
+	l, err := listed(part, picked)
+	l.Partial = l.Partial || cut
+	return l, err
 }
 
 func jobFilter(r *http.Request) (*view.JobFilter, error) {
@@ -162,13 +159,10 @@ func jobFilter(r *http.Request) (*view.JobFilter, error) {
 
 // findJob returns a running job.
 func (s *Server) findJob(ctx context.Context, name string) (*view.Job, error) {
-	all, err := view.Jobs(ctx, s.o.Store)
-	if err != nil {
-		return nil, err
-	}
+	all, unread := view.Jobs(ctx, s.o.Store)
 	found, err := view.FindJobs(all, []string{name})
-	if err != nil {
-		return nil, err
+	if err != nil { // one that is found need not be looked for further
+		return nil, cmp.Or(unread, err)
 	}
 	return found[0], nil
 }

@@ -107,7 +107,7 @@ func (s *Server) serve(r route) http.Handler {
 		if r.Method == http.MethodGet { // acts go on
 			ctx, cancel := context.WithTimeout(req.Context(), readTime)
 			defer cancel()
-			req = req.WithContext(ctx)
+			req = req.WithContext(withPatience(ctx))
 		}
 		if r.raw != nil {
 			if err := r.raw(s, w, req); err != nil {

@@ -1,8 +1,8 @@
 package web
 
 import (
+	"cmp"
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -43,15 +43,21 @@ type Part[T any] struct {
 	// OK: there is data, of the time At.
 	OK bool
 	At time.Time
-	// Err is why it could not be read last; nil = it could.
-	Err error
+	// Err is why it could not be read last; nil = it could. Lacks is why something is missing in
+	// Data; nil = nothing is.
+	Err, Lacks error
 }
 
-func (p *Part[T]) read(data T, err error) {
-	p.Err = err
-	if err == nil {
-		p.Data, p.OK, p.At = data, true, time.Now()
+func (p *Part[T]) read(data T, err error) { p.readSome(data, err == nil, err) }
+
+// readSome is read for what may be there in part: some reports whether there is any data beside the
+// error.
+func (p *Part[T]) readSome(data T, some bool, err error) {
+	if !some {
+		p.Err = err
+		return
 	}
+	*p = Part[T]{Data: data, OK: true, At: time.Now(), Lacks: err}
 }
 
 // Point is what charts are made of.
@@ -66,9 +72,15 @@ type Point struct {
 
 // Sample is what the server has seen last. What it holds is not changed any more.
 type Sample struct {
-	Snap Part[*view.Snapshot]
-	// Hidden is what those see of Snap who see no arguments, if there are such.
-	Hidden   *view.Snapshot
+	Queues  Part[[]*view.Queue]
+	Workers Part[[]*view.Worker]
+	Jobs    Part[[]*view.Job]
+	// Hidden has the workers and jobs as those see them who see no arguments, if there are such.
+	Hidden *view.Snapshot
+	// Snap is the last snapshot, of which those are; what is not in it may be older.
+	Snap *view.Snapshot
+	// Err says why Redis has not answered; nil = it has.
+	Err      error
 	Stats    Part[*view.Stats]
 	Server   Part[rdb.Server]
 	Findings Part[[]view.Finding]
@@ -83,12 +95,14 @@ type Sample struct {
 	// At is when it was taken, Took how long that has taken.
 	At   time.Time
 	Took time.Duration
+	// late: a newer one is being taken for too long.
+	late bool
 }
 
-// rest is for how many times as long as a sample took Redis is left alone. One that was away has
-// done nothing meanwhile, and whoever looks wants to see that it is back.
+// rest is for how many times as long as a sample took Redis is left alone. One that was away, or
+// refused all of it, has done nothing meanwhile, and whoever looks wants to see that it is back.
 func (v Sample) rest(times time.Duration) time.Duration {
-	if v.Snap.Err != nil && rdb.Unreachable(v.Snap.Err) {
+	if v.Queues.Err != nil && v.Workers.Err != nil && v.Jobs.Err != nil {
 		return 0
 	}
 	return times * v.Took
@@ -96,12 +110,29 @@ func (v Sample) rest(times time.Duration) time.Duration {
 
 // unread gives all parts that could be read a reason why they could not be read just now.
 func (v Sample) unread(err error) Sample {
-	for _, e := range []*error{&v.Snap.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Ends.Err} {
+	v.Err = cmp.Or(v.Err, err)
+	for _, e := range []*error{&v.Queues.Err, &v.Workers.Err, &v.Jobs.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Ends.Err} {
 		if *e == nil {
 			*e = err
 		}
 	}
 	return v
+}
+
+// take takes over the parts of a snapshot; nil = err is why there is none.
+func (v *Sample) take(snap *view.Snapshot, err error, hide bool) {
+	if snap == nil {
+		v.Queues.Err, v.Workers.Err, v.Jobs.Err = err, err, err
+		return
+	}
+	v.Snap = snap
+	v.Queues.readSome(snap.Queues, snap.Queues != nil, snap.Unread.Queues)
+	v.Workers.readSome(snap.Workers, snap.Workers != nil, snap.Unread.Workers)
+	v.Jobs.readSome(snap.Jobs, snap.Jobs != nil, snap.Unread.Jobs)
+	if hide { // parts that could not be read now stay as they were here, too
+		hidden := view.Snapshot{Workers: v.Workers.Data, Jobs: v.Jobs.Data}
+		v.Hidden = hidden.Redacted(redact.All())
+	}
 }
 
 type sampler struct {
@@ -121,8 +152,9 @@ type sampler struct {
 
 // taking is a sample that is being taken. V is there when done is closed.
 type taking struct {
-	done chan struct{}
-	v    Sample
+	begun time.Time
+	done  chan struct{}
+	v     Sample
 }
 
 func newSampler(o Options, b *beside) *sampler {
@@ -135,7 +167,7 @@ func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.las
 // shown returns a sample as the one sees it for whom ctx is.
 func (s *sampler) shown(ctx context.Context, v Sample) Sample {
 	if v.Hidden != nil && visitorIn(ctx).Role < Operator {
-		v.Snap.Data = v.Hidden
+		v.Workers.Data, v.Jobs.Data = v.Hidden.Workers, v.Hidden.Jobs
 	}
 	return v
 }
@@ -146,6 +178,10 @@ func (s *sampler) last() Sample {
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
 	now := s.now
+	// One that hangs is not waited for by each request.
+	if now.late = s.taking != nil && time.Since(s.taking.begun) > sampleWait+2*now.Took && !now.At.IsZero(); now.late {
+		now = now.unread(errNotYet)
+	}
 	fresh := time.Since(now.At) < restEvery+sampleTimeout && s.current(now)
 	s.mu.Unlock()
 	if resting {
@@ -210,7 +246,7 @@ func (s *sampler) take() Sample {
 		}
 		left := time.Until(until)
 		if left <= 0 {
-			return now.unread(&Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint})
+			return now.unread(errNotYet)
 		}
 		if v := s.await(s.begin(), left); !v.At.IsZero() && s.since(v) {
 			return v
@@ -248,7 +284,7 @@ func (s *sampler) begin() *taking {
 	if s.taking != nil {
 		return s.taking
 	}
-	t := &taking{done: make(chan struct{}), v: s.now}
+	t := &taking{begun: time.Now(), done: make(chan struct{}), v: s.now}
 	s.taking = t
 	if !s.beside.run(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
@@ -272,32 +308,25 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
 	ctx = view.Redacting(ctx, s.o.Redact) // whoever has asked
-	v.Snap.read(view.Snap(ctx, s.o.Store))
-	switch {
-	case v.Snap.Err == nil:
-		if s.o.HideArgs {
-			v.Hidden = v.Snap.Data.Redacted(redact.All())
-		}
-		s.trends.Add(v.Snap.Data)
-	case rdb.Unreachable(v.Snap.Err):
+	snap, err := view.Snap(ctx, s.o.Store)
+	if v.Err = nil; rdb.Unreachable(err) {
 		v.At, v.Took = time.Now(), time.Since(begun)
-		return v.unread(v.Snap.Err)
+		return v.unread(err)
 	}
-	// The large lists are read once.
-	var read *view.Snapshot
-	if v.Snap.Err == nil {
-		read = v.Snap.Data
+	v.take(snap, err, s.o.HideArgs)
+	if snap != nil {
+		s.trends.Add(snap)
 	}
-	over := read.Over(s.o.Store)
+	over := snap.Over(s.o.Store) // the large lists are read once
 	stats, err := view.ReadStats(ctx, over, longstore.New(s.o.Store.Redis()))
-	if err == nil && before.OK {
+	if stats != nil && before.OK {
 		stats.Measure(before.Data)
 	}
-	v.Stats.read(stats, err)
+	v.Stats.readSome(stats, stats != nil, err)
 	if time.Since(v.Totals.At) >= totalsEvery {
 		v.Totals.read(view.Totals(ctx, s.o.Store))
 		v.Long.read(longstore.New(s.o.Store.Redis()).Statuses(ctx, countedRuns))
-		if v.Totals.Err == nil && v.Snap.Err == nil {
+		if v.Totals.Err == nil && snap != nil {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
@@ -310,7 +339,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		v.Findings.read(view.Findings(ctx, over, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
-	if v.Stats.Err == nil {
+	if v.Stats.Err == nil && v.Stats.Data.Known("processed", "failed", "running", "threads", "waiting") {
 		t := v.Stats.Data
 		points := append(v.Points, Point{At: v.At, Processed: t.Processed, Failed: t.Failed, Busy: int(t.Running), Threads: t.Threads, Waiting: t.Waiting})
 		if len(points) > 2*kept {

@@ -92,6 +92,7 @@ type Server struct {
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
 	newest  recent[[]view.Event]
+	parts   parts
 	// searches has an element for each search that is under way.
 	searches chan struct{}
 	groups   grouping

@@ -25,7 +25,9 @@ const (
 
 // Sampled is what the dashboard has read last, each part with its error.
 type Sampled struct {
-	Snapshot Widget[*view.Snapshot]
+	Queues   Widget[[]*view.Queue]
+	Workers  Widget[[]*view.Worker]
+	Jobs     Widget[[]*view.Job]
 	Stats    Widget[*view.Stats]
 	Findings Widget[[]view.Finding]
 	Trends   *Trends
@@ -101,26 +103,34 @@ func oldest(q *view.Queue) int64 {
 }
 
 // urgent are the states of a queue that need somebody, in the order in which they are shown.
-var queueStates = []string{view.QueueBroken, view.QueueOrphan, view.QueueStarved, view.QueuePaused, view.QueueIdle}
+var queueStates = []string{view.QueueBroken, view.QueueOrphan, view.QueueStarved, view.QueuePaused, view.QueueUnknown, view.QueueIdle}
 
-// of sets the time on a page to that of the sample that it shows: ages are counted from it.
-func (f *Frame) of(s *Sampled) {
-	if s.Snapshot.OK && !s.Snapshot.At.IsZero() {
-		f.Now = s.Snapshot.At.In(f.Now.Location())
+// of sets the time on a page to that of the part that it shows: ages are counted from it.
+func (f *Frame) of(at time.Time) {
+	if f.Made = f.Now; !at.IsZero() {
+		f.Now = at.In(f.Now.Location())
 	}
+}
+
+// latest is the last of some instants.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// made is a widget of what was read in another one.
+func made[T, F any](data T, from Widget[F]) Widget[T] {
+	return Widget[T]{Data: data, OK: from.OK, At: from.At, Err: from.Err, Lacks: from.Lacks}
 }
 
 // QueuesOf is the list of queues with a filter, a state, an order and a place in it.
 func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
-	f.of(s)
+	f.of(s.Queues.At)
 	p := &Queues{Frame: f, Filter: query.Get("name"), State: query.Get("state"), Sort: cmp.Or(query.Get("sort"), "size")}
-	p.Rows = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Rows = made([]QueueRow(nil), s.Queues)
+	if !s.Queues.OK {
 		return p
 	}
 	counts := map[string]int{}
 	var picked []*view.Queue
-	for _, q := range s.Snapshot.Data.Queues {
+	for _, q := range s.Queues.Data {
 		p.Total++
 		counts[q.State]++
 		if (p.State == "" || q.State == p.State) && contains(q.Queue, p.Filter) {
@@ -162,42 +172,36 @@ func contains(name, part string) bool {
 // QueueOf is the page of one queue; nil if there is none of that name. Its waiting jobs are read
 // by who asks for it.
 func QueueOf(f Frame, s *Sampled, name string) *Queue {
-	f.of(s)
+	f.of(s.Queues.At)
 	p := &Queue{Frame: f, Name: name}
-	p.Queue = Widget[QueueRow]{At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Queue = made(QueueRow{}, s.Queues)
+	if !s.Queues.OK {
 		return p
 	}
-	i := slices.IndexFunc(s.Snapshot.Data.Queues, func(q *view.Queue) bool { return q.Queue == name })
+	i := slices.IndexFunc(s.Queues.Data, func(q *view.Queue) bool { return q.Queue == name })
 	if i < 0 {
 		return nil
 	}
-	p.Queue.Data, p.Queue.OK = s.row(s.Snapshot.Data.Queues[i]), true
+	p.Queue.Data = s.row(s.Queues.Data[i])
 	if s.Trends != nil {
-		p.Chart = Read(s.Trends.Length(name), s.Snapshot.At)
+		p.Chart = Read(s.Trends.Length(name), s.Queues.At)
 	}
 	return p
 }
 
 // OverviewOf is the first page, with the queues that need somebody before the longest ones.
 func OverviewOf(f Frame, s *Sampled) *Overview {
-	f.of(s)
+	f.of(latest(s.Queues.At, s.Workers.At, s.Jobs.At))
 	p := &Overview{Frame: f, Stats: s.Stats}
-	p.Attention = Widget[[]Attention]{OK: s.Findings.OK, At: s.Findings.At, Err: s.Findings.Err}
-	if s.Findings.OK {
-		p.Attention.Data = NeedsAttention(s.Findings.Data)
-	}
+	p.Stats.Lacks = "" // Unknown says it
+	p.Attention = made(NeedsAttention(s.Findings.Data), s.Findings)
 	if s.Trends != nil {
-		p.Chart = Read(s.Trends.Flow(), s.Snapshot.At)
+		p.Chart = Read(s.Trends.Flow(), f.Now)
 	}
-	p.Queues = Widget[[]QueueRow]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	p.Locks = Widget[int]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	p.Running = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
-		return p
-	}
-	p.Locks.Data = s.Snapshot.Data.LocksHeld()
-	queues := slices.Clone(s.Snapshot.Data.Queues)
+	p.Locks = made(view.LocksHeld(s.Jobs.Data), s.Jobs)
+	p.Queues = made([]QueueRow(nil), s.Queues)
+	p.Running = s.Jobs
+	queues := slices.Clone(s.Queues.Data)
 	slices.SortStableFunc(queues, func(a, b *view.Queue) int {
 		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
 	})
@@ -208,7 +212,6 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 	for _, q := range queues {
 		p.Queues.Data = append(p.Queues.Data, s.row(q))
 	}
-	p.Running.Data = s.Snapshot.Data.Jobs
 	if p.MoreRunning = max(0, len(p.Running.Data)-shortList); p.MoreRunning > 0 {
 		p.Running.Data = p.Running.Data[:shortList]
 	}
@@ -217,19 +220,19 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 
 // JobsOf is the list of running jobs with a filter and a place in it.
 func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
-	f.of(s)
+	f.of(s.Jobs.At)
 	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
-	p.Rows = Widget[[]*view.Job]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Rows = made([]*view.Job(nil), s.Jobs)
+	if !s.Jobs.OK {
 		return p
 	}
 	older, err := time.ParseDuration(p.Older)
 	if p.Older != "" && err != nil {
 		p.Notice = &Notice{Text: fmt.Sprintf("%q is no time: write 10m or 1h30m.", text(p.Older, maxLine)), Failed: true}
 	}
-	p.Total = len(s.Snapshot.Data.Jobs)
+	p.Total = len(s.Jobs.Data)
 	var picked []*view.Job
-	for _, j := range s.Snapshot.Data.Jobs {
+	for _, j := range s.Jobs.Data {
 		if contains(j.Class, p.Class) && contains(j.Queue, p.Queue) && time.Duration(j.AgeS)*time.Second >= older {
 			picked = append(picked, j)
 		}
@@ -240,21 +243,21 @@ func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 
 // JobOf is the page of a running job, found by any of its names.
 func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
-	f.of(s)
+	f.of(s.Jobs.At)
 	p := &Job{Frame: f, Name: name}
-	p.Job = Widget[*view.Job]{At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Job = made((*view.Job)(nil), s.Jobs)
+	if !s.Jobs.OK {
 		return p, nil
 	}
-	found, err := view.FindJobs(s.Snapshot.Data.Jobs, []string{name})
+	found, err := view.FindJobs(s.Jobs.Data, []string{name})
 	if err != nil {
 		return nil, err
 	}
 	job := *found[0]
 	job.Detail()
 	p.Name, p.Title = job.Name, job.Class
-	p.Job.Data, p.Job.OK = &job, true
-	for _, w := range s.Snapshot.Data.Workers {
+	p.Job.Data = &job
+	for _, w := range s.Workers.Data {
 		for _, proc := range w.Processes {
 			if proc.Proc != job.Run.Proc || job.Run.Proc == "" {
 				continue
@@ -271,10 +274,10 @@ func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
 
 // WorkersOf is the tree of those who work, with a filter and a place in it.
 func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
-	f.of(s)
+	f.of(s.Workers.At)
 	p := &Workers{Frame: f, Filter: query.Get("name")}
-	p.Hosts = Widget[[]WorkerHost]{OK: s.Snapshot.OK, At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Hosts = made([]WorkerHost(nil), s.Workers)
+	if !s.Workers.OK {
 		return p
 	}
 	type place struct {
@@ -282,7 +285,7 @@ func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
 		proc   int // -1: a master without processes
 	}
 	var places []place
-	for _, w := range s.Snapshot.Data.Workers {
+	for _, w := range s.Workers.Data {
 		p.Threads += w.Threads
 		p.Busy += w.Busy
 		p.Processes += len(w.Processes)
@@ -326,7 +329,7 @@ func last[T any](list *[]T, is func(*T) bool, other T) *T {
 }
 
 func (s *Sampled) master(w *view.Worker) WorkerMaster {
-	return WorkerMaster{Worker: w, Orders: w.State != view.WorkerStale && w.State != view.WorkerGhost}
+	return WorkerMaster{Worker: w, Orders: w.State != view.WorkerStale && w.State != view.WorkerGhost && w.State != view.WorkerBroken}
 }
 
 func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
@@ -346,19 +349,19 @@ func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
 
 // WorkerOf is the page of one master; nil if there is none of that name.
 func WorkerOf(f Frame, s *Sampled, name string) *Worker {
-	f.of(s)
+	f.of(s.Workers.At)
 	p := &Worker{Frame: f, Name: name}
-	p.Master = Widget[WorkerMaster]{At: s.Snapshot.At, Err: s.Snapshot.Err}
-	if !s.Snapshot.OK {
+	p.Master = made(WorkerMaster{}, s.Workers)
+	if !s.Workers.OK {
 		return p
 	}
-	for _, w := range s.Snapshot.Data.Workers {
+	for _, w := range s.Workers.Data {
 		if w.Worker == name {
 			m := s.master(w)
 			for _, proc := range w.Processes {
 				s.put(&m, proc)
 			}
-			p.Master.Data, p.Master.OK = m, true
+			p.Master.Data = m
 			return p
 		}
 	}

@@ -29,7 +29,7 @@ func sampled(queues, procs int) *pages.Sampled {
 		w := s.Workers[len(s.Workers)-1]
 		w.Processes = append(w.Processes, view.Process{Proc: fmt.Sprintf("p%d", i), PID: i, Slot: i % 10})
 	}
-	return &pages.Sampled{Snapshot: pages.Read(s, at), Trends: pages.NewTrends()}
+	return &pages.Sampled{Queues: pages.Read(s.Queues, at), Workers: pages.Read(s.Workers, at), Jobs: pages.Read(s.Jobs, at), Stats: pages.Read(&view.Stats{}, at), Trends: pages.NewTrends()}
 }
 
 func query(s string) url.Values {
@@ -90,7 +90,7 @@ func TestWorkersOf(t *testing.T) {
 // TestUnread: what was never read has its reason on every page.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	s := &pages.Sampled{Snapshot: pages.Unread[*view.Snapshot](assert.AnError), Stats: pages.Unread[*view.Stats](assert.AnError), Findings: pages.Unread[[]view.Finding](assert.AnError)}
+	s := &pages.Sampled{Queues: pages.Unread[[]*view.Queue](assert.AnError), Workers: pages.Unread[[]*view.Worker](assert.AnError), Jobs: pages.Unread[[]*view.Job](assert.AnError), Stats: pages.Unread[*view.Stats](assert.AnError), Findings: pages.Unread[[]view.Finding](assert.AnError)}
 	job, err := pages.JobOf(pages.Frame{}, s, "x")
 	require.NoError(t, err)
 	for _, p := range []pages.Page{

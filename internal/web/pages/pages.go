@@ -40,8 +40,9 @@ type Frame struct {
 	// pages show no buttons to others.
 	User     string
 	Operator bool
-	// Now is when the page was made, the time from which ages are counted.
-	Now time.Time
+	// Now is the time from which ages are counted: that of the sample that is shown. Made is when
+	// the page was made; zero = then, too.
+	Now, Made time.Time
 	// Refresh is how often a visible page asks for its content again; 0 = never.
 	Refresh time.Duration
 	// Problem says why Redis does not answer; "" = it does.
@@ -73,8 +74,9 @@ type Widget[T any] struct {
 	OK bool
 	// At is when the data was read.
 	At time.Time
-	// Err says why it could not be read last; "" = it could.
-	Err string
+	// Err says why it could not be read last; "" = it could. Lacks says what of the data could not
+	// be read; "" = it is whole.
+	Err, Lacks string
 }
 
 // Read returns a widget with data that was read at a time.
@@ -92,11 +94,14 @@ func (w Widget[T]) Stale(err error) Widget[T] {
 // Trouble is what a page says of a widget that is not as it should be.
 func (w Widget[T]) Trouble(f *Frame) *Trouble {
 	if w.Err == "" {
-		return nil
+		if w.Lacks == "" {
+			return nil
+		}
+		return &Trouble{Why: text(w.Lacks, maxError), Part: true}
 	}
 	t := &Trouble{Why: text(w.Err, maxError)}
 	if w.OK && !w.At.IsZero() {
-		t.At = f.Ago(w.At)
+		t.At = f.read(w.At)
 	}
 	return t
 }
@@ -104,6 +109,10 @@ func (w Widget[T]) Trouble(f *Frame) *Trouble {
 // Trouble says why a part of a page is old or missing.
 type Trouble struct {
 	Why string
+	// Part: only a part of the data is missing.
+	Part bool
+	// Unknown is what alone is missing: totals.
+	Unknown string
 	// At is when the data that is shown was read; "" = there is none.
 	At template.HTML
 }

@@ -38,7 +38,7 @@ func TestSize(t *testing.T) {
 		w.Processes = append(w.Processes, p)
 		s.Jobs = append(s.Jobs, &view.Job{ID: p.Jobs[0].ID, Name: p.Jobs[0].ID, Short: p.Jobs[0].ID, Class: "Report", Args: p.Jobs[0].Args, Queue: p.Jobs[0].Queue, State: view.JobRuns, Worker: w.Worker, Started: s.At.Add(-time.Duration(i) * time.Second)})
 	}
-	sampled := &pages.Sampled{Snapshot: pages.Read(s, s.At), Stats: pages.Read(&view.Stats{}, s.At), Findings: pages.Read([]view.Finding{}, s.At), Trends: pages.NewTrends()}
+	sampled := &pages.Sampled{Queues: pages.Read(s.Queues, s.At), Workers: pages.Read(s.Workers, s.At), Jobs: pages.Read(s.Jobs, s.At), Stats: pages.Read(&view.Stats{}, s.At), Findings: pages.Read([]view.Finding{}, s.At), Trends: pages.NewTrends()}
 	begun := time.Now()
 	for range 60 {
 		again := *s

@@ -92,7 +92,7 @@ func (t *Trends) Add(s *view.Snapshot) {
 	defer t.mu.Unlock()
 	t.sample++
 	done, failed := math.NaN(), math.NaN()
-	if t.last != nil {
+	if t.last != nil && t.last.Unread.Counters == nil && s.Unread.Counters == nil {
 		passed := s.At.Sub(t.last.At).Seconds()
 		if r := view.GrowthRate(t.last.Processed, s.Processed, passed); r != nil {
 			done = *r

@@ -25,6 +25,43 @@ type Overview struct {
 	MoreRunning int
 }
 
+// totals are those of Stats that the page shows, with what it calls them.
+var totals = []struct{ name, said string }{
+	{"processed", "processed"},
+	{"running", "busy"},
+	{"threads", "threads"},
+	{"waiting", "waiting"},
+	{"failures", "failures"},
+	{"delayed", "delayed"},
+	{"longjobs", "long jobs"},
+}
+
+// Total writes one of them, or that it is not known.
+func (p *Overview) Total(name string, n int64) string {
+	if !p.Stats.Data.Known(name) {
+		return "—"
+	}
+	return view.Grouped(n)
+}
+
+// Unknown says which of them could not be read, those together that have one reason.
+func (p *Overview) Unknown() (all []*Trouble) {
+	said := map[string][]string{}
+	var reasons []string
+	for _, t := range totals {
+		if why := p.Stats.Data.Missing[t.name]; why != "" {
+			if said[why] == nil {
+				reasons = append(reasons, why)
+			}
+			said[why] = append(said[why], t.said)
+		}
+	}
+	for _, why := range reasons {
+		all = append(all, &Trouble{Unknown: strings.Join(said[why], ", "), Why: text(why, maxError)})
+	}
+	return all
+}
+
 // Attention is something that needs somebody.
 type Attention struct {
 	// Urgent reports that jobs wait for it or a promise does not hold.

@@ -287,6 +287,19 @@ func (f *Frame) Ago(at any) template.HTML {
 	return f.clock(t, view.Age(d)+" ago")
 }
 
+// read writes how long before the page was made something was read.
+func (f *Frame) read(at time.Time) template.HTML {
+	made := f.Made
+	if made.IsZero() {
+		made = f.Now
+	}
+	d := made.Sub(at)
+	if d < time.Second {
+		return f.clock(at, "just now")
+	}
+	return f.clock(at, view.Age(d)+" ago")
+}
+
 // Old writes an instant as its age alone.
 func (f *Frame) Old(at any) template.HTML {
 	t := instant(at)

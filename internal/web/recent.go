@@ -1,0 +1,216 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+)
+
+// errNotYet is why nothing newer is shown of a Redis that hangs, or of what takes long to read.
+var errNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint}
+
+// recent is something that is read from Redis beside the requests for it, so that none waits for
+// long where there is something to show.
+type recent[T any] struct {
+	mu   sync.Mutex
+	part Part[T]
+	// begun is when the read began that part comes from, next when there may be another one.
+	begun, next time.Time
+	reading     *reading
+}
+
+// reading is a read that is under way until done is closed. It may have panicked.
+type reading struct {
+	begun    time.Time
+	done     chan struct{}
+	panicked any
+}
+
+// kept returns what was read for as long as nothing newer is to be expected, and for fifty times as
+// long as it took to read.
+func (c *recent[T]) kept(ctx context.Context, s *sampler, read func(ctx context.Context) (T, error)) Part[T] {
+	return c.get(ctx, s, totalsEvery, read)
+}
+
+// get returns what was read last. It reads it anew first if that was longer ago than it is kept, or
+// if it is not kept at all; requests at the same time have one read, which may not have begun before
+// the last act.
+func (c *recent[T]) get(ctx context.Context, s *sampler, keep time.Duration, read func(ctx context.Context) (T, error)) Part[T] {
+	p := patienceOf(ctx)
+	c.mu.Lock()
+	if keep > 0 && time.Now().Before(c.next) {
+		defer c.mu.Unlock()
+		return c.part
+	}
+	one, known := c.reading, c.part.OK
+	if !p.gone && (one == nil || keep == 0 && s.changedSince(one.begun)) {
+		one = c.begin(ctx, s.beside, keep, read)
+	}
+	c.mu.Unlock()
+	answered := one != nil && p.await(ctx, s, one.done, known)
+	if answered && one.panicked != nil {
+		panic(one.panicked) // as if the request had read it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	part := c.part
+	if !answered {
+		part.Err = errNotYet
+	}
+	return part
+}
+
+// begin reads it beside, whoever goes on waiting for it. The caller holds the mutex.
+func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, read func(ctx context.Context) (T, error)) *reading {
+	one := &reading{begun: time.Now(), done: make(chan struct{})}
+	c.reading = one
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sampleTimeout)
+	if !b.run(func(server context.Context) {
+		defer context.AfterFunc(server, cancel)()
+		defer cancel()
+		defer close(one.done)
+		defer func() {
+			if p := recover(); p != nil {
+				one.panicked = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.reading = nil
+			}
+		}()
+		data, err := read(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.reading == one {
+			c.reading = nil
+		}
+		if one.begun.Before(c.begun) {
+			return // one that began later has ended before
+		}
+		c.part.read(data, err)
+		if err != nil {
+			keep = min(keep, sampleEvery)
+		}
+		c.begun, c.next = one.begun, time.Now().Add(max(keep, modest*time.Since(one.begun)))
+	}) {
+		cancel()
+		c.reading = nil
+		c.part.Err = errStopping()
+		close(one.done)
+	}
+	return one
+}
+
+// patience is that of one request: when it has waited once for a Redis that does not answer it
+// waits no more.
+type patience struct{ gone bool }
+
+type patienceKey struct{}
+
+func withPatience(ctx context.Context) context.Context {
+	return context.WithValue(ctx, patienceKey{}, &patience{})
+}
+
+func patienceOf(ctx context.Context) *patience {
+	if p, ok := ctx.Value(patienceKey{}).(*patience); ok {
+		return p
+	}
+	return &patience{}
+}
+
+// await reports whether a read was done before patience was gone. Known: there is something older to
+// show. Where there is not, one that takes long is waited for as long as Redis answers.
+func (p *patience) await(ctx context.Context, s *sampler, done <-chan struct{}, known bool) bool {
+	wait := sampleWait
+	if p.gone {
+		wait = 0
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	}
+	if !known && !p.gone && s.answers(ctx) {
+		select {
+		case <-done:
+			return true
+		case <-ctx.Done():
+		}
+	}
+	p.gone = true
+	return false
+}
+
+// answers reports whether Redis answers at once.
+func (s *sampler) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, sampleWait/2)
+	defer cancel()
+	return s.o.Store.Ping(ctx) == nil
+}
+
+const (
+	// remembered is how many parts of pages are remembered, for a Redis that does not answer when
+	// they are asked for again, rememberedFor how long.
+	remembered    = 32
+	rememberedFor = 10 * time.Minute
+	// maxPart bounds the name of a part in bytes: its page has parameters.
+	maxPart = 1 << 10
+)
+
+// parts are parts of pages that are read for each request, by their names.
+type parts struct {
+	mu  sync.Mutex
+	all []namedPart
+}
+
+type namedPart struct {
+	name string
+	used time.Time
+	part any // a *recent
+}
+
+// of returns the part of a name, made by fresh if there is none.
+func (c *parts) of(name string, fresh func() any) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.all = slices.DeleteFunc(c.all, func(p namedPart) bool { return now.Sub(p.used) > rememberedFor })
+	i := slices.IndexFunc(c.all, func(p namedPart) bool { return p.name == name })
+	if i < 0 {
+		if len(c.all) == remembered {
+			c.all = slices.Delete(c.all, 0, 1)
+		}
+		c.all = append(c.all, namedPart{name: name, part: fresh()})
+		i = len(c.all) - 1
+	}
+	one := c.all[i]
+	one.used = now
+	c.all = append(slices.Delete(c.all, i, i+1), one) // the one that was used last is the last
+	return one.part
+}
+
+// part reads a part of a page. If Redis does not answer within a second it is what the same page has
+// shown last.
+func part[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) Part[T] {
+	c := &recent[T]{}
+	if name = fmt.Sprintf("%s %s %s", visitorOf(r).Role, name, r.URL.RequestURI()); len(name) <= maxPart {
+		if known, ok := s.parts.of(name, func() any { return c }).(*recent[T]); ok {
+			c = known
+		}
+	}
+	return c.get(r.Context(), s.sampler, 0, read)
+}
+
+// found is part for a page that is about one thing: the error is why there is no such page.
+func found[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) (Part[T], error) {
+	p := part(s, r, name, read)
+	if !p.OK || p.Err != nil && asError(p.Err).Status < http.StatusInternalServerError {
+		return p, p.Err
+	}
+	return p, nil
+}

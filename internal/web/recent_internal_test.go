@@ -1,0 +1,70 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRecent: what hangs holds up a request once, for as long as it waits for what is new, and then
+// what was read before is shown as what it is.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	s := newSampler(Options{}, newBeside())
+	var c recent[int]
+	get := func(ctx context.Context, read func(ctx context.Context) (int, error)) Part[int] {
+		return c.get(ctx, s, 0, read)
+	}
+	n := func(n int) func(ctx context.Context) (int, error) {
+		return func(context.Context) (int, error) { return n, nil }
+	}
+	require.Equal(t, 1, get(t.Context(), n(1)).Data)
+
+	let := make(chan struct{})
+	hangs := func(context.Context) (int, error) { <-let; return 2, nil }
+	request := withPatience(t.Context())
+	p := get(request, hangs)
+	require.Equal(t, 1, p.Data)
+	require.True(t, p.OK)
+	require.Equal(t, errNotYet, p.Err)
+	begun := time.Now()
+	for range 50 {
+		require.Equal(t, errNotYet, get(request, n(3)).Err)
+	}
+	require.Less(t, time.Since(begun), 50*sampleWait, "a request waits once")
+
+	// An act is not answered with what was read before it, even if that comes late.
+	s.outdate()
+	require.Equal(t, 4, get(withPatience(t.Context()), n(4)).Data)
+	first := c.begun
+	close(let)
+	require.Equal(t, 5, get(withPatience(t.Context()), n(5)).Data)
+	require.True(t, c.begun.After(first))
+
+	p = get(t.Context(), func(context.Context) (int, error) { return 0, errors.New("refused") })
+	require.Equal(t, 5, p.Data)
+	require.EqualError(t, p.Err, "refused")
+	require.Panics(t, func() { get(t.Context(), func(context.Context) (int, error) { panic("broken") }) }, "as if the request had read it itself")
+	require.Equal(t, 6, get(t.Context(), n(6)).Data)
+}
+
+// TestParts: of all parts of pages some are remembered, those that were used last.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	var c parts
+	made := 0
+	of := func(i int) { c.of(fmt.Sprint(i), func() any { made++; return made }) }
+	for i := range 2 * remembered {
+		of(i)
+		of(0)
+	}
+	require.Len(t, c.all, remembered)
+	require.Equal(t, 2*remembered, made, "what is used stays")
+	c.all[3].used = time.Now().Add(-2 * rememberedFor)
+	of(0)
+	require.Len(t, c.all, remembered-1)
+}
