@@ -78,8 +78,8 @@ func (s *dueStore) idle(ctx context.Context) error {
 }
 
 // MoveDue moves delayed jobs; a queue that gets one is worth another try.
-func (s *dueStore) MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error) {
-	due, err := s.Store.MoveDue(ctx, unique)
+func (s *dueStore) MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error) {
+	due, err := s.Store.MoveDue(ctx, caller, unique)
 	if due.Moved > 0 {
 		s.mu.Lock()
 		s.barren = nil

@@ -206,7 +206,7 @@ func TestFormatOfDelayed(t *testing.T) {
 		fail := func() int {
 			t.Helper()
 			require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:delayed"), redis.Z{Score: 1, Member: odd}).Err())
-			due, err := f.MoveDue(t.Context(), nil)
+			due, err := f.MoveDue(t.Context(), "", nil)
 			require.NoError(t, err)
 			require.Len(t, due.Malformed, 1)
 			n, err := f.FailMalformed(t.Context(), due.Malformed, false, func([]byte, string) store.FiledFailure { return store.Record([]byte(`{}`)) })

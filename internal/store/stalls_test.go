@@ -178,7 +178,7 @@ func TestTwinsInALongQueue(t *testing.T) {
 	}
 	strict := []store.Queue{{Name: "q", Unique: true, Strict: true}}
 	work := c.watch(func() {
-		moved, err := c.MoveDue(t.Context(), func(string) bool { return true })
+		moved, err := c.MoveDue(t.Context(), "", func(string) bool { return true })
 		require.NoError(t, err)
 		require.Equal(t, due, moved.Moved+moved.Dropped)
 		require.Empty(t, moved.Wrong)

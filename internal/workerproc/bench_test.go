@@ -34,7 +34,7 @@ type endless struct {
 func (e *endless) Register(context.Context, store.Registration) error { return nil }
 func (e *endless) Unregister(context.Context, string) (int, error)    { return 0, nil }
 func (e *endless) DelayedQueues(context.Context) ([]string, error)    { return nil, nil }
-func (e *endless) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+func (e *endless) MoveDue(context.Context, string, func(string) bool) (store.Due, error) {
 	return store.Due{}, nil
 }
 func (e *endless) DropKills(context.Context, string, ...string) error         { return nil }

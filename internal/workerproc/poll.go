@@ -57,7 +57,7 @@ type pollResult struct {
 // pollStore is what looking for jobs asks of Redis.
 type pollStore interface {
 	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
-	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	DelayedQueues(ctx context.Context) ([]string, error)
 }
 
@@ -89,6 +89,8 @@ type poller struct {
 
 // pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
+	// mover is its name where callers take turns to move delayed jobs; "" = it moves them in any case.
+	mover      string
 	interval   time.Duration
 	untilEmpty bool
 	alone      bool
@@ -216,7 +218,7 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 		if reply.Due && !moved {
 			// The master moves them, too, and logs what keeps it from it. With this move it need
 			// not look as often.
-			due, _ := p.store.MoveDue(work, p.cfg.unique)
+			due, _ := p.store.MoveDue(work, p.cfg.mover, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
 			moved, cursor, r.waiting, blocked, r.paused = true, "", nil, nil, nil
 			continue

@@ -38,7 +38,7 @@ func (w *waitingQueues) Poll(context.Context, bool, string, []string) (store.Pol
 	return w.reply, w.err
 }
 
-func (w *waitingQueues) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+func (w *waitingQueues) MoveDue(context.Context, string, func(string) bool) (store.Due, error) {
 	w.moved.Add(1)
 	return store.Due{}, nil
 }
