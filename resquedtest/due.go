@@ -45,11 +45,11 @@ func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 }
 
 // Poll looks for queues in which something may run. While a job runs that is not asked.
-func (s *dueStore) Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error) {
+func (s *dueStore) Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error) {
 	if err := s.idle(ctx); err != nil {
 		return store.PollReply{}, err
 	}
-	reply, err := s.Store.Poll(ctx, all, cursor, fixed)
+	reply, err := s.Store.Poll(ctx, r)
 	if err != nil {
 		return reply, err
 	}

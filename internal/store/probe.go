@@ -99,7 +99,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.MoveDue(ctx, "probe", nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.db.Key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
 	_, _ = s.FailMalformed(ctx, []MalformedItem{{key: s.db.Key(keyDueAt) + "1"}}, true, func([]byte, string) FiledFailure { return FiledFailure{} })
-	_, _ = s.Poll(ctx, true, "0", nil)
+	_, _ = s.Poll(ctx, PollRequest{All: true, Share: time.Second})
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
 	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}

@@ -52,7 +52,7 @@ func (e *endless) Records(context.Context, string, []string) ([]store.Reserved, 
 	return nil, nil
 }
 
-func (e *endless) Poll(context.Context, bool, string, []string) (store.PollReply, error) {
+func (e *endless) Poll(context.Context, store.PollRequest) (store.PollReply, error) {
 	if e.left.Load() <= 0 {
 		return store.PollReply{}, nil
 	}
