@@ -417,7 +417,7 @@ func TestEachModel(t *testing.T) {
 		must(t, err)
 		for range 200 {
 			if k = b.take("q"); k == nil {
-				_, err := b.store.MoveDue(context.Background(), nil)
+				_, err := b.store.MoveDue(context.Background(), "", nil)
 				must(t, err)
 				continue
 			}

@@ -75,7 +75,7 @@ func (b *bed) untilOver(uuid string) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		b.work("q")
-		_, err := b.store.MoveDue(b.t.Context(), nil)
+		_, err := b.store.MoveDue(b.t.Context(), "", nil)
 		require.NoError(b.t, err)
 		return b.run(uuid).Status.Over()
 	}, patience, time.Millisecond)

@@ -286,7 +286,7 @@ func TestEnds(t *testing.T) {
 		uuid := b.enqueue("L", nil)
 		for b.run(uuid).Status != longjob.StatusFailed {
 			b.work("q")
-			_, err := b.store.MoveDue(t.Context(), nil)
+			_, err := b.store.MoveDue(t.Context(), "", nil)
 			require.NoError(t, err)
 		}
 		require.Equal(t, []int{1, 2, 2, 2}, done)

@@ -45,11 +45,11 @@ func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 }
 
 // Poll looks for queues in which something may run. While a job runs that is not asked.
-func (s *dueStore) Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error) {
+func (s *dueStore) Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error) {
 	if err := s.idle(ctx); err != nil {
 		return store.PollReply{}, err
 	}
-	reply, err := s.Store.Poll(ctx, all, cursor, fixed)
+	reply, err := s.Store.Poll(ctx, r)
 	if err != nil {
 		return reply, err
 	}
@@ -78,8 +78,8 @@ func (s *dueStore) idle(ctx context.Context) error {
 }
 
 // MoveDue moves delayed jobs; a queue that gets one is worth another try.
-func (s *dueStore) MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error) {
-	due, err := s.Store.MoveDue(ctx, unique)
+func (s *dueStore) MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error) {
+	due, err := s.Store.MoveDue(ctx, caller, unique)
 	if due.Moved > 0 {
 		s.mu.Lock()
 		s.barren = nil

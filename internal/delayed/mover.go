@@ -3,6 +3,7 @@ package delayed
 
 import (
 	"context"
+	"crypto/rand"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,7 @@ const (
 
 // Store is what a Mover asks of Redis; *store.Store is one.
 type Store interface {
-	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	FailMalformed(ctx context.Context, malformed []store.MalformedItem, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
 }
 
@@ -60,6 +61,7 @@ type Mover struct {
 	store Store
 	log   *zap.Logger
 	cfg   atomic.Pointer[Config]
+	name  string // for its turns
 
 	told      map[string]time.Time // keys in the way, and when that was logged
 	complaint string               // the last error that was logged
@@ -68,7 +70,7 @@ type Mover struct {
 
 // NewMover returns a mover that has done nothing yet.
 func NewMover(cfg Config, s Store, log *zap.Logger) *Mover {
-	m := &Mover{store: s, log: log.Named("delayed"), told: map[string]time.Time{}}
+	m := &Mover{store: s, log: log.Named("delayed"), name: rand.Text(), told: map[string]time.Time{}}
 	m.Use(cfg)
 	return m
 }
@@ -96,7 +98,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 	began := time.Now()
 	call, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	due, err := m.store.MoveDue(call, cfg.Unique)
+	due, err := m.store.MoveDue(call, m.name, cfg.Unique)
 	if err != nil {
 		return m.complain(ctx, "delayed jobs cannot be moved to their queues; trying again", err)
 	}

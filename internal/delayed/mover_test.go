@@ -40,7 +40,7 @@ type fake struct {
 	began   time.Time
 }
 
-func (f *fake) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+func (f *fake) MoveDue(context.Context, string, func(string) bool) (store.Due, error) {
 	f.asked = append(f.asked, time.Since(f.began))
 	if len(f.answers) == 0 {
 		return store.Due{}, nil

@@ -143,7 +143,7 @@ func (m *longModel) forgotten(limit int) (n int) {
 // due moves what has waited for its time.
 func (m *longModel) due(t *rapid.T) {
 	now := time.Now().UnixMilli()
-	_, err := m.Store.MoveDue(m.Ctx, func(queue string) bool { return queue == "u" })
+	_, err := m.Store.MoveDue(m.Ctx, "", func(queue string) bool { return queue == "u" })
 	storetest.Must(t, err)
 	values := m.now.List("resqued:delayed")
 	for i := 0; i < len(values); i += 2 {

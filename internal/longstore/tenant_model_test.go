@@ -273,7 +273,7 @@ func (w *tenants) finish() {
 			continue
 		}
 		w.advance(2 * minute)
-		_, err := w.store.MoveDue(w.t.Context(), nil)
+		_, err := w.store.MoveDue(w.t.Context(), "", nil)
 		require.NoError(w.f, err)
 		require.NoError(w.f, w.long.Turns(w.t.Context(), 0, 100))
 		w.check()
@@ -380,7 +380,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 			}
 		case "time":
 			w.advance(rapid.Int64Range(1, 2*minute).Draw(c, "ms"))
-			_, err := w.store.MoveDue(t.Context(), nil)
+			_, err := w.store.MoveDue(t.Context(), "", nil)
 			require.NoError(c, err)
 		case "look":
 			require.NoError(c, w.long.Turns(t.Context(), 0, 10))

@@ -106,7 +106,7 @@ func TestTenants(t *testing.T) {
 		w.begin(h)
 		w.end(h, longstore.Waits)
 		w.advance(2 * minute)
-		_, err := w.store.MoveDue(t.Context(), nil)
+		_, err := w.store.MoveDue(t.Context(), "", nil)
 		require.NoError(t, err)
 		require.Len(t, w.list("queue:q"), 2)
 		second, third := w.take(), w.take()

@@ -103,9 +103,9 @@ type Store interface {
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
-	LookAround(ctx context.Context, digest string) (store.Around, error)
+	LookAround(ctx context.Context, digest, place string) (store.Around, error)
+	EnlistLocal(ctx context.Context, place string) error
 	SettingsOf(ctx context.Context, master string) (host, settings string, err error)
-	Procs(ctx context.Context, prefix string) ([]string, error)
 	// ProcFields returns fields of a process's entry; those that are not there are left
 	// out.
 	ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error)

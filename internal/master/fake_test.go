@@ -643,20 +643,24 @@ func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
 func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }
 
-func (r *fakeRedis) LookAround(context.Context, string) (store.Around, error) {
+func (r *fakeRedis) LookAround(_ context.Context, _, place string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead), Unread: r.unread}, r.down
+	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead), Unread: r.unread, Local: r.local(place)}, r.down
 }
 
 func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, err error) {
 	return "", "", nil
 }
 
-func (r *fakeRedis) Procs(_ context.Context, prefix string) ([]string, error) {
+func (r *fakeRedis) local(place string) []string {
+	return slices.DeleteFunc(slices.Clone(r.procs), func(p string) bool { return !strings.HasPrefix(p, place+":") })
+}
+
+func (r *fakeRedis) EnlistLocal(context.Context, string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.procs), func(p string) bool { return !strings.HasPrefix(p, prefix) }), r.down
+	return r.down
 }
 
 func (r *fakeRedis) ProcFields(_ context.Context, name string, _ []string) (map[string]string, error) {

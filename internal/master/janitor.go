@@ -76,6 +76,8 @@ type janitor struct {
 	orders  chan store.Order
 
 	pending []*deadProcess
+	// enlisted: processes of this machine are known that an older version has registered.
+	enlisted bool
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
 	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is
@@ -238,19 +240,22 @@ func (j *janitor) look(ctx context.Context, r round) {
 	}
 	j.unpark(call)
 	asked := procfs.BootTime()
-	around, err := j.store.LookAround(call, r.shared.Digest)
+	if !j.enlisted {
+		if err := j.store.EnlistLocal(call, j.self.Place()); err != nil {
+			j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
+			return
+		}
+		j.enlisted = true
+	}
+	around, err := j.store.LookAround(call, r.shared.Digest, j.self.Place())
 	if err != nil {
 		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return
 	}
+	local := around.Local
 	j.clock.see(j.log, around.Now, asked, procfs.BootTime())
 	j.compare(call, r.shared, around.Others)
 	j.noteUnread(around.Unread)
-	local, err := j.store.Procs(call, j.self.Place()+":")
-	if err != nil {
-		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
-		return
-	}
 	if o := j.outage.Swap(nil); o != nil {
 		j.log.Info("redis is back", zap.Duration("after", time.Since(o.since)))
 	}

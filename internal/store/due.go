@@ -41,15 +41,21 @@ type MalformedItem struct {
 // askedRounds bounds how often one MoveDue is asked which queues are unique.
 const askedRounds = 20
 
-// MoveDue moves delayed jobs whose time has come to their queues, at most about 500 of
+// dueJobs is how many jobs a call moves at most: in about a millisecond.
+const dueJobs = 100
+
+// MoveDue moves delayed jobs whose time has come to their queues, at most about 100 of
 // them in one call of the server. Each is moved once, even if other processes move jobs. unique
 // reports whether a queue is; nil = none, whatever keys of unique queues there are.
-func (s *Store) MoveDue(ctx context.Context, unique func(queue string) bool) (Due, error) {
+//
+// Callers take turns: while one has many jobs to move, MoveDue does nothing for those with another
+// name, and Next is when they should ask again. Without a name it moves in any case.
+func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (Due, error) {
 	rule := "?"
 	if unique == nil {
 		rule = "-"
 	}
-	args := []any{s.db.Prefix, batchJobs, rule}
+	args := []any{s.db.Prefix, dueJobs, rule, caller}
 	for range askedRounds {
 		raw, err := s.db.Eval(ctx, moveDueScript, s.db.Key(rdb.KeyDelayed), args)
 		if err != nil {

@@ -39,7 +39,7 @@ func (f *fixture) delayed(at time.Time, id, queue, payload string) {
 
 func (f *fixture) due(unique ...string) store.Due {
 	f.t.Helper()
-	due, err := f.MoveDue(f.t.Context(), func(queue string) bool { return slices.Contains(unique, queue) })
+	due, err := f.MoveDue(f.t.Context(), "", func(queue string) bool { return slices.Contains(unique, queue) })
 	require.NoError(f.t, err)
 	return due
 }
@@ -121,9 +121,9 @@ func TestDue(t *testing.T) {
 			calls := 0
 			for due := (store.Due{More: true}); due.More; calls++ {
 				due = f.due()
-				require.LessOrEqual(t, due.Moved, 500)
+				require.LessOrEqual(t, due.Moved, 100)
 			}
-			require.Equal(t, 5, calls)
+			require.Equal(t, 25, calls)
 			require.Len(t, f.list("queue:q"), 2*1234+1)
 			require.NotContains(t, f.keys(), f.key("delayed_queue_schedule"))
 			big := rubyItem("B", `["`+strings.Repeat("x", 300_000)+`"]`, "big")
@@ -146,7 +146,7 @@ func TestDue(t *testing.T) {
 			for range 4 {
 				movers.Go(func() {
 					for more := true; more; {
-						due, err := f.MoveDue(t.Context(), nil)
+						due, err := f.MoveDue(t.Context(), "", nil)
 						if err != nil {
 							t.Error(err)
 							return
@@ -181,7 +181,7 @@ func TestDueToUniqueQueues(t *testing.T) {
 		for _, last := range []string{"[9]", "[1]"} {
 			f.inStep("u")
 			f.asRuby(1000, rubyItem("A", last, "u"))
-			due, err := f.MoveDue(t.Context(), nil)
+			due, err := f.MoveDue(t.Context(), "", nil)
 			require.NoError(t, err)
 			require.Equal(t, store.Due{Moved: 1}, due)
 		}
@@ -362,5 +362,79 @@ func TestDueInAges(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
+	})
+}
+
+// TestDueTurns: while one caller has many jobs to move, the others leave the server alone; none waits for a
+// caller that has died, or for a key that no caller has written.
+func TestDueTurns(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		const jobs = 350
+		many := func(t *testing.T) *fixture {
+			f := setup(t, server)
+			for i := range jobs {
+				f.delayed(time.UnixMilli(int64(i+1)), fmt.Sprintf("later:%d#1", i), "q", job("A", fmt.Sprintf("[%d]", i)))
+			}
+			return f
+		}
+		move := func(f *fixture, caller string) store.Due {
+			f.t.Helper()
+			due, err := f.MoveDue(f.t.Context(), caller, nil)
+			require.NoError(f.t, err)
+			return due
+		}
+		rest := func(due store.Due) {
+			t.Helper()
+			require.Zero(t, due.Moved)
+			require.False(t, due.More)
+			require.LessOrEqual(t, due.Next, 500*time.Millisecond)
+			require.Positive(t, due.Next)
+		}
+		t.Run("one goes on, and the last call ends its turn", func(t *testing.T) {
+			f := many(t)
+			moved := 0
+			for due := (store.Due{More: true}); due.More; {
+				due = move(f, "one")
+				moved += due.Moved
+				require.LessOrEqual(t, due.Moved, 100)
+				if due.More {
+					rest(move(f, "other"))
+				}
+			}
+			require.Equal(t, jobs, moved)
+			require.Len(t, f.list("queue:q"), jobs)
+			require.False(t, f.exists("resqued:mover"))
+			f.delayed(time.UnixMilli(1), "later:x#1", "q", job("A", "[]"))
+			require.Equal(t, store.Due{Moved: 1}, move(f, "other"))
+			require.False(t, f.exists("resqued:mover"), "few need no turn")
+		})
+		t.Run("one without a name moves in any case, and takes no turn", func(t *testing.T) {
+			f := many(t)
+			require.Positive(t, move(f, "").Moved)
+			require.False(t, f.exists("resqued:mover"))
+			require.Positive(t, move(f, "one").Moved)
+			require.Positive(t, move(f, "").Moved)
+			rest(move(f, "other"))
+		})
+		t.Run("a turn ends by itself", func(t *testing.T) {
+			f := many(t)
+			require.True(t, move(f, "one").More)
+			left := f.redis.PTTL(t.Context(), f.key("resqued:mover")).Val()
+			require.Positive(t, left)
+			require.LessOrEqual(t, left, 500*time.Millisecond)
+			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:mover")).Err())
+			require.Positive(t, move(f, "other").Moved)
+		})
+		t.Run("keys that are no turn", func(t *testing.T) {
+			f := many(t)
+			f.put("resqued:mover", "one")
+			require.Positive(t, move(f, "other").Moved, "for ever")
+			f.put("resqued:mover", "one", time.Hour)
+			require.Positive(t, move(f, "other").Moved, "for an hour")
+			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:mover")).Err())
+			require.NoError(t, f.redis.RPush(t.Context(), f.key("resqued:mover"), "x").Err())
+			require.Positive(t, move(f, "other").Moved, "a list")
+		})
 	})
 }

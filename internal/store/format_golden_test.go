@@ -348,7 +348,7 @@ func TestFormatSamplesAreRead(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, moved)
 			require.Equal(t, []string{`{"payload":{"class":"A","args":[8]}}`}, client.LRange(t.Context(), "resque:failed", 0, -1).Val())
-			due, err := s.MoveDue(t.Context(), func(queue string) bool { return queue == "unique" })
+			due, err := s.MoveDue(t.Context(), "", func(queue string) bool { return queue == "unique" })
 			require.NoError(t, err)
 			require.Empty(t, due.Malformed)
 			require.Equal(t, 3, due.Moved)

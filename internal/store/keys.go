@@ -21,6 +21,7 @@ const (
 	keyHeld      = "resqued:held:"
 	keyProcs     = "resqued:procs"
 	keyProcInfo  = "resqued:proc:"
+	keyPlace     = "resqued:place:"
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
 	keySchedule  = "delayed_queue_schedule" // as the next two, of resque-scheduler

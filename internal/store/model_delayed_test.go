@@ -119,7 +119,7 @@ func (m *model) due(t *rapid.T) {
 	}
 	var due store.Due
 	call := func() (err error) {
-		due, err = m.Store.MoveDue(m.Ctx, func(queue string) bool { return theQueue(queue).Unique })
+		due, err = m.Store.MoveDue(m.Ctx, "", func(queue string) bool { return theQueue(queue).Unique })
 		return err
 	}
 	if rapid.IntRange(0, 9).Draw(t, "rights") == 0 {
@@ -160,7 +160,7 @@ func (m *model) moved(t *rapid.T, due store.Due) {
 // arrive moves whatever waits for its time.
 func (m *model) arrive(t *rapid.T) {
 	m.timePasses(t, 24*time.Hour)
-	due, err := m.Store.MoveDue(m.Ctx, func(queue string) bool { return theQueue(queue).Unique })
+	due, err := m.Store.MoveDue(m.Ctx, "", func(queue string) bool { return theQueue(queue).Unique })
 	storetest.Must(t, err)
 	m.moved(t, due)
 	if n := len(m.now.Delayed()); n > 0 || due.More {

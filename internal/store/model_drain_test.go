@@ -89,7 +89,7 @@ func (m *model) finish(t *rapid.T) {
 // work lets each process ask once for jobs, and returns false when none are there.
 func (m *model) work(t *rapid.T) bool {
 	m.arrive(t)
-	reply, err := m.Store.Poll(m.Ctx, true, "0", nil)
+	reply, err := m.Store.Poll(m.Ctx, store.PollRequest{All: true})
 	storetest.Must(t, err)
 	m.polled(t, reply)
 	waiting, got := 0, 0

@@ -142,7 +142,7 @@ func (m *model) poll(t *rapid.T) {
 	if all {
 		names = nil
 	}
-	reply, err := m.Store.Poll(m.Ctx, all, "0", names)
+	reply, err := m.Store.Poll(m.Ctx, store.PollRequest{All: all, Fixed: names})
 	storetest.Must(t, err)
 	m.polled(t, reply)
 }

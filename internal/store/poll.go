@@ -1,26 +1,43 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
 
 var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/suspects", "lib/pause", "poll")
 
-// Poll returns which queues hold jobs: the fixed ones named, and with all set also
-// the members of the queues set, a part of a large set at a time (cursor "0"
-// begins a pass).
-func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []string) (PollReply, error) {
-	args := make([]any, 0, 2+len(fixed))
-	if !all {
-		cursor = ""
-	} else if cursor == "" {
-		cursor = "0"
+// PollRequest is what Poll is asked.
+type PollRequest struct {
+	// Fixed are the queues that are named.
+	Fixed []string
+	// All asks for the members of the set of all queues, too, a part of a large set at a time:
+	// Cursor "" or "0" begins a pass, and PollReply.Cursor continues it.
+	All    bool
+	Cursor string
+	// Share is how long an answer counts that has found nothing, for all who ask the same with the
+	// same Share; 0 = not at all. Of a pass in parts it has to be 0 as soon as a part has found
+	// anything.
+	Share time.Duration
+	// Fresh has Redis look in any case; others may take the answer.
+	Fresh bool
+}
+
+// Poll returns which queues hold jobs.
+func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
+	cursor := ""
+	if r.All {
+		cursor = cmp.Or(r.Cursor, "0")
 	}
-	args = append(args, s.db.Prefix, cursor)
-	for _, q := range fixed {
+	args := make([]any, 0, 5+len(r.Fixed))
+	args = append(args, s.db.Prefix, cursor, r.digest(), r.Share.Milliseconds(), rdb.Flag(r.Fresh))
+	for _, q := range r.Fixed {
 		args = append(args, q)
 	}
 	raw, err := s.db.Eval(ctx, pollScript, s.db.Key(keyQueues), args)
@@ -28,10 +45,13 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 7 {
+	if len(list) != 8 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
-	reply := PollReply{Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]), Known: int(rdb.Number(list[6]))}
+	reply := PollReply{
+		Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]),
+		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1,
+	}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {
@@ -42,4 +62,17 @@ func (s *Store) Poll(ctx context.Context, all bool, cursor string, fixed []strin
 		reply.Suspects[queue] = int(rdb.Number(suspects[i+1]))
 	}
 	return reply, nil
+}
+
+// digest stands for the question; "" = its answer is not shared.
+func (r PollRequest) digest() string {
+	if r.Share < time.Millisecond {
+		return ""
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%t %d", r.All, r.Share.Milliseconds())
+	for _, q := range r.Fixed {
+		fmt.Fprintf(h, " %d %s", len(q), q)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }

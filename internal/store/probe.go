@@ -96,10 +96,10 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	s.EnqueueLater(ctx, []LaterJob{
 		{Queue: plain.Name, Payload: payload("5"), At: probeDue}, {Queue: plain.Name, Payload: payload("6"), In: time.Second}, {Queue: unique.Name, Payload: payload("1"), Unique: true},
 	})
-	_, _ = s.MoveDue(ctx, nil)
+	_, _ = s.MoveDue(ctx, "probe", nil)
 	_ = s.Undelay(ctx, []DelayedJob{{key: s.db.Key(keyDueAt) + "4102444800", item: `{"class":"Probe","args":[5],"queue":"plain"}`}}, true, nil, func(DelayedJob, FailedOutcome) {})
 	_, _ = s.FailMalformed(ctx, []MalformedItem{{key: s.db.Key(keyDueAt) + "1"}}, true, func([]byte, string) FiledFailure { return FiledFailure{} })
-	_, _ = s.Poll(ctx, true, "0", nil)
+	_, _ = s.Poll(ctx, PollRequest{All: true, Share: time.Second})
 	exchange(plain, SetApart, nil, "1", "2", "3", "6")
 	exchange(unique, SetApart, nil, "4")
 	held := HeldLock{Proc: proc, Token: "1", Key: lock, Timeout: time.Minute}
@@ -165,7 +165,7 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking,
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe",
 	}

@@ -17,7 +17,7 @@ var (
 	putMasterScript  = rdb.NewScript(Lua, "put_master", "put_master")
 	dropMasterScript = rdb.NewScript(Lua, "drop_master", "drop_master")
 	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "lib/format", "fence")
-	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
+	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/place", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
 // ErrAlive: the process is not fenced, or its lease is not past; its jobs are not
@@ -38,6 +38,8 @@ type Around struct {
 	// Unread are masters, and processes whose lease is past, that write in a format which this
 	// program does not read. None of them is among the Orphans.
 	Unread []Unread
+	// Local are the registered processes of the caller's place, whatever their lease, sorted.
+	Local []string
 }
 
 // Unread is a master or a process that writes in a format which this program does not read.
@@ -47,17 +49,19 @@ type Unread struct {
 	Format, Version, Host string
 }
 
-// LookAround looks for the processes that are dead, and for masters whose digest of the
-// settings that a fleet shares is another; "" = the caller has none.
-func (s *Store) LookAround(ctx context.Context, digest string) (Around, error) {
+// LookAround looks for the processes that are dead, for masters whose digest of the settings that
+// a fleet shares is another ("" = the caller has none), and for the processes of a place, which
+// is a host and its boot. Of many masters it sees some, others each time.
+func (s *Store) LookAround(ctx context.Context, digest, place string) (Around, error) {
 	opts := s.opts.Load()
 	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
-		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest})
+		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest, place})
 	list, _ := raw.([]any)
-	if err != nil || len(list) != 4 {
+	if err != nil || len(list) != 5 {
 		return Around{}, err
 	}
-	a := Around{Now: time.UnixMilli(rdb.Number(list[0])), Orphans: rdb.Texts(list[2]), Others: map[string]string{}}
+	a := Around{Now: time.UnixMilli(rdb.Number(list[0])), Orphans: rdb.Texts(list[2]), Others: map[string]string{}, Local: rdb.Texts(list[4])}
+	slices.Sort(a.Local)
 	others := rdb.Texts(list[1])
 	for i := 0; i+1 < len(others); i += 2 {
 		a.Others[others[i]] = others[i+1]
@@ -71,7 +75,7 @@ func (s *Store) LookAround(ctx context.Context, digest string) (Around, error) {
 
 // Orphans are those of LookAround, with the server's time.
 func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
-	a, err := s.LookAround(ctx, "")
+	a, err := s.LookAround(ctx, "", "")
 	return a.Orphans, a.Now, err
 }
 
@@ -87,21 +91,21 @@ func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings s
 	return host, settings, nil
 }
 
-// Procs returns the registered processes whose id begins with prefix, whatever
-// their lease, sorted.
-func (s *Store) Procs(ctx context.Context, prefix string) ([]string, error) {
+// EnlistLocal has LookAround know the processes of a place, too, that were registered by a version
+// which did not keep them apart from others. It reads the names of all processes.
+func (s *Store) EnlistLocal(ctx context.Context, place string) error {
 	all, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return fmt.Errorf("list processes: %w", err)
 	}
-	var out []string
-	for _, proc := range all {
-		if strings.HasPrefix(proc, prefix) {
-			out = append(out, proc)
-		}
+	local := slices.DeleteFunc(all, func(proc string) bool { return !strings.HasPrefix(proc, place+":") })
+	if len(local) == 0 {
+		return nil
 	}
-	sort.Strings(out)
-	return out, nil
+	if err := s.db.Write.SAdd(ctx, s.db.Key(keyPlace)+place, local).Err(); err != nil {
+		return fmt.Errorf("note the processes of %s: %w", place, err)
+	}
+	return nil
 }
 
 // ProcFields returns fields of the entry of a process; those that are not there are left

@@ -202,7 +202,7 @@ func TestClockGoesBack(t *testing.T) {
 	step(-time.Hour)
 	f.beat("p1")
 	f.beat("p2")
-	due, err := f.MoveDue(t.Context(), nil)
+	due, err := f.MoveDue(t.Context(), "", nil)
 	require.NoError(t, err)
 	require.InDelta(t, time.Minute, due.Next, float64(50*time.Second))
 	var at []float64

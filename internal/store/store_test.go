@@ -161,7 +161,7 @@ func TestPayloadBytesSurviveEverything(t *testing.T) {
 				f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &jobs[0], Kind: store.Requeued, Delay: time.Millisecond}}})
 				require.Eventually(t, func() bool {
 					f.due()
-					reply, err := f.Poll(t.Context(), false, "", []string{"q"})
+					reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: []string{"q"}})
 					require.NoError(t, err)
 					return len(reply.Waiting) == 1
 				}, 30*time.Second, 2*time.Millisecond)
@@ -320,7 +320,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		f.push("q", job("A", "[1]"))
 		require.Empty(t, f.reserve(1, "q"))
 		require.NoError(t, f.redis.Del(t.Context(), lock).Err())
-		reply, err := f.Poll(t.Context(), false, "", []string{"q"})
+		reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: []string{"q"}})
 		require.NoError(t, err)
 		require.Equal(t, []string{"q"}, reply.Waiting)
 		jobs := f.reserve(1, "q")
@@ -467,7 +467,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{kind}})
 			require.Eventually(t, func() bool {
 				f.due()
-				reply, err := f.Poll(t.Context(), true, "", nil)
+				reply, err := f.Poll(t.Context(), store.PollRequest{All: true})
 				require.NoError(t, err)
 				return len(reply.Waiting) == 1
 			}, 30*time.Second, 2*time.Millisecond)
@@ -634,10 +634,10 @@ func TestPoll(t *testing.T) {
 			f.push("a", job("A", "[1]"))
 			f.push("b", job("A", "[1]"))
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:b")).Err())
-			reply, err := f.Poll(t.Context(), true, "0", nil)
+			reply, err := f.Poll(t.Context(), store.PollRequest{All: true})
 			require.NoError(t, err)
 			require.Equal(t, store.PollReply{Cursor: "0", Waiting: []string{"a"}, Known: 2}, reply)
-			reply, err = f.Poll(t.Context(), false, "", []string{"a", "b", "c"})
+			reply, err = f.Poll(t.Context(), store.PollRequest{Fixed: []string{"a", "b", "c"}})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a"}, reply.Waiting)
 		})
@@ -655,11 +655,11 @@ func TestPoll(t *testing.T) {
 			want := []string{"q0", "q15", "q16", "q41", "q99"}
 			held := []string{"q40"}
 			for range 2 {
-				reply, err := f.Poll(t.Context(), false, "", names)
+				reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: names})
 				require.NoError(t, err)
 				require.Equal(t, want, reply.Waiting)
 				require.Equal(t, held, reply.Paused)
-				reply, err = f.Poll(t.Context(), true, "0", nil)
+				reply, err = f.Poll(t.Context(), store.PollRequest{All: true})
 				require.NoError(t, err)
 				require.ElementsMatch(t, want, reply.Waiting)
 				require.NoError(t, f.redis.Set(t.Context(), f.key("pause:all"), "true", 0).Err())
@@ -679,7 +679,7 @@ func TestPoll(t *testing.T) {
 			var found []string
 			cursor, calls := "0", 0
 			for calls == 0 || cursor != "0" {
-				reply, err := f.Poll(t.Context(), true, cursor, nil)
+				reply, err := f.Poll(t.Context(), store.PollRequest{All: true, Cursor: cursor})
 				require.NoError(t, err)
 				found, cursor = append(found, reply.Waiting...), reply.Cursor
 				calls++
@@ -703,10 +703,10 @@ func TestPollOfEmptyQueues(t *testing.T) {
 		return n
 	}
 	look := func() int {
-		_, err := f.Poll(t.Context(), true, "0", nil)
+		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
 		require.NoError(t, err) // loads the script
 		before := commands()
-		_, err = f.Poll(t.Context(), true, "0", nil)
+		_, err = f.Poll(t.Context(), store.PollRequest{All: true})
 		require.NoError(t, err)
 		return commands() - before - 1 // INFO itself
 	}

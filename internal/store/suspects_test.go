@@ -33,7 +33,7 @@ func (f *fixture) want(n int, what store.Suspects, queues ...store.Queue) store.
 // suspects is what Poll tells of them.
 func (f *fixture) suspects() map[string]int {
 	f.t.Helper()
-	reply, err := f.Poll(f.t.Context(), true, "", nil)
+	reply, err := f.Poll(f.t.Context(), store.PollRequest{All: true})
 	require.NoError(f.t, err)
 	return reply.Suspects
 }

@@ -37,7 +37,7 @@ func works(t *testing.T, opts store.Options) {
 	require.NoError(t, s.Register(ctx, store.Registration{Proc: "p", Workers: []string{"w:1:q"}, Started: "now"}))
 	_, err = s.Push(ctx, "q", []byte(job("A", "[1]")))
 	require.NoError(t, err)
-	poll, err := s.Poll(ctx, true, "0", nil)
+	poll, err := s.Poll(ctx, store.PollRequest{All: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"q"}, poll.Waiting)
 	reply, err := s.Exchange(ctx, store.ExchangeRequest{

@@ -257,6 +257,8 @@ type PollReply struct {
 	Suspects map[string]int
 	// Due: delayed jobs are; see MoveDue.
 	Due bool
+	// Shared: another has looked, a moment ago, and has found nothing.
+	Shared bool
 }
 
 // BeatReply answers Beat.

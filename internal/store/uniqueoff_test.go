@@ -32,7 +32,7 @@ var moves = []struct {
 	{"due, enqueued by one for whom the queue is unique", func(f *fixture, payload string) {
 		member := redistest.Unique() + "#1 1u q" + payload
 		require.NoError(f.t, f.redis.ZAdd(f.t.Context(), f.key("resqued:delayed"), redis.Z{Score: 1000, Member: member}).Err())
-		due, err := f.MoveDue(f.t.Context(), nil)
+		due, err := f.MoveDue(f.t.Context(), "", nil)
 		require.NoError(f.t, err)
 		require.Equal(f.t, store.Due{Moved: 1}, due)
 	}},
@@ -235,7 +235,7 @@ func TestUniqueInPartOfAFleet(t *testing.T) {
 				payload := job("A", fmt.Sprintf("[%d]", rapid.IntRange(0, 4).Draw(rt, "job")))
 				f.asRuby(1000, payload[:len(payload)-1]+`,"queue":"q"}`)
 				unique := queue().Unique
-				due, err := f.MoveDue(t.Context(), func(string) bool { return unique })
+				due, err := f.MoveDue(t.Context(), "", func(string) bool { return unique })
 				require.NoError(rt, err)
 				require.True(rt, unique || due.Dropped == 0)
 				owed[payload] = true

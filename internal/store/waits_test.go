@@ -26,7 +26,7 @@ func (f *fixture) passes(n int, queues ...string) (jobs []store.Reserved, calls 
 
 func (f *fixture) poll(queues ...string) store.PollReply {
 	f.t.Helper()
-	reply, err := f.Poll(f.t.Context(), false, "", queues)
+	reply, err := f.Poll(f.t.Context(), store.PollRequest{Fixed: queues})
 	require.NoError(f.t, err)
 	return reply
 }

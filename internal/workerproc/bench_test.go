@@ -34,7 +34,7 @@ type endless struct {
 func (e *endless) Register(context.Context, store.Registration) error { return nil }
 func (e *endless) Unregister(context.Context, string) (int, error)    { return 0, nil }
 func (e *endless) DelayedQueues(context.Context) ([]string, error)    { return nil, nil }
-func (e *endless) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+func (e *endless) MoveDue(context.Context, string, func(string) bool) (store.Due, error) {
 	return store.Due{}, nil
 }
 func (e *endless) DropKills(context.Context, string, ...string) error         { return nil }
@@ -52,7 +52,7 @@ func (e *endless) Records(context.Context, string, []string) ([]store.Reserved, 
 	return nil, nil
 }
 
-func (e *endless) Poll(context.Context, bool, string, []string) (store.PollReply, error) {
+func (e *endless) Poll(context.Context, store.PollRequest) (store.PollReply, error) {
 	if e.left.Load() <= 0 {
 		return store.PollReply{}, nil
 	}

@@ -102,8 +102,8 @@ type Store interface {
 	Register(ctx context.Context, r store.Registration) error
 	Unregister(ctx context.Context, proc string) (held int, err error)
 	Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error)
-	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
-	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error)
+	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	DelayedQueues(ctx context.Context) ([]string, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
 	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)

@@ -27,12 +27,12 @@ type gazette struct {
 	empty  []int
 }
 
-func (g *gazette) Poll(ctx context.Context, dynamic bool, cursor string, fixed []string) (store.PollReply, error) {
+func (g *gazette) Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error) {
 	<-g.open
 	g.mu.Lock()
 	g.looks++
 	g.mu.Unlock()
-	return g.Store.Poll(ctx, dynamic, cursor, fixed)
+	return g.Store.Poll(ctx, r)
 }
 
 func (g *gazette) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {

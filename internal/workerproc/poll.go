@@ -31,6 +31,8 @@ const (
 	// asleep is how often the others look: only in case the lookout hangs. Those
 	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
+	// spread bounds how much longer the time between two looks gets in a large fleet.
+	spread = 4
 )
 
 // pollResult is what one look at all queues has found.
@@ -48,6 +50,8 @@ type pollResult struct {
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
+	// shared: it was the look of another process, a moment before, which has found nothing.
+	shared bool
 	// sends is how many exchanges had been sent before the look, which was at began.
 	sends int64
 	began time.Time
@@ -56,8 +60,8 @@ type pollResult struct {
 
 // pollStore is what looking for jobs asks of Redis.
 type pollStore interface {
-	Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error)
-	MoveDue(ctx context.Context, unique func(queue string) bool) (store.Due, error)
+	Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error)
+	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	DelayedQueues(ctx context.Context) ([]string, error)
 }
 
@@ -85,10 +89,14 @@ type poller struct {
 	worked atomic.Int64
 
 	covered int // looks in a row after which the waker waited for all queues
+	// spread is how much longer the time between two looks is because others look, too: 1 to spread.
+	spread float64
 }
 
 // pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
+	// mover is its name where callers take turns to move delayed jobs; "" = it moves them in any case.
+	mover      string
 	interval   time.Duration
 	untilEmpty bool
 	alone      bool
@@ -104,7 +112,7 @@ type pollerConfig struct {
 
 func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, helpers *sync.WaitGroup, log *zap.Logger) *poller {
 	return &poller{
-		cfg: cfg, store: s, stats: stats, sends: sends, helpers: helpers, log: log,
+		cfg: cfg, store: s, stats: stats, sends: sends, helpers: helpers, log: log, spread: 1,
 		results: make(chan pollResult, 1), now: newBell(), calm: newBell(), turned: newBell(),
 	}
 }
@@ -124,7 +132,7 @@ func (p *poller) run(work context.Context) {
 	var last pollResult
 	var looked time.Time
 	for {
-		asked := false
+		asked, fresh := false, last.any || last.locked
 		select {
 		case <-work.Done():
 			return
@@ -142,10 +150,11 @@ func (p *poller) run(work context.Context) {
 			continue
 		case <-w.timer.C:
 			w.rested()
+			fresh = true
 		case <-timer.C:
 		}
 		if asked {
-			p.covered = 0
+			p.covered, p.spread = 0, 1
 		}
 		timer.Reset(p.pause())
 		mode := p.mode.Load()
@@ -153,7 +162,8 @@ func (p *poller) run(work context.Context) {
 			continue
 		}
 		looked = time.Now()
-		r := p.lookAround(work, fixed)
+		r := p.lookAround(work, fixed, fresh || asked)
+		p.spreads(r.shared)
 		if covered := w.saw(r) && !r.any && !r.locked; covered && !asked {
 			p.covered++
 		} else {
@@ -174,15 +184,30 @@ func (p *poller) run(work context.Context) {
 // called, so that a job that is found then has begun within it. While the process is idle and
 // the waker waits for all queues there are, so that only the unusual is left to be found by
 // looking (a queue that is new, or whose pause has ended), the time doubles up to asleep.
+//
+// Where others ask the same, an answer that has found nothing counts for all of them for a part
+// of an interval. Who gets such answers only asks less often, who has to look itself more often
+// again: so the looks of a fleet are about one in half an interval, and its questions a few times
+// as many, however many daemons there are.
 func (p *poller) pause() time.Duration {
 	idle := time.Since(p.cfg.started)-time.Duration(p.worked.Load()) >= awake
 	if p.cfg.stretch && p.covered > 0 && idle && !p.cfg.untilEmpty && p.cfg.interval < asleep {
 		return min(p.cfg.interval<<min(p.covered, 16), asleep-asleep/20)
 	}
+	pause := max(p.cfg.interval, asleep)
 	if p.lookout.Load() || p.cfg.untilEmpty || !idle {
-		return p.cfg.interval - p.cfg.interval/20
+		pause = p.cfg.interval - p.cfg.interval/20
 	}
-	return max(p.cfg.interval, asleep)
+	return time.Duration(float64(pause) * p.spread)
+}
+
+// spreads takes whether the last look was that of another.
+func (p *poller) spreads(shared bool) {
+	if shared {
+		p.spread = min(p.spread*5/4, spread)
+	} else {
+		p.spread = max(p.spread/2, 1)
+	}
 }
 
 // stir makes the process look for jobs at every interval for a while.
@@ -192,9 +217,9 @@ func (p *poller) stir() { p.worked.Store(int64(time.Since(p.cfg.started))) }
 func (p *poller) look() { p.now.ring() }
 
 // lookAround asks for all queues, a part at a time if there are very many.
-func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
+func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) pollResult {
 	r := pollResult{sends: p.sends(), began: time.Now()}
-	dynamic := p.cfg.queues.Dynamic()
+	ask := store.PollRequest{All: p.cfg.queues.Dynamic(), Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
 	if p.cfg.untilEmpty {
 		// Before the queues: a job that comes back meanwhile is seen there.
 		later, err := p.store.DelayedQueues(work)
@@ -203,12 +228,13 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 			return r
 		}
 		r.later = p.ours(later)
+		ask.Share = 0 // it leaves by what it finds
 	}
 	var blocked []string
 	var suspects map[string]int
 	moved := false
-	for cursor := ""; ; {
-		reply, err := p.store.Poll(work, dynamic, cursor, fixed)
+	for {
+		reply, err := p.store.Poll(work, ask)
 		if err != nil {
 			r.err = err
 			return r
@@ -216,16 +242,20 @@ func (p *poller) lookAround(work context.Context, fixed []string) pollResult {
 		if reply.Due && !moved {
 			// The master moves them, too, and logs what keeps it from it. With this move it need
 			// not look as often.
-			due, _ := p.store.MoveDue(work, p.cfg.unique)
+			due, _ := p.store.MoveDue(work, p.cfg.mover, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
-			moved, cursor, r.waiting, blocked, r.paused = true, "", nil, nil, nil
+			moved, ask.Cursor, ask.Fresh, r.waiting, blocked, r.paused = true, "", true, nil, nil, nil
 			continue
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects, r.known = reply.Suspects, reply.Known
 		r.paused = append(r.paused, reply.Paused...)
-		if cursor = reply.Cursor; cursor == "" || cursor == "0" {
+		r.shared = reply.Shared
+		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break
+		}
+		if len(r.waiting)+len(blocked)+len(r.paused) > 0 {
+			ask.Share = 0 // the last part alone cannot tell that there is nothing
 		}
 	}
 	if p.cfg.alone {

@@ -23,6 +23,7 @@ type waitingQueues struct {
 	err   error
 	polls atomic.Int64
 	moved atomic.Int64
+	asked []store.PollRequest
 }
 
 func (w *waitingQueues) set(reply store.PollReply, err error) {
@@ -31,14 +32,15 @@ func (w *waitingQueues) set(reply store.PollReply, err error) {
 	w.reply, w.err = reply, err
 }
 
-func (w *waitingQueues) Poll(context.Context, bool, string, []string) (store.PollReply, error) {
+func (w *waitingQueues) Poll(_ context.Context, r store.PollRequest) (store.PollReply, error) {
 	w.polls.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.asked = append(w.asked, r)
 	return w.reply, w.err
 }
 
-func (w *waitingQueues) MoveDue(context.Context, func(string) bool) (store.Due, error) {
+func (w *waitingQueues) MoveDue(context.Context, string, func(string) bool) (store.Due, error) {
 	w.moved.Add(1)
 	return store.Due{}, nil
 }
@@ -86,6 +88,40 @@ func TestPoller(t *testing.T) {
 		})
 	}
 
+	t.Run("while others look, too, it looks seldom", func(t *testing.T) {
+		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			looks := func() (n int) {
+				before := w.polls.Load()
+				time.Sleep(10 * interval)
+				synctest.Wait()
+				return int(w.polls.Load() - before)
+			}
+			p.set(pollQuiet)
+			p.beLookout(true)
+			require.InDelta(t, 10, looks(), 1)
+			w.set(store.PollReply{Shared: true}, nil)
+			looks()
+			require.InDelta(t, 10/spread, looks(), 1)
+			w.set(store.PollReply{}, nil)
+			looks()
+			require.InDelta(t, 10, looks(), 1, "it has to look itself")
+			for _, r := range w.asked {
+				require.False(t, r.Fresh)
+				require.Equal(t, interval*2/5, r.Share, "the others look within an interval")
+			}
+			w.set(store.PollReply{Shared: true}, nil)
+			looks()
+			w.asked = nil
+			p.look()
+			<-p.results
+			require.True(t, w.asked[0].Fresh, "it is sure that something has come")
+			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
+			<-p.results
+			w.asked = nil
+			<-p.results
+			require.True(t, w.asked[0].Fresh, "it has found something")
+		})
+	})
 	t.Run("off it does not look, but when asked", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			<-time.After(10 * time.Second)

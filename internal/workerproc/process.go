@@ -153,7 +153,12 @@ func (p *Process) assemble(id identity) {
 	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm, p.counted)
 	p.exchanges.threads = p.threads // each needs the other
 	jobs := p.threads.jobs
+	mover := id.proc
+	if cfg.UntilEmpty {
+		mover = "" // nothing is left when it leaves
+	}
 	p.poller = newPoller(pollerConfig{
+		mover:    mover,
 		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
 		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), stretch: cfg.StretchInterval,
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)

@@ -76,9 +76,9 @@ type polled struct {
 	n *atomic.Int64
 }
 
-func (p polled) Poll(ctx context.Context, all bool, cursor string, fixed []string) (store.PollReply, error) {
+func (p polled) Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error) {
 	defer p.n.Add(1)
-	return p.Store.Poll(ctx, all, cursor, fixed)
+	return p.Store.Poll(ctx, r)
 }
 
 // counting makes the polls of a process count.

@@ -5,16 +5,18 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   n, the most jobs to move
 -- ARGV[3]   which queues are unique: - none, ? those that are named
--- ARGV[4…]  per queue: name, unique (1|0)
+-- ARGV[4]   caller, for turns: while one moves many jobs the others have nothing to do, so that the server
+--           serves others between its calls; '' moves whoever's turn it is
+-- ARGV[5…]  per queue: name, unique (1|0)
 -- RETURNS   {moved, of these dropped because an equal job waited, ms until the next is due
---           (0 more are now, -1 none waits), {queues that are to be named: nothing was
+--           (0 more are now, -1 none waits) or the turn of another ends, {queues that are to be named: nothing was
 --           done}, {keys that hold something else than they should}, {key, item, … that are no
 --           jobs, and stay where they are}}; error NOPERM: nothing was done
--- COST      3 commands when nothing is due. Else about 12, 3 per list, 2 per queue, 1 or 2 per
+-- COST      3 commands when nothing is due, 5 when it is the turn of another. Else about 14, 3 per list, 2 per queue, 1 or 2 per
 --           job and 1 per 100 jobs of a queue; O(n), and at most 1 MB of items or so. With a
 --           unique queue those of putback per job.
 
-local prefix, budget, named = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '?'
+local prefix, budget, named, caller = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '?', ARGV[4]
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
 local ms, us = now()
 local sec = math.floor(ms / 1000)
@@ -41,6 +43,20 @@ end
 local dueown, duesec = nextown and nextown <= ms, nextsec and nextsec <= sec
 if not dueown and not duesec then return answer() end
 
+-- A turn ends by itself, soon after the death of its caller.
+local turn, length, mine = prefix .. 'resqued:mover', 500, false
+if caller ~= '' then
+  local now = query('GET', turn)
+  mine = now == caller
+  if type(now) == 'string' and not mine then
+    local left = query('PTTL', turn)
+    if left >= 0 and left <= length then
+      nextown, nextsec = ms + left, nil
+      return answer()
+    end
+  end
+end
+
 -- What is due: own members, and lists with as many items at their head as are left of the
 -- budget. A list that is no list is passed over.
 local members, lists, more = {}, {}, false
@@ -63,7 +79,7 @@ local function gather(n, read)
 end
 
 if dueown then
-  local n = math.ceil(budget / 2)
+  local n = duesec and math.ceil(budget / 2) or budget -- some of each
   members = gather(n, function(from, count)
     return call('ZRANGEBYSCORE', own, '-inf', fmt('%.0f', ms), 'LIMIT', from, count)
   end)
@@ -92,7 +108,7 @@ end
 
 -- Which queues are unique, and which are lists, has to be known before anything is done.
 local unique, follows, open = {}, {}, {}
-for i = 4, #ARGV, 2 do unique[ARGV[i]] = ARGV[i + 1] == '1' end
+for i = 5, #ARGV, 2 do unique[ARGV[i]] = ARGV[i + 1] == '1' end
 local function learn(queue)
   if open[queue] ~= nil then return end
   local key = prefix .. 'queue:' .. queue
@@ -198,6 +214,12 @@ for _, l in ipairs(lists) do
 end
 for queue in pairs(tails) do flush(queue) end
 
+if caller == '' then -- it takes no turn
+elseif more then
+  pcall_('SET', turn, caller, 'PX', length)
+elseif mine then
+  pcall_('DEL', turn)
+end
 nextown = not badown and first(own, '(' .. fmt('%.0f', ms)) or nil
 nextsec = not badsec and first(schedule, '(' .. fmt('%.0f', sec)) or nil
 return answer(more)

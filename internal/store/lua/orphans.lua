@@ -9,19 +9,22 @@
 -- ARGV[4]   digest of the settings that a fleet shares ('' none)
 -- ARGV[5]   the oldest format that the caller reads
 -- ARGV[6]   the newest one
+-- ARGV[7]   place of the caller: its host and boot
 -- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …},
 --           {master or process that writes in a format which the caller does not read, that
---           format, its version, its host, …}}; none of these processes is among the others.
+--           format, its version, its host, …}, {registered process of the place, …}}; none of those
+--           that are not read is among the processes whose lease is past.
 --           error RESQUEDTYPE: the key is no sorted set, nothing was done
--- COST      about 10 commands, 1 per process, up to 3 per master (200 at most), 2 or 4 per queue with a counter
---           (1,000 at most), those of age in deaths; O(n)
+-- COST      about 11 commands, 1 per process whose lease is past or that is of the place, up to 3 per master
+--           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
 end
--- Of very many, which are no masters, a part at a time.
-local others, masters = {}, pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 200)
+-- Some of them, others each time: every master asks this every few seconds, so that all of them are looked at
+-- soon, and the cost of a fleet grows with its hosts and not with their square.
+local others, masters = {}, pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 16)
 local unreads = {}
 -- foreign notes who writes in a format that the caller does not read, v.
 local function foreign(id, v)
@@ -37,6 +40,14 @@ for _, id in ipairs(masters.err and {} or masters) do
     if ARGV[4] ~= '' and digest ~= ARGV[4] then others[#others + 1], others[#others + 2] = id, digest end
   elseif call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then
     call('SREM', prefix .. 'resqued:masters', id)
+  end
+end
+-- The processes of the place, without those that a version has removed which does not know the set.
+local here, place = {}, prefix .. 'resqued:place:' .. ARGV[7]
+local size = pcall_('SCARD', place)
+if type(size) == 'number' and size > 0 then
+  for _, proc in ipairs(size <= 1000 and call('SMEMBERS', place) or call('SRANDMEMBER', place, 1000)) do
+    if call('ZSCORE', KEYS[1], proc) then here[#here + 1] = proc else call('SREM', place, proc) end
   end
 end
 -- What is known of queues that have gone, or that no process looks at, nothing else removes; as
@@ -56,7 +67,7 @@ if type(known) == 'number' and known > 0 then
   end
 end
 dead.age(prefix, ms)
-if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads} end
+if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads, here} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or the lease was forged. It would never end.
 -- Another daemon may have a longer lease than this one, but none has one of more than
@@ -84,4 +95,4 @@ for _, proc in ipairs(procs) do
     readable[#readable + 1] = proc
   end
 end
-return {ms, others, readable, unreads}
+return {ms, others, readable, unreads, here}

@@ -4,16 +4,26 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   '' to look only at the queues that are named, else the cursor into the set of all
 --           queues ('0' begins)
--- ARGV[3…]  names of fixed queues
+-- ARGV[3]   digest of the question, under which those who ask the same share an answer; '' none
+-- ARGV[4]   how long an answer that has found nothing counts for all of them (ms)
+-- ARGV[5]   1 to look in any case, 0 to take such an answer
+-- ARGV[6…]  names of fixed queues
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
---           named ones are looked at)}. Queues that are paused are named in that list alone.
+--           named ones are looked at), whether it is the answer of another (1|0)}. Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
--- COST      about 7 commands, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+-- COST      2 commands for the answer of another. Else about 8, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
+
+-- All idle daemons of a fleet ask the same, again and again. One that has found nothing answers for all.
+local shared = ARGV[3] ~= '' and prefix .. 'resqued:look:' .. ARGV[3]
+if shared and ARGV[5] == '0' and (cursor == '' or cursor == '0') then
+  local size = pcall_('GET', shared)
+  if type(size) == 'string' then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1} end
+end
 
 local ms = now()
 local names = {}
@@ -81,7 +91,7 @@ local function lookat(list, first)
   end
 end
 lookat(names, 1)
-lookat(ARGV, 3)
+lookat(ARGV, 6)
 
 local suspects = {}
 local set = prefix .. 'resqued:suspects'
@@ -99,4 +109,11 @@ end
 -- Nearly always neither is there.
 local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
   or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
-return {cursor, waiting, full, suspects, due and 1 or 0, held, known}
+if shared then
+  if #waiting + #full + #suspects + #held > 0 or due then
+    pcall_('DEL', shared)
+  elseif cursor == '' or cursor == '0' then -- the end of a pass
+    pcall_('SET', shared, known, 'PX', ARGV[4])
+  end
+end
+return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0}

@@ -14,7 +14,7 @@
 -- ARGV[10…] worker ids; then field/value pairs of resqued:proc:<proc>
 -- RETURNS   id of this data set: one that has changed the next time shows that the server was
 --           emptied or replaced; error RESQUEDTYPE: a key has the wrong type, nothing was done
--- COST      12 commands, and 1 per worker; O(w). After a silence of all processes those
+-- COST      13 commands, and 1 per worker; O(w). After a silence of all processes those
 --           of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -32,6 +32,8 @@ local ms = now()
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
+local place = placeof(prefix, proc)
+if place then pcall_('SADD', place, proc) end
 -- Before the first beat: until then no lock would be given. Their holders' beats
 -- extend them.
 relock(prefix, proc, fmt('%.0f', math.ceil(lease / 1000)))

@@ -4,7 +4,7 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
 -- RETURNS   how many jobs it still holds; only with 0 was it removed
--- COST      1 command; with 0 those of forget_process, 3 and 2 per 1,000 workers
+-- COST      1 command; with 0 those of forget_process, 4 and 2 per 1,000 workers
 
 local n = call('HLEN', KEYS[1])
 if n == 0 then forget_process(ARGV[1], ARGV[2]) end

@@ -1,11 +1,11 @@
 -- forget_process removes what is known of a process that has no job left.
 --
 -- DEFINES  forget_process(prefix, proc): no result
--- NEEDS    base
+-- NEEDS    base, place
 -- KEYS     removes resqued:proc:<proc>, resqued:held:<proc>, resqued:kills:<proc>, its entry in
---          resqued:procs, and for each of its workers the entry in workers, worker:<id>,
+--          resqued:procs and in resqued:place:<place>, and for each of its workers the entry in workers, worker:<id>,
 --          worker:<id>:started, stat:processed:<id>, stat:failed:<id>
--- COST     3 commands, and 2 per 1,000 workers; O(workers)
+-- COST     4 commands, and 2 per 1,000 workers; O(workers)
 
 local function forget_process(prefix, proc)
   local info = prefix .. 'resqued:proc:' .. proc
@@ -29,4 +29,6 @@ local function forget_process(prefix, proc)
   end
   call('DEL', info, prefix .. 'resqued:held:' .. proc, prefix .. 'resqued:kills:' .. proc)
   call('ZREM', prefix .. 'resqued:procs', proc)
+  local place = placeof(prefix, proc)
+  if place then pcall_('SREM', place, proc) end
 end
