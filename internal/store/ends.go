@@ -53,11 +53,11 @@ func (e ProcEnds) Since(before ProcEnds) ProcEnds {
 
 // String returns the counts as they stand in a master's entry: died=1 jobs=2 …
 func (e ProcEnds) String() string {
-	text := fmt.Sprintf("died=%d", e.Died)
+	text := fmt.Appendf(nil, "died=%d", e.Died)
 	for i, n := range e.Recycled {
-		text += fmt.Sprintf(" %s=%d", RecycledFor[i], n)
+		text = fmt.Appendf(text, " %s=%d", RecycledFor[i], n)
 	}
-	return text
+	return string(text)
 }
 
 // ParseProcEnds reads what String has written. What another version has written besides, or what is

@@ -70,9 +70,9 @@ func (r PollRequest) digest() string {
 		return ""
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%t %d", r.All, r.Share.Milliseconds())
+	_, _ = fmt.Fprintf(h, "%t %d", r.All, r.Share.Milliseconds())
 	for _, q := range r.Fixed {
-		fmt.Fprintf(h, " %d %s", len(q), q)
+		_, _ = fmt.Fprintf(h, " %d %s", len(q), q)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

@@ -92,7 +92,7 @@ func TestPoller(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			looks := func() (n int) {
 				before := w.polls.Load()
-				time.Sleep(10 * interval)
+				<-time.After(10 * interval)
 				synctest.Wait()
 				return int(w.polls.Load() - before)
 			}
