@@ -70,7 +70,7 @@ var ErrNoFilter = errors.New("no filter: name the failures, or set All")
 
 // ErrFailuresChanged: others have removed or changed records since they were selected, so that
 // it cannot be told any more which these are. Select again.
-var ErrFailuresChanged = store.ErrFailuresMoved
+var ErrFailuresChanged = errors.New("the failures have changed")
 
 // FailedSelection are the records that a filter has selected, to be counted first and then
 // retried or removed. Records that are added later do not belong to it.
@@ -322,6 +322,9 @@ func (s *FailedSelection) do(ctx context.Context, progress func(handled int), ed
 			if targets, err = s.c.store.Targets(ctx, *whole); err == nil {
 				err = s.edit(ctx, selection{list: whole.List, targets: &targets}, &report, told, edit)
 			}
+		}
+		if errors.Is(err, store.ErrFailuresMoved) {
+			err = fmt.Errorf("%w: %w", ErrFailuresChanged, err)
 		}
 		if err != nil {
 			return report, err
