@@ -216,6 +216,8 @@ func (v *Lock) ArgsText() string {
 func (v *Lock) HolderText() string {
 	lock := v.Info
 	switch {
+	case v.Kind == DatabaseLock && v.Holder != nil:
+		return WorkerText(*v.Holder) // a worker of a class with such locks, or what a program calls itself
 	case v.State == store.LockForeign:
 		return "foreign"
 	case v.State == store.LockOrphan:

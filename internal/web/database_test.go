@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // The locks in PostgreSQL are beside those of Redis, and a database that does not answer spoils nothing else.
@@ -27,8 +28,8 @@ func TestLocksInADatabase(t *testing.T) {
 				return nil, false, errors.New("for ever")
 			}
 			return []*view.Lock{
-				view.NewDatabaseLock(ctx, "Payout-4711", "web-1~resqued:9120.0.0-x:q", 7, time.Minute, time.Second),
-				view.NewDatabaseLock(ctx, "Payout-4712", "gone", 8, 0, 0),
+				view.NewDatabaseLock(ctx, "Payout-4711", wire.WorkerID("p", "web-1", 0, 3, 9120, []string{"q"}), 7, time.Minute, time.Second),
+				view.NewDatabaseLock(ctx, "Payout-4712", "a nightly program", 8, 0, 0),
 			}, limit > 2, broken
 		}
 	})
@@ -47,6 +48,8 @@ func TestLocksInADatabase(t *testing.T) {
 	page := f.ask(http.MethodGet, "/locks", "", html).Body.String()
 	require.Contains(t, page, "Payout-4711")
 	require.Contains(t, page, "In PostgreSQL")
+	require.Contains(t, page, "web-1:9120.0.3<")
+	require.Contains(t, page, "a nightly program")
 	require.NotContains(t, page, redact.Shown)
 
 	role = web.Viewer

@@ -267,6 +267,10 @@ func Samples() []Sample {
 	}}
 	held := locks()
 	long := runs()
+	database := read([]*view.Lock{
+		{Kind: view.DatabaseLock, Key: "invoices:2026-11", Holder: new("billing close"), AgeS: new(int64(95)), TTLS: new(int64(25)), State: store.LockHeld, Sequence: 8120},
+		{Kind: view.DatabaseLock, Key: "nightly", Holder: new("reports on web-3"), AgeS: new(int64(7400)), State: store.LockExpired, Sequence: 12},
+	})
 	oneLock := *held[0].Lock
 	oneLock.Fence, oneLock.Process, oneLock.Value, oneLock.Waiting, oneLock.Payload = 10421, "web-1:4700:0:9120", "web-1:4700:0:9120/81", []string{"reports"}, `{"class":"Sync","args":[42]}`
 	schedules := []*view.Schedule{
@@ -328,7 +332,7 @@ func Samples() []Sample {
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0]), Events: events()[3:6]}},
-		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Kinds: tabs("/locks", "all", "locket", "timeout", "loner")}},
+		{"locks", "/locks", &pages.Locks{Frame: Frame("locks", "Locks"), Waiting: read([]view.LockedQueue{{Queue: "reports", State: view.QueueStarved, Locked: 12, Size: 12, SinceS: new(int64(251)), Locks: 2}, {Queue: "mail", State: view.QueueWaits, Locked: 3, Size: 951, SinceS: new(int64(4)), Locks: 1}}), Held: read(held), Unique: read([]view.UniqueQueue{{Queue: "mail", State: view.UniqueOK, Size: new(int64(951)), Set: new(int64(951)), StartAt: new(int64(951)), Configured: true}, {Queue: "orders", State: view.UniqueOutOfStep, Size: new(int64(40)), Set: new(int64(39)), StartAt: new(int64(40))}}), Database: &database, Kinds: tabs("/locks", "all", "locket", "timeout", "loner")}},
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
