@@ -23,6 +23,14 @@ func TestSharedLooks(t *testing.T) {
 			require.NoError(f.t, err)
 			return reply
 		}
+		setup := func(t *testing.T, server *redistest.Server, change ...func(*store.Options)) *fixture {
+			f := setup(t, server, change...)
+			for _, master := range []string{"one", "two"} {
+				_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: master, TTL: time.Hour})
+				require.NoError(t, err)
+			}
+			return f
+		}
 		fixed := store.PollRequest{Fixed: []string{"q", "r"}, Share: share}
 		all := store.PollRequest{All: true, Share: share}
 		t.Run("nothing", func(t *testing.T) {
@@ -61,6 +69,13 @@ func TestSharedLooks(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), keys[0]).Err())
 			require.NoError(t, f.redis.RPush(t.Context(), keys[0], "x").Err())
 			require.False(t, look(f, fixed).Shared, "a list")
+		})
+		t.Run("not with one daemon", func(t *testing.T) {
+			f := setup(t, server)
+			require.NoError(t, f.DropMaster(t.Context(), "two"))
+			require.False(t, look(f, all).Shared)
+			require.False(t, look(f, all).Shared)
+			require.Empty(t, f.redis.Keys(t.Context(), f.key("resqued:look:*")).Val())
 		})
 		t.Run("not asked for", func(t *testing.T) {
 			f := setup(t, server)

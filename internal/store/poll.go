@@ -22,7 +22,7 @@ type PollRequest struct {
 	All    bool
 	Cursor string
 	// Share is how long an answer counts that has found nothing, for all who ask the same with the
-	// same Share; 0 = not at all. Of a pass in parts it has to be 0 as soon as a part has found
+	// same Share, where there are several masters; 0 = not at all. Of a pass in parts it has to be 0 as soon as a part has found
 	// anything.
 	Share time.Duration
 	// Fresh has Redis look in any case; others may take the answer.

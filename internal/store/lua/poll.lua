@@ -5,7 +5,7 @@
 -- ARGV[2]   '' to look only at the queues that are named, else the cursor into the set of all
 --           queues ('0' begins)
 -- ARGV[3]   digest of the question, under which those who ask the same share an answer; '' none
--- ARGV[4]   how long an answer that has found nothing counts for all of them (ms)
+-- ARGV[4]   how long an answer that has found nothing counts for all of them (ms), where there are several masters
 -- ARGV[5]   1 to look in any case, 0 to take such an answer
 -- ARGV[6…]  names of fixed queues
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
@@ -13,7 +13,7 @@
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
 --           named ones are looked at), whether it is the answer of another (1|0)}. Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
--- COST      2 commands for the answer of another. Else about 8, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+-- COST      2 commands for the answer of another. Else about 9, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
@@ -113,7 +113,9 @@ if shared then
   if #waiting + #full + #suspects + #held > 0 or due then
     pcall_('DEL', shared)
   elseif cursor == '' or cursor == '0' then -- the end of a pass
-    pcall_('SET', shared, known, 'PX', ARGV[4])
+    -- A daemon that is alone needs no answer, and no write that goes to replicas and files.
+    local masters = pcall_('SCARD', prefix .. 'resqued:masters')
+    if type(masters) == 'number' and masters > 1 then pcall_('SET', shared, known, 'PX', ARGV[4]) end
   end
 end
 return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0}
