@@ -173,6 +173,7 @@ func TestRefusedByRedis(t *testing.T) {
 	t.Run("a replica", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{})
+		require.NoError(t, server.Client(t).RPush(t.Context(), "resque:failed", "{}").Err())
 		require.NoError(t, server.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
 		_, stderr := run(t, server, "failed", "rm", "--all", "--yes")
 		require.Contains(t, stderr, "READONLY")

@@ -105,21 +105,27 @@ func TestPoller(t *testing.T) {
 			w.set(store.PollReply{}, nil)
 			looks()
 			require.InDelta(t, 10, looks(), 1, "it has to look itself")
-			for _, r := range w.asked {
+			asked := func() (all []store.PollRequest) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				all, w.asked = w.asked, nil
+				return all
+			}
+			for _, r := range asked() {
 				require.False(t, r.Fresh)
 				require.Equal(t, interval*2/5, r.Share, "the others look within an interval")
 			}
 			w.set(store.PollReply{Shared: true}, nil)
 			looks()
-			w.asked = nil
+			asked()
 			p.look()
 			<-p.results
-			require.True(t, w.asked[0].Fresh, "it is sure that something has come")
+			require.True(t, asked()[0].Fresh, "it is sure that something has come")
 			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
 			<-p.results
-			w.asked = nil
+			asked()
 			<-p.results
-			require.True(t, w.asked[0].Fresh, "it has found something")
+			require.True(t, asked()[0].Fresh, "it has found something")
 		})
 	})
 	t.Run("off it does not look, but when asked", func(t *testing.T) {

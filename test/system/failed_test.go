@@ -82,7 +82,7 @@ func TestMultiQueueFailures(t *testing.T) {
 // (fewer outside of full size). None is lost: a daemon restores them.
 func TestKilledWhileRemovingFailures(t *testing.T) {
 	t.Parallel()
-	const n = 260_000 // more than are edited where they stand
+	const n = 300_000 // more than are edited where they stand
 	d := harness.Start(t, harness.Options{App: true})
 	for from := range n / 1000 {
 		records := make([]any, 1000)

@@ -242,16 +242,27 @@ func TestJobsOfADeadMaster(t *testing.T) {
 		})
 	}
 
-	t.Run("TERM ends the process of a job that ignores it, and the next master runs the job again", func(t *testing.T) {
+	// failed requires that the next master records the job as killed.
+	failed := func(t *testing.T, d *harness.Daemon, o harness.Options) {
+		t.Helper()
+		next := successor(t, d, o)
+		wasKilled(t, next.AwaitFailures(1))
+		next.Signal(quit)
+		require.Zero(t, next.Exit())
+		require.Empty(t, next.Residue())
+		require.Equal(t, "1", next.Noted("started")["1"])
+	}
+
+	t.Run("TERM ends the process of a job that ignores it, which has failed: the next master records that", func(t *testing.T) {
 		t.Parallel()
 		d, o, pid := begin(t, "Stubborn", "")
 		awaitTitle(t, pid, "draining")
 		require.NoError(t, unix.Kill(pid, term))
 		proctest.Await(t, patience, func() bool { return len(d.Processes()) == 0 }, "the end of the process")
-		again(t, d, o)
+		failed(t, d, o)
 	})
 
-	t.Run("so does the end of drain_timeout", func(t *testing.T) {
+	t.Run("the end of drain_timeout ends it, too, and the next master runs the job again", func(t *testing.T) {
 		t.Parallel()
 		d, o, _ := begin(t, "Stubborn", "drain_timeout: 1\n")
 		proctest.Await(t, patience, func() bool { return len(d.Processes()) == 0 }, "the end of the process")
@@ -265,7 +276,7 @@ func TestJobsOfADeadMaster(t *testing.T) {
 		awaitTitle(t, pid, "draining")
 		require.NoError(t, unix.Kill(pid, term))
 		proctest.Await(t, patience, func() bool { return len(d.Processes()) == 0 }, "the end of all processes")
-		again(t, d, o)
+		failed(t, d, o)
 	})
 
 	t.Run("on_master_death: kill leaves all jobs to the next master", func(t *testing.T) {

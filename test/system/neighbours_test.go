@@ -387,6 +387,7 @@ func TestNeighboursWhoseNumberIsUsedAgain(t *testing.T) {
 		require.NotEmpty(t, info["view"])
 		require.NoError(t, d.Client.HSet(t.Context(), d.Key("resqued:proc:"+name), "pid", pid, "start", 1, "view", info["view"]).Err())
 		require.NoError(t, d.Client.ZAdd(t.Context(), d.Key("resqued:procs"), redis.Z{Score: later, Member: name}).Err())
+		require.NoError(t, d.Client.SAdd(t.Context(), d.Key("resqued:place:"+place), name).Err())
 	}
 	const unusedPID = 1<<22 + 1 // beyond every pid
 	record(lives, unusedPID)

@@ -162,7 +162,7 @@ func (r *reloading) standing() map[string]string {
 	for name, value := range r.Client.HGetAll(ctx, entry).Val() {
 		s["entry "+name] = value
 	}
-	for _, name := range []string{"entry busy", "entry done", "entry ready"} {
+	for _, name := range []string{"entry busy", "entry done", "entry ready", "entry ends"} {
 		delete(s, name)
 	}
 	for _, key := range r.Keys("*") {

@@ -151,7 +151,7 @@ var defects = []defect{
 	}, kills, []string{"C12"}},
 
 	{"K", "what USR1 has killed runs again when its process dies", []edit{
-		{"internal/master/recover.go", `case job.Kill != nil || d.killed || d.tokens[job.Token]:`, `case job.Kill != nil:`},
+		{"internal/master/recover.go", `told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
 	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
