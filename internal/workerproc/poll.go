@@ -95,7 +95,7 @@ type poller struct {
 
 // pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
-	// mover is its name where callers take turns to move delayed jobs; "" = it moves them in any case.
+	// mover is its name where callers take turns to move delayed jobs: store.Helper, or "" = it moves them in any case.
 	mover      string
 	interval   time.Duration
 	untilEmpty bool
