@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -562,6 +563,8 @@ type fakeRedis struct {
 	held     map[string][]store.Reserved
 	bad      []string
 	orphans  []string
+	unlisted error // why processes of an older version are not listed
+	enlists  int
 	ahead    time.Duration // of its clock
 	full     error         // there is no place for what is to be moved
 	procs    []string
@@ -660,7 +663,8 @@ func (r *fakeRedis) local(place string) []string {
 func (r *fakeRedis) EnlistLocal(context.Context, string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.down
+	r.enlists++
+	return cmp.Or(r.down, r.unlisted)
 }
 
 func (r *fakeRedis) ProcFields(_ context.Context, name string, _ []string) (map[string]string, error) {

@@ -78,6 +78,8 @@ type janitor struct {
 	pending []*deadProcess
 	// enlisted: processes of this machine are known that an older version has registered.
 	enlisted bool
+	// unlisted: it was said that they are not known yet.
+	unlisted bool
 	// complaint is the last error that was logged; the same one is not repeated.
 	complaint string
 	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is
@@ -240,17 +242,20 @@ func (j *janitor) look(ctx context.Context, r round) {
 	}
 	j.unpark(call)
 	asked := procfs.BootTime()
+	var unlisted error
 	if !j.enlisted {
-		if err := j.store.EnlistLocal(call, j.self.Place()); err != nil {
-			j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
-			return
-		}
-		j.enlisted = true
+		unlisted = j.store.EnlistLocal(call, j.self.Place())
+		j.enlisted = unlisted == nil
 	}
 	around, err := j.store.LookAround(call, r.shared.Digest, j.self.Place())
 	if err != nil {
 		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return
+	}
+	if unlisted != nil && !j.unlisted {
+		// As on a full server. Their leases are looked at all the same, as others' are.
+		j.unlisted = true
+		j.log.Warn("dead processes of this machine that an older version has registered are recovered when their leases have ended", zap.Error(unlisted))
 	}
 	local := around.Local
 	j.clock.see(j.log, around.Now, asked, procfs.BootTime())

@@ -41,6 +41,10 @@ type MalformedItem struct {
 // askedRounds bounds how often one MoveDue is asked which queues are unique.
 const askedRounds = 20
 
+// Helper is the name of callers that move a few jobs beside something else. They leave alone what is
+// another's turn, and take none: who goes on only later would keep the others waiting meanwhile.
+const Helper = "-"
+
 // dueJobs is how many jobs a call moves at most: in about a millisecond.
 const dueJobs = 100
 

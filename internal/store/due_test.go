@@ -417,6 +417,16 @@ func TestDueTurns(t *testing.T) {
 			require.Positive(t, move(f, "").Moved)
 			rest(move(f, "other"))
 		})
+		t.Run("a helper moves some between turns", func(t *testing.T) {
+			f := many(t)
+			due := move(f, store.Helper)
+			require.Equal(t, 100, due.Moved)
+			require.True(t, due.More)
+			require.False(t, f.exists("resqued:mover"), "what it leaves is nobody's yet")
+			require.Equal(t, 100, move(f, "one").Moved)
+			rest(move(f, store.Helper))
+			require.Equal(t, 100, move(f, "one").Moved)
+		})
 		t.Run("a turn ends by itself", func(t *testing.T) {
 			f := many(t)
 			require.True(t, move(f, "one").More)

@@ -69,6 +69,12 @@ func TestSharedLooks(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), keys[0]).Err())
 			require.NoError(t, f.redis.RPush(t.Context(), keys[0], "x").Err())
 			require.False(t, look(f, fixed).Shared, "a list")
+			f.push("q", job("A", "[1]"))
+			require.NoError(t, f.redis.Del(t.Context(), keys[0]).Err())
+			require.NoError(t, f.redis.Set(t.Context(), keys[0], "0", 2*share).Err())
+			require.Equal(t, []string{"q"}, look(f, fixed).Waiting, "the clock was set back since")
+			require.NoError(t, f.redis.Set(t.Context(), keys[0], "0", 0).Err())
+			require.Equal(t, []string{"q"}, look(f, fixed).Waiting, "it has no end")
 		})
 		t.Run("not with one daemon", func(t *testing.T) {
 			f := setup(t, server)

@@ -108,3 +108,15 @@ func TestLookAroundOfAFleet(t *testing.T) {
 		f.here("a:b")
 	}
 }
+
+// TestEnlistOnAFullServer: what an older version has registered cannot be listed there, and the rest goes on.
+func TestEnlistOnAFullServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	f.register("a:b:2-3:0.0")
+	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.ErrorContains(t, f.EnlistLocal(t.Context(), "a:b"), "OOM")
+	require.Equal(t, []string{"a:b:2-3:0.0"}, f.here("a:b"))
+	require.NoError(t, f.EnlistLocal(t.Context(), "elsewhere:b"))
+}

@@ -95,7 +95,7 @@ type poller struct {
 
 // pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
-	// mover is its name where callers take turns to move delayed jobs; "" = it moves them in any case.
+	// mover is its name where callers take turns to move delayed jobs: store.Helper, or "" = it moves them in any case.
 	mover      string
 	interval   time.Duration
 	untilEmpty bool
@@ -106,7 +106,7 @@ type pollerConfig struct {
 	// openWaiter and waits are those of Deps.
 	openWaiter func() (Waiter, error)
 	waits      int
-	// stretch: the interval may grow, see pause.
+	// stretch: the interval was not set, and may grow, see pause.
 	stretch bool
 }
 
@@ -188,7 +188,9 @@ func (p *poller) run(work context.Context) {
 // Where others ask the same, an answer that has found nothing counts for all of them for a part
 // of an interval. Who gets such answers only asks less often, who has to look itself more often
 // again: so the looks of a fleet are about one in half an interval, and its questions a few times
-// as many, however many daemons there are.
+// as many, however many daemons there are. But who has found nothing for all may take a job the next
+// moment, and then have no thread for another. So an interval that was set is kept, and so is that of
+// a process which has just worked.
 func (p *poller) pause() time.Duration {
 	idle := time.Since(p.cfg.started)-time.Duration(p.worked.Load()) >= awake
 	if p.cfg.stretch && p.covered > 0 && idle && !p.cfg.untilEmpty && p.cfg.interval < asleep {
@@ -198,7 +200,10 @@ func (p *poller) pause() time.Duration {
 	if p.lookout.Load() || p.cfg.untilEmpty || !idle {
 		pause = p.cfg.interval - p.cfg.interval/20
 	}
-	return time.Duration(float64(pause) * p.spread)
+	if p.cfg.stretch && idle {
+		pause = time.Duration(float64(pause) * p.spread)
+	}
+	return pause
 }
 
 // spreads takes whether the last look was that of another.

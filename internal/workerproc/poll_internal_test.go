@@ -72,13 +72,13 @@ func TestPoller(t *testing.T) {
 	const interval = 100 * time.Millisecond
 
 	// polling runs a poller alone, in a bubble.
-	polling := func(t *testing.T, test func(t *testing.T, p *poller, w *waitingQueues)) {
+	polls := func(t *testing.T, stretch bool, test func(t *testing.T, p *poller, w *waitingQueues)) {
 		t.Helper()
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s, w := setup(t), &waitingQueues{}
 			var helpers sync.WaitGroup
-			p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now()},
+			p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: stretch},
 				w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
 			ctx, cancel := context.WithCancel(t.Context())
 			helpers.Go(func() { p.run(ctx) })
@@ -88,8 +88,25 @@ func TestPoller(t *testing.T) {
 		})
 	}
 
-	t.Run("while others look, too, it looks seldom", func(t *testing.T) {
+	polling := func(t *testing.T, test func(t *testing.T, p *poller, w *waitingQueues)) {
+		t.Helper()
+		polls(t, false, test)
+	}
+
+	t.Run("however many others look, an interval that was set is kept", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
+			p.set(pollQuiet)
+			p.beLookout(true)
+			w.set(store.PollReply{Shared: true}, nil)
+			<-time.After(2 * awake)
+			before := w.polls.Load()
+			<-time.After(10 * interval)
+			require.InDelta(t, 10, w.polls.Load()-before, 1, "those others may find threads for one job alone")
+		})
+	})
+
+	t.Run("while others look, too, it looks seldom", func(t *testing.T) {
+		polls(t, true, func(t *testing.T, p *poller, w *waitingQueues) {
 			looks := func() (n int) {
 				before := w.polls.Load()
 				<-time.After(10 * interval)
@@ -100,6 +117,10 @@ func TestPoller(t *testing.T) {
 			p.beLookout(true)
 			require.InDelta(t, 10, looks(), 1)
 			w.set(store.PollReply{Shared: true}, nil)
+			p.stir()
+			looks()
+			require.InDelta(t, 10, looks(), 1, "it has worked")
+			<-time.After(awake)
 			looks()
 			require.InDelta(t, 10/spread, looks(), 1)
 			w.set(store.PollReply{}, nil)

@@ -153,7 +153,7 @@ func (p *Process) assemble(id identity) {
 	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm, p.counted)
 	p.exchanges.threads = p.threads // each needs the other
 	jobs := p.threads.jobs
-	mover := id.proc
+	mover := store.Helper
 	if cfg.UntilEmpty {
 		mover = "" // nothing is left when it leaves
 	}

@@ -6,7 +6,7 @@
 -- ARGV[2]   n, the most jobs to move
 -- ARGV[3]   which queues are unique: - none, ? those that are named
 -- ARGV[4]   caller, for turns: while one moves many jobs the others have nothing to do, so that the server
---           serves others between its calls; '' moves whoever's turn it is
+--           serves others between its calls; '' moves whoever's turn it is, - takes no turn itself
 -- ARGV[5…]  per queue: name, unique (1|0)
 -- RETURNS   {moved, of these dropped because an equal job waited, ms until the next is due
 --           (0 more are now, -1 none waits) or the turn of another ends, {queues that are to be named: nothing was
@@ -214,7 +214,7 @@ for _, l in ipairs(lists) do
 end
 for queue in pairs(tails) do flush(queue) end
 
-if caller == '' then -- it takes no turn
+if caller == '' or caller == '-' then -- it takes no turn
 elseif more then
   pcall_('SET', turn, caller, 'PX', length)
 elseif mine then

@@ -11,9 +11,10 @@
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
---           named ones are looked at), whether it is the answer of another (1|0)}. Queues that are paused are named in that list alone.
+--           named ones are looked at), whether it is the answer of another (1|0)}.
+--           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
--- COST      2 commands for the answer of another. Else about 9, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+-- COST      3 commands for the answer of another. Else about 9, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
@@ -22,7 +23,11 @@ local prefix, cursor = ARGV[1], ARGV[2]
 local shared = ARGV[3] ~= '' and prefix .. 'resqued:look:' .. ARGV[3]
 if shared and ARGV[5] == '0' and (cursor == '' or cursor == '0') then
   local size = pcall_('GET', shared)
-  if type(size) == 'string' then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1} end
+  if type(size) == 'string' then
+    -- One that lasts longer was written before the server's clock was set back.
+    local left = call('PTTL', shared)
+    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1} end
+  end
 end
 
 local ms = now()
