@@ -80,6 +80,11 @@ func (o *Options) shownTo(v Visitor) *redact.Rules {
 	return o.Redact
 }
 
+// forAll returns a context for what all visitors are shown, whoever asks first.
+func (s *Server) forAll(ctx context.Context) context.Context {
+	return view.Redacting(ctx, s.o.shownTo(Visitor{Role: Viewer}))
+}
+
 // knows reports whether the server may be asked for under a name. Any address and localhost do:
 // a page of another site whose name leads here (DNS rebinding) has a name of its own.
 func (s *Server) knows(host string) bool {

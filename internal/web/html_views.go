@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/resqued/resqued/client"
@@ -231,7 +230,9 @@ const (
 
 // grouping is the newest failures in groups.
 type grouping struct {
-	mu   sync.Mutex
+	// turn has an element while one reads or writes the rest. A request that groups may wait for Redis,
+	// and the others must not wait longer than they have time.
+	turn chan struct{}
 	part Part[view.FailureGroups]
 	// whole reports whether a request could group all of them; busy that one goes on with them.
 	whole, busy bool
@@ -240,8 +241,13 @@ type grouping struct {
 
 // grouped returns the newest failures in groups.
 func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
+	ctx = s.forAll(ctx)
+	select {
+	case s.groups.turn <- struct{}{}:
+		defer func() { <-s.groups.turn }()
+	case <-ctx.Done():
+		return Part[view.FailureGroups]{Err: ctx.Err()}
+	}
 	query := view.FailureQuery{Limit: grouped}
 	c := &s.groups
 	if age := time.Since(c.part.At); c.part.Err != nil || c.whole || age > groupsOld || s.sampler.changedSince(c.part.At) {
@@ -260,12 +266,12 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 
 // groupMore groups as many failures as are shown, beside requests.
 func (s *Server) groupMore(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	ctx, cancel := context.WithTimeout(s.forAll(ctx), sampleTimeout)
 	defer cancel()
 	begun := time.Now()
 	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
+	s.groups.turn <- struct{}{}
+	defer func() { <-s.groups.turn }()
 	s.groups.part.read(data, err)
 	s.groups.part.At, s.groups.busy, s.groups.next = begun, false, time.Now().Add(modest*time.Since(begun)/4)
 }
