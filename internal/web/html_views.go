@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"html/template"
 	"net/http"
 	"slices"
@@ -341,10 +342,14 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
 	p.Held, p.Cut = partOf(held, held.Data.rows), held.Data.cut
 	if s.o.DatabaseLocks != nil && p.Kind == "" {
-		database := part(s, r, "database", func(ctx context.Context) (heldLocks, error) {
+		// Its patience is not that with Redis.
+		database := part(s, r.WithContext(withPatience(r.Context())), "database", func(ctx context.Context) (heldLocks, error) {
 			locks, all, err := s.databaseLocks(ctx, locksShown)
 			return heldLocks{others: locks, cut: !all}, err
 		})
+		if errors.Is(database.Err, errNotYet) {
+			database.Err = errDatabaseNotYet
+		}
 		p.Database, p.DatabaseCut = new(partOf(database, database.Data.others)), database.Data.cut
 	}
 	p.Unique = widget(part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {
