@@ -270,7 +270,10 @@ func (s *Server) groupMore(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(s.forAll(ctx), sampleTimeout)
 	defer cancel()
 	begun := time.Now()
-	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
+	data, err := func() (data view.FailureGroups, err error) {
+		defer s.beside.caught(&err)
+		return view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
+	}()
 	s.groups.turn <- struct{}{}
 	defer func() { <-s.groups.turn }()
 	s.groups.part.read(data, err)

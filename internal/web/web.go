@@ -121,6 +121,7 @@ func New(o Options) *Server {
 	}
 	o.PathPrefix, o.Command = strings.TrimRight(o.PathPrefix, "/"), cmp.Or(o.Command, "resqued")
 	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside(), groups: grouping{turn: make(chan struct{}, 1)}}
+	s.beside.log = o.Log
 	s.sampler = newSampler(o, s.beside)
 	s.operations.beside = s.beside
 	mux := http.NewServeMux()
