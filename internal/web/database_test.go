@@ -59,6 +59,7 @@ func TestLocksInADatabase(t *testing.T) {
 
 	broken = errors.New("connection refused")
 	require.Len(t, keys("/api/v1/locks"), len(both)-2)
+	require.Equal(t, "PostgreSQL: connection refused", f.get("/api/v1/locks")["missing"])
 	require.Equal(t, http.StatusServiceUnavailable, f.ask(http.MethodGet, "/api/v1/locks?kind=postgres", "").Code)
 	page = f.ask(http.MethodGet, "/locks", "", html).Body.String()
 	require.Contains(t, page, "connection refused")
