@@ -76,8 +76,11 @@ func TestKeptAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newSampler(Options{}, newBeside())
 	var c recent[int]
-	p := c.kept(t.Context(), s, func(context.Context) (int, error) {
-		time.Sleep(200 * time.Millisecond)
+	p := c.kept(t.Context(), s, func(ctx context.Context) (int, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
 		return 0, io.EOF
 	})
 	require.Error(t, p.Err)
