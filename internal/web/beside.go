@@ -3,7 +3,10 @@ package web
 import (
 	"context"
 	"net/http"
+	"runtime/debug"
 	"sync"
+
+	"go.uber.org/zap"
 )
 
 // beside are the goroutines of a server that outlive the request which has begun them. Server.Run
@@ -12,6 +15,7 @@ type beside struct {
 	// ctx ends with the server.
 	ctx    context.Context
 	cancel context.CancelFunc
+	log    *zap.Logger
 
 	mu      sync.Mutex
 	stopped bool
@@ -20,10 +24,20 @@ type beside struct {
 
 func newBeside() *beside {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &beside{ctx: ctx, cancel: cancel}
+	return &beside{ctx: ctx, cancel: cancel, log: zap.NewNop()}
 }
 
-// run begins a goroutine, and reports whether it did: not once the server has ended.
+// caught sets the error of a goroutine that has panicked; defer it, so that a bug there costs the server
+// no more than one in a request.
+func (b *beside) caught(err *error) {
+	if v := recover(); v != nil {
+		b.log.Error("something beside the requests panicked", zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+		*err = errBug
+	}
+}
+
+// run begins a goroutine, and reports whether it did: not once the server has ended. It is to recover
+// from panics, see caught.
 func (b *beside) run(do func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,8 +59,43 @@ func TestLocksInADatabase(t *testing.T) {
 
 	broken = errors.New("connection refused")
 	require.Len(t, keys("/api/v1/locks"), len(both)-2)
+	require.Equal(t, "PostgreSQL: connection refused", f.get("/api/v1/locks")["missing"])
 	require.Equal(t, http.StatusServiceUnavailable, f.ask(http.MethodGet, "/api/v1/locks?kind=postgres", "").Code)
 	page = f.ask(http.MethodGet, "/locks", "", html).Body.String()
 	require.Contains(t, page, "connection refused")
 	require.Contains(t, page, `id="held"`)
+}
+
+// TestADatabaseThatHangs: a database that stops answering is not taken for Redis, and keeps nothing else
+// from being read.
+func TestADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	f := setup(t, func(o *web.Options) {
+		o.DatabaseLocks = func(ctx context.Context, _ int) ([]*view.Lock, bool, error) {
+			if hangs.Load() {
+				<-ctx.Done()
+				return nil, false, ctx.Err()
+			}
+			return []*view.Lock{view.NewDatabaseLock(ctx, "Payout-4711", "gone", 7, time.Minute, 0)}, true, nil
+		}
+	})
+	defer func() { // ends what still waits
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		f.server.Run(ctx)
+	}()
+	html := func(r *http.Request) { r.Header.Set("Accept", "text/html") }
+	page := func() string { return f.ask(http.MethodGet, "/locks", "", html).Body.String() }
+	require.Contains(t, page(), "Payout-4711")
+	hangs.Store(true)
+	f.do("SADD", "queue:payouts:uniqueue", "payload")
+	f.do("RPUSH", "queue:payouts", `{"class":"A","args":[]}`)
+	f.do("SADD", "queues", "payouts")
+	text := page()
+	require.Contains(t, text, "Payout-4711", "what was read last")
+	require.Contains(t, text, "Not up to date")
+	require.Contains(t, text, "PostgreSQL has not answered yet")
+	require.NotContains(t, text, "Redis has not answered yet")
+	require.Contains(t, text, "payouts", "the unique queues are those of now")
 }

@@ -18,6 +18,8 @@ type Ends struct {
 type endsSeen struct {
 	counts store.ProcEnds
 	at     time.Time
+	// unread: what it has counted could not be read yet.
+	unread bool
 }
 
 // endsKept is for how long the counts of a master are remembered that is not there: one whose entry
@@ -43,11 +45,16 @@ func (e Ends) further(ctx context.Context, s mastersStore) (Ends, error) {
 	}
 	maps.DeleteFunc(e.seen, func(_ string, one endsSeen) bool { return now.Sub(one.at) > endsKept })
 	for id, fields := range masters {
-		counts := store.ParseProcEnds(fields[store.FieldEnds])
-		if !first {
-			e.Add(counts.Since(e.seen[id].counts))
+		if fields[store.FieldUnread] != "" { // it says nothing, and goes on counting
+			last, known := e.seen[id]
+			e.seen[id] = endsSeen{last.counts, now, last.unread || !known}
+			continue
 		}
-		e.seen[id] = endsSeen{counts, now}
+		counts := store.ParseProcEnds(fields[store.FieldEnds])
+		if last := e.seen[id]; !first && !last.unread {
+			e.Add(counts.Since(last.counts))
+		}
+		e.seen[id] = endsSeen{counts: counts, at: now}
 	}
 	return e, nil
 }

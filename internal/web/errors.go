@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -59,6 +60,10 @@ func asError(err error) *Error {
 	}
 	e := &Error{Status: http.StatusInternalServerError, Code: "failed", Message: view.Mask(err.Error())}
 	switch {
+	case errors.Is(err, store.ErrFailuresMoved):
+		e.Status, e.Code = http.StatusConflict, "changed"
+	case errors.Is(err, store.ErrSifting):
+		e.Status, e.Code = http.StatusConflict, "busy"
 	case rdb.Unreachable(err), errors.Is(err, context.DeadlineExceeded):
 		e.Message = strings.ReplaceAll(e.Message, context.DeadlineExceeded.Error(), "no answer in time")
 		e.Status, e.Code, e.Hint = http.StatusServiceUnavailable, "unreachable", awayHint
@@ -108,11 +113,12 @@ func partly(err error, n int) error {
 // repeated.
 func actError(err error) *Error {
 	e := *asError(err)
-	if e.Status < http.StatusInternalServerError {
+	part, some := errors.AsType[*partError](err)
+	refused := e.Status < http.StatusInternalServerError
+	if refused && !some {
 		return &e
 	}
-	part, some := errors.AsType[*partError](err)
-	known := rdb.Unexecuted(err) || wrongType(err)
+	known := refused || rdb.Unexecuted(err) || wrongType(err)
 	said := "Nothing was changed."
 	switch {
 	case some && known:

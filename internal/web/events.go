@@ -132,7 +132,7 @@ func eventRows(events []view.Event) []pages.Event {
 
 // recent are the newest events.
 func (s *Server) recent(ctx context.Context) []view.Event {
-	return s.newest.kept(ctx, s.sampler, func(ctx context.Context) ([]view.Event, error) {
+	return s.newest[min(visitorIn(ctx).Role, Operator)].kept(ctx, s.sampler, func(ctx context.Context) ([]view.Event, error) {
 		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
 		return found, err
 	}).Data

@@ -1,6 +1,9 @@
 package web
 
-import "crypto/sha256"
+import (
+	"context"
+	"crypto/sha256"
+)
 
 // Row is a route as tests see it.
 type Row struct {
@@ -34,3 +37,15 @@ func (s *Server) Outdate() { s.sampler.outdate() }
 
 // ReadTime bounds what a request reads of Redis.
 const ReadTime = readTime
+
+// GroupMore groups failures as it is done beside the requests where a request could not group all.
+func (s *Server) GroupMore(ctx context.Context) {
+	s.groups.whole = false
+	s.groupMore(ctx)
+}
+
+// HoldGroups keeps failures from being grouped until what it returns is called.
+func (s *Server) HoldGroups() func() {
+	s.groups.turn <- struct{}{}
+	return func() { <-s.groups.turn }
+}

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -128,4 +129,16 @@ func TestListsOfFailuresComeDuringASearch(t *testing.T) {
 	require.Equal(t, []int{1, 0, 100, 3, 2, 105, 7, 6}, found, "what comes later and before is passed over, as new failures are")
 	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=x", "").Code)
 	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=-1@m_failed", "").Code)
+}
+
+// TestGroupsThatTakeLong: a request whose time is up does not wait until another one has grouped failures.
+func TestGroupsThatTakeLong(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	let := f.server.HoldGroups()
+	defer let()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	answer := f.ask(http.MethodGet, "/api/v1/failed/groups", "", func(r *http.Request) { *r = *r.WithContext(ctx) })
+	require.Equal(t, http.StatusServiceUnavailable, answer.Code, answer.Body)
 }

@@ -19,6 +19,9 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
+// errBug is the answer after a panic.
+var errBug = &Error{Status: http.StatusInternalServerError, Code: "failed", Message: "a bug of resqued: see its log"}
+
 type visitorKey struct{}
 
 // visitorOf returns who asks.
@@ -51,7 +54,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		defer func() {
 			if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 				s.log.Error("a request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
-				s.fail(w, r, &Error{Status: http.StatusInternalServerError, Code: "failed", Message: "a bug of resqued: see its log"})
+				s.fail(w, r, errBug)
 			}
 		}()
 		if !s.knows(r.Host) {
@@ -78,6 +81,11 @@ func (o *Options) shownTo(v Visitor) *redact.Rules {
 		return redact.All()
 	}
 	return o.Redact
+}
+
+// forAll returns a context for what all visitors are shown, whoever asks first.
+func (s *Server) forAll(ctx context.Context) context.Context {
+	return view.Redacting(ctx, s.o.shownTo(Visitor{Role: Viewer}))
 }
 
 // knows reports whether the server may be asked for under a name. Any address and localhost do:

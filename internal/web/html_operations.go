@@ -60,7 +60,10 @@ func (o *operations) start(what string, total int64, back string, do func(ctx co
 	one := &operation{id: strconv.Itoa(o.last + 1), what: what, back: back, total: total, cancel: cancel}
 	if !o.beside.run(func(context.Context) {
 		defer cancel()
-		n, err := do(ctx, func(done int) { one.done.Store(int64(done)) })
+		n, err := func() (n int, err error) {
+			defer o.beside.caught(&err)
+			return do(ctx, func(done int) { one.done.Store(int64(done)) })
+		}()
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		one.ended, one.did, one.err = time.Now(), n, err

@@ -2,11 +2,11 @@ package web
 
 import (
 	"context"
+	"errors"
 	"html/template"
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/resqued/resqued/client"
@@ -231,7 +231,9 @@ const (
 
 // grouping is the newest failures in groups.
 type grouping struct {
-	mu   sync.Mutex
+	// turn has an element while one reads or writes the rest. A request that groups may wait for Redis,
+	// and the others must not wait longer than they have time.
+	turn chan struct{}
 	part Part[view.FailureGroups]
 	// whole reports whether a request could group all of them; busy that one goes on with them.
 	whole, busy bool
@@ -240,8 +242,13 @@ type grouping struct {
 
 // grouped returns the newest failures in groups.
 func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
+	ctx = s.forAll(ctx)
+	select {
+	case s.groups.turn <- struct{}{}:
+		defer func() { <-s.groups.turn }()
+	case <-ctx.Done():
+		return Part[view.FailureGroups]{Err: ctx.Err()}
+	}
 	query := view.FailureQuery{Limit: grouped}
 	c := &s.groups
 	if age := time.Since(c.part.At); c.part.Err != nil || c.whole || age > groupsOld || s.sampler.changedSince(c.part.At) {
@@ -260,12 +267,15 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 
 // groupMore groups as many failures as are shown, beside requests.
 func (s *Server) groupMore(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	ctx, cancel := context.WithTimeout(s.forAll(ctx), sampleTimeout)
 	defer cancel()
 	begun := time.Now()
-	data, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
-	s.groups.mu.Lock()
-	defer s.groups.mu.Unlock()
+	data, err := func() (data view.FailureGroups, err error) {
+		defer s.beside.caught(&err)
+		return view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped})
+	}()
+	s.groups.turn <- struct{}{}
+	defer func() { <-s.groups.turn }()
 	s.groups.part.read(data, err)
 	s.groups.part.At, s.groups.busy, s.groups.next = begun, false, time.Now().Add(modest*time.Since(begun)/4)
 }
@@ -335,10 +345,14 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
 	p.Held, p.Cut = partOf(held, held.Data.rows), held.Data.cut
 	if s.o.DatabaseLocks != nil && p.Kind == "" {
-		database := part(s, r, "database", func(ctx context.Context) (heldLocks, error) {
+		// Its patience is not that with Redis.
+		database := part(s, r.WithContext(withPatience(r.Context())), "database", func(ctx context.Context) (heldLocks, error) {
 			locks, all, err := s.databaseLocks(ctx, locksShown)
 			return heldLocks{others: locks, cut: !all}, err
 		})
+		if errors.Is(database.Err, errNotYet) {
+			database.Err = errDatabaseNotYet
+		}
 		p.Database, p.DatabaseCut = new(partOf(database, database.Data.others)), database.Data.cut
 	}
 	p.Unique = widget(part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {

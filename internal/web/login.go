@@ -125,10 +125,12 @@ func (l *Login) named(name string) Visitor {
 
 // peer returns the address at the other end, and whether that is this machine.
 func peer(r *http.Request) (from netip.Addr, local bool) {
+	if _, local = localUserOf(r); local { // what its socket is called, the visitor chooses
+		return netip.Addr{}, true
+	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		_, local = localUserOf(r)
-		return netip.Addr{}, local
+		return netip.Addr{}, false
 	}
 	from = at.Addr().Unmap()
 	return from, from.IsLoopback()

@@ -253,7 +253,7 @@ func (s *Server) locks(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, cut := []*view.Lock{}, false
+	found, cut, lacks := []*view.Lock{}, false, ""
 	if kind != view.DatabaseLock {
 		if found, cut, err = view.Locks(r.Context(), s.o.Store, kind, int(limit)); err != nil {
 			return nil, err
@@ -261,15 +261,18 @@ func (s *Server) locks(r *http.Request) (any, error) {
 	}
 	if kind == "" || kind == view.DatabaseLock {
 		others, all, err := s.databaseLocks(r.Context(), int(limit)-len(found))
+		if err != nil {
+			lacks = "PostgreSQL: " + wire.Printable(err.Error(), maxQuoted)
+		}
 		if err != nil && kind != "" {
-			return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "PostgreSQL: " + wire.Printable(err.Error(), maxQuoted)}
+			return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: lacks}
 		}
 		if err != nil { // Redis's are worth something without them
 			others, all = nil, false
 		}
 		found, cut = append(found, others...), cut || !all
 	}
-	return list{Items: found, Partial: cut}, nil
+	return list{Items: found, Partial: cut, Missing: lacks}, nil
 }
 
 func (s *Server) lock(r *http.Request) (any, error) {

@@ -8,10 +8,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // errNotYet is why nothing newer is shown of a Redis that hangs, or of what takes long to read.
 var errNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint}
+
+// errDatabaseNotYet is that of PostgreSQL.
+var errDatabaseNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "PostgreSQL has not answered yet"}
 
 // recent is something that is read from Redis beside the requests for it, so that none waits for
 // long where there is something to show.
@@ -31,7 +36,7 @@ type reading struct {
 }
 
 // kept returns what was read for as long as nothing newer is to be expected, and for fifty times as
-// long as it took to read.
+// long as it took to read, unless Redis was away.
 func (c *recent[T]) kept(ctx context.Context, s *sampler, read func(ctx context.Context) (T, error)) Part[T] {
 	return c.get(ctx, s, totalsEvery, read)
 }
@@ -91,10 +96,14 @@ func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, re
 			return // one that began later has ended before
 		}
 		c.part.read(data, err)
+		pause := modest * time.Since(one.begun)
 		if err != nil {
 			keep = min(keep, sampleEvery)
 		}
-		c.begun, c.next = one.begun, time.Now().Add(max(keep, modest*time.Since(one.begun)))
+		if rdb.Unreachable(err) && ctx.Err() == nil {
+			pause = 0 // it has done nothing meanwhile
+		}
+		c.begun, c.next = one.begun, time.Now().Add(max(keep, pause))
 	}) {
 		cancel()
 		c.reading = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -67,4 +68,23 @@ func TestParts(t *testing.T) {
 	c.all[3].used = time.Now().Add(-2 * rememberedFor)
 	of(0)
 	require.Len(t, c.all, remembered-1)
+}
+
+// TestKeptAfterAnOutage: what could not be read because Redis was silent for long is read again soon, as
+// that has cost it nothing.
+func TestKeptAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	s := newSampler(Options{}, newBeside())
+	var c recent[int]
+	p := c.kept(t.Context(), s, func(ctx context.Context) (int, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+		return 0, io.EOF
+	})
+	require.Error(t, p.Err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Less(t, time.Until(c.next), 2*sampleEvery)
 }

@@ -156,6 +156,32 @@ func TestRedaction(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(pushed[0]), secret)
 	})
+	t.Run("what is kept for others is none either", func(t *testing.T) {
+		role := web.Operator
+		f := setup(t, func(o *web.Options) {
+			o.HideArgs = true
+			o.Who = func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "ann", Role: role}, nil }
+		})
+		f.private()
+		worker := f.get("/api/v1/workers")["items"].([]any)[0].(map[string]any)["worker"].(string)
+		require.NoError(t, f.store.NoteEvent(t.Context(), store.Event{
+			Kind: store.EventLockLost, By: worker, Via: "daemon", Count: 1,
+			Text: worker + ": Mail of queue mail: resqued: job lock lost: resque:locket:job_locks:Mail[harmless] is held by another or gone",
+		}))
+		html := func(r *http.Request) { r.Header.Set("Accept", "text/html") }
+		require.Contains(t, f.ask(http.MethodGet, "/failed", "", html).Body.String(), "no failure record")
+		at := "/workers/" + url.PathEscape(worker)
+		require.Contains(t, f.ask(http.MethodGet, at, "", html).Body.String(), "Mail[harmless]")
+		role = web.Viewer
+		text := f.ask(http.MethodGet, at, "", html).Body.String()
+		require.Contains(t, text, "job lock lost")
+		require.NotContains(t, text, "harmless")
+		for _, path := range []string{"/failed", "/api/v1/failed/groups"} {
+			require.NotContains(t, f.ask(http.MethodGet, path, "", html).Body.String(), secret, path)
+			f.server.GroupMore(t.Context()) // as for very many
+			require.NotContains(t, f.ask(http.MethodGet, path, "", html).Body.String(), secret, path)
+		}
+	})
 	t.Run("viewers may see nothing at all", func(t *testing.T) {
 		f := setup(t, change, func(o *web.Options) { o.HideArgs = true })
 		f.private()

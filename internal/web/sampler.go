@@ -290,7 +290,16 @@ func (s *sampler) begin() *taking {
 		ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 		defer cancel()
 		defer close(t.done)
-		t.v = s.read(ctx, t.v)
+		var err error
+		v := t.v
+		func() {
+			defer s.beside.caught(&err)
+			v = s.read(ctx, v)
+		}()
+		if t.v = v; err != nil {
+			t.v = v.unread(err)
+			t.v.At = time.Now()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.now, s.taking = t.v, nil

@@ -88,10 +88,11 @@ type Server struct {
 	handler http.Handler
 	// operations are acts on many records that are under way.
 	operations operations
-	// classes is what they cost by span, flows how many jobs ran; newest are the last events.
+	// classes is what they cost by span, flows how many jobs ran; newest are the last events, as each
+	// role sees them.
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
-	newest  recent[[]view.Event]
+	newest  [Operator + 1]recent[[]view.Event]
 	parts   parts
 	// searches has an element for each search that is under way.
 	searches chan struct{}
@@ -119,7 +120,8 @@ func New(o Options) *Server {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
 	o.PathPrefix, o.Command = strings.TrimRight(o.PathPrefix, "/"), cmp.Or(o.Command, "resqued")
-	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside()}
+	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside(), groups: grouping{turn: make(chan struct{}, 1)}}
+	s.beside.log = o.Log
 	s.sampler = newSampler(o, s.beside)
 	s.operations.beside = s.beside
 	mux := http.NewServeMux()
