@@ -303,7 +303,7 @@ func (s *Server) longJobs(r *http.Request) (any, error) {
 		return nil, err
 	}
 	f.Status = longjob.Status(status)
-	limit, err := number(r, "limit", pageSize, 1, pageMost)
+	limit, err := number(r, "limit", pageSize, 1, 10*pageMost)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -231,6 +232,17 @@ func TestDescription(t *testing.T) {
 		}
 	}
 	assert.Empty(t, described, "described, and not there")
+
+	// As many things as are promised can be asked for, and not one more.
+	for path, item := range doc.Paths.Map() {
+		if item.Get == nil || item.Get.Parameters.GetByInAndName("query", "limit") == nil {
+			continue
+		}
+		most := int(*item.Get.Parameters.GetByInAndName("query", "limit").Schema.Value.Max)
+		asked := "/api/v1" + strings.ReplaceAll(path, "{queue}", "mail") + "?limit="
+		assert.Equal(t, http.StatusOK, f.ask(http.MethodGet, asked+strconv.Itoa(most), "").Code, path)
+		assert.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, asked+strconv.Itoa(most+1), "").Code, path)
+	}
 
 	router, err := gorillamux.NewRouter(doc)
 	require.NoError(t, err)
