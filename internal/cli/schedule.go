@@ -86,11 +86,11 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	schedules = slices.DeleteFunc(schedules, func(v *view.Schedule) bool {
 		return f.Queue != "" && f.Queue != v.Queue || f.Class != "" && f.Class != v.Class
 	})
-	jobs, more, err := view.Delayed(ctx, s, f.DelayedFilter, limit)
+	jobs, next, err := view.Delayed(ctx, s, f.DelayedFilter, store.DelayedPlace{}, limit)
 	if err != nil {
 		return err
 	}
-	l := &listing{partial: more, columns: []column{
+	l := &listing{partial: next != "", columns: []column{
 		{title: "NAME"},
 		{title: "WHEN"},
 		{title: "NEXT", right: true},
@@ -109,7 +109,7 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 		switch {
 		case len(jobs) == 0 && len(schedules) == 0:
 			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
-		case more:
+		case next != "":
 			a.note("only the next %d delayed jobs are shown; see --limit", limit)
 		}
 	}

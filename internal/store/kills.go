@@ -191,3 +191,6 @@ func parseAnswer(value string) *KillAnswer {
 
 // Killed reports whether a job of the process was told to stop.
 func (p ProcInfo) Killed(token string) bool { return names(p.Fields[InfoKilled], token) }
+
+// Stubborn reports whether the process has to go because a job of it does not stop.
+func (p ProcInfo) Stubborn(token string) bool { return names(p.Fields[InfoStubborn], token) }

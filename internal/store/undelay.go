@@ -1,16 +1,13 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,12 +31,15 @@ type DelayedJob struct {
 	Payload []byte
 
 	key, item string
+	// score and index are its place.
+	score float64
+	index int64
 }
 
 // ID is a digest of the time and the job. Equal jobs that are due together share it.
 func (j *DelayedJob) ID() string {
 	at := j.key + "\n"
-	if strings.HasSuffix(j.key, rdb.KeyDelayed) {
+	if j.own() {
 		at = "" // such an item is the only one of its kind
 	}
 	sum := sha256.Sum256([]byte(at + j.item))
@@ -82,40 +82,11 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 // are due. What is added or moved meanwhile may be passed over.
 func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 	return func(yield func(DelayedJob, error) bool) {
-		for start := int64(0); ; start += pageElements {
-			page, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(rdb.KeyDelayed), start, start+pageElements-1).Result()
-			if err != nil {
-				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
-				return
-			}
-			for _, z := range page {
-				member, _ := z.Member.(string)
-				job := DelayedJob{Due: dueAt(z.Score / 1000), key: s.db.Key(rdb.KeyDelayed), item: member}
-				if queue, payload, ok := parseDelayed(member); ok {
-					job.Queue, job.Payload = queue, []byte(payload)
-				}
-				if !yield(job, nil) {
+		for _, all := range []iter.Seq2[DelayedJob, error]{s.ownDelayed(ctx, DelayedPlace{}), s.scheduledDelayed(ctx, DelayedPlace{})} {
+			for job, err := range all {
+				if !yield(job, err) || err != nil {
 					return
 				}
-			}
-			if len(page) < pageElements {
-				break
-			}
-		}
-		for start := int64(0); ; start += pageElements {
-			times, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keySchedule), start, start+pageElements-1).Result()
-			if err != nil {
-				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
-				return
-			}
-			for _, z := range times {
-				at, _ := z.Member.(string)
-				if !s.delayedList(ctx, at, z.Score, yield) {
-					return
-				}
-			}
-			if len(times) < pageElements {
-				return
 			}
 		}
 	}
@@ -128,65 +99,6 @@ func dueAt(seconds float64) time.Time {
 		return time.Unix(0, 0)
 	}
 	return time.UnixMilli(int64(math.Round(min(seconds, maxEpoch-1) * 1000)))
-}
-
-// delayedList goes through the jobs that are due at one time.
-func (s *Store) delayedList(ctx context.Context, at string, score float64, yield func(DelayedJob, error) bool) bool {
-	w := s.walk(s.db.Key(keyDueAt) + at)
-	for {
-		from, page, err := w.next(ctx)
-		if err != nil {
-			if rdb.Unreachable(err) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
-				yield(DelayedJob{}, fmt.Errorf("read delayed jobs: %w", err))
-				return false
-			}
-			return true // MoveDue reports it
-		}
-		if len(page) == 0 {
-			return true
-		}
-		for _, item := range page {
-			job := DelayedJob{Due: dueAt(score), key: w.key, item: item}
-			var fields struct{ Queue string }
-			if json.Unmarshal([]byte(item), &fields) == nil && fields.Queue != "" {
-				job.Queue, job.Payload = fields.Queue, []byte(item)
-			}
-			if !yield(job, nil) {
-				return false
-			}
-		}
-		w.done(from, page)
-	}
-}
-
-// NextDelayed returns the jobs that want accepts and that are due first, at most so many;
-// more: there are others.
-func (s *Store) NextDelayed(ctx context.Context, limit int, want func(*DelayedJob) bool) (jobs []DelayedJob, more bool, err error) {
-	own, scheduled := 0, 0
-	for job, err := range s.DelayedJobs(ctx) {
-		if err != nil {
-			return nil, false, err
-		}
-		if !want(&job) {
-			continue
-		}
-		// Each of the two places is in order, so that no more of one is needed.
-		if strings.HasSuffix(job.key, rdb.KeyDelayed) {
-			if own++; own > limit {
-				more = true
-				continue
-			}
-		} else if scheduled++; scheduled > limit {
-			more = true
-			break
-		}
-		jobs = append(jobs, job)
-	}
-	slices.SortStableFunc(jobs, func(a, b DelayedJob) int { return cmp.Compare(a.Due.UnixNano(), b.Due.UnixNano()) })
-	if len(jobs) > limit {
-		jobs, more = jobs[:limit], true
-	}
-	return jobs, more, nil
 }
 
 // Undelay removes jobs that wait for their time or, with run, pushes them now; unique

@@ -13,11 +13,11 @@ import (
 
 func (f *fixture) next(limit int, queues ...string) (jobs []store.DelayedJob, more bool) {
 	f.t.Helper()
-	jobs, more, err := f.NextDelayed(f.t.Context(), limit, func(j *store.DelayedJob) bool {
+	jobs, next, err := f.NextDelayed(f.t.Context(), store.DelayedPlace{}, limit, func(j *store.DelayedJob) bool {
 		return len(queues) == 0 || slices.Contains(queues, j.Queue)
 	})
 	require.NoError(f.t, err)
-	return jobs, more
+	return jobs, next != store.DelayedPlace{}
 }
 
 func (f *fixture) undelay(run bool, jobs ...store.DelayedJob) string {

@@ -48,22 +48,22 @@ func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
 
 // DelayedStore is what the view of delayed jobs needs of the store.
 type DelayedStore interface {
-	NextDelayed(ctx context.Context, limit int, want func(*store.DelayedJob) bool) (jobs []store.DelayedJob, more bool, err error)
+	NextDelayed(ctx context.Context, after store.DelayedPlace, limit int, want func(*store.DelayedJob) bool) (jobs []store.DelayedJob, next store.DelayedPlace, err error)
 	DelayedJobs(ctx context.Context) iter.Seq2[store.DelayedJob, error]
 }
 
-// Delayed returns the jobs that wait for their time, those first that come next, limit at
-// most. More reports whether there are others.
-func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, limit int) (views []DelayedJob, more bool, err error) {
-	jobs, more, err := s.NextDelayed(ctx, limit, f.Matches)
+// Delayed returns the jobs after a place that wait for their time, those first that come next,
+// limit at most. Next is where the list goes on; "" = it is at its end.
+func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
+	jobs, place, err := s.NextDelayed(ctx, after, limit, f.Matches)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	views = make([]DelayedJob, len(jobs))
 	for i := range jobs {
 		views[i] = newDelayed(Rules(ctx), &jobs[i])
 	}
-	return views, more, nil
+	return views, place.String(), nil
 }
 
 // FindDelayed returns the delayed jobs that are named by the beginning of their id, or if

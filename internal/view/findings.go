@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -193,7 +194,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 	if c.Differ != nil {
 		MarkSettings(workers, c.Differ)
 	}
-	masters, threads := 0, 0
+	masters, threads, stubborn := 0, 0, 0
 	add := func(status, fix string, command bool, format string, args ...any) {
 		found = append(found, Finding{Status: status, Text: fmt.Sprintf(format, args...), Fix: fix, Command: command})
 	}
@@ -233,6 +234,16 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			}
 			if p.State == WorkerStale {
 				add(FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
+				continue // what it said of its jobs is as old
+			}
+			for _, job := range p.Jobs {
+				if !job.Stubborn {
+					continue
+				}
+				if stubborn++; stubborn <= namedFindings {
+					add(FindingWarn, stubbornFix, false, "%s of %s does not stop, though it was told to or its time is over (it has run for %s): %s",
+						wire.Printable(cmp.Or(job.Class, job.ID), MaxName), wire.Printable(job.Queue, MaxName), Age(time.Duration(job.RunningS)*time.Second), goes(&p, v))
+				}
 			}
 		}
 		for name, why := range failedRunners(v) {
@@ -240,11 +251,32 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 				false, "%s cannot start runner %s: %s", v.Worker, name, why)
 		}
 	}
+	if stubborn > namedFindings {
+		add(FindingWarn, stubbornFix, false, "%s more that do not stop", Plural(stubborn-namedFindings, "job"))
+	}
 	if masters == 0 {
 		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true}}, found...), err
 	}
 	text := fmt.Sprintf("%s with %s", Plural(masters, "daemon"), Plural(threads, "thread"))
 	return append([]Finding{{Status: FindingOK, Text: text}}, found...), err
+}
+
+// stubbornFix keeps a job from costing its process.
+const stubbornFix = "Have its code end with its context, or at TERM, as docs/handlers.md says; give its class a longer timeout if it needs one."
+
+// goes says what becomes of a process with a job that does not stop.
+func goes(p *Process, v *Worker) string {
+	others := 0
+	for _, job := range p.Jobs {
+		if !job.Stubborn {
+			others++
+		}
+	}
+	said := fmt.Sprintf("process %d of %s takes no new jobs, and is ended", p.PID, v.Worker)
+	if others > 0 {
+		said += fmt.Sprintf(", with %s beside it if they take long", Plural(others, "job"))
+	}
+	return said
 }
 
 // splitDiffering parts the settings on which all daemons have to agree from what may differ.

@@ -94,6 +94,29 @@ func TestFindingsOfRunners(t *testing.T) {
 	})
 }
 
+// A job that does not stop is said, with its process; one that was told and has time yet is not.
+func TestFindingsOfStubbornJobs(t *testing.T) {
+	views(t, func(f *fixture) {
+		stubborn := f.reserve(`{"class":"Slow","args":[1]}`)
+		told := f.reserve(`{"class":"Told","args":[1]}`)
+		f.do("HSET", "resqued:proc:"+proc, store.InfoKilled, told.Token)
+		require.NotContains(f, fmt.Sprint(failing(f, "daemons", view.Checks{})), "does not stop")
+		f.do("HSET", "resqued:proc:"+proc, store.InfoKilled, stubborn.Token+" "+told.Token, store.InfoStubborn, stubborn.Token)
+		texts := failing(f, "daemons", view.Checks{})
+		require.Len(f, texts, 1)
+		require.Regexp(f, `^warn Slow of q does not stop, though it was told to or its time is over \(it has run for .*\): process \d+ of \S+ takes no new jobs, and is ended, with 1 job beside it if they take long$`, texts[0])
+		require.Contains(f, fmt.Sprint(fixes(f, "daemons")), "docs/handlers.md")
+
+		tokens := stubborn.Token
+		for i := range 6 {
+			tokens += " " + f.reserve(fmt.Sprintf(`{"class":"Slow","args":[%d]}`, i+2)).Token
+		}
+		f.do("HSET", "resqued:proc:"+proc, store.InfoStubborn, tokens)
+		texts = failing(f, "daemons", view.Checks{})
+		require.Contains(f, texts, "warn 2 jobs more that do not stop")
+	})
+}
+
 // Data that is thrown away anyway need not survive the server.
 func TestFindingsOfAThrowawayServer(t *testing.T) {
 	const loses = "it logs no writes"

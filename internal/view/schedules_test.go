@@ -12,6 +12,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -108,9 +109,9 @@ func TestDelayed(t *testing.T) {
 			require.NoError(f, err)
 		}
 
-		jobs, more, err := view.Delayed(ctx, f.store, view.DelayedFilter{}, 10)
+		jobs, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{}, store.DelayedPlace{}, 10)
 		require.NoError(f, err)
-		require.False(f, more)
+		require.Empty(f, cursor)
 		require.Len(f, jobs, 3)
 		next := jobs[0]
 		require.Equal(f, "Soon", next.Class, "the one that comes next is first")
@@ -120,11 +121,17 @@ func TestDelayed(t *testing.T) {
 		require.Equal(f, next.ID[:view.ShortID], next.Name)
 		require.WithinDuration(f, time.Now().Add(time.Hour), *next.Next, time.Minute)
 
-		some, more, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, 1)
+		some, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, store.DelayedPlace{}, 1)
 		require.NoError(f, err)
-		require.True(f, more)
 		require.Len(f, some, 1)
-		late, _, err := view.Delayed(ctx, f.store, view.DelayedFilter{Queue: "qLate"}, 10)
+		place, err := store.ParseDelayedPlace(cursor)
+		require.NoError(f, err)
+		others, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, place, 1)
+		require.NoError(f, err)
+		require.Empty(f, cursor)
+		require.Len(f, others, 1)
+		require.Equal(f, json.RawMessage("[1]"), others[0].Args)
+		late, _, err := view.Delayed(ctx, f.store, view.DelayedFilter{Queue: "qLate"}, store.DelayedPlace{}, 10)
 		require.NoError(f, err)
 		require.Len(f, late, 1)
 

@@ -115,6 +115,9 @@ type ThreadJob struct {
 	Thread int             `json:"thread"`
 	// RunningS is how long it has been running, in seconds.
 	RunningS int64 `json:"running_s"`
+
+	// Stubborn: it was told to stop, or its time is over, and it goes on.
+	Stubborn bool `json:"-"`
 }
 
 // WorkerStore is what the view of workers needs of the store.
@@ -334,7 +337,7 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 		v.RecycleIn = &left
 	}
 	for _, job := range p.Running {
-		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt))}
+		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt)), Stubborn: p.Stubborn(job.Token)}
 		if e, err := wire.Parse(job.Payload, 0); err == nil {
 			r.ID, r.Class, r.Args = e.ID, e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
 		}

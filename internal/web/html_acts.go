@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 const (
 	// maxPicked is how many things one form acts on at most.
 	maxPicked = 1000
+	// maxCommand bounds a command that a page shows.
+	maxCommand = 400
 	// countTime bounds how long failures are counted before somebody is asked about all of them.
 	countTime = 10 * time.Second
 )
@@ -31,8 +34,24 @@ func unknownAct(r *http.Request) error {
 	return badRequest("act is %s, which this page does not have", quoted(r.PostForm.Get("act")))
 }
 
+// command returns what does the same from a shell: a verb with its flags, and names. It is "" where
+// that is too long for a line that people copy.
+func (s *Server) command(verb string, names ...string) string {
+	text := s.o.Command + " " + verb
+	for i, name := range names {
+		if i == 0 && slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+			text += " --" // else they would be flags
+		}
+		text += " " + view.Shell(name)
+	}
+	if len(text) > maxCommand {
+		return ""
+	}
+	return text
+}
+
 // ask returns a question with the fields that the browser has sent.
-func (s *Server) ask(r *http.Request, viewName, question, button string, back string, details []string, fields ...pages.Field) answer {
+func (s *Server) ask(r *http.Request, viewName, question, button, back, command string, details []string, fields ...pages.Field) answer {
 	f := s.frame(r, viewName, question)
 	f.Refresh, f.Notice = 0, nil
 	fields = append(fields, pages.Field{Name: "act", Value: r.PostForm.Get("act")})
@@ -40,7 +59,7 @@ func (s *Server) ask(r *http.Request, viewName, question, button string, back st
 		fields = append(fields, pages.Field{Name: "id", Value: id})
 	}
 	return answer{confirm: &pages.Confirm{
-		Frame: f, Question: question, Details: details, Action: pages.Same(r.URL), Fields: fields, Button: button, Back: pages.Address(back),
+		Frame: f, Question: question, Details: details, Action: pages.Same(r.URL), Fields: fields, Button: button, Back: pages.Address(back), Command: command,
 	}}
 }
 
@@ -78,7 +97,7 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 				details = append([]string{"Their number has changed since you were asked."}, details...)
 			}
 			return s.ask(r, "queues", fmt.Sprintf("Purge %s of %s?", view.Plural(int(size), "job"), wire.Printable(name, view.MaxName)),
-				"Purge "+view.Plural(int(size), "job"), at, details, pages.Field{Name: "expect", Value: now}), nil
+				"Purge "+view.Plural(int(size), "job"), at, s.command("queues purge", name), details, pages.Field{Name: "expect", Value: now}), nil
 		}
 		answered, err := s.purgeQueue(r)
 		n := 0
@@ -128,7 +147,10 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 		}
 	}
 	if !sure(r) {
-		var details []string
+		var details, known []string
+		for _, j := range jobs {
+			known = append(known, j.Name)
+		}
 		processes := map[string]bool{}
 		for i, j := range jobs {
 			processes[j.Run.Proc] = true
@@ -148,7 +170,11 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 		}
 		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s beside them, which may finish first.",
 			view.Left(killGrace), thereRun(siblings)))
-		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), string(f.Path("/jobs")), details), nil
+		command := ""
+		if len(known) > 0 {
+			command = s.command("jobs kill --force-after "+view.Left(killGrace), known...)
+		}
+		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), string(f.Path("/jobs")), command, details), nil
 	}
 	told := 0
 	defer func() { s.notedKill(r, jobs, int64(told)) }()
@@ -196,7 +222,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	if act == "remove" && !sure(r) {
-		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back,
+		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back, s.command("failed rm", ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
 	if err := s.acting(r, act+" failures", zap.Strings("ids", ids)); err != nil {
@@ -256,7 +282,7 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		case !records.Again:
 			details = append(details, "Those that were retried before are left out.")
 		}
-		return s.ask(r, "failed", what+"?", what, back, details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
+		return s.ask(r, "failed", what+"?", what, back, s.commandForAll(act, records), details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
 	}
 	if err := s.acting(r, act+" failures", zap.String("class", records.Class), zap.String("queue", records.Queue), zap.String("error", records.Error), zap.Bool("all", records.All)); err != nil {
 		return answer{}, err
@@ -264,6 +290,26 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 	f := s.frame(r, "", "")
 	id, err := s.editMany(r, what, past(act), records, selection, back)
 	return answer{to: string(f.Path("/operations", id))}, err
+}
+
+// commandForAll is the command for the failures that fit a filter.
+func (s *Server) commandForAll(act string, f client.FailedFilter) string {
+	verb := "failed retry"
+	if act == "remove" {
+		verb = "failed rm"
+	}
+	for _, one := range []struct{ flag, value string }{{"class", f.Class}, {"error", f.Error}, {"queue", f.Queue}} {
+		if one.value != "" {
+			verb += " --" + one.flag + "=" + view.Shell(one.value)
+		}
+	}
+	if f.All {
+		verb += " --all"
+	}
+	if f.Again && act == "retry" {
+		verb += " --again"
+	}
+	return s.command(verb)
 }
 
 // editMany retries or removes failures while nobody waits for it, and returns the id of the
@@ -287,7 +333,7 @@ func (s *Server) actOnWorker(r *http.Request) (answer, error) {
 		return answer{}, unknownAct(r)
 	}
 	if verb == store.OrderDrain && !sure(r) {
-		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", string(f.Path("/workers", name)),
+		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", string(f.Path("/workers", name)), s.command("workers drain", name),
 			[]string{"Its jobs finish, and then the daemon ends. Whatever started it may start it again."}), nil
 	}
 	if err := s.orderWorker(r, name, verb); err != nil {
@@ -303,7 +349,7 @@ func (s *Server) actOnLock(r *http.Request) (answer, error) {
 	key := named(r, "key")
 	f := s.frame(r, "", "")
 	if !sure(r) {
-		return s.ask(r, "locks", "Release "+wire.Printable(key, view.MaxName)+"?", "Release", string(f.Path("/locks", key)),
+		return s.ask(r, "locks", "Release "+wire.Printable(key, view.MaxName)+"?", "Release", string(f.Path("/locks", key)), s.command("locks release", key),
 			[]string{"It is refused if a living job holds the lock."}), nil
 	}
 	_, err := s.releaseLock(r)
@@ -319,7 +365,8 @@ func (s *Server) actOnLongJob(r *http.Request) (answer, error) {
 		return answer{to: after(at, "requeued", 1, 1)}, err
 	case "cancel":
 		if !sure(r) {
-			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, []string{"What it has done stays. It can be run again from the beginning."}), nil
+			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, s.command("longjobs cancel", named(r, "uuid")),
+				[]string{"What it has done stays. It can be run again from the beginning."}), nil
 		}
 		_, err := s.cancelLong(r)
 		return answer{to: after(at, "cancelled", 1, 1)}, err
@@ -348,7 +395,7 @@ func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
 	f := s.frame(r, "", "")
 	back := string(f.Path("/schedule"))
 	if act == "remove" && !sure(r) {
-		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back,
+		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back, s.command("schedule rm", ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
 	n, err := s.undelay(r, ids, act == "run")

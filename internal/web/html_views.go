@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
@@ -487,15 +488,28 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 	})
 	p.Recurring = partOf(recurring, recurring.Data.all)
 	p.Recurring.Lacks = missing(recurring.Data.lacks)
+	after, err := delayedPlace(r)
+	if err != nil {
+		return nil, err
+	}
 	delayed := part(s, r, "delayed", func(ctx context.Context) (v struct {
 		jobs []view.DelayedJob
-		more bool
+		next string
 	}, err error,
 	) {
-		v.jobs, v.more, err = view.Delayed(ctx, s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, pageSize)
+		v.jobs, v.next, err = view.Delayed(ctx, s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, after, pageSize)
 		return v, err
 	})
-	p.Delayed, p.MoreDelayed = partOf(delayed, delayed.Data.jobs), delayed.Data.more
+	p.Delayed = partOf(delayed, delayed.Data.jobs)
+	at := func(cursor string) template.URL {
+		return f.With("/schedule", "class", p.Class, "queue", p.Queue, "cursor", cursor)
+	}
+	if after.Job != "" {
+		p.Pager.Text, p.Pager.First = "Later ones", at("")
+	}
+	if next := delayed.Data.next; next != "" {
+		p.Pager.Text, p.Pager.Next = cmp.Or(p.Pager.Text, "Those that come next"), at(next)
+	}
 	return p, nil
 }
 

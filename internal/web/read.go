@@ -306,7 +306,7 @@ func (s *Server) longJobs(r *http.Request) (any, error) {
 		return nil, err
 	}
 	f.Status = longjob.Status(status)
-	limit, err := number(r, "limit", pageSize, 1, pageMost)
+	limit, err := number(r, "limit", pageSize, 1, 10*pageMost)
 	if err != nil {
 		return nil, err
 	}
@@ -333,6 +333,19 @@ func (s *Server) schedule(r *http.Request) (any, error) {
 	return list{Items: found, Missing: missing(err), Partial: err != nil}, nil
 }
 
+// delayedPlace is the cursor of a request.
+func delayedPlace(r *http.Request) (store.DelayedPlace, error) {
+	cursor, err := text(r, "cursor")
+	if err != nil {
+		return store.DelayedPlace{}, err
+	}
+	place, err := store.ParseDelayedPlace(cursor)
+	if err != nil {
+		return place, badRequest("cursor is %s: %s", quoted(cursor), err)
+	}
+	return place, nil
+}
+
 func (s *Server) delayed(r *http.Request) (any, error) {
 	var f view.DelayedFilter
 	if err := texts(r, map[string]*string{"class": &f.Class, "queue": &f.Queue}); err != nil {
@@ -342,8 +355,16 @@ func (s *Server) delayed(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, more, err := view.Delayed(r.Context(), s.o.Store, f, int(limit))
-	return list{Items: found, Partial: more}, err
+	after, err := delayedPlace(r)
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := view.Delayed(r.Context(), s.o.Store, f, after, int(limit))
+	l := list{Items: found}
+	if next != "" {
+		l.Next = &next
+	}
+	return l, err
 }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,17 @@ func TestDescription(t *testing.T) {
 	}
 	assert.Empty(t, described, "described, and not there")
 
+	// As many things as are promised can be asked for, and not one more.
+	for path, item := range doc.Paths.Map() {
+		if item.Get == nil || item.Get.Parameters.GetByInAndName("query", "limit") == nil {
+			continue
+		}
+		most := int(*item.Get.Parameters.GetByInAndName("query", "limit").Schema.Value.Max)
+		asked := "/api/v1" + strings.ReplaceAll(path, "{queue}", "mail") + "?limit="
+		assert.Equal(t, http.StatusOK, f.ask(http.MethodGet, asked+strconv.Itoa(most), "").Code, path)
+		assert.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, asked+strconv.Itoa(most+1), "").Code, path)
+	}
+
 	router, err := gorillamux.NewRouter(doc)
 	require.NoError(t, err)
 	failures := f.get("/api/v1/failed")["items"].([]any)
@@ -241,7 +253,7 @@ func TestDescription(t *testing.T) {
 		"GET /live", "GET /live?since=5", "GET /overview", "GET /attention", "GET /doctor", "GET /queues", "GET /queues/mail", "GET /queues/mail/jobs",
 		"GET /queues/mail/jobs?class=mail&limit=1", "GET /jobs", "GET /jobs?class=mail&older=10m", "GET /jobs/" + url.PathEscape(job), "GET /failed", "GET /failed?class=mail&args=12345",
 		"GET /failed?limit=1&cursor=1", "GET /failed/groups", "GET /failed/" + id, "GET /parked", "GET /workers", "GET /workers/web-1:9120", "GET /locks", "GET /locks?kind=locket", "GET /locks/waiting",
-		"GET /locks/unique", "GET /longjobs", "GET /longjobs/none", "GET /schedule", "GET /schedule/delayed", "GET /redis", "GET /queues/none", "GET /locks/none",
+		"GET /locks/unique", "GET /longjobs", "GET /longjobs/none", "GET /schedule", "GET /schedule/delayed", "GET /schedule/delayed?limit=1&cursor=s4102444800,1,0123456789abcdef", "GET /schedule/delayed?cursor=1", "GET /redis", "GET /queues/none", "GET /locks/none",
 		"GET /failed?cursor=-1", "GET /jobs?older=long", "POST /queues/mail/pause", "POST /queues/mail/resume", "POST /pause", "POST /resume",
 		`POST /jobs {"class":"A","args":[1],"queue":"mail"}`, `POST /jobs {"class":"","args":[1]}`, "POST /jobs/none/kill", `POST /failed/retry {"ids":["` + id + `"]}`,
 		`POST /failed/retry {"filter":{"class":"mail"},"dry_run":true}`, `POST /failed/remove {"filter":{"all":true},"expect":1}`, `POST /failed/remove {"filter":{"all":true},"expect":2}`,

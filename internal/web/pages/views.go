@@ -246,8 +246,8 @@ type Schedule struct {
 	Frame
 	Recurring Widget[[]*view.Schedule]
 	Delayed   Widget[[]view.DelayedJob]
-	// MoreDelayed: there are others, later.
-	MoreDelayed  bool
+	// Pager leads to those that are due later.
+	Pager        Pager
 	Class, Queue string
 }
 

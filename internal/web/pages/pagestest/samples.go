@@ -336,7 +336,7 @@ func Samples() []Sample {
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
-		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), MoreDelayed: true}},
+		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), Pager: pages.Pager{Text: "Those that come next", Next: "/schedule?cursor=s1"}}},
 		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: hourly}},
 		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: hourly}},
 		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings), Keys: read([]pages.KeySize{{What: "Queues", Count: 8204, Bytes: 9 << 20}, {What: "Failures", Count: 312, Bytes: 400 << 10}, {What: "History", Count: 500, Bytes: 2 << 20}})}},
