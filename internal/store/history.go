@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 const (
@@ -233,8 +234,8 @@ func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err e
 		pipe := s.db.Write.Pipeline()
 		for i, head := range heads {
 			l := history.Level{Jobs: uint64(queues[at].Size), Oldest: history.Unknown, Locked: uint64(locked[at].Val())}
-			if pushed, _ := head.Pushed(); !pushed.IsZero() {
-				l.Oldest = max(0, now.Sub(pushed))
+			if e, err := wire.Parse(head, 0); err == nil && !e.EnqueuedAt.IsZero() {
+				l.Oldest = max(0, now.Sub(e.EnqueuedAt))
 			}
 			s.bitfield(ctx, pipe, history.WriteLevel(batch[i], minute, l))
 			at++

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // ProcLoad is how much a worker process of resqued has in hand.
@@ -41,40 +39,19 @@ func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
 	return out, nil
 }
 
-// Head is the first job of a queue.
-type Head struct {
-	// Payload is nil where the queue is empty, or no list.
-	Payload []byte
-	// Start is the first of the times that a unique queue has beside it; zero = there is none.
-	Start time.Time
-}
-
-// Pushed returns when the job was pushed as far as that is known: as it says itself (exact), or else as
-// the times of a unique queue say, to the second.
-func (h Head) Pushed() (at time.Time, exact bool) {
-	if e, err := wire.Parse(h.Payload, 0); err == nil && !e.EnqueuedAt.IsZero() {
-		return e.EnqueuedAt, true
-	}
-	return h.Start, false
-}
-
-// Heads returns the first job of each queue.
-func (s *Store) Heads(ctx context.Context, queues []string) ([]Head, error) {
-	heads, starts := make([]*redis.StringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
+// Heads returns the first payload of each queue, nil of one that is empty or no list.
+func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
+	heads := make([]*redis.StringCmd, len(queues))
 	err := s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
-		key := s.db.QueueKey(queues[i])
-		heads[i], starts[i] = pipe.LIndex(ctx, key, 0), pipe.LIndex(ctx, key+":start_at", 0)
+		heads[i] = pipe.LIndex(ctx, s.db.QueueKey(queues[i]), 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the heads of queues: %w", err)
 	}
-	out := make([]Head, len(queues))
+	out := make([][]byte, len(queues))
 	for i, head := range heads {
 		if raw, err := head.Bytes(); err == nil {
-			out[i].Payload = raw
-		}
-		if second, err := starts[i].Int64(); err == nil && second > 0 && out[i].Payload != nil {
-			out[i].Start = time.Unix(second, 0)
+			out[i] = raw
 		}
 	}
 	return out, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxOldest bounds for how many queues the first job is read.
+// maxOldest bounds for how many queues the first job is read: one round trip each.
 const maxOldest = 500
 
 // The states of a queue.
@@ -38,8 +38,7 @@ type Queue struct {
 	// Size is null when the key is no list.
 	Size *int64 `json:"size"`
 	// OldestS is how long the first job has waited, in seconds; null = not known, as
-	// plain Resque payloads do not hold the time at which they were pushed. OldestSource is "exact"
-	// where its payload does, and "start_at" where that list of a unique queue tells, to the second.
+	// plain Resque payloads do not hold the time at which they were pushed.
 	OldestS      *int64  `json:"oldest_s"`
 	OldestSource *string `json:"oldest_source"`
 	Busy         int     `json:"busy"`
@@ -81,7 +80,7 @@ type PayloadStore interface {
 
 // QueueStore is what the view of queues needs of the store.
 type QueueStore interface {
-	Heads(ctx context.Context, queues []string) ([]store.Head, error)
+	PayloadStore
 	QueueList(ctx context.Context) ([]store.QueueInfo, error)
 	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
 	ProcList(ctx context.Context) ([]store.ProcInfo, error)
@@ -132,8 +131,6 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	}
 	crew := crews(masters, procs, all, waiting)
 	views := make([]*Queue, len(list))
-	var first []string // whose first jobs are looked at
-	var of []*Queue
 	for i, q := range list {
 		v := &Queue{Queue: q.Name, Size: &q.Size, Suspects: q.Suspects, Unread: err != nil}
 		if err == nil {
@@ -146,16 +143,9 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 			v.Servers = v.Serving()
 		}
 		if i < maxOldest && q.Err == nil && q.Size > 0 {
-			first = append(first, q.Name)
-			of = append(of, v)
+			v.readOldest(ctx, s)
 		}
 		views[i] = v
-	}
-	// A server that is busy costs this one detail only.
-	if heads, err := s.Heads(ctx, first); err == nil {
-		for i, head := range heads {
-			of[i].setOldest(head)
-		}
 	}
 	return views, err
 }
@@ -260,17 +250,20 @@ func (v *Queue) judge(q store.QueueInfo) {
 	}
 }
 
-// setOldest says how long the first job has waited.
-func (v *Queue) setOldest(head store.Head) {
-	pushed, exact := head.Pushed()
-	if pushed.IsZero() {
+// readOldest reads when the first job was pushed. A queue that changes its type
+// meanwhile, or a server that is busy, costs this one detail only.
+func (v *Queue) readOldest(ctx context.Context, s PayloadStore) {
+	head, err := s.Payloads(ctx, v.Queue, 0, 1)
+	if err != nil || len(head) == 0 {
 		return
 	}
-	waited, source := seconds(time.Since(pushed)), "exact"
-	if !exact {
-		source = "start_at"
+	e, err := wire.Parse(head[0], 0)
+	if err != nil || e.EnqueuedAt.IsZero() {
+		return
 	}
-	v.Oldest, v.OldestS, v.OldestSource = pushed, &waited, &source
+	v.Oldest = e.EnqueuedAt
+	waited, source := seconds(time.Since(e.EnqueuedAt)), "exact"
+	v.OldestS, v.OldestSource = &waited, &source
 }
 
 // busyByQueue counts the running jobs: those of resqued by its in-flight records, those of

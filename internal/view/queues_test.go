@@ -51,18 +51,6 @@ func TestQueues(t *testing.T) {
 		require.Equal(f, 1, byName["starved"].Busy, "what a foreign worker says it works on")
 		require.Nil(f, byName["starved"].Cap)
 		require.Nil(f, byName["starved"].OldestS, "a plain payload does not tell")
-		f.do("RPUSH", "queue:starved:start_at", time.Now().Add(-time.Hour).Unix())
-		of, err := view.Queues(ctx, f.store, "starved")
-		require.NoError(f, err)
-		require.NotNil(f, of[0].OldestS, "the times of a unique queue do")
-		require.InDelta(f, 3600, *of[0].OldestS, 60)
-		require.Equal(f, "start_at", *of[0].OldestSource)
-		snap, err := view.Snap(ctx, f.store)
-		require.NoError(f, err)
-		for _, q := range snap.Queues {
-			require.Equal(f, q.Queue == "q" || q.Queue == "starved", q.OldestS != nil, q.Queue)
-		}
-		f.do("DEL", "queue:starved:start_at")
 		require.Nil(f, byName["broken"].Size)
 		require.NotEmpty(f, byName["broken"].Problem)
 

@@ -41,6 +41,7 @@ func (u Unread) First() error { return cmp.Or(u.Queues, u.Workers, u.Jobs, u.Cou
 type SnapshotStore interface {
 	QueueStore
 	Stats(ctx context.Context) (processed, failed int64, err error)
+	Heads(ctx context.Context, queues []string) ([][]byte, error)
 }
 
 // Snap takes a snapshot. It fails only if the server does not answer, or nothing at all can be
@@ -76,13 +77,13 @@ type onceRead struct {
 	workers []store.WorkerInfo
 	procs   []store.ProcInfo
 	masters map[string]map[string]string
-	heads   map[string]store.Head
+	heads   map[string][]byte
 
 	queuesErr, workersErr, procsErr, mastersErr error
 }
 
 func readOnce(ctx context.Context, s SnapshotStore) (*onceRead, error) {
-	r := &onceRead{heads: map[string]store.Head{}}
+	r := &onceRead{heads: map[string][]byte{}}
 	if r.queues, r.queuesErr = s.QueueList(ctx); away(ctx, r.queuesErr) {
 		return nil, r.queuesErr
 	}
@@ -153,13 +154,12 @@ func (r *onceRead) MasterList(context.Context) (map[string]map[string]string, er
 	return r.masters, r.mastersErr
 }
 
-// Heads returns the heads of queues; of more than have been read nothing is known.
-func (r *onceRead) Heads(_ context.Context, queues []string) ([]store.Head, error) {
-	heads := make([]store.Head, len(queues))
-	for i, name := range queues {
-		heads[i] = r.heads[name]
+// Payloads returns the head of a queue, whatever more is asked for.
+func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]byte, error) {
+	if head := r.heads[queue]; head != nil {
+		return [][]byte{head}, nil
 	}
-	return heads, nil
+	return nil, nil
 }
 
 // Over is a store with what the snapshot has read of it already, so that what else is made of the
@@ -187,8 +187,8 @@ func (f fresh) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
 	return f.Store.QueueList(ctx)
 }
 
-func (f fresh) Heads(ctx context.Context, queues []string) ([]store.Head, error) {
-	return f.Store.Heads(ctx, queues)
+func (f fresh) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
+	return f.Store.Payloads(ctx, queue, offset, limit)
 }
 
 // QueueList is that of the store.
@@ -224,11 +224,23 @@ func (o *Over) MasterList(ctx context.Context) (map[string]map[string]string, er
 }
 
 // Heads is that of the store.
-func (o *Over) Heads(ctx context.Context, queues []string) ([]store.Head, error) {
+func (o *Over) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	if o.read == nil {
 		return o.Store.Heads(ctx, queues)
 	}
-	return o.read.Heads(ctx, queues)
+	heads := make([][]byte, len(queues))
+	for i, name := range queues {
+		heads[i] = o.read.heads[name] // of more queues than have been read it is not known
+	}
+	return heads, nil
+}
+
+// Payloads returns the head of a queue, whatever more is asked for.
+func (o *Over) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
+	if o.read == nil {
+		return o.Store.Payloads(ctx, queue, offset, limit)
+	}
+	return o.read.Payloads(ctx, queue, offset, limit)
 }
 
 // ProcLoads is that of the store.

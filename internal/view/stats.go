@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // countedDelays is of how many instants of resque-scheduler the delayed jobs are counted.
@@ -83,7 +84,7 @@ func (v *Stats) Known(names ...string) bool {
 type StatsStore interface {
 	Stats(ctx context.Context) (processed, failed int64, err error)
 	QueueList(ctx context.Context) ([]store.QueueInfo, error)
-	Heads(ctx context.Context, queues []string) ([]store.Head, error)
+	Heads(ctx context.Context, queues []string) ([][]byte, error)
 	ProcLoads(ctx context.Context) ([]store.ProcLoad, error)
 	MasterList(ctx context.Context) (map[string]map[string]string, error)
 	Others(ctx context.Context) (n, threads int, busy int64, err error)
@@ -238,11 +239,11 @@ func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 	}
 	now := time.Now()
 	for _, head := range heads {
-		pushed, _ := head.Pushed()
-		if pushed.IsZero() {
+		e, err := wire.Parse(head, 0)
+		if err != nil || e.EnqueuedAt.IsZero() {
 			continue
 		}
-		if waited := seconds(now.Sub(pushed)); v.OldestS == nil || waited > *v.OldestS {
+		if waited := seconds(now.Sub(e.EnqueuedAt)); v.OldestS == nil || waited > *v.OldestS {
 			v.OldestS = &waited
 		}
 	}
