@@ -37,13 +37,14 @@ func unknownAct(r *http.Request) error {
 // command returns what does the same from a shell: a verb with its flags, and names. It is "" where
 // that is too long for a line that people copy.
 func (s *Server) command(verb string, names ...string) string {
-	text := s.o.Command + " " + verb
-	for i, name := range names {
-		if i == 0 && slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-			text += " --" // else they would be flags
-		}
-		text += " " + view.Shell(name)
+	words := []string{s.o.Command, verb}
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		words = append(words, "--") // else they would be flags
 	}
+	for _, name := range names {
+		words = append(words, view.Shell(name))
+	}
+	text := strings.Join(words, " ")
 	if len(text) > maxCommand {
 		return ""
 	}
