@@ -153,6 +153,9 @@ func TestReadme(t *testing.T) {
 					}
 				}
 			}
+			if strings.HasPrefix(shown, "try ") {
+				shown = strings.TrimSpace(shown) + "…" // the namespace of this test
+			}
 			dev.await(t, shown)
 		}
 		dev.interrupt(t)
@@ -178,7 +181,7 @@ func TestReadme(t *testing.T) {
 
 		// The same with dev. Its own hint is to be followed, with arguments.
 		dev := open(t, dir, env, "exec resqued dev --no-demo")
-		dev.await(t, "try resqued enqueue Mail ARG… --dev")
+		dev.await(t, "try resqued enqueue Mail ARG… --dev…")
 		stdout, stderr, code = run(t, dir, env, enqueue+" --dev")
 		require.Zero(t, code, "%s%s", stdout, stderr)
 		dev.await(t, `done Mail[42,"hello"] 1ms`)
@@ -197,7 +200,7 @@ func TestReadme(t *testing.T) {
 		require.Equal(t, "go get "+module, line(t, commands, "go get"))
 		start := line(t, commands, "go build")
 		dev := open(t, dir, env, start)
-		dev.await(t, "try mailer enqueue Mail ARG… --dev")
+		dev.await(t, "try mailer enqueue Mail ARG… --dev…")
 		stdout, stderr, code := run(t, dir, env, line(t, commands, "./mailer enqueue"))
 		require.Zero(t, code, "%s%s", stdout, stderr)
 		require.Regexp(t, `^enqueued Mail\[42,"hello"\] to mail `, stdout)
