@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,12 +31,7 @@ func TestBoundedWork(t *testing.T) {
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:inflight:p1"), tokens...).Err())
 		return f.redis.SAdd(t.Context(), f.key("resqued:masters"), ids...).Err()
 	})
-	calls := func() int {
-		text := f.redis.Info(t.Context(), "stats").Val()
-		n, err := strconv.Atoi(regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(text)[1])
-		require.NoError(t, err)
-		return n
-	}
+	calls := func() int { return commandsRun(t, f.redis) }
 	before := calls()
 	_, _, err := f.Orphans(t.Context())
 	require.NoError(t, err)

@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,13 +38,7 @@ func TestLifeBudget(t *testing.T) {
 				require.Zero(t, held)
 				require.Equal(t, []string{"resque:resqued:meta"}, client.Keys(t.Context(), "*").Val(), "nothing stays but the id of the data")
 			}
-			count := func() int {
-				found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "stats").Val())
-				require.NotNil(t, found)
-				n, err := strconv.Atoi(found[1])
-				require.NoError(t, err)
-				return n
-			}
+			count := func() int { return commandsRun(t, client) }
 			life() // loads the scripts
 			before := count()
 			life()

@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
@@ -77,13 +75,7 @@ func TestLookAroundOfAFleet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := setup(t, server)
-	commands := func() int {
-		found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(f.redis.Info(t.Context(), "stats").Val())
-		require.NotNil(t, found)
-		n, err := strconv.Atoi(found[1])
-		require.NoError(t, err)
-		return n
-	}
+	commands := func() int { return commandsRun(t, f.redis) }
 	f.register("a:b:2-3:0.0")
 	master := func(i int) string { return fmt.Sprintf("host%d:b:2-3", i) }
 	cost, lease := map[int]int{}, time.Now().Add(30*time.Second).UnixMilli()

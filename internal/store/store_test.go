@@ -71,6 +71,16 @@ func (f *fixture) register(proc string) {
 	}))
 }
 
+// commandsRun returns how many commands a server has carried out, those of scripts included.
+func commandsRun(t *testing.T, client *redis.Client) int {
+	t.Helper()
+	found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "stats").Val())
+	require.NotNil(t, found)
+	n, err := strconv.Atoi(found[1])
+	require.NoError(t, err)
+	return n
+}
+
 func (f *fixture) key(name string) string { return f.ns + ":" + name }
 
 func (f *fixture) push(queue string, payloads ...string) {
@@ -695,13 +705,7 @@ func TestPollOfEmptyQueues(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := setup(t, server)
-	commands := func() int {
-		found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(f.redis.Info(t.Context(), "stats").Val())
-		require.NotNil(t, found)
-		n, err := strconv.Atoi(found[1])
-		require.NoError(t, err)
-		return n
-	}
+	commands := func() int { return commandsRun(t, f.redis) }
 	look := func() int {
 		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
 		require.NoError(t, err) // loads the script
