@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/deaths", "dequeue")
+	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/deaths", "dequeue")
 	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "remove_queue")
 )
 
@@ -21,14 +21,26 @@ var (
 func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
 	removed func(payloads [][]byte) error,
 ) (count int64, err error) {
-	w := s.walk(s.db.QueueKey(queue))
+	places, err := s.places(ctx, queue)
+	for _, place := range places {
+		if err == nil {
+			err = s.dequeueFrom(ctx, queue, place, match, removed, &count)
+		}
+	}
+	if err != nil {
+		return count, fmt.Errorf("dequeue from %q: %w", queue, err)
+	}
+	return count, nil
+}
+
+func (s *Store) dequeueFrom(ctx context.Context, queue string, place place, match func(payload []byte) bool,
+	removed func(payloads [][]byte) error, count *int64,
+) error {
+	w := s.walk(place.key)
 	for {
 		from, page, err := w.next(ctx)
-		if err != nil {
-			return count, fmt.Errorf("dequeue from %q: %w", queue, err)
-		}
-		if len(page) == 0 {
-			return count, nil
+		if err != nil || len(page) == 0 {
+			return err
 		}
 		var kept, wanted []string
 		for _, payload := range page {
@@ -39,26 +51,26 @@ func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []
 			}
 		}
 		if len(wanted) > 0 {
-			gone, err := s.dequeue(ctx, queue, from, len(page), wanted)
-			count += int64(len(gone))
+			gone, err := s.dequeue(ctx, queue, place, from, len(page), wanted)
+			*count += int64(len(gone))
 			if err == nil && removed != nil && len(gone) > 0 {
 				err = removed(gone)
 			}
 			if err != nil {
-				return count, fmt.Errorf("dequeue from %q: %w", queue, err)
+				return err
 			}
 		}
 		w.done(from, kept)
 	}
 }
 
-func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int, payloads []string) (gone [][]byte, err error) {
-	args := make([]any, 0, 4+len(payloads))
-	args = append(args, s.db.Prefix, queue, from, size)
+func (s *Store) dequeue(ctx context.Context, queue string, place place, from int64, size int, payloads []string) (gone [][]byte, err error) {
+	args := make([]any, 0, 5+len(payloads))
+	args = append(args, s.db.Prefix, queue, from, size, place.arg())
 	for _, p := range payloads {
 		args = append(args, p)
 	}
-	raw, err := s.db.Eval(ctx, dequeueScript, s.db.QueueKey(queue), args)
+	raw, err := s.db.Eval(ctx, dequeueScript, place.key, args)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +86,16 @@ func (s *Store) dequeue(ctx context.Context, queue string, from int64, size int,
 	return gone, nil
 }
 
-// RemoveQueue removes a queue and all jobs that wait in it, suspects too, and returns
+// RemoveQueue removes a queue and all jobs that wait in it, suspects and those in lines too, and returns
 // how many those were. With keep its name stays in the set of queues.
 func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
 	raw, err := s.db.Eval(ctx, removeQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, rdb.Flag(keep)})
 	if err != nil {
 		return 0, fmt.Errorf("remove %q: %w", queue, err)
 	}
-	return rdb.Number(raw), nil
+	lined, err := s.dropLines(ctx, queue)
+	if err != nil {
+		return rdb.Number(raw) + lined, fmt.Errorf("remove the lines of %q: %w", queue, err)
+	}
+	return rdb.Number(raw) + lined, nil
 }

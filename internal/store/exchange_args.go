@@ -168,13 +168,13 @@ func queueList(queues []Queue) []byte {
 
 // mode is all that an exchange has to know of a queue beside its name.
 type mode struct {
-	cap                           int
-	locked, named, unique, strict bool
+	cap                                  int
+	locked, named, unique, strict, lined bool
 }
 
-func (q *Queue) mode() mode { return mode{q.Cap, q.Locked, q.Named, q.Unique, q.Strict} }
+func (q *Queue) mode() mode { return mode{q.Cap, q.Locked, q.Named, q.Unique, q.Strict, q.Lined} }
 
 func (m mode) append(list []byte) []byte {
 	list = strconv.AppendInt(list, int64(m.cap), 10)
-	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's')...)
+	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's', m.lined, 'q')...)
 }

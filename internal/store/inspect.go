@@ -20,7 +20,8 @@ import (
 // QueueInfo is one queue and how many jobs wait in it.
 type QueueInfo struct {
 	Name string
-	Size int64
+	// Size is how many jobs wait, those in lines included; Lined is how many these are.
+	Size, Lined int64
 	// Err says why Size is not known: the key holds no list.
 	Err error
 	// Suspects counts the jobs that were set apart to run alone; Size does not.
@@ -45,7 +46,7 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	for i, name := range names {
 		sizes[i], suspects[i] = pipe.LLen(ctx, s.db.QueueKey(name)), pipe.LLen(ctx, s.db.Key(rdb.KeySuspects)+name)
 	}
-	bounces := pipe.HGetAll(ctx, s.db.Key(keyCounters))
+	bounces, counts := pipe.HGetAll(ctx, s.db.Key(keyCounters)), pipe.HGetAll(ctx, s.db.Key(keyLined))
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("sizes of queues: %w", err)
 	}
@@ -53,10 +54,10 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]QueueInfo, len(names))
+	out, lined := make([]QueueInfo, len(names)), lineCounts(counts.Val())
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val(), Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, PausedBy: all}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, PausedBy: all}
 		if paused[name] {
 			out[i].PausedBy = append([]string{keyPauseQueue + name}, all...)
 		}
@@ -211,11 +212,22 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 	return out, nil
 }
 
-// Payloads returns waiting payloads of a queue from its head.
+// Payloads returns waiting payloads of a queue from its head, and behind them those in its lines.
 func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
 	raw, err := s.db.Read.LRange(ctx, s.db.QueueKey(queue), offset, offset+limit-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list queue %q: %w", queue, err)
+	}
+	if rest := limit - int64(len(raw)); rest > 0 {
+		size, err := s.db.Read.LLen(ctx, s.db.QueueKey(queue)).Result()
+		if err != nil {
+			return nil, fmt.Errorf("list queue %q: %w", queue, err)
+		}
+		lined, err := s.linePayloads(ctx, queue, max(0, offset-size), rest)
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, lined...)
 	}
 	out := make([][]byte, len(raw))
 	for i, p := range raw {

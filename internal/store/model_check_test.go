@@ -19,6 +19,7 @@ func (m *model) check(t *rapid.T) {
 	m.checkLocks(t)
 	m.checkClassLocks(t)
 	m.checkCounters(t)
+	m.checkLines(t)
 	m.checkAttempts(t)
 	m.checkDeaths(t)
 	for _, q := range modelQueues {

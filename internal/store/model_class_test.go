@@ -195,7 +195,7 @@ func (m *model) lonerStatus(key string) string {
 
 // somewhere reports whether a payload waits or is in flight.
 func somewhere(s storetest.Snapshot, it storetest.Item) bool {
-	if slices.Contains(s.List("queue:"+it.Queue), it.Payload) || s.Apart()[it] > 0 {
+	if slices.Contains(s.Waiting(it.Queue), it.Payload) || s.Apart()[it] > 0 {
 		return true
 	}
 	for key := range s {

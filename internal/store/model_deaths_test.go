@@ -15,7 +15,7 @@ import (
 // purge empties a queue; what has died in it is forgotten.
 func (m *model) purge(t *rapid.T) {
 	queue := m.deadly(t).Queue
-	waiting := m.now.List("queue:" + queue)
+	waiting := m.now.Waiting(queue)
 	n, err := m.Store.RemoveQueue(m.Ctx, queue, true)
 	storetest.Must(t, err)
 	for _, payload := range waiting {
@@ -48,7 +48,7 @@ func (m *model) purge(t *rapid.T) {
 // wait beside it.
 func (m *model) dequeue(t *rapid.T) {
 	it := m.deadly(t)
-	queue, waiting := it.Queue, m.now.List("queue:"+it.Queue)
+	queue, waiting := it.Queue, m.now.Waiting(it.Queue)
 	if len(waiting) == 0 {
 		return
 	}

@@ -94,7 +94,7 @@ func (m *model) work(t *rapid.T) bool {
 	m.polled(t, reply)
 	waiting, got := 0, 0
 	for _, q := range modelQueues {
-		waiting += len(m.now.List("queue:" + q.Name))
+		waiting += len(m.now.Waiting(q.Name))
 		m.patience(t, q.Name)
 	}
 	for _, n := range m.now.Apart() {
@@ -116,7 +116,7 @@ func (m *model) work(t *rapid.T) bool {
 }
 
 func (m *model) checkResidue(t *rapid.T) {
-	stay := []string{"queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:deaths:", "resqued:died:"} // see checkDeaths
+	stay := []string{"resqued:strangers", "queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:deaths:", "resqued:died:"} // see checkDeaths
 	for key, e := range m.Look(t) {
 		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
 		// What belongs to a counter that a stranger has removed ends by itself.

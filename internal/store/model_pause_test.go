@@ -63,7 +63,7 @@ func (m *model) grantedInPause(t *rapid.T, queue string) {
 // waitsInPause notes that a pause keeps jobs waiting.
 func (m *model) waitsInPause() {
 	if slices.ContainsFunc(modelQueues, func(q store.Queue) bool {
-		return paused(m.now, q.Name) && len(m.now.List("queue:"+q.Name)) > 0
+		return paused(m.now, q.Name) && len(m.now.Waiting(q.Name)) > 0
 	}) {
 		m.See("paused")
 	}

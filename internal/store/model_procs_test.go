@@ -153,7 +153,7 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	m.waitsInPause()
 	for _, q := range modelQueues {
 		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
-		jobs := after.List("queue:" + q.Name)
+		jobs := after.Waiting(q.Name)
 		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !paused(after, q.Name)) {
 			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
 		}
@@ -179,7 +179,7 @@ func (m *model) serve(t *rapid.T) {
 	var ready []string
 	for _, q := range modelQueues {
 		full := q.Cap > 0 && m.now.Number("resqued:caps:"+p.master, q.Name) >= q.Cap
-		free := slices.ContainsFunc(m.now.List("queue:"+q.Name), func(payload string) bool {
+		free := slices.ContainsFunc(m.now.Waiting(q.Name), func(payload string) bool {
 			return !m.now.Held(m.lockKey(q.Name, payload))
 		})
 		if free && !full && !paused(m.now, q.Name) && (!m.full || !m.tainted[q.Name]) {

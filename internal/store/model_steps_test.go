@@ -80,6 +80,7 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 		req.Queues, req.Empty = slices.Clone(queues), m.number%(len(queues)+1) // or not
 		for i := range req.Queues {
 			req.Queues[i].Named = m.named[req.Queues[i].Name]
+			req.Queues[i].Lined = m.lined
 		}
 		for range wants - got {
 			m.number++

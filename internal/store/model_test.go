@@ -32,7 +32,7 @@ import (
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
 // their time), model_steps_test.go (exchanges), model_counts_test.go (the counts of
 // attempts), model_procs_test.go (processes), model_suspects_test.go (what has died with its
-// process), model_pause_test.go (pauses), model_class_test.go (class locks) and model_strangers_test.go (everybody
+// process), model_pause_test.go (pauses), model_lines_test.go (lines), model_class_test.go (class locks) and model_strangers_test.go (everybody
 // else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
@@ -49,7 +49,7 @@ func TestModel(t *testing.T) {
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
 	"cut off", "right missing", "locks lost", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
-	"paused",
+	"paused", "lined",
 }
 
 // sequence runs one model from an empty database to an empty database.
@@ -90,6 +90,7 @@ type model struct {
 	full    bool // the server takes no more
 	untidy  bool // a right was missing without which jobs are moved, and where they waited is not forgotten
 	pausing bool // queues are paused now and then
+	lined   bool // locked jobs wait in lines
 }
 
 // body is a payload before it gets its number, with what its lock is made of.
@@ -146,6 +147,7 @@ func newModel(t *rapid.T, r *storetest.Rig) *model {
 	}
 	m.ahead = rapid.Bool().Draw(t, "the clock was ahead")
 	m.pausing = rapid.Bool().Draw(t, "queues are paused")
+	m.lined = rapid.Bool().Draw(t, "locked jobs wait in lines")
 	m.named["a"] = rapid.Bool().Draw(t, "locks of queue a are named in Go")
 	if rapid.Bool().Draw(t, "locks of class G are named in Go") {
 		m.classes = []string{"G"}
@@ -163,7 +165,7 @@ func (m *model) run(t *rapid.T) {
 		"later": m.later, "later 2": m.later, "due": m.due, "due 2": m.due,
 		"serve": m.serve, "serve 2": m.serve, "serve 3": m.serve, "jam": m.jam, "jam 2": m.jam, "repair": m.repair,
 		"full server": m.fullServer, "full server 2": m.fullServer, "unasked": m.unasked,
-		"purge": m.purge, "dequeue": m.dequeue,
+		"purge": m.purge, "dequeue": m.dequeue, "strangers": m.strangers,
 		"pause": m.pause, "pause 2": m.pause,
 		"acquire": m.acquire, "acquire 2": m.acquire, "refresh": m.refresh, "refresh 2": m.refresh, "extend": m.extend, "loner": m.loner,
 
@@ -194,7 +196,7 @@ var families = [][]string{
 	{"steal", "expire", "release", "lose record", "lose record 2", "lose fence", "flush scripts"},
 	{"jam", "jam 2", "repair", "full server", "full server 2", "unasked"},
 	{"crash", "alone", "alone 2"},
-	{"purge", "dequeue"},
+	{"purge", "dequeue", "strangers"},
 }
 
 func (m *model) register(t *rapid.T, p *process) {

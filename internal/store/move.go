@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,7 +11,7 @@ import (
 )
 
 var (
-	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
+	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique",
 		"lib/deaths", "lib/classlock", "move_jobs")
 	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "lib/classlock", "move_suspects")
 	pruneQueueScript   = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
@@ -20,35 +21,44 @@ var (
 // suspectsPart is how many suspects one step of MoveSuspects looks at.
 const suspectsPart = 200
 
-// ScanQueue goes through the payloads that wait in a queue from its head on, in parts of bounded
-// size, until look returns false. Others may push and take meanwhile: what waits all the time is
+// ScanQueue goes through the payloads that wait in a queue from its head on, and then through
+// those in its lines, in parts of bounded size, until look returns false. Others may push and take meanwhile: what waits all the time is
 // seen, and the index is the one that it had when it was read.
 func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte) bool) error {
-	w := s.walk(s.db.QueueKey(queue))
-	for {
-		from, page, err := w.next(ctx)
-		if err != nil {
-			return fmt.Errorf("read %q: %w", queue, err)
-		}
-		if len(page) == 0 {
-			return nil
-		}
-		for i, payload := range page {
-			if !look(from+int64(i), []byte(payload)) {
-				return nil
+	places, err := s.places(ctx, queue)
+	before := int64(0)
+	for _, place := range places {
+		w := s.walk(place.key)
+		for {
+			from, page, err := w.next(ctx)
+			if err != nil {
+				return fmt.Errorf("read %q: %w", queue, err)
 			}
+			if len(page) == 0 {
+				break
+			}
+			for i, payload := range page {
+				if !look(before+from+int64(i), []byte(payload)) {
+					return nil
+				}
+			}
+			w.done(from, page)
 		}
-		w.done(from, page)
+		before += w.pos
 	}
+	return err
 }
 
-// Length returns how many jobs wait in a queue, suspects aside.
+// Length returns how many jobs wait in a queue and in its lines, suspects aside.
 func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
-	n, err := s.db.Read.LLen(ctx, s.db.QueueKey(queue)).Result()
+	pipe := s.db.Read.Pipeline()
+	size, lined := pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.HGet(ctx, s.db.Key(keyLined), queue)
+	_, _ = pipe.Exec(ctx) // its error is that of a command
+	n, err := size.Result()
 	if err != nil {
 		return 0, fmt.Errorf("length of %q: %w", queue, err)
 	}
-	return n, nil
+	return n + lineCounts(map[string]string{queue: lined.Val()})[queue], nil
 }
 
 // MoveRequest says which waiting jobs go to which queue.
@@ -87,14 +97,19 @@ type MoveReport struct {
 // After an error that is not Unexecuted the last part may have been moved, too.
 func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error) {
 	var report MoveReport
-	var err error
 	if r.From == r.To {
 		return report, fmt.Errorf("move from %q to itself", r.From)
 	}
-	if r.Head {
-		err = s.moveBackward(ctx, r, &report)
-	} else {
-		err = s.moveForward(ctx, r, &report)
+	places, err := s.places(ctx, r.From)
+	if !r.Head {
+		slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(rdb.Flag(b.line), rdb.Flag(a.line)) }) // those in lines are older
+	}
+	for _, place := range places {
+		if err == nil && r.Head {
+			err = s.moveBackward(ctx, &r, place, &report)
+		} else if err == nil {
+			err = s.moveForward(ctx, r, place, &report)
+		}
 	}
 	if err != nil {
 		return report, fmt.Errorf("move from %q to %q: %w", r.From, r.To, err)
@@ -105,11 +120,11 @@ func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error)
 // picked is a payload that is to be moved.
 type picked struct{ payload, marker string }
 
-func (s *Store) moveForward(ctx context.Context, r MoveRequest, report *MoveReport) error {
-	w := s.walk(s.db.QueueKey(r.From))
+func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, report *MoveReport) error {
+	w := s.walk(place.key)
 	for {
 		from, page, err := w.next(ctx)
-		if err != nil || len(page) == 0 {
+		if err != nil || len(page) == 0 || r.Limit > 0 && report.Moved+report.Duplicates >= r.Limit {
 			return err
 		}
 		var wanted []picked
@@ -122,7 +137,7 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, report *MoveRepo
 				kept = append(kept, payload)
 			}
 		}
-		marks, err := s.move(ctx, r, from, len(page), wanted, report)
+		marks, err := s.move(ctx, r, place, from, len(page), wanted, report)
 		if err != nil {
 			return err
 		}
@@ -148,14 +163,12 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, report *MoveRepo
 
 // moveBackward begins at the tail, so that what it puts at the head of the other queue keeps its
 // order over all parts.
-func (s *Store) moveBackward(ctx context.Context, r MoveRequest, report *MoveReport) error {
-	key := s.db.QueueKey(r.From)
-	end, err := s.Length(ctx, r.From)
-	skip := r.Skip
+func (s *Store) moveBackward(ctx context.Context, r *MoveRequest, place place, report *MoveReport) error {
+	end, err := s.db.Read.LLen(ctx, place.key).Result()
 	for err == nil && end > 0 && (r.Limit == 0 || report.Moved+report.Duplicates < r.Limit) {
 		start := max(0, end-pageElements/2)
 		var page []string
-		if page, err = s.db.Read.LRange(ctx, key, start, end-1).Result(); err != nil {
+		if page, err = s.db.Read.LRange(ctx, place.key, start, end-1).Result(); err != nil {
 			return err
 		}
 		var wanted []picked
@@ -163,27 +176,27 @@ func (s *Store) moveBackward(ctx context.Context, r MoveRequest, report *MoveRep
 			marker, ok := r.Pick([]byte(p))
 			switch {
 			case !ok:
-			case skip > 0:
-				skip--
+			case r.Skip > 0:
+				r.Skip--
 			case r.Limit == 0 || report.Moved+report.Duplicates+int64(len(wanted)) < r.Limit:
 				wanted = append(wanted, picked{p, marker})
 			}
 		}
 		// Equal payloads are told apart by their order alone.
 		slices.Reverse(wanted)
-		_, err = s.move(ctx, r, start, len(page), wanted, report)
+		_, err = s.move(ctx, *r, place, start, len(page), wanted, report)
 		end = start
 	}
 	return err
 }
 
 // move moves some payloads of a page, and returns what the script said of each.
-func (s *Store) move(ctx context.Context, r MoveRequest, from int64, size int, wanted []picked, report *MoveReport) (marks string, err error) {
+func (s *Store) move(ctx context.Context, r MoveRequest, place place, from int64, size int, wanted []picked, report *MoveReport) (marks string, err error) {
 	if len(wanted) == 0 {
 		return "", nil
 	}
-	args := make([]any, 0, 6+2*len(wanted))
-	args = append(args, s.db.Prefix, r.From, r.To, from, size, letters(r.Unique, 'u', r.Head, 'h'))
+	args := make([]any, 0, 7+2*len(wanted))
+	args = append(args, s.db.Prefix, r.From, r.To, from, size, letters(r.Unique, 'u', r.Head, 'h'), place.arg())
 	for _, p := range wanted {
 		marker := ""
 		if p.marker != "" {
@@ -191,7 +204,7 @@ func (s *Store) move(ctx context.Context, r MoveRequest, from int64, size int, w
 		}
 		args = append(args, p.payload, marker)
 	}
-	raw, err := s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(r.From), args)
+	raw, err := s.db.Eval(ctx, moveJobsScript, place.key, args)
 	if err != nil {
 		return "", err
 	}

@@ -79,10 +79,10 @@ var mutants = []storetest.Mutant{
 	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
-	{"a job that runs again is not counted", "exchange_slow", `if not parks then keep_count(count, failure, pause) end
+	{"a job that runs again is not counted", "exchange_slow", `if not parks then run.keep_count(count, failure, pause) end
       failed`, `failed`},
 	{"a count stays when its job has ended", "exchange_slow", `then
-      forget_count(count)`, `then`},
+      run.forget_count(count)`, `then`},
 	{"a count stays when its job has failed with its process", "recover", `pcall_('DEL', prefix .. key)`, ``},
 	{"a count has no end", "exchange_slow", `count.value, 'EX', count.ttl)`, `count.value)`},
 	{"a job that runs again is lost", "exchange_slow", `if record and delay(prefix`, `if false and delay(prefix`},
@@ -106,7 +106,7 @@ var mutants = []storetest.Mutant{
       set_apart`},
 	{"a job that has come to its end is suspected", "exchange_slow", `dead.forget(prefix, queue, record.payload)`, ``},
 	{"a purge leaves counts of deaths", "remove_queue", `dead.forgetall(prefix, queue)`, ``},
-	{"a dequeued job leaves its count of deaths", "dequeue", `then dead.forget(prefix, queue, ARGV[i + 4]) end`, `then end`},
+	{"a dequeued job leaves its count of deaths", "dequeue", `then dead.forget(prefix, queue, ARGV[i + 5]) end`, `then end`},
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange_slow", `freed(prefix, released, ms)`, ``},
@@ -128,13 +128,13 @@ var mutants = []storetest.Mutant{
       -- In`},
 	{"what was released during a first look is forgotten", "exchange_slow", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
-	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}`, `counters, counters, counters}`},
+	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
 	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end
     for`},
-	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_slow", `elseif not paused(prefix, queue) then`, `else`},
-	{"a pause of everything is not seen", "exchange_slow", `if w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
+	{"a pause of everything is not seen", "exchange_slow", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 

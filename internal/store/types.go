@@ -126,6 +126,10 @@ type Queue struct {
 	// Unique: an equal payload waits in the queue at most once, as resque-uniqueue
 	// has it. Strict: the queue is skipped, not healed, when its keys do not match.
 	Unique, Strict bool
+	// Lined: jobs whose lock is held wait in a line for it, in their order, instead of at the
+	// tail; but not in a queue for which workers of others than resqued are registered, nor in a
+	// unique one.
+	Lined bool
 }
 
 // LockName is what the lock of a payload is called: the part of its key behind

@@ -132,6 +132,11 @@ func (s Snapshot) Places(t *rapid.T) (live, failed map[Item]int) {
 			}
 		}
 	}
+	for _, l := range s.Lines() {
+		for _, p := range l.Payloads {
+			live[Item{l.Queue, p}]++
+		}
+	}
 	for it, n := range s.Delayed() {
 		live[it] += n
 	}
@@ -163,6 +168,38 @@ func (s Snapshot) Delayed() map[Item]int {
 			}
 		}
 	}
+	return out
+}
+
+// Line is a line of jobs that wait for the lock of that name.
+type Line struct {
+	Queue, Name string
+	Payloads    []string
+}
+
+// Lines returns all lines, in no order.
+func (s Snapshot) Lines() []Line {
+	var out []Line
+	for key, e := range s {
+		rest, ok := strings.CutPrefix(key, "resqued:line:")
+		size, rest, _ := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(size)
+		if ok && err == nil && n < len(rest) {
+			out = append(out, Line{rest[:n], rest[n+1:], e.Values})
+		}
+	}
+	return out
+}
+
+// Waiting returns the payloads of a queue, and those in its lines.
+func (s Snapshot) Waiting(queue string) []string {
+	out := slices.Clone(s.List("queue:" + queue))
+	for _, l := range s.Lines() {
+		if l.Queue == queue {
+			out = append(out, l.Payloads...)
+		}
+	}
+	slices.Sort(out[len(s.List("queue:"+queue)):]) // so that a sequence can be repeated
 	return out
 }
 

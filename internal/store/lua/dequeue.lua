@@ -1,12 +1,13 @@
--- dequeue removes payloads, compared byte by byte, from a part of a queue. The companions of
--- a unique queue follow.
+-- dequeue removes payloads, compared byte by byte, from a part of a queue, or of one of its
+-- lines. The companions of a unique queue follow.
 --
--- KEYS[1]   queue:<q>
+-- KEYS[1]   queue:<q>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   index of the first payload that was read
 -- ARGV[4]   n, the number of payloads that were read from there on
--- ARGV[5…]  the payloads to remove
+-- ARGV[5]   '' or l and the name of the line
+-- ARGV[6…]  the payloads to remove
 -- RETURNS   a text of one digit for each payload: 1 removed, 0 not there any more;
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 8 commands and up to 4 per removed payload; O(n) for these, and the way to
@@ -25,13 +26,13 @@ end
 needlist(key)
 if unique then needcompanions(prefix) end
 local places = {} -- payload → which of the arguments ask for it
-for i = #ARGV, 5, -1 do
+for i = #ARGV, 6, -1 do
   local list = places[ARGV[i]] or {}
-  list[#list + 1] = i - 4
+  list[#list + 1] = i - 5
   places[ARGV[i]] = list
 end
 local removed = {}
-for i = 1, #ARGV - 4 do removed[i] = '0' end
+for i = 1, #ARGV - 5 do removed[i] = '0' end
 
 forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
 local aligned = unique and call('LLEN', starts) == n
@@ -50,8 +51,8 @@ for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
 end
 -- A suspect, which stays, may be equal to one of them, and share its count.
 if holes > 0 and len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
-  for i = 1, #ARGV - 4 do
-    if removed[i] == '1' then dead.forget(prefix, queue, ARGV[i + 4]) end
+  for i = 1, #ARGV - 5 do
+    if removed[i] == '1' then dead.forget(prefix, queue, ARGV[i + 5]) end
   end
 end
 if holes > 0 then
@@ -60,5 +61,6 @@ if holes > 0 then
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
   if unique then unheal(key) end
+  if ARGV[5] ~= '' then lines(prefix).less(queue, sub(ARGV[5], 2), holes) end
 end
 return table.concat(removed)

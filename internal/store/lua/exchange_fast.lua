@@ -64,7 +64,7 @@
 --
 -- Of each queue there is the length of its name (four bytes), the length of its mode (one
 -- byte; 0: as that of the one before), its mode and its name. A mode is the cap (0 none)
--- and flags: l locked, k its locks are named in Go, u unique, s strict.
+-- and flags: l locked, k its locks are named in Go, u unique, s strict, q its locked jobs wait in lines.
 
 local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
 
@@ -113,6 +113,9 @@ if may then
     need(fencekey, 'GETSET')
     need(deathkey .. ':', 'HGET', 'HMGET')
     need(prefix .. 'pause:all', 'EXISTS')
+    need(prefix .. 'resqued:line:', 'LRANGE', 'LPOP', 'RPUSH')
+    need(prefix .. 'resqued:lines:', 'ZADD')
+    need(prefix .. 'resqued:awaited', 'HGET', 'HSET')
     local at, list = 1, ARGV[queuesat]
     for i = 1, nqueue do
       local a, b, c, d, m = byte(list, at, at + 4)
@@ -217,12 +220,12 @@ reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat
 local w, written = 1, 0 -- the next want; how many of the fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- What keeps jobs from being taken on the fast path: locked ones, wherever they are, counts of
+-- What keeps jobs from being taken on the fast path: locked ones, wherever they wait, counts of
 -- deaths, which keep only their jobs from it, locks that have expired under their holders, and
 -- a pause. Nearly always there is nothing of it, which one command shows; the
 -- pauses of further queues are asked for only when these have their turn. What stands last
 -- keeps the place of the first queue's.
-local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', counters}
+local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', prefix .. 'resqued:lined', counters}
 local names, modes, nread, readat, lastmode, nextqueue = {}, {}, 0, 1, nil, 1
 local list, wants, wantat = ARGV[queuesat], ARGV[wantsat], nil
 local lead, tail, named -- what all names of workers begin and end with, and its length
@@ -255,8 +258,8 @@ while true do
     -- The first queues may be known to have been empty: then one command shows whether
     -- they still are, and nothing else is asked of them.
     if empty > n then empty = n end
-    for i = 1, empty do obstacles[5 + i] = prefix .. 'queue:' .. names[i] end
-    for i = empty + 1, n do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
+    for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
+    for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
     going = pcall_('EXISTS', unpack(obstacles)) == 0
     if not going and pcall_('EXISTS', deathkey) == 1 then
       obstacles[1], obstacles.deadly = counters, true
@@ -265,7 +268,7 @@ while true do
     if going then
       nextqueue = empty + 1
     elseif empty > 0 then
-      for i = 1, empty do obstacles[5 + i] = prefix .. 'pause:queue:' .. names[i] end
+      for i = 1, empty do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going and nwant == 0 then return {reply[1], 0} end
@@ -283,7 +286,7 @@ while true do
     end
   end
   while going and nextqueue <= nread and w <= nwant do
-    local queue, locked = names[nextqueue], modes[nextqueue] == '0l'
+    local queue, locked = names[nextqueue], modes[nextqueue] == '0l' or modes[nextqueue] == '0lq'
     if not locked and modes[nextqueue] ~= '0' then
       going = false
       break

@@ -30,10 +30,18 @@ if may and nwant > 0 and not fastpath then needcompanions(prefix) end
 local reasons, failed = reply[5], 0
 processed = 0
 
--- counted reads the count that stands in front of a failure record, "<key length> <value>
+-- There is nothing of all this, which one command shows nearly always.
+obstacles.calm = pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
+
+-- line has what is done with lines: known, if there are any or any may begin, what lines has.
+local line = {known = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)}
+
+-- run has what is done with the end of a run. counted reads the count that stands in front of a failure record, "<key length> <value>
 -- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
 -- of the last run, from 0. What follows is the record.
-local function counted(text)
+local run = {}
+
+function run.counted(text)
   local n, value, ttl, at = match(text, '^(%d+) (%d+) (%d+)\n()')
   local ends = at + tonumber(n)
   local key = sub(text, at, ends - 1)
@@ -42,7 +50,7 @@ end
 
 -- keep_count counts the run of a job that runs again after a pause (ms). Until then the
 -- record is there that resque-retry's page shows.
-local function keep_count(count, record, pause)
+function run.keep_count(count, record, pause)
   if count.ttl > 0 then
     call('SET', count.key, count.value, 'EX', count.ttl)
   else
@@ -55,13 +63,13 @@ end
 
 -- forget_count ends the count of a job that does not run again. A key that is something
 -- else is none of ours.
-local function forget_count(count)
+function run.forget_count(count)
   for _, key in ipairs({count.key, count.shown}) do
     if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end
   end
 end
 
-local function unlock(token, lock)
+function run.unlock(token, lock)
   if lock == '' then return end
   release(lock, me .. token)
   released[#released + 1] = lock
@@ -73,7 +81,7 @@ for c = nready + 1, nplain do
   applied[c] = had and '1' or '0'
   if had then
     processed = processed + 1
-    unlock(token, lock)
+    run.unlock(token, lock)
   end
 end
 for c = nplain + 1, nplain + nother do
@@ -83,7 +91,7 @@ for c = nplain + 1, nplain + nother do
   local failure, pause = ARGV[arg + 7], tonumber(ARGV[arg + 8])
   local record, stuck, count, gap, large, parks, kept = nil, nil, nil, 0, false, false, nil
   if flags ~= '' then
-    if find(flags, 'n', 1, true) then count, failure = counted(failure) end
+    if find(flags, 'n', 1, true) then count, failure = run.counted(failure) end
   end
   if kind == 'u' then
     -- The payload stands elsewhere. If it is not there any more, the job has failed.
@@ -142,17 +150,17 @@ for c = nplain + 1, nplain + nother do
     if flags ~= '' and find(flags, 'k', 1, true) then
       answer(prefix, proc, token, kind == 'd' and 'finished 0 0' or kind == 'f' and 'cancelled 0 0' or 'cancelled 1 0')
     end
-    unlock(token, lock)
+    run.unlock(token, lock)
     if flags ~= '' and find(flags, 'c', 1, true) then uncap(prefix, master, queue) end
     if worker ~= '' then call('DEL', prefix .. 'worker:' .. worker) end
     if deaths ~= '0' and record and (not back or find(flags, 's', 1, true)) then
       dead.forget(prefix, queue, record.payload)
     end
     if count and kind ~= 't' then
-      forget_count(count)
+      run.forget_count(count)
     elseif count then
       -- Before the job itself: a process that finds that must find its count.
-      if not parks then keep_count(count, failure, pause) end
+      if not parks then run.keep_count(count, failure, pause) end
       failed = failed + 1
     end
     if not back or kind == 't' then processed = processed + 1 end
@@ -189,14 +197,21 @@ for c = nplain + 1, nplain + nother do
         start = fmt('%.0f', math.floor(ms / 1000))
       end
       local payload = kind == 'r' and failure ~= '' and failure or record.payload
-      if not putback(prefix, queue, payload, start, kind == 'b') then applied[c] = 'u' end
+      if kind == 'b' and line.known and line.known.lead(queue, payload, lock) then -- it is the next of its line
+      elseif not putback(prefix, queue, payload, start, kind == 'b') then
+        applied[c] = 'u'
+      end
     end
   end
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed) end
 if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
-local starved = starving(prefix)
+local starved = not obstacles.calm and starving(prefix)
 if starved then freed(prefix, released, ms) end
+if line.known then
+  line.known.freed(released, us)
+  if nwant == 0 then line.known.flush() end
+end
 
 reply[4] = table.concat(applied)
 if nwant == 0 then return reply end
@@ -227,7 +242,9 @@ local function whole(token, raw)
     set_apart(prefix, record.queue, record.payload, record.start)
   else
     forget_seen(prefix, record.queue)
-    putback(prefix, record.queue, record.payload, record.start, true)
+    if not (line.known and line.known.lead(record.queue, record.payload, record.lock)) then
+      putback(prefix, record.queue, record.payload, record.start, true)
+    end
   end
   return false
 end
@@ -299,7 +316,7 @@ end
 local bounced, more, budget = 0, 0, bound * 4
 local capkey = prefix .. 'resqued:caps:' .. master
 
-local anydeaths = pcall_('EXISTS', deathkey) ~= 0
+local anydeaths = not obstacles.calm and pcall_('EXISTS', deathkey) ~= 0
 
 -- died is dead.of, which costs nothing as long as nothing dies.
 local function died(queue, payload)
@@ -523,6 +540,124 @@ local function reserve(queue, key, left, room, capped, flags)
   return unnamed
 end
 
+-- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
+function line.serve(queue, room, capped)
+  local ready = prefix .. 'resqued:ready:' .. queue
+  while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
+    local most = math.min(room, #asked - w + 1, 64)
+    local next = pcall_('ZPOPMIN', ready, most)
+    for i = 1, next.err and 0 or #next, 2 do
+      local name, turn = next[i], next[i + 1]
+      local key, lock = line.known.list(queue, name), jobs .. name
+      local waiting = pcall_('LRANGE', key, 0, 1)
+      local payload, gone = waiting[1], false
+      local deaths, blame = 0, 0
+      if payload and anydeaths then deaths, blame = died(queue, payload) end
+      if not payload then -- others have removed them
+      elseif bytes >= maxbytes or fence == false then
+        call('ZADD', ready, turn, name)
+      elseif blame > 0 and onsuspects == 'a' then
+        set_apart(prefix, queue, payload, '-')
+        call('ZADD', ready, turn, name) -- its lock is free still
+        gone = true
+      elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
+      elseif not fenced(lock) then
+        call('ZADD', ready, turn, name)
+      else
+        give(queue, payload, lock, '-', capped, deaths, blame)
+        room, gone = room - 1, true
+      end
+      if gone then
+        call('LPOP', key)
+        line.known.add(queue, -1)
+      end
+      if not payload or gone and not waiting[2] then line.known.finish(queue, name) end
+    end
+    if next.err or #next < 2 * most then break end
+  end
+  if anydeaths then reply[9] = reply[9] + apart(prefix, queue) end
+  return room
+end
+
+-- intake takes jobs from the head of a queue of left jobs: those whose lock is free and has no
+-- line are given, the others go to the end of the line for theirs. It returns true if it needs
+-- locks to be named.
+function line.intake(queue, key, left, room, capped, flags)
+  local byGo = find(flags, 'k', 1, true)
+  if not line.known then line.known = lines(prefix) end
+  local lined = line.known.count(queue)
+  if lined >= line.known.bound then return reserve(queue, key, left, room, capped, flags) end
+  call('PERSIST', info) -- as above
+  if starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
+  local scan = math.max(1, math.min(bound, budget))
+  local ends, names, unnamed, gone, moved = {}, {}, false, 0, 0 -- ends: name → payloads for its line
+
+  local function going()
+    return gone < left and gone < scan and room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not unnamed
+  end
+
+  local chunk = 4
+  while going() do
+    local waiting, from, size = call('LRANGE', key, gone, gone + math.min(chunk, scan - gone) - 1), gone, 0
+    for _, payload in ipairs(waiting) do
+      if not going() then break end
+      local deaths, blame = 0, 0
+      if anydeaths then deaths, blame = died(queue, payload) end
+      local name = nameof(queue, payload, byGo)
+      local lock, mates = jobs .. (name or ''), name and ends[name]
+      if blame > 0 and onsuspects == 'a' then
+        set_apart(prefix, queue, payload, '-')
+        moved = moved + 1
+      elseif not name then
+        unnamed = true
+        break
+      elseif mates or lined > 0 and call('EXISTS', line.known.list(queue, name)) == 1 or not take(lock, me .. asked[w][1]) then
+        if not mates then
+          mates = {}
+          ends[name], names[#names + 1] = mates, name
+        end
+        mates[#mates + 1] = payload
+        bounced = bounced + 1
+      elseif fenced(lock) then
+        give(queue, payload, lock, '-', capped, deaths, blame)
+        room = room - 1
+      else
+        break
+      end
+      gone, size = gone + 1, size + #payload
+    end
+    if size > 8192 * (gone - from) then chunk = 4 else chunk = math.min(4 * chunk, bound) end
+  end
+  for _, name in ipairs(names) do
+    local list = line.known.list(queue, name)
+    local n = pcall_('RPUSH', list, unpack(ends[name]))
+    if type(n) == 'number' then
+      if n == #ends[name] then line.known.begin(queue, name, ms) end
+      line.known.add(queue, #ends[name])
+    else
+      reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
+      call('RPUSH', key, unpack(ends[name]))
+    end
+  end
+  if gone > 0 then call('LTRIM', key, gone, -1) end
+  budget = budget - gone
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+  if unnamed then
+    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+  elseif gone < left and room > 0 and w <= #asked and fence ~= false then
+    more = 1
+  end
+  return unnamed
+end
+
+-- begins reports whether locked jobs of a queue are to wait in lines. Workers of others would not see them there.
+function line.begins(queue, flags)
+  if not find(flags, 'q', 1, true) then return false end
+  local others = prefix .. 'resqued:strangers'
+  if line.shared == nil then line.shared = pcall_('EXISTS', others) == 1 end
+  return not line.shared or pcall_('SISMEMBER', others, queue) == 0 and pcall_('SISMEMBER', others, '*') == 0
+end
+
 -- reserve_suspects takes suspects of one queue, whose own keys are not touched. The
 -- locked ones go to the tail.
 local function reserve_suspects(queue, room, capped, flags)
@@ -567,8 +702,8 @@ local function roomin(queue, cap)
 end
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
-if w <= #asked and pausing(prefix) then nqueue = 0 end
-local relock = w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
+if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end
+local relock = not obstacles.calm and w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
 relock = type(relock) == 'number' and relock > 0
 
 for i = nextqueue, nqueue do
@@ -597,18 +732,24 @@ for i = nextqueue, nqueue do
       left = n
       if healed then table.insert(reply[7], queue) end
     end
+    local locked, room = find(flags, 'l', 1, true), nil
+    if line.known and not relock and not paused(prefix, queue) then
+      room = line.serve(queue, roomin(queue, cap), cap > 0)
+    end
     if left == 0 then
       if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
         forget_seen(prefix, queue)
       end
     elseif not paused(prefix, queue) then
-      local room = roomin(queue, cap)
-      if room > 0 and reserve(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
+      room = room or roomin(queue, cap)
+      local from = locked and not unique and line.begins(queue, flags) and line.intake or reserve
+      if room > 0 and w <= #asked and from(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end
   end
 end
 if fence == false then
   reasons[#reasons + 1] = fencekey .. ' holds no number that fencing tokens could go on from'
 end
+if line.known then line.known.flush() end
 reply[2], reply[3] = bounced, more
 return reply

@@ -1,15 +1,16 @@
--- move_jobs moves payloads, compared byte by byte, from a part of a queue to the tail or the
--- head of another one, in the order in which they wait. The companions of unique queues follow,
+-- move_jobs moves payloads, compared byte by byte, from a part of a queue, or of one of its
+-- lines, to the tail or the head of another one, in the order in which they wait. The companions of unique queues follow,
 -- and so do counts of deaths and loner markers.
 --
--- KEYS[1]   queue:<from>
+-- KEYS[1]   queue:<from>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   from
 -- ARGV[3]   to, another queue
 -- ARGV[4]   index of the first payload that was read
 -- ARGV[5]   n, the number of payloads that were read from there on
 -- ARGV[6]   flags: u the other queue is unique, h to its head
--- ARGV[7…]  per payload to move: itself, the key of its loner marker or nothing
+-- ARGV[7]   '' or l and the name of the line
+-- ARGV[8…]  per payload to move: itself, the key of its loner marker or nothing
 -- RETURNS   a text of one digit for each payload: 1 moved, 0 not there any more, 2 an equal one
 --           waits in the other queue, which is unique, and this one stays;
 --           error RESQUEDTYPE or NOPERM: nothing was done
@@ -38,8 +39,8 @@ needlist(target)
 need(queues, 'SADD')
 if companions or unique then needcompanions(prefix) end
 local places, markers, done = {}, {}, {} -- places: payload → which of the arguments ask for it
-for i = #ARGV - 1, 7, -2 do
-  local payload, nth = ARGV[i], (i - 5) / 2
+for i = #ARGV - 1, 8, -2 do
+  local payload, nth = ARGV[i], (i - 6) / 2
   local list = places[payload] or {}
   list[#list + 1] = nth
   places[payload], done[nth] = list, '0'
@@ -107,5 +108,6 @@ if holes > 0 then
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
   if companions then unheal(key) end
+  if ARGV[7] ~= '' then lines(prefix).less(from, sub(ARGV[7], 2), holes) end
 end
 return table.concat(done)

@@ -14,8 +14,9 @@
 --           named ones are looked at), whether it is the answer of another (1|0)}.
 --           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
--- COST      3 commands for the answer of another. Else about 9, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
---           queue has a counter those of blocked in blocked_queues; O(n)
+-- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
+--           queue has a counter those of blocked in blocked_queues, and per queue with lines
+--           those of open in lines; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
@@ -30,7 +31,7 @@ if shared and ARGV[5] == '0' and (cursor == '' or cursor == '0') then
   end
 end
 
-local ms = now()
+local ms, us = now()
 local names = {}
 local known = 0
 if cursor ~= '' then
@@ -97,6 +98,26 @@ local function lookat(list, first)
 end
 lookat(names, 1)
 lookat(ARGV, 6)
+
+-- Queues whose jobs wait in lines may be empty. Each part of a pass has all of them.
+local lined = pcall_('HLEN', prefix .. 'resqued:lined')
+if type(lined) == 'number' and lined > 0 then
+  local l, asked = lines(prefix), {}
+  for _, list in ipairs({waiting, full, held}) do
+    for _, queue in ipairs(list) do asked[queue] = false end -- is told
+  end
+  for i = 6, #ARGV do if asked[ARGV[i]] == nil then asked[ARGV[i]] = true end end
+  local few = lined <= 1000
+  local queues = few and call('HKEYS', prefix .. 'resqued:lined')
+    or call('HSCAN', prefix .. 'resqued:lined', fmt('%.0f', us % 2 ^ 30), 'COUNT', 500)[2]
+  for i = 1, #queues, few and 1 or 2 do
+    local queue = queues[i]
+    if asked[queue] or asked[queue] == nil and ARGV[2] ~= '' then
+      local into = not worked(queue) and held or l.open(queue, us) and waiting or full
+      into[#into + 1] = queue
+    end
+  end
+end
 
 local suspects = {}
 local set = prefix .. 'resqued:suspects'

@@ -5,12 +5,13 @@
 -- ARGV[2]   queue
 -- RETURNS   1 removed; 0 something waits in it or beside it, it is paused, or it is no name of a
 --           queue: nothing was done; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 14 commands; O(1), the server frees what is left in the background
+-- COST      about 15 commands; O(1), the server frees what is left in the background
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n, beside = len(key), len(prefix .. 'resqued:suspects:' .. queue)
 if not n or not beside then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 if n + beside > 0 or query('EXISTS', prefix .. 'pause:queue:' .. queue) == 1 then return 0 end
+if query('HEXISTS', prefix .. 'resqued:lined', queue) == 1 then return 0 end
 need(prefix .. 'queues', 'SREM')
 need(prefix .. 'resqued:suspects', 'SREM')
 need(key, 'UNLINK')

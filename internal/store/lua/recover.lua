@@ -21,11 +21,12 @@
 --           blocked_queues. With a unique queue those of putback per record.
 
 local prefix, proc = ARGV[1], ARGV[2]
-local ms = now()
+local ms, us = now()
 local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 local alive, own = lease and tonumber(lease) ~= 0 or false, ARGV[3] == '1'
 if alive ~= own then return {alive and 'ALIVE' or 'FENCED'} end
 local moved, failed, reason, released = 0, {}, '', {}
+local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)
 local failedkey = prefix .. 'failed'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
@@ -111,7 +112,9 @@ for i = 4, #ARGV, 6 do
         putback(prefix, r.queue, r.payload, start, false)
       else
         forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
-        putback(prefix, r.queue, r.payload, r.start, true)
+        if not (inline and inline.lead(r.queue, r.payload, r.lock)) then
+          putback(prefix, r.queue, r.payload, r.start, true)
+        end
         if action ~= 'h' then died(r, action == 's') end
       end
       if text ~= '' then answer(prefix, proc, token, text) end
@@ -131,6 +134,10 @@ if #failed > 0 then
   pcall_('INCRBY', prefix .. 'stat:failed', #failed)
 end
 freed(prefix, released, ms)
+if inline then
+  inline.freed(released, us)
+  inline.flush()
+end
 local left = call('HLEN', KEYS[1])
 if left == 0 and not own then forget_process(prefix, proc) end
 return {left, moved, reason, failed}

@@ -13,13 +13,14 @@
 --           what waits in classlock does.
 
 local prefix, kind, digest, force = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
-local ms = now()
+local ms, us = now()
 local l = look(prefix, kind, KEYS[1], ms, 0)
 if not l then return {} end
 if digest ~= '' and digest ~= l.digest then return {'changed', ms, fields(l)} end
 if not force and l.state ~= 'orphan' and l.state ~= 'stale' then return {'refused', ms, fields(l)} end
 call('DEL', KEYS[1])
 freed(prefix, {KEYS[1]}, ms)
+if kind == 'locket' then lines(prefix).freed({KEYS[1]}, us) end
 
 -- A job that runs finds out with its next beat, by its entry among the held locks.
 if kind == 'timeout' and l.state == 'orphan' then

@@ -10,14 +10,15 @@
 --          nameof(value): the name in it or nil; expired(value, ms): whether its time is past;
 --          standing(prefix, lock, ms, elsewhere): the value in the way or nil;
 --          markname(queue, payload): the name in a marker;
---          among(key, payload, behind), inhand(prefix, queue, payload), waits(prefix, queue,
---          payload): whether a payload waits in a list, is in hand, or either;
+--          among(key, payload, behind), inline(prefix, queue, payload), inhand(prefix, queue,
+--          payload), waits(prefix, queue, payload): whether a payload waits in a list, in a line,
+--          is in hand, or any of these;
 --          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
 --          unmark(marker, name): whether it was removed;
 --          remark(marker, from, to, payload): no result;
 --          notext(key, …): an error to return for a key that is no string, or nil
 -- NEEDS    base, records
--- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:procs,
+-- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:lined and the lines, resqued:procs,
 --          resqued:inflight:*; removes or writes the marker
 -- COST     standing, unmark: 2 commands; remark: 3; notext: 1 per key; waits: among reads a queue of up to
 --          1,000 jobs, 4 MB at most; inhand 2 commands per process, up to 10,000 records
@@ -90,11 +91,24 @@ local function inhand(prefix, queue, payload)
   return false
 end
 
+-- inline reports whether a payload waits in one of a queue's lines (see lines). Where that would take too long the
+-- answer is yes.
+local function inline(prefix, queue, payload)
+  local n = pcall_('HGET', prefix .. 'resqued:lined', queue)
+  if type(n) ~= 'string' then return false end
+  local names = (tonumber(n) or 1001) <= 1000 and pcall_('ZRANGE', prefix .. 'resqued:lines:' .. queue, 0, -1)
+  if not names or names.err then return true end
+  for _, name in ipairs(names) do
+    if among(prefix .. 'resqued:line:' .. #queue .. ':' .. queue .. ':' .. name, payload) then return true end
+  end
+  return false
+end
+
 -- waits reports whether a payload waits in a queue, or is in the hands of a process, as
 -- far as among and inhand can say.
 local function waits(prefix, queue, payload)
   return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
-    or inhand(prefix, queue, payload)
+    or inline(prefix, queue, payload) or inhand(prefix, queue, payload)
 end
 
 -- marked reports whether a loner marker is in the way. One whose job is nowhere any

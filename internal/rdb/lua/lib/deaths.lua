@@ -15,9 +15,9 @@
 --          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.forget(prefix,
 --          queue, payload), dead.forgetall(prefix, queue), dead.age(prefix, ms): no result
 -- NEEDS    base, records
--- KEYS     reads and writes those above; age reads queue:<q> and resqued:suspects:<q>
+-- KEYS     reads and writes those above; age reads queue:<q>, resqued:suspects:<q> and resqued:lined
 -- COST     of: 1 command; note: 6; forget: 2 to 4; forgetall: 2; O(1). age: 1, and for each of
---          ten queues at most 5, and 2 for each of 50 counts at most
+--          ten queues at most 6, and 2 for each of 50 counts at most
 
 local dead = {lasting = 604800000, idle = 3600000} -- ms
 
