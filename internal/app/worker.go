@@ -234,7 +234,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
 		Threads: c.ThreadCount, JobsPerFork: perFork, MaxRSS: c.MaxRSS, MaxAge: c.MaxAge,
-		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), NamedClasses: keyer.ByClass(),
+		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), Lined: c.Lines == config.LinesAuto, NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload, LogJobs: c.LogJobs, Redact: c.Redact,

@@ -185,7 +185,7 @@ func (l *loader) warnOfDeaths() {
 func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
-		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "on_lock_lost"} {
+		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "lines", "on_lock_lost"} {
 			// It is also the lease of class locks in PostgreSQL, which Go handlers may have as well.
 			if key == "job_lock_duration" && c.DatabaseURL != "" {
 				continue

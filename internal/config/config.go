@@ -107,6 +107,8 @@ type Config struct {
 	JobLockDuration    time.Duration `json:"job_lock_duration"`
 	// JobLockKey is one of jobkey.Styles or a template.
 	JobLockKey string `json:"job_lock_key"`
+	// Lines is LinesAuto, or "off": locked jobs wait at the tail of their queue.
+	Lines string `json:"lines"`
 	// OnLockLost is what becomes of a job whose lock is gone: "fail" or
 	// "requeue".
 	OnLockLost string `json:"on_lock_lost"`

@@ -14,6 +14,9 @@ const (
 	DrainFail    = "fail"
 )
 
+// LinesAuto is the value of Config.Lines with which locked jobs wait in lines where that is possible.
+const LinesAuto = "auto"
+
 var drainWords = []string{DrainRequeue, DrainFail}
 
 // drainTimeout is a duration and, behind a comma, what becomes of the jobs that it ends. In the

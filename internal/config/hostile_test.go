@@ -96,6 +96,7 @@ var hostile = map[string][][2]string{
 	"heartbeat_frequency": {{"heartbeat_frequency: 40", "must be below job_lock_duration"}, {"heartbeat_frequency: 0.5", "whole seconds"}},
 	"job_lock_duration":   {{"job_lock_duration: 10", "must be below job_lock_duration"}, {"job_lock_duration: 35ms", "whole seconds"}},
 	"job_lock_key":        {{"job_lock_key: class", "not known"}, {"job_lock_key: '{{args.x'", "character"}},
+	"lines":               {{"lines: on", "not known"}},
 	"on_lock_lost":        {{"on_lock_lost: retry", "not known"}},
 	"unique_queues":       {{"unique_queues: off", `warn: unique_queues: "off" is the queue of that name`}, {"unique_queues: ['!a']", "only exclusions"}},
 	"unique_queues_strict": {

@@ -231,6 +231,11 @@ var keys = []key{
 		kind: lockKey(),
 	},
 	{
+		name: "lines", def: LinesAuto,
+		help: "where jobs wait whose lock is held: auto in a line for each lock, in their order, off at the tail",
+		kind: oneOf(func(c *Config) *string { return &c.Lines }, LinesAuto, "off"),
+	},
+	{
 		name: "on_lock_lost", def: "requeue",
 		help: "what becomes of a job whose job lock is gone",
 		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),

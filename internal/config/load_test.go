@@ -67,7 +67,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 		Interval: 100 * time.Millisecond, Waker: WakerAuto, MayStretch: true, DrainThen: "requeue", TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",
-		OnLockLost: "requeue", UniqueQueues: []string{},
+		Lines: "auto", OnLockLost: "requeue", UniqueQueues: []string{},
 		LogFormat: "auto", LogLevel: "info", Handlers: map[string]Handler{},
 	}, r.Config)
 	require.Empty(t, r.Warnings)
@@ -140,7 +140,7 @@ func TestEverySource(t *testing.T) {
 		"resque_term_timeout": "5s", "on_master_death": "kill", "on_worker_death": "fail", "max_deaths": "1", "failure_backend": "multi-queue", "long_job_silence": "1m", "long_job_wait": "2h", "pidfile": "/run/r.pid", "control_socket": "/run/r.sock",
 		"statsd_host": "localhost", "statsd_port": "9125", "statsd_key": "jobs", "locketed_queues": "reports,*_once",
 		"heartbeat_frequency": "10s", "job_lock_duration": "40s", "job_lock_key": "{{class}}:{{args.0}}",
-		"on_lock_lost": "fail", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
+		"lines": "off", "on_lock_lost": "fail", "unique_queues": "mail,once_*", "unique_queues_strict": "true", "env_keep": "AWS_*,STRIPE_KEY", "env_drop": "BROKER,*_INTERNAL", "persistent_schedules": "true", "scheduler_lock": "resque-scheduler:team", "max_payload": "512KiB",
 		"redact":     "Mail=args.0,args.1.token;*=args.**.password",
 		"log_format": "json", "log_level": "warn", "log_jobs": "true",
 	}

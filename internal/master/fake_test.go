@@ -642,6 +642,8 @@ func (r *fakeRedis) DropMaster(context.Context, string) error {
 
 func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
 
+func (r *fakeRedis) NoteStrangers(context.Context, time.Duration) error { return nil }
+
 func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
 func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }

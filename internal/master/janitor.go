@@ -26,6 +26,9 @@ const (
 
 	// masterTTL is how long a master is shown without another sign of life.
 	masterTTL = 6 * roundEvery
+
+	// strangersEvery is how often the queues of workers of other programs are noted.
+	strangersEvery = 30 * time.Second
 )
 
 // deadProcess is a dead worker process of this master, which has left nothing that runs.
@@ -78,6 +81,8 @@ type janitor struct {
 	pending []*deadProcess
 	// enlisted: processes of this machine are known that an older version has registered.
 	enlisted bool
+	// notedAt is when the queues of other programs' workers were noted last, or that was left to another master.
+	notedAt time.Time
 	// unlisted: it was said that they are not known yet.
 	unlisted bool
 	// complaint is the last error that was logged; the same one is not repeated.
@@ -241,6 +246,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		j.log.Warn("failures were brought back to their lists: a command that edited them has not come to its end", zap.Strings("lists", lists))
 	}
 	j.unpark(call)
+	j.noteStrangers(ctx, call)
 	asked := procfs.BootTime()
 	var unlisted error
 	if !j.enlisted {
@@ -400,6 +406,17 @@ func (j *janitor) tell(ctx context.Context, r report) {
 	select {
 	case j.reports <- r:
 	case <-ctx.Done():
+	}
+}
+
+// noteStrangers notes now and then which queues others than resqued work on.
+func (j *janitor) noteStrangers(ctx, call context.Context) {
+	if time.Since(j.notedAt) < strangersEvery {
+		return
+	}
+	j.notedAt = time.Now()
+	if err := j.store.NoteStrangers(call, strangersEvery); err != nil {
+		j.complain(ctx, "queues of other programs' workers cannot be noted", err)
 	}
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	// of NamedClasses, and the script that takes a lock names all others.
 	NamedLocks   bool
 	NamedClasses []string
+	// Lined has locked jobs wait in a line for their lock; see store.Queue.
+	Lined bool
 	// DeathPolicy says what becomes of the jobs of this process when it dies. The process
 	// writes it to Redis, where the master that recovers the jobs reads it.
 	DeathPolicy store.Policy

@@ -256,7 +256,7 @@ func (x *exchanges) resolve() {
 		}
 		locked, unique := x.cfg.Locketed(c.Queue), x.cfg.Unique(c.Queue)
 		queues = append(queues, store.Queue{
-			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks,
+			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks, Lined: locked && x.cfg.Lined,
 			Unique: unique, Strict: unique && x.cfg.StrictUnique,
 		})
 	}

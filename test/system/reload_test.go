@@ -50,6 +50,7 @@ var reloadable = map[string][2]string{
 	"heartbeat_frequency":  {"30", "4"},
 	"job_lock_duration":    {"35", "20"},
 	"job_lock_key":         {"class-args", "payload"},
+	"lines":                {"auto", "off"},
 	"on_lock_lost":         {"fail", "requeue"},
 	"unique_queues":        {"[u]", "[v]"},
 	"unique_queues_strict": {"false", "true"},
