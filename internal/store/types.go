@@ -252,6 +252,8 @@ type PollReply struct {
 	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
 	// which every job is known to be locked.
 	Waiting, Blocked []string
+	// Lined are those of the Blocked that hold nothing themselves: their jobs wait in lines.
+	Lined []string
 	// Paused are those that hold jobs and are paused.
 	Paused []string
 	// Known is how many queues there are; 0 if only named ones were asked for.

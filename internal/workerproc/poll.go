@@ -42,6 +42,8 @@ type pollResult struct {
 	// holds locked jobs alone.
 	waiting     []string
 	any, locked bool
+	// lined are those of waiting that are empty: what they hold waits in lines.
+	lined []string
 	// paused are those of the queues looked at that hold jobs and are paused; known is how
 	// many queues there are, 0 if only named ones were looked at.
 	paused []string
@@ -249,12 +251,12 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			// not look as often.
 			due, _ := p.store.MoveDue(work, p.cfg.mover, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
-			moved, ask.Cursor, ask.Fresh, r.waiting, blocked, r.paused = true, "", true, nil, nil, nil
+			moved, ask.Cursor, ask.Fresh, r.waiting, blocked, r.lined, r.paused = true, "", true, nil, nil, nil, nil
 			continue
 		}
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects, r.known = reply.Suspects, reply.Known
-		r.paused = append(r.paused, reply.Paused...)
+		r.lined, r.paused = append(r.lined, reply.Lined...), append(r.paused, reply.Paused...)
 		r.shared = reply.Shared
 		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break

@@ -157,7 +157,7 @@ func (w *waker) saw(r pollResult) (covered bool) {
 			continue
 		}
 		_, waits := slices.BinarySearch(r.waiting, queue)
-		if waits || now.Before(w.restUntil) || len(w.armed) >= w.limit || !w.arm(queue) {
+		if waits && !slices.Contains(r.lined, queue) || now.Before(w.restUntil) || len(w.armed) >= w.limit || !w.arm(queue) {
 			behind = true
 		}
 	}

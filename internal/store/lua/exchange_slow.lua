@@ -599,6 +599,7 @@ function line.intake(queue, key, left, room, capped, flags)
   local chunk = 4
   while going() do
     local waiting, from, size = call('LRANGE', key, gone, gone + math.min(chunk, scan - gone) - 1), gone, 0
+    if #waiting == 0 then break end
     for _, payload in ipairs(waiting) do
       if not going() then break end
       local deaths, blame = 0, 0

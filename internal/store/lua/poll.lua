@@ -11,7 +11,8 @@
 -- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
---           named ones are looked at), whether it is the answer of another (1|0)}.
+--           named ones are looked at), whether it is the answer of another (1|0), {those of the queues in
+--           which every job is locked that are empty, because these wait in lines}}.
 --           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
@@ -27,7 +28,7 @@ if shared and ARGV[5] == '0' and (cursor == '' or cursor == '0') then
   if type(size) == 'string' then
     -- One that lasts longer was written before the server's clock was set back.
     local left = call('PTTL', shared)
-    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1} end
+    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}} end
   end
 end
 
@@ -48,7 +49,7 @@ if cursor ~= '' then
     cursor, names = part[1], part[2]
   end
 end
-local waiting, full, held = {}, {}, {}
+local waiting, full, held, aside = {}, {}, {}, {}
 local starved = starving(prefix)
 local everything -- whether all queues are paused: asked for when the first job is met
 
@@ -115,6 +116,7 @@ if type(lined) == 'number' and lined > 0 then
     if asked[queue] or asked[queue] == nil and ARGV[2] ~= '' then
       local into = not worked(queue) and held or l.open(queue, us) and waiting or full
       into[#into + 1] = queue
+      if into == full then aside[#aside + 1] = queue end
     end
   end
 end
@@ -144,4 +146,4 @@ if shared then
     if type(masters) == 'number' and masters > 1 then pcall_('SET', shared, known, 'PX', ARGV[4]) end
   end
 end
-return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0}
+return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside}
