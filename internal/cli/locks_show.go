@@ -30,8 +30,9 @@ func (a *cli) locksWaitingCommand() *cobra.Command {
 		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
 is all of them, so that the queue is skipped until a lock is released; SINCE is how
 long this has been known, at most about half a minute before it is looked at again;
-LOCKS is how many locks are in the way. Of queues that only others than resqued work,
-only LOCKED is known.`,
+LOCKS is how many locks are in the way. LINED of the locked jobs wait in a line for
+their lock, and run in the order in which they were pushed; the others were put back at
+the tail. Of queues that only others than resqued work, only LOCKED is known.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listWaiting) },
 	}
@@ -145,6 +146,7 @@ func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 		{title: "QUEUE"},
 		{title: "STATE", colour: queueColour},
 		{title: "LOCKED", right: true},
+		{title: "LINED", right: true},
 		{title: "SINCE", right: true},
 		{title: "LOCKS", right: true},
 	}}
@@ -153,7 +155,7 @@ func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 		if v.Locks > 0 {
 			locks = strconv.FormatInt(v.Locks, 10)
 		}
-		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), view.Since(v.Since, now), locks)
+		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), strconv.FormatInt(v.Lined, 10), view.Since(v.Since, now), locks)
 	}
 	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
 		a.note("no job is known to wait for a lock")

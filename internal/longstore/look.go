@@ -232,7 +232,11 @@ func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, er
 		sought[queue][payload], all[payload] = r.UUID, r.UUID
 	}
 	for queue, payloads := range sought {
-		for _, key := range []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue} {
+		keys, err := s.places(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
 			if err := s.findInList(ctx, key, payloads, waits); err != nil {
 				return nil, fmt.Errorf("look into %q: %w", queue, err)
 			}
@@ -249,6 +253,19 @@ func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, er
 		}
 	}
 	return waits, nil
+}
+
+// places are the lists in which jobs of a queue wait.
+func (s *Store) places(ctx context.Context, queue string) ([]string, error) {
+	names, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("lines of %q: %w", queue, err)
+	}
+	keys := []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue}
+	for _, name := range names {
+		keys = append(keys, s.db.LineKey(queue, name))
+	}
+	return keys, nil
 }
 
 // lookPage is how many jobs Waiting reads at once.

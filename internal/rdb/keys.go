@@ -1,5 +1,7 @@
 package rdb
 
+import "strconv"
+
 // The names of keys that several packages use, without the namespace. docs/redis-keys.md
 // describes all keys.
 const (
@@ -7,6 +9,7 @@ const (
 	KeyInflight = "resqued:inflight:"
 	KeySuspects = "resqued:suspects:"
 	KeyDelayed  = "resqued:delayed"
+	KeyLines    = "resqued:lines:"
 )
 
 // Key adds the namespace to a name.
@@ -14,6 +17,12 @@ func (c *Client) Key(name string) string { return c.Prefix + name }
 
 // QueueKey is the list that holds a queue's payloads.
 func (c *Client) QueueKey(queue string) string { return c.Prefix + "queue:" + queue }
+
+// LineKey is the list of the jobs of a queue that wait for the job lock of that name; see
+// lua/lib/lines.lua.
+func (c *Client) LineKey(queue, name string) string {
+	return c.Prefix + "resqued:line:" + strconv.Itoa(len(queue)) + ":" + queue + ":" + name
+}
 
 // RunName names one run of a job: its process and its token. While it is in flight its record
 // is the field Token of KeyInflight + Proc.

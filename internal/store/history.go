@@ -278,9 +278,13 @@ func (s *Store) longest(ctx context.Context) ([]QueueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	lined, err := s.Lined(ctx)
+	if err != nil && rdb.Unreachable(err) {
+		return nil, err
+	}
 	var out []QueueInfo
 	for i, name := range names {
-		if n := sizes[i].Val(); n > 0 {
+		if n := sizes[i].Val() + lined[name]; n > 0 {
 			out = append(out, QueueInfo{Name: name, Size: n})
 		}
 	}

@@ -26,7 +26,8 @@ type QueueInfo struct {
 	Err error
 	// Suspects counts the jobs that were set apart to run alone; Size does not.
 	Suspects int64
-	// Bounces is locket's counter of jobs put back because of their lock.
+	// Bounces is how many of them wait for their lock: those in lines, and locket's counter of jobs
+	// that were put back because of it.
 	Bounces int64
 	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
 	Paused bool
@@ -57,7 +58,7 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	out, lined := make([]QueueInfo, len(names)), lineCounts(counts.Val())
 	for i, name := range names {
 		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count, PausedBy: all}
+		out[i] = QueueInfo{Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count + lined[name], PausedBy: all}
 		if paused[name] {
 			out[i].PausedBy = append([]string{keyPauseQueue + name}, all...)
 		}

@@ -16,8 +16,6 @@ import (
 
 // The keys of lines, in which jobs wait for their lock; see lua/lib/lines.lua.
 const (
-	keyLine      = "resqued:line:"
-	keyLines     = "resqued:lines:"
 	keyReady     = "resqued:ready:"
 	keyLined     = "resqued:lined"
 	keyAwaited   = "resqued:awaited"
@@ -40,7 +38,7 @@ type LineInfo struct {
 
 // Lines returns the lines of a queue, those that began first before the others, at most limit.
 func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo, error) {
-	began, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keyLines)+queue, 0, int64(limit)-1).Result()
+	began, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(rdb.KeyLines)+queue, 0, int64(limit)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("lines of %q: %w", queue, err)
 	}
@@ -49,7 +47,7 @@ func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo,
 	err = s.readEach(ctx, len(began), func(pipe redis.Pipeliner, i int) {
 		name, _ := began[i].Member.(string)
 		out[i] = LineInfo{Queue: queue, Lock: keyJobLocks + name, Since: time.UnixMilli(int64(began[i].Score))}
-		sizes[i], ready[i] = pipe.LLen(ctx, s.lineKey(queue, name)), pipe.ZScore(ctx, s.db.Key(keyReady)+queue, name)
+		sizes[i], ready[i] = pipe.LLen(ctx, s.db.LineKey(queue, name)), pipe.ZScore(ctx, s.db.Key(keyReady)+queue, name)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lines of %q: %w", queue, err)
@@ -79,10 +77,6 @@ func lineCounts(fields map[string]string) map[string]int64 {
 	return out
 }
 
-func (s *Store) lineKey(queue, name string) string {
-	return s.db.Key(keyLine) + strconv.Itoa(len(queue)) + ":" + queue + ":" + name
-}
-
 // place is a list in which jobs of a queue wait: the queue itself, or a line.
 type place struct {
 	key  string
@@ -100,14 +94,14 @@ func (p place) arg() string {
 
 // places returns where jobs of a queue wait: in the queue, then in its lines, the oldest first.
 func (s *Store) places(ctx context.Context, queue string) ([]place, error) {
-	names, err := s.db.Read.ZRange(ctx, s.db.Key(keyLines)+queue, 0, -1).Result()
+	names, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("lines of %q: %w", queue, err)
 	}
 	out := make([]place, 0, 1+len(names))
 	out = append(out, place{key: s.db.QueueKey(queue)})
 	for _, name := range names {
-		out = append(out, place{key: s.lineKey(queue, name), name: name, line: true})
+		out = append(out, place{key: s.db.LineKey(queue, name), name: name, line: true})
 	}
 	return out, nil
 }
@@ -116,7 +110,7 @@ func (s *Store) places(ctx context.Context, queue string) ([]place, error) {
 // returns how many jobs those were.
 func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err error) {
 	for {
-		raw, err := s.db.Eval(ctx, dropLinesScript, s.db.Key(keyLines)+queue, []any{s.db.Prefix, queue})
+		raw, err := s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+queue, []any{s.db.Prefix, queue})
 		if err != nil {
 			return jobs, err
 		}
@@ -163,7 +157,7 @@ func (s *Store) linePayloads(ctx context.Context, queue string, offset, limit in
 	return out, nil
 }
 
-// LineOf returns the queues that have a line for a lock, whose key is without the namespace.
+// lineOf returns the queues that have a line for a lock, whose key is without the namespace.
 func (s *Store) lineOf(ctx context.Context, key string) ([]string, error) {
 	name, ok := strings.CutPrefix(key, keyJobLocks)
 	if !ok {

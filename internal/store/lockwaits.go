@@ -19,6 +19,8 @@ type WaitInfo struct {
 	// Locked is how many of its Size jobs were locked when last looked at; as many
 	// as there are: the queue is skipped.
 	Locked, Size int64
+	// Lined is how many of the Locked wait in lines, in their order.
+	Lined int64
 	// Since is when that was first seen; zero = long ago, or by others than resqued.
 	Since time.Time
 	// Locks is how many locks are in the way, as far as they are known.
@@ -34,17 +36,23 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	queues = slices.DeleteFunc(queues, func(q QueueInfo) bool { return q.Bounces <= 0 || q.Size == 0 })
 	out := make([]WaitInfo, len(queues))
 	seen, blocked := make([]*redis.StringCmd, len(queues)), make([]*redis.IntCmd, len(queues))
+	lines, first := make([]*redis.IntCmd, len(queues)), make([]*redis.ZSliceCmd, len(queues))
 	pipe := s.db.Read.Pipeline()
 	for i, q := range queues {
 		out[i] = WaitInfo{Queue: q.Name, Locked: min(q.Bounces, q.Size), Size: q.Size}
 		seen[i] = pipe.Get(ctx, s.db.Key(keySeen)+q.Name)
 		blocked[i] = pipe.SCard(ctx, s.db.Key(keyBlocked)+q.Name)
+		lines[i], first[i] = pipe.ZCard(ctx, s.db.Key(rdb.KeyLines)+q.Name), pipe.ZRangeWithScores(ctx, s.db.Key(rdb.KeyLines)+q.Name, 0, 0)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("locks in the way: %w", err)
 	}
 	for i := range out {
-		out[i].Locks = blocked[i].Val()
+		out[i].Locks, out[i].Lined = blocked[i].Val()+lines[i].Val(), queues[i].Lined
+		if began := first[i].Val(); len(began) > 0 {
+			out[i].Since = time.UnixMilli(int64(began[0].Score))
+			continue
+		}
 		// As note_seen in rdb/lua/lib/blocked_queues.lua writes it.
 		if note := strings.Fields(seen[i].Val()); len(note) > 1 {
 			if ms, err := strconv.ParseInt(note[1], 10, 64); err == nil && ms > 0 {
@@ -70,12 +78,16 @@ func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 		return nil, fmt.Errorf("queues that wait: %w", err)
 	}
-	var queues []string
+	queues, err := s.lineOf(ctx, key)
+	if err != nil {
+		return nil, err
+	}
 	for i, w := range waits {
-		if found[i].Val() {
+		if found[i].Val() && !slices.Contains(queues, w.Queue) {
 			queues = append(queues, w.Queue)
 		}
 	}
+	slices.Sort(queues)
 	return queues, nil
 }
 

@@ -128,6 +128,29 @@ var mutants = []storetest.Mutant{
       -- In`},
 	{"what was released during a first look is forgotten", "exchange_slow", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
 
+	{"a job that goes to a line is lost", "exchange_slow", `pcall_('RPUSH', list, unpack(ends[name]))`, `#ends[name]`},
+	{"a job that goes to a line stays in its queue", "exchange_slow", `if gone > 0 then call('LTRIM', key, gone, -1) end`, ``},
+	{"a job that was served stays in its line", "exchange_slow", `call('LPOP', key)
+        line.known.add`, `line.known.add`},
+	{"a line is served though its lock is held", "exchange_slow", `elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free`, `elseif false then`},
+	{"a line is not told that its lock is free", "exchange_slow", `line.known.freed(released, us)`, ``},
+	{"a line is not told that the lock of a dead process is free", "recover", `inline.freed(released, us)`, ``},
+	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
+      return`},
+	{"a second queue that waits for a lock is not noted", "lines", `own = own .. fmt('%d ', #other) .. other`, `own = fmt('%d ', #other) .. other`},
+	{"a line stays known that is empty", "exchange_slow", `if not payload or gone and not waiting[2] then line.known.finish(queue, name) end`, ``},
+	{"a line is forgotten while a job waits in it", "exchange_slow", `gone and not waiting[2]`, `gone`},
+	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},
+	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
+	{"a lock of a line that expires is not noticed", "lines", `elseif not values[i] and call('EXISTS', keys[i]) == 0 then`, `elseif false then`},
+	{"a lock of a line without a record is not noticed", "lines", `if not there[k] then free(i) end`, ``},
+	{"suspects in lines run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' then
+        set_apart`, `elseif false then
+        set_apart`},
+	{"a full server does not notice that a line may be served", "lines", `if not found then pcall_('PERSIST', ready) end`, ``},
+	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
+	{"a paused queue's lines are served", "exchange_slow", `if line.known and not relock and not paused(prefix, queue) then`, `if line.known and not relock then`},
+
 	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
 	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end

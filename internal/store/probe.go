@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io/fs"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,7 +55,7 @@ func (s *Store) Rehearsal(others ...rdb.Part) rdb.Rehearsal {
 // part in it; the errors are those of the rehearsal.
 func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	const proc, worker, lock = "probe", probeWorker, "lock:probe"
-	plain, unique := Queue{Name: "plain", Locked: true, Cap: 9}, Queue{Name: "unique", Unique: true}
+	plain, unique := Queue{Name: "plain", Lined: true, Locked: true, Cap: 9}, Queue{Name: "unique", Unique: true}
 	payload := func(n string) []byte {
 		if n == "3" || n == "6" {
 			// They wait for a moment, which may end with a second: then they would wait in
@@ -138,6 +139,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	}
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
 	_, _, _ = s.Orphans(ctx)
+	_ = s.NoteStrangers(ctx, time.Minute)
 	_, _, _ = s.Fence(ctx, proc, true)
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
@@ -153,6 +155,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
 	_ = s.ReleaseSchedulerLock(ctx, scheduler)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
+	_, _ = s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+plain.Name, []any{s.db.Prefix, plain.Name})
 	_, _ = s.RemoveQueue(ctx, unique.Name, true)
 	_, _ = s.PruneQueue(ctx, unique.Name)
 	_ = s.DropMaster(ctx, "probe")
@@ -165,12 +168,15 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
-		names = append(names, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
+		for _, n := range []string{"1", "2", "3", "4", "5", "6"} {
+			names = append(names, "resqued:line:"+strconv.Itoa(len(queue))+":"+queue+":Probe["+n+"]")
+		}
+		names = append(names, rdb.KeyLines+queue, keyReady+queue, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
 			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue, "resqued:twins:"+queue)
 	}
 	return names

@@ -39,7 +39,8 @@ func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
 	return out, nil
 }
 
-// Heads returns the first payload of each queue, nil of one that is empty or no list.
+// Heads returns the first payload of each queue, of one whose jobs all wait in lines that of the
+// first line; nil of one that is empty or no list.
 func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	heads := make([]*redis.StringCmd, len(queues))
 	err := s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
@@ -52,6 +53,13 @@ func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	for i, head := range heads {
 		if raw, err := head.Bytes(); err == nil {
 			out[i] = raw
+			continue
+		}
+		if head.Err() != redis.Nil { //nolint:errorlint // it is not wrapped
+			continue
+		}
+		if lined, err := s.linePayloads(ctx, queues[i], 0, 1); err == nil && len(lined) > 0 {
+			out[i] = []byte(lined[0])
 		}
 	}
 	return out, nil

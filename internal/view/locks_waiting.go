@@ -15,6 +15,9 @@ type LockedQueue struct {
 	// Locked of Size jobs were locked when last looked at.
 	Locked int64 `json:"locked"`
 	Size   int64 `json:"size"`
+	// Lined is how many of these wait in a line for each lock, in their order; the others were put
+	// back at the tail of the queue.
+	Lined int64 `json:"lined"`
 	// SinceS is for how many seconds that has been known; null = not known.
 	SinceS *int64 `json:"since_s"`
 	// Locks is how many locks are in the way, as far as they are known.
@@ -41,7 +44,7 @@ func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
 	now := time.Now()
 	views := make([]LockedQueue, len(list))
 	for i, w := range list {
-		v := LockedQueue{Queue: w.Queue, State: QueueWaits, Locked: w.Locked, Size: w.Size, Locks: w.Locks, Since: w.Since}
+		v := LockedQueue{Queue: w.Queue, State: QueueWaits, Locked: w.Locked, Size: w.Size, Lined: w.Lined, Locks: w.Locks, Since: w.Since}
 		if w.Locked >= w.Size {
 			v.State = QueueStarved
 		}

@@ -275,7 +275,7 @@ func (v *Queue) explain(q store.QueueInfo) {
 		v.Why = "not known: who works it could not be read"
 		return
 	case QueueStarved:
-		v.Why = fmt.Sprintf("locked: %s put back when last tried", Plural(int(q.Size), "job"))
+		v.Why = "waiting for locks: " + Plural(int(q.Size), "job")
 		return
 	}
 	switch n, _, others := v.Masters(); {

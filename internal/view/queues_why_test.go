@@ -90,7 +90,7 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 		"locked": {func(f *fixture) {
 			f.push("q", `{"class":"A","args":[]}`)
 			f.do("HSET", "locket:queue_lock_counters", "q", 3)
-		}, "q", view.QueueStarved, "locked: 1 job put back when last tried"},
+		}, "q", view.QueueStarved, "waiting for locks: 1 job"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			views(t, func(f *fixture) {

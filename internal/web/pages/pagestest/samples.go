@@ -65,7 +65,7 @@ func queues() []pages.QueueRow {
 		return pages.QueueRow{Queue: q, In: &in, Out: &out, ServedBy: served, Spark: wave(40, float64(*q.Size), float64(*q.Size)/3, seed)}
 	}
 	mail := queue("mail", view.QueueRuns, 6951, 42, 31, 0, 64, "no free thread: 64 of 64 are busy")
-	reports := queue("reports", view.QueueStarved, 12, 251, 1, 16, 16, "locked: 12 jobs put back when last tried")
+	reports := queue("reports", view.QueueStarved, 12, 251, 1, 16, 16, "waiting for locks: 12 jobs")
 	legacy := queue("legacy-import", view.QueueOrphan, 40, 11*3600, 0, 0, 0, "no worker has it among its queues")
 	news := queue("newsletter", view.QueuePaused, 1204, -1, 2, 0, 64, "paused by pause:queue:newsletter")
 	return []pages.QueueRow{
