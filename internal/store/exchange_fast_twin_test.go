@@ -63,7 +63,7 @@ type twins struct {
 }
 
 var twinQueues = []store.Queue{
-	{Name: "a", Locked: true}, {Name: "b"}, {Name: "c", Locked: true}, {Name: "d", Locked: true, Cap: 2}, {Name: "e", Locked: true, Unique: true},
+	{Name: "a", Locked: true}, {Name: "b"}, {Name: "c", Locked: true, Lined: true}, {Name: "d", Locked: true, Cap: 2}, {Name: "e", Locked: true, Unique: true},
 }
 
 func (w *twins) sequence(t *rapid.T) {
@@ -310,7 +310,7 @@ func (w *twins) told(t *rapid.T, which int, req store.ExchangeRequest, reply sto
 	return strings.ReplaceAll(b.String(), twinSpaces[1], twinSpaces[0])
 }
 
-var times = regexp.MustCompile(`\d{10,13}`)
+var times = regexp.MustCompile(`\d{10,16}`)
 
 // bases returns what is in Redis of both, without times and fences.
 func (w *twins) bases(t *rapid.T) (fast, slow storetest.Snapshot) {
@@ -331,7 +331,7 @@ func (w *twins) bases(t *rapid.T) (fast, slow storetest.Snapshot) {
 			for f := range e.Values {
 				e.Values[f] = times.ReplaceAllString(e.Values[f], "")
 			}
-		case short == "resqued:deaths", strings.HasPrefix(short, "resqued:died:"): // members and times
+		case short == "resqued:deaths", strings.HasPrefix(short, "resqued:lines:"), strings.HasPrefix(short, "resqued:ready:"), strings.HasPrefix(short, "resqued:died:"): // members and times
 			for f := range e.Values {
 				e.Values[f] = times.ReplaceAllString(e.Values[f], "")
 			}

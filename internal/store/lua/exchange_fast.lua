@@ -261,13 +261,29 @@ while true do
     for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
     going = pcall_('EXISTS', unpack(obstacles)) == 0
-    if not going and pcall_('EXISTS', deathkey) == 1 then
+    if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
+      -- Lines concern their own queues, and who releases the locks for which they wait.
+      local waited, few = {}, nlocks <= 1000
+      for c = 1, few and nlocks or 0 do waited[c] = sub(ARGV[locksat + c - 1], #jobs + 1) end
+      local lined = n > 0 and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, 1, n)) or {}
+      local some = few and nlocks > 0 and pcall_('HMGET', prefix .. 'resqued:awaited', unpack(waited)) or {}
+      going = few and not lined.err and not some.err
+      for i = 1, going and n or 0 do going = going and not lined[i] end
+      for c = 1, going and nlocks or 0 do going = going and not some[c] end
+      if going then
+        obstacles[6], obstacles.lines = counters, true
+        going = pcall_('EXISTS', unpack(obstacles)) == 0
+      else
+        obstacles.stop = true
+      end
+    end
+    if not going and not obstacles.stop and pcall_('EXISTS', deathkey) == 1 then
       obstacles[1], obstacles.deadly = counters, true
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going then
       nextqueue = empty + 1
-    elseif empty > 0 then
+    elseif empty > 0 and not obstacles.stop then
       for i = 1, empty do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
@@ -278,7 +294,11 @@ while true do
     -- Where there are many queues most are empty, which one command shows of several.
     local keys = {}
     for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'queue:' .. names[i] end
-    if pcall_('EXISTS', unpack(keys)) == 0 then
+    local lined = obstacles.lines and nextqueue <= n and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, nextqueue, n)) or {}
+    going = not lined.err
+    for i = 1, going and n - nextqueue + 1 or 0 do going = going and not lined[i] end
+    if not going then -- some of these have lines
+    elseif pcall_('EXISTS', unpack(keys)) == 0 then
       nextqueue = n + 1
     else
       for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'pause:queue:' .. names[i] end

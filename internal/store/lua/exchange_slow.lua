@@ -542,7 +542,7 @@ end
 
 -- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
 function line.serve(queue, room, capped)
-  local ready = prefix .. 'resqued:ready:' .. queue
+  local ready, moved = prefix .. 'resqued:ready:' .. queue, false
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
     local most = math.min(room, #asked - w + 1, 64)
     local next = pcall_('ZPOPMIN', ready, most)
@@ -559,7 +559,7 @@ function line.serve(queue, room, capped)
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
-        gone = true
+        gone, moved = true, true
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -575,7 +575,7 @@ function line.serve(queue, room, capped)
     end
     if next.err or #next < 2 * most then break end
   end
-  if anydeaths then reply[9] = reply[9] + apart(prefix, queue) end
+  if moved then reply[9] = reply[9] + apart(prefix, queue) end
   return room
 end
 
@@ -590,15 +590,15 @@ function line.intake(queue, key, left, room, capped, flags)
   call('PERSIST', info) -- as above
   if starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
   local scan = math.max(1, math.min(bound, budget))
-  local ends, names, unnamed, gone, moved = {}, {}, false, 0, 0 -- ends: name → payloads for its line
+  local ends, names, unnamed, gone, looked, moved = {}, {}, false, 0, 0, 0 -- ends: name → payloads for its line
 
   local function going()
-    return gone < left and gone < scan and room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not unnamed
+    return gone < left and looked + moved < scan and room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not unnamed
   end
 
   local chunk = 4
   while going() do
-    local waiting, from, size = call('LRANGE', key, gone, gone + math.min(chunk, scan - gone) - 1), gone, 0
+    local waiting, from, size = call('LRANGE', key, gone, gone + chunk - 1), gone, 0
     if #waiting == 0 then break end
     for _, payload in ipairs(waiting) do
       if not going() then break end
@@ -618,7 +618,7 @@ function line.intake(queue, key, left, room, capped, flags)
           ends[name], names[#names + 1] = mates, name
         end
         mates[#mates + 1] = payload
-        bounced = bounced + 1
+        looked = looked + 1
       elseif fenced(lock) then
         give(queue, payload, lock, '-', capped, deaths, blame)
         room = room - 1
@@ -641,7 +641,7 @@ function line.intake(queue, key, left, room, capped, flags)
     end
   end
   if gone > 0 then call('LTRIM', key, gone, -1) end
-  budget = budget - gone
+  bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   if unnamed then
     ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
