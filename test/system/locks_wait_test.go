@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,6 +75,61 @@ func TestLockedJobsDoNotStarveOthers(t *testing.T) {
 			d.Signal(quit)
 			require.Zero(t, d.Exit())
 			require.Empty(t, d.Residue())
+		})
+	}
+}
+
+// TestLines has jobs of a few locks run in the order in which they were pushed, while worker
+// processes are replaced for their number of jobs, or are killed. Jobs whose process was killed run
+// alone, so that others of their line may run before them; but none is lost.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	const locks, each = 3, 150
+	for name, kills := range map[string]int{"recycled": 0, "killed": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := harness.Start(t, harness.Options{
+				App: true, Workers: 3, Threads: 4, JobsPerFork: 40, Queues: "q,r", Trace: t.TempDir(),
+				Config: "max_deaths: 50\njob_lock_key: '{{args.0}}'\n",
+			})
+			pushed := map[string][]string{}
+			for i := range each {
+				for key := range locks {
+					queue := []string{"q", "r"}[key%2]
+					id := fmt.Sprintf("%d-%d", key, i)
+					d.PushRaw(queue, fmt.Sprintf(`{"class":"Hold","args":[%d,2000],"id":%q}`, key, id))
+					pushed[strconv.Itoa(key)] = append(pushed[strconv.Itoa(key)], id)
+				}
+			}
+			stop := d.Conserve(locks * each)
+			for i := range kills {
+				reached := d.Snapshot().Processed + 30
+				proctest.Await(t, patience, func() bool { return d.Snapshot().Processed >= reached && len(d.WorkerPIDs()) > 0 }, "more jobs")
+				if pids := d.WorkerPIDs(); len(pids) > 0 {
+					_ = syscall.Kill(pids[i%len(pids)], syscall.SIGKILL)
+				}
+			}
+			d.AwaitProcessed(locks*each, patience)
+			require.Positive(t, stop())
+			d.Signal(quit)
+			require.Zero(t, d.Exit())
+			require.Empty(t, d.Residue())
+
+			ended := map[string][]string{}
+			for _, n := range readTrace(t, d.Trace) {
+				if n.kind == "end" {
+					key, _, _ := strings.Cut(n.id, "-")
+					ended[key] = append(ended[key], n.id)
+				}
+			}
+			for key, ids := range ended {
+				if kills > 0 {
+					slices.Sort(pushed[key])
+					slices.Sort(ids)
+					ids = slices.Compact(ids) // the end may have been noted right before the kill
+				}
+				require.Equal(t, pushed[key], ids, "jobs of lock %s", key)
+			}
 		})
 	}
 }

@@ -135,7 +135,7 @@ func (d *Daemon) AwaitFailures(n int) []Failure {
 	return d.Failures()
 }
 
-// Snapshot holds the number of jobs in each state at one instant. Suspects count as queued.
+// Snapshot holds the number of jobs in each state at one instant. Suspects, and those in lines, count as queued.
 type Snapshot struct {
 	Queued, InFlight, Delayed, Processed, Failed int64
 }
@@ -152,6 +152,7 @@ local queued, inflight = 0, 0
 for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do
   queued = queued + redis.call('LLEN', p .. 'queue:' .. q) + redis.call('LLEN', p .. 'resqued:suspects:' .. q)
 end
+for _, key in ipairs(redis.call('KEYS', p .. 'resqued:line:*')) do queued = queued + redis.call('LLEN', key) end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 local delayed = redis.call('ZCARD', p .. 'resqued:delayed')
