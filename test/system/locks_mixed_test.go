@@ -163,7 +163,7 @@ func TestMixedFleetWaits(t *testing.T) {
 		<-taken
 		d.PushRaw("ours", payload, payload)
 		proctest.Await(t, patience, func() bool {
-			return d.Client.HGet(ctx, d.Key("locket:queue_lock_counters"), "ours").Val() == "2"
+			return d.Client.HGet(ctx, d.Key("resqued:lined"), "ours").Val() == "2"
 		}, "a look at both jobs")
 		require.Len(t, readTrace(t, d.Trace), 1)
 		close(release)

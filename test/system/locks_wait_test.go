@@ -236,10 +236,21 @@ func (c cost) String() string {
 // and that the first of them starts at once when the lock is free, whoever freed it.
 func TestWaitingForALock(t *testing.T) {
 	t.Parallel()
+	for lines, counted := range map[string]string{"auto": "resqued:lined", "off": "locket:queue_lock_counters"} {
+		t.Run("lines "+lines, func(t *testing.T) {
+			t.Parallel()
+			waitForALock(t, lines, counted)
+		})
+	}
+}
+
+// waitForALock does that with a setting of lines; counted is the hash that counts the jobs that wait.
+func waitForALock(t *testing.T, lines, counted string) {
+	t.Helper()
 	const waiting = 1000
 	ctx := context.Background()
 	server := redistest.Start(t, redistest.Options{})
-	o := harness.Options{App: true, Workers: 2, Threads: 4, Queues: "mail", Redis: server, Trace: t.TempDir()}
+	o := harness.Options{App: true, Workers: 2, Threads: 4, Queues: "mail", Redis: server, Trace: t.TempDir(), Config: "lines: '" + lines + "'\n"}
 	d := harness.Start(t, o)
 	o.Namespace, o.Queues = d.Space, "other"
 	other := harness.Start(t, o)
@@ -251,7 +262,7 @@ func TestWaitingForALock(t *testing.T) {
 		t.Helper()
 		d.PushRaw("mail", same(waiting, payload)...)
 		proctest.Await(t, patience, func() bool {
-			return d.Client.HGet(ctx, d.Key("locket:queue_lock_counters"), "mail").Val() == strconv.Itoa(waiting)
+			return d.Client.HGet(ctx, d.Key(counted), "mail").Val() == strconv.Itoa(waiting)
 		}, "a look at all jobs")
 	}
 	// began waits until the first job has started and all others wait again, and logs how long
