@@ -11,11 +11,13 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/deadhost"
 	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/history/writer"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
@@ -35,6 +37,9 @@ type beside struct {
 	counted   *history.Collector
 	events    *recorder
 	history   *writer.Writer
+	hosts     *deadhost.Watcher
+	// look has the master look for the dead.
+	look chan struct{}
 	// scheduled are the schedules of the configuration in force, which run while this master
 	// is in charge. The master's loop alone looks at both.
 	scheduled runner.Config
@@ -69,6 +74,14 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 		sweeper:   longstore.NewSweeper(longstore.New(redis.Redis()), d.Log.Named("longjobs"), longLimits(d.Config.Config)),
 	}
 	b.events = newRecorder(self.String(), redis, d.Log)
+	b.look = make(chan struct{}, 1)
+	b.hosts = deadhost.New(redis, self, b.events.Note, func() {
+		select {
+		case b.look <- struct{}{}:
+		default: // one is asked for already
+		}
+	}, d.Log.Named("hosts"))
+	b.hosts.Use(hostConfig(d.Config.Config))
 	b.counted = history.NewCollector(self.Host)
 	b.history = writer.New(b.counted, redis, d.Log)
 	stats := newCounter(d.Config.Config, d.Log)
@@ -114,6 +127,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 		b.schedules.Set(b.scheduled)
 	}
 	b.sweeper.Use(longLimits(c))
+	b.hosts.Use(hostConfig(c))
 }
 
 // run starts the parts that have a loop of their own; stop ends them and waits for them.
@@ -125,6 +139,7 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	helpers.Go(func() { b.sweeper.Run(ctx) })
 	helpers.Go(func() { b.history.Run(ctx) })
 	helpers.Go(func() { b.events.run(ctx) })
+	helpers.Go(func() { b.hosts.Run(ctx) })
 	return func() {
 		cancel()
 		helpers.Wait()
@@ -136,6 +151,16 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
 	return delayed.Config{
 		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
+	}
+}
+
+// hostConfig returns whom to ask about hosts that are silent.
+func hostConfig(c config.Config) deadhost.Config {
+	if len(c.HostDeadHook) == 0 {
+		return deadhost.Config{}
+	}
+	return deadhost.Config{
+		Command: c.HostDeadHook, Env: program.Scrub(os.Environ(), envRules(c)), After: c.HostDeadAfter, Timeout: c.HostDeadTimeout,
 	}
 }
 

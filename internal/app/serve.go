@@ -62,6 +62,8 @@ type Daemon struct {
 	PIDFile *proc.PIDFile
 
 	bench bool // see Bench
+	// address is that of this machine in the network of Redis; "" = not known.
+	address string
 	// noWaker is why there is no waker, if that was logged; see waits.
 	noWaker string
 }
@@ -111,6 +113,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrWorkerConfig, err)
 		}
 	}
+	d.address = redis.OwnAddress()
 	cfg, err := d.masterConfig(d.Config.Config, d.waits(ctx, d.Config.Waker, redis), first)
 	if err != nil {
 		return err
@@ -131,7 +134,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	deps := master.Deps{
 		Self: self, System: system, Store: redis, Notifier: notifier, Log: d.Log, Stats: others, History: others.counted, Events: others.events,
 		Requests: asked.requests, Upgrade: d.upgrade(inCharge),
-		Signals: relay.out, BeforeFork: d.Program.beforeFork, Trouble: runners.trouble, Fields: runners.fields,
+		Signals: relay.out, BeforeFork: d.Program.beforeFork, Look: others.look, Trouble: runners.trouble, Fields: runners.fields,
 	}
 	if d.Reload != nil {
 		deps.Reload = func(ctx context.Context) (master.Config, error) {
@@ -264,7 +267,7 @@ func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master
 		g = &generation{}
 	}
 	files, numbers := g.files()
-	worker, err := json.Marshal(handover{Config: c, Waits: waits, Dev: d.Dev, Bench: d.bench, Runners: numbers})
+	worker, err := json.Marshal(handover{Config: c, Waits: waits, Address: d.address, Dev: d.Dev, Bench: d.bench, Runners: numbers})
 	if err != nil {
 		return master.Config{}, fmt.Errorf("configuration: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +49,8 @@ type handover struct {
 	Config config.Config `json:"config"`
 	// Waits is for how many queues a lookout waits in Redis at a time; 0 = none.
 	Waits int `json:"waits,omitempty"`
+	// Address is that of this machine in the network of Redis.
+	Address string `json:"address,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
 	// Bench: the jobs are those of a measurement, and no code of the program runs.
@@ -239,20 +242,27 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload, LogJobs: c.LogJobs, Redact: c.Redact,
 		KillOnMasterDeath: c.OnMasterDeath == "kill", DrainTimeout: c.DrainTimeout, DrainRequeue: c.DrainThen == config.DrainRequeue,
-		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(log), Version: p.Version,
+		DeathPolicy: deathPolicy(c, handlers), Host: host, PID: os.Getpid(), Traces: traces(h.Address, log), Version: p.Version,
 	}, deps)
 	return w, err
 }
 
-// traces returns the fields by which others can see that this process is dead. Without them
+// traces returns the fields by which others can see that this process is dead, or which host it was on. Without them
 // its jobs are recovered when its lease ends.
-func traces(log *zap.Logger) map[string]string {
-	t, err := procfs.TracesOfSelf()
-	if err != nil {
+func traces(address string, log *zap.Logger) map[string]string {
+	fields := map[string]string{}
+	if t, err := procfs.TracesOfSelf(); err != nil {
 		log.Warn("if this daemon is killed as a whole, its jobs wait for their lease", zap.Error(err))
-		return nil
+	} else {
+		fields = t.Fields()
 	}
-	return t.Fields()
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		fields[store.InfoBootID] = strings.TrimSpace(string(boot))
+	}
+	if address != "" {
+		fields[store.InfoAddress] = address
+	}
+	return fields
 }
 
 // close closes the parts, the last one first.

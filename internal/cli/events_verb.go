@@ -171,7 +171,7 @@ func (a *cli) printEvent(v view.Event) error {
 
 func eventColour(kind string) string {
 	switch store.EventKind(kind) {
-	case store.EventDied, store.EventKilled, store.EventLockLost, store.EventRefused:
+	case store.EventDied, store.EventKilled, store.EventLockLost, store.EventHostDead, store.EventRefused:
 		return red
 	case store.EventPaused, store.EventPurged, store.EventRemoved:
 		return yellow

@@ -140,6 +140,10 @@ func (l *loader) refuseEntries(key string, err error) {
 // compare checks the keys against each other.
 func (l *loader) compare() {
 	c := &l.result.Config
+	if l.ok("heartbeat_frequency", "job_lock_duration") && l.result.Sources["heartbeat_frequency"].Kind == FromDefault && c.HeartbeatFrequency >= c.JobLockDuration {
+		// The default is for the default: whoever has locks last for ten seconds need not know of it.
+		c.HeartbeatFrequency = max(time.Second, (c.JobLockDuration * 2 / 7).Truncate(time.Second))
+	}
 	if l.ok("heartbeat_frequency", "job_lock_duration") && c.HeartbeatFrequency >= c.JobLockDuration {
 		l.refuse("heartbeat_frequency", FormatDuration(c.HeartbeatFrequency), fmt.Sprintf(
 			"must be below job_lock_duration, which is %s (%s), or a lock expires before it is extended; set job_lock_duration: %d",
@@ -185,11 +189,9 @@ func (l *loader) warnOfDeaths() {
 func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
-		for _, key := range []string{"heartbeat_frequency", "job_lock_duration", "job_lock_key", "lines", "on_lock_lost"} {
-			// It is also the lease of class locks in PostgreSQL, which Go handlers may have as well.
-			if key == "job_lock_duration" && c.DatabaseURL != "" {
-				continue
-			}
+		// Not among them: the lease of processes, and how often they beat, follow from job_lock_duration
+		// and heartbeat_frequency.
+		for _, key := range []string{"job_lock_key", "lines", "on_lock_lost"} {
 			if sources[key].Kind != FromDefault {
 				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
 					key, sources[key], sources["locketed_queues"]))

@@ -87,6 +87,12 @@ type Config struct {
 	// FailureBackend is where failures are recorded: "resque", in the failed list, or
 	// "multi-queue", in a list for each queue, as Resque's multi-queue backend does.
 	FailureBackend string `json:"failure_backend"`
+	// HostDeadHook is a command that proves, or brings about, the death of a host that is silent, and
+	// its arguments; empty = none. HostDeadAfter is after how long a silence it is asked, 0 = two and a half
+	// beats; HostDeadTimeout how long it may take.
+	HostDeadHook    []string      `json:"host_dead_hook,omitempty"`
+	HostDeadAfter   time.Duration `json:"host_dead_after,omitempty"`
+	HostDeadTimeout time.Duration `json:"host_dead_timeout"`
 	// LongJobSilence and LongJobWait are how long a run of a long job gives no sign of life,
 	// one that runs and one that waits, before its payload is looked for.
 	LongJobSilence time.Duration `json:"long_job_silence"`

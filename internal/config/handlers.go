@@ -248,13 +248,19 @@ func parseInto(to *time.Duration, value string, check func(time.Duration) error)
 	return err
 }
 
-// CheckPrograms looks for the programs and directories of the command handlers and of the
-// runners on this machine. What is missing is a warning: the file may be meant for, or
+// CheckPrograms looks for the programs and directories of the command handlers, of the
+// runners, and of host_dead_hook on this machine. What is missing is a warning: the file may be meant for, or
 // be ahead of, another one.
 func CheckPrograms(c Config) (warnings []Warning) {
 	for _, class := range c.classes() {
 		if h := c.Handlers[class]; h.Runner == "" {
 			warnings = append(warnings, checkProgram("handlers."+class, class, h.Command, h.Dir)...)
+		}
+	}
+	if len(c.HostDeadHook) > 0 {
+		for _, w := range checkProgram("", "host_dead_hook", c.HostDeadHook, "") {
+			w.Key = "host_dead_hook"
+			warnings = append(warnings, w)
 		}
 	}
 	for _, name := range c.runners() {

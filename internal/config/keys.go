@@ -171,6 +171,21 @@ var keys = []key{
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
 	},
 	{
+		name: "host_dead_hook",
+		help: "`command` that proves that a silent host is dead, or fences it",
+		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.HostDeadHook, ",") }},
+	},
+	{
+		name: "host_dead_after", def: "0",
+		help: "silence after which host_dead_hook is asked (0: two and a half beats)",
+		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadAfter }, hostSilence),
+	},
+	{
+		name: "host_dead_timeout", def: "30",
+		help: "time after which host_dead_hook is killed",
+		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadTimeout }, hostPatience),
+	},
+	{
 		name: "failure_backend", def: "resque",
 		help: "where failures are recorded: resque (failed) or multi-queue (<queue>_failed)",
 		kind: oneOf(func(c *Config) *string { return &c.FailureBackend }, "resque", "multi-queue"),
@@ -304,7 +319,7 @@ var synonyms = map[string]string{
 	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
 	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
 	"schedules": "schedule", "cron": "schedule", "dynamic": "persistent_schedules", "dynamic_schedule": "persistent_schedules",
-	"uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
+	"fencing_hook": "host_dead_hook", "uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
 // later are keys that are planned, so that they are not reported as typos.

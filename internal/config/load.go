@@ -72,6 +72,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readQueues()
 		l.readQueueSets()
 		l.readEnvSets()
+		l.readHostHook()
 		l.compare()
 		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
 		l.warnOfDeaths()

@@ -25,7 +25,7 @@ const (
 	longestRetry = 5 * time.Second
 
 	// masterTTL is how long a master is shown without another sign of life.
-	masterTTL = 6 * roundEvery
+	masterTTL = store.MasterTTL
 
 	// strangersEvery is how often the queues of workers of other programs are noted.
 	strangersEvery = 30 * time.Second

@@ -202,6 +202,8 @@ func (m *Master) loop(ctx context.Context) {
 			m.requested(r)
 		case h := <-m.peers:
 			m.onPeer(h)
+		case <-m.d.Look:
+			m.roundAt = m.now
 		case <-timer.C:
 		case <-ended:
 			ended = nil

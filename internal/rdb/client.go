@@ -61,6 +61,15 @@ type Client struct {
 	rehearsed *rehearsal
 }
 
+// OwnAddress returns the address of this machine in the network of the server, as its connections have it; ""
+// where there was none yet, or the server is on this machine.
+func (c *Client) OwnAddress() string {
+	if own := c.opts.Load().share.own.Load(); own != nil {
+		return *own
+	}
+	return ""
+}
+
 // Open returns a client for opts. It connects at the first command, so that it
 // only fails on options that cannot work.
 func Open(opts Options) (*Client, error) {

@@ -27,6 +27,10 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 		if err != nil {
 			return nil, err
 		}
+		if own, ok := conn.LocalAddr().(*net.TCPAddr); ok && !own.IP.IsLoopback() {
+			address := own.IP.String()
+			share.own.Store(&address)
+		}
 		if conf != nil {
 			if conn, err = handshake(ctx, conn, share.trust(conf), network, addr); err != nil {
 				return nil, err

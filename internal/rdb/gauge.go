@@ -34,10 +34,11 @@ var errForeign = errors.New("the server's answer is refused")
 
 // share is how many bytes are under way in large answers to all connections of a Client.
 // Beside that it is what else they have in common: roots are the certificates that new
-// connections trust, nil the system's.
+// connections trust, nil the system's; own is the address of this machine, nil while it is not known.
 type share struct {
 	bytes atomic.Int64
 	roots atomic.Pointer[x509.CertPool]
+	own   atomic.Pointer[string]
 }
 
 // trust is conf with the certificates that count now.

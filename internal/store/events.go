@@ -40,6 +40,7 @@ const (
 	EventDied     EventKind = "died"     // a worker process, or a runner
 	EventKilled   EventKind = "killed"   // jobs were told to stop
 	EventLockLost EventKind = "lock lost"
+	EventHostDead EventKind = "host dead" // a hook, or a person, says so
 	// Of people.
 	EventPurged   EventKind = "purged"
 	EventMoved    EventKind = "moved"
@@ -56,7 +57,7 @@ const (
 // EventKinds are all kinds.
 var EventKinds = []EventKind{
 	EventStarted, EventStopped, EventDeployed, EventReloaded, EventRefused, EventPaused, EventResumed, EventRecycled, EventDied,
-	EventKilled, EventLockLost, EventPurged, EventMoved, EventRemoved, EventRetried, EventReleased, EventRepaired, EventRan, EventOrdered,
+	EventKilled, EventLockLost, EventHostDead, EventPurged, EventMoved, EventRemoved, EventRetried, EventReleased, EventRepaired, EventRan, EventOrdered,
 	EventRequeued, EventCanceled,
 }
 

@@ -33,6 +33,7 @@ const (
 	keyOrders    = "resqued:orders:"
 	keyOrdered   = "resqued:ordered:"
 	keyRelock    = "resqued:relock"
+	keyAsked     = "resqued:asked:"
 
 	keyParked        = "resqued:parked"
 	keyParkedPayload = "resqued:parked:"

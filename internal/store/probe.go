@@ -140,6 +140,10 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
 	_, _, _ = s.Orphans(ctx)
 	_ = s.NoteStrangers(ctx, time.Minute)
+	_, _, _ = s.SilentHosts(ctx, SilentRequest{Place: "probe", Most: 1, Turn: "probe", For: time.Second})
+	for _, dead := range []bool{false, true} {
+		_, _ = s.SettleHost(ctx, HostVerdict{Place: "probe", Dead: dead, Turn: "probe"})
+	}
 	_, _, _ = s.Fence(ctx, proc, true)
 	_ = s.Recover(ctx, proc, []Verdict{{Token: "5", Action: Suspect}})
 	_, _ = s.Unregister(ctx, proc)
@@ -170,7 +174,7 @@ func remains(namespace string) []string {
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
-		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe",
+		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe", keyAsked + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		for _, n := range []string{"1", "2", "3", "4", "5", "6"} {

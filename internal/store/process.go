@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
@@ -24,7 +25,10 @@ func (s *Store) Register(ctx context.Context, r Registration) error {
 	for _, id := range r.Workers {
 		args = append(args, id)
 	}
-	raw, err := s.db.Eval(ctx, registerScript, s.db.Key(keyProcs), append(args, pairs(formatted(r.Info))...))
+	info := formatted(r.Info)
+	info[infoLease] = strconv.FormatInt(s.opts.Load().Lease.Milliseconds(), 10)
+	info[infoBeat] = strconv.FormatInt(s.opts.Load().BeatEvery.Milliseconds(), 10)
+	raw, err := s.db.Eval(ctx, registerScript, s.db.Key(keyProcs), append(args, pairs(info)...))
 	if err != nil {
 		return err
 	}

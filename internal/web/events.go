@@ -62,7 +62,7 @@ var eventGroups = []struct {
 	kinds      []store.EventKind
 }{
 	{"deploys", "starts and deploys", []store.EventKind{store.EventStarted, store.EventStopped, store.EventDeployed, store.EventReloaded, store.EventRefused}},
-	{"deaths", "deaths and kills", []store.EventKind{store.EventDied, store.EventKilled, store.EventLockLost, store.EventRecycled}},
+	{"deaths", "deaths and kills", []store.EventKind{store.EventDied, store.EventKilled, store.EventLockLost, store.EventHostDead, store.EventRecycled}},
 	{"acts", "what people did", []store.EventKind{
 		store.EventPaused, store.EventResumed, store.EventKilled, store.EventPurged, store.EventMoved, store.EventRemoved, store.EventRetried, store.EventReleased,
 		store.EventRepaired, store.EventRan, store.EventOrdered, store.EventRequeued, store.EventCanceled,
@@ -122,7 +122,7 @@ func eventRows(events []view.Event) []pages.Event {
 		if said != "" && e.Text != "" {
 			said += ": "
 		}
-		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Said: e.Text, Subject: e.Subject, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost)}
+		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Said: e.Text, Subject: e.Subject, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost) || e.Kind == string(store.EventHostDead)}
 		if e.Via != "daemon" {
 			rows[i].From = e.Via
 		}

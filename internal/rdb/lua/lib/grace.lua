@@ -2,7 +2,8 @@
 -- the end of the grace, and the paces at which the processes beat.
 --
 -- DEFINES  beaten(prefix, ms, lease, every, looks): notes a beat, no result;
---          unjudged(prefix, ms, lease, every): whether leases may not be judged now
+--          unjudged(prefix, ms, lease, every): whether leases may not be judged now;
+--          paced(prefix, lease, every): how the fleet beats, see there
 -- NEEDS    base
 -- KEYS     reads and writes resqued:meta; after a silence writes resqued:relock from
 --          resqued:procs; where the clock was set back moves members of resqued:delayed

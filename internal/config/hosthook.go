@@ -1,0 +1,68 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// leastHostSilence is more than the time between two signs of life of a host that works: its masters
+	// give one every five seconds or so.
+	leastHostSilence = 6 * time.Second
+	// mostHostPatience bounds a hook: as long as it runs no other master asks.
+	mostHostPatience = time.Hour
+)
+
+func hostSilence(d time.Duration) error {
+	if d > 0 && d < leastHostSilence {
+		return fmt.Errorf("must be 0 (two and a half beats) or at least %s, since a host that works may be silent for as long", FormatDuration(leastHostSilence))
+	}
+	return nil
+}
+
+func hostPatience(d time.Duration) error {
+	if d < time.Second || d > mostHostPatience {
+		return fmt.Errorf("must be 1s to %s", FormatDuration(mostHostPatience))
+	}
+	return nil
+}
+
+// readHostHook reads the command of host_dead_hook, and mentions what has no effect without it.
+func (l *loader) readHostHook() {
+	const key = "host_dead_hook"
+	argv := l.lists[key]
+	switch {
+	case l.bad[key]:
+		return
+	case len(argv) == 0:
+		for _, other := range []string{"host_dead_after", "host_dead_timeout"} {
+			if l.ok(other) && l.result.Sources[other].Kind != FromDefault {
+				l.warn(other, "no_effect", fmt.Sprintf("%s (%s) has no effect: there is no host_dead_hook.", other, l.result.Sources[other]))
+			}
+		}
+		return
+	case len(argv) == 1 && strings.ContainsAny(argv[0], " \t"):
+		l.refuse(key, argv[0], fmt.Sprintf("write it as a list, [%s]; no shell is involved", strings.Join(strings.Fields(argv[0]), ", ")))
+		return
+	}
+	for _, arg := range argv {
+		if err := checkArgument(arg); err != nil {
+			l.refuse(key, arg, err.Error())
+			return
+		}
+	}
+	if argv[0] == "" {
+		l.refuse(key, "", "names no program; write the program first")
+		return
+	}
+	l.result.HostDeadHook = argv
+}
+
+func checkArgument(arg string) error {
+	if strings.ContainsRune(arg, 0) {
+		return errors.New("must not hold NUL bytes, no program can be given one")
+	}
+	return nil
+}

@@ -1,0 +1,6 @@
+package deadhost
+
+import "syscall"
+
+// attributes have a hook lead a group of its own.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -1,0 +1,8 @@
+package deadhost
+
+import "syscall"
+
+// attributes have a hook lead a group of its own, and end with its master.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
