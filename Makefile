@@ -56,6 +56,8 @@ test: ## install what the tests need, then run all tests with the race detector
 	$(TESTS) $(call rerun,tests) --packages ./... -- -race -timeout $(TIMEOUT)
 	$(TESTS) $(call rerun,models) --packages '$(SCRIPTS)' -- -timeout $(TIMEOUT) -run 'FindsDefects$$|^Test(Long)?Model$$|WithoutARight$$'
 
+	@sh scripts/valkey $(GO) test -short -timeout $(TIMEOUT) ./internal/store
+
 race: ## the system tests against a daemon that is built with the race detector
 	sh scripts/provide
 	RESQUED_TEST_RACE=1 $(TESTS) -- -race -timeout 30m ./test/...

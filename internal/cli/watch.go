@@ -29,7 +29,7 @@ const (
 // watchedVerbs are the verbs that list or show something that changes.
 var watchedVerbs = []string{
 	"queues", "queues ls", "queues show",
-	"jobs", "jobs ls", "jobs show",
+	"hosts", "hosts ls", "jobs", "jobs ls", "jobs show",
 	"workers", "workers ls", "workers show",
 	"failed", "failed ls", "failed show",
 	"parked", "parked ls",

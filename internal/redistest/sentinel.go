@@ -24,6 +24,10 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	binary, err := serverBinary()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	for range 20 {
 		own := takePort()
 		addr = own.addr
@@ -34,7 +38,7 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		cmd := exec.Command("redis-server", file, "--sentinel")
+		cmd := exec.Command(binary, file, "--sentinel") //nolint:gosec // of this test
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := cmd.Start(); err != nil {
 			tb.Fatal(err)

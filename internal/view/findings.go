@@ -57,6 +57,7 @@ type FindingStore interface {
 	UniqueStore
 	ParkedStore
 	ScheduleStore
+	HostStore
 	Server(ctx context.Context) (rdb.Server, error)
 }
 
@@ -84,6 +85,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 	}{
 		{"redis", checkServer, ""},
 		{"daemons", checkDaemons, ""},
+		{"hosts", checkHosts, "every host with daemons is heard of"},
 		{"queues", checkQueues, "every queue with jobs is worked"},
 		{"unique", checkUnique, "the keys of unique queues match"},
 		{"locks", checkLocks, "every lock has a holder that lives"},
@@ -289,6 +291,25 @@ func splitDiffering(differs []string) (settings, others []string) {
 		}
 	}
 	return settings, others
+}
+
+// checkHosts looks for hosts that are silent, and whose leases have not ended: their jobs wait for that.
+func checkHosts(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
+	hosts, err := Hosts(ctx, s)
+	for _, h := range hosts {
+		if h.State != HostSilent {
+			continue
+		}
+		if len(found) == namedFindings {
+			return append(found, Finding{Status: FindingWarn, Text: "more of them", Fix: "hosts", Command: true}), err
+		}
+		found = append(found, Finding{
+			Status: FindingWarn, Fix: "hosts dead " + Shell(h.Place), Command: true,
+			Text: fmt.Sprintf("%s has given no sign of life for %s: its %s run again in %s, when its leases have ended, or at once if it is said to be dead",
+				wire.Printable(h.Host, MaxName), Age(h.Silent), Plural(h.Jobs, "job"), Age(max(0, time.Duration(h.EndsInS)*time.Second))),
+		})
+	}
+	return found, err
 }
 
 func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {

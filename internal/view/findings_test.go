@@ -26,7 +26,7 @@ func failing(f *fixture, check string, c view.Checks) []string {
 			texts = append(texts, one.Status+" "+one.Text)
 		}
 	}
-	require.Len(f, checks, 7, "each check says something")
+	require.Len(f, checks, 8, "each check says something")
 	return texts
 }
 

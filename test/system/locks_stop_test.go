@@ -20,14 +20,18 @@ const actLock = `locket:job_locks:Act[1]`
 // lock. When the first is continued, its job no longer holds the lock.
 func TestStoppedDaemonLosesItsLock(t *testing.T) {
 	t.Parallel()
-	for name, host := range map[string]string{
-		"on this machine":    "", // whose other daemon kills what is stopped
-		"on another machine": "elsewhere",
+	for name, tc := range map[string]struct {
+		host, config string
+		least        time.Duration
+	}{
+		"on this machine":    {"", shortLease, 0}, // whose other daemon kills what is stopped
+		"on another machine": {"elsewhere", shortLease, 0},
+		"on another machine, for twelve of its ten seconds": {"elsewhere", tenSeconds, 12 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := harness.Options{App: true, Config: shortLease, Trace: t.TempDir(), Host: host}
-			least := time.Duration(0)
+			host, least := tc.host, tc.least
+			o := harness.Options{App: true, Config: tc.config, Trace: t.TempDir(), Host: host}
 			if harness.Full() {
 				o.Config, least = "", time.Minute
 			}

@@ -1,5 +1,5 @@
 -- orphans returns the processes whose lease is past, unless a silence of all processes forbids
--- to judge (see grace); those that have been fenced in any case. It removes masters whose entry has expired, what is known of queues
+-- to judge (see grace). It removes masters whose entry has expired, what is known of queues
 -- that are empty, and counts of deaths of jobs that are gone.
 --
 -- KEYS[1]   resqued:procs
@@ -67,27 +67,22 @@ if type(known) == 'number' and known > 0 then
   end
 end
 dead.age(prefix, ms)
-local silence = unjudged(prefix, ms, lease, every)
-local procs = {}
-if not silence then
-  -- A lease far in the future was not given by this clock: it was set back since,
-  -- or the lease was forged. It would never end.
-  -- Another daemon may have a longer lease than this one, but none has one of more than
-  -- 35 s.
-  local longest = math.max(lease, 35000)
-  for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
-    call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
-  end
+if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads, here} end
+-- A lease far in the future was not given by this clock: it was set back since,
+-- or the lease was forged. It would never end.
+-- Another daemon may have a longer lease than this one, but none has one of more than
+-- 35 s.
+local longest = math.max(lease, 35000)
+for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
+  call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
 -- Those that have been fenced already come after the others, and of many another part each
 -- time: one whose records cannot be read stays there for good, and must not hide the rest.
 local function part(n, size) return us % math.max(1, math.ceil(n / size)) * size end -- all are as likely
 local past = '(' .. fmt('%.0f', ms)
-if not silence then
-  -- Those of another format keep their leases, and must not hide the rest either.
-  local skip = part(call('ZCOUNT', KEYS[1], '(0', past), most)
-  procs = call('ZRANGEBYSCORE', KEYS[1], '(0', past, 'LIMIT', skip, most)
-end
+-- Those of another format keep their leases, and must not hide the rest either.
+local skip = part(call('ZCOUNT', KEYS[1], '(0', past), most)
+local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', past, 'LIMIT', skip, most)
 local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
 local room = math.max(most - #procs, most / 2)
 local from = part(fenced, room)

@@ -13,7 +13,7 @@ local function signs(prefix, place, ms, after, ttl)
   local key = prefix .. 'resqued:place:' .. place
   local size = pcall_('SCARD', key)
   if type(size) ~= 'number' or size == 0 or size > 2000 then return nil end
-  local h, asked = {last = 0, procs = {}, silent = true, boot = '', address = ''}, {}
+  local h, asked = {last = -2 ^ 53, procs = {}, silent = true, boot = '', address = ''}, {}
   local function sign(last, silence)
     last = math.min(last, ms)
     h.last = math.max(h.last, last)

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+func (a *cli) hostsCommand() *cobra.Command {
+	ls := func(c *cobra.Command, args []string) error {
+		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+			hosts, err := view.Hosts(ctx, s)
+			if err == nil && len(args) > 0 {
+				hosts, err = view.FindHosts(hosts, args)
+			}
+			if err != nil {
+				return lookup(err, a.again()+" hosts", c)
+			}
+			return a.printHosts(hosts)
+		})
+	}
+	parent := &cobra.Command{
+		Use: "hosts [HOST…]", Short: "list the hosts that daemons run on, or say that one is dead",
+		Long: `List the hosts, and containers, on which worker processes of resqued are registered. STATE is
+
+  alive   a process or a master of it has been heard of
+  silent  none has for longer than a host that works is ever silent: dead, stopped, or cut off from
+          Redis. Its jobs run again when its leases have ended, see ENDS, or at once if it is
+          said to be dead: by "hosts dead", or by host_dead_hook of a configuration
+  ended   its leases have ended: any daemon recovers its jobs
+
+SIGN is how long ago that was. BOOT stands for the boot of the host; a name is listed twice where
+it has booted again, or where containers share it.`,
+		Example: "  " + a.name + " hosts\n  " + a.name + " hosts dead web-1 --yes",
+		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
+	}
+	parent.AddCommand(&cobra.Command{
+		Use: "ls [HOST…]", Short: "list hosts (what the bare noun does)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
+	}, a.hostsDeadCommand())
+	return parent
+}
+
+func hostNames(ctx context.Context, s *store.Store) ([]string, error) {
+	hosts, err := view.Hosts(ctx, s)
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Host, h.Place)
+	}
+	return names, err
+}
+
+func (a *cli) printHosts(hosts []*view.Host) error {
+	l := &listing{columns: []column{
+		{title: "HOST"}, {title: "BOOT", fixed: true}, {title: "STATE", colour: hostColour}, {title: "PROCS", right: true}, {title: "JOBS", right: true},
+		{title: "SIGN", right: true}, {title: "ENDS", right: true}, {title: "ADDRESS", fixed: true},
+	}}
+	for _, h := range hosts {
+		ends := "—"
+		if h.State != view.HostAlive {
+			ends = view.Age(max(0, time.Duration(h.EndsInS)*time.Second))
+		}
+		l.add(h.Place, h, h.Host, h.Boot, h.State, strconv.Itoa(h.Processes), strconv.Itoa(h.Jobs), view.Age(h.Silent), ends, h.Address)
+	}
+	if len(hosts) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no hosts")
+	}
+	return a.print(l)
+}
+
+func hostColour(state string) string {
+	switch state {
+	case view.HostAlive:
+		return green
+	case view.HostSilent:
+		return yellow
+	}
+	return red
+}
+
+// deadView is what became of one host.
+type deadView struct {
+	*view.Host
+	// Outcome is fenced, alive or gone; empty with --dry-run.
+	Outcome string `json:"outcome,omitempty"`
+	// Fenced is how many of its processes have lost their lease.
+	Fenced int  `json:"fenced"`
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+func (a *cli) hostsDeadCommand() *cobra.Command {
+	var yes, dryRun bool
+	c := &cobra.Command{
+		Use: "dead HOST…", Short: "say that hosts are dead, so that their jobs run again at once",
+		Long: `Say that hosts are dead: that their power is off, or that they will never be heard of again. Then the
+leases of their processes end, and within seconds any daemon recovers their jobs.
+
+HOST is a name, or a name and a boot, web-1:0123abcd, as "hosts" shows them. Only hosts that are
+silent can be dead: one that gives a sign of life is refused, also if it does so in the last moment.
+Should one live all the same, cut off or stopped, its processes end with the next thing that they
+say to Redis, and that changes nothing; but until then its jobs may run beside the second runs of
+the same. So see to it that it is off. On a terminal it asks first; elsewhere it needs --yes.
+
+Exit codes: 1 one was refused, 4 there is no such host.`,
+		Example: "  " + a.name + " hosts dead web-1 --dry-run\n  " + a.name + " hosts dead web-1 --yes",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+a.again()+" hosts", "which host?")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(hostNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.sayDead(ctx, c, s, args, yes, dryRun) })
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only tell which hosts these are, and how many jobs they have in hand")
+	return c
+}
+
+func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, names []string, yes, dryRun bool) error {
+	all, err := view.Hosts(ctx, s)
+	if err == nil {
+		all, err = view.FindHosts(all, names)
+	}
+	if err != nil {
+		return lookup(err, a.again()+" hosts", c)
+	}
+	failure := &problem{exit: exitFailed, code: "alive"}
+	var views []*deadView
+	for _, h := range all {
+		switch {
+		case h.State != view.HostAlive:
+			views = append(views, &deadView{Host: h, DryRun: dryRun})
+		case len(all) > 1 && !slices.Contains(names, h.Place):
+			a.note("%s lives: it is another boot, or another container, of that name", wire.Printable(h.Place, 300))
+		default:
+			failure.lines = append(failure.lines, fmt.Sprintf("%s gave a sign of life %s ago: it counts as silent after %s",
+				wire.Printable(h.Place, 300), view.Age(h.Silent), h.Patience))
+			failure.hint = "Its processes and its masters are looked at: stop them, or see that it is off, and wait."
+		}
+	}
+	if len(views) == 0 && len(failure.lines) == 0 { // all of a name that was given live
+		failure.lines = append(failure.lines, "all hosts of that name live")
+	}
+	if !dryRun && !yes && len(views) > 0 {
+		if err := a.confirm(deadQuestion(views)); err != nil {
+			return err
+		}
+	}
+	for i, v := range views {
+		if dryRun {
+			break
+		}
+		o, err := s.SettleHost(ctx, store.HostVerdict{Place: v.Place, Dead: true, Last: v.Last, Pause: time.Second})
+		if err != nil {
+			return errors.Join(err, a.tellDead(views[:i]))
+		}
+		v.Fenced = len(o.Procs)
+		switch o.Outcome {
+		case store.HostFenced:
+			v.Outcome = "fenced"
+			a.did(store.EventHostDead, "host "+v.Host.Host, "with "+plural(v.Jobs, "job"), max(1, v.Fenced))
+			if o.Left > 0 {
+				failure.lines = append(failure.lines, fmt.Sprintf("%s: %d of its processes are of another version, whose format this one does not read, and keep their leases",
+					wire.Printable(v.Place, 300), o.Left))
+			}
+		case store.HostAlive:
+			v.Outcome = "alive"
+			failure.lines = append(failure.lines, wire.Printable(v.Place, 300)+" has given a sign of life: nothing was done")
+		default:
+			v.Outcome = "gone" // recovered meanwhile
+		}
+	}
+	if err := a.tellDead(views); err != nil {
+		return err
+	}
+	if len(failure.lines) > 0 {
+		return failure
+	}
+	return nil
+}
+
+func deadQuestion(views []*deadView) string {
+	parts := make([]string, len(views))
+	for i, v := range views {
+		parts[i] = fmt.Sprintf("%s with %s", wire.Printable(v.Place, 100), plural(v.Jobs, "job"))
+	}
+	return "take for dead " + strings.Join(parts, ", ")
+}
+
+func (a *cli) tellDead(views []*deadView) error {
+	l, text := &listing{}, strings.Builder{}
+	for _, v := range views {
+		l.names, l.items = append(l.names, v.Place), append(l.items, v)
+		name := wire.Printable(v.Place, 300)
+		switch {
+		case v.DryRun:
+			fmt.Fprintf(&text, "would take %s for dead, silent for %s, with %s\n", name, view.Age(v.Silent), plural(v.Jobs, "job"))
+		case v.Outcome == "fenced":
+			fmt.Fprintf(&text, "%s is dead: its %s run again\n", name, plural(v.Jobs, "job"))
+		case v.Outcome == "gone":
+			fmt.Fprintf(&text, "%s has nothing in hand any more\n", name)
+		}
+	}
+	switch {
+	case a.flags.output == outJSON || a.flags.output == outName:
+		return a.print(l)
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(text.String())
+}
