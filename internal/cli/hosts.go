@@ -61,8 +61,14 @@ func hostNames(ctx context.Context, s *store.Store) ([]string, error) {
 
 func (a *cli) printHosts(hosts []*view.Host) error {
 	l := &listing{columns: []column{
-		{title: "HOST"}, {title: "BOOT", fixed: true}, {title: "STATE", colour: hostColour}, {title: "PROCS", right: true}, {title: "JOBS", right: true},
-		{title: "SIGN", right: true}, {title: "ENDS", right: true}, {title: "ADDRESS", fixed: true},
+		{title: "HOST"},
+		{title: "BOOT", fixed: true},
+		{title: "STATE", colour: hostColour},
+		{title: "PROCS", right: true},
+		{title: "JOBS", right: true},
+		{title: "SIGN", right: true},
+		{title: "ENDS", right: true},
+		{title: "ADDRESS", fixed: true},
 	}}
 	for _, h := range hosts {
 		ends := "—"

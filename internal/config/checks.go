@@ -141,8 +141,9 @@ func (l *loader) refuseEntries(key string, err error) {
 func (l *loader) compare() {
 	c := &l.result.Config
 	if l.ok("heartbeat_frequency", "job_lock_duration") && l.result.Sources["heartbeat_frequency"].Kind == FromDefault && c.HeartbeatFrequency >= c.JobLockDuration {
-		// The default is for the default: whoever has locks last for ten seconds need not know of it.
-		c.HeartbeatFrequency = max(time.Second, (c.JobLockDuration * 2 / 7).Truncate(time.Second))
+		// The default is for the default: whoever has locks last for ten seconds need not know of it. It bounds
+		// nothing, since processes beat after two sevenths of a lease anyway.
+		c.HeartbeatFrequency = max(time.Second, c.JobLockDuration-time.Second)
 	}
 	if l.ok("heartbeat_frequency", "job_lock_duration") && c.HeartbeatFrequency >= c.JobLockDuration {
 		l.refuse("heartbeat_frequency", FormatDuration(c.HeartbeatFrequency), fmt.Sprintf(

@@ -301,7 +301,7 @@ func TestUniqueQueues(t *testing.T) {
 func TestShortLocks(t *testing.T) {
 	t.Parallel()
 	for duration, want := range map[string]time.Duration{
-		"": 30 * time.Second, "31s": 30 * time.Second, "30": 8 * time.Second, "10s": 2 * time.Second, "2": time.Second,
+		"": 30 * time.Second, "31s": 30 * time.Second, "30": 29 * time.Second, "10s": 9 * time.Second, "2": time.Second,
 	} {
 		yaml := ""
 		if duration != "" {
