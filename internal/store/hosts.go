@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	silentHostsScript = rdb.NewScript(Lua, "silent_hosts", "lib/base", "lib/grace", "lib/place", "lib/hosts", "silent_hosts")
-	hostVerdictScript = rdb.NewScript(Lua, "host_verdict", "lib/base", "lib/place", "lib/hosts", "lib/format", "host_verdict")
+	silentHostsScript = rdb.NewScript(Lua, "silent_hosts", "lib/base", "lib/grace", "lib/hosts", "silent_hosts")
+	hostVerdictScript = rdb.NewScript(Lua, "host_verdict", "lib/base", "lib/hosts", "lib/format", "host_verdict")
 )
 
 // MasterTTL is how long the entry of a master lives without another renewal, of which there is one every

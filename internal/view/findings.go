@@ -45,6 +45,8 @@ const (
 	askew = 5 * time.Second
 	// slow is a round trip with which each exchange of a worker process takes long.
 	slow = 20 * time.Millisecond
+	// silent is for how long no process of a daemon may have beaten unnoticed.
+	silent = store.DefaultBeatEvery * 3 / 2
 	// almost is the part of a limit beyond which it is said.
 	almost = 0.9
 )
@@ -57,7 +59,6 @@ type FindingStore interface {
 	UniqueStore
 	ParkedStore
 	ScheduleStore
-	HostStore
 	Server(ctx context.Context) (rdb.Server, error)
 }
 
@@ -85,7 +86,6 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 	}{
 		{"redis", checkServer, ""},
 		{"daemons", checkDaemons, ""},
-		{"hosts", checkHosts, "every host with daemons is heard of"},
 		{"queues", checkQueues, "every queue with jobs is worked"},
 		{"unique", checkUnique, "the keys of unique queues match"},
 		{"locks", checkLocks, "every lock has a holder that lives"},
@@ -219,6 +219,10 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		}
 		masters++
 		threads += v.Threads
+		if silence := time.Since(v.Beat); !v.Beat.IsZero() && silence > silent {
+			add(FindingWarn, "hosts dead "+Shell(v.Host), true,
+				"%s has not been heard of for %s: its jobs run again when its lease has ended, or at once if its host is dead, and somebody says so", v.Worker, Age(silence))
+		}
 		if v.State == "paused" {
 			add(FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)
 		}
@@ -291,25 +295,6 @@ func splitDiffering(differs []string) (settings, others []string) {
 		}
 	}
 	return settings, others
-}
-
-// checkHosts looks for hosts that are silent, and whose leases have not ended: their jobs wait for that.
-func checkHosts(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
-	hosts, err := Hosts(ctx, s)
-	for _, h := range hosts {
-		if h.State != HostSilent {
-			continue
-		}
-		if len(found) == namedFindings {
-			return append(found, Finding{Status: FindingWarn, Text: "more of them", Fix: "hosts", Command: true}), err
-		}
-		found = append(found, Finding{
-			Status: FindingWarn, Fix: "hosts dead " + Shell(h.Place), Command: true,
-			Text: fmt.Sprintf("%s has given no sign of life for %s: its %s run again in %s, when its leases have ended, or at once if it is said to be dead",
-				wire.Printable(h.Host, MaxName), Age(h.Silent), Plural(h.Jobs, "job"), Age(max(0, time.Duration(h.EndsInS)*time.Second))),
-		})
-	}
-	return found, err
 }
 
 func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {

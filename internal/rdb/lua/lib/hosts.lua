@@ -5,7 +5,7 @@
 --          lease; else a table: last (ms) its last sign of life, procs, boot and address of one that says
 --          them, silent whether it gave none for after (ms), or 0 = two and a half of its own beats. ttl
 --          (ms) is how long the entry of a master lives. One of whose processes does not say how it beats is never silent
--- NEEDS    base, place
+-- NEEDS    base
 -- KEYS     reads resqued:place:<place>, resqued:procs, resqued:proc:*, resqued:master:*
 -- COST     2 commands, 2 per process, 1 per master; O(processes)
 
