@@ -114,8 +114,9 @@ if may then
     need(deathkey .. ':', 'HGET', 'HMGET')
     need(prefix .. 'pause:all', 'EXISTS')
     need(prefix .. 'resqued:line:', 'LRANGE', 'LPOP', 'RPUSH')
-    need(prefix .. 'resqued:lines:', 'ZADD')
-    need(prefix .. 'resqued:awaited', 'HGET', 'HSET')
+    need(prefix .. 'resqued:lines:', 'ZADD', 'ZREM')
+    need(prefix .. 'resqued:ready:', 'ZPOPMIN')
+    need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HINCRBY', 'HDEL')
     local at, list = 1, ARGV[queuesat]
     for i = 1, nqueue do
       local a, b, c, d, m = byte(list, at, at + 4)
