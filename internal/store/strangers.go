@@ -8,7 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-var noteStrangersScript = rdb.NewScript(Lua, "note_strangers", "lib/base", "note_strangers")
+var noteStrangersScript = rdb.NewScript(Lua, "note_strangers", "lib/base", "lib/rights", "note_strangers")
 
 // NoteStrangers notes for which queues workers of other programs are registered, unless that was
 // done less than every ago: locked jobs of these queues do not wait in lines (Queue.Lined).

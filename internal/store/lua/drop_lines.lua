@@ -3,10 +3,12 @@
 -- KEYS[1]   resqued:lines:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
--- RETURNS   {how many jobs those were, whether there are more lines (1|0)}
+-- RETURNS   {how many jobs those were, whether there are more lines (1|0)}; error NOPERM: nothing
+--           was done
 -- COST      about 7 commands per line, of 100 at most
 
 local prefix, queue = ARGV[1], ARGV[2]
+need(prefix .. 'resqued:line:', 'LLEN', 'UNLINK', 'ZRANGE', 'ZREM', 'HGET', 'HSET', 'HDEL', 'HINCRBY', 'EXISTS')
 local l, jobs = lines(prefix), 0
 local names = pcall_('ZRANGE', KEYS[1], 0, 99)
 if names.err then return {0, 0} end

@@ -6,11 +6,14 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   how long no other begins (ms)
 -- ARGV[3]   '' begins; else the cursor that the call before has returned
--- RETURNS   the next cursor; '' this was the last part, or others have begun
+-- RETURNS   the next cursor; '' this was the last part, or others have begun; error NOPERM: nothing
+--           was done
 -- COST      2 commands to begin, and 5; 1 per queue of a stranger; O(workers), of 1,000 about
 
 local prefix, cursor = ARGV[1], ARGV[3]
 local noted, fresh = prefix .. 'resqued:strangers', prefix .. 'resqued:strangers:next'
+need(KEYS[1], 'SSCAN')
+need(fresh, 'SET', 'UNLINK', 'SADD', 'EXISTS', 'RENAME', 'PEXPIRE')
 if cursor == '' then
   if not call('SET', prefix .. 'resqued:strangers:turn', '1', 'NX', 'PX', ARGV[2]) then return '' end
   call('UNLINK', fresh)
