@@ -116,6 +116,7 @@ func scenarios() []scenario {
 		drain("command", "command handlers (/bin/true), 10 threads", scenario{Command: true, Threads: 10, Short: true}),
 		scenario{Name: "enqueue-1", Title: "enqueue one by one, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Short: true},
 		scenario{Name: "enqueue-10", Title: "enqueue one by one, 10 goroutines", Kind: kindEnqueue, Goroutines: 10, Queues: 1, Short: true},
+		scenario{Name: "enqueue-100", Title: "enqueue one by one, 100 goroutines", Kind: kindEnqueue, Goroutines: 100, Queues: 1, Short: true},
 		scenario{Name: "enqueue-bulk", Title: "enqueue in bulk, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Bulk: true, Short: true},
 		scenario{Name: "latency", Title: "enqueue to start, idle, 10 threads", Kind: kindLatency, Threads: 10, Processes: 1, Queues: 1, Short: true},
 		scenario{Name: "latency-waker", Title: "enqueue to start, idle, 10 threads, waker on", Kind: kindLatency, Threads: 10, Processes: 1, Queues: 1, Waker: true, Short: true},

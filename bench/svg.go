@@ -124,7 +124,7 @@ func (r *report) plots() map[string]string {
 		"throughput.svg": plot("No-op jobs", "jobs/s", false, groups(rate, "noop-1", "noop-10", "noop-50", "procs-2", "procs-4")),
 		"load.svg":       plot("Other jobs", "jobs/s", false, groups(rate, "queues-10", "wait-1ms", "payload-1k", "payload-100k")),
 		"cpu.svg":        plot("Processor time, workers and server", "ms for 1,000 jobs", false, groups(both, "noop-1", "noop-10", "noop-50")),
-		"enqueue.svg":    plot("Enqueue", "jobs/s", true, groups(rate, "enqueue-1", "enqueue-10", "enqueue-bulk")),
+		"enqueue.svg":    plot("Enqueue", "jobs/s", true, groups(rate, "enqueue-1", "enqueue-10", "enqueue-100", "enqueue-bulk")),
 		"latency.svg":    plot("From enqueue to start, idle", "ms", true, []group{latency}),
 		"shape.svg":      plot("resqued in every scenario", "jobs/s", false, []group{shape}),
 	}

@@ -62,7 +62,8 @@ func goals() []goal {
 		{title: "10⁷ waiting jobs, of the base rate", figure: within("depth-1e7", "noop-50"), limit: 0.9, percent: true},
 		{title: "1,000 queues with jobs, of the base rate", figure: within("queues-1000", "noop-50"), limit: 0.5, percent: true},
 		{title: "1,000 queues, jobs in the last, of the base rate", figure: within("queues-1000-last", "noop-50"), limit: 0.5, percent: true},
-		{title: "enqueue, 10 goroutines, over asynq", figure: over("enqueue-10", "asynq"), limit: 1},
+		{title: "enqueue, 1 goroutine, over asynq", figure: over("enqueue-1", "asynq"), limit: 1},
+		{title: "enqueue, 10 goroutines, over asynq", figure: over("enqueue-10", "asynq"), limit: 3},
 		{title: "enqueue in bulk, over one by one", figure: within("enqueue-bulk", "enqueue-1"), limit: 20},
 		{title: "idle pick-up, p99 ≤ INTERVAL", limit: float64(interval / time.Millisecond), atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return quantile(r.pooled("latency", "resqued"), 0.99)

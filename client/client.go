@@ -206,8 +206,10 @@ func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere
 // A job is not pushed to a unique queue in which an equal job waits. Neither is an error; see
 // the Status of the result.
 //
+// Jobs that several goroutines push at the same time leave in one call where they can.
+//
 // After an error the job may or may not have been pushed. NotEnqueued reports whether it
-// certainly was not.
+// certainly was not; so it is if ctx has ended while the job waited for a connection.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
 	payload, err := wire.EncodePayload(class, wire.ArgList(args))
 	if err != nil {
@@ -332,7 +334,7 @@ func (c *Client) loner(name string) *resqued.Class {
 // pushTo pushes a payload, unless its queue is unique and an equal one waits there.
 func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Result, error) {
 	if !c.unique(queue) {
-		length, err := c.store.Push(ctx, queue, payload)
+		length, err := c.store.PushTogether(ctx, queue, payload)
 		return Result{Queue: queue, Position: length, Status: StatusEnqueued}, err
 	}
 	reply, err := c.store.PushUnique(ctx, queue, c.opts.UniqueQueuesStrict, payload)

@@ -6,12 +6,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -106,6 +110,48 @@ func TestEnqueue(t *testing.T) {
 		require.Error(t, err)
 		require.True(t, client.NotEnqueued(err))
 		require.Empty(t, f.queue(t, "q"))
+	})
+
+	t.Run("a context that has ended enqueues nothing", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := f.Enqueue(ctx, "A", nil, client.Queue("q"))
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, client.NotEnqueued(err))
+		require.Empty(t, f.queue(t, "q"))
+	})
+
+	t.Run("goroutines that enqueue at the same time have their own answers", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, client.Options{UniqueQueues: []string{"u"}})
+		var all sync.WaitGroup
+		places := make([][]int64, 20)
+		for g := range places {
+			all.Go(func() {
+				for i := range 20 {
+					res, err := f.Enqueue(t.Context(), "A", []any{g, i}, client.Queue("q"))
+					if !assert.NoError(t, err) {
+						return
+					}
+					places[g] = append(places[g], res.Position)
+					res, err = f.Enqueue(t.Context(), "A", i, client.Queue("u"))
+					assert.NoError(t, err)
+					assert.Contains(t, []client.Status{client.StatusEnqueued, client.StatusDuplicate}, res.Status)
+				}
+			})
+		}
+		all.Wait()
+		list := f.queue(t, "q")
+		require.Len(t, list, 400)
+		for g, of := range places {
+			for i, place := range of {
+				require.Equal(t, fmt.Sprintf(`{"class":"A","args":[%d,%d]}`, g, i), list[place-1])
+			}
+			require.True(t, slices.IsSorted(of))
+		}
+		require.Len(t, f.queue(t, "u"), 20)
 	})
 
 	t.Run("a name that a unique queue has for its keys is refused", func(t *testing.T) {

@@ -21,13 +21,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// DefaultPoolSize is the PoolSize of Options.
+const DefaultPoolSize = 4
+
 // Options say which Redis, and how to connect to it.
 type Options struct {
 	URL       string
 	Namespace string
 	// ClientName is shown by CLIENT LIST.
 	ClientName string
-	// PoolSize bounds the connections; 0 = 4.
+	// PoolSize bounds the connections; 0 = DefaultPoolSize.
 	PoolSize int
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.

@@ -59,7 +59,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 	}
 	pool := o.PoolSize
 	if pool == 0 {
-		pool = 4
+		pool = DefaultPoolSize
 	}
 	roots, err := trusted(o.CA, overTLS(o.URL))
 	if err != nil {

@@ -32,3 +32,23 @@ func NearEnd(s *Store, n int64) {
 
 // NearEndOf is how far from an end of a list records of a size are taken out where they stand.
 func NearEndOf(size int64) int64 { return nearEnd(size) }
+
+// Waiting is how many jobs wait until a lane takes them.
+func Waiting(s *Store) int {
+	s.together.mu.Lock()
+	defer s.together.mu.Unlock()
+	return len(s.together.waiting)
+}
+
+// BatchJobs is how many jobs one call pushes at most.
+const BatchJobs = batchJobs
+
+// HoldLane has what is pushed together wait for a lane that leaves when it is let go.
+func HoldLane(s *Store) (leave func()) {
+	t := &s.together
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaving = true
+	t.lanes++
+	return func() { t.running.Go(func() { t.lane(s) }) }
+}

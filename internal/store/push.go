@@ -17,29 +17,56 @@ var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/record
 //
 // It is a transaction and no script: who only enqueues needs no right to run scripts.
 func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
-	values := make([]any, len(payloads))
+	g := &pushGroup{queue: queue, values: make([]any, len(payloads))}
 	for i, p := range payloads {
-		values[i] = p
+		g.values[i] = p
 	}
-	var push *redis.IntCmd
-	err = s.db.Once(ctx, func() error {
+	s.pushTransaction(ctx, []*pushGroup{g})
+	if g.err != nil {
+		return 0, fmt.Errorf("push to %q: %w", queue, g.err)
+	}
+	return g.length, nil
+}
+
+// pushTransaction pushes groups in one transaction, each to another queue, and sets their
+// lengths and errors. aborted says that the server has refused all of them, be it for one; then
+// nothing was pushed.
+func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (aborted bool) {
+	queues, pushes := make([]any, len(groups)), make([]*redis.IntCmd, len(groups))
+	for i, g := range groups {
+		queues[i] = g.queue
+	}
+	_ = s.db.Once(ctx, func() error {
 		pipe := s.db.Write.TxPipeline()
-		pipe.SAdd(ctx, s.db.Key(keyQueues), queue) // known before its first job is there
-		push = pipe.RPush(ctx, s.db.QueueKey(queue), values...)
-		_, err := pipe.Exec(ctx)
-		switch {
-		case redis.HasErrorPrefix(err, "EXECABORT") && push.Err() != nil:
-			return push.Err() // why the server refused, where it told
-		case rdb.Refusal(err) == "NOPERM" && (push.Val() > 0 || strings.Contains(err.Error(), "'multi'")):
-			// Then the server has taken the rest, as single commands if it refused MULTI.
-			return fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
+		known := pipe.SAdd(ctx, s.db.Key(keyQueues), queues...) // before their first job is there
+		for i, g := range groups {
+			pushes[i] = pipe.RPush(ctx, s.db.QueueKey(g.queue), g.values...)
 		}
-		return err
+		_, err := pipe.Exec(ctx)
+		aborted = redis.HasErrorPrefix(err, "EXECABORT")
+		unknown := rdb.Refusal(err) == "NOPERM" && strings.Contains(err.Error(), "'multi'")
+		ran, again := false, error(nil) // the reason, while nothing of it can have run
+		for i, g := range groups {
+			g.length, g.err = pushes[i].Result()
+			pushed := g.length > 0
+			// Of a transaction that was aborted it is why the server refused, where it told.
+			if g.err == nil || redis.HasErrorPrefix(g.err, "EXECABORT") {
+				g.err = known.Err()
+			}
+			if unknown || pushed && rdb.Unexecuted(g.err) {
+				// Then the server has taken the rest, as single commands if it refused MULTI.
+				g.err = fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
+			}
+			switch {
+			case !rdb.Unexecuted(g.err):
+				again, ran = nil, true
+			case !ran && again == nil:
+				again = g.err
+			}
+		}
+		return again
 	})
-	if err != nil {
-		return 0, fmt.Errorf("push to %q: %w", queue, err)
-	}
-	return push.Val(), nil
+	return aborted
 }
 
 // PushReply answers PushUnique.

@@ -22,12 +22,13 @@ type Pushed struct {
 	Err error
 }
 
-// pushGroup are payloads that go to one queue with one command.
+// pushGroup are payloads that go to one queue with one command, and what has become of them.
 type pushGroup struct {
 	queue  string
 	values []any
 	at     []int // which payloads these are
 	size   int
+	length int64 // of the queue, with them
 	err    error
 }
 

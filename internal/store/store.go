@@ -3,12 +3,13 @@
 //
 // What is where: exchange.go is the hot path (end jobs, reserve jobs), poll.go looks for jobs,
 // process.go is the life of a worker process (register, beat, unregister), recovery.go what a
-// master does for the dead, push.go, dequeue.go and failed.go what goes into queues and
-// out of them without being run, later.go and due.go delayed jobs, parked.go the ends of jobs
-// that have no place, unique.go how unique queues are healed, pause.go which queues have to
-// wait, cron.go schedules, inspect.go what people look at, wait.go how a process waits for jobs
-// instead of asking. exchange_args.go writes the request of an exchange and exchange_reply.go
-// reads the reply, in the order of exchange_order.go.
+// master does for the dead, push.go, dequeue.go and failed.go what goes into queues and out of
+// them without being run, together.go how pushes of many goroutines leave in one call, later.go
+// and due.go delayed jobs, parked.go the ends of jobs that have no place, unique.go how unique
+// queues are healed, pause.go which queues have to wait, cron.go schedules, inspect.go what
+// people look at, wait.go how a process waits for jobs instead of asking. exchange_args.go
+// writes the request of an exchange and exchange_reply.go reads the reply, in the order of
+// exchange_order.go.
 package store
 
 import (
@@ -49,6 +50,8 @@ type Store struct {
 	// dataSet is what Register has returned.
 	dataSet atomic.Pointer[string]
 	bulk    atomic.Pointer[bulk]
+	// together has the pushes of many goroutines leave in one call.
+	together together
 }
 
 // Open returns a store for opts. It connects at the first command, so that it
@@ -63,6 +66,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s := &Store{db: db}
 	s.opts.Store(&opts)
+	s.together.open(opts.PoolSize)
 	return s, nil
 }
 
@@ -111,7 +115,7 @@ func (o *Options) complete() error {
 func (s *Store) Redis() *rdb.Client { return s.db }
 
 // Close ends all connections.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return s.together.close(s.db.Close) }
 
 // Ping asks whether the server answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.Ping(ctx) }

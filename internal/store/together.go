@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+// together has jobs that are pushed at the same time leave in one call. A job goes at once if
+// nothing is under way; else it waits until a lane takes it with all that wait then. There are as
+// many lanes as connections, so no job waits that could have had one for itself.
+//
+// A lane is a goroutine. It begins where a job finds none that is about to leave, and ends where
+// nothing waits. PushTogether starts it; close waits for it.
+type together struct {
+	mu      sync.Mutex
+	waiting []*waitingPush // in their order
+	lanes   int            // calls under way or about to leave
+	most    int            // lanes
+	// leaving says that a lane is about to take what waits.
+	leaving bool
+	// several says that the last lane that left took more than one job. Then those whose jobs
+	// it has pushed come back together, and the first one waits for the others.
+	several bool
+	closed  bool
+	running sync.WaitGroup
+	ctx     context.Context //nolint:containedctx // that of calls whose callers may leave before they end
+	cancel  context.CancelFunc
+}
+
+// waitingPush is a job whose caller waits for its answer.
+type waitingPush struct {
+	queue   string
+	payload []byte
+	answer  chan Pushed // has room for it: the caller may be gone
+}
+
+// errAlone tells a caller that its job has to be pushed by itself.
+var errAlone = errors.New("alone")
+
+func (t *together) open(pool int) {
+	if t.most = pool; pool <= 0 {
+		t.most = rdb.DefaultPoolSize
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+}
+
+// PushTogether appends a payload to a queue as Push does, in one transaction with others that
+// are pushed at the same time, and returns the length of the queue with it and those before it.
+// Each job has its own answer. The error of a context that ended before the job was sent is
+// Unexecuted; after any other the outcome is as after Push.
+func (s *Store) PushTogether(ctx context.Context, queue string, payload []byte) (int64, error) {
+	t := &s.together
+	w, err := t.enter(ctx, s, queue, payload)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("push to %q: %w: %w", queue, rdb.ErrNotSent, err)
+	case w == nil:
+		defer t.leave(s)
+		return s.Push(ctx, queue, payload)
+	}
+	select {
+	case p := <-w.answer:
+		return s.answered(ctx, w, p)
+	case <-ctx.Done():
+	}
+	if t.withdraw(w) {
+		return 0, fmt.Errorf("push to %q: %w: %w", queue, rdb.ErrNotSent, ctx.Err())
+	}
+	select {
+	case p := <-w.answer:
+		return s.answered(ctx, w, p)
+	default:
+		return 0, fmt.Errorf("push to %q: %w", queue, ctx.Err())
+	}
+}
+
+func (s *Store) answered(ctx context.Context, w *waitingPush, p Pushed) (int64, error) {
+	if p.Err == errAlone { //nolint:errorlint // it is told as it is
+		return s.Push(ctx, w.queue, w.payload)
+	}
+	return p.Length, p.Err
+}
+
+// enter has a job wait; it returns nil if the job may go at once, and takes a lane for it then.
+func (t *together) enter(ctx context.Context, s *Store, queue string, payload []byte) (*waitingPush, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return nil, redis.ErrClosed
+	case t.lanes == 0 && !t.several:
+		t.lanes = 1
+		return nil, nil //nolint:nilnil // as documented
+	}
+	w := &waitingPush{queue: queue, payload: payload, answer: make(chan Pushed, 1)}
+	t.waiting = append(t.waiting, w)
+	t.begin(s)
+	return w, nil
+}
+
+// leave gives back the lane of a job that went by itself.
+func (t *together) leave(s *Store) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lanes--
+	t.begin(s)
+}
+
+// begin starts a lane for what waits, if there is room for one and none is about to leave.
+func (t *together) begin(s *Store) {
+	if len(t.waiting) == 0 || t.leaving || t.lanes >= t.most {
+		return
+	}
+	t.leaving = true
+	t.lanes++
+	t.running.Go(func() { t.lane(s) })
+}
+
+// withdraw takes a job out, and reports whether it was still there.
+func (t *together) withdraw(w *waitingPush) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := slices.Index(t.waiting, w)
+	if at >= 0 {
+		t.waiting = slices.Delete(t.waiting, at, at+1)
+	}
+	return at >= 0
+}
+
+// lane pushes what waits until nothing does, or another lane is about to.
+func (t *together) lane(s *Store) {
+	for {
+		// Whoever can run now may have a job, too: those above all who had their answers together.
+		runtime.Gosched()
+		some := t.take(s)
+		if len(some) == 0 {
+			return
+		}
+		answers := s.pushWaiting(t.ctx, some)
+		more := t.again()
+		for i, w := range some {
+			w.answer <- answers[i]
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// take returns the jobs that leave now, and gives back the lane if there are none.
+func (t *together) take(s *Store) []*waitingPush {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, size := 0, 0
+	for n < len(t.waiting) && n < batchJobs && (n == 0 || size+len(t.waiting[n].payload) <= batchBytes) {
+		size += len(t.waiting[n].payload)
+		n++
+	}
+	t.leaving, t.several = false, n > 1
+	if n == 0 {
+		t.lanes--
+		return nil
+	}
+	some := slices.Clone(t.waiting[:n])
+	t.waiting = slices.Delete(t.waiting, 0, n)
+	t.begin(s)
+	return some
+}
+
+// again reports whether a lane that has ended its call goes on; else it has given itself back.
+func (t *together) again() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.leaving {
+		t.lanes--
+		return false
+	}
+	t.leaving = true
+	return true
+}
+
+// close has all that waits be answered, and waits for the lanes; end ends their calls.
+func (t *together) close(end func() error) error {
+	t.mu.Lock()
+	t.closed = true
+	left := t.waiting
+	t.waiting = nil
+	t.mu.Unlock()
+	for _, w := range left {
+		w.answer <- Pushed{Err: fmt.Errorf("push to %q: %w: %w", w.queue, rdb.ErrNotSent, redis.ErrClosed)}
+	}
+	t.cancel()
+	err := end()
+	t.running.Wait()
+	return err
+}
+
+// pushWaiting pushes jobs in one transaction, and answers for each. Where the server has
+// refused the transaction as a whole, it may have been for one of them: each goes by itself then.
+func (s *Store) pushWaiting(ctx context.Context, jobs []*waitingPush) []Pushed {
+	open := map[string]*pushGroup{}
+	var groups []*pushGroup
+	for i, w := range jobs {
+		g := open[w.queue]
+		if g == nil {
+			g = &pushGroup{queue: w.queue}
+			open[w.queue] = g
+			groups = append(groups, g)
+		}
+		g.values, g.at = append(g.values, w.payload), append(g.at, i)
+	}
+	aborted := s.pushTransaction(ctx, groups)
+	answers := make([]Pushed, len(jobs))
+	for _, g := range groups {
+		for k, at := range g.at {
+			switch {
+			case g.err == nil:
+				answers[at].Length = g.length - int64(len(g.at)-1-k)
+			case aborted && len(groups) > 1:
+				answers[at].Err = errAlone
+			default:
+				answers[at].Err = fmt.Errorf("push to %q: %w", g.queue, g.err)
+			}
+		}
+	}
+	return answers
+}
