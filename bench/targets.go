@@ -65,6 +65,7 @@ func goals() []goal {
 		{title: "enqueue, 1 goroutine, over asynq", figure: over("enqueue-1", "asynq"), limit: 1},
 		{title: "enqueue, 10 goroutines, over asynq", figure: over("enqueue-10", "asynq"), limit: 3},
 		{title: "enqueue in bulk, over one by one", figure: within("enqueue-bulk", "enqueue-1"), limit: 20},
+		{title: "command handlers, of the program alone", figure: over("command", "spawn"), limit: 0.6, percent: true},
 		{title: "idle pick-up, p99 ≤ INTERVAL", limit: float64(interval / time.Millisecond), atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return quantile(r.pooled("latency", "resqued"), 0.99)
 		}},

@@ -293,9 +293,10 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-ended:
+				strays.ReapOrphans()
 			case <-ticks.C:
+				strays.Reap()
 			}
-			strays.Reap()
 		}
 	})
 	return func() {

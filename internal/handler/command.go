@@ -200,10 +200,8 @@ func (c *command) start(env []string, stdin *os.File, out *output, number mark.M
 	p, err := c.runner.launcher.Start(launch.Program{
 		Argv: c.Argv, Env: env, Dir: c.Dir, Files: append([]*os.File{stdin}, files...), Locks: uint64(number),
 	})
-	if err == nil {
-		if m, _ := mark.Of(p.PID); m != number {
-			_ = setMark(p.PID, number) // it was started as by the standard library, or will be marked in a moment
-		}
+	if err == nil && !p.MarksItself() {
+		_ = setMark(p.PID, number)
 	}
 	if err != nil {
 		out.abandon()

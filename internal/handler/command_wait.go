@@ -91,7 +91,9 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 	// A job is over when its command is: what it left in the background goes, too.
 	p.leader.Signal(unix.SIGKILL)
 	<-exited
-	p.sweep()
+	if !p.alone() {
+		p.sweep()
+	}
 
 	status, err = p.leader.Wait()
 	if err == nil && status.Signaled() && p.opening != "" {

@@ -176,6 +176,34 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
+// sibling is a program that has its parent, who has started the command, be the parent of a process
+// in a session of its own, as clone(2) does with CLONE_PARENT.
+const sibling = `
+import ctypes, os, platform, signal, time
+number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+if ctypes.CDLL(None).syscall(number, 0x8000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    os.setsid()
+    os.execve("/bin/sh", ["sh", "-c", "echo $$ > pid; exec sleep 1000"], {"PATH": os.environ["PATH"]})
+while not (os.path.exists("pid") and os.path.getsize("pid")):
+    time.sleep(0.01)
+`
+
+func TestNoSiblingIsLeftBehind(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there are none")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	if !limited(t) { // other tests have orphans
+		return
+	}
+	f := setup(t, "exec python3 -c '"+sibling+"'")
+	require.NoError(t, f.run(t.Context()))
+	require.True(t, gone(f.pid(t, "pid")))
+	require.Empty(t, tagged(t, f.dir), "a process of the job is alive")
+}
+
 // tagged returns the living processes whose working directory is dir, as that of
 // every process of a fixture's command is.
 func tagged(t *testing.T, dir string) (pids []string) {

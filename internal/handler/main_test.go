@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,14 @@ import (
 
 // soon is how long a test waits for what must happen, on a loaded machine.
 const soon = 30 * time.Second
+
+// init keeps the first thread of a test with a process of its own for the main goroutine: commands are
+// started from another one.
+func init() {
+	if os.Getenv("HANDLER_TEST_LIMITED") != "" {
+		runtime.LockOSThread()
+	}
+}
 
 func TestMain(m *testing.M) {
 	if script := os.Getenv("HANDLER_TEST_WORKER"); script != "" {

@@ -10,6 +10,31 @@ import (
 	"github.com/resqued/resqued/internal/procfs"
 )
 
+// alone reports whether the command, whose leader has ended, has left no process. Each one that
+// it has left has an ancestor, or is one, that has come to this process as an orphan and is a child of
+// its first thread, or was made a child of the thread that starts commands (CLONE_PARENT). So where
+// there is no child of the one but those that were started, and at a later instant none of the other,
+// there is none at all. It does not prove that there are some.
+func (p *process) alone() bool {
+	if !procfs.ListsChildren() {
+		return false
+	}
+	var strangers int
+	var unseen error
+	p.runner.launcher.Still(func(thread int, started func(pid int) bool) {
+		for _, t := range []int{thread, os.Getpid()} {
+			children, err := procfs.ThreadChildren(t)
+			unseen = errors.Join(unseen, err)
+			for _, pid := range children {
+				if !started(pid) {
+					strangers++
+				}
+			}
+		}
+	})
+	return strangers == 0 && unseen == nil
+}
+
 // look goes over the descendants of this process, to which every orphan among
 // them comes (see setUp), and returns how many living ones belong to p. With
 // kill it kills them and reaps those that have died; without, only the group is

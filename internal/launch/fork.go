@@ -19,8 +19,12 @@ func (p *Process) fork() error {
 	for _, f := range p.program.Files {
 		attr.Files = append(attr.Files, f.Fd())
 	}
+	// Not with family held: it may take long.
 	p.PID, err = syscall.ForkExec(path, p.program.Argv, attr)
 	if err == nil {
+		p.launcher.family.Lock()
+		defer p.launcher.family.Unlock()
+		p.launcher.started[p.PID] = true
 		return nil
 	}
 	if attr.Dir != "" {

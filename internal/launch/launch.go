@@ -77,6 +77,12 @@ type Launcher struct {
 	closed   bool
 	// plain is set where programs have to be started as by the standard library.
 	plain atomic.Bool
+
+	// family is held while a process is started or reaped.
+	family sync.Mutex
+	// thread is the kernel's number of that thread, 0 where it has none to be asked about.
+	thread  int
+	started map[int]bool // and not reaped, by number
 }
 
 type request struct {
@@ -87,7 +93,7 @@ type request struct {
 // Start starts a program as the leader of a session of its own, which dies with this
 // process. It does not wait until the program has begun. Whoever calls it must call Wait.
 func (l *Launcher) Start(program Program) (*Process, error) {
-	p := &Process{program: program}
+	p := &Process{program: program, launcher: l}
 	err := p.prepare()
 	if err == nil && !l.plain.Load() {
 		err = l.run(p.clone)
@@ -138,6 +144,9 @@ func (l *Launcher) serve() {
 	defer close(l.stopped)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	l.family.Lock()
+	l.thread, l.started = thread(), map[int]bool{}
+	l.family.Unlock()
 	if l.Setup != nil {
 		l.Setup()
 	}
@@ -146,13 +155,25 @@ func (l *Launcher) serve() {
 	}
 }
 
+// Still calls f while no process is started and none is reaped, with the number of the thread
+// that starts them, 0 if there is none, and with what reports of a process whether it was started
+// here and not reaped. A process that is started as by the standard library may be missing for
+// a moment.
+func (l *Launcher) Still(f func(thread int, started func(pid int) bool)) {
+	l.family.Lock()
+	defer l.family.Unlock()
+	f(l.thread, func(pid int) bool { return l.started[pid] })
+}
+
 // Process is a program that was started.
 type Process struct {
 	// PID is its number. It leads its session and its process group.
 	PID int
 
-	program Program
-	start   // what belongs to how it was started
+	program  Program
+	launcher *Launcher
+	exited   atomic.Bool
+	start    // what belongs to how it was started
 }
 
 // Signal sends a signal to the group of the process, which must not have been waited for.
@@ -164,20 +185,34 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
+// AwaitExit blocks until the process has ended. It does not reap it.
+func (p *Process) AwaitExit() {
+	if !p.exited.Load() {
+		p.awaitExit()
+		p.exited.Store(true)
+	}
+}
+
 // Wait waits for the end of the process, reaps it, and returns how it ended. It fails with
 // an *Error if the program has never begun.
 func (p *Process) Wait() (syscall.WaitStatus, error) {
-	var status syscall.WaitStatus
+	p.AwaitExit()
+	status, err := p.reap()
+	p.unwatch()
+	if err != nil {
+		return status, err
+	}
+	// Not before: the list and what it refers to are the process's until it has ended.
+	return status, p.failure()
+}
+
+func (p *Process) reap() (status syscall.WaitStatus, err error) {
+	p.launcher.family.Lock()
+	defer p.launcher.family.Unlock()
+	delete(p.launcher.started, p.PID)
 	for {
-		_, err := syscall.Wait4(p.PID, &status, 0, nil)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		p.unwatch()
-		if err != nil {
+		if _, err = syscall.Wait4(p.PID, &status, 0, nil); !errors.Is(err, syscall.EINTR) {
 			return status, err
 		}
-		// Not before: the list and what it refers to are the process's until it has ended.
-		return status, p.failure()
 	}
 }

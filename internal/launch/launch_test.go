@@ -136,6 +136,31 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
+// What was started is known until it is reaped.
+func TestStill(t *testing.T) {
+	eachWay(t, func(t *testing.T, l *Launcher) {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		require.NoError(t, err)
+		defer func() { _ = null.Close() }()
+		p, err := l.Start(Program{Argv: []string{"true"}, Files: []*os.File{null, null, null}})
+		require.NoError(t, err)
+		knows := func() (known bool) {
+			l.Still(func(thread int, started func(int) bool) {
+				require.NotZero(t, thread)
+				require.False(t, started(os.Getpid()))
+				known = started(p.PID)
+			})
+			return known
+		}
+		require.True(t, knows())
+		p.AwaitExit()
+		require.True(t, knows())
+		_, err = p.Wait()
+		require.NoError(t, err)
+		require.False(t, knows())
+	})
+}
+
 func TestNotStarted(t *testing.T) {
 	eachWay(t, func(t *testing.T, l *Launcher) {
 		dir := t.TempDir()

@@ -48,6 +48,13 @@ type sigaction struct {
 	mask                     uint64
 }
 
+// thread returns the kernel's number of the calling thread.
+func thread() int { return unix.Gettid() }
+
+// MarksItself reports whether the process has set its limit of file locks before anything
+// else of it runs.
+func (p *Process) MarksItself() bool { return p.memory.list != nil }
+
 // pending is the result of a system call that has not returned.
 const pending = ^uintptr(0) >> 1
 
@@ -95,6 +102,8 @@ func (p *Process) clone() error {
 	if err != nil {
 		return err
 	}
+	p.launcher.family.Lock()
+	defer p.launcher.family.Unlock()
 	const flags = unix.CLONE_VM | unix.CLONE_CHILD_CLEARTID | unix.CLONE_PIDFD | uintptr(unix.SIGCHLD)
 	atomic.StoreUint32(&p.starting, 1)
 	all := ^uint64(0)
@@ -106,6 +115,7 @@ func (p *Process) clone() error {
 	switch {
 	case pid > 0:
 		p.PID = pid
+		p.launcher.started[pid] = true
 		return nil
 	case pid == -int(syscall.EAGAIN), pid == -int(syscall.ENOMEM), pid == -int(syscall.EMFILE), pid == -int(syscall.ENFILE):
 		return &Error{Op: "clone", Path: p.program.Argv[0], Err: syscall.Errno(-pid)}

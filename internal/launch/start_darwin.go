@@ -29,13 +29,18 @@ func (p *Process) prepare() error {
 
 func (p *Process) clone() error { return errNoClone }
 
+// thread returns 0: nothing can be asked about a thread.
+func thread() int { return 0 }
+
+// MarksItself reports false: no process has a mark.
+func (p *Process) MarksItself() bool { return false }
+
 func (p *Process) attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 func (p *Process) watch()   {}
 func (p *Process) unwatch() {}
 
-// AwaitExit blocks until the process has ended. It does not reap it.
-func (p *Process) AwaitExit() { AwaitExit(p.PID) }
+func (p *Process) awaitExit() { AwaitExit(p.PID) }
 
 // AwaitExit blocks, with its thread, until a child process has ended. It does not reap it.
 func AwaitExit(pid int) {

@@ -34,8 +34,7 @@ func (p *Process) unwatch() {
 	}
 }
 
-// AwaitExit blocks until the process has ended. It does not reap it.
-func (p *Process) AwaitExit() {
+func (p *Process) awaitExit() {
 	if p.handle != nil {
 		if conn, err := p.handle.SyscallConn(); err == nil {
 			_ = conn.Read(ended)

@@ -19,15 +19,26 @@ var ListsChildren = sync.OnceValue(func() bool {
 func childrenOf(pid string) (pids []int, err error) {
 	threads, err := names("/proc/" + pid + "/task")
 	for _, thread := range threads {
-		text, unread := os.ReadFile("/proc/" + pid + "/task/" + thread + "/children")
-		if unread != nil {
+		var unread error
+		if pids, unread = addChildren(pids, pid, thread); unread != nil {
 			err = errors.Join(err, Blind(unread)) // else the thread has ended since
-			continue
 		}
-		for f := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(f); err == nil {
-				pids = append(pids, child)
-			}
+	}
+	return pids, err
+}
+
+// ThreadChildren returns the children of one thread of this process, dead ones included: those
+// that it has started and, of the first one, the orphans that have come to this process. Where it
+// returns none there was an instant without any. It needs ListsChildren.
+func ThreadChildren(thread int) ([]int, error) {
+	return addChildren(nil, "self", strconv.Itoa(thread))
+}
+
+func addChildren(pids []int, pid, thread string) ([]int, error) {
+	text, err := read("/proc/" + pid + "/task/" + thread + "/children")
+	for f := range strings.FieldsSeq(string(text)) {
+		if child, no := strconv.Atoi(f); no == nil {
+			pids = append(pids, child)
 		}
 	}
 	return pids, err
@@ -47,11 +58,6 @@ func everyone() (pids []int, err error) {
 // names returns what is in a directory of a process. It fails only if this process could not
 // look, and returns what could be read: a process that ends meanwhile has no more.
 func names(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, Blind(err)
-	}
-	defer func() { _ = d.Close() }()
-	list, err := d.Readdirnames(-1)
-	return list, Blind(err)
+	names, err := list(dir)
+	return names, Blind(err)
 }

@@ -59,6 +59,18 @@ func TestChildren(t *testing.T) {
 		}
 	})
 
+	t.Run("an orphan is a child of the first thread", func(t *testing.T) {
+		t.Parallel()
+		p := start(t, "orphan")
+		require.Equal(t, "true false", p.Line(t))
+	})
+
+	t.Run("a thread that is none cannot be asked", func(t *testing.T) {
+		t.Parallel()
+		_, err := ThreadChildren(0)
+		require.ErrorIs(t, err, os.ErrNotExist)
+	})
+
 	t.Run("dead ones are listed until they are reaped", func(t *testing.T) {
 		t.Parallel()
 		pid := ended(t, false)

@@ -3,18 +3,19 @@ package procfs
 import (
 	"bytes"
 	"errors"
-	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 func environ(pid string) ([]byte, error) {
-	env, err := os.ReadFile("/proc/" + pid + "/environ")
+	env, err := read("/proc/" + pid + "/environ")
 	if err == nil && len(env) > 0 || Blind(err) != nil {
 		return env, Blind(err)
 	}
 	// The first thread of a process may have ended while others run.
 	threads, err := names("/proc/" + pid + "/task")
 	for _, thread := range threads {
-		env, unread := os.ReadFile("/proc/" + pid + "/task/" + thread + "/environ")
+		env, unread := read("/proc/" + pid + "/task/" + thread + "/environ")
 		if unread == nil && len(env) > 0 {
 			return env, nil
 		}
@@ -24,15 +25,15 @@ func environ(pid string) ([]byte, error) {
 }
 
 func openEnviron(pid string) error {
-	f, err := os.Open("/proc/" + pid + "/environ")
+	fd, err := open("/proc/"+pid+"/environ", 0)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	return unix.Close(fd)
 }
 
 // memoryGone reports whether a process has given back its memory, as one that is dying has.
 func memoryGone(pid string) (bool, error) {
-	text, err := os.ReadFile("/proc/" + pid + "/statm")
+	text, err := read("/proc/" + pid + "/statm")
 	return bytes.HasPrefix(text, []byte("0 ")), err
 }

@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/proctest"
@@ -28,9 +32,9 @@ import (
 // that it can kill.
 const partEnv = "PROCFS_TEST_PART"
 
-// init keeps TestMain on the first thread of a process that is to end that one.
+// init keeps TestMain on the first thread of a process that is to end that one, or to use others.
 func init() {
-	if os.Getenv(partEnv) == "headless" {
+	if part := os.Getenv(partEnv); part == "headless" || part == "orphan" {
 		runtime.LockOSThread()
 	}
 }
@@ -42,6 +46,10 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(partEnv) {
 	case "strays":
 		os.Exit(straysPart())
+	case "orphan":
+		ended := make(chan int)
+		go func() { ended <- orphanPart() }()
+		os.Exit(<-ended)
 	case "sweep":
 		os.Exit(sweepPart())
 	case "end":
@@ -165,6 +173,44 @@ func (c *worker) kill() {
 	c.wait()
 }
 
+// orphanPart tells whether an orphan is a child of the first thread, and of that which has started its
+// parent.
+func orphanPart() int {
+	if err := Subreaper(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	runtime.LockOSThread() // not the first thread: that is the main goroutine's
+	defer runtime.UnlockOSThread()
+	thread := unix.Gettid()
+	out, err := exec.Command("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!").Output()
+	if err != nil || thread == os.Getpid() {
+		fmt.Println(err, thread)
+		return 1
+	}
+	orphan, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	first, err := ThreadChildren(os.Getpid())
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	other, err := ThreadChildren(thread)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(slices.Contains(first, orphan), slices.Contains(other, orphan))
+	_ = unix.Kill(orphan, unix.SIGKILL)
+	s := Strays{}
+	for s.ReapOrphans() == 0 {
+	}
+	return 0
+}
+
 // straysPart reaps as eagerly as it can while commands of its own come and go.
 func straysPart() int {
 	if err := Subreaper(); err != nil {
@@ -179,7 +225,7 @@ func straysPart() int {
 		s := Strays{}
 		n := 0
 		for ctx.Err() == nil || n < wanted {
-			n += s.Reap()
+			n += s.Reap() + s.ReapOrphans()
 		}
 		reaped <- n
 	}()

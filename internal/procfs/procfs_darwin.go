@@ -55,6 +55,9 @@ func number(pid string) (int, error) {
 // ListsChildren reports whether children can be asked for. Here all processes are looked at.
 func ListsChildren() bool { return false }
 
+// ThreadChildren fails: a thread has none.
+func ThreadChildren(int) ([]int, error) { return nil, errors.ErrUnsupported }
+
 func childrenOf(pid string) ([]int, error) {
 	parent, err := number(pid)
 	if err != nil {
@@ -126,6 +129,9 @@ func emptied(string) bool { return false }
 
 // Reap does nothing: no orphan comes to this process.
 func (s *Strays) Reap() (reaped int) { return 0 }
+
+// ReapOrphans does nothing, too.
+func (s *Strays) ReapOrphans() (reaped int) { return 0 }
 
 // OOMKills returns nothing: it is not told.
 func OOMKills() OOM { return OOM{} }

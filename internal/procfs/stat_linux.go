@@ -3,14 +3,13 @@ package procfs
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 )
 
 // readStat reads /proc/<pid>/stat; pid may be "self".
 func readStat(pid string) (Stat, error) {
-	data, err := os.ReadFile("/proc/" + pid + "/stat")
+	data, err := read("/proc/" + pid + "/stat")
 	if err != nil {
 		return Stat{}, err
 	}

@@ -12,17 +12,31 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// Reap looks for strays and reaps those that are due. Call it now and then, and
-// on SIGCHLD.
+// Reap looks for strays and reaps those that are due. Call it now and then.
 func (s *Strays) Reap() (reaped int) {
+	pids, _ := ChildLister()(os.Getpid()) // of those that were overlooked the next look may see some
+	return s.reap(pids)
+}
+
+// ReapOrphans is Reap for those that have come to this process, which are children of its first
+// thread. Call it on SIGCHLD: most of the children that end are none of them, and a look at those of
+// all threads takes several times as long.
+func (s *Strays) ReapOrphans() (reaped int) {
+	if !ListsChildren() || !handled() { // the latter: all have to be seen for a while
+		return s.Reap()
+	}
+	pids, _ := ThreadChildren(os.Getpid())
+	return s.reap(pids)
+}
+
+func (s *Strays) reap(pids []int) (reaped int) {
 	patience := s.Patience
 	if patience == 0 && !handled() {
 		patience = 2 * time.Second
 	}
 	now := BootTime()
 	seen := map[ID]time.Duration{}
-	var held map[int]bool                 // read when it is needed
-	pids, _ := ChildLister()(os.Getpid()) // of those that were overlooked the next look may see some
+	var held map[int]bool // read when it is needed
 	for _, pid := range pids {
 		if s.Owned != nil && s.Owned(pid) {
 			continue
