@@ -35,34 +35,73 @@ type QueueInfo struct {
 	PausedBy []string
 }
 
+// pageOf is how many names are asked for, or about, at a time: the server serves others between two
+// pages.
+const pageOf = 1000
+
+// members returns what is in a set, sorted, by pages.
+func (s *Store) members(ctx context.Context, key string) ([]string, error) {
+	var all []string
+	for cursor := uint64(0); ; {
+		page, next, err := s.db.Read.SScan(ctx, key, cursor, "", pageOf).Result()
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); next == 0 {
+			sort.Strings(all)
+			return slices.Compact(all), nil // what is added meanwhile may have others come twice
+		}
+		cursor = next
+	}
+}
+
+// fieldsOf returns the fields of a hash that are there, as HGETALL does.
+func fieldsOf(names []string, values []any) map[string]string {
+	out := map[string]string{}
+	for i, value := range values {
+		if text, ok := value.(string); ok {
+			out[names[i]] = text
+		}
+	}
+	return out
+}
+
 // QueueList returns all known queues, sorted by name.
 func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
-	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyQueues)).Result()
+	names, err := s.members(ctx, s.db.Key(keyQueues))
 	if err != nil {
 		return nil, fmt.Errorf("list queues (%s): %w", s.db.Key(keyQueues), err)
 	}
-	sort.Strings(names)
-	pipe := s.db.Read.Pipeline()
-	sizes, suspects := make([]*redis.IntCmd, len(names)), make([]*redis.IntCmd, len(names))
-	for i, name := range names {
-		sizes[i], suspects[i] = pipe.LLen(ctx, s.db.QueueKey(name)), pipe.LLen(ctx, s.db.Key(rdb.KeySuspects)+name)
-	}
-	bounces, counts := pipe.HGetAll(ctx, s.db.Key(keyCounters)), pipe.HGetAll(ctx, s.db.Key(keyLined))
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
-		return nil, fmt.Errorf("sizes of queues: %w", err)
+	out := make([]QueueInfo, 0, len(names))
+	for page := range slices.Chunk(names, pageOf) {
+		pipe := s.db.Read.Pipeline()
+		sizes, suspects := make([]*redis.IntCmd, len(page)), make([]*redis.IntCmd, len(page))
+		for i, name := range page {
+			sizes[i], suspects[i] = pipe.LLen(ctx, s.db.QueueKey(name)), pipe.LLen(ctx, s.db.Key(rdb.KeySuspects)+name)
+		}
+		bounces, lines := pipe.HMGet(ctx, s.db.Key(keyCounters), page...), pipe.HMGet(ctx, s.db.Key(keyLined), page...)
+		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+			return nil, fmt.Errorf("sizes of queues: %w", err)
+		}
+		counts, lined := fieldsOf(page, bounces.Val()), lineCounts(fieldsOf(page, lines.Val()))
+		for i, name := range page {
+			count, _ := strconv.ParseInt(counts[name], 10, 64)
+			out = append(out, QueueInfo{
+				Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(),
+				Suspects: suspects[i].Val(), Bounces: count + lined[name],
+			})
+		}
 	}
 	paused, all, err := s.pauses(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	out, lined := make([]QueueInfo, len(names)), lineCounts(counts.Val())
-	for i, name := range names {
-		count, _ := strconv.ParseInt(bounces.Val()[name], 10, 64)
-		out[i] = QueueInfo{Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(), Suspects: suspects[i].Val(), Bounces: count + lined[name], PausedBy: all}
-		if paused[name] {
-			out[i].PausedBy = append([]string{keyPauseQueue + name}, all...)
+	for i := range out {
+		q := &out[i]
+		if q.PausedBy = all; paused[q.Name] {
+			q.PausedBy = append([]string{keyPauseQueue + q.Name}, all...)
 		}
-		out[i].Paused = len(out[i].PausedBy) > 0
+		q.Paused = len(q.PausedBy) > 0
 	}
 	return out, nil
 }
@@ -90,11 +129,10 @@ func NewWorkerInfo(id string) WorkerInfo {
 // a hundred thousand, and what they do stands in the records of their jobs: only the others are
 // asked when they have started and what they work on.
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
-	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyWorkers)).Result()
+	ids, err := s.members(ctx, s.db.Key(keyWorkers))
 	if err != nil {
 		return nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
-	sort.Strings(ids)
 	out := make([]WorkerInfo, len(ids))
 	var others []int
 	for i, id := range ids {

@@ -68,12 +68,14 @@ func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]boo
 	workers := pipe.Get(ctx, s.db.Key(keyPauseWorkers))
 	all := pipe.Exists(ctx, s.db.Key(keyPauseAll))
 	each := make([]*redis.IntCmd, len(queues))
-	for i, queue := range queues {
-		each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queue)
-	}
-	// A key of another type than it should have pauses as well as any.
-	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
-		return nil, nil, fmt.Errorf("read pauses: %w", err)
+	for from := 0; from == 0 || from < len(queues); from += pageOf {
+		for i := from; i < min(len(queues), from+pageOf); i++ {
+			each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queues[i])
+		}
+		// A key of another type than it should have pauses as well as any.
+		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
+			return nil, nil, fmt.Errorf("read pauses: %w", err)
+		}
 	}
 	one = map[string]bool{}
 	for i, queue := range queues {

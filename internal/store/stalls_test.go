@@ -451,3 +451,43 @@ func TestUndelayAtSize(t *testing.T) {
 		}
 	}
 }
+
+// Very many queues and workers are listed by pages: no answer holds all their names, and no
+// counter is read of a queue that is not listed.
+func TestListsAtSize(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	ctx, n := t.Context(), c.n/20
+	c.fill("SADD", "queues", "q%06d", n)
+	c.fill("SADD", "workers", "ruby:%d:*", n)
+	c.push("q000007", job("A", "[1]"), job("A", "[2]"))
+	last := fmt.Sprintf("q%06d", n-1)
+	require.NoError(t, c.redis.HSet(ctx, c.key("locket:queue_lock_counters"), last, 3, "gone", 4).Err())
+	require.NoError(t, c.redis.HSet(ctx, c.key("resqued:lined"), last, 5).Err())
+	require.NoError(t, c.redis.RPush(ctx, c.key("resqued:suspects:"+last), "{}").Err())
+	_, err := c.Pause(ctx, last)
+	require.NoError(t, err)
+	require.NoError(t, c.redis.ConfigResetStat(ctx).Err())
+
+	queues, err := c.QueueList(ctx)
+	require.NoError(t, err)
+	require.Equal(t, n, len(queues))
+	require.True(t, slices.IsSortedFunc(queues, func(a, b store.QueueInfo) int { return cmp.Compare(a.Name, b.Name) }))
+	require.Equal(t, store.QueueInfo{Name: "q000007", Size: 2}, queues[7])
+	require.Equal(t, store.QueueInfo{
+		Name: last, Size: 5, Lined: 5, Suspects: 1, Bounces: 8, Paused: true, PausedBy: []string{"pause:queue:" + last},
+	}, queues[n-1])
+	workers, err := c.WorkerList(ctx)
+	require.NoError(t, err)
+	require.Equal(t, n+2, len(workers), "and those of p1")
+
+	for _, all := range []string{"smembers", "hgetall"} {
+		calls, _ := commandStat(t, c.redis, all)
+		require.Zero(t, calls, all)
+	}
+	for command, most := range map[string]int{"sscan": 2 * (n/500 + 2), "hmget": 2 * (n/1000 + 1)} {
+		calls, _ := commandStat(t, c.redis, command)
+		require.LessOrEqual(t, calls, most, command)
+		require.Positive(t, calls, command)
+	}
+}
