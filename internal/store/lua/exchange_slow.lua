@@ -542,8 +542,12 @@ end
 
 -- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
 function line.serve(queue, room, capped)
-  local ready, moved = prefix .. 'resqued:ready:' .. queue, false
+  local ready, moved = prefix .. 'resqued:ready:' .. queue, 0
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
+    if moved >= bound then -- equal jobs are suspects together, and a line may have very many
+      more = 1
+      break
+    end
     local most = math.min(room, #asked - w + 1, 64)
     local next = pcall_('ZPOPMIN', ready, most)
     for i = 1, next.err and 0 or #next, 2 do
@@ -559,7 +563,7 @@ function line.serve(queue, room, capped)
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
-        gone, moved = true, true
+        gone, moved = true, moved + 1
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -575,7 +579,7 @@ function line.serve(queue, room, capped)
     end
     if next.err or #next < 2 * most then break end
   end
-  if moved then reply[9] = reply[9] + apart(prefix, queue) end
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   return room
 end
 
@@ -612,7 +616,7 @@ function line.intake(queue, key, left, room, capped, flags)
       elseif not name then
         unnamed = true
         break
-      elseif mates or lined > 0 and call('EXISTS', line.known.list(queue, name)) == 1 or not take(lock, me .. asked[w][1]) then
+      elseif mates or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
         if not mates then
           mates = {}
           ends[name], names[#names + 1] = mates, name
