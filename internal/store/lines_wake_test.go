@@ -225,3 +225,49 @@ func TestKeyInPlaceOfALine(t *testing.T) {
 		require.Equal(t, lockmates("A", 1), payloads(f.turn(1, nil, "q")))
 	})
 }
+
+// TestLineCostBeyondTheBound: where more wait than lines hold, a job costs about as much as
+// without lines: not each one that makes room has the whole queue looked through.
+func TestLineCostBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	f.push("q", lockmates("A", 500)...)
+	held := f.turn(8, nil, "q")
+	for len(f.list("queue:q")) > 300 {
+		require.Empty(t, f.turn(7, nil, "q"))
+	}
+	waits := f.redis.HGet(t.Context(), f.key("resqued:lined"), "q").Val()
+	require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:lined"), "q", "100000").Err())
+	f.push("q", lockmates("A", 10000)[500:]...)
+	turn := func(jobs []store.Reserved) []store.Reserved {
+		req := store.ExchangeRequest{Queues: lined("q")}
+		for _, j := range jobs {
+			req.Completions = append(req.Completions, done(j))
+		}
+		var got []store.Reserved
+		for more := true; more; { // as a process does
+			req.Wants = f.wants(8)
+			reply := f.exchange(req)
+			got, more, req.Completions = append(got, reply.Jobs...), reply.More, nil
+		}
+		return got
+	}
+	for range 10 {
+		held = append(turn(held), turn(nil)...)
+	}
+	const jobs = 100
+	before := commandsRun(t, f.redis)
+	for range jobs {
+		held = turn(held)
+		require.Len(t, held, 1)
+	}
+	each := float64(commandsRun(t, f.redis)-before) / jobs
+	t.Logf("%s wait in lines: %.1f commands a job", waits, each)
+	require.Less(t, each, 80.0)
+	// When half of them are left the others come into lines again.
+	require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:lined"), "q", "49999").Err())
+	length := len(f.list("queue:q"))
+	turn(held)
+	require.Less(t, len(f.list("queue:q")), length)
+}

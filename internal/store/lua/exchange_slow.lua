@@ -590,9 +590,13 @@ function line.intake(queue, key, left, room, capped, flags)
   local byGo = find(flags, 'k', 1, true)
   if not line.known then line.known = lines(prefix) end
   local lined = line.known.count(queue)
-  if lined >= line.known.bound then return reserve(queue, key, left, room, capped, flags) end
+  -- Beyond the bound as without lines, until half of it is left: each change has the queue looked through.
+  local counted = starved and lined < line.known.bound and pcall_('HEXISTS', counters, queue) == 1
+  if lined >= line.known.bound or counted and lined >= line.known.bound / 2 then
+    return reserve(queue, key, left, room, capped, flags)
+  end
   call('PERSIST', info) -- as above
-  if starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
+  if counted then forget_seen(prefix, queue) end
   local scan = math.max(1, math.min(bound, budget))
   local ends, names, unnamed, gone, looked, moved = {}, {}, false, 0, 0, 0 -- ends: name → payloads for its line
 
