@@ -271,3 +271,20 @@ func TestLineCostBeyondTheBound(t *testing.T) {
 	turn(held)
 	require.Less(t, len(f.list("queue:q")), length)
 }
+
+// TestBehindASuspectInALine: what stands behind a suspect is looked at in the same call.
+func TestBehindASuspectInALine(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		f.push("q", lockmates("A", 3)...)
+		held := f.turn(2, nil, "q")
+		_, _, err := f.Fence(t.Context(), "p1", true)
+		require.NoError(t, err)
+		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Suspect}}))
+		f.register("p1")
+		reply := f.exchange(store.ExchangeRequest{Wants: f.wants(2), Queues: lined("q"), Suspects: store.SetApart})
+		require.Equal(t, lockmates("A", 2)[1:], payloads(reply.Jobs))
+		require.Equal(t, 1, reply.Suspects)
+	})
+}

@@ -549,7 +549,7 @@ function line.serve(queue, room, capped)
       break
     end
     local most = math.min(room, #asked - w + 1, 64)
-    local next = pcall_('ZPOPMIN', ready, most)
+    local next, behind = pcall_('ZPOPMIN', ready, most), false
     for i = 1, next.err and 0 or #next, 2 do
       local name, turn = next[i], next[i + 1]
       local key, lock = line.known.list(queue, name), jobs .. name
@@ -563,7 +563,7 @@ function line.serve(queue, room, capped)
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
-        gone, moved = true, moved + 1
+        gone, behind, moved = true, true, moved + 1
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -577,7 +577,7 @@ function line.serve(queue, room, capped)
       end
       if not payload or gone and not waiting[2] then line.known.finish(queue, name) end
     end
-    if next.err or #next < 2 * most then break end
+    if next.err or #next < 2 * most and not behind then break end
   end
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   return room
