@@ -65,6 +65,21 @@ func TestJobLocks(t *testing.T) {
 		}
 	})
 
+	t.Run("jobs that wait for a lock keep their order", func(t *testing.T) {
+		t.Parallel()
+		h := resqued.New()
+		number(h, "A", func(context.Context, int) error { return nil })
+		q := resquedtest.NewWith(t, h, resquedtest.Options{LocketedQueues: []string{"*"}, JobLockKey: "{{class}}"})
+		require.NoError(t, redisOf(t, q).Set(t.Context(), lockKeyOf(t, "{{class}}"), "another", time.Minute).Err())
+		for n := range 3 {
+			enqueue(t, q, "A", n)
+			require.Empty(t, q.Drain(t))
+		}
+		require.NoError(t, redisOf(t, q).Del(t.Context(), lockKeyOf(t, "{{class}}")).Err())
+		enqueue(t, q, "A", 3)
+		require.Equal(t, []string{"low: A [0] done", "low: A [1] done", "low: A [2] done", "low: A [3] done"}, lines(q.Drain(t)))
+	})
+
 	t.Run("a job whose lock another holds waits until that has expired", func(t *testing.T) {
 		t.Parallel()
 		for _, style := range []string{"", "payload", "ruby34", "{{class}}"} {

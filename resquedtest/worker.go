@@ -159,8 +159,8 @@ func (w *worker) work(ctx context.Context, r *run) error {
 		Locketed:   func(queue string) bool { return selector.MatchAny(w.opts.LocketedQueues, queue) },
 		NamedLocks: w.keyer.NeedsGo(), NamedClasses: w.keyer.ByClass(),
 		Unique:       func(queue string) bool { return selector.MatchAny(w.opts.UniqueQueues, queue) },
-		StrictUnique: w.opts.UniqueQueuesStrict,
-		Interval:     interval, UntilEmpty: true, TermTimeout: w.opts.TermTimeout,
+		StrictUnique: w.opts.UniqueQueuesStrict, Lined: true,
+		Interval: interval, UntilEmpty: true, TermTimeout: w.opts.TermTimeout,
 		Host: "resquedtest", PID: os.Getpid(),
 	}, workerproc.Deps{
 		Store: newDueStore(w.store), Conn: r.master, Handlers: w.set, Namer: w.keyer, Runner: w.runner, Stats: noStats{}, Hooks: w.hooks, Log: w.log,

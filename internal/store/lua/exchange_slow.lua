@@ -542,10 +542,14 @@ end
 
 -- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
 function line.serve(queue, room, capped)
-  local ready, moved = prefix .. 'resqued:ready:' .. queue, false
+  local ready, moved = prefix .. 'resqued:ready:' .. queue, 0
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
+    if moved >= bound then -- equal jobs are suspects together, and a line may have very many
+      more = 1
+      break
+    end
     local most = math.min(room, #asked - w + 1, 64)
-    local next = pcall_('ZPOPMIN', ready, most)
+    local next, behind = pcall_('ZPOPMIN', ready, most), false
     for i = 1, next.err and 0 or #next, 2 do
       local name, turn = next[i], next[i + 1]
       local key, lock = line.known.list(queue, name), jobs .. name
@@ -559,7 +563,7 @@ function line.serve(queue, room, capped)
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
-        gone, moved = true, true
+        gone, behind, moved = true, true, moved + 1
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -573,9 +577,9 @@ function line.serve(queue, room, capped)
       end
       if not payload or gone and not waiting[2] then line.known.finish(queue, name) end
     end
-    if next.err or #next < 2 * most then break end
+    if next.err or #next < 2 * most and not behind then break end
   end
-  if moved then reply[9] = reply[9] + apart(prefix, queue) end
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   return room
 end
 
@@ -586,9 +590,13 @@ function line.intake(queue, key, left, room, capped, flags)
   local byGo = find(flags, 'k', 1, true)
   if not line.known then line.known = lines(prefix) end
   local lined = line.known.count(queue)
-  if lined >= line.known.bound then return reserve(queue, key, left, room, capped, flags) end
+  -- Beyond the bound as without lines, until half of it is left: each change has the queue looked through.
+  local counted = starved and lined < line.known.bound and pcall_('HEXISTS', counters, queue) == 1
+  if lined >= line.known.bound or counted and lined >= line.known.bound / 2 then
+    return reserve(queue, key, left, room, capped, flags)
+  end
   call('PERSIST', info) -- as above
-  if starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
+  if counted then forget_seen(prefix, queue) end
   local scan = math.max(1, math.min(bound, budget))
   local ends, names, unnamed, gone, looked, moved = {}, {}, false, 0, 0, 0 -- ends: name → payloads for its line
 
@@ -612,7 +620,7 @@ function line.intake(queue, key, left, room, capped, flags)
       elseif not name then
         unnamed = true
         break
-      elseif mates or lined > 0 and call('EXISTS', line.known.list(queue, name)) == 1 or not take(lock, me .. asked[w][1]) then
+      elseif mates or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
         if not mates then
           mates = {}
           ends[name], names[#names + 1] = mates, name

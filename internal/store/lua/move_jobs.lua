@@ -29,7 +29,7 @@ if type(query('SCARD', queues)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
 end
 local set, starts = key .. ':uniqueue', key .. ':start_at'
-local companions = call('EXISTS', set, starts) > 0
+local companions = ARGV[7] == '' and call('EXISTS', set, starts) > 0 -- beside a line stand others, whatever their names
 if companions and not utyped(key) or unique and not utyped(target) then
   return redis.error_reply('RESQUEDTYPE the companions of ' .. key .. ' or ' .. target .. ' are not theirs; move them away')
 end

@@ -12,7 +12,7 @@
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
 --           named ones are looked at), whether it is the answer of another (1|0), {those of the queues in
---           which every job is locked that are empty, because these wait in lines}}.
+--           which every job is locked that are empty, because these wait in lines}}. Of these lines the first part of a pass tells.
 --           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
@@ -100,24 +100,53 @@ end
 lookat(names, 1)
 lookat(ARGV, 6)
 
--- Queues whose jobs wait in lines may be empty. Each part of a pass has all of them.
-local lined = pcall_('HLEN', prefix .. 'resqued:lined')
+-- Queues whose jobs wait in lines may be empty. The first part of a pass has all of them. Where
+-- other jobs can be taken, too, the lines are probed all the same: their jobs may never be fewer.
+local lined = (ARGV[2] == '' or ARGV[2] == '0') and pcall_('HLEN', prefix .. 'resqued:lined')
 if type(lined) == 'number' and lined > 0 then
-  local l, asked = lines(prefix), {}
+  local l, told, opened = lines(prefix), {}, {} -- told: queue → where it is listed
   for _, list in ipairs({waiting, full, held}) do
-    for _, queue in ipairs(list) do asked[queue] = false end -- is told
+    for _, queue in ipairs(list) do told[queue] = list end
   end
-  for i = 6, #ARGV do if asked[ARGV[i]] == nil then asked[ARGV[i]] = true end end
-  local few = lined <= 1000
-  local queues = few and call('HKEYS', prefix .. 'resqued:lined')
-    or call('HSCAN', prefix .. 'resqued:lined', fmt('%.0f', us % 2 ^ 30), 'COUNT', 500)[2]
-  for i = 1, #queues, few and 1 or 2 do
-    local queue = queues[i]
-    if asked[queue] or asked[queue] == nil and ARGV[2] ~= '' then
-      local into = not worked(queue) and held or l.open(queue, us) and waiting or full
-      into[#into + 1] = queue
-      if into == full then aside[#aside + 1] = queue end
+
+  local function lookin(queue)
+    local list = told[queue]
+    if list == held then return end
+    if not list and not worked(queue) then
+      list = held
+      held[#held + 1] = queue
+    elseif l.open(queue, us) then
+      if list == full then opened[queue] = true end
+      if list ~= waiting then waiting[#waiting + 1] = queue end
+      list = waiting
+    elseif not list then
+      list = full
+      full[#full + 1] = queue
+      if len(prefix .. 'queue:' .. queue) == 0 then aside[#aside + 1] = queue end
     end
+    told[queue] = list
+  end
+
+  local few, asked = lined <= 1000, ARGV[2] == '' and {}
+  for i = 6, asked and #ARGV or 0 do asked[ARGV[i]] = true end
+  local queues = few and call('HKEYS', prefix .. 'resqued:lined')
+    or asked and {} or call('HSCAN', prefix .. 'resqued:lined', fmt('%.0f', us % 2 ^ 30), 'COUNT', 500)[2]
+  for i = 1, #queues, few and 1 or 2 do
+    if not asked or asked[queues[i]] then lookin(queues[i]) end
+  end
+  for from = 6, few and 0 or #ARGV, 1000 do -- of very many the part above may have none of these
+    local last = math.min(#ARGV, from + 999)
+    local found = call('HMGET', prefix .. 'resqued:lined', unpack(ARGV, from, last))
+    for i = from, last do
+      if found[i - from + 1] then lookin(ARGV[i]) end
+    end
+  end
+  if next(opened) then
+    local rest = {}
+    for _, queue in ipairs(full) do
+      if not opened[queue] then rest[#rest + 1] = queue end
+    end
+    full = rest
   end
 end
 

@@ -74,6 +74,7 @@ function dead.age(prefix, ms)
   for _, queue in ipairs(some.err and {} or some) do
     local counts, times, queues = dead.keys(prefix, queue)
     local empty = len(prefix .. 'queue:' .. queue) == 0 and len(prefix .. 'resqued:suspects:' .. queue) == 0
+      and pcall_('HEXISTS', prefix .. 'resqued:lined', queue) ~= 1
     local old = pcall_('ZRANGEBYSCORE', times, '-inf', fmt('%.0f', ms - (empty and dead.idle or dead.lasting)), 'LIMIT', 0, 50)
     for _, name in ipairs(old.err and {} or old) do
       pcall_('HDEL', counts, name)

@@ -25,8 +25,8 @@
 -- NEEDS    base
 -- KEYS     reads and writes those above; reads job locks and in-flight records
 -- COST     count: 1 command; begin: 3; finish: 5; lead: 1; flush: 1 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 2, and if none was released 2 and 1 per
---          process that holds one of 64
+--          locks, and 1 per queue with a line for one; open: 4, and 1 per process
+--          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
   local l = {bound = 100000, probes = 64}
@@ -128,24 +128,24 @@ local function lines(prefix)
     end
   end
 
-  -- open reports whether a line of a queue may be served. It probes the locks of some of those
-  -- that were not released, of many lines others each time.
+  -- open reports whether a line of a queue may be served. It probes the locks of some of them, of
+  -- many lines others each time, also where others are ready: under load some always are.
   function l.open(queue, us)
     local ready, key = prefix .. 'resqued:ready:' .. queue, prefix .. 'resqued:lines:' .. queue
     local n, all = pcall_('ZCARD', ready), pcall_('ZCARD', key)
-    if type(n) == 'number' and n > 0 then return true end
+    local open, noted = type(n) == 'number' and n > 0, false
     if all == 0 then pcall_('HDEL', counts, queue) end -- a right was missing when the last one ended
-    if type(all) ~= 'number' or all == 0 then return false end
+    if type(all) ~= 'number' or all == 0 then return open end
     local from = us % math.ceil(all / l.probes) * l.probes
     local names = call('ZRANGE', key, fmt('%d', from), fmt('%d', from + l.probes - 1))
     local keys = {}
     for i, name in ipairs(names) do keys[i] = locks .. name end
-    local values, holders, found = call('MGET', unpack(keys)), {}, false
+    local values, holders = call('MGET', unpack(keys)), {}
 
     local function free(i)
-      if not found then pcall_('PERSIST', ready) end -- a full server does not refuse what follows
-      kept('ZADD', ready, turn(us, i), names[i])
-      found = true
+      if not noted then pcall_('PERSIST', ready) end -- a full server does not refuse what follows
+      kept('ZADD', ready, 'NX', turn(us, i), names[i]) -- one that is ready keeps its turn
+      open, noted = true, true
     end
 
     for i = 1, #names do
@@ -164,7 +164,7 @@ local function lines(prefix)
         if not there[k] then free(i) end
       end
     end
-    return found
+    return open
   end
 
   return l
