@@ -51,6 +51,8 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// store is the one that a verb asks at the moment, where there are several.
+	store string
 	// acts is what the verb has changed; see did.
 	acts []store.Event
 	// elder is the master whose place this one is to take; nil = none.
