@@ -161,13 +161,22 @@ func (a *cli) checkStores(c *cobra.Command, r *config.Resolved, connects bool) e
 // name. It returns the first error that is no message, when all were asked.
 func (a *cli) eachStore(r *config.Resolved, show func(*config.Resolved) error) error {
 	p := storePages{cli: a}
+	var first error
 	for _, one := range r.Stores {
 		a.loaded = one
-		if err := p.page(one.Store, func() error { return show(one) }); err != nil {
+		err := p.page(one.Store, func() error { return show(one) })
+		var code exitCode
+		if err != nil && !errors.As(err, &code) {
 			return err
 		}
+		if first == nil {
+			first = err
+		}
 	}
-	return p.print()
+	if err := p.print(); err != nil {
+		return err
+	}
+	return first
 }
 
 func (a *cli) showConfig(r *config.Resolved) error {

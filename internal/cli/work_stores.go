@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -109,20 +108,4 @@ func (a *cli) storePlans(r *config.Resolved) ([]app.StorePlan, error) {
 		return nil, usage("", "no store has queues: there is nothing to work")
 	}
 	return plans, nil
-}
-
-func storeNames(r *config.Resolved) []string {
-	names := make([]string, len(r.Stores))
-	for i, one := range r.Stores {
-		names[i] = one.Store
-	}
-	return names
-}
-
-// hasStores refuses a configuration of several stores where one is needed.
-func hasStores(r *config.Resolved, what string) error {
-	if len(r.Stores) == 0 {
-		return nil
-	}
-	return usage("", "the configuration has several stores, and %s one: name it with --%s, one of %s", what, config.StoreFlag, strings.Join(storeNames(r), ", "))
 }
