@@ -156,3 +156,38 @@ func TestStores(t *testing.T) {
 		}
 	})
 }
+
+func TestMoveQueueTo(t *testing.T) {
+	t.Parallel()
+	t.Run("all that waits goes, unchanged and in order, but what is bound to its store", func(t *testing.T) {
+		t.Parallel()
+		h := resqued.New()
+		resqued.Handle(h, "Once", func(context.Context, int) error { return nil }, resqued.Lock[int]{Loner: true})
+		s, a, b := inStores(t, client.Options{Handlers: h, UniqueQueues: []string{"u"}})
+		var want []string
+		for _, payload := range []string{`{"class":"A","args":[1.0,"é\u2028"], "x" : 1}`, `no json`, `{"class":"A","args":[2]}`} {
+			want = append(want, payload)
+			require.NoError(t, a.redis.RPush(t.Context(), a.ns+":queue:mail", payload).Err())
+		}
+		_, err := s.Enqueue(t.Context(), "Once", 1, client.Queue("mail"))
+		require.NoError(t, err)
+		report, err := a.MoveQueueTo(t.Context(), "mail", b.Client, client.MoveOptions{})
+		require.NoError(t, err)
+		require.Equal(t, client.WaitingReport{Done: 3, Loners: 1}, report)
+		require.Equal(t, want, b.queue(t, "mail"))
+		require.Equal(t, []string{`{"class":"Once","args":[1]}`}, a.queue(t, "mail"))
+	})
+	t.Run("what makes no sense is refused", func(t *testing.T) {
+		t.Parallel()
+		_, a, b := inStores(t, client.Options{UniqueQueues: []string{"u"}})
+		_, err := a.MoveQueueTo(t.Context(), "u", b.Client, client.MoveOptions{})
+		require.ErrorIs(t, err, client.ErrUniqueQueue)
+		_, err = a.MoveQueueTo(t.Context(), "mail", a.Client, client.MoveOptions{})
+		require.ErrorContains(t, err, "the same store")
+		_, err = a.MoveQueueTo(t.Context(), "q:start_at", b.Client, client.MoveOptions{})
+		require.Error(t, err)
+		n, err := a.MoveQueueBack(t.Context(), "mail", b.Client)
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
+}

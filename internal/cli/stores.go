@@ -172,7 +172,7 @@ func storesOf(r *config.Resolved, scope storeScope, c *cobra.Command, args []str
 		}
 	}
 	if path := verbOf(c); path == "queues move" && len(named) > 1 {
-		return nil, usage("To move a queue to another store: queues move QUEUE --to-store STORE", "the queues are in different stores")
+		return nil, usage("To move a queue to another store: queues move QUEUE --to STORE", "the queues are in different stores")
 	}
 	var all []askedStore
 	for _, name := range names {

@@ -32,3 +32,22 @@ func NearEnd(s *Store, n int64) {
 
 // NearEndOf is how far from an end of a list records of a size are taken out where they stand.
 func NearEndOf(size int64) int64 { return nearEnd(size) }
+
+// FaultyTransfer is Transfer with a function that is called after each script; its error ends the
+// call as a kill would.
+func FaultyTransfer(ctx context.Context, from, to *Store, r TransferRequest, fault func(step string) error) (int64, error) {
+	r.fault = fault
+	return from.Transfer(ctx, to, r)
+}
+
+// LateDelivery is a repeated delivery of what is on its way now, which can be called later.
+func LateDelivery(ctx context.Context, from, to *Store, queue string) (func() error, error) {
+	b, err := from.moveOut(ctx, TransferRequest{Queue: queue}, "", 0, 0, 0, nil)
+	if err != nil || b.number == 0 {
+		return nil, err
+	}
+	return func() error {
+		_, _, _, err := to.moveIn(ctx, queue, b)
+		return err
+	}, nil
+}
