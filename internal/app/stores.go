@@ -79,7 +79,6 @@ type Stores struct {
 	told     string
 	toldAt   time.Time
 	pingedAt time.Time
-	stopSaid bool
 
 	notes    chan storeNote
 	exits    chan storeExit
@@ -202,7 +201,7 @@ func (s *Stores) watch(m *storeMaster) {
 	if most > 0 && !m.pinged.IsZero() && len(m.pids) > 0 && s.due(m.pinged.Add(most)) {
 		s.Log.Error("the master of a store gives no sign of life: ending it", zap.String("store", m.plan.Name), zap.Int("pid", m.pid))
 		m.pinged = time.Time{}
-		m.kill(syscall.SIGABRT)
+		m.kill(syscall.SIGKILL) // one that is stopped takes no other
 	}
 }
 

@@ -152,13 +152,6 @@ func (s *Stores) onPlan(_ context.Context, p storePlanned) {
 	go s.askAll(p.do, kept, ok, lines)
 }
 
-// asking is a master that is asked beside the loop.
-type asking struct {
-	m    *storeMaster
-	path string
-	runs bool
-}
-
 // askAll has the masters reload, and delivers what has become of it.
 func (s *Stores) askAll(do string, kept []*storeMaster, ok bool, lines []string) {
 	var mu sync.Mutex

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// StoreFlag is the flag that names one of several stores, StoreVariable the variable.
-	StoreFlag     = "store"
+	// StoreFlag is the flag that names one of several stores.
+	StoreFlag = "store"
+	// StoreVariable is the variable that does so.
 	StoreVariable = "RESQUED_STORE"
 	// maxStores bounds how many stores a file has: each is a master of its own.
 	maxStores = 64

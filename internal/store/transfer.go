@@ -32,7 +32,7 @@ const (
 // ErrUniqueTransfer: jobs of unique queues are not moved to another store.
 var ErrUniqueTransfer = errors.New("it is a unique queue: its jobs cannot be moved to another store")
 
-// TransferElsewhereError: jobs of the queue are on their way to another store.
+// TransferElsewhereError is the error when jobs of the queue are on their way to another store.
 type TransferElsewhereError struct {
 	Jobs  int
 	Where string

@@ -300,3 +300,125 @@ func TestStoresRefused(t *testing.T) {
 	d := harness.Start(t, harness.Options{App: true, Config: s.stores("until_empty: true"), Unready: true})
 	require.Zero(t, d.Exit(), d.Log())
 }
+
+// The command that moves a queue is killed again and again, while both stores are worked: each job
+// runs once.
+func TestStoresMoveKilled(t *testing.T) {
+	t.Parallel()
+	s := startTwoStores(t, harness.Options{Threads: 2})
+	s.Signal(syscall.SIGUSR2)
+	s.AwaitStatus("a: paused")
+	s.AwaitStatus("b: paused")
+	n := harness.Jobs(3000)
+	s.push(s.a, "b_moved", "Count", harness.Range(1, n)...) // a queue of b by now, that has jobs in a
+	for kill := range 8 {
+		cmd := s.Command(t.Context(), nil, "queues", "move", "b_moved", "--to", "b", "--store", "a", "--yes")
+		cmd.Env = append(cmd.Env, "RESQUED_CONFIG="+s.ConfigFile)
+		require.NoError(t, cmd.Start())
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		db, want := s.b.Client(t), int64(n*kill/10)
+		proctest.Await(t, patience, func() bool {
+			select {
+			case err := <-done:
+				done <- err
+				return true
+			default:
+			}
+			return db.LLen(t.Context(), s.Space+":queue:b_moved").Val() > want
+		}, "some to have been moved")
+		_ = cmd.Process.Kill()
+		_ = <-done // killed, or done before
+	}
+	s.Signal(syscall.SIGCONT)
+	cmd := s.Command(t.Context(), nil, "queues", "move", "b_moved", "--to", "b", "--store", "a", "--yes")
+	cmd.Env = append(cmd.Env, "RESQUED_CONFIG="+s.ConfigFile)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	s.AwaitNoted("ran", n)
+	s.ranOnce(harness.Range(1, n))
+	left := s.a.Client(t).Exists(t.Context(), s.Space+":queue:b_moved", s.Space+":resqued:moving:b_moved").Val()
+	require.Zero(t, left)
+}
+
+// Two namespaces with different tags lie on different nodes of a Cluster: one node is killed, and
+// the store on the other works on.
+func TestStoresInCluster(t *testing.T) {
+	t.Parallel()
+	var nodes []*redistest.Server
+	var urls []string
+	for range 3 {
+		node := redistest.Start(t, redistest.Options{Args: append(slices.Clone(durable.Args),
+			"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000")})
+		nodes, urls = append(nodes, node), append(urls, node.Addr)
+	}
+	for i, node := range nodes {
+		db := node.Client(t)
+		require.NoError(t, db.ClusterAddSlotsRange(t.Context(), 16384*i/3, 16384*(i+1)/3-1).Err())
+		for _, other := range nodes {
+			host, port, _ := strings.Cut(other.Addr, ":")
+			require.NoError(t, db.ClusterMeet(t.Context(), host, port).Err())
+		}
+	}
+	for _, node := range nodes {
+		db := node.Client(t)
+		proctest.Await(t, patience, func() bool {
+			info := db.ClusterInfo(t.Context()).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384") && strings.Contains(info, "cluster_size:3")
+		}, "the cluster to be up")
+	}
+	// Tags that lie on the first node and on the last.
+	space := redistest.Namespace(t)
+	tagOn := func(node int) string {
+		for i := 0; ; i++ {
+			tag := fmt.Sprintf("{%s-%d}", space, i)
+			if slot := nodes[0].Client(t).ClusterKeySlot(t.Context(), tag).Val(); int(slot)*3/16384 == node {
+				return tag
+			}
+		}
+	}
+	tags := []string{tagOn(0), tagOn(2)}
+	config := "stores:\n"
+	for i, name := range []string{"a", "b"} {
+		config += fmt.Sprintf("  %s: {redis_url: %q, namespace: %q, queues: [%s]}\n", name, "redis-cluster://"+strings.Join(urls, ","), tags[i], name)
+	}
+	d := harness.Start(t, harness.Options{App: true, Threads: 2, Config: config})
+	push := func(i int, ids ...int) {
+		t.Helper()
+		harness.Watch(t, nodes[2*i].Client(t), tags[i]).Push([]string{"a", "b"}[i], "Count", ids...)
+	}
+	n := harness.Jobs(200)
+	push(0, harness.Range(1, n)...)
+	push(1, harness.Range(n+1, 2*n)...)
+	d.AwaitNoted("ran", n/2)
+	nodes[2].Kill()
+	push(0, harness.Range(2*n+1, 3*n)...)
+	ran := func(first, last int) bool {
+		all := d.Noted("ran")
+		return !slices.ContainsFunc(harness.Range(first, last), func(id int) bool { return all[strconv.Itoa(id)] == "" })
+	}
+	proctest.Await(t, patience, func() bool { return ran(1, n) && ran(2*n+1, 3*n) }, "the jobs of the store whose node lives")
+	d.AwaitStatus("b: Redis away")
+	nodes[2].Restart()
+	proctest.Await(t, patience, func() bool { return ran(1, 3*n) }, "the jobs of the other store, now that its node is back")
+	for i, tag := range tags {
+		require.Zero(t, nodes[2*i].Client(t).LLen(t.Context(), tag+":failed").Val())
+	}
+	d.Signal(syscall.SIGQUIT)
+	require.Zero(t, d.Exit())
+}
+
+// A master that hangs is ended as the service manager would end a daemon, and started again.
+func TestStoresWatchdog(t *testing.T) {
+	t.Parallel()
+	s := startTwoStores(t, harness.Options{Env: []string{"WATCHDOG_USEC=9000000"}})
+	proctest.Await(t, patience, func() bool { return s.HasNotified("WATCHDOG=1") }, "a sign of life")
+	a, b := s.masterOf("a"), s.masterOf("b")
+	require.NoError(t, syscall.Kill(b, syscall.SIGSTOP))
+	proctest.Await(t, patience, func() bool { pid := s.masterOf("b"); return pid != 0 && pid != b }, "another master of store b")
+	s.push(s.b, "b", "Count", 1)
+	s.AwaitNoted("ran", 1)
+	require.Equal(t, a, s.masterOf("a"))
+	s.Signal(syscall.SIGQUIT)
+	require.Zero(t, s.Exit())
+}
