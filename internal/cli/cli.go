@@ -204,6 +204,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	_ = root.RegisterFlagCompletionFunc(config.StoreFlag, a.storesToComplete)
 	return root
 }
 

@@ -46,7 +46,7 @@ func (a *cli) workStores(c *cobra.Command, r *config.Resolved) error {
 			log.Warn(w.Message, zap.String("key", w.Key))
 		}
 	}
-	i, err := proc.Invoked()
+	i, err := proc.Started()
 	if err != nil {
 		return fmt.Errorf("how this program was started: %w", err)
 	}

@@ -242,6 +242,17 @@ func TestStoresReload(t *testing.T) {
 	require.Zero(t, s.Exit())
 }
 
+// A daemon without stores cannot get some while it runs.
+func TestStoresCannotBeAdded(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{})
+	d.Configure("stores: {a: {queues: [a]}, b: {namespace: b, queues: [b]}}")
+	_, stderr, code := d.Run("reload", "--socket", filepath.Join(d.Dir, "control.sock"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "stores cannot be added to a daemon while it runs: restart it")
+	require.Contains(t, d.Status(), "running")
+}
+
 // A new version takes over in each store, and no job is lost.
 func TestStoresUpgrade(t *testing.T) {
 	t.Parallel()
