@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	moveOutScript = rdb.NewScript(Lua, "move_out", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/deaths", "move_out")
+	moveOutScript = rdb.NewScript(Lua, "move_out", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/deaths", "move_out")
 	moveInScript  = rdb.NewScript(Lua, "move_in", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_in")
 	moveEndScript = rdb.NewScript(Lua, "move_end", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_end")
 )
@@ -94,7 +94,7 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 		}
 		return err
 	}
-	b, err := s.moveOut(ctx, r, to, 0, 0, 0, nil)
+	b, err := s.moveOut(ctx, r, s.placeOf(r.Queue), to, 0, 0, 0, nil)
 	if err = r.after("look", err); err != nil {
 		return 0, err
 	}
@@ -112,12 +112,28 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 		}
 		return moved, fmt.Errorf("move %q: %w", r.Queue, err)
 	}
+	places, err := s.places(ctx, r.Queue)
+	if err != nil {
+		return moved, err
+	}
+	places = append(places[1:], places[0]) // those in lines are older
 	left := r.Limit
-	w := s.walk(s.db.QueueKey(r.Queue))
+	for _, place := range places {
+		if left, err = s.transferFrom(ctx, r, place, to, left, arrive); err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// transferFrom is Transfer for a queue itself, or one of its lines. It returns how many are left of
+// the limit.
+func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place, to string, left int64, arrive func(onTheWay) error) (int64, error) {
+	w := s.walk(place.key)
 	for left > 0 {
 		from, page, err := w.next(ctx)
 		if err != nil || len(page) == 0 {
-			return moved, err
+			return left, err
 		}
 		size, wanted, kept := 0, []string{}, []string{}
 		for i, payload := range page {
@@ -135,23 +151,23 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 			}
 		}
 		if len(wanted) > 0 {
-			b, err := s.moveOut(ctx, r, to, 0, from, len(page), wanted)
+			b, err := s.moveOut(ctx, r, place, to, 0, from, len(page), wanted)
 			err = r.after("out", err)
 			switch {
 			case err != nil:
-				return moved, err
+				return left, err
 			case b.number == 0: // others have taken them
 			case b.to != to:
-				return moved, &TransferElsewhereError{Jobs: len(b.payloads), Where: b.where}
+				return left, &TransferElsewhereError{Jobs: len(b.payloads), Where: b.where}
 			default:
 				if err := arrive(b); err != nil {
-					return moved, err
+					return left, err
 				}
 			}
 		}
 		w.done(from, kept)
 	}
-	return moved, nil
+	return left, nil
 }
 
 // deliver has a batch arrive, and ends its way.
@@ -165,7 +181,7 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 			break
 		}
 		// This store has forgotten what it had sent: the batch needs a number that is new there.
-		b, err = s.moveOut(ctx, TransferRequest{Queue: r.Queue}, b.to, last+1, 0, 0, nil)
+		b, err = s.moveOut(ctx, TransferRequest{Queue: r.Queue}, s.placeOf(r.Queue), b.to, last+1, 0, 0, nil)
 		if err = r.after("renumber", err); err != nil {
 			return 0, err
 		}
@@ -184,7 +200,7 @@ var ErrTransferGoesOn = errors.New("the store that its jobs are on their way to 
 // must be known that they have not arrived there, or that nothing will be taken there any more. If
 // other, which may be nil, is that store and answers, the error is ErrTransferGoesOn.
 func (s *Store) TransferBack(ctx context.Context, other *Store, queue string) (jobs int64, err error) {
-	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, "", 0, 0, 0, nil)
+	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, s.placeOf(queue), "", 0, 0, 0, nil)
 	if err != nil || b.number == 0 {
 		return 0, err
 	}
@@ -223,12 +239,15 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 	return n > 0, err
 }
 
-func (s *Store) moveOut(ctx context.Context, r TransferRequest, to string, least, from int64, size int, payloads []string) (b onTheWay, err error) {
-	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size}
+// placeOf is the queue itself.
+func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
+
+func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, least, from int64, size int, payloads []string) (b onTheWay, err error) {
+	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size, at.arg()}
 	for _, p := range payloads {
 		args = append(args, p)
 	}
-	raw, err := s.db.Eval(ctx, moveOutScript, s.db.QueueKey(r.Queue), args)
+	raw, err := s.db.Eval(ctx, moveOutScript, at.key, args)
 	if err != nil {
 		return b, fmt.Errorf("take jobs from %q: %w", r.Queue, err)
 	}

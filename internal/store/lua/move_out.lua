@@ -1,8 +1,8 @@
--- move_out takes payloads, compared byte by byte, from a part of a queue and sets them aside, as a
--- batch with a number, on their way to another store. One batch of a queue is on its way at a
+-- move_out takes payloads, compared byte by byte, from a part of a queue, or of one of its lines, and
+-- sets them aside, as a batch with a number, on their way to another store. One batch of a queue is on its way at a
 -- time: while there is one it is returned, and nothing is taken.
 --
--- KEYS[1]   queue:<q>
+-- KEYS[1]   queue:<q>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   the other store's id
@@ -11,7 +11,8 @@
 -- ARGV[6]   the least number that the batch may have
 -- ARGV[7]   index of the first payload that was read
 -- ARGV[8]   n, the number of payloads that were read from there on
--- ARGV[9…]  the payloads to take; none = only what is on its way is wanted
+-- ARGV[9]   '' or l and the name of the line
+-- ARGV[10…] the payloads to take; none = only what is on its way is wanted
 -- RETURNS   {id of this store, number, id of the other store, what people call it, payload, …}; the number is 0
 --           if nothing is on its way; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 12 commands and 2 per payload; O(n) for these, and the way to them from the
@@ -42,13 +43,14 @@ if staged > 0 then
   end
   return answer(known[1], number, known[3] or '', known[4] or '')
 end
-if #ARGV < 9 or call('EXISTS', key .. ':uniqueue', key .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
+local home = prefix .. 'queue:' .. queue
+if #ARGV < 10 or call('EXISTS', home .. ':uniqueue', home .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
 
 needlist(key)
 needlist(aside)
 need(moving, 'HSET')
 local places = {} -- payload → how many of the arguments ask for it
-for i = 9, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
+for i = 10, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
 -- What was taken meanwhile has moved the rest toward the head.
 local first = math.max(0, at - math.min(200, count))
 local taken, indexes = {}, {}
@@ -71,6 +73,7 @@ for i, payload in ipairs(taken) do
   call('LSET', key, indexes[i], hole)
 end
 call('LREM', key, first < n / 2 and #taken or -#taken, hole)
+if ARGV[9] ~= '' then lines(prefix).less(queue, sub(ARGV[9], 2), #taken) end
 -- A suspect, which stays, may be equal to one of them, and share its count.
 if len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
   for _, payload in ipairs(taken) do dead.forget(prefix, queue, payload) end
