@@ -41,7 +41,9 @@ var storeScopes = map[string]storeScope{
 	"jobs kill": ofIDs, "jobs rm": ofQueueFlag, "jobs move": ofQueueFlag,
 	"workers": ofAll, "workers ls": ofAll, "workers show": ofAll,
 	"workers pause": ofIDs, "workers resume": ofIDs, "workers drain": ofIDs, "workers recycle": ofIDs,
-	"failed": ofAll, "failed ls": ofAll, "failed show": ofAll, "failed retry": ofIDs, "failed rm": ofIDs,
+	"hosts": ofAll, "hosts ls": ofAll,
+	"hosts dead": ofAll, // one that is dead is so for each store that it works
+	"failed":     ofAll, "failed ls": ofAll, "failed show": ofAll, "failed retry": ofIDs, "failed rm": ofIDs,
 	"parked": ofAll, "parked ls": ofAll, "parked retry": ofIDs, "parked rm": ofIDs, "parked payload": ofIDs,
 	"schedule": ofAll, "schedule ls": ofAll, "schedule run": ofIDs, "schedule rm": ofIDs,
 	"longjobs": ofAll, "longjobs ls": ofAll, "longjobs show": ofAll, "longjobs cancel": ofIDs, "longjobs requeue": ofIDs,
