@@ -165,6 +165,8 @@ type Client struct {
 	store     *store.Store
 	elsewhere stores
 	opts      Options
+	// stores, if not nil, has the clients that the jobs go to: this one has no Redis.
+	stores *Stores
 }
 
 // New returns a client. It does not connect: it returns an error only if the options are
@@ -253,7 +255,11 @@ func (c *Client) push(ctx context.Context, job *Job, payload []byte) (Result, er
 	if err := c.before(ctx, job); err != nil {
 		return Result{}, err
 	}
-	res, err := c.put(ctx, job, payload)
+	home, err := c.home(job.Queue)
+	if err != nil {
+		return Result{}, err
+	}
+	res, err := home.put(ctx, job, payload)
 	if err == nil {
 		c.after(ctx, job, res)
 	}
@@ -280,7 +286,11 @@ func (c *Client) before(ctx context.Context, job *Job) error {
 	case job.At.Year() > 9999:
 		return &refusedError{fmt.Errorf("At: %s is after the year 9999", job.At)}
 	case job.later() && c.loner(job.Class) != nil:
-		return c.now(ctx, job)
+		home, err := c.home(job.Queue)
+		if err != nil {
+			return err
+		}
+		return home.now(ctx, job)
 	}
 	return nil
 }

@@ -45,12 +45,27 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enque
 		client: c, results: make([]EnqueueResult, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
 		unique: map[string][]int{}, ways: map[string]way{},
 	}
+	parts := []*batch{&b}
+	if c.stores != nil {
+		parts = nil
+	}
 	for i := range jobs {
-		if b.results[i].Err = b.prepare(ctx, i, &jobs[i]); b.results[i].Err == nil {
-			b.sort(ctx, i)
+		err := b.prepare(ctx, i, &jobs[i])
+		if err == nil {
+			var home *Client
+			if home, err = c.home(b.jobs[i].Queue); err == nil {
+				var part *batch
+				parts, part = b.at(parts, home)
+				part.sort(ctx, i)
+			}
+		}
+		if err != nil {
+			b.results[i].Err = err
 		}
 	}
-	b.push(ctx)
+	for _, part := range parts {
+		part.push(ctx)
+	}
 	failed, first := 0, error(nil)
 	for i := range b.results {
 		a := &b.results[i]
@@ -85,6 +100,17 @@ type batch struct {
 	unique               map[string][]int
 	// ways are those that the jobs of queues take which have not been pushed yet.
 	ways map[string]way
+}
+
+// at returns the part of a batch whose jobs go to the Redis of home.
+func (b *batch) at(parts []*batch, home *Client) ([]*batch, *batch) {
+	for _, part := range parts {
+		if part.client == home {
+			return parts, part
+		}
+	}
+	part := &batch{client: home, results: b.results, jobs: b.jobs, payloads: b.payloads, unique: map[string][]int{}, ways: map[string]way{}}
+	return append(parts, part), part
 }
 
 // way is how jobs get to their queue.

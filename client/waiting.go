@@ -271,6 +271,8 @@ func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
 type MoveOptions struct {
 	// Head: to the head of the other queue, not to its tail: they are the next to be taken.
 	Head bool
+	// Name is what people call the other store, for MoveQueueTo; empty = its address.
+	Name string
 	// Progress is called after each step with the number of jobs moved until then, unless it
 	// is nil.
 	Progress func(moved int64)

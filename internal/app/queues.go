@@ -38,7 +38,7 @@ func (p Program) leftOut(r *config.Resolved) []config.Warning {
 	var handlers, schedules []string
 	for _, c := range classes {
 		for _, q := range c.Queues {
-			if !r.Works(q) {
+			if !r.Works(q) && r.Home(q) {
 				handlers = append(handlers, fmt.Sprintf("%s (%s)", q, c.Class))
 			}
 		}

@@ -37,14 +37,14 @@ func (p Program) checkSchedules(r *config.Resolved) error {
 	if len(homeless) > 0 {
 		return homeless
 	}
-	return nil
+	return r.KeepSchedules()
 }
 
 // ClassSchedules returns the schedules of the program's own classes. One that the
 // configuration also names is left to the configuration.
 func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
 	return slices.DeleteFunc(schedule.OfClasses(p.Handlers), func(own schedule.Definition) bool {
-		return slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == own.Name })
+		return !c.Home(own.Queue) || slices.Contains(c.SchedulesElsewhere, own.Name) || slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == own.Name })
 	})
 }
 

@@ -70,6 +70,7 @@ type Daemon struct {
 
 // Run waits until Redis answers, then runs the master. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
+	proc.NameStore(d.Config.Store)
 	if err := procfs.Subreaper(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		d.Log.Warn("what outlives its worker process goes to init", zap.Error(err))
 	}
@@ -88,11 +89,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 	relay := newRelay(d.Signals, d.Dev != nil)
 	defer relay.stop()
+	following, unfollow := context.WithCancel(ctx)
+	var follower sync.WaitGroup
+	follower.Go(func() { d.followSupervisor(following, relay) })
+	defer follower.Wait()
+	defer unfollow()
 	notifier := &announcer{d: d, Notifier: systemd.New(systemd.Config{
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
 	}, d.Log)}
 	if d.Elder != nil {
 		notifier.Hold()
+	}
+	if Supervisor() != 0 {
+		notifier.Status("starting") // from here on it receives signals
 	}
 	// They boot while Redis is waited for.
 	first, err := bootTemplates(d.Config.Config, d.Program.Handlers, d.Log)
@@ -323,7 +332,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		return redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
-			status := fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
+			status := fmt.Sprintf(waitsForRedis+" at %s for %s: it is %s", redis.Where(),
 				time.Since(began).Round(time.Second), store.TroubleOf(err))
 			notifier.Status(status)
 			if elder := notifier.d.Elder; elder != nil {

@@ -118,6 +118,10 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	}
 	log := newLogger(os.Stderr, h.Config.LogFormat, h.Config.LogLevel).With(zap.Int("pid", os.Getpid()))
 	defer func() { _ = log.Sync() }()
+	if h.Config.Store != "" {
+		proc.NameStore(h.Config.Store)
+		log = log.With(zap.String("store", h.Config.Store))
+	}
 	w, err := p.newWorker(h, observer, conn, received, log)
 	if err != nil {
 		return workerFailed(log, ExitConfig, err)

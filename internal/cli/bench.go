@@ -85,6 +85,9 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 		return usage("", "--jobs %d: 1 or more", o.jobs)
 	}
 	r, err := a.loadAs(c, config.Options{})
+	if err == nil {
+		err = hasStores(r, "a measurement needs")
+	}
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,12 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
+	// store is the one that a verb asks at the moment, where there are several.
+	store string
+	// seeking: a name is looked for in several stores.
+	seeking bool
+	// gather, if not nil, takes the lists that a verb prints.
+	gather func(l *listing)
 	// acts is what the verb has changed; see did.
 	acts []store.Event
 	// elder is the master whose place this one is to take; nil = none.
@@ -110,6 +116,9 @@ func (a *cli) listen() (err error) {
 // has reached.
 func (a *cli) again() string {
 	if !a.dev {
+		if a.loaded != nil && a.loaded.Store != "" && !a.seeking {
+			return a.name + " --" + config.StoreFlag + " " + a.loaded.Store
+		}
 		return a.name
 	}
 	return invocation(a.name) + " " + devFlags(a.loaded)
@@ -190,10 +199,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(),
 		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.topCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
+	a.addStores(root)
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	_ = root.RegisterFlagCompletionFunc(config.StoreFlag, a.storesToComplete)
 	return root
 }
 

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -62,14 +65,9 @@ func words(list ...string) completer {
 // error would be printed into the prompt.
 func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		s, err := a.open(c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer func() { _ = s.Close() }()
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
-		found, err := names(ctx, s)
+		found, err := a.namesIn(ctx, c, names)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -83,6 +81,45 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// namesIn returns names from Redis; where there are several stores those of all that answer.
+func (a *cli) namesIn(ctx context.Context, c *cobra.Command, names func(ctx context.Context, s *store.Store) ([]string, error)) (found []string, err error) {
+	s, err := a.open(c)
+	several, ok := errors.AsType[*severalStores](err)
+	if !ok {
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = s.Close() }()
+		return names(ctx, s)
+	}
+	for _, r := range several.loaded.Stores {
+		s, err := app.OpenStore(r.Config, "resqued-cli")
+		if err != nil {
+			return nil, err
+		}
+		some, err := names(ctx, s)
+		_ = s.Close()
+		if err == nil {
+			found = append(found, some...)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// storesToComplete are the stores of the configuration.
+func (a *cli) storesToComplete(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for _, route := range r.Routes {
+		names = append(names, route.Store)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func queueNames(ctx context.Context, s *store.Store) ([]string, error) {

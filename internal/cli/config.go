@@ -77,6 +77,14 @@ func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 	if err != nil {
 		return err
 	}
+	if len(r.Stores) > 0 {
+		return a.checkStores(c, r, connects)
+	}
+	return a.checkOne(c, r, connects)
+}
+
+// checkOne checks the configuration of one store.
+func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) error {
 	if err := a.checkRedis(r.Config); err != nil {
 		return err
 	}
@@ -109,6 +117,9 @@ func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 	for _, hint := range hints {
 		b.WriteString("hint  " + hint + "\n")
 	}
+	if r.Store != "" && len(r.Queues.Patterns) == 0 {
+		return a.printText(b.String() + a.paint(green, "ok") + "    no queues of its own here: jobs are enqueued to it\n" + a.connectText(tried))
+	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
 	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n" + a.connectText(tried))
 	if err := a.printText(b.String()); err != nil {
@@ -130,6 +141,45 @@ func (a *cli) configShow(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if len(r.Stores) > 0 {
+		return a.eachStore(r, a.showConfig)
+	}
+	return a.showConfig(r)
+}
+
+// checkStores checks the configurations of all stores.
+func (a *cli) checkStores(c *cobra.Command, r *config.Resolved, connects bool) error {
+	for _, w := range r.Warnings {
+		if w.Key == "stores" && a.flags.output != outJSON {
+			a.warn("%s", w.Message)
+		}
+	}
+	return a.eachStore(r, func(one *config.Resolved) error { return a.checkOne(c, one, connects) })
+}
+
+// eachStore prints something of each store: below a line with its name, or as the value of its
+// name. It returns the first error that is no message, when all were asked.
+func (a *cli) eachStore(r *config.Resolved, show func(*config.Resolved) error) error {
+	p := storePages{cli: a}
+	var first error
+	for _, one := range r.Stores {
+		a.loaded = one
+		err := p.page(one.Store, func() error { return show(one) })
+		var code exitCode
+		if err != nil && !errors.As(err, &code) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if err := p.print(); err != nil {
+		return err
+	}
+	return first
+}
+
+func (a *cli) showConfig(r *config.Resolved) error {
 	r.Warnings = append(r.Warnings, config.CheckPrograms(r.Config)...)
 	if a.flags.output == outJSON {
 		plain, err := json.Marshal(r.Redacted())

@@ -139,14 +139,9 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	if err != nil {
 		return err
 	}
-	cfg, err := a.load(c)
+	cfg, queue, err := a.loadFor(c, class, queue)
 	if err != nil {
 		return err
-	}
-	if queue == "" {
-		if queue, err = a.queueOf(c.Context(), cfg.Config, class); err != nil {
-			return err
-		}
 	}
 	// Refused here, before Redis is asked, because it is the caller's mistake.
 	payload, err := wire.EncodePayload(class, args)
@@ -215,13 +210,72 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))
 }
 
+// loadFor reads the configuration for a job that is to be pushed, that of the store of its queue if
+// there are several, and finds the queue if none is named.
+func (a *cli) loadFor(c *cobra.Command, class, queue string) (*config.Resolved, string, error) {
+	cfg, err := a.load(c)
+	several, ok := errors.AsType[*severalStores](err)
+	if err != nil && !ok {
+		return nil, "", err
+	}
+	if !ok {
+		if queue == "" {
+			queue, err = a.queueOf(c.Context(), cfg.Config, class)
+		}
+		return cfg, queue, err
+	}
+	if queue == "" {
+		if queue, err = a.queueInStores(c.Context(), several.loaded, class); err != nil {
+			return nil, "", err
+		}
+	}
+	home, err := homeOf(several.loaded, queue)
+	if err != nil {
+		return nil, "", err
+	}
+	a.store = home
+	cfg, err = a.load(c)
+	return cfg, queue, err
+}
+
+// queueInStores is queueOf where there are several stores: the daemons of any of them may know it.
+func (a *cli) queueInStores(ctx context.Context, r *config.Resolved, class string) (queue string, err error) {
+	for _, one := range r.Stores {
+		if queue, err = a.queueOf(ctx, one.Config, class); err == nil {
+			return queue, nil
+		}
+	}
+	return "", err
+}
+
+// enqueuer pushes jobs; *client.Client and *client.Stores are ones.
+type enqueuer interface {
+	EnqueueMany(ctx context.Context, jobs []client.EnqueueParams) ([]client.EnqueueResult, error)
+	Close() error
+}
+
+// clients opens the client of all stores.
+func (a *cli) clients(r *config.Resolved) (*client.Stores, error) {
+	var all []client.Store
+	for i, one := range r.Stores {
+		all = append(all, client.Store{
+			Name: one.Store, Queues: one.Routes[i].Queues, URL: one.RedisURL, Namespace: one.Namespace, CAFile: one.RedisCAFile,
+		})
+	}
+	return client.NewStores(a.clientOptions(r.Stores[0].Config), all...)
+}
+
 // client opens the client of a verb that pushes or removes jobs.
 func (a *cli) client(cfg config.Config) (*client.Client, error) {
-	return client.New(client.Options{
+	return client.New(a.clientOptions(cfg))
+}
+
+func (a *cli) clientOptions(cfg config.Config) client.Options {
+	return client.Options{
 		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
 		Handlers: a.program().Classes(cfg), Ruby34: app.RubyStyle(cfg) == wire.Ruby34,
 		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
-	})
+	}
 }
 
 // withClient opens the client for a verb that changes what waits or has failed.
@@ -274,6 +328,9 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 // note prints a remark to standard error; -q silences it.
 func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
+		if a.gather != nil {
+			format = "store " + a.store + ": " + format
+		}
 		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
 	}
 }

@@ -63,6 +63,9 @@ type linesView struct {
 // enqueueLines pushes one job for each line of standard input.
 func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error {
 	cfg, err := a.load(c)
+	if several, ok := errors.AsType[*severalStores](err); ok {
+		cfg, err = several.loaded, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -71,16 +74,21 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 		return err
 	}
 	defaults := client.EnqueueParams{Queue: queue, In: in, At: at}
-	jobs, err := a.client(cfg.Config)
+	var jobs enqueuer
+	if len(cfg.Stores) > 0 {
+		jobs, err = a.clients(cfg)
+	} else {
+		jobs, err = a.client(cfg.Config)
+	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = jobs.Close() }()
-	v, err := a.pushLines(c.Context(), cfg.Config, jobs, defaults)
+	v, err := a.pushLines(c.Context(), cfg, jobs, defaults)
 	if err != nil {
 		return fmt.Errorf("%w (after %s: %d were enqueued, %d delayed)", err, plural(v.Lines, "line"), v.Enqueued, v.Delayed)
 	}
-	by := a.workedBy(c.Context(), cfg.Config, v.jobs)
+	by := a.workedIn(c.Context(), cfg, v.jobs)
 	v.Worked, v.Warnings = by.Worked, by.Warnings
 	if err := a.tellLines(v); err != nil {
 		return err
@@ -92,7 +100,7 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	return nil
 }
 
-func (a *cli) pushLines(ctx context.Context, cfg config.Config, jobs *client.Client, defaults client.EnqueueParams) (linesView, error) {
+func (a *cli) pushLines(ctx context.Context, cfg *config.Resolved, jobs enqueuer, defaults client.EnqueueParams) (linesView, error) {
 	v := linesView{Failures: []lineFailure{}, jobs: pushed{}}
 	homes := map[string]string{} // queues of classes
 	bar := a.progressOf("enqueued", 0)
@@ -153,7 +161,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 
 // jobOfLine returns the job of a line, and its class. Homes has the queues of classes that were
 // looked for before.
-func (a *cli) jobOfLine(ctx context.Context, cfg config.Config, line []byte, job client.EnqueueParams, homes map[string]string) (client.EnqueueParams, string, error) {
+func (a *cli) jobOfLine(ctx context.Context, cfg *config.Resolved, line []byte, job client.EnqueueParams, homes map[string]string) (client.EnqueueParams, string, error) {
 	var l jobLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -174,7 +182,12 @@ func (a *cli) jobOfLine(ctx context.Context, cfg config.Config, line []byte, job
 	if job.Queue == "" {
 		home, known := homes[l.Class]
 		if !known {
-			home, _ = a.queueOf(ctx, cfg, l.Class) // the client says that there is none
+			// The client says that there is none.
+			if len(cfg.Stores) > 0 {
+				home, _ = a.queueInStores(ctx, cfg, l.Class)
+			} else {
+				home, _ = a.queueOf(ctx, cfg.Config, l.Class)
+			}
 			homes[l.Class] = home
 		}
 		job.Queue = home

@@ -3,11 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/control"
 	"github.com/resqued/resqued/internal/signals"
 )
@@ -26,6 +28,8 @@ type healthView struct {
 	// Outage is why Redis is of no use; "" = it is.
 	Outage string `json:"outage"`
 	Text   string `json:"text"`
+	// Stores are those of a daemon that has several.
+	Stores []control.StoreReply `json:"stores,omitempty"`
 }
 
 func (a *cli) healthCommand() *cobra.Command {
@@ -35,6 +39,9 @@ func (a *cli) healthCommand() *cobra.Command {
 		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
 jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
 starting or leaving, no worker process is ready, or Redis is away.
+
+A daemon with several stores is unhealthy while one of them is away, and says which; --store
+asks about one alone.
 
 With --alive an answer is enough, whatever it says. What restarts a daemon should
 ask so: a restart mends no Redis, and ends a drain.`,
@@ -54,12 +61,13 @@ ask so: a restart mends no Redis, and ends a drain.`,
 				return err
 			}
 		}
-		return a.health(path, alive, *patience)
+		store, _ := c.Flags().GetString(config.StoreFlag)
+		return a.health(path, store, alive, *patience)
 	}
 	return c
 }
 
-func (a *cli) health(path string, alive bool, patience time.Duration) error {
+func (a *cli) health(path, store string, alive bool, patience time.Duration) error {
 	reply, err := askInCharge(path, control.Status, patience)
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
@@ -69,7 +77,15 @@ func (a *cli) health(path string, alive bool, patience time.Duration) error {
 	case err != nil:
 		return err
 	}
-	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Text: reply.Text}
+	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Text: reply.Text, Stores: reply.Stores}
+	if store != "" {
+		i := slices.IndexFunc(reply.Stores, func(one control.StoreReply) bool { return one.Store == store && !one.Leaving })
+		if i < 0 {
+			return &problem{exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("the daemon has no store %q", store)}}
+		}
+		one := reply.Stores[i]
+		v.State, v.PID, v.Ready, v.Outage, v.Text, v.Stores = one.State, one.PID, one.Ready, one.Outage, one.Text, reply.Stores[i:i+1]
+	}
 	working := v.State == string(signals.Running) || v.State == string(signals.Paused)
 	v.Healthy = reply.OK && (alive || working && v.Ready > 0 && v.Outage == "")
 	switch {
@@ -81,6 +97,9 @@ func (a *cli) health(path string, alive bool, patience time.Duration) error {
 		word := "healthy"
 		if !v.Healthy {
 			word = "unhealthy"
+		}
+		if len(v.Stores) > 1 && v.Outage != "" {
+			v.Text = v.Outage + "; all: " + v.Text
 		}
 		err = a.printText(fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
 	}

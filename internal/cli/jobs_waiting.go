@@ -163,7 +163,9 @@ var waitingColumns = []column{
 	{title: "AGE", right: true, wide: true},
 }
 
-func (a *cli) findWaiting(c *cobra.Command, o *waitingFlags, all, payloads bool) error {
+func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads bool) error {
+	copied := *flags
+	o := &copied
 	var queues []store.QueueInfo
 	var rules *redact.Rules
 	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {

@@ -21,8 +21,11 @@ const devRedisVariable = "RESQUED_DEV_REDIS"
 // load reads the configuration for a verb that only talks to Redis, and prints
 // its warnings. With --dev the Redis is that of a running "resqued dev".
 func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
-	r, err := a.loadAs(c, config.Options{})
+	r, err := a.loadAs(c, config.Options{Store: a.store})
 	if err != nil {
+		return nil, err
+	}
+	if err := hasStores(r, "this command needs"); err != nil {
 		return nil, err
 	}
 	for _, w := range r.Warnings {
@@ -52,6 +55,17 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 	}
 	a.loaded = r
 	c.SetContext(view.Redacting(c.Context(), r.Redact)) // of all that is shown from here on
+	for _, one := range r.Stores {
+		if err := a.program().Check(one); err != nil {
+			return nil, configProblem(err)
+		}
+	}
+	if len(r.Stores) > 0 {
+		if a.dev || c.Name() == devVerb {
+			return nil, hasStores(r, "a development daemon works")
+		}
+		return r, nil
+	}
 	if err := a.program().Check(r); err != nil {
 		return nil, configProblem(err)
 	}

@@ -68,6 +68,9 @@ read as by "enqueue". With --debounce one that waits or runs is followed by one 
 
 func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f startFlags) error {
 	cfg, err := a.load(c)
+	if _, ok := errors.AsType[*severalStores](err); ok {
+		cfg, _, err = a.loadFor(c, class, f.queue)
+	}
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,10 @@ func (l *listing) add(name string, item any, row ...string) {
 
 // print writes a listing to standard output.
 func (a *cli) print(l *listing) error {
+	if a.gather != nil {
+		a.gather(l)
+		return nil
+	}
 	switch a.flags.output {
 	case outJSON:
 		body := struct {

@@ -16,8 +16,10 @@ import (
 
 func (a *cli) moveQueueCommand() *cobra.Command {
 	e := &waitingEdit{move: true}
+	var toStore string
+	var back bool
 	c := &cobra.Command{
-		Use: "move FROM TO", Short: "move all jobs of a queue to another one",
+		Use: "move FROM TO | move QUEUE --to STORE", Short: "move all jobs of a queue to another one, or to another store",
 		Long: `Move all jobs that wait in a queue to the tail of another one, or with --head to its head, in
 their order, in steps that each take the server a few milliseconds. Each job is taken out and
 pushed in one step, so whatever breaks, it waits in exactly one of them, and the command can be
@@ -27,12 +29,26 @@ meanwhile may stay, and so do:
   duplicates           the other queue is unique, and an equal job waits there
   slices of long jobs  they go on in the queue of their run
 
+With --to they go to the queue of the same name in another store, in batches, each job once. Jobs
+that are on their way when the command is interrupted are named by "doctor"; the command, given
+again, goes on with them. What stays besides: suspects, jobs of loner classes, and jobs that wait
+for their time; unique queues are refused. First change the routes, so that new jobs go to the
+other store; then move what waits. The store that they come from is that of --store, or
+STORE/QUEUE, or the only other one. --back takes jobs back that are on their way to a store which
+is gone for good.
+
 Pauses are not moved: the jobs of a paused queue are worked if the other one is not paused. The
 queue that was left keeps its name until "queues rm" or "queues prune". On a terminal it asks
 first; elsewhere it needs --yes.`,
-		Example: "  " + a.name + " queues move mail_old mail",
+		Example: "  " + a.name + " queues move mail_old mail\n  " + a.name + " queues move mail --to bulk",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
+			case toStore != "" && (len(args) != 1 || e.head || e.unknown):
+				return usage("See: "+a.again()+" queues move --help", "with --to name one queue, and neither --head nor --unknown")
+			case toStore != "":
+				return nil
+			case back:
+				return usage("", "--back needs --to, the store that the jobs were on their way to")
 			case len(args) != 2:
 				return usage("See: "+a.again()+" queues", "name two queues: from which one, to which one")
 			case args[0] == args[1]:
@@ -43,9 +59,16 @@ first; elsewhere it needs --yes.`,
 			return nil
 		},
 		ValidArgsFunction: a.live(queueNames),
-		RunE:              func(c *cobra.Command, args []string) error { return a.moveQueue(c, e, args[0], args[1]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if toStore != "" {
+				return a.moveToStore(c, e, args[0], toStore, back)
+			}
+			return a.moveQueue(c, e, args[0], args[1])
+		},
 	}
 	f := c.Flags()
+	f.StringVar(&toStore, "to", "", "to the queue of that name in another `store`")
+	f.BoolVar(&back, "back", false, "with --to: take back what is on its way there")
 	f.BoolVar(&e.head, "head", false, "to its head, to be taken next")
 	f.BoolVar(&e.unknown, "unknown", false, "also to a queue that does not exist yet")
 	f.BoolVar(&e.yes, "yes", false, "do not ask")

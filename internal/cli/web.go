@@ -108,6 +108,9 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		return err
 	}
 	r, err := a.loadAs(c, config.Options{})
+	if err == nil {
+		err = hasStores(r, "the dashboard shows")
+	}
 	if err != nil {
 		return err
 	}

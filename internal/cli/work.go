@@ -39,6 +39,8 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 	}
 	config.AddFlags(c.Flags())
 	config.AddRunnerFlag(c.Flags())
+	c.Flags().Bool(listStoresFlag, false, "print which stores would be worked, and do nothing")
+	_ = c.Flags().MarkHidden(listStoresFlag)
 	_ = c.RegisterFlagCompletionFunc("queues", a.live(queueNames))
 	return c
 }
@@ -47,6 +49,12 @@ func (a *cli) work(c *cobra.Command) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
 		return err
+	}
+	if len(r.Stores) > 0 {
+		return a.workStores(c, r)
+	}
+	if list, _ := c.Flags().GetBool(listStoresFlag); list {
+		return a.printJSON([]app.StorePlan{})
 	}
 	if err := a.checkRedis(r.Config); err != nil {
 		return err
@@ -118,6 +126,9 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	if err != nil {
 		return nil, err
 	}
+	if len(r.Stores) > 0 {
+		return nil, usage("", "stores cannot be added to a daemon while it runs: restart it")
+	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
 		return nil, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
 	}
@@ -142,7 +153,11 @@ func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
 // daemonLog returns the logger of a daemon. Flags win over the level.
 func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
-	return app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
+	log, atLeast := app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
+	if r.Store != "" {
+		log = log.With(zap.String("store", r.Store))
+	}
+	return log, atLeast
 }
 
 // logSettings applies -q, -v and -o to the log settings of the configuration, which worker

@@ -44,6 +44,38 @@ type worked struct {
 	Warnings []string
 }
 
+// workedIn is workedBy for jobs of several stores.
+func (a *cli) workedIn(ctx context.Context, r *config.Resolved, jobs pushed) worked {
+	if len(r.Stores) == 0 {
+		return a.workedBy(ctx, r.Config, jobs)
+	}
+	sum, all, known := worked{Warnings: []string{}}, true, true
+	for _, one := range r.Stores {
+		some := pushed{}
+		for queue, classes := range jobs {
+			if one.Home(queue) {
+				some[queue] = classes
+			}
+		}
+		if len(some) == 0 {
+			continue
+		}
+		w := a.workedBy(ctx, one.Config, some)
+		for _, text := range w.Warnings {
+			sum.Warnings = append(sum.Warnings, "store "+one.Store+": "+text)
+		}
+		if w.Worked == nil {
+			known = false
+		} else {
+			all = all && *w.Worked
+		}
+	}
+	if known {
+		sum.Worked = &all
+	}
+	return sum
+}
+
 // workedBy finds out who works the jobs that a verb has pushed. The jobs are pushed by now, so
 // that an outage, or a user without the right to look, is no failure: then nothing is known.
 func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) worked {

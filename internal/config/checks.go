@@ -26,6 +26,12 @@ func (l *loader) readQueues() {
 	}
 	list := l.lists["queues"]
 	if len(list) == 0 {
+		if l.store != nil {
+			if l.options.NeedQueues {
+				l.refuse("queues", "", fmt.Sprintf("store %s has none: no daemon of this configuration works it", l.store.name))
+			}
+			return
+		}
 		if l.result.Sources["queues"].Kind == FromDefault && l.useHandlerQueues() {
 			return
 		}

@@ -119,6 +119,11 @@ type Config struct {
 	// "requeue".
 	OnLockLost string `json:"on_lock_lost"`
 
+	// Store is the name of the store that this is the configuration of, where there are
+	// several; Routes says which queues belong to which.
+	Store  string  `json:"store,omitempty"`
+	Routes []Route `json:"routes,omitempty"`
+
 	// UniqueQueues are the patterns of the queues that hold a payload at most
 	// once: ["*"] all, [] none.
 	UniqueQueues []string `json:"unique_queues"`
@@ -136,6 +141,8 @@ type Config struct {
 	// Schedules are those of the file, by name. One whose class no file names has no
 	// queue yet.
 	Schedules []schedule.Definition `json:"schedule,omitempty"`
+	// SchedulesElsewhere are the names of those whose queue belongs to another store.
+	SchedulesElsewhere []string `json:"schedules_elsewhere,omitempty"`
 	// PersistentSchedules: the schedules that resque-scheduler keeps in Redis count as well.
 	PersistentSchedules bool `json:"persistent_schedules,omitempty"`
 	// SchedulerLock names the scheduler with which the daemon takes turns; see

@@ -80,6 +80,7 @@ func TestDocumentation(t *testing.T) {
 		"a handler's retry": {"| Field of `retry` | Meaning | Unit | Default |", retryFields},
 		"a runner":          {"| Field of a runner | Meaning | Unit | Default |", runnerFields},
 		"a long job":        {"| Field of `long_job` | Meaning | Unit | Default |", longJobFields},
+		"a store":           {"| Field of a store | Meaning | Unit | Default |", storeFields},
 	} {
 		t.Run("it lists the fields of "+what, func(t *testing.T) {
 			t.Parallel()

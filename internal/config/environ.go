@@ -66,7 +66,7 @@ func (e environ) strangers(where string) []Warning {
 	if e.inJob() {
 		return nil
 	}
-	known := append([]string{ConfigVariable}, reserved...)
+	known := append([]string{ConfigVariable, StoreVariable}, reserved...)
 	for _, k := range keys {
 		known = append(known, k.variables()...)
 	}

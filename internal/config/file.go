@@ -36,7 +36,9 @@ type file struct {
 	// schedules by name, scheduled their lines.
 	schedules map[string]schedule.Definition
 	scheduled map[string]int
-	errs      Errors
+	// stores are those of the file, in its order.
+	stores []*fileStore
+	errs   Errors
 	// unreadable: nothing of the file is known, and errs has the reason.
 	unreadable bool
 }
@@ -125,6 +127,8 @@ func parseFile(path string, data []byte) *file {
 			f.readRunners(field)
 		case field.name == "schedule":
 			f.readSchedules(field)
+		case field.name == "stores":
+			f.readStores(field)
 		case ok:
 			f.readValue(k, field)
 		default:

@@ -18,6 +18,8 @@ const ConfigFlag = "config"
 // --redis-url and -n --namespace.
 func AddGlobalFlags(flags *pflag.FlagSet) {
 	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` (RESQUED_CONFIG; else ./resqued.yaml, /etc/resqued/resqued.yaml); none: read none")
+	flags.String(StoreFlag, "", "one of several stores of the configuration, by its `name` (RESQUED_STORE)")
+	flags.Lookup(StoreFlag).Annotations = map[string][]string{annotation: {StoreFlag}}
 	addFlags(flags, globalFlag)
 }
 

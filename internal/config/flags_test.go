@@ -9,14 +9,14 @@ import (
 
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	t.Run("every key without secrets has a flag, three of them on every command", func(t *testing.T) {
+	t.Run("every key without secrets has a flag, three of them on every command, beside --store", func(t *testing.T) {
 		t.Parallel()
 		global, work := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 		AddGlobalFlags(global)
 		AddFlags(work)
 		var names []string
 		global.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		require.Equal(t, []string{"config", "namespace", "redis-url"}, names)
+		require.Equal(t, []string{"config", "namespace", "redis-url", "store"}, names)
 		for _, k := range keys {
 			in, out := work, global
 			if k.flag == globalFlag {

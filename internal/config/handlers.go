@@ -35,7 +35,7 @@ var fieldSynonyms = map[string]string{
 
 // reserved are variables that the daemon itself sets for a command or a runner.
 var reserved = []string{
-	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY",
+	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY", "RESQUED_SUPERVISOR",
 }
 
 func suggestField(name string) string {

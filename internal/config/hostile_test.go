@@ -206,6 +206,34 @@ var hostileFields = map[string][][2]string{
 	"runners.kill_after":      {{"{command: [ruby], kill_after: 0}", "above 0"}, {"{command: [ruby], kill_after: 1d}", "warn: runner R: kill_after 24h becomes 15s"}},
 	"runners.classes":         {{"{command: [ruby], classes: Mail}", "must be a list"}, {"{command: [ruby], classes: []}", "would perform nothing"}, {"{command: [ruby], classes: ['!A']}", "only exclusions"}, {"{command: [ruby], classes: ['[A']}", "never closed"}, {"{command: [ruby], classes: [A, A]}", "listed already"}, {"{command: [ruby], classes: [' A']}", "begin or end with a space"}},
 
+	"stores.redis_url": {
+		{"{queues: [a], redis_url: redis://h:99999}", "the port must be a number from 1 to 65535"},
+		{"{queues: [a], namespace: other}", "stores.s (default): has the redis_url and the namespace of store other"},
+		{"[a]", "must be a map"},
+		{"{queues: [a], redis_ulr: redis://h}", `did you mean "redis_url"?`},
+		{"{queues: [a], log_level: debug}", "holds for all stores"},
+		{"{queues: [a], handlers: {}}", "holds for all stores"},
+		{"{queues: [a]}\n  S: {queues: [b]}", "small letters, digits"},
+		{"{queues: [a]}\n  s: {queues: [b]}", "given already"},
+		{"{queues: [a]}\nqueues: [b]", "belongs to each store"},
+		{"{queues: [other], namespace: s}", "warn: store s works queue other, which belongs to store other"},
+	},
+	"stores.redis_password_file": {{"{queues: [a], redis_password_file: /no/such}", "no such file"}},
+	"stores.redis_ca_file":       {{"{queues: [a], redis_ca_file: /etc/passwd}", "does not use TLS"}},
+	"stores.allow_eviction":      {{"{queues: [a], allow_eviction: 2}", "true or false"}},
+	"stores.namespace":           {{"{queues: [a], namespace: 'a b'}", "spaces"}, {"{queues: [a], redis_url: 'redis-cluster://h'}", "hash-tagged namespace"}},
+	"stores.queues":              {{"{queues: ['mail:1.5']}", "a cap is a whole number"}, {"{}", "has no queues"}, {"{namespace: s}", "has no queues"}},
+	"stores.routes":              {{"{routes: ['mail:8'], namespace: s}", "no meaning here"}, {"{routes: ['!a'], namespace: s}", "only exclusions"}, {"{routes: [], namespace: s}", "names no queues"}, {"{routes: {a: b}, namespace: s}", "must be one value"}},
+	"stores.worker_count":        {{"{queues: [a], worker_count: 0}", "must be 1"}},
+	"stores.thread_count":        {{"{queues: [a], thread_count: x}", "whole number"}},
+	"stores.jobs_per_fork":       {{"{queues: [a], jobs_per_fork: many}", "whole number"}},
+	"stores.max_rss":             {{"{queues: [a], max_rss: 512}", "a number without a unit is bytes"}},
+	"stores.max_age":             {{"{queues: [a], max_age: 1y}", "not a duration"}},
+	"stores.max_retiring":        {{"{queues: [a], max_retiring: 9}", "at most worker_count"}},
+	"stores.interval":            {{"{queues: [a], interval: 2d}", "must be 1ms"}},
+	"stores.waker":               {{"{queues: [a], waker: maybe}", "write auto, on or off"}},
+	"stores.statsd_key":          {{"{queues: [a], namespace: s, statsd_key: k}", "warn: statsd_key"}},
+
 	"schedule.cron": {
 		{"{cron: '0 25 * * *'}", "schedule.S.cron"}, {"{cron: '0 0 30 2 *'}", "schedule.S.cron"}, {"{cron: daily}", "schedule.S.cron"}, {"{cron: '@daily', every: 1h}", "schedule.S"},
 	},
@@ -251,7 +279,7 @@ func TestHostileValues(t *testing.T) {
 	t.Run("and every field of the sections", func(t *testing.T) {
 		t.Parallel()
 		for section, fields := range map[string][]string{
-			"": handlerFields, "lock.": lockFields, "retry.": retryFields, "long_job.": longJobFields, "schedule.": scheduleFields, "runners.": runnerFields,
+			"": handlerFields, "lock.": lockFields, "retry.": retryFields, "long_job.": longJobFields, "schedule.": scheduleFields, "runners.": runnerFields, "stores.": storeFields,
 		} {
 			for _, name := range fields {
 				require.NotEmpty(t, hostileFields[section+name], section+name)
@@ -262,6 +290,8 @@ func TestHostileValues(t *testing.T) {
 						head = "schedule:\n  S: "
 					case "runners.":
 						head = "runners:\n  R: "
+					case "stores.":
+						head = "stores:\n  other: {queues: [other], namespace: other}\n  s: "
 					}
 					judge(t, head+one[0]+"\n", one[1])
 				}

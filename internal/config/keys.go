@@ -57,7 +57,7 @@ type kind struct {
 	fields func(f *file, from field) (text string, ok bool)
 }
 
-// keys are all settings but the file's handlers, runners and schedule sections, in the order in which
+// keys are all settings but the file's handlers, runners, schedule and stores sections, in the order in which
 // they are checked, shown and documented.
 var keys = []key{
 	{
@@ -323,7 +323,7 @@ var synonyms = map[string]string{
 }
 
 // later are keys that are planned, so that they are not reported as typos.
-var later = []string{"web", "stores"}
+var later = []string{"web"}
 
 // flagName returns the name of the key's flag, without dashes in front.
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }
@@ -340,7 +340,7 @@ func suggest(name string) string {
 	if meant := synonyms[plain]; meant != "" {
 		return meant
 	}
-	candidates := []string{"handlers", "runners", "schedule"}
+	candidates := []string{"handlers", "runners", "schedule", "stores"}
 	for _, k := range keys {
 		candidates = append(candidates, k.name)
 		for _, variable := range k.env {

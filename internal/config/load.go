@@ -33,6 +33,11 @@ type Options struct {
 	Classes []ClassQueues
 	// Defaults replace built-in defaults, by key, written as in the environment.
 	Defaults map[string]string
+	// Store is which one of several stores is meant; empty: the flag --store, else
+	// RESQUED_STORE, else all of them.
+	Store string
+	// each: it is one of all.
+	each bool
 }
 
 // Resolved is a configuration and what there is to know about it.
@@ -54,6 +59,10 @@ type Resolved struct {
 	Sources map[string]Source
 	// Warnings are settings that work and are probably not what was meant.
 	Warnings []Warning
+	// Stores are the configurations of all stores, in the order of the file, where it has
+	// stores and none was chosen. Then the keys that a store may set have no meaning here, and
+	// there is no redis_url.
+	Stores []*Resolved
 }
 
 // Load reads, resolves and validates a configuration. A flag wins over the
@@ -65,6 +74,9 @@ func Load(o Options) (*Resolved, error) {
 		result: &Resolved{Sources: map[string]Source{}},
 	}
 	l.readFile()
+	if !l.chooseStore() {
+		return l.loadStores()
+	}
 	l.readRunnerFlag()
 	l.checkRunnerUse()
 	l.readKeys()
@@ -98,7 +110,8 @@ type loader struct {
 	options Options
 	env     environ
 	file    *file
-	opened  *file // the one that the search has found and read already
+	opened  *file      // the one that the search has found and read already
+	store   *fileStore // whose configuration it is; nil = there are none
 	service service
 	lists   map[string][]string // values of the keys that are lists
 	result  *Resolved
@@ -124,7 +137,9 @@ func (l *loader) layers() (*viper.Viper, error) {
 		if line, ok := l.file.lines[k.name]; ok {
 			l.result.Sources[k.name] = Source{Kind: FromFile, Name: l.file.path, Line: line}
 		}
-		if name, overruled := l.env.find(k); name != "" {
+		if l.store.sets(k.name) || l.store != nil && k.name == "queues" {
+			// What a store says is closer to it than what the environment says of all.
+		} else if name, overruled := l.env.find(k); name != "" {
 			environment[k.name] = l.env[name]
 			l.result.Sources[k.name] = Source{Kind: FromEnv, Name: name}
 			for _, other := range overruled {

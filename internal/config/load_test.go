@@ -532,7 +532,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range slices.Concat(lockFields, handlerFields, runnerFields, scheduleFields, retryFields) {
+		for _, name := range slices.Concat(lockFields, handlerFields, runnerFields, scheduleFields, retryFields, storeFields) {
 			require.Contains(t, text, name+":")
 		}
 	})

@@ -34,6 +34,11 @@ func Plan(r *Resolved) []PlanLine {
 		From:  r.from("worker_count", "thread_count"),
 	}}
 	lines = append(lines, r.planQueues()...)
+	for _, route := range r.Routes {
+		if route.Store == r.Store {
+			lines = append(lines, PlanLine{Key: "routes", Value: strings.Join(route.Queues, ","), From: "stores." + r.Store})
+		}
+	}
 	lines = append(lines, r.planFiles()...)
 	for _, k := range keys {
 		switch k.name {

@@ -38,6 +38,22 @@ type Reply struct {
 	State  string `json:"state,omitempty"`
 	Ready  int    `json:"ready,omitempty"`
 	Outage string `json:"outage,omitempty"`
+	// Stores are the stores of a daemon that has several, in an answer to Status.
+	Stores []StoreReply `json:"stores,omitempty"`
+}
+
+// StoreReply is how one of several stores is.
+type StoreReply struct {
+	Store string `json:"store"`
+	// State, Ready, Outage, Text, PID and Version are those of its master.
+	State   string `json:"state"`
+	Ready   int    `json:"ready"`
+	Outage  string `json:"outage"`
+	Text    string `json:"text"`
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+	// Leaving: it is not among the stores any more, and finishes its jobs.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // maxLine bounds a message, in bytes.

@@ -53,6 +53,23 @@ func (p Places) Own(pid int) (string, error) {
 	return filepath.Join(dir, strconv.Itoa(pid)+".sock"), nil
 }
 
+// Below returns an empty directory for the sockets of the processes below process pid, which that
+// process removes at its end. None of them is found as a daemon of its own.
+func (p Places) Below(pid int) (string, error) {
+	own, err := p.Own(pid)
+	if err != nil {
+		return "", err
+	}
+	dir := strings.TrimSuffix(own, ".sock") + ".stores"
+	if err := os.RemoveAll(dir); err != nil {
+		return "", fmt.Errorf("directory of the sockets of stores: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("directory of the sockets of stores: %w", err)
+	}
+	return dir, nil
+}
+
 // service returns the first directory of the service.
 func (p Places) service() string {
 	first, _, _ := strings.Cut(p.Service, ":")

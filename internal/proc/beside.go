@@ -44,12 +44,17 @@ type Invocation struct {
 	Dir string
 }
 
-// Invoked returns how this process was started. Call it early: afterwards the working directory
-// and the environment may have changed.
+// Invoked returns how this process was started, if a process beside it can be started so. Call it
+// early: afterwards the working directory and the environment may have changed.
 func Invoked() (Invocation, error) {
 	if _, err := sibling(); err != nil {
 		return Invocation{}, err
 	}
+	return Started()
+}
+
+// Started is Invoked for whoever starts child processes.
+func Started() (Invocation, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return Invocation{}, fmt.Errorf("the working directory: %w", err)

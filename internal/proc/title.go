@@ -25,6 +25,15 @@ var title struct {
 	area []byte
 	args int
 	done bool
+	// store stands in front of what is shown, where there are several.
+	store string
+}
+
+// NameStore has the titles of this process name the store that it belongs to, "" for none.
+func NameStore(name string) {
+	title.Lock()
+	defer title.Unlock()
+	title.store = name
 }
 
 // argv0 is argv[0] where the kernel put it. os.Args is copied at once, before
@@ -54,6 +63,9 @@ func SetTitle(text string) {
 	}
 	if len(title.area) == 0 {
 		return
+	}
+	if rest, ours := strings.CutPrefix(text, TitleOf); ours && title.store != "" {
+		text = TitleOf + "store " + title.store + " " + rest
 	}
 	text = strings.Map(printable, text)
 	n := copy(title.area[:len(title.area)-1], text)

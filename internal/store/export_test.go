@@ -52,3 +52,22 @@ func HoldLane(s *Store) (leave func()) {
 	t.lanes++
 	return func() { t.running.Go(func() { t.lane(s) }) }
 }
+
+// FaultyTransfer is Transfer with a function that is called after each script; its error ends the
+// call as a kill would.
+func FaultyTransfer(ctx context.Context, from, to *Store, r TransferRequest, fault func(step string) error) (int64, error) {
+	r.fault = fault
+	return from.Transfer(ctx, to, r)
+}
+
+// LateDelivery is a repeated delivery of what is on its way now, which can be called later.
+func LateDelivery(ctx context.Context, from, to *Store, queue string) (func() error, error) {
+	b, err := from.moveOut(ctx, TransferRequest{Queue: queue}, from.placeOf(queue), "", 0, 0, 0, nil)
+	if err != nil || b.number == 0 {
+		return nil, err
+	}
+	return func() error {
+		_, _, _, err := to.moveIn(ctx, queue, b)
+		return err
+	}, nil
+}

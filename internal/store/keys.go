@@ -39,6 +39,10 @@ const (
 	keyParkedPayload = "resqued:parked:"
 	keyParking       = "resqued:parking"
 
+	keyMoving     = "resqued:moving"
+	keyMovingJobs = "resqued:moving:"
+	keyMoved      = "resqued:moved"
+
 	keyCron         = "resqued:cron"
 	keyShown        = "resqued:schedules"
 	keyKept         = "resqued:schedules:kept"

@@ -150,6 +150,9 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.db.Eval(ctx, dequeueScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, 0, 1, "", payload("9")})
 	_, _ = s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, unique.Name, 0, 1, "u", "", payload("9"), s.db.Key(MarkerKey(lock))})
 	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, "- {}", s.db.Key(MarkerKey(lock))})
+	_, _, _, _ = s.moveIn(ctx, plain.Name, onTheWay{source: "probe", number: 1, payloads: []string{"{}"}})
+	_, _ = s.moveOut(ctx, TransferRequest{Queue: plain.Name, Where: "probe"}, s.placeOf(plain.Name), "probe", 0, 0, 1, []string{string(payload("9"))})
+	_, _ = s.moveEnd(ctx, plain.Name, 1, true)
 	scheduler := SchedulerLock{Me: "probe"}
 	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: scheduler})
 	_, _ = s.Tick(ctx, TickRequest{
@@ -174,6 +177,7 @@ func remains(namespace string) []string {
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
 		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
+		keyMoved, keyMoving, keyMovingJobs + "plain",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe", keyAsked + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {

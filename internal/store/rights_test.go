@@ -102,6 +102,11 @@ func (r *rightless) try(t *testing.T, script string, call []any) {
 		require.NoError(t, r.admin.RPush(t.Context(), key, call[len(call)-1]).Err())
 	case "move_jobs":
 		require.NoError(t, r.admin.RPush(t.Context(), key, call[len(call)-2]).Err())
+	case "move_out":
+		require.NoError(t, r.admin.RPush(t.Context(), key, call[len(call)-1]).Err())
+	case "move_end":
+		require.NoError(t, r.admin.RPush(t.Context(), key, "{}").Err())
+		require.NoError(t, r.admin.HSet(t.Context(), strings.TrimSuffix(key, ":plain"), "n:plain", "1").Err())
 	case "move_suspects":
 		require.NoError(t, r.admin.RPush(t.Context(), key, "- {}").Err())
 	}

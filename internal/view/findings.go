@@ -60,6 +60,7 @@ type FindingStore interface {
 	ParkedStore
 	ScheduleStore
 	Server(ctx context.Context) (rdb.Server, error)
+	Transferring(ctx context.Context) (jobs map[string]int64, where map[string]string, err error)
 }
 
 // Checks says what is to be checked beside what stands in Redis.
@@ -91,6 +92,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 		{"locks", checkLocks, "every lock has a holder that lives"},
 		{"parked", checkParked, "the end of every job has its place"},
 		{"schedules", checkSchedules, "no schedule is late"},
+		{"moves", checkMoves, ""}, // told where there is one
 	} {
 		found, err := check.do(ctx, s, c)
 		if err != nil && (rdb.Unreachable(err) || rdb.Unauthorized(err) || ctx.Err() != nil) {
@@ -106,7 +108,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 			}
 			found = append(found, f)
 		}
-		if len(found) == 0 {
+		if len(found) == 0 && check.fine != "" {
 			found = []Finding{{Status: FindingOK, Text: check.fine}}
 		}
 		for _, f := range found {
@@ -440,6 +442,25 @@ func checkSchedules(ctx context.Context, s FindingStore, c Checks) (found []Find
 				Text: fmt.Sprintf("%s was to enqueue its job %s ago: no daemon that has the schedule runs", v.Name, Since(*v.Overdue, now)),
 			})
 		}
+	}
+	return found, nil
+}
+
+// checkMoves looks for jobs that an interrupted "queues move --to" has left on their way.
+func checkMoves(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
+	jobs, where, err := s.Transferring(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, queue := range slices.Sorted(maps.Keys(jobs)) {
+		if jobs[queue] == 0 {
+			continue
+		}
+		found = append(found, Finding{
+			Status: FindingFail, Fix: "queues move " + Shell(queue) + " --to " + Shell(where[queue]), Command: true,
+			Text: fmt.Sprintf("%s of queue %s on the way to store %s: the command that moved them did not come to its end, or is not there yet",
+				Plural(int(jobs[queue]), "job"), queue, where[queue]),
+		})
 	}
 	return found, nil
 }

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// ErrUniqueQueue: the jobs of a unique queue cannot be moved to another store.
+var ErrUniqueQueue = store.ErrUniqueTransfer
+
+// MoveQueueTo moves the jobs that wait in a queue to the queue of the same name in the Redis, or
+// namespace, of another client, in order and with payloads unchanged, in batches. If it is
+// interrupted, by a crash of the program, say, some are neither here nor there but on their way; the next call for
+// the queue goes on with them. Each job arrives once. It ends with those that waited when
+// it began.
+//
+// Jobs that run, that wait for their time, suspects that wait to run alone, slices of long jobs and
+// jobs of loner classes stay. Unique queues are refused with ErrUniqueQueue. Counts of deaths begin
+// anew. Hooks are not called. Options.Head has no effect.
+//
+// After an error, some jobs may have been moved: at least those of the report.
+func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o MoveOptions) (report WaitingReport, err error) {
+	switch err := wire.CheckQueue(queue); {
+	case err != nil:
+		return report, &refusedError{err}
+	case c.unique(queue) || other.unique(queue):
+		return report, fmt.Errorf("move %q: %w", queue, &refusedError{ErrUniqueQueue})
+	case c.store.Where() == other.store.Where() && c.opts.Namespace == other.opts.Namespace:
+		return report, &refusedError{errors.New("these are the same store")}
+	}
+	n, err := c.store.Length(ctx, queue)
+	if err != nil {
+		return report, err
+	}
+	left := newStaying()
+	all := &waitingMatcher{WaitingFilter: WaitingFilter{All: true}}
+	pick := c.picker(all, left)
+	moved, err := c.store.Transfer(ctx, other.store, store.TransferRequest{
+		Queue: queue, Where: cmp.Or(o.Name, other.store.Where()+", namespace "+other.opts.Namespace), Limit: n,
+		Pick: func(payload []byte) bool {
+			marker, ok := pick(payload)
+			if ok && marker != "" {
+				left.loners[string(payload)] = true
+				return false
+			}
+			return ok
+		},
+		Step: func(moved int64) error {
+			if o.Progress != nil {
+				o.Progress(moved)
+			}
+			return nil
+		},
+	})
+	report.Done = moved
+	left.count(&report)
+	return report, err
+}
+
+// ErrMoveGoesOn: the other store answers, so that MoveQueueTo can go on.
+var ErrMoveGoesOn = store.ErrTransferGoesOn
+
+// MoveQueueBack puts jobs that an interrupted MoveQueueTo has left on their way back to the head of
+// their queue, and returns their number. It is for a store that is gone for good: if other answers,
+// and is the one that they are on their way to, the error is ErrMoveGoesOn. Jobs that had arrived
+// there run twice if it comes back.
+func (c *Client) MoveQueueBack(ctx context.Context, queue string, other *Client) (jobs int64, err error) {
+	if err := wire.CheckQueue(queue); err != nil {
+		return 0, &refusedError{err}
+	}
+	return c.store.TransferBack(ctx, other.store, queue)
+}

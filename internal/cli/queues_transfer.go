@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// moveToStore moves the jobs of a queue to another store.
+func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, back bool) error {
+	from, queue, err := a.sourceStore(c, queue, to)
+	if err != nil {
+		return err
+	}
+	target, err := a.loadAs(c, config.Options{Store: to})
+	if err != nil {
+		return err
+	}
+	source, err := a.loadAs(c, config.Options{Store: from}) // last: what was done is noted there
+	if err != nil {
+		return err
+	}
+	var jobs int64
+	for _, r := range []*config.Resolved{source, target} {
+		s, err := app.OpenStore(r.Config, "resqued-cli")
+		if err != nil {
+			return err
+		}
+		unread := a.checkFormat(c, s)
+		if r == source && unread == nil {
+			jobs, err = s.Length(c.Context(), queue)
+		}
+		_ = s.Close()
+		if err := errors.Join(unread, err); err != nil {
+			return err
+		}
+	}
+	here, err := a.client(source.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = here.Close() }()
+	there, err := a.client(target.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = there.Close() }()
+	v := &waitingEditView{Queue: from + "/" + queue, To: to + "/" + queue, Jobs: jobs, DryRun: e.dryRun}
+	if e.to = v.To; !target.Home(queue) && !back {
+		home := config.RouteOf(target.Routes, queue)
+		if home == "" {
+			home = "no store"
+		}
+		a.warn("queue %s belongs to %s: new jobs do not go to %s, see routes", wire.Printable(queue, 100), home, to)
+	}
+	switch {
+	case e.dryRun && back:
+		return usage("", "--back does not go with --dry-run; see: %s doctor", a.name)
+	case e.dryRun:
+		return a.tellWaiting([]*waitingEditView{v}, e, true)
+	case back && !e.yes:
+		if err := a.confirm("put jobs of queue " + queue + " that are on their way to store " + to + " back, which run twice if it is not gone for good"); err != nil {
+			return err
+		}
+	case !e.yes && jobs > 0:
+		if err := a.confirm(e.question([]*waitingEditView{v})); err != nil {
+			return err
+		}
+	}
+	ctx, stop := interruptible(c.Context())
+	defer stop()
+	if back {
+		n, err := here.MoveQueueBack(ctx, queue, there)
+		if err != nil {
+			return err
+		}
+		a.did(store.EventMoved, "queue "+queue, plural(int(n), "job")+" back, not to store "+to, int(n))
+		return a.tellWaiting([]*waitingEditView{{Queue: v.To, To: v.Queue, Jobs: n}}, e, false)
+	}
+	return a.transfer(ctx, e, here, there, queue, to, v)
+}
+
+func (a *cli) transfer(ctx context.Context, e *waitingEdit, here, there *client.Client, queue, to string, v *waitingEditView) error {
+	bar := a.progressOf("moved", int(v.Jobs))
+	report, err := here.MoveQueueTo(ctx, queue, there, client.MoveOptions{Name: to, Progress: func(moved int64) { bar.at(int(moved)) }})
+	bar.done()
+	a.did(store.EventMoved, "queue "+queue, plural(int(report.Done), "job")+" to "+v.To, int(report.Done))
+	if err != nil {
+		return fmt.Errorf("%w (moved until then: %d; give the command again for the rest, of which some may be on their way)", interrupted(ctx, err), report.Done)
+	}
+	moved := e.view(queue, report)
+	moved.Queue, moved.To = v.Queue, v.To
+	return a.tellWaiting([]*waitingEditView{moved}, e, false)
+}
+
+// sourceStore finds out which store a queue is moved from.
+func (a *cli) sourceStore(c *cobra.Command, queue, to string) (from, rest string, err error) {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return "", "", err
+	}
+	var names []string
+	for _, route := range r.Routes {
+		names = append(names, route.Store)
+	}
+	if len(names) == 0 {
+		return "", "", usage("To another queue: queues move FROM TO", "--to %s: the configuration has no stores", wire.Printable(to, 100))
+	}
+	if !slices.Contains(names, to) {
+		return "", "", usage("", "--to %s: there is no such store, one of %s", wire.Printable(to, 100), strings.Join(names, ", "))
+	}
+	from, rest = r.Store, queue
+	if prefix, name, ok := strings.Cut(queue, "/"); ok && slices.Contains(names, prefix) && name != "" {
+		if from != "" && from != prefix {
+			return "", "", usage("", "--store %s and %s name different stores", from, queue)
+		}
+		from, rest = prefix, name
+	}
+	if from == "" {
+		others := slices.DeleteFunc(names, func(name string) bool { return name == to })
+		if len(others) != 1 {
+			return "", "", usage("", "from which store? Write STORE/%s, or use --%s, one of %s", rest, config.StoreFlag, strings.Join(others, ", "))
+		}
+		from = others[0]
+	}
+	if from == to {
+		return "", "", usage("", "store %s is the one that the jobs are in", to)
+	}
+	return from, rest, nil
+}

@@ -1,0 +1,396 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+const (
+	// StoreFlag is the flag that names one of several stores.
+	StoreFlag = "store"
+	// StoreVariable is the variable that does so.
+	StoreVariable = "RESQUED_STORE"
+	// maxStores bounds how many stores a file has: each is a master of its own.
+	maxStores = 64
+)
+
+// storeFields are the fields of a store, in the order of the documentation: keys that each
+// store may set for itself, and "routes".
+var storeFields = []string{
+	"redis_url", "redis_password_file", "redis_ca_file", "allow_eviction", "namespace", "queues", "routes",
+	"worker_count", "thread_count", "jobs_per_fork", "max_rss", "max_age", "max_retiring", "interval", "waker", "statsd_key",
+}
+
+// storeName: the name stands in tables, in ids in front of a slash, and in paths of sockets.
+var storeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`) })
+
+// Route says that queues belong to a store.
+type Route struct {
+	Store string `json:"store"`
+	// Queues are names and globs, and exclusions that begin with "!".
+	Queues []string `json:"queues"`
+}
+
+// RouteOf returns the store of a queue by the first route that matches, "" for none.
+func RouteOf(routes []Route, queue string) string {
+	for _, r := range routes {
+		if selector.MatchAny(r.Queues, queue) {
+			return r.Store
+		}
+	}
+	return ""
+}
+
+// fileStore is an entry of the file's stores section.
+type fileStore struct {
+	name    string
+	line    int
+	values  map[string]any
+	lines   map[string]int
+	entries map[string][]int
+	routes  []string
+	// routed: it says which queues are its own, even if that is wrong.
+	routed bool
+}
+
+// readStores reads the stores section.
+func (f *file) readStores(section field) {
+	if isNull(section.value) { // every store is commented out
+		return
+	}
+	if section.value.Kind != yaml.MappingNode {
+		f.refuse("stores", "", section.line, "must be a map of names to stores: main: {redis_url: redis://a:6379/0, queues: [mail]}")
+		return
+	}
+	all := f.fields(section.value, "stores.")
+	if len(all) > maxStores {
+		f.refuse("stores", "", section.line, fmt.Sprintf("has %d stores; %d are supported", len(all), maxStores))
+		return
+	}
+	for _, one := range all {
+		f.stores = append(f.stores, f.readStore(one))
+	}
+}
+
+func (f *file) readStore(from field) *fileStore {
+	at := "stores." + from.name
+	s := &fileStore{name: from.name, line: from.line}
+	if !storeName().MatchString(from.name) {
+		f.refuse(at, "", from.line, `the name of a store is small letters, digits, "_" and "-", begins with a letter, and has 32 characters at most`)
+	}
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", from.line, "must be a map: {redis_url: redis://a:6379/0, queues: [mail]}")
+		return s
+	}
+	sub := &file{path: f.path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{}}
+	for _, one := range f.fields(from.value, at+".") {
+		named := field{name: at + "." + one.name, line: one.line, value: one.value}
+		i := slices.IndexFunc(keys, func(k key) bool { return k.name == one.name })
+		switch {
+		case one.name == "routes":
+			s.routed = true
+			s.routes = f.readRoutes(named)
+		case i >= 0 && slices.Contains(storeFields, one.name):
+			sub.readValue(keys[i], named)
+		case i >= 0, slices.Contains([]string{"handlers", "runners", "schedule", "stores"}, one.name):
+			f.refuse(named.name, "", one.line, "holds for all stores: write it outside of stores")
+		default:
+			f.refuse(named.name, "", one.line, unknown(nearest(one.name, storeFields)))
+		}
+	}
+	f.errs = append(f.errs, sub.errs...)
+	s.values, s.lines, s.entries = sub.values, sub.lines, sub.entries
+	_, works := s.values["queues"]
+	if !works && !s.routed && len(sub.errs) == 0 {
+		f.refuse(at, "", from.line, "has no queues; write queues: [mail], or routes: [mail] if other daemons work them")
+	}
+	return s
+}
+
+func (f *file) readRoutes(from field) []string {
+	var list []string
+	lines := []int{}
+	if from.value.Kind == yaml.SequenceNode {
+		var ok bool
+		if list, lines, ok = f.list(from.name, from.value); !ok {
+			return nil
+		}
+	} else {
+		text, err := scalar(from.value)
+		if err != nil {
+			f.refuse(from.name, "", from.line, err.Error())
+			return nil
+		}
+		list = entries(text)
+	}
+	if len(list) == 0 {
+		f.refuse(from.name, "", from.line, "names no queues; leave it out, and those of queues are meant")
+		return nil
+	}
+	err := selector.CheckSet(list)
+	if err == nil {
+		return list
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, one := range all {
+		line, value, text := from.line, "", one.Error()
+		if entry, ok := errors.AsType[*selector.EntryError](one); ok {
+			value, text = entry.Entry, entry.Reason
+			if entry.Index >= 0 && entry.Index < len(lines) {
+				line = lines[entry.Index]
+			}
+		}
+		f.refuse(from.name, value, line, text)
+	}
+	return nil
+}
+
+// routes returns which queues belong to which store, in the order of the file.
+func (f *file) routes() []Route {
+	var all []Route
+	for _, s := range f.stores {
+		r := Route{Store: s.name, Queues: s.routes}
+		if !s.routed {
+			// What is wrong with its queues is said where they are read.
+			spec, _, err := selector.Parse(entries(s.values["queues"]), 100)
+			if err == nil {
+				r.Queues = spec.Names()
+				for _, q := range spec.Exclude {
+					r.Queues = append(r.Queues, "!"+q)
+				}
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// chooseStore has the file's keys be those of one store, if it has several. It returns false if
+// none is chosen: then all are loaded.
+func (l *loader) chooseStore() (one bool) {
+	name, from := l.options.Store, Source{Kind: FromFlag, Name: "--" + StoreFlag}
+	if flags := l.options.Flags; name == "" && flags != nil {
+		if flag := flags.Lookup(StoreFlag); flag != nil && flag.Changed && len(flag.Annotations[annotation]) > 0 {
+			name = flag.Value.String()
+		}
+	}
+	if name == "" && l.env[StoreVariable] != "" {
+		name, from = l.env[StoreVariable], Source{Kind: FromEnv, Name: StoreVariable}
+	}
+	switch {
+	case l.file.unreadable:
+		return true
+	case len(l.file.stores) == 0:
+		if name != "" {
+			l.errs = append(l.errs, Error{Key: StoreFlag, Value: name, Source: from, Message: "the configuration has no stores"})
+		}
+		return true
+	case name == "":
+		return false
+	}
+	i := slices.IndexFunc(l.file.stores, func(s *fileStore) bool { return s.name == name })
+	if i < 0 {
+		var names []string
+		for _, s := range l.file.stores {
+			names = append(names, s.name)
+		}
+		l.errs = append(l.errs, Error{Key: StoreFlag, Value: name, Source: from, Message: "there is no such store, one of " + strings.Join(names, ", ")})
+		return true
+	}
+	l.takeStore(l.file.stores[i])
+	return true
+}
+
+// takeStore puts the keys of a store in the place of those that hold for all.
+func (l *loader) takeStore(s *fileStore) {
+	l.store = s
+	l.result.Store, l.result.Routes = s.name, l.file.routes()
+	if line, ok := l.file.lines["queues"]; ok {
+		l.file.refuse("queues", "", line, "belongs to each store: write it below stores")
+		l.errs = append(l.errs, l.file.errs[len(l.file.errs)-1])
+		l.bad["queues"] = true
+	}
+	values, lines, places := maps.Clone(l.file.values), maps.Clone(l.file.lines), maps.Clone(l.file.entries)
+	maps.Copy(values, s.values)
+	maps.Copy(lines, s.lines)
+	for name := range s.values {
+		delete(places, name)
+	}
+	maps.Copy(places, s.entries)
+	l.file.values, l.file.lines, l.file.entries = values, lines, places
+	for _, k := range keys {
+		// Given for no store in particular, a flag would set the same for all of them.
+		if flag := ours(l.options.Flags, k); l.options.each && s.sets(k.name) && flag != nil && flag.Changed {
+			l.errs = append(l.errs, Error{
+				Key: k.name, Value: k.shown(flag.Value.String()), Source: Source{Kind: FromFlag, Name: "--" + flag.Name},
+				Message: fmt.Sprintf("each store has its own (stores.%s.%s, %s:%d); name one with --%s", s.name, k.name, l.file.path, s.lines[k.name], StoreFlag),
+			})
+		}
+	}
+}
+
+// shown is a value as messages may have it.
+func (k key) shown(value string) string {
+	switch k.name {
+	case "redis_url":
+		return redactURL(value)
+	case "database_url":
+		return redactDatabase(value)
+	}
+	return value
+}
+
+// sets reports whether a store sets a key for itself.
+func (s *fileStore) sets(key string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.values[key]
+	return ok
+}
+
+// loadStores loads all stores of the file.
+func (l *loader) loadStores() (*Resolved, error) {
+	var errs Errors
+	for _, e := range l.errs {
+		errs = errs.with(e)
+	}
+	var all []*Resolved
+	for _, s := range l.file.stores {
+		o := l.options
+		o.Store, o.each = s.name, true
+		if !s.sets("queues") {
+			o.NeedQueues = false // other daemons work them
+		}
+		r, err := Load(o)
+		if some, ok := errors.AsType[Errors](err); ok {
+			for _, e := range some {
+				errs = errs.with(e)
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	if len(errs) == 0 {
+		errs = sameStore(all)
+	}
+	if len(errs) > 0 {
+		l.errs = errs
+		return nil, l.markFound()
+	}
+	result := *all[0]
+	result.Warnings = nil
+	for _, r := range all {
+		for _, w := range r.Warnings {
+			if !slices.Contains(result.Warnings, w) {
+				result.Warnings = append(result.Warnings, w)
+			}
+		}
+	}
+	result.Warnings = append(result.Warnings, crossed(all)...)
+	// Whoever uses this one as if it were a store's finds no server.
+	result.Store, result.Stores, result.RedisURL, result.Namespace = "", all, "", ""
+	return &result, nil
+}
+
+// with adds an error unless it is there.
+func (e Errors) with(one Error) Errors {
+	if slices.Contains(e, one) {
+		return e
+	}
+	return append(e, one)
+}
+
+// sameStore refuses two stores that are one: their masters would work the same queues twice.
+func sameStore(all []*Resolved) (errs Errors) {
+	for i, r := range all {
+		for _, other := range all[:i] {
+			if r.RedisURL == other.RedisURL && r.Namespace == other.Namespace {
+				key := "stores." + r.Store
+				errs = append(errs, Error{Key: key, Source: r.Sources["redis_url"], Message: fmt.Sprintf(
+					"has the redis_url and the namespace of store %s; one of them must be another", other.Store)})
+			}
+		}
+	}
+	return errs
+}
+
+// crossed warns of queues that a store works and that belong to another one.
+func crossed(all []*Resolved) (warnings []Warning) {
+	for _, r := range all {
+		for _, p := range r.Queues.Patterns {
+			if p.Glob {
+				continue
+			}
+			if home := RouteOf(r.Routes, p.Text); home != r.Store && home != "" {
+				warnings = append(warnings, Warning{Key: "stores", Code: "crossed", Message: fmt.Sprintf(
+					"store %s works queue %s, which belongs to store %s: jobs are enqueued there. The first store of the file whose routes, or queues, have a queue is its own.",
+					r.Store, p.Text, home)})
+			}
+		}
+	}
+	return warnings
+}
+
+// keepHome leaves out the schedules whose queue belongs to another store, and refuses those
+// whose queue belongs to none.
+func (c *Config) keepHome() (homeless []string) {
+	if c.Store == "" {
+		return nil
+	}
+	kept := c.Schedules[:0:0]
+	for _, s := range c.Schedules {
+		switch RouteOf(c.Routes, s.Queue) {
+		case c.Store:
+			kept = append(kept, s)
+		case "":
+			homeless = append(homeless, s.Name)
+		default:
+			c.SchedulesElsewhere = append(c.SchedulesElsewhere, s.Name)
+		}
+	}
+	c.Schedules = kept
+	return homeless
+}
+
+// KeepSchedules has a store keep the schedules whose jobs go to its queues. Call it when each
+// has its queue. The error is Errors: a queue belongs to no store.
+func (r *Resolved) KeepSchedules() error {
+	all := slices.Clone(r.Schedules)
+	var errs Errors
+	for _, name := range r.keepHome() {
+		key := "schedule." + name
+		queue := ""
+		for _, s := range all {
+			if s.Name == name {
+				queue = s.Queue
+			}
+		}
+		errs = append(errs, Error{Key: key, Value: queue, Source: r.Sources[key], Message: "its queue belongs to no store; add it to the queues, or routes, of one"})
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return nil
+}
+
+// Home reports whether the jobs of a queue belong to the store of this configuration; all do
+// where there are no stores.
+func (c Config) Home(queue string) bool {
+	return c.Store == "" || RouteOf(c.Routes, queue) == c.Store
+}

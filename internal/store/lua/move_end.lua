@@ -1,0 +1,33 @@
+-- move_end ends the way of a batch to another store: it has arrived, or goes back to the head of its
+-- queue.
+--
+-- KEYS[1]   resqued:moving:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   number of the batch
+-- ARGV[4]   b: it goes back
+-- RETURNS   how many jobs these were, 0 if this batch is not on its way; error RESQUEDTYPE or NOPERM:
+--           nothing was done
+-- COST      about 6 commands, and 1 per job that goes back
+
+local aside, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
+local moving, key = prefix .. 'resqued:moving', prefix .. 'queue:' .. queue
+local n = len(aside)
+if not n or not len(key) then
+  return redis.error_reply('RESQUEDTYPE ' .. (n and key or aside) .. ' is no list; move it away')
+end
+local number = query('HGET', moving, 'n:' .. queue)
+if n == 0 or tonumber(type(number) == 'string' and number or '') ~= tonumber(ARGV[3]) then return 0 end
+need(aside, 'UNLINK')
+need(moving, 'HDEL')
+if ARGV[4] == 'b' then
+  needlist(key)
+  need(prefix .. 'queues', 'SADD')
+  forget_seen(prefix, queue)
+  call('SADD', prefix .. 'queues', queue)
+  local jobs = call('LRANGE', aside, 0, -1)
+  for i = #jobs, 1, -1 do call('LPUSH', key, jobs[i]) end
+end
+call('UNLINK', aside)
+call('HDEL', moving, 'to:' .. queue, 'where:' .. queue)
+return n

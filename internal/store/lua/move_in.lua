@@ -1,0 +1,44 @@
+-- move_in pushes a batch of payloads that is on its way from another store to the tail of a queue:
+-- once, however often it is called, whatever became of the answers.
+--
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   an id for this store, if it has none yet
+-- ARGV[4]   the other store's id
+-- ARGV[5]   number of the batch
+-- ARGV[6…]  the payloads; none = only the id is wanted
+-- RETURNS   {id of this store, what: 1 pushed, 0 it was pushed before, -1 the number was another
+--           batch's, or an older one's: nothing was pushed; the last number}; error RESQUEDTYPE or
+--           NOPERM: nothing was done
+-- COST      4 commands and 1 per payload
+
+local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
+local moved, from = prefix .. 'resqued:moved', ARGV[4] .. ':' .. queue
+local known = query('HMGET', moved, 'id', from)
+if known.err then return redis.error_reply('RESQUEDTYPE ' .. moved .. ' is no hash; move it away') end
+if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+local queues = prefix .. 'queues'
+if type(query('SCARD', queues)) ~= 'number' then
+  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
+end
+need(moved, 'HSET')
+local id = known[1] or ARGV[3]
+if #ARGV < 6 then
+  if not known[1] then call('HSET', moved, 'id', id) end
+  return {id, 0, 0}
+end
+
+local number, digest = tonumber(ARGV[5]), ''
+for i = 6, #ARGV do digest = redis.sha1hex(digest .. redis.sha1hex(ARGV[i])) end
+local last, was = match(known[2] or '', '^(%d+) (%x+)$')
+last = tonumber(last) or 0
+if number <= last then return {id, number == last and was == digest and 0 or -1, last} end
+
+needlist(key)
+need(queues, 'SADD')
+forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
+call('HSET', moved, 'id', id, from, fmt('%.0f', number) .. ' ' .. digest)
+call('SADD', queues, queue)
+for i = 6, #ARGV do call('RPUSH', key, ARGV[i]) end
+return {id, 1, number}

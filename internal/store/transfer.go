@@ -1,0 +1,299 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	moveOutScript = rdb.NewScript(Lua, "move_out", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/deaths", "move_out")
+	moveInScript  = rdb.NewScript(Lua, "move_in", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_in")
+	moveEndScript = rdb.NewScript(Lua, "move_end", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_end")
+)
+
+const (
+	// transferJobs and transferBytes bound a batch on its way from store to store.
+	transferJobs  = 500
+	transferBytes = 1 << 20
+)
+
+// Jobs on their way from one store to another stand aside in the first, in resqued:moving:<queue>,
+// as a batch with a number. The other one pushes a batch whose number is above all that it has
+// had from that queue, and remembers the number in the same step. So each of the three steps,
+// out, in, and the end of it, can be repeated, and whoever comes next goes on where another one was
+// killed.
+
+// ErrUniqueTransfer: jobs of unique queues are not moved to another store.
+var ErrUniqueTransfer = errors.New("it is a unique queue: its jobs cannot be moved to another store")
+
+// TransferElsewhereError is the error when jobs of the queue are on their way to another store.
+type TransferElsewhereError struct {
+	Jobs  int
+	Where string
+}
+
+// Error says to which one.
+func (e *TransferElsewhereError) Error() string {
+	return fmt.Sprintf("%d of its jobs are on their way to %s: finish that first", e.Jobs, e.Where)
+}
+
+// TransferRequest says which jobs go to another store.
+type TransferRequest struct {
+	Queue string
+	// Where is what people call the other store.
+	Where string
+	// Pick reports whether a payload is moved.
+	Pick func(payload []byte) bool
+	// Limit is how many are moved at most, besides those that are on their way; 0 = none of them.
+	Limit int64
+	// Step is called after each batch with the number of jobs that have arrived, unless it is
+	// nil. Its error ends the call.
+	Step func(moved int64) error
+
+	// fault, in tests, is called after each script; its error ends the call as a kill would.
+	fault func(step string) error
+}
+
+// after is called after a script.
+func (r TransferRequest) after(step string, err error) error {
+	if err == nil && r.fault != nil {
+		err = r.fault(step)
+	}
+	return err
+}
+
+// onTheWay is a batch.
+type onTheWay struct {
+	source, to, where string
+	number            int64
+	payloads          []string
+}
+
+// Transfer moves jobs of a queue to the queue of the same name in another store, in order, payloads
+// unchanged, and returns how many have arrived. Whatever breaks, each job is in one of them, or on
+// its way: then the next call goes on with it. A job arrives once.
+//
+// What data loss in one of the servers takes back (a failover to a replica that was behind) may
+// have a batch arrive twice; none is lost by it.
+func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (moved int64, err error) {
+	to, _, _, err := other.moveIn(ctx, r.Queue, onTheWay{})
+	if err = r.after("ask", err); err != nil {
+		return 0, err
+	}
+	arrive := func(b onTheWay) error {
+		n, err := s.deliver(ctx, other, r, b)
+		moved += n
+		if err == nil && r.Step != nil {
+			err = r.Step(moved)
+		}
+		return err
+	}
+	b, err := s.moveOut(ctx, r, s.placeOf(r.Queue), to, 0, 0, 0, nil)
+	if err = r.after("look", err); err != nil {
+		return 0, err
+	}
+	if b.number > 0 {
+		if b.to != to {
+			return 0, &TransferElsewhereError{Jobs: len(b.payloads), Where: b.where}
+		}
+		if err := arrive(b); err != nil {
+			return moved, err
+		}
+	}
+	if unique, err := s.hasCompanions(ctx, r.Queue); err != nil || unique {
+		if err == nil {
+			err = ErrUniqueTransfer
+		}
+		return moved, fmt.Errorf("move %q: %w", r.Queue, err)
+	}
+	places, err := s.places(ctx, r.Queue)
+	if err != nil {
+		return moved, err
+	}
+	places = append(places[1:], places[0]) // those in lines are older
+	left := r.Limit
+	for _, place := range places {
+		if left, err = s.transferFrom(ctx, r, place, to, left, arrive); err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// transferFrom is Transfer for a queue itself, or one of its lines. It returns how many are left of
+// the limit.
+func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place, to string, left int64, arrive func(onTheWay) error) (int64, error) {
+	w := s.walk(place.key)
+	for left > 0 {
+		from, page, err := w.next(ctx)
+		if err != nil || len(page) == 0 {
+			return left, err
+		}
+		size, wanted, kept := 0, []string{}, []string{}
+		for i, payload := range page {
+			if !r.Pick([]byte(payload)) {
+				kept = append(kept, payload)
+			} else if size += len(payload); len(wanted) == 0 || len(wanted) < transferJobs && size <= transferBytes {
+				wanted = append(wanted, payload)
+			} else { // the rest is read again
+				page = page[:i]
+				break
+			}
+			if left--; left == 0 {
+				page = page[:i+1]
+				break
+			}
+		}
+		if len(wanted) > 0 {
+			b, err := s.moveOut(ctx, r, place, to, 0, from, len(page), wanted)
+			err = r.after("out", err)
+			switch {
+			case err != nil:
+				return left, err
+			case b.number == 0: // others have taken them
+			case b.to != to:
+				return left, &TransferElsewhereError{Jobs: len(b.payloads), Where: b.where}
+			default:
+				if err := arrive(b); err != nil {
+					return left, err
+				}
+			}
+		}
+		w.done(from, kept)
+	}
+	return left, nil
+}
+
+// deliver has a batch arrive, and ends its way.
+func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b onTheWay) (moved int64, err error) {
+	for {
+		_, what, last, err := other.moveIn(ctx, r.Queue, b)
+		if err = r.after("in", err); err != nil {
+			return 0, err
+		}
+		if what >= 0 {
+			break
+		}
+		// This store has forgotten what it had sent: the batch needs a number that is new there.
+		b, err = s.moveOut(ctx, TransferRequest{Queue: r.Queue}, s.placeOf(r.Queue), b.to, last+1, 0, 0, nil)
+		if err = r.after("renumber", err); err != nil {
+			return 0, err
+		}
+		if b.number == 0 {
+			return 0, nil // another one has seen to it
+		}
+	}
+	_, err = s.moveEnd(ctx, r.Queue, b.number, false)
+	return int64(len(b.payloads)), r.after("end", err)
+}
+
+// ErrTransferGoesOn: the other store can be reached, so that the transfer can go on.
+var ErrTransferGoesOn = errors.New("the store that its jobs are on their way to answers: let the move go on instead")
+
+// TransferBack puts jobs that are on their way to another store back to the head of their queue. It
+// must be known that they have not arrived there, or that nothing will be taken there any more. If
+// other, which may be nil, is that store and answers, the error is ErrTransferGoesOn.
+func (s *Store) TransferBack(ctx context.Context, other *Store, queue string) (jobs int64, err error) {
+	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, s.placeOf(queue), "", 0, 0, 0, nil)
+	if err != nil || b.number == 0 {
+		return 0, err
+	}
+	if other != nil {
+		if id, _, _, err := other.moveIn(ctx, queue, onTheWay{}); err == nil && id == b.to {
+			return 0, ErrTransferGoesOn
+		}
+	}
+	return s.moveEnd(ctx, queue, b.number, true)
+}
+
+// Transferring returns how many jobs of each queue are on their way to another store, and to which
+// one.
+func (s *Store) Transferring(ctx context.Context) (jobs map[string]int64, where map[string]string, err error) {
+	fields, err := s.db.Read.HGetAll(ctx, s.db.Key(keyMoving)).Result()
+	if err != nil {
+		return nil, nil, fmt.Errorf("jobs on their way: %w", err)
+	}
+	jobs, where = map[string]int64{}, map[string]string{}
+	for field := range fields {
+		queue, ok := strings.CutPrefix(field, "to:")
+		if !ok {
+			continue
+		}
+		if jobs[queue], err = s.db.Read.LLen(ctx, s.db.Key(keyMovingJobs)+queue).Result(); err != nil {
+			return nil, nil, fmt.Errorf("jobs of %q on their way: %w", queue, err)
+		}
+		where[queue] = fields["where:"+queue]
+	}
+	return jobs, where, nil
+}
+
+func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
+	key := s.db.QueueKey(queue)
+	n, err := s.db.Read.Exists(ctx, key+":uniqueue", key+":start_at").Result()
+	return n > 0, err
+}
+
+// placeOf is the queue itself.
+func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
+
+func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, least, from int64, size int, payloads []string) (b onTheWay, err error) {
+	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size, at.arg()}
+	for _, p := range payloads {
+		args = append(args, p)
+	}
+	raw, err := s.db.Eval(ctx, moveOutScript, at.key, args)
+	if err != nil {
+		return b, fmt.Errorf("take jobs from %q: %w", r.Queue, err)
+	}
+	reply, _ := raw.([]any)
+	if len(reply) < 4 {
+		return b, fmt.Errorf("script move_out: %d values", len(reply))
+	}
+	b.source, _ = reply[0].(string)
+	b.number = rdb.Number(reply[1])
+	b.to, _ = reply[2].(string)
+	b.where, _ = reply[3].(string)
+	for _, p := range reply[4:] {
+		text, _ := p.(string)
+		b.payloads = append(b.payloads, text)
+	}
+	return b, nil
+}
+
+func (s *Store) moveIn(ctx context.Context, queue string, b onTheWay) (id string, what, last int64, err error) {
+	args := []any{s.db.Prefix, queue, newStoreID(), b.source, b.number}
+	for _, p := range b.payloads {
+		args = append(args, p)
+	}
+	raw, err := s.db.Eval(ctx, moveInScript, s.db.QueueKey(queue), args)
+	if err != nil {
+		return "", 0, 0, fmt.Errorf("push jobs to %q: %w", queue, err)
+	}
+	reply, _ := raw.([]any)
+	if len(reply) < 3 {
+		return "", 0, 0, fmt.Errorf("script move_in: %d values", len(reply))
+	}
+	id, _ = reply[0].(string)
+	return id, rdb.Number(reply[1]), rdb.Number(reply[2]), nil
+}
+
+func (s *Store) moveEnd(ctx context.Context, queue string, number int64, back bool) (jobs int64, err error) {
+	raw, err := s.db.Eval(ctx, moveEndScript, s.db.Key(keyMovingJobs)+queue, []any{s.db.Prefix, queue, number, letters(back, 'b')})
+	if err != nil {
+		return 0, fmt.Errorf("end the way of jobs of %q: %w", queue, err)
+	}
+	return rdb.Number(raw), nil
+}
+
+// newStoreID returns an id for a store that has none.
+func newStoreID() string {
+	var id [12]byte
+	_, _ = rand.Read(id[:]) // it does not fail
+	return hex.EncodeToString(id[:])
+}
