@@ -20,11 +20,12 @@ import (
 )
 
 const (
-	// sweepEvery is the time between two walks through all names; one of all masters takes it.
+	// sweepEvery is the time between two walks through all names, and ten times that of 100,000; one of all
+	// masters takes it.
 	sweepEvery = time.Minute
-	// perWalk bounds how many names are removed after a walk. Those that were removed last are looked at
-	// every few seconds, by one script.
-	perWalk = 500
+	// perWalk bounds how many names are removed after a walk, and pruneRest, from one to the next, how many in a second.
+	// Those that were removed last are looked at every few seconds, by one script.
+	perWalk, pruneRest = 2500, 100 * time.Millisecond
 	// patience bounds a call.
 	patience = 5 * time.Second
 	// A walk rests after each step, so that it takes a twentieth of the server's time at most, and no less than leastRest.
@@ -119,7 +120,7 @@ func (p *Pruner) walk(ctx context.Context, idle time.Duration) error {
 		if began && at.At == "" {
 			return nil // it is another's turn
 		}
-		if err := rest(ctx, restShare*time.Since(start)); err != nil {
+		if err := rest(ctx, max(leastRest, restShare*time.Since(start))); err != nil {
 			return err
 		}
 	}
@@ -133,7 +134,7 @@ func (p *Pruner) step(ctx context.Context, at string, idle time.Duration) (store
 }
 
 func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(min(max(d, leastRest), longestRest))
+	timer := time.NewTimer(min(d, longestRest))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -179,7 +180,7 @@ func (p *Pruner) prune(ctx context.Context, now time.Time, idle time.Duration) e
 			pruned = append(pruned, name)
 		}
 		if err == nil {
-			err = rest(ctx, restShare*time.Since(start))
+			err = rest(ctx, max(pruneRest, restShare*time.Since(start)))
 		}
 		if err != nil {
 			return err

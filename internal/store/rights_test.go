@@ -35,7 +35,7 @@ var halfway = map[string]string{
 }
 
 // aside are the keys that scripts write if they may, and do without if not.
-var aside = regexp.MustCompile(`^(locket:queue_lock_counters|resqued:pruned(:look)?|resqued:(seen|blocked|open|longjob:slices):.*|timestamps:.*)$`)
+var aside = regexp.MustCompile(`^(locket:queue_lock_counters|resqued:pruned(:look)?|resqued:recent|resqued:(seen|blocked|open|longjob:slices):.*|timestamps:.*)$`)
 
 // without are the commands in whose absence a script does a part of its work, and its reply says so.
 var without = map[string][]string{

@@ -226,7 +226,7 @@ func (p *poller) look() { p.now.ring() }
 // lookAround asks for all queues, a part at a time if there are very many.
 func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) pollResult {
 	r := pollResult{sends: p.sends(), began: time.Now()}
-	ask := store.PollRequest{All: p.cfg.queues.Dynamic(), Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
+	ask := store.PollRequest{All: p.cfg.queues.Dynamic() && !p.cfg.alone, Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
 	if p.cfg.untilEmpty {
 		// Before the queues: a job that comes back meanwhile is seen there.
 		later, err := p.store.DelayedQueues(work)
@@ -235,7 +235,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			return r
 		}
 		r.later = p.ours(later)
-		ask.Share = 0 // it leaves by what it finds
+		ask.Share, ask.Whole = 0, true // it leaves by what it finds
 	}
 	var blocked []string
 	var suspects map[string]int
@@ -260,9 +260,6 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		r.shared = reply.Shared
 		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break
-		}
-		if len(r.waiting)+len(blocked)+len(r.paused) > 0 {
-			ask.Share = 0 // the last part alone cannot tell that there is nothing
 		}
 	}
 	if p.cfg.alone {

@@ -6,7 +6,7 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   where the walk is; '' begins one, for the first caller who asks in a while
 -- ARGV[3]   caller
--- ARGV[4]   that while (ms)
+-- ARGV[4]   that while (ms); it is up to ten times as long where there are more than 10,000 names
 -- ARGV[5]   n, about how many names to look at
 -- RETURNS   {where the walk goes on; '' it is over, or is that of another caller, ms, how many names were given
 --           back}; error RESQUEDTYPE: a key has the wrong type, nothing was done
@@ -14,10 +14,12 @@
 
 local prefix, at, caller, every = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local turn, idle, gone = prefix .. 'resqued:sweeper', prefix .. 'resqued:empty', prefix .. 'resqued:pruned'
-if type(query('SCARD', KEYS[1])) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away') end
+local size = query('SCARD', KEYS[1])
+if type(size) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away') end
 for _, key in ipairs({idle, gone}) do
   if type(query('ZCARD', key)) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
 end
+every = fmt('%.0f', every * math.max(1, math.min(10, size / 10000)))
 local ms = now()
 local stamp = fmt('%.0f', ms)
 if at == '' then

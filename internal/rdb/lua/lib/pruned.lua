@@ -6,8 +6,8 @@
 -- DEFINES  pruned.note(prefix, queue, ms), pruned.recent(prefix, ms): no result; pruned.back(prefix, names):
 --          how many got their name back
 -- NEEDS    base
--- KEYS     reads and writes resqued:pruned, resqued:pruned:look and queues, reads queue:<q>
--- COST     note: 2 commands, O(log n). back: 1 per 128 names, and about 3 for each with jobs near it. recent: 1, and each
+-- KEYS     reads and writes resqued:pruned, resqued:pruned:look, resqued:recent and queues, reads queue:<q>
+-- COST     note: 2 commands, O(log n). back: 1 per 128 names, and about 6 for each with jobs near it. recent: 1, and each
 --          few seconds 2 and those of back for 5,000 names at most
 
 local pruned = {soon = 300000, turn = 4000, most = 100000} -- ms, ms, names
@@ -28,6 +28,9 @@ function pruned.back(prefix, names)
       local size = pcall_('LLEN', prefix .. 'queue:' .. names[i])
       if type(size) == 'number' and size > 0 and not refused(pcall_('SADD', prefix .. 'queues', names[i])) then
         pcall_('ZREM', prefix .. 'resqued:pruned', names[i])
+        -- Of very many queues those are looked at first that have held jobs lately.
+        pcall_('ZADD', prefix .. 'resqued:recent', fmt('%.0f', (now())), names[i])
+        pcall_('PEXPIRE', prefix .. 'resqued:recent', 3600000)
         n = n + 1
       end
     end
