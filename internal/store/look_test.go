@@ -43,7 +43,8 @@ func TestSharedLooks(t *testing.T) {
 				require.False(t, first.Shared)
 				second := look(f, ask)
 				require.True(t, second.Shared)
-				second.Shared = false
+				require.Equal(t, 2, first.Masters)
+				second.Shared, second.Masters = false, 2
 				require.Equal(t, first, second)
 
 				f.push("q", job("A", "[1]"))

@@ -51,12 +51,12 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 9 {
+	if len(list) != 10 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
 	reply := PollReply{
 		Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]),
-		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1, Lined: rdb.Texts(list[8]),
+		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1, Lined: rdb.Texts(list[8]), Masters: int(rdb.Number(list[9])),
 	}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)

@@ -52,6 +52,8 @@ type pollResult struct {
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
+	// masters is how many there are; 0 = it was not asked for.
+	masters int
 	// shared: it was the look of another process, a moment before, which has found nothing.
 	shared bool
 	// sends is how many exchanges had been sent before the look, which was at began.
@@ -105,9 +107,9 @@ type pollerConfig struct {
 	queues     selector.Spec
 	unique     func(queue string) bool
 	started    time.Time
-	// openWaiter and waits are those of Deps.
-	openWaiter func() (Waiter, error)
-	waits      int
+	// openWaiter, waits and fleetWaits are those of Deps.
+	openWaiter        func(waits int) (Waiter, error)
+	waits, fleetWaits int
 	// stretch: the interval was not set, and may grow, see pause.
 	stretch bool
 }
@@ -257,7 +259,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects, r.known = reply.Suspects, reply.Known
 		r.lined, r.paused = append(r.lined, reply.Lined...), append(r.paused, reply.Paused...)
-		r.shared = reply.Shared
+		r.shared, r.masters = reply.Shared, reply.Masters
 		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break
 		}

@@ -229,7 +229,7 @@ func TestPoller(t *testing.T) {
 					waiter := &patient{names: c.names, push: make(chan bool)}
 					p := newPoller(pollerConfig{
 						interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: !c.fixed,
-						openWaiter: func() (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
+						openWaiter: func(int) (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
 					}, w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
 					ctx, cancel := context.WithCancel(t.Context())
 					helpers.Go(func() { p.run(ctx) })

@@ -13,7 +13,7 @@
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
 --           named ones are looked at), whether it is the answer of another (1|0), {those of the queues in
---           which every job is locked that are empty, because these wait in lines}}.
+--           which every job is locked that are empty, because these wait in lines}, how many masters there are (0 not asked for)}.
 --           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
@@ -30,7 +30,7 @@ if shared and ARGV[5] == '0' and (cursor == '' or cursor == 'w') then
   if type(size) == 'string' then
     -- One that lasts longer was written before the server's clock was set back.
     local left = call('PTTL', shared)
-    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor == 'w' and '0' or cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}} end
+    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor == 'w' and '0' or cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}, 0} end
   end
 end
 
@@ -178,13 +178,14 @@ end
 -- Nearly always neither is there.
 local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
   or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
+local masters = 0
 if shared then
+  masters = pcall_('SCARD', prefix .. 'resqued:masters')
+  if type(masters) ~= 'number' then masters = 0 end
   if #waiting + #full + #suspects + #held > 0 or due then
     pcall_('DEL', shared)
-  elseif cursor == '' or cursor == '0' then -- the end of a pass
-    -- A daemon that is alone needs no answer, and no write that goes to replicas and files.
-    local masters = pcall_('SCARD', prefix .. 'resqued:masters')
-    if type(masters) == 'number' and masters > 1 then pcall_('SET', shared, known, 'PX', ARGV[4]) end
+  elseif masters > 1 then -- one that is alone needs no answer, and no write that goes to replicas and files
+    pcall_('SET', shared, known, 'PX', ARGV[4])
   end
 end
-return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside}
+return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside, masters}
