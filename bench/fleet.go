@@ -131,7 +131,7 @@ func (m *measurement) hosts(ctx context.Context) error {
 	for i := range m.s.Masters {
 		f.run(ctx, i)
 	}
-	pause(20 * time.Second)
+	pause(80 * time.Second) // the times between looks grow
 	late, due := f.late.Load(), f.due.Load()
 	if err := m.quiet(ctx, 10*time.Second); err != nil {
 		return err
@@ -174,15 +174,19 @@ func (h *hosts) register(ctx context.Context, i int) error {
 		return err
 	}
 	for slot := range h.slots {
-		r := store.Registration{Proc: fmt.Sprintf("%s:%d.1", master(i), slot), Started: "2026-11-25 00:00:00 +0000", Info: h.procInfo(slot)}
-		for thread := range h.threads {
-			r.Workers = append(r.Workers, fmt.Sprintf("host-%d~resqued:%d.%d.%d-2i6ujh:*:,*", i, 2000+slot, slot, thread))
-		}
-		if err := h.store.Register(ctx, r); err != nil {
+		if err := h.store.Register(ctx, h.registration(i, slot)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (h *hosts) registration(i, slot int) store.Registration {
+	r := store.Registration{Proc: fmt.Sprintf("%s:%d.1", master(i), slot), Started: "2026-11-25 00:00:00 +0000", Info: h.procInfo(slot)}
+	for thread := range h.threads {
+		r.Workers = append(r.Workers, fmt.Sprintf("host-%d~resqued:%d.%d.%d-2i6ujh:*:,*", i, 2000+slot, slot, thread))
+	}
+	return r
 }
 
 // run makes the calls of one host until ctx ends.
@@ -208,29 +212,35 @@ func (h *hosts) run(ctx context.Context, i int) {
 		_, err := h.store.LookAround(ctx, "6a3f09b1c2d4", fmt.Sprintf("host-%d:0b5d3c1e", i))
 		return err
 	})
-	fixed(time.Second, func() error {
-		_, err := h.store.MoveDue(ctx, master(i), nil)
-		return err
+	every(time.Second, func() (time.Duration, error) {
+		due, err := h.store.MoveDue(ctx, master(i), nil)
+		return min(time.Second*time.Duration(max(16, due.Masters))/16, 10*time.Second), err
 	})
 	for slot := range h.slots {
-		proc := fmt.Sprintf("%s:%d.1", master(i), slot)
+		r := h.registration(i, slot)
+		proc := r.Proc
 		fixed(10*time.Second, func() error {
-			_, err := h.store.Beat(ctx, store.BeatRequest{Proc: proc, Info: h.procInfo(slot)})
+			_, err := h.store.Beat(ctx, store.BeatRequest{Proc: proc, Look: r.Workers[:1], Info: map[string]string{
+				"state": "running", "busy": "0", "done": "0", "rss": "41943040", "killed": "", "stubborn": "",
+			}})
 			return err
 		})
 		// Looks for jobs: one process at each interval, the others each second; less often where others look as well.
-		pace, spread := time.Second, 1.0
+		pace, spread, masters := time.Second, 1.0, 0
 		if slot == 0 {
 			pace = 95 * time.Millisecond
 		}
 		every(pace, func() (time.Duration, error) {
 			reply, err := h.store.Poll(ctx, store.PollRequest{All: true, Share: 40 * time.Millisecond})
+			if reply.Masters > 0 {
+				masters = reply.Masters
+			}
 			if reply.Shared {
-				spread = min(spread*5/4, 4)
+				spread = min(spread*5/4, float64(min(max(4, masters/8), 32)))
 			} else {
 				spread = max(spread/2, 1)
 			}
-			return time.Duration(float64(pace) * spread), err
+			return min(time.Duration(float64(pace)*spread), 10*time.Second), err
 		})
 	}
 }

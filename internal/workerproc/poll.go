@@ -31,8 +31,11 @@ const (
 	// asleep is how often the others look: only in case the lookout hangs. Those
 	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
-	// spread bounds how much longer the time between two looks gets in a large fleet.
-	spread = 4
+	// spread bounds how much longer the time between two looks gets in a fleet, mostSpread in a very large one, and
+	// longAsleep that time.
+	spread, mostSpread, longAsleep = 4, 32, 10 * time.Second
+	// askers is how many masters would ask once in an interval, so that somebody always does soon.
+	askers = 8
 )
 
 // pollResult is what one look at all queues has found.
@@ -94,7 +97,8 @@ type poller struct {
 
 	covered int // looks in a row after which the waker waited for all queues
 	// spread is how much longer the time between two looks is because others look, too: 1 to spread.
-	spread float64
+	spread  float64
+	masters int // as of the last look that has said so
 }
 
 // pollerConfig is what the poller has to know of its process.
@@ -167,7 +171,7 @@ func (p *poller) run(work context.Context) {
 		}
 		looked = time.Now()
 		r := p.lookAround(work, fixed, fresh || asked)
-		p.spreads(r.shared)
+		p.spreads(r.shared, r.masters)
 		if covered := w.saw(r) && !r.any && !r.locked; covered && !asked {
 			p.covered++
 		} else {
@@ -192,7 +196,7 @@ func (p *poller) run(work context.Context) {
 // Where others ask the same, an answer that has found nothing counts for all of them for a part
 // of an interval. Who gets such answers only asks less often, who has to look itself more often
 // again: so the looks of a fleet are about one in half an interval, and its questions a few times
-// as many, however many daemons there are. But who has found nothing for all may take a job the next
+// as many, however many daemons there are: of 500 each asks every three seconds. But who has found nothing for all may take a job the next
 // moment, and then have no thread for another. So an interval that was set is kept, and so is that of
 // a process which has just worked.
 func (p *poller) pause() time.Duration {
@@ -205,15 +209,18 @@ func (p *poller) pause() time.Duration {
 		pause = p.cfg.interval - p.cfg.interval/20
 	}
 	if p.cfg.stretch && idle {
-		pause = time.Duration(float64(pause) * p.spread)
+		pause = max(pause, min(time.Duration(float64(pause)*p.spread), longAsleep))
 	}
 	return pause
 }
 
-// spreads takes whether the last look was that of another.
-func (p *poller) spreads(shared bool) {
+// spreads takes whether the last look was that of another, and how many masters there are, if that is known.
+func (p *poller) spreads(shared bool, masters int) {
+	if masters > 0 {
+		p.masters = masters
+	}
 	if shared {
-		p.spread = min(p.spread*5/4, spread)
+		p.spread = min(p.spread*5/4, float64(min(max(spread, p.masters/askers), mostSpread)))
 	} else {
 		p.spread = max(p.spread/2, 1)
 	}
