@@ -38,6 +38,9 @@ func (r *report) markdown() string {
 	b.WriteString("\n" + method + "\n")
 	r.targets(&b)
 	r.ratios(&b)
+	if slices.ContainsFunc(r.scenarios, func(s scenario) bool { return s.isFleet() }) {
+		r.fleets(&b)
+	}
 	for i := range r.scenarios {
 		r.scenario(&b, &r.scenarios[i])
 	}
@@ -89,6 +92,9 @@ func (r *report) ratios(b *strings.Builder) {
 
 // scenario writes the table of all figures of one scenario.
 func (r *report) scenario(b *strings.Builder, s *scenario) {
+	if s.isFleet() && len(r.of(s.Name, "resqued")) > 0 {
+		return // its row stands in one table with the others
+	}
 	fmt.Fprintf(b, "## %s: %s\n\n", s.Name, s.Title)
 	switch s.Kind {
 	case kindLatency:

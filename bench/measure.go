@@ -36,6 +36,9 @@ type result struct {
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
 	Latencies []float64 `json:"latencies_ms,omitempty"`
+	// Connections of a fleet, and the share of the calls of simulated hosts that came late.
+	Connections float64 `json:"connections,omitempty"`
+	Late        float64 `json:"late,omitempty"`
 	// Gaps are the longest times without a job in milliseconds: in quiet, and over a reload.
 	Gaps  []float64       `json:"gaps_ms,omitempty"`
 	Calls map[string]call `json:"calls,omitempty"`
@@ -111,6 +114,10 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.reload(ctx)
 	case kindMemory:
 		err = m.proportion(ctx)
+	case kindFleet:
+		err = m.fleet(ctx)
+	case kindHosts:
+		err = m.hosts(ctx)
 	}
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(dir, stderrName))

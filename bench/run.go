@@ -37,7 +37,7 @@ func run(ctx context.Context, o *options) error {
 	var turns []*turn
 	last := 0
 	for i := range o.scenarios {
-		t := newTurn(&o.scenarios[i], o, rep)
+		t := newTurn(ctx, &o.scenarios[i], o, rep)
 		turns, last = append(turns, t), max(last, t.to)
 	}
 	for round := 0; round <= last; round++ {
@@ -67,16 +67,25 @@ type turn struct {
 	from, to int
 }
 
-func newTurn(s *scenario, o *options, rep *report) *turn {
+func newTurn(ctx context.Context, s *scenario, o *options, rep *report) *turn {
 	t := &turn{scenario: s, to: o.rounds}
 	switch {
-	case s.Kind == kindIdle && o.short:
+	case (s.Kind == kindIdle || s.isFleet()) && o.short:
 		t.from, t.to = 1, 1
-	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindReload || s.Kind == kindMemory:
+	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindReload || s.Kind == kindMemory || s.isFleet():
 		t.from = 1
 	}
 	for _, p := range o.peers {
-		if why := p.skip(s); why != "" {
+		why := ""
+		switch {
+		case s.isFleet() && p.name != "resqued":
+			continue
+		case s.Kind == kindFleet:
+			why = noFleet(ctx)
+		default:
+			why = p.skip(s)
+		}
+		if why != "" {
 			rep.skip(s, p, why)
 			continue
 		}

@@ -14,6 +14,8 @@ const (
 	kindQueue   = "queue"   // as drain, but counted by the length of the queue
 	kindReload  = "reload"  // an application is loaded anew under load
 	kindMemory  = "memory"  // what several runners of one application take
+	kindFleet   = "fleet"   // many masters, and nothing happens
+	kindHosts   = "hosts"   // the calls of many hosts, and nothing happens
 )
 
 // scenario is one row of the report. The zero values are the base: one process, one queue, jobs
@@ -44,6 +46,7 @@ type scenario struct {
 	Glob       bool // queues: ["*"]
 	Goroutines int  // that push
 	Bulk       bool // many jobs in a call
+	Masters    int  // of a fleet
 	Short      bool // part of a short run
 }
 
@@ -103,6 +106,24 @@ func scenarios() []scenario {
 		r.Runner, r.Processes, r.Threads, r.Queues = true, 2, 4, 1
 		all = append(all, r)
 	}
+	for _, f := range []scenario{
+		{Name: "fleet-idle-4", Title: "4 masters, 1 queue", Masters: 4, Short: true},
+		{Name: "fleet-idle-16", Title: "16 masters, 1 queue", Masters: 16},
+		{Name: "fleet-idle-48", Title: "48 masters, 1 queue", Masters: 48},
+		{Name: "fleet-queues-2000", Title: "16 masters, 2,000 queues", Masters: 16, Queues: 2000},
+		{Name: "fleet-queues-10000", Title: "1 master, 10,000 queues", Masters: 1, Queues: 10_000},
+		{Name: "fleet-queues-100000", Title: "1 master, 100,000 queues", Masters: 1, Queues: 100_000},
+		{Name: "fleet-hosts-48", Title: "48 simulated hosts × 8 processes, 10 queues", Masters: 48, Kind: kindHosts},
+		{Name: "fleet-hosts-500", Title: "500 simulated hosts × 8 processes, 10 queues", Masters: 500, Kind: kindHosts},
+		{Name: "fleet-hosts-1000", Title: "1,000 simulated hosts × 8 processes, 10 queues", Masters: 1000, Kind: kindHosts},
+	} {
+		if f.Queues = max(f.Queues, 1); f.Kind == kindHosts {
+			f.Queues, f.Processes, f.Threads = 10, 8, 4
+		} else {
+			f.Kind, f.Processes, f.Threads = kindFleet, 1, 4
+		}
+		all = append(all, f)
+	}
 	return append(all,
 		drain("defaults", "no-op jobs, the defaults: 1 × 1 thread, JOBS_PER_FORK 1", scenario{Threads: 1, PerFork: 1, Short: true}),
 		drain("tuned", "no-op jobs, 2 × 16 threads, JOBS_PER_FORK 1000", scenario{Threads: 16, Processes: 2, PerFork: 1000, Short: true}),
@@ -123,6 +144,8 @@ func scenarios() []scenario {
 		scenario{Name: "idle", Title: "idle, 16 threads", Kind: kindIdle, Threads: 16, Processes: 1, Queues: 1, Short: true},
 	)
 }
+
+func (s *scenario) isFleet() bool { return s.Kind == kindFleet || s.Kind == kindHosts }
 
 // queueNames returns the queues of a scenario, the most important first. The names end in a
 // number, so that asynq's sort in this order too.

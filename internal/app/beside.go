@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/pruner"
 	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
@@ -34,6 +36,7 @@ type beside struct {
 	mover     *delayed.Mover
 	schedules *runner.Runner
 	sweeper   *longstore.Sweeper
+	pruner    *pruner.Pruner
 	counted   *history.Collector
 	events    *recorder
 	history   *writer.Writer
@@ -82,6 +85,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 		}
 	}, d.Log.Named("hosts"))
 	b.hosts.Use(hostConfig(d.Config.Config))
+	b.pruner = pruner.New(d.Config.PruneQueues, redis, b.pruned, d.Log)
 	b.counted = history.NewCollector(self.Host)
 	b.history = writer.New(b.counted, redis, d.Log)
 	stats := newCounter(d.Config.Config, d.Log)
@@ -89,6 +93,19 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
 	b.scheduled = d.Program.scheduleConfig(d.Config, self)
 	return b
+}
+
+// pruned notes that the names of queues were removed.
+func (b *beside) pruned(names []string) {
+	some := make([]string, min(len(names), 3))
+	for i := range some {
+		some[i] = wire.Printable(names[i], 100)
+	}
+	text := "empty for long, and named by nothing: " + strings.Join(some, ", ")
+	if len(names) > len(some) {
+		text += ", …"
+	}
+	b.events.Note(store.Event{Kind: store.EventRemoved, Subject: "names of queues", Text: text, Count: int64(len(names))})
 }
 
 // inCharge begins or ends what only one of two masters may do while one takes the place of the
@@ -128,6 +145,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	}
 	b.sweeper.Use(longLimits(c))
 	b.hosts.Use(hostConfig(c))
+	b.pruner.Use(c.PruneQueues)
 }
 
 // run starts the parts that have a loop of their own; stop ends them and waits for them.
@@ -137,6 +155,7 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	helpers.Go(func() { b.mover.Run(ctx) })
 	helpers.Go(func() { b.schedules.Run(ctx) })
 	helpers.Go(func() { b.sweeper.Run(ctx) })
+	helpers.Go(func() { b.pruner.Run(ctx) })
 	helpers.Go(func() { b.history.Run(ctx) })
 	helpers.Go(func() { b.events.run(ctx) })
 	helpers.Go(func() { b.hosts.Run(ctx) })

@@ -78,7 +78,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.masterConfig(d.Config.Config, 0, nil); err != nil {
+	if _, err := d.masterConfig(d.Config.Config, waits{}, nil); err != nil {
 		return err // early, before the wait for Redis
 	}
 	redis, err := OpenStore(d.Config.Config, "resqued-master")
@@ -201,18 +201,26 @@ const (
 	waitShare = 16
 	// waitUnknown is how many it takes of a server that does not say how many there are.
 	waitUnknown = 4
+	// All daemons together wait with so much of all that the server takes, and no more than that: a few
+	// daemons that wait for a queue do as well as hundreds, and one push wakes all of them.
+	fleetShare, fleetWaits, fleetUnknown = 8, 512, 128
 )
 
 // waiting is what waits needs to know of the server.
 type waiting interface {
 	CanWait(ctx context.Context) error
-	FreeConnections(ctx context.Context) (free int, known bool)
+	Connections(ctx context.Context) (most, free int, known bool)
 }
 
-// waits returns for how many queues a lookout may wait at a time, 0 for none. It logs why not,
-// each reason once.
-func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) int {
-	n, why := 0, ""
+// waits is for how many queues a lookout may wait at a time, 0 for none, and those of all daemons together.
+type waits struct {
+	One int `json:"one,omitempty"`
+	All int `json:"all,omitempty"`
+}
+
+// waits decides for how many queues to wait. It logs why not, each reason once.
+func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) waits {
+	n, why := waits{}, ""
 	if mode != config.WakerOff {
 		n, why = wakerSize(ctx, mode, redis)
 	}
@@ -228,22 +236,22 @@ func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) int {
 }
 
 // wakerSize decides for how many queues to wait, and says what is wrong with that.
-func wakerSize(ctx context.Context, mode string, redis waiting) (n int, why string) {
+func wakerSize(ctx context.Context, mode string, redis waiting) (n waits, why string) {
 	if err := redis.CanWait(ctx); err != nil {
-		return 0, fmt.Sprintf("the waker is off, jobs are found at each interval: %v", err)
+		return n, fmt.Sprintf("the waker is off, jobs are found at each interval: %v", err)
 	}
-	free, known := redis.FreeConnections(ctx)
+	most, free, known := redis.Connections(ctx)
 	switch {
 	case mode == config.WakerOn && known && free < store.MaxWaits:
-		return store.MaxWaits, fmt.Sprintf("the waker takes up to %d connections, and redis has %d to spare: raise its maxclients", store.MaxWaits, free)
+		return waits{store.MaxWaits, fleetWaits}, fmt.Sprintf("the waker takes up to %d connections, and redis has %d to spare: raise its maxclients", store.MaxWaits, free)
 	case mode == config.WakerOn:
-		return store.MaxWaits, ""
+		return waits{store.MaxWaits, fleetWaits}, ""
 	case !known:
-		return waitUnknown, ""
+		return waits{waitUnknown, fleetUnknown}, ""
 	case free < waitShare:
-		return 0, fmt.Sprintf("the waker is off, jobs are found at each interval: redis has %d connections to spare", free)
+		return n, fmt.Sprintf("the waker is off, jobs are found at each interval: redis has %d connections to spare", free)
 	}
-	return min(store.MaxWaits, free/waitShare), ""
+	return waits{min(store.MaxWaits, free/waitShare), min(fleetWaits, max(1, most/fleetShare))}, ""
 }
 
 // onlyCommands reports whether worker processes run commands only, no code of the program.
@@ -270,7 +278,7 @@ func (p Program) beforeFork() {
 // masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
 // The worker processes get runners of the templates of g; nil = it is only to be seen whether the
 // configuration can be used.
-func (d *Daemon) masterConfig(c config.Config, waits int, g *generation) (master.Config, error) {
+func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (master.Config, error) {
 	handlers := d.Program.Handlers
 	if g == nil {
 		g = &generation{}

@@ -16,13 +16,13 @@ import (
 
 // room is a server with so many connections to spare.
 type room struct {
-	free  int
-	known bool
-	err   error
+	most, free int
+	known      bool
+	err        error
 }
 
-func (r room) CanWait(context.Context) error               { return r.err }
-func (r room) FreeConnections(context.Context) (int, bool) { return r.free, r.known }
+func (r room) CanWait(context.Context) error                { return r.err }
+func (r room) Connections(context.Context) (int, int, bool) { return r.most, r.free, r.known }
 
 func TestWaits(t *testing.T) {
 	t.Parallel()
@@ -30,21 +30,21 @@ func TestWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mode  string
 		redis room
-		want  int
+		want  waits
 		level string // of the line in the log
 	}{
-		"off":                                      {config.WakerOff, room{10000, true, nil}, 0, ""},
-		"auto, a server of one's own":              {config.WakerAuto, room{9990, true, nil}, 16, ""},
-		"auto, few connections":                    {config.WakerAuto, room{100, true, nil}, 6, ""},
-		"auto, hardly any":                         {config.WakerAuto, room{14, true, nil}, 0, "info"},
-		"auto, a server that does not say":         {config.WakerAuto, room{0, false, nil}, 4, ""},
-		"auto, an old server":                      {config.WakerAuto, room{9990, true, old}, 0, "info"},
-		"on":                                       {config.WakerOn, room{9990, true, nil}, 16, ""},
-		"on, few connections":                      {config.WakerOn, room{10, true, nil}, 16, "warn"},
-		"on, a server that does not say":           {config.WakerOn, room{0, false, nil}, 16, ""},
-		"on, an old server":                        {config.WakerOn, room{9990, true, old}, 0, "warn"},
-		"a fleet leaves the others most of it":     {config.WakerAuto, room{16, true, nil}, 1, ""},
-		"auto, without a connection that is spare": {config.WakerAuto, room{0, true, nil}, 0, "info"},
+		"off":                                      {config.WakerOff, room{10000, 10000, true, nil}, waits{}, ""},
+		"auto, a server of one's own":              {config.WakerAuto, room{10000, 9990, true, nil}, waits{16, 512}, ""},
+		"auto, few connections":                    {config.WakerAuto, room{1000, 100, true, nil}, waits{6, 125}, ""},
+		"auto, hardly any":                         {config.WakerAuto, room{20, 14, true, nil}, waits{}, "info"},
+		"auto, a server that does not say":         {config.WakerAuto, room{0, 0, false, nil}, waits{4, 128}, ""},
+		"auto, an old server":                      {config.WakerAuto, room{10000, 9990, true, old}, waits{}, "info"},
+		"on":                                       {config.WakerOn, room{10000, 9990, true, nil}, waits{16, 512}, ""},
+		"on, few connections":                      {config.WakerOn, room{20, 10, true, nil}, waits{16, 512}, "warn"},
+		"on, a server that does not say":           {config.WakerOn, room{0, 0, false, nil}, waits{16, 512}, ""},
+		"on, an old server":                        {config.WakerOn, room{10000, 9990, true, old}, waits{}, "warn"},
+		"a fleet leaves the others most of it":     {config.WakerAuto, room{40, 16, true, nil}, waits{1, 5}, ""},
+		"auto, without a connection that is spare": {config.WakerAuto, room{100, 0, true, nil}, waits{}, "info"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestFreeConnections(t *testing.T) {
+func TestConnections(t *testing.T) {
 	t.Parallel()
 	open := func(t *testing.T, url string) *store.Store {
 		t.Helper()
@@ -76,15 +76,16 @@ func TestFreeConnections(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{})
 		require.NoError(t, server.Client(t).ConfigSet(t.Context(), "maxclients", "50").Err())
-		free, known := open(t, server.URL()).FreeConnections(t.Context())
+		most, free, known := open(t, server.URL()).Connections(t.Context())
 		require.True(t, known)
+		require.Equal(t, 50, most)
 		require.Greater(t, free, 40)
 		require.Less(t, free, 50)
 	})
 	t.Run("a user without the rights to ask", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t, redistest.Options{Users: []string{"resqued on >SECRET ~* &* +@all -info -config"}})
-		_, known := open(t, server.URLAs("resqued", "SECRET")).FreeConnections(t.Context())
+		_, _, known := open(t, server.URLAs("resqued", "SECRET")).Connections(t.Context())
 		require.False(t, known)
 	})
 }

@@ -47,8 +47,8 @@ const strayEvery = 2 * time.Second
 // handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
-	// Waits is for how many queues a lookout waits in Redis at a time; 0 = none.
-	Waits int `json:"waits,omitempty"`
+	// Waits is for how many queues a lookout waits in Redis at a time.
+	Waits waits `json:"waits,omitzero"`
 	// Address is that of this machine in the network of Redis.
 	Address string `json:"address,omitempty"`
 	// Dev is set under "resqued dev".
@@ -228,8 +228,8 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		deps.Runners = w.pools.describe
 		deps.Hooks = append(slices.Clone(deps.Hooks), w.pools.hooks())
 	}
-	if h.Waits > 0 {
-		deps.OpenWaiter, deps.Waits = func() (workerproc.Waiter, error) { return s.OpenWaiter(h.Waits) }, h.Waits
+	if h.Waits.One > 0 {
+		deps.OpenWaiter, deps.Waits, deps.FleetWaits = func(waits int) (workerproc.Waiter, error) { return s.OpenWaiter(waits) }, h.Waits.One, h.Waits.All
 	}
 	if h.Dev != nil {
 		events := observer(*h.Dev)

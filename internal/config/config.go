@@ -97,7 +97,9 @@ type Config struct {
 	// one that runs and one that waits, before its payload is looked for.
 	LongJobSilence time.Duration `json:"long_job_silence"`
 	LongJobWait    time.Duration `json:"long_job_wait"`
-	PIDFile        string        `json:"pidfile"`
+	// PruneQueues is how long a queue is empty whose name is removed then; 0 = never.
+	PruneQueues time.Duration `json:"prune_queues"`
+	PIDFile     string        `json:"pidfile"`
 	// ControlSocket is where the daemon can be asked for a reload: a path, "" for one of its
 	// own, or "off".
 	ControlSocket string `json:"control_socket"`

@@ -89,6 +89,7 @@ var hostile = map[string][][2]string{
 	"failure_backend":  {{"failure_backend: redis", "not known"}},
 	"long_job_silence": {{"long_job_silence: 0", "above 0"}},
 	"long_job_wait":    {{"long_job_wait: soon", "not a duration"}},
+	"prune_queues":     {{"prune_queues: 1ms", "at least 1s"}, {"prune_queues: week", "not a duration"}},
 	"pidfile":          {{"pidfile: \"a\\0b\"", "control characters"}},
 	"control_socket":   {{"control_socket: \"a\\0b\"", "control characters"}},
 	"statsd_host": {

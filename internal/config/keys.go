@@ -201,6 +201,11 @@ var keys = []key{
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobWait }, positive),
 	},
 	{
+		name: "prune_queues", def: "168h",
+		help: "time after which the name of a queue is removed that is empty and that nothing names (0: never)",
+		kind: duration(func(c *Config) *time.Duration { return &c.PruneQueues }, zeroOr(time.Second)),
+	},
+	{
 		name: "pidfile", env: []string{"PIDFILE"},
 		help: "`file` to write the master's process id to",
 		kind: text(func(c *Config) *string { return &c.PIDFile }),

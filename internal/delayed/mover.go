@@ -19,6 +19,9 @@ const (
 	// A job that was enqueued after one look, for a time before the next, is moved by a
 	// worker process that looks for jobs; if all are busy it has to wait anyhow.
 	lookEvery = time.Second
+	// lookers is how many masters look as often as that. Of more each looks seldomer, longestLook at most, so that they look as
+	// often all together.
+	lookers, longestLook = 16, 10 * time.Second
 
 	// patience bounds one call, so that a silent Redis is noticed.
 	patience = 5 * time.Second
@@ -110,14 +113,15 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 		}
 	}
 	m.complaint, m.tries = "", 0
+	every := min(lookEvery*time.Duration(max(lookers, due.Masters))/lookers, longestLook)
 	switch {
 	case due.More:
 		// Other clients want to be served as well.
 		return min(time.Since(began), backlogRest)
 	case due.Next > 0:
-		return min(due.Next, lookEvery)
+		return min(due.Next, every)
 	default:
-		return lookEvery
+		return every
 	}
 }
 

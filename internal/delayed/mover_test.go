@@ -90,6 +90,12 @@ func TestMoverLooks(t *testing.T) {
 		play(t, f, delayed.Config{}, 3500*ms)
 		require.Equal(t, []time.Duration{0, 1000 * ms, 1030 * ms, 2030 * ms, 3030 * ms}, f.asked)
 	})
+	t.Run("less often in a large fleet", func(t *testing.T) {
+		t.Parallel()
+		f := &fake{answers: []func() (store.Due, error){due(store.Due{Masters: 16}), due(store.Due{Masters: 32}), due(store.Due{Masters: 1000}), due(store.Due{Masters: 1000, Next: 30 * ms}), due(store.Due{})}}
+		play(t, f, delayed.Config{}, 14*time.Second)
+		require.Equal(t, []time.Duration{0, 1000 * ms, 3000 * ms, 13000 * ms, 13030 * ms}, f.asked)
+	})
 	t.Run("at once where more is due", func(t *testing.T) {
 		t.Parallel()
 		slow := func() (store.Due, error) { time.Sleep(5 * ms); return store.Due{More: true, Dropped: 2}, nil } //nolint:forbidigo // of a bubble

@@ -30,6 +30,8 @@ type Due struct {
 	Wrong []string
 	// Malformed entries are no jobs. They stay where they are until FailMalformed.
 	Malformed []MalformedItem
+	// Masters is how many there are; 0 = it is not known, as where jobs are due.
+	Masters int
 }
 
 // MalformedItem is an entry of the delayed jobs that is no job.
@@ -66,7 +68,7 @@ func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue st
 			return Due{}, fmt.Errorf("move delayed jobs: %w", err)
 		}
 		list, _ := raw.([]any)
-		if len(list) != 6 {
+		if len(list) != 7 {
 			return Due{}, fmt.Errorf("script move_due: unexpected reply %v", raw)
 		}
 		asked := rdb.Texts(list[3])
@@ -82,7 +84,7 @@ func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue st
 
 func parseDue(list []any) Due {
 	wait := rdb.Number(list[2])
-	due := Due{Moved: int(rdb.Number(list[0])), Dropped: int(rdb.Number(list[1])), Wrong: rdb.Texts(list[4]), More: wait == 0}
+	due := Due{Moved: int(rdb.Number(list[0])), Dropped: int(rdb.Number(list[1])), Wrong: rdb.Texts(list[4]), More: wait == 0, Masters: int(rdb.Number(list[6]))}
 	if wait > 0 {
 		due.Next = time.Duration(wait) * time.Millisecond
 	}

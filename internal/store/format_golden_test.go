@@ -136,6 +136,13 @@ func writeSamples(t *testing.T, server *redistest.Server) *redis.Client {
 	for _, r := range replies {
 		require.NoError(t, r.Err)
 	}
+	// Names of empty queues: one that goes, one that is looked at.
+	require.NoError(t, client.SAdd(t.Context(), "resque:queues", "gone", "empty").Err())
+	_, err = s.SweepQueues(t.Context(), goldenMaster, time.Minute, "")
+	require.NoError(t, err)
+	pruned, err := s.PruneIdle(t.Context(), "gone", 0)
+	require.NoError(t, err)
+	require.True(t, pruned)
 	// Schedules.
 	tick, err := s.Tick(t.Context(), store.TickRequest{Name: "nightly", Print: "x-y", Tick: time.Now().Add(-time.Second).Truncate(time.Second), Since: time.Now(), Jobs: 1, Queue: "cron", Payload: []byte(`{"class":"A","args":[]}`), IfRunning: "queue", Shown: "{}"})
 	require.NoError(t, err)

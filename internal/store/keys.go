@@ -32,6 +32,8 @@ const (
 	keyKilled    = "resqued:killed:"
 	keyOrders    = "resqued:orders:"
 	keyOrdered   = "resqued:ordered:"
+	keyEmpty     = "resqued:empty"
+	keyPruned    = "resqued:pruned"
 	keyRelock    = "resqued:relock"
 	keyAsked     = "resqued:asked:"
 

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +43,8 @@ func TestSharedLooks(t *testing.T) {
 				require.False(t, first.Shared)
 				second := look(f, ask)
 				require.True(t, second.Shared)
-				second.Shared = false
+				require.Equal(t, 2, first.Masters)
+				second.Shared, second.Masters = false, 2
 				require.Equal(t, first, second)
 
 				f.push("q", job("A", "[1]"))
@@ -112,43 +115,180 @@ func TestSharedLooks(t *testing.T) {
 				require.False(t, look(f, fixed).Shared, name)
 			}
 		})
-		t.Run("a pass in parts", func(t *testing.T) {
+	})
+}
+
+// TestWalk: of very many queues those are looked at at once that have held jobs lately, and the others
+// a part at a time, whoever looks.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		const many = 5000
+		setup := func(t *testing.T) *fixture {
 			f := setup(t, server)
-			for i := range 3000 {
-				require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), fmt.Sprintf("q%d", i)).Err())
+			names := make([]any, many)
+			for i := range many {
+				names[i] = fmt.Sprintf("q%d", i)
 			}
-			pass := func(share func(reply store.PollReply) time.Duration) (parts int, found []string, shared bool) {
-				ask := all
-				for {
-					reply := look(f, ask)
-					parts++
-					found = append(found, reply.Waiting...)
-					ask.Cursor, ask.Share = reply.Cursor, share(reply)
-					if reply.Cursor == "0" {
-						return parts, found, reply.Shared
-					}
+			require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), names...).Err())
+			return f
+		}
+		look := func(f *fixture, r store.PollRequest) store.PollReply {
+			f.t.Helper()
+			r.All = true
+			reply, err := f.Poll(f.t.Context(), r)
+			require.NoError(f.t, err)
+			require.Equal(f.t, "0", reply.Cursor, "it is over")
+			require.GreaterOrEqual(f.t, reply.Known, many)
+			return reply
+		}
+		at := func(f *fixture) (cursor, due string) {
+			cursor, due, _ = strings.Cut(f.redis.Get(f.t.Context(), f.key("resqued:walk")).Val(), " ")
+			return cursor, due
+		}
+		goOn := func(f *fixture) { // the next part is due
+			cursor, _ := at(f)
+			require.NoError(f.t, f.redis.Set(f.t.Context(), f.key("resqued:walk"), cursor+" 0", 0).Err())
+		}
+		stay := func(f *fixture) { // it is not, for the 90 ms after the server's time
+			cursor, _ := at(f)
+			now, err := f.redis.Time(f.t.Context()).Result()
+			require.NoError(f.t, err)
+			require.NoError(f.t, f.redis.Set(f.t.Context(), f.key("resqued:walk"), fmt.Sprint(cursor, " ", now.Add(89*time.Millisecond).UnixMilli()), 0).Err())
+		}
+		// find looks until a queue is found, by several callers.
+		find := func(f *fixture, queue string) (looks int) {
+			for looks = 1; looks <= many/400; looks++ {
+				if found := look(f, store.PollRequest{Fixed: []string{fmt.Sprint("caller ", looks)}}).Waiting; len(found) > 0 {
+					require.Equal(f.t, []string{queue}, found)
+					return looks
 				}
+				goOn(f)
 			}
-			always := func(store.PollReply) time.Duration { return share }
-			parts, _, shared := pass(always)
-			require.Greater(t, parts, 2)
-			require.False(t, shared)
-			parts, _, shared = pass(always)
-			require.Equal(t, 1, parts)
-			require.True(t, shared)
-			require.NoError(t, f.redis.Del(t.Context(), f.redis.Keys(t.Context(), f.key("resqued:look:*")).Val()...).Err())
-			f.push("q7", job("A", "[1]"))
-			for range 2 {
-				next := share
-				_, found, shared := pass(func(reply store.PollReply) time.Duration {
-					if len(reply.Waiting) > 0 {
-						next = 0
-					}
-					return next
-				})
-				require.Equal(t, []string{"q7"}, found)
-				require.False(t, shared)
+			require.Fail(f.t, "it is not found")
+			return 0
+		}
+		t.Run("every queue is reached", func(t *testing.T) {
+			f := setup(t)
+			seen := map[int]bool{}
+			for _, queue := range []string{"q0", "q17", "q2500", "q4321", "q4999"} {
+				require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:walk")).Err())
+				f.push(queue, job("A", "[1]"))
+				seen[find(f, queue)] = true
+				require.NoError(t, f.redis.Del(t.Context(), f.key("queue:"+queue)).Err())
+			}
+			require.Greater(t, len(seen), 1, "they are not all in one part")
+		})
+		t.Run("one that was found is found again at once", func(t *testing.T) {
+			f := setup(t)
+			f.push("q1234", job("A", "[1]"))
+			find(f, "q1234")
+			for range many / 400 { // a whole walk
+				goOn(f)
+				require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Waiting)
+			}
+			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q1234")).Err())
+			require.Empty(t, look(f, store.PollRequest{}).Waiting)
+			f.push("q1234", job("A", "[1]"))
+			_, err := f.Pause(t.Context(), "q1234")
+			require.NoError(t, err)
+			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Paused)
+			_, err = f.Resume(t.Context(), "q1234")
+			require.NoError(t, err)
+			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Waiting)
+			require.Equal(t, []string{"q7"}, func() []string {
+				require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q1234")).Err())
+				f.push("q7", job("A", "[1]"))
+				return look(f, store.PollRequest{Fixed: []string{"q7"}}).Waiting
+			}(), "one with a name is looked at each time")
+		})
+		t.Run("at most so often", func(t *testing.T) {
+			f := setup(t)
+			look(f, store.PollRequest{})
+			require.Eventually(t, func() bool { // the machine may be slow
+				stay(f)
+				before, _ := at(f)
+				look(f, store.PollRequest{})
+				after, _ := at(f)
+				return before == after
+			}, time.Minute, time.Millisecond)
+			for _, odd := range []string{"99999999999999", "", "x"} { // the clock was set back, or nonsense
+				cursor, _ := at(f)
+				require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:walk"), cursor+" "+odd, 0).Err())
+				look(f, store.PollRequest{})
+				next, due := at(f)
+				require.NotEqual(t, odd, due)
+				require.NotEmpty(t, next)
 			}
 		})
+		t.Run("those found last stay", func(t *testing.T) {
+			f := setup(t)
+			pipe := f.redis.Pipeline()
+			for i := range many {
+				pipe.RPush(t.Context(), f.key(fmt.Sprintf("queue:q%d", i)), job("A", "[1]"))
+			}
+			_, err := pipe.Exec(t.Context())
+			require.NoError(t, err)
+			found := map[string]bool{}
+			for range many / 400 {
+				reply := look(f, store.PollRequest{})
+				require.LessOrEqual(t, len(reply.Waiting), 2100)
+				for _, queue := range reply.Waiting {
+					found[queue] = true
+				}
+				slices.Sort(reply.Waiting)
+				require.Len(t, slices.Compact(slices.Clone(reply.Waiting)), len(reply.Waiting), "each once")
+				goOn(f)
+			}
+			require.Len(t, found, many)
+			require.EqualValues(t, 1000, f.redis.ZCard(t.Context(), f.key("resqued:recent")).Val())
+			require.Positive(t, f.redis.PTTL(t.Context(), f.key("resqued:recent")).Val())
+		})
+		t.Run("an answer for all", func(t *testing.T) {
+			f := setup(t)
+			for _, master := range []string{"one", "two"} {
+				_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: master, TTL: time.Hour})
+				require.NoError(t, err)
+			}
+			ask := store.PollRequest{Share: time.Hour}
+			require.False(t, look(f, ask).Shared)
+			require.True(t, look(f, ask).Shared)
+			f.push("q3", job("A", "[1]"))
+			find(f, "q3")
+			require.True(t, look(f, ask).Shared)
+			fresh := ask
+			fresh.Fresh = true
+			require.Equal(t, []string{"q3"}, look(f, fresh).Waiting)
+			require.Equal(t, []string{"q3"}, look(f, ask).Waiting)
+		})
+		t.Run("keys of another type", func(t *testing.T) {
+			f := setup(t)
+			require.NoError(t, f.redis.RPush(t.Context(), f.key("resqued:walk"), "x").Err())
+			require.NoError(t, f.redis.RPush(t.Context(), f.key("resqued:recent"), "x").Err())
+			f.push("q3", job("A", "[1]"))
+			find(f, "q3")
+		})
 	})
+}
+
+// TestWalkOnAFullServer: the walk goes on where only what frees memory may be written.
+func TestWalkOnAFullServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	for i := range 3000 {
+		f.redis.SAdd(t.Context(), f.key("queues"), fmt.Sprintf("q%d", i))
+	}
+	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	cursors := map[string]bool{}
+	for range 3 {
+		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
+		require.NoError(t, err)
+		cursor, _, _ := strings.Cut(f.redis.Get(t.Context(), f.key("resqued:walk")).Val(), " ")
+		cursors[cursor] = true
+		require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:walk"), cursor+" 0", 0).Err())
+		require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	}
+	require.Len(t, cursors, 3)
 }

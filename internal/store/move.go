@@ -14,8 +14,6 @@ var (
 	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique",
 		"lib/deaths", "lib/classlock", "move_jobs")
 	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "lib/classlock", "move_suspects")
-	pruneQueueScript   = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
-		"lib/deaths", "prune_queue")
 )
 
 // suspectsPart is how many suspects one step of MoveSuspects looks at.
@@ -272,14 +270,4 @@ func suspectPayload(element string) string {
 		return element
 	}
 	return payload
-}
-
-// PruneQueue removes the name of a queue in which nothing waits, with what is known of its jobs,
-// and reports whether it did: not if anything waits in it or beside it, or if it is paused.
-func (s *Store) PruneQueue(ctx context.Context, queue string) (pruned bool, err error) {
-	raw, err := s.db.Eval(ctx, pruneQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue})
-	if err != nil {
-		return false, fmt.Errorf("prune %q: %w", queue, err)
-	}
-	return rdb.Number(raw) == 1, nil
 }

@@ -17,13 +17,16 @@ var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/bloc
 type PollRequest struct {
 	// Fixed are the queues that are named.
 	Fixed []string
-	// All asks for the members of the set of all queues, too, a part of a large set at a time:
-	// Cursor "" or "0" begins a pass, and PollReply.Cursor continues it.
-	All    bool
+	// All asks for the members of the set of all queues, too: of more than 2,000 for those that have held
+	// jobs within an hour, 1,000 at most, and now and then for a part of the others, another each time whoever asks.
+	All bool
+	// Whole asks for all of them, a part of a large set at a time: Cursor "" or "0" begins a pass, and
+	// PollReply.Cursor continues it.
+	Whole  bool
 	Cursor string
 	// Share is how long an answer counts that has found nothing, for all who ask the same with the
-	// same Share, where there are several masters; 0 = not at all. Of a pass in parts it has to be 0 as soon as a part has found
-	// anything.
+	// same Share, where there are several masters; 0 = not at all.
+	// That of a Whole pass counts for nobody.
 	Share time.Duration
 	// Fresh has Redis look in any case; others may take the answer.
 	Fresh bool
@@ -33,7 +36,10 @@ type PollRequest struct {
 func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 	cursor := ""
 	if r.All {
-		cursor = cmp.Or(r.Cursor, "0")
+		cursor = "w"
+		if r.Whole {
+			cursor = cmp.Or(r.Cursor, "0")
+		}
 	}
 	args := make([]any, 0, 5+len(r.Fixed))
 	args = append(args, s.db.Prefix, cursor, r.digest(), r.Share.Milliseconds(), rdb.Flag(r.Fresh))
@@ -45,12 +51,12 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 9 {
+	if len(list) != 10 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
 	reply := PollReply{
 		Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]),
-		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1, Lined: rdb.Texts(list[8]),
+		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1, Lined: rdb.Texts(list[8]), Masters: int(rdb.Number(list[9])),
 	}
 	reply.Cursor, _ = list[0].(string)
 	suspects, _ := list[3].([]any)
@@ -66,11 +72,11 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 
 // digest stands for the question; "" = its answer is not shared.
 func (r PollRequest) digest() string {
-	if r.Share < time.Millisecond {
+	if r.Share < time.Millisecond || r.Whole {
 		return ""
 	}
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%t %d", r.All, r.Share.Milliseconds())
+	_, _ = fmt.Fprintf(h, "2 %t %d", r.All, r.Share.Milliseconds())
 	for _, q := range r.Fixed {
 		_, _ = fmt.Fprintf(h, " %d %s", len(q), q)
 	}

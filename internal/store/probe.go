@@ -164,6 +164,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+plain.Name, []any{s.db.Prefix, plain.Name})
 	_, _ = s.RemoveQueue(ctx, unique.Name, true)
+	_, _ = s.SweepQueues(ctx, "probe", time.Minute, "")
 	_, _ = s.PruneQueue(ctx, unique.Name)
 	_ = s.DropMaster(ctx, "probe")
 }
@@ -175,7 +176,7 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover",
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		keyMoved, keyMoving, keyMovingJobs + "plain",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe", keyAsked + "probe",

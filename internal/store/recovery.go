@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	orphansScript    = rdb.NewScript(Lua, "orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "lib/format", "orphans")
+	orphansScript    = rdb.NewScript(Lua, "orphans", "lib/base", "lib/records", "lib/blocked_queues", "lib/grace", "lib/deaths", "lib/pruned", "lib/format", "orphans")
 	putMasterScript  = rdb.NewScript(Lua, "put_master", "put_master")
 	dropMasterScript = rdb.NewScript(Lua, "drop_master", "drop_master")
 	fenceScript      = rdb.NewScript(Lua, "fence", "lib/base", "lib/grace", "lib/format", "fence")

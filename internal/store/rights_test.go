@@ -25,15 +25,17 @@ var halfway = map[string]string{
 	"classlock_acquire": "the lock names a record, and is free when that is gone",
 	"drop_master":       "the entry is removed; the next look at the set of masters removes the rest",
 	"fence":             "a process stays fenced; its records are read again",
+	"orphans":           "what it removes is past, and what it gives its name back holds jobs",
 	"put_master":        "the entry is written again with the next beat",
 	"register":          "a process that could not register tries again",
 	"request_kill":      "the request stands; asking again is the same",
 	"restore_workers":   "workers are shown again; what a pruner has recorded stays",
 	"schedules":         "the lock ends by itself",
+	"sweep_queues":      "another walk begins",
 }
 
 // aside are the keys that scripts write if they may, and do without if not.
-var aside = regexp.MustCompile(`^(locket:queue_lock_counters|resqued:(seen|blocked|open|longjob:slices):.*|timestamps:.*)$`)
+var aside = regexp.MustCompile(`^(locket:queue_lock_counters|resqued:pruned(:look)?|resqued:recent|resqued:(seen|blocked|open|longjob:slices):.*|timestamps:.*)$`)
 
 // without are the commands in whose absence a script does a part of its work, and its reply says so.
 var without = map[string][]string{

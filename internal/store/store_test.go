@@ -689,7 +689,7 @@ func TestPoll(t *testing.T) {
 			var found []string
 			cursor, calls := "0", 0
 			for calls == 0 || cursor != "0" {
-				reply, err := f.Poll(t.Context(), store.PollRequest{All: true, Cursor: cursor})
+				reply, err := f.Poll(t.Context(), store.PollRequest{All: true, Whole: true, Cursor: cursor})
 				require.NoError(t, err)
 				found, cursor = append(found, reply.Waiting...), reply.Cursor
 				calls++

@@ -265,6 +265,8 @@ type PollReply struct {
 	Due bool
 	// Shared: another has looked, a moment ago, and has found nothing.
 	Shared bool
+	// Masters is how many there are; 0 = it is not known, as in a Shared reply.
+	Masters int
 }
 
 // BeatReply answers Beat.

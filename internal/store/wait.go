@@ -92,35 +92,35 @@ func (s *Store) CanWait(ctx context.Context) error {
 	return nil
 }
 
-// FreeConnections returns how many connections the server would still take. It reports false
-// if the server does not say: its user has the right to neither INFO nor CONFIG, or a service
+// Connections returns how many connections the server takes all in all, and how many it would still take. It
+// reports false if the server does not say: its user has the right to neither INFO nor CONFIG, or a service
 // hides its limit.
-func (s *Store) FreeConnections(ctx context.Context) (free int, known bool) {
+func (s *Store) Connections(ctx context.Context) (most, free int, known bool) {
 	var node redis.Cmdable = s.db.Read
 	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
 		master, err := c.MasterForKey(ctx, s.db.Key(keyQueues))
 		if err != nil {
-			return 0, false
+			return 0, 0, false
 		}
 		node = master
 	}
 	info, err := node.Info(ctx, "clients").Result()
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	used, err := strconv.Atoi(rdb.InfoField(info, "connected_clients"))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	limit := rdb.InfoField(info, "maxclients") // since Redis 7
 	if limit == "" {
 		limit = node.ConfigGet(ctx, "maxclients").Val()["maxclients"]
 	}
-	most, err := strconv.Atoi(limit)
+	most, err = strconv.Atoi(limit)
 	if err != nil || most <= 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	return max(most-used, 0), true
+	return most, max(most-used, 0), true
 }
 
 // waitError says what it means that a wait has failed.

@@ -166,10 +166,12 @@ type Deps struct {
 	Namer Namer
 	Stats Stats
 	// OpenWaiter opens what wakes the process when a job comes while it is the lookout;
-	// nil: jobs are found at each interval only.
-	OpenWaiter func() (Waiter, error)
-	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits.
-	Waits   int
+	// nil: jobs are found at each interval only. It is for so many waits at a time.
+	OpenWaiter func(waits int) (Waiter, error)
+	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits. FleetWaits is how many all
+	// masters together may wait for; 0 = no limit.
+	Waits, FleetWaits int
+
 	Signals <-chan os.Signal
 	Hooks   []resqued.Hooks
 	// Observe, if not nil, is called from the loop after each job.

@@ -31,8 +31,11 @@ const (
 	// asleep is how often the others look: only in case the lookout hangs. Those
 	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
-	// spread bounds how much longer the time between two looks gets in a large fleet.
-	spread = 4
+	// spread bounds how much longer the time between two looks gets in a fleet, mostSpread in a very large one, and
+	// longAsleep that time.
+	spread, mostSpread, longAsleep = 4, 32, 10 * time.Second
+	// askers is how many masters would ask once in an interval, so that somebody always does soon.
+	askers = 8
 )
 
 // pollResult is what one look at all queues has found.
@@ -52,6 +55,8 @@ type pollResult struct {
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
 	later bool
+	// masters is how many there are; 0 = it was not asked for.
+	masters int
 	// shared: it was the look of another process, a moment before, which has found nothing.
 	shared bool
 	// sends is how many exchanges had been sent before the look, which was at began.
@@ -92,7 +97,8 @@ type poller struct {
 
 	covered int // looks in a row after which the waker waited for all queues
 	// spread is how much longer the time between two looks is because others look, too: 1 to spread.
-	spread float64
+	spread  float64
+	masters int // as of the last look that has said so
 }
 
 // pollerConfig is what the poller has to know of its process.
@@ -105,9 +111,9 @@ type pollerConfig struct {
 	queues     selector.Spec
 	unique     func(queue string) bool
 	started    time.Time
-	// openWaiter and waits are those of Deps.
-	openWaiter func() (Waiter, error)
-	waits      int
+	// openWaiter, waits and fleetWaits are those of Deps.
+	openWaiter        func(waits int) (Waiter, error)
+	waits, fleetWaits int
 	// stretch: the interval was not set, and may grow, see pause.
 	stretch bool
 }
@@ -165,7 +171,7 @@ func (p *poller) run(work context.Context) {
 		}
 		looked = time.Now()
 		r := p.lookAround(work, fixed, fresh || asked)
-		p.spreads(r.shared)
+		p.spreads(r.shared, r.masters)
 		if covered := w.saw(r) && !r.any && !r.locked; covered && !asked {
 			p.covered++
 		} else {
@@ -190,7 +196,7 @@ func (p *poller) run(work context.Context) {
 // Where others ask the same, an answer that has found nothing counts for all of them for a part
 // of an interval. Who gets such answers only asks less often, who has to look itself more often
 // again: so the looks of a fleet are about one in half an interval, and its questions a few times
-// as many, however many daemons there are. But who has found nothing for all may take a job the next
+// as many, however many daemons there are: of 500 each asks every three seconds. But who has found nothing for all may take a job the next
 // moment, and then have no thread for another. So an interval that was set is kept, and so is that of
 // a process which has just worked.
 func (p *poller) pause() time.Duration {
@@ -203,15 +209,18 @@ func (p *poller) pause() time.Duration {
 		pause = p.cfg.interval - p.cfg.interval/20
 	}
 	if p.cfg.stretch && idle {
-		pause = time.Duration(float64(pause) * p.spread)
+		pause = max(pause, min(time.Duration(float64(pause)*p.spread), longAsleep))
 	}
 	return pause
 }
 
-// spreads takes whether the last look was that of another.
-func (p *poller) spreads(shared bool) {
+// spreads takes whether the last look was that of another, and how many masters there are, if that is known.
+func (p *poller) spreads(shared bool, masters int) {
+	if masters > 0 {
+		p.masters = masters
+	}
 	if shared {
-		p.spread = min(p.spread*5/4, spread)
+		p.spread = min(p.spread*5/4, float64(min(max(spread, p.masters/askers), mostSpread)))
 	} else {
 		p.spread = max(p.spread/2, 1)
 	}
@@ -226,7 +235,7 @@ func (p *poller) look() { p.now.ring() }
 // lookAround asks for all queues, a part at a time if there are very many.
 func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) pollResult {
 	r := pollResult{sends: p.sends(), began: time.Now()}
-	ask := store.PollRequest{All: p.cfg.queues.Dynamic(), Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
+	ask := store.PollRequest{All: p.cfg.queues.Dynamic() && !p.cfg.alone, Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
 	if p.cfg.untilEmpty {
 		// Before the queues: a job that comes back meanwhile is seen there.
 		later, err := p.store.DelayedQueues(work)
@@ -235,7 +244,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			return r
 		}
 		r.later = p.ours(later)
-		ask.Share = 0 // it leaves by what it finds
+		ask.Share, ask.Whole = 0, true // it leaves by what it finds
 	}
 	var blocked []string
 	var suspects map[string]int
@@ -257,12 +266,9 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
 		suspects, r.known = reply.Suspects, reply.Known
 		r.lined, r.paused = append(r.lined, reply.Lined...), append(r.paused, reply.Paused...)
-		r.shared = reply.Shared
+		r.shared, r.masters = reply.Shared, reply.Masters
 		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break
-		}
-		if len(r.waiting)+len(blocked)+len(r.paused) > 0 {
-			ask.Share = 0 // the last part alone cannot tell that there is nothing
 		}
 	}
 	if p.cfg.alone {

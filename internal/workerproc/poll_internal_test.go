@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -229,7 +230,7 @@ func TestPoller(t *testing.T) {
 					waiter := &patient{names: c.names, push: make(chan bool)}
 					p := newPoller(pollerConfig{
 						interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: !c.fixed,
-						openWaiter: func() (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
+						openWaiter: func(int) (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
 					}, w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
 					ctx, cancel := context.WithCancel(t.Context())
 					helpers.Go(func() { p.run(ctx) })
@@ -275,4 +276,66 @@ func TestPoller(t *testing.T) {
 			require.EqualValues(t, 2, w.polls.Load())
 		})
 	})
+}
+
+// TestLooksOfAFleet: however many daemons there are, they look as often as one, and ask not much more often.
+func TestLooksOfAFleet(t *testing.T) {
+	t.Parallel()
+	const interval = 100 * time.Millisecond
+	for _, c := range []struct{ masters, asked int }{{2, 30}, {4, 50}, {48, 250}, {500, 700}} {
+		t.Run(fmt.Sprint(c.masters), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, f := setup(t), &fleetOfPollers{masters: c.masters}
+				var helpers sync.WaitGroup
+				ctx, cancel := context.WithCancel(t.Context())
+				for i := range c.masters {
+					p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: true},
+						f, silent{}, func() int64 { return 0 }, &helpers, s.deps.Log)
+					p.set(pollQuiet)
+					p.beLookout(true)
+					helpers.Go(func() {
+						<-time.After(time.Duration(i) * 97 * time.Millisecond / time.Duration(c.masters))
+						p.run(ctx)
+					})
+				}
+				<-time.After(30 * time.Second)
+				f.mu.Lock()
+				f.asked, f.looks, f.longest = 0, 0, 0
+				f.mu.Unlock()
+				<-time.After(30 * time.Second)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				require.LessOrEqual(t, f.longest, 2*interval)
+				require.LessOrEqual(t, f.looks, 30*25)
+				require.LessOrEqual(t, f.asked, 30*c.asked)
+				cancel()
+				helpers.Wait()
+			})
+		})
+	}
+}
+
+// fleetOfPollers is what the pollers of a fleet share: a look that has found nothing counts for all for a while.
+type fleetOfPollers struct {
+	waitingQueues
+	mu           sync.Mutex
+	masters      int
+	until, last  time.Time
+	asked, looks int
+	longest      time.Duration
+}
+
+func (f *fleetOfPollers) Poll(_ context.Context, r store.PollRequest) (store.PollReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	now := time.Now()
+	if !r.Fresh && now.Before(f.until) {
+		return store.PollReply{Shared: true}, nil
+	}
+	f.looks++
+	f.longest = max(f.longest, now.Sub(f.last))
+	f.last, f.until = now, now.Add(r.Share)
+	return store.PollReply{Masters: f.masters}, nil
 }

@@ -160,7 +160,7 @@ func (p *Process) assemble(id identity) {
 	p.poller = newPoller(pollerConfig{
 		mover:    mover,
 		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
-		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), stretch: cfg.StretchInterval,
+		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), fleetWaits: d.FleetWaits, stretch: cfg.StretchInterval,
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
 	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)

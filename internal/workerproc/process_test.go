@@ -223,9 +223,9 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		deps.Runner.Retries = book(t, s, o.retries)
 	}
 	if o.waker {
-		deps.OpenWaiter = func() (workerproc.Waiter, error) { return s.OpenWaiter(store.MaxWaits) }
+		deps.OpenWaiter = func(waits int) (workerproc.Waiter, error) { return s.OpenWaiter(waits) }
 		if o.open != nil {
-			deps.OpenWaiter = o.open
+			deps.OpenWaiter = func(int) (workerproc.Waiter, error) { return o.open() }
 		}
 	}
 	if o.timeout > 0 {

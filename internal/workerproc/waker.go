@@ -3,6 +3,7 @@ package workerproc
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -59,8 +60,8 @@ type waked struct {
 
 type waker struct {
 	p    *poller
-	work context.Context        // of the poller's goroutine, whose part the waker is
-	open func() (Waiter, error) // nil: off
+	work context.Context                 // of the poller's goroutine, whose part the waker is
+	open func(waits int) (Waiter, error) // nil: off
 	log  *zap.Logger
 
 	waiter Waiter // nil: no connections
@@ -69,7 +70,10 @@ type waker struct {
 	life   int // counts waiters
 	ended  chan waked
 	armed  map[string]bool
-	limit  int // of armed
+	limit  int // of armed; see share
+	// luck decides which processes wait where there are more masters than waits for all of them, and place which
+	// queues one waits for that may not wait for all that it would.
+	luck, place float64
 
 	// seen are names for the globs, those in which jobs were found last first.
 	seen    []string
@@ -92,7 +96,7 @@ type waker struct {
 func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
 		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, max(p.cfg.waits, 1)),
-		limit: p.cfg.waits, armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
+		limit: p.cfg.waits, luck: rand.Float64(), place: rand.Float64(), armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
 	}
 	w.timer.Stop()
 	if p.cfg.untilEmpty || p.cfg.alone {
@@ -105,7 +109,7 @@ func newWaker(work context.Context, p *poller) *waker {
 // to spare.
 func (w *waker) mayArm() bool {
 	mode := w.p.mode.Load()
-	return w.open != nil && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
+	return w.open != nil && w.limit > 0 && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
 }
 
 // turned closes the connections when the process is paused, leaves, or is no longer the
@@ -137,6 +141,7 @@ func (w *waker) close() {
 // whether all queues of ours that there are have a wait under way, so that no job can come
 // to one of them without being noticed at once.
 func (w *waker) saw(r pollResult) (covered bool) {
+	w.share(r.masters)
 	if !w.mayArm() || r.err != nil {
 		w.p.unarmed.Store(w.open != nil && w.p.lookout.Load() && !w.timing)
 		return false
@@ -164,6 +169,25 @@ func (w *waker) saw(r pollResult) (covered bool) {
 	w.p.unarmed.Store(behind && !w.timing)
 	return !behind && !sick && w.waiter != nil && w.left == 0 && len(r.paused) == 0 && r.suspects == 0 &&
 		(!w.p.cfg.queues.Dynamic() || w.known == r.known)
+}
+
+// share sets for how many queues to wait, by how many masters there are: all of them share the connections that
+// the server has for that, and each push wakes all who wait for it. Of more masters than there are waits
+// some wait, for one queue each. Few masters more or less change nothing.
+func (w *waker) share(masters int) {
+	if w.p.cfg.fleetWaits == 0 || masters == 0 {
+		return
+	}
+	n := w.p.cfg.fleetWaits / masters
+	if n == 0 && w.luck*float64(masters) < float64(w.p.cfg.fleetWaits) {
+		n = 1
+	}
+	n = min(n, w.p.cfg.waits)
+	if n >= w.limit && n < w.limit+max(1, w.limit/2) {
+		return
+	}
+	w.close() // its connections are as many as it had waits
+	w.limit, w.watch = n, nil
 }
 
 // note remembers the names of our queues that were seen to hold jobs.
@@ -217,7 +241,12 @@ func (w *waker) watched(now time.Time, known int) []string {
 		}
 	}
 	w.left = max(len(w.watch)-w.limit, 0)
-	w.watch = w.watch[:len(w.watch)-w.left]
+	if w.left > 0 && w.limit < w.p.cfg.waits { // others wait for others of those that one alone would wait for
+		most := w.watch[:min(len(w.watch), w.p.cfg.waits)]
+		at := int(w.place * float64(len(most)))
+		w.watch = slices.Concat(most[at:], most[:at])[:w.limit]
+	}
+	w.watch = w.watch[:min(len(w.watch), w.limit)]
 	return w.watch
 }
 
@@ -226,7 +255,7 @@ func (w *waker) connected() bool {
 	if w.waiter != nil || w.open == nil {
 		return w.waiter != nil
 	}
-	waiter, err := w.open()
+	waiter, err := w.open(w.limit)
 	if err != nil {
 		w.off(err)
 		return false

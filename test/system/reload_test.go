@@ -45,6 +45,7 @@ var reloadable = map[string][2]string{
 	"failure_backend":      {"resque", "multi-queue"},
 	"long_job_silence":     {"300", "301"},
 	"long_job_wait":        {"300", "301"},
+	"prune_queues":         {"168h", "24h"},
 	"pidfile":              {"old.pid", "new.pid"},
 	"statsd_host":          {"127.0.0.1", "localhost"},
 	"statsd_port":          {"OLDPORT", "NEWPORT"},

@@ -19,7 +19,7 @@
 --           {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
 --           records that were not named, 16 at most}, whether one of the ids to look for is
 --           not among the workers (1|0)}
--- COST      8 commands, 3 or 4 per job, 2 per class lock, 1 per pair, 2 per worker, 1 per
+-- COST      9 commands, 3 or 4 per job, 2 per class lock, 2 per worker, 1 per
 --           id; O(j + w + l). After a silence of all processes those of relock in addition.
 
 local prefix, proc, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -72,10 +72,8 @@ if type(records) == 'number' and records > njobs - #gone then
     if not named[token] and #left < 16 then left[#left + 1] = token end
   end
 end
-for _ = 1, ninfo do
-  call('HSET', prefix .. 'resqued:proc:' .. proc, ARGV[arg], ARGV[arg + 1])
-  arg = arg + 2
-end
+if ninfo > 0 then call('HSET', prefix .. 'resqued:proc:' .. proc, unpack(ARGV, arg, arg + 2 * ninfo - 1)) end
+arg = arg + 2 * ninfo
 for _ = 1, nworkers do
   local id, p, f = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
   arg = arg + 3

@@ -11,8 +11,9 @@
 -- RETURNS   {moved, of these dropped because an equal job waited, ms until the next is due
 --           (0 more are now, -1 none waits) or the turn of another ends, {queues that are to be named: nothing was
 --           done}, {keys that hold something else than they should}, {key, item, … that are no
---           jobs, and stay where they are}}; error NOPERM: nothing was done
--- COST      3 commands when nothing is due, 5 when it is the turn of another. Else about 14, 3 per list, 2 per queue, 1 or 2 per
+--           jobs, and stay where they are}, how many masters there are if nothing is due, else 0};
+--           error NOPERM: nothing was done
+-- COST      4 commands when nothing is due, 5 when it is the turn of another. Else about 14, 3 per list, 2 per queue, 1 or 2 per
 --           job and 1 per 100 jobs of a queue; O(n), and at most 1 MB of items or so. With a
 --           unique queue those of putback per job.
 
@@ -34,14 +35,19 @@ local nextown, badown = first(own, '-inf')
 local nextsec, badsec = first(schedule, '-inf')
 if badown then wrong[#wrong + 1] = own end
 if badsec then wrong[#wrong + 1] = schedule end
+local masters = 0
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
   -- What a Ruby program has delayed by mistake for ages is no number of ms that can be returned.
   if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
-  return {moved, dropped, wait, asked, wrong, misfits}
+  return {moved, dropped, wait, asked, wrong, misfits, masters}
 end
 local dueown, duesec = nextown and nextown <= ms, nextsec and nextsec <= sec
-if not dueown and not duesec then return answer() end
+if not dueown and not duesec then
+  masters = pcall_('SCARD', prefix .. 'resqued:masters')
+  if refused(masters) then masters = 0 end
+  return answer()
+end
 
 -- A turn ends by itself, soon after the death of its caller.
 local turn, length, mine = prefix .. 'resqued:mover', 500, false

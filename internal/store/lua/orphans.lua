@@ -1,6 +1,7 @@
 -- orphans returns the processes whose lease is past, unless a silence of all processes forbids
 -- to judge (see grace). It removes masters whose entry has expired, what is known of queues
--- that are empty, and counts of deaths of jobs that are gone.
+-- that are empty, and counts of deaths of jobs that are gone, and gives a queue with jobs its name
+-- back that was removed.
 --
 -- KEYS[1]   resqued:procs
 -- ARGV[1]   prefix
@@ -16,7 +17,7 @@
 --           that are not read is among the processes whose lease is past.
 --           error RESQUEDTYPE: the key is no sorted set, nothing was done
 -- COST      about 11 commands, 1 per process whose lease is past or that is of the place, up to 3 per master
---           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths; O(n)
+--           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths and of recent in pruned; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
@@ -67,6 +68,7 @@ if type(known) == 'number' and known > 0 then
   end
 end
 dead.age(prefix, ms)
+pruned.recent(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads, here} end
 -- A lease far in the future was not given by this clock: it was set back since,
 -- or the lease was forged. It would never end.

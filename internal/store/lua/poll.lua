@@ -2,8 +2,9 @@
 --
 -- KEYS[1]   queues
 -- ARGV[1]   prefix
--- ARGV[2]   '' to look only at the queues that are named, else the cursor into the set of all
---           queues ('0' begins)
+-- ARGV[2]   '' to look only at the queues that are named; 'w' at all, of very many at those that have held jobs
+--           lately and at the next part of a walk that all callers share; else at all, from a
+--           cursor on ('0' begins)
 -- ARGV[3]   digest of the question, under which those who ask the same share an answer; '' none
 -- ARGV[4]   how long an answer that has found nothing counts for all of them (ms), where there are several masters
 -- ARGV[5]   1 to look in any case, 0 to take such an answer
@@ -12,29 +13,32 @@
 --           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
 --           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
 --           named ones are looked at), whether it is the answer of another (1|0), {those of the queues in
---           which every job is locked that are empty, because these wait in lines}}. Of these lines the first part of a pass tells.
+--           which every job is locked that are empty, because these wait in lines; of lines the first
+--           part of a pass tells}, how many masters there are (0 not asked for)}.
 --           Queues that are paused are named in that list alone.
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues, and per queue with lines
---           those of open in lines; O(n)
+--           those of open in lines; of very many queues 1,000 that have held jobs and about 800
+--           others; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
 
 -- All idle daemons of a fleet ask the same, again and again. One that has found nothing answers for all.
 local shared = ARGV[3] ~= '' and prefix .. 'resqued:look:' .. ARGV[3]
-if shared and ARGV[5] == '0' and (cursor == '' or cursor == '0') then
+if shared and ARGV[5] == '0' and (cursor == '' or cursor == 'w') then
   local size = pcall_('GET', shared)
   if type(size) == 'string' then
     -- One that lasts longer was written before the server's clock was set back.
     local left = call('PTTL', shared)
-    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}} end
+    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor == 'w' and '0' or cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}, 0} end
   end
 end
 
 local ms, us = now()
 local names = {}
 local known = 0
+local walk -- through more queues than are looked at at a time
 if cursor ~= '' then
   local size = pcall_('SCARD', KEYS[1])
   if type(size) ~= 'number' then
@@ -42,8 +46,28 @@ if cursor ~= '' then
   end
   known = size
   -- A whole set of a million names would block the server for seconds.
-  if cursor == '0' and size <= 2000 then
-    names = call('SMEMBERS', KEYS[1])
+  if size <= 2000 and (cursor == '0' or cursor == 'w') then
+    cursor, names = '0', call('SMEMBERS', KEYS[1])
+  elseif cursor == 'w' then
+    walk = {key = prefix .. 'resqued:walk', recent = prefix .. 'resqued:recent', lasting = 3600000, met = {}, new = {}}
+    cursor = '0'
+    local v = pcall_('ZREVRANGEBYSCORE', walk.recent, '+inf', fmt('%.0f', ms - walk.lasting), 'WITHSCORES', 'LIMIT', 0, 1000)
+    for i = 1, refused(v) and 0 or #v, 2 do
+      names[#names + 1] = v[i]
+      walk.met[v[i]] = tonumber(v[i + 1])
+    end
+    -- However many look, and however often: a part takes about a millisecond, and 90 pass then.
+    local text = pcall_('GET', walk.key)
+    local at, due = match(type(text) == 'string' and text or '', '^(%d+) (%d+)$')
+    due = tonumber(due)
+    if not due or ms >= due or due > ms + 90 then -- else the clock was set back
+      local part = call('SSCAN', KEYS[1], at or '0', 'COUNT', 800)
+      walk.next = part[1]
+      if #names == 0 then names = part[2] end
+      for _, name in ipairs(names == part[2] and {} or part[2]) do
+        if not walk.met[name] then names[#names + 1] = name end
+      end
+    end
   else
     local part = call('SSCAN', KEYS[1], cursor, 'COUNT', 1000)
     cursor, names = part[1], part[2]
@@ -62,6 +86,11 @@ end
 local function look(queue, free)
   local n = len(prefix .. 'queue:' .. queue)
   if not n or n == 0 then return end
+  if walk and (walk.met[queue] or 0) < ms - 10000 then
+    walk.new[#walk.new + 1] = fmt('%.0f', ms)
+    walk.new[#walk.new + 1] = queue
+    walk.found = walk.found or not walk.met[queue]
+  end
   if not (free and everything == false or worked(queue)) then
     held[#held + 1] = queue
     return
@@ -102,7 +131,7 @@ lookat(ARGV, 6)
 
 -- Queues whose jobs wait in lines may be empty. The first part of a pass has all of them. Where
 -- other jobs can be taken, too, the lines are probed all the same: their jobs may never be fewer.
-local lined = (ARGV[2] == '' or ARGV[2] == '0') and pcall_('HLEN', prefix .. 'resqued:lined')
+local lined = (ARGV[2] == '' or ARGV[2] == '0' or ARGV[2] == 'w') and pcall_('HLEN', prefix .. 'resqued:lined')
 if type(lined) == 'number' and lined > 0 then
   local l, told, opened = lines(prefix), {}, {} -- told: queue → where it is listed
   for _, list in ipairs({waiting, full, held}) do
@@ -150,6 +179,19 @@ if type(lined) == 'number' and lined > 0 then
   end
 end
 
+if walk then
+  if walk.next then
+    pcall_('PERSIST', walk.key) -- a full server accepts this write, and after it the others
+    -- Where jobs are found the next part is looked at soon.
+    pcall_('SET', walk.key, walk.next .. ' ' .. fmt('%.0f', ms + (walk.found and 10 or 90)), 'PX', 60000)
+  end
+  for from = 1, #walk.new, 1000 do pcall_('ZADD', walk.recent, unpack(walk.new, from, math.min(#walk.new, from + 999))) end
+  if #walk.new > 0 then
+    pcall_('ZREMRANGEBYRANK', walk.recent, 0, -1001)
+    pcall_('PEXPIRE', walk.recent, walk.lasting)
+  end
+end
+
 local suspects = {}
 local set = prefix .. 'resqued:suspects'
 local size = pcall_('SCARD', set)
@@ -166,13 +208,14 @@ end
 -- Nearly always neither is there.
 local due = pcall_('ZRANGEBYSCORE', prefix .. 'resqued:delayed', '-inf', fmt('%.0f', ms), 'LIMIT', 0, 1)[1]
   or pcall_('ZRANGEBYSCORE', prefix .. 'delayed_queue_schedule', '-inf', fmt('%.0f', math.floor(ms / 1000)), 'LIMIT', 0, 1)[1]
+local masters = 0
 if shared then
+  masters = pcall_('SCARD', prefix .. 'resqued:masters')
+  if type(masters) ~= 'number' then masters = 0 end
   if #waiting + #full + #suspects + #held > 0 or due then
     pcall_('DEL', shared)
-  elseif cursor == '' or cursor == '0' then -- the end of a pass
-    -- A daemon that is alone needs no answer, and no write that goes to replicas and files.
-    local masters = pcall_('SCARD', prefix .. 'resqued:masters')
-    if type(masters) == 'number' and masters > 1 then pcall_('SET', shared, known, 'PX', ARGV[4]) end
+  elseif masters > 1 then -- one that is alone needs no answer, and no write that goes to replicas and files
+    pcall_('SET', shared, known, 'PX', ARGV[4])
   end
 end
-return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside}
+return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside, masters}

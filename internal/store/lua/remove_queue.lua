@@ -6,14 +6,20 @@
 -- ARGV[3]   keep: 1 its name stays among the queues
 -- RETURNS   how many jobs waited in it, its suspects included;
 --           error RESQUEDTYPE: the key is no list, nothing was done
--- COST      about 10 commands; O(1), the server frees the jobs in the background
+-- COST      about 14 commands; O(1), the server frees the jobs in the background
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if ARGV[3] ~= '1' then
+  need(key, 'UNLINK')
+  need(prefix .. 'resqued:pruned', 'ZADD', 'ZREMRANGEBYRANK')
+  if query('SISMEMBER', prefix .. 'queues', queue) == 1 then pruned.note(prefix, queue, (now())) end
+  pcall_('SREM', prefix .. 'queues', queue)
+  pcall_('ZREM', prefix .. 'resqued:empty', queue)
+end
 forget_seen(prefix, queue)
 n = n + apart(prefix, queue)
-if ARGV[3] ~= '1' then pcall_('SREM', prefix .. 'queues', queue) end
 pcall_('SREM', prefix .. 'resqued:suspects', queue)
 dead.forgetall(prefix, queue)
 call('UNLINK', key, apartkey(prefix, queue), key .. ':uniqueue', key .. ':start_at', healkeys(key))

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
+)
+
+var (
+	sweepQueuesScript = rdb.NewScript(Lua, "sweep_queues", "lib/base", "lib/pruned", "sweep_queues")
+	pruneQueueScript  = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
+		"lib/deaths", "lib/pruned", "prune_queue")
+)
+
+// sweepPart is about how many names one step of SweepQueues looks at: a millisecond of the server's.
+const sweepPart = 300
+
+// PruneQueue removes the name of a queue in which nothing waits, with what is known of its jobs,
+// and reports whether it did: not if anything waits in it or beside it, or if it is paused.
+func (s *Store) PruneQueue(ctx context.Context, queue string) (pruned bool, err error) {
+	return s.prune(ctx, queue, "")
+}
+
+// PruneIdle is PruneQueue for a queue that SweepQueues has seen empty that long ago, and not otherwise
+// since, and of whose jobs nothing is known.
+func (s *Store) PruneIdle(ctx context.Context, queue string, idle time.Duration) (pruned bool, err error) {
+	return s.prune(ctx, queue, strconv.FormatInt(idle.Milliseconds(), 10))
+}
+
+func (s *Store) prune(ctx context.Context, queue, idle string) (bool, error) {
+	raw, err := s.db.Eval(ctx, pruneQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, idle})
+	if err != nil {
+		return false, fmt.Errorf("prune %q: %w", queue, err)
+	}
+	return rdb.Number(raw) == 1, nil
+}
+
+// Sweep is where a walk through the names of all queues is.
+type Sweep struct {
+	// At is "" for one that begins, or is over.
+	At string
+	// Now is the server's time of the last step.
+	Now time.Time
+	// Back is how many queues got their name back by that step.
+	Back int
+}
+
+// SweepQueues goes on with a walk through the names of all queues, which notes since when they are empty. Of
+// all callers one begins such a walk within a while; the others have it over at once.
+func (s *Store) SweepQueues(ctx context.Context, caller string, while time.Duration, at string) (Sweep, error) {
+	raw, err := s.db.Eval(ctx, sweepQueuesScript, s.db.Key(keyQueues), []any{s.db.Prefix, at, caller, while.Milliseconds(), sweepPart})
+	list, _ := raw.([]any)
+	if err == nil && len(list) != 3 {
+		err = fmt.Errorf("script sweep_queues: unexpected reply %v", raw)
+	}
+	if err != nil {
+		return Sweep{}, fmt.Errorf("look at the names of queues: %w", err)
+	}
+	next := Sweep{Now: time.UnixMilli(rdb.Number(list[1])), Back: int(rdb.Number(list[2]))}
+	next.At, _ = list[0].(string)
+	return next, nil
+}
+
+// IdleQueues returns queues that walks have seen empty since a time, those first that are for the longest; n at most.
+func (s *Store) IdleQueues(ctx context.Context, since time.Time, n int) ([]string, error) {
+	names, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyEmpty), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(since.UnixMilli(), 10), Count: int64(n),
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list empty queues: %w", err)
+	}
+	return names, nil
+}
+
+// KeepQueues has queues count as empty since a time only.
+func (s *Store) KeepQueues(ctx context.Context, now time.Time, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	members := make([]redis.Z, len(names))
+	for i, name := range names {
+		members[i] = redis.Z{Score: float64(now.UnixMilli()), Member: name}
+	}
+	if err := s.db.Write.ZAddXX(ctx, s.db.Key(keyEmpty), members...).Err(); err != nil {
+		return fmt.Errorf("keep the names of queues: %w", err)
+	}
+	return nil
+}
+
+// QueueUsers is who names queues, whether they exist or not.
+type QueueUsers struct {
+	// Masters are the queues of each master's configuration, as it has written them.
+	Masters []string
+	// Workers are the ids of all registered workers.
+	Workers []string
+	// Schedules are the definitions of schedules, as JSON.
+	Schedules []string
+}
+
+// QueueUsers returns who names queues.
+func (s *Store) QueueUsers(ctx context.Context) (QueueUsers, error) {
+	var u QueueUsers
+	for cursor := uint64(0); ; {
+		part, next, err := s.db.Read.SScan(ctx, s.db.Key(keyWorkers), cursor, "", 1000).Result()
+		if err != nil {
+			return u, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
+		}
+		u.Workers = append(u.Workers, part...)
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()
+	if err != nil {
+		return u, fmt.Errorf("list masters (%s): %w", s.db.Key(keyMasters), err)
+	}
+	queues := make([]*redis.StringCmd, len(ids))
+	err = s.readEach(ctx, len(ids), func(pipe redis.Pipeliner, i int) { queues[i] = pipe.HGet(ctx, s.db.Key(keyMaster)+ids[i], "queues") })
+	if err != nil {
+		return u, fmt.Errorf("read masters: %w", err)
+	}
+	for _, q := range queues {
+		if err := q.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return u, fmt.Errorf("read masters: %w", err)
+		}
+		u.Masters = append(u.Masters, q.Val())
+	}
+	for _, key := range []string{keyShown, keyStored} {
+		for cursor := uint64(0); ; {
+			part, next, err := s.db.Read.HScan(ctx, s.db.Key(key), cursor, "", 500).Result()
+			if err != nil {
+				return u, fmt.Errorf("read %s: %w", s.db.Key(key), err)
+			}
+			for i := 1; i < len(part); i += 2 {
+				u.Schedules = append(u.Schedules, part[i])
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return u, nil
+}
