@@ -141,7 +141,7 @@ func TestDequeue(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 1, n)
 			left := f.redis.Keys(t.Context(), f.ns+":*").Val()
-			require.Subset(t, []string{f.ns + ":queues"}, left)
+			require.Subset(t, []string{f.ns + ":queues", f.ns + ":resqued:pruned"}, left)
 		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrUniqueQueue: the jobs of a unique queue cannot be moved to another store.
-var ErrUniqueQueue = store.ErrUniqueTransfer
+var ErrUniqueQueue = errors.New("it is a unique queue: its jobs cannot be moved to another store")
 
 // MoveQueueTo moves the jobs that wait in a queue to the queue of the same name in the Redis, or
 // namespace, of another client, in order and with payloads unchanged, in batches. If it is
@@ -59,11 +59,14 @@ func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o
 	})
 	report.Done = moved
 	left.count(&report)
+	if errors.Is(err, store.ErrUniqueTransfer) {
+		err = fmt.Errorf("move %q: %w", queue, ErrUniqueQueue)
+	}
 	return report, err
 }
 
 // ErrMoveGoesOn: the other store answers, so that MoveQueueTo can go on.
-var ErrMoveGoesOn = store.ErrTransferGoesOn
+var ErrMoveGoesOn = errors.New("the store that its jobs are on their way to answers: let the move go on instead")
 
 // MoveQueueBack puts jobs that an interrupted MoveQueueTo has left on their way back to the head of
 // their queue, and returns their number. It is for a store that is gone for good: if other answers,
@@ -73,5 +76,9 @@ func (c *Client) MoveQueueBack(ctx context.Context, queue string, other *Client)
 	if err := wire.CheckQueue(queue); err != nil {
 		return 0, &refusedError{err}
 	}
-	return c.store.TransferBack(ctx, other.store, queue)
+	jobs, err = c.store.TransferBack(ctx, other.store, queue)
+	if errors.Is(err, store.ErrTransferGoesOn) {
+		err = fmt.Errorf("move %q back: %w", queue, ErrMoveGoesOn)
+	}
+	return jobs, err
 }
