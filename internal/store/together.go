@@ -103,7 +103,8 @@ func (t *together) enter(ctx context.Context, s *Store, queue string, payload []
 		t.lanes = 1
 		return nil, nil //nolint:nilnil // as documented
 	}
-	w := &waitingPush{queue: queue, payload: payload, answer: make(chan Pushed, 1)}
+	// A copy: the caller may go, and use its bytes for something else, while the call is under way.
+	w := &waitingPush{queue: queue, payload: slices.Clone(payload), answer: make(chan Pushed, 1)}
 	t.waiting = append(t.waiting, w)
 	t.begin(s)
 	return w, nil
