@@ -25,17 +25,60 @@ func (a *cli) locksShowCommand() *cobra.Command {
 }
 
 func (a *cli) locksWaitingCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "waiting", Short: "list queues whose jobs wait for locks",
+	limit := lockLimit
+	c := &cobra.Command{
+		Use: "waiting [QUEUE…]", Short: "list queues whose jobs wait for locks, or the lines of some",
 		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
 is all of them, so that the queue is skipped until a lock is released; SINCE is how
 long this has been known, at most about half a minute before it is looked at again;
 LOCKS is how many locks are in the way. LINED of the locked jobs wait in a line for
 their lock, and run in the order in which they were pushed; the others were put back at
-the tail. Of queues that only others than resqued work, only LOCKED is known.`,
-		Args: exactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listWaiting) },
+the tail. Of queues that only others than resqued work, only LOCKED is known.
+
+With QUEUE: list the lines of these queues, a row for each lock. STATE is ready when
+the lock was released, so that the next job of the line may be taken.`,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, queues []string) error {
+			if len(queues) == 0 {
+				return a.withStore(c, a.listWaiting)
+			}
+			if limit < 1 {
+				return usage("", "--limit %d: use 1 or more", limit)
+			}
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listLines(ctx, s, queues, limit) })
+		},
 	}
+	c.Flags().IntVar(&limit, "limit", lockLimit, "how many lines of a queue to list at most")
+	return c
+}
+
+func (a *cli) listLines(ctx context.Context, s *store.Store, queues []string, limit int) error {
+	now := time.Now()
+	l := &listing{columns: []column{
+		{title: "QUEUE"},
+		{title: "LOCK"},
+		{title: "STATE"},
+		{title: "JOBS", right: true},
+		{title: "SINCE", right: true},
+	}}
+	shown := 0
+	for _, queue := range queues {
+		lines, cut, err := view.Lines(ctx, s, queue, limit)
+		if err != nil {
+			return err
+		}
+		for _, v := range lines {
+			l.add(v.Lock, v, v.Queue, v.Lock, v.State, strconv.FormatInt(v.Jobs, 10), view.Since(v.Since, now))
+		}
+		shown, l.partial = shown+len(lines), l.partial || cut
+	}
+	if l.partial {
+		a.note("only %s are shown; there are more, see --limit", plural(shown, "line"))
+	}
+	if shown == 0 && a.flags.output != outJSON && a.flags.output != outName {
+		a.note("no jobs wait in lines")
+	}
+	return a.print(l)
 }
 
 // someKeys demands one key at least.

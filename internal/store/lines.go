@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -181,27 +180,4 @@ func awaiting(text string) (queues []string) {
 		queues, text = append(queues, rest[:n]), rest[n:]
 	}
 	return queues
-}
-
-// byAge sorts lines by when they began, and then by queue and lock.
-func byAge(a, b LineInfo) int {
-	return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Queue, b.Queue), strings.Compare(a.Lock, b.Lock))
-}
-
-// AllLines returns the lines of all queues, the oldest first, at most limit.
-func (s *Store) AllLines(ctx context.Context, limit int) ([]LineInfo, error) {
-	counts, err := s.Lined(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []LineInfo
-	for queue := range counts {
-		some, err := s.Lines(ctx, queue, limit)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, some...)
-	}
-	slices.SortFunc(out, byAge)
-	return out[:min(limit, len(out))], nil
 }

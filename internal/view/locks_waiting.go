@@ -56,3 +56,47 @@ func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
 	}
 	return views, nil
 }
+
+// Line is a line of jobs that wait for one lock, in the order in which they were pushed.
+type Line struct {
+	Queue string `json:"queue"`
+	// Lock is the key of the lock, without the namespace; kept back like that of a lock.
+	Lock string `json:"lock"`
+	// State is waiting while the lock is held, and ready when it was released.
+	State string `json:"state"`
+	Jobs  int64  `json:"jobs"`
+	// SinceS is for how many seconds the line has been there.
+	SinceS int64 `json:"since_s"`
+
+	// Since is when it began.
+	Since time.Time `json:"-"`
+}
+
+// LineReady is the state of a line whose lock was released, so that its next job may be taken.
+const LineReady = "ready"
+
+// LineStore is what the view of lines needs of the store.
+type LineStore interface {
+	Lines(ctx context.Context, queue string, limit int) ([]store.LineInfo, error)
+}
+
+// Lines returns the lines of a queue, those that began first before the others, limit at most. cut
+// reports whether there are more.
+func Lines(ctx context.Context, s LineStore, queue string, limit int) (views []Line, cut bool, err error) {
+	list, err := s.Lines(ctx, queue, limit+1)
+	if err != nil {
+		return nil, false, err
+	}
+	now := time.Now()
+	for _, l := range list[:min(limit, len(list))] {
+		v := Line{
+			Queue: queue, Lock: Rules(ctx).Key(store.LocketLock, "", nil, l.Lock), State: QueueWaits, Jobs: l.Jobs,
+			Since: l.Since, SinceS: seconds(now.Sub(l.Since)),
+		}
+		if l.Ready {
+			v.State = LineReady
+		}
+		views = append(views, v)
+	}
+	return views, len(list) > limit, nil
+}
