@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,6 +11,9 @@ import (
 
 	"github.com/resqued/resqued/internal/rdb"
 )
+
+// errNoAnswer: the outcome of a push is not known.
+var errNoAnswer = errors.New("redis has not answered")
 
 var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
 
@@ -52,6 +57,11 @@ func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (abort
 			// Of a transaction that was aborted it is why the server refused, where it told.
 			if g.err == nil || redis.HasErrorPrefix(g.err, "EXECABORT") {
 				g.err = known.Err()
+			}
+			// What has no length was not pushed, as far as is known: an error of the whole need not stand in
+			// the commands, such as that of a connection that could not be prepared.
+			if g.err == nil && !pushed {
+				g.err = cmp.Or(err, errNoAnswer)
 			}
 			if unknown || pushed && rdb.Unexecuted(g.err) {
 				// Then the server has taken the rest, as single commands if it refused MULTI.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,11 +83,14 @@ func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed
 		for i, g := range left {
 			cmds[i] = pipe.RPush(ctx, s.db.QueueKey(g.queue), g.values...)
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own answer
+		_, whole := pipe.Exec(ctx) // each command has its own answer, if any was sent
 		var again []*pushGroup
 		var first error
 		for i, g := range left {
 			length, err := cmds[i].Result()
+			if err == nil && length == 0 {
+				err = cmp.Or(whole, errNoAnswer)
+			}
 			g.err = err
 			if err == nil {
 				for k, at := range g.at {
