@@ -118,7 +118,7 @@ func (s *Store) addBatch(ctx context.Context, m history.Series, names []history.
 			written[i] = append(written[i], s.bitfield(ctx, pipe, w))
 		}
 	}
-	_, _ = pipe.Exec(ctx) // its error is that of a command
+	told(pipe.Exec(ctx))
 	err = named.Err()
 	for i, name := range names {
 		unexecuted := true

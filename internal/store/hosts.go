@@ -193,7 +193,7 @@ func (s *Store) Hosts(ctx context.Context) (hosts []Host, now time.Time, err err
 			masters[master] = pipe.PTTL(ctx, s.db.Key(keyMaster)+master)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // its error is that of a command
+	told(pipe.Exec(ctx))
 	for master, left := range masters {
 		ttl, err := left.Result()
 		if err != nil {

@@ -160,7 +160,7 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error) {
 	pipe := s.db.Read.Pipeline()
 	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
-	_, _ = pipe.Exec(ctx) // its error is that of a command
+	told(pipe.Exec(ctx))
 	if ids, err = members.Result(); err != nil {
 		return nil, nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
@@ -234,7 +234,7 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 		for i, id := range batch {
 			all[i] = pipe.HGetAll(ctx, s.db.Key(keyMaster)+id)
 		}
-		_, _ = pipe.Exec(ctx) // its error is that of a command
+		told(pipe.Exec(ctx))
 		for i, id := range batch {
 			fields, err := all[i].Result()
 			if redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -279,7 +279,7 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
 	pipe := s.db.Read.Pipeline() // MGET has nothing to say of a key of another type
 	values := []*redis.StringCmd{pipe.Get(ctx, s.db.Key(keyProcessed)), pipe.Get(ctx, s.db.Key(keyFailures))}
-	_, _ = pipe.Exec(ctx) // its error is that of a command
+	told(pipe.Exec(ctx))
 	for i, into := range []*int64{&processed, &failed} {
 		text, err := values[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {

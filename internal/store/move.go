@@ -51,7 +51,7 @@ func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int
 func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
 	pipe := s.db.Read.Pipeline()
 	size, lined := pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.HGet(ctx, s.db.Key(keyLined), queue)
-	_, _ = pipe.Exec(ctx) // its error is that of a command
+	told(pipe.Exec(ctx))
 	n, err := size.Result()
 	if err != nil {
 		return 0, fmt.Errorf("length of %q: %w", queue, err)

@@ -30,6 +30,7 @@ func TestPushThatFailsAsAWhole(t *testing.T) {
 		f := setup(t, redistest.Shared(t))
 		f.push("q", job("A", "[0]"))
 		f.Redis().Write.AddHook(whole{failure})
+		f.Redis().Read.AddHook(whole{failure})
 		check := func(err error) {
 			t.Helper()
 			require.Error(t, err)
@@ -44,6 +45,17 @@ func TestPushThatFailsAsAWhole(t *testing.T) {
 		for _, p := range f.PushMany(t.Context(), []string{"q", "r"}, [][]byte{[]byte(job("A", "[3]")), []byte(job("A", "[4]"))}) {
 			check(p.Err)
 		}
-		require.Equal(t, []string{job("A", "[0]")}, f.list("queue:q"))
+		list, err := f.redis.LRange(t.Context(), f.key("queue:q"), 0, -1).Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{job("A", "[0]")}, list)
+		if failure == nil {
+			continue
+		}
+		_, err = f.Length(t.Context(), "q")
+		check(err)
+		_, _, err = f.Stats(t.Context())
+		check(err)
+		_, _, err = f.WorkerIDs(t.Context())
+		check(err)
 	}
 }

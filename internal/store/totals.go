@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -147,4 +148,15 @@ func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipelin
 		}
 	}
 	return nil
+}
+
+// told gives the error of a pipeline to its commands where none of them has one: when a connection
+// cannot be prepared, as with a wrong password, go-redis tells the commands nothing.
+func told(cmds []redis.Cmder, err error) {
+	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return
+	}
+	for _, c := range cmds {
+		c.SetErr(err)
+	}
 }

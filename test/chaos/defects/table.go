@@ -63,7 +63,7 @@ var defects = []defect{
 		{"internal/workerproc/process.go", `p.kills.watchLocks()`, ``},
 	}, cut, []string{"C2"}},
 	{"I2", "a command's job ends before what the command has started", []edit{
-		{"internal/handler/command_wait.go", "<-exited\n\tp.sweep()", "<-exited"},
+		{"internal/handler/command_wait.go", "if !p.alone() {\n\t\tp.sweep()\n\t}", ""},
 	}, calm, []string{"C2"}},
 	{"I2", "beats do not extend locks", []edit{
 		{lua + "beat.lua", `call('EXPIRE', key, ttl)`, ``},
