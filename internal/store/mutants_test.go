@@ -149,7 +149,7 @@ var mutants = []storetest.Mutant{
 	{"suspects in lines run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' then
         set_apart`, `elseif false then
         set_apart`},
-	{"a full server does not notice that a line may be served", "lines", `if not found then pcall_('PERSIST', ready) end`, ``},
+	{"a full server does not notice that a line may be served", "lines", `if not noted then pcall_('PERSIST', ready) end`, ``},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
 	{"a paused queue's lines are served", "exchange_slow", `if line.known and not relock and not paused(prefix, queue) then`, `if line.known and not relock then`},
 

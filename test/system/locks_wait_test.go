@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -101,9 +102,10 @@ func TestLines(t *testing.T) {
 					pushed[strconv.Itoa(key)] = append(pushed[strconv.Itoa(key)], id)
 				}
 			}
-			stop := d.Conserve(locks * each)
+			stop := sync.OnceValue(d.Conserve(locks * each))
+			t.Cleanup(func() { stop() })
 			for i := range kills {
-				reached := d.Snapshot().Processed + 30
+				reached := int64(30 * (i + 1))
 				proctest.Await(t, patience, func() bool { return d.Snapshot().Processed >= reached && len(d.WorkerPIDs()) > 0 }, "more jobs")
 				if pids := d.WorkerPIDs(); len(pids) > 0 {
 					_ = syscall.Kill(pids[i%len(pids)], syscall.SIGKILL)

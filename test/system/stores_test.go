@@ -210,7 +210,7 @@ func TestStoresReload(t *testing.T) {
 	}
 	s.Configure("stores: {a: {queues: []}}")
 	require.Contains(t, reload(1), "refused")
-	require.Contains(t, s.Status(), "b: running")
+	s.AwaitStatus("b: running")
 
 	// b goes, c comes, in b's server; a gets another queue.
 	c := fmt.Sprintf("  c: {redis_url: %q, namespace: %q, queues: [c]}\n", s.b.URL(), s.Space+"-c")
