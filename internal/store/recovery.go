@@ -98,7 +98,12 @@ func (s *Store) EnlistLocal(ctx context.Context, place string) error {
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
-	local := slices.DeleteFunc(all, func(proc string) bool { return !strings.HasPrefix(proc, place+":") })
+	// A full server refuses to add even what is there.
+	known, err := s.db.Read.SMembers(ctx, s.db.Key(keyPlace)+place).Result()
+	if err != nil {
+		return fmt.Errorf("list the processes of %s: %w", place, err)
+	}
+	local := slices.DeleteFunc(all, func(proc string) bool { return !strings.HasPrefix(proc, place+":") || slices.Contains(known, proc) })
 	if len(local) == 0 {
 		return nil
 	}
