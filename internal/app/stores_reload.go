@@ -26,7 +26,7 @@ const (
 	storeMoves = 50
 )
 
-// storeRequest is what somebody asks this daemon for on its control socket.
+// storeRequest is what this daemon is asked for on its control socket.
 type storeRequest struct {
 	do     string
 	answer func(control.Reply)

@@ -325,6 +325,9 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 	return do(c.Context(), s)
 }
 
+// forPeople reports whether the output is a table or a text, and none that programs read.
+func (a *cli) forPeople() bool { return a.flags.output != outJSON && a.flags.output != outName }
+
 // note prints a remark to standard error; -q silences it.
 func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {

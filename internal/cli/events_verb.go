@@ -94,7 +94,7 @@ func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter
 		}
 		l.add(v.ID, v, v.At.Local().Format(time.DateTime), v.Kind, v.Subject, v.Text, count, v.By, v.Via, v.ID)
 	}
-	if a.flags.output != outJSON && a.flags.output != outName {
+	if a.forPeople() {
 		switch {
 		case len(events) == 0:
 			a.note("no events")

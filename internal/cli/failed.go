@@ -144,7 +144,7 @@ func (a *cli) showFailed(ctx context.Context, s *store.Store, ids []string) erro
 	if err != nil {
 		return err
 	}
-	if a.flags.output == outJSON || a.flags.output == outName {
+	if !a.forPeople() {
 		return a.print(flatFailures(views))
 	}
 	var b strings.Builder

@@ -77,7 +77,7 @@ func (a *cli) printHosts(hosts []*view.Host) error {
 		}
 		l.add(h.Place, h, h.Host, h.Boot, h.State, strconv.Itoa(h.Processes), strconv.Itoa(h.Jobs), view.Age(h.Silent), ends, h.Address)
 	}
-	if len(hosts) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(hosts) == 0 && a.forPeople() {
 		a.note("no hosts")
 	}
 	return a.print(l)
@@ -220,7 +220,7 @@ func (a *cli) tellDead(views []*deadView) error {
 		}
 	}
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

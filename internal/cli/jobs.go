@@ -111,7 +111,7 @@ func (a *cli) listJobs(ctx context.Context, s *store.Store, filter *jobFilter) e
 	if cut {
 		a.note("only %s are shown; there are more, see --limit", plural(len(views), "job"))
 	}
-	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(views) == 0 && a.forPeople() {
 		if len(all) > 0 {
 			a.note("none of the %s that run", plural(len(all), "job"))
 		} else {

@@ -78,7 +78,7 @@ func (a *cli) showJobs(ctx context.Context, s *store.Store, names []string) erro
 		}
 		b.WriteString(a.runText(v))
 	}
-	if a.flags.output == outJSON || a.flags.output == outName {
+	if !a.forPeople() {
 		return a.print(jobListing(views, false))
 	}
 	return a.printText(b.String())

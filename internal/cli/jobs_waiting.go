@@ -222,7 +222,7 @@ func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads b
 		a.note("only %s; there may be more, see --limit", plural(len(l.items), "job"))
 	case l.partial:
 		a.note("looked at %s of %s; --all for the rest", view.Grouped(looked), view.Grouped(total))
-	case len(l.items) == 0 && a.flags.output != outJSON && a.flags.output != outName:
+	case len(l.items) == 0 && a.forPeople():
 		a.note("none of %s that wait", plural(int(total), "job"))
 	}
 	return nil

@@ -251,7 +251,7 @@ func (a *cli) tellWaiting(views []*waitingEditView, e *waitingEdit, dry bool) er
 	}
 	var err error
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		err = a.print(l)
 	case !a.flags.quiet:
 		err = a.printText(text.String())

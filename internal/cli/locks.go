@@ -131,7 +131,7 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 	if cut {
 		a.note("only %s are shown; there are more, see --limit", plural(shown, "lock"))
 	}
-	if shown == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if shown == 0 && a.forPeople() {
 		a.note("no locks")
 	}
 	if check && orphans > 0 {

@@ -102,7 +102,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 
 func (a *cli) printReleased(l *listing, text string) error {
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

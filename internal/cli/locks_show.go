@@ -75,7 +75,7 @@ func (a *cli) listLines(ctx context.Context, s *store.Store, queues []string, li
 	if l.partial {
 		a.note("only %s are shown; there are more, see --limit", plural(shown, "line"))
 	}
-	if shown == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if shown == 0 && a.forPeople() {
 		a.note("no jobs wait in lines")
 	}
 	return a.print(l)
@@ -106,7 +106,7 @@ func (a *cli) showLocks(ctx context.Context, s *store.Store, names []string) err
 		}
 		b.WriteString(a.lockText(v))
 	}
-	if a.flags.output == outJSON || a.flags.output == outName {
+	if !a.forPeople() {
 		return a.print(l)
 	}
 	return a.printText(b.String())
@@ -200,7 +200,7 @@ func (a *cli) listWaiting(ctx context.Context, s *store.Store) error {
 		}
 		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), strconv.FormatInt(v.Lined, 10), view.Since(v.Since, now), locks)
 	}
-	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(list) == 0 && a.forPeople() {
 		a.note("no job is known to wait for a lock")
 	}
 	return a.print(l)

@@ -57,7 +57,7 @@ func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 		}
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), v.Problem)
 	}
-	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(l.rows) == 0 && a.forPeople() {
 		a.note("no unique queues")
 	}
 	if err := a.print(l); err != nil || !check || bad == 0 {

@@ -96,7 +96,7 @@ func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 		l.add(v.UUID, v, v.UUID, v.Class, string(v.Status), step, fmt.Sprint(v.Units), fmt.Sprint(v.Slices), rate, eta,
 			sinceP(v.Seen, now), message, v.Queue, v.Tenant, string(v.Args))
 	}
-	if a.flags.output != outJSON && a.flags.output != outName {
+	if a.forPeople() {
 		switch {
 		case len(runs) == 0 && (f.Class != "" || f.Status != ""):
 			a.note("no such long jobs")

@@ -71,7 +71,7 @@ func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
 		l.add(v.Class, v, v.Class, view.Age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
 			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), view.Since(v.Last, now), next, state)
 	}
-	if len(all) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(all) == 0 && a.forPeople() {
 		a.note("no recurring long jobs")
 	}
 	return a.print(l)

@@ -124,7 +124,7 @@ func (a *cli) listParked(ctx context.Context, s *store.Store, limit int) error {
 	if err := a.print(l); err != nil {
 		return err
 	}
-	if a.flags.output == outJSON || a.flags.output == outName {
+	if !a.forPeople() {
 		return nil
 	}
 	if l.partial {
@@ -188,7 +188,7 @@ func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
 
 // noteParked says below another list that something is parked.
 func (a *cli) noteParked(ctx context.Context, s *store.Store) {
-	if a.flags.output == outJSON || a.flags.output == outName {
+	if !a.forPeople() {
 		return
 	}
 	if n, err := s.ParkedCount(ctx); err == nil && n > 0 {

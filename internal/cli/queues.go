@@ -96,7 +96,7 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), view.Since(v.Oldest, now), strconv.Itoa(v.Busy),
 			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.Problem)
 	}
-	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(views) == 0 && a.forPeople() {
 		a.note("no queues yet: a queue exists from the first job that is pushed to it")
 	}
 	return a.print(l)
@@ -125,7 +125,7 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		l.names = append(l.names, v.Queue)
 		l.items = append(l.items, v)
 	}
-	if len(l.rows) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(l.rows) == 0 && a.forPeople() {
 		a.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
 	}
 	return a.print(l)
@@ -133,7 +133,7 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 
 // noteServers says why the jobs of a queue wait, and who works it.
 func (a *cli) noteServers(v *view.Queue) {
-	if v.Why == "" || a.flags.output == outJSON || a.flags.output == outName {
+	if v.Why == "" || !a.forPeople() {
 		return
 	}
 	a.note("%s waits: %s", wire.Printable(v.Queue, 200), wire.Printable(v.Why, 500))

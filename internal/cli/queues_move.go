@@ -180,7 +180,7 @@ func (a *cli) tellPruned(views []*removedView, would, dry bool) error {
 		text.WriteString(did + " " + wire.Printable(v.Queue, 0) + "\n")
 	}
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

@@ -167,7 +167,7 @@ func (a *cli) tellPaused(views []*pausedView) error {
 		}
 	}
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

@@ -128,7 +128,7 @@ func (a *cli) tellRemoved(views []*removedView, what string) error {
 			wire.Printable(v.Queue, 0), plural(int(v.Jobs), "job"))
 	}
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

@@ -105,7 +105,7 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	for _, v := range jobs {
 		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339), v.Invalid)
 	}
-	if a.flags.output != outJSON && a.flags.output != outName {
+	if a.forPeople() {
 		switch {
 		case len(jobs) == 0 && len(schedules) == 0:
 			a.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")

@@ -136,7 +136,7 @@ func (a *cli) removeSchedules(c *cobra.Command, names []string) error {
 
 func (a *cli) tellSchedules(l *listing, text string) error {
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		return a.print(l)
 	case a.flags.quiet:
 		return nil

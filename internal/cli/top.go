@@ -51,7 +51,7 @@ on. Scripts use "workers --watch -o json", "queues --watch -o json" and "stats".
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			in, ok := a.stdin.(*os.File)
-			if !ok || !isTerminal(in) || !isTerminal(a.stdout) || os.Getenv("TERM") == "dumb" || a.flags.output == outJSON || a.flags.output == outName {
+			if !ok || !isTerminal(in) || !isTerminal(a.stdout) || os.Getenv("TERM") == "dumb" || !a.forPeople() {
 				return usage("Without one: "+a.again()+" workers --watch -o json", "%s needs a terminal", c.CommandPath())
 			}
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {

@@ -102,7 +102,7 @@ func (a *cli) watch(c *cobra.Command, args []string, every time.Duration, show f
 	context.AfterFunc(ctx, stop) // a second signal has its default effect
 	c.SetContext(ctx)
 	w := &watcher{cli: a, stdout: a.stdout, stderr: a.stderr, every: every, title: strings.Join(append([]string{c.CommandPath()}, args...), " ")}
-	w.screen = a.flags.output != outJSON && a.flags.output != outName && isTerminal(a.stdout) && os.Getenv("TERM") != "dumb"
+	w.screen = a.forPeople() && isTerminal(a.stdout) && os.Getenv("TERM") != "dumb"
 	defer w.end()
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -64,7 +64,7 @@ func (a *cli) listTokens(path string) error {
 	for _, one := range list {
 		l.add(one.Name, map[string]string{"name": one.Name, "role": one.Role.String()}, one.Name, one.Role.String())
 	}
-	if len(list) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(list) == 0 && a.forPeople() {
 		a.note("no tokens in %s", path)
 	}
 	return a.print(l)

@@ -82,27 +82,31 @@ func (a *cli) work(c *cobra.Command) error {
 	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
 		return configProblem(err)
 	}
-	if r.PIDFile != "" {
-		file, err := a.pidFile(r.PIDFile)
-		if err != nil {
-			return err
-		}
-		defer func() {
-			if err := file.Remove(); err != nil {
-				log.Warn("left behind", zap.Error(err))
-			}
-		}()
-		d.PIDFile = file
+	file, remove, err := a.pidFile(r.PIDFile, log)
+	if err != nil {
+		return err
 	}
+	defer remove()
+	d.PIDFile = file
 	return a.serve(c.Context(), d)
 }
 
-// pidFile writes the pid file, or prepares to take it over from the master before.
-func (a *cli) pidFile(path string) (*proc.PIDFile, error) {
-	if a.elder != nil {
-		return proc.PreparePIDFile(path, a.elder.PID())
+// pidFile writes the pid file, or prepares to take it over from the master before, and returns what
+// removes it. Without a path there is no file.
+func (a *cli) pidFile(path string, log *zap.Logger) (file *proc.PIDFile, remove func(), err error) {
+	switch {
+	case path == "":
+		return nil, func() {}, nil
+	case a.elder != nil:
+		file, err = proc.PreparePIDFile(path, a.elder.PID())
+	default:
+		file, err = proc.WritePIDFile(path)
 	}
-	return proc.WritePIDFile(path)
+	return file, func() {
+		if err := file.Remove(); err != nil {
+			log.Warn("left behind", zap.Error(err))
+		}
+	}, err
 }
 
 // serve runs a daemon until it ends.

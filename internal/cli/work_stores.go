@@ -53,17 +53,11 @@ func (a *cli) workStores(c *cobra.Command, r *config.Resolved) error {
 	if err := first.CheckPIDFile(); err != nil {
 		return configProblem(err)
 	}
-	if first.PIDFile != "" {
-		file, err := a.pidFile(first.PIDFile)
-		if err != nil {
-			return err
-		}
-		defer func() {
-			if err := file.Remove(); err != nil {
-				log.Warn("left behind", zap.Error(err))
-			}
-		}()
+	_, remove, err := a.pidFile(first.PIDFile, log)
+	if err != nil {
+		return err
 	}
+	defer remove()
 	d := app.Stores{
 		Version: version(), Log: log, Signals: a.received, Invocation: i, ControlSocket: first.ControlSocket, First: plans, UntilEmpty: first.UntilEmpty,
 		Plan: func(ctx context.Context) ([]app.StorePlan, error) { return a.storesAgain(ctx, c, r, i) },

@@ -114,7 +114,7 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 			a.writeTree(&b, v)
 		}
 	}
-	if len(views) == 0 && a.flags.output != outJSON && a.flags.output != outName {
+	if len(views) == 0 && a.forPeople() {
 		a.note("no workers")
 	}
 	if show && (a.flags.output == outTable || a.flags.output == outWide) {

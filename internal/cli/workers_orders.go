@@ -280,7 +280,7 @@ func (a *cli) tellOrders(views []*orderView) error {
 	}
 	var err error
 	switch {
-	case a.flags.output == outJSON || a.flags.output == outName:
+	case !a.forPeople():
 		err = a.print(l)
 	case a.flags.quiet:
 	case len(views) == 0:

@@ -308,7 +308,7 @@ func TestShortLocks(t *testing.T) {
 			yaml = "job_lock_duration: " + duration
 		}
 		r := from{yaml: yaml}.mustLoad(t)
-		require.Equal(t, want, r.HeartbeatFrequency, "%s: what nobody has set keeps nobody from shorter locks", yaml)
+		require.Equal(t, want, r.HeartbeatFrequency, "%s: a default does not keep anyone from shorter locks", yaml)
 		require.Empty(t, r.Warnings)
 	}
 }

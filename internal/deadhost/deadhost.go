@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// lookEvery is how often silent hosts are looked for, pause how long nobody asks again about one
+	// lookEvery is how often silent hosts are looked for, pause how long no master asks again about one
 	// whose death was not proven.
 	lookEvery = 2 * time.Second
 	pause     = 5 * time.Second
@@ -36,7 +36,7 @@ const (
 	mostAsked = 8
 )
 
-// Config says whom to ask. The zero value asks nobody.
+// Config says whom to ask. The zero value asks no program.
 type Config struct {
 	// Command is the program and its arguments, behind which the name of the host comes; Env is its
 	// environment but for what it is told of the host.
@@ -205,7 +205,7 @@ func environ(h store.Host, name string, silent time.Duration) []string {
 	}
 }
 
-// text is what anybody may have written into Redis, "" if it is nothing plain.
+// text is what any program may have written into Redis, "" if it is nothing plain.
 func text(s string) string {
 	if !plain(s) {
 		return ""

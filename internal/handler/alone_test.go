@@ -19,7 +19,7 @@ import (
 )
 
 // A command that leaves no process costs no look at all processes, also while others run. Where
-// there is one that nobody has started, it is looked at.
+// there is one that this program has not started, it is looked at.
 func TestAlone(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_ALONE") == "" {

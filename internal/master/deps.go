@@ -36,7 +36,7 @@ type Deps struct {
 	Requests <-chan Request
 	// Upgrade has another master take the place of this one, or this one that of another.
 	Upgrade Upgrade
-	// Look asks for a look at what the dead have left before the next is due; nil = nobody does.
+	// Look asks for a look at what the dead have left before the next is due; nil = none is asked for.
 	Look <-chan struct{}
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()

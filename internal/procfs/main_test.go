@@ -173,7 +173,7 @@ func (c *worker) kill() {
 	c.wait()
 }
 
-// orphanPart tells whether an orphan is a child of the first thread, and of that which has started its
+// orphanPart reports whether an orphan is a child of the first thread, and of that which has started its
 // parent.
 func orphanPart() int {
 	if err := Subreaper(); err != nil {

@@ -163,7 +163,7 @@ func (p *Pruner) prune(ctx context.Context, now time.Time, idle time.Duration) e
 			kept = append(kept, name)
 		}
 	}
-	// They are looked at again after that time, so that they are in nobody's way.
+	// They are looked at again after that time, so that they are in no other's way.
 	if err := p.store.KeepQueues(call, now, kept); err != nil {
 		return err
 	}

@@ -422,7 +422,7 @@ func TestDueTurns(t *testing.T) {
 			due := move(f, store.Helper)
 			require.Equal(t, 100, due.Moved)
 			require.True(t, due.More)
-			require.False(t, f.exists("resqued:mover"), "what it leaves is nobody's yet")
+			require.False(t, f.exists("resqued:mover"), "what it leaves is no mover's yet")
 			require.Equal(t, 100, move(f, "one").Moved)
 			rest(move(f, store.Helper))
 			require.Equal(t, 100, move(f, "one").Moved)

@@ -65,7 +65,7 @@ type SilentRequest struct {
 	After time.Duration
 	// Most is how many hosts are wanted at most.
 	Most int
-	// It is the caller's turn then, under a name that nobody else has, for so long.
+	// It is the caller's turn then, under a name that no other caller has, for so long.
 	Turn string
 	For  time.Duration
 }
@@ -102,7 +102,7 @@ func (s *Store) SilentHosts(ctx context.Context, r SilentRequest) (hosts []Host,
 // HostVerdict is what was found out about a host.
 type HostVerdict struct {
 	Place string
-	// Dead: it was proven, or a person says so. Else nobody asks again before Pause is over.
+	// Dead: it was proven, or a person says so. Else no master asks again before Pause is over.
 	Dead bool
 	// Last is the last sign of life that the caller knows of. A later one shows that it lives.
 	Last time.Time

@@ -115,11 +115,11 @@ func TestSilentHosts(t *testing.T) {
 			"an older version does not say how it beats": func(h hosts) {
 				require.NoError(h.t, h.redis.HDel(h.t.Context(), h.key("resqued:proc:"+fence1), "beat_ms").Err())
 			},
-			"nobody could beat": func(h hosts) {
+			"no process could beat": func(h hosts) {
 				ago := h.now().Add(-time.Hour).UnixMilli()
 				require.NoError(h.t, h.redis.HSet(h.t.Context(), h.key("resqued:meta"), "beat", ago).Err())
 			},
-			"somebody asks already": func(h hosts) {
+			"another asks already": func(h hosts) {
 				require.NoError(h.t, h.redis.Set(h.t.Context(), h.key("resqued:asked:web-1:b1"), "other", time.Minute).Err())
 			},
 		} {
@@ -134,7 +134,7 @@ func TestSilentHosts(t *testing.T) {
 			h := setupHosts(t, server)
 			h.silence(16 * time.Second)
 			require.Empty(t, h.silent())
-			require.Empty(t, h.silent(func(r *store.SilentRequest) { r.After, r.Place = 12*time.Second, "web-1:b1" }), "nobody asks about itself")
+			require.Empty(t, h.silent(func(r *store.SilentRequest) { r.After, r.Place = 12*time.Second, "web-1:b1" }), "no host asks about itself")
 			require.Empty(t, h.silent(func(r *store.SilentRequest) { r.After, r.Most = 12*time.Second, 0 }))
 			require.Empty(t, h.silent(func(r *store.SilentRequest) { r.After = 20 * time.Second }))
 			require.Equal(t, []string{"web-1:b1"}, h.silent(func(r *store.SilentRequest) { r.After = 12 * time.Second }))
@@ -172,7 +172,7 @@ func TestSettleHost(t *testing.T) {
 		last := func(at time.Time) func(v *store.HostVerdict) {
 			return func(v *store.HostVerdict) { v.Last = at }
 		}
-		t.Run("what is dead is fenced, and recovered by anybody", func(t *testing.T) {
+		t.Run("what is dead is fenced, and recovered by any master", func(t *testing.T) {
 			h, at := ask(t)
 			held := h.exchangeFor(fence1)
 			require.Equal(t, store.HostOutcome{Outcome: store.HostFenced, Procs: []string{fence1, fence2}}, h.settle(last(at)))

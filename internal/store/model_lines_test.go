@@ -12,7 +12,7 @@ import (
 
 // checkLines holds the lines to what is known of them: each has jobs, of its lock alone; the
 // queue's count and the index by locks know of exactly these; and one whose lock is free is
-// ready, unless that became free without a word to anybody (I5).
+// ready, unless that became free without a word to the lines (I5).
 func (m *model) checkLines(t *rapid.T) {
 	counts, known := map[string]int{}, map[string]bool{}
 	for _, l := range m.now.Lines() {
@@ -55,7 +55,7 @@ func (m *model) checkLines(t *rapid.T) {
 	}
 }
 
-// orphaned reports whether the record of who holds a lock was lost: that is told to nobody.
+// orphaned reports whether the record of who holds a lock was lost, which no line is told of.
 func (m *model) orphaned(lock string) bool {
 	_, lost := m.orphans[lock]
 	return lost

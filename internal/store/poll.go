@@ -26,7 +26,7 @@ type PollRequest struct {
 	Cursor string
 	// Share is how long an answer counts that has found nothing, for all who ask the same with the
 	// same Share, where there are several masters; 0 = not at all.
-	// That of a Whole pass counts for nobody.
+	// That of a Whole pass counts for no other.
 	Share time.Duration
 	// Fresh has Redis look in any case; others may take the answer.
 	Fresh bool

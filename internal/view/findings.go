@@ -223,7 +223,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		threads += v.Threads
 		if silence := time.Since(v.Beat); !v.Beat.IsZero() && silence > silent {
 			add(FindingWarn, "hosts dead "+Shell(v.Host), true,
-				"%s has not been heard of for %s: its jobs run again when its lease has ended, or at once if its host is dead, and somebody says so", v.Worker, Age(silence))
+				"%s has not been heard of for %s: its jobs run again when its lease has ended, or at once if its host is said to be dead", v.Worker, Age(silence))
 		}
 		if v.State == "paused" {
 			add(FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)

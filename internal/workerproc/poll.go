@@ -34,7 +34,7 @@ const (
 	// spread bounds how much longer the time between two looks gets in a fleet, mostSpread in a very large one, and
 	// longAsleep that time.
 	spread, mostSpread, longAsleep = 4, 32, 10 * time.Second
-	// askers is how many masters would ask once in an interval, so that somebody always does soon.
+	// askers is how many masters would ask once in an interval, so that one always does soon.
 	askers = 8
 )
 

@@ -83,7 +83,7 @@ func TestADeadMachineAtTenSeconds(t *testing.T) {
 		}
 		now = at.Val()
 		if !now.After(short[proc]) {
-			require.EqualValues(t, 2, records.Val(), "nobody touches them before the lease has ended")
+			require.EqualValues(t, 2, records.Val(), "they stay as they are before the lease has ended")
 			require.Equal(t, float64(short[proc].UnixMilli()), lease.Val())
 		}
 		return records.Val() == 0
@@ -99,8 +99,8 @@ func TestADeadMachineAtTenSeconds(t *testing.T) {
 	require.Equal(t, "1", lives.Noted("started")["3"])
 }
 
-// TestRedisAwayAtTenSeconds has Redis hang for eight seconds. Jobs that hold locks are stopped before anybody else could
-// have these, others go on, and nobody is taken for dead.
+// TestRedisAwayAtTenSeconds has Redis hang for eight seconds. Jobs that hold locks are stopped before others could
+// have these, others go on, and no process is taken for dead.
 func TestRedisAwayAtTenSeconds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -123,7 +123,7 @@ func TestRedisAwayAtTenSeconds(t *testing.T) {
 	server.Hang()
 	<-time.After(8 * time.Second)
 	server.Resume()
-	// As long as a grace may last, and everybody beats again.
+	// As long as a grace may last, and all beat again.
 	proctest.Await(t, patience, func() bool {
 		ends, now := leases(t, d, "")
 		for _, end := range ends {
@@ -138,7 +138,7 @@ func TestRedisAwayAtTenSeconds(t *testing.T) {
 	requireExclusion(t, acted(t, readTrace(t, o.Trace)))
 	require.Equal(t, "1", d.Noted("started")["9"], "what holds no lock goes on")
 	require.Empty(t, d.Failures())
-	require.Empty(t, d.Keys("resqued:deaths*"), "nobody's death counts for a job")
+	require.Empty(t, d.Keys("resqued:deaths*"), "no death counts for a job")
 	require.Equal(t, pids, free.WorkerPIDs())
 	requireNoLocks(t, d)
 	for _, d := range []*harness.Daemon{d, other, free} {

@@ -150,7 +150,7 @@ func TestStoresSignals(t *testing.T) {
 	s.push(s.a, "a", "Gate", 1)
 	s.push(s.b, "b", "Gate", 2)
 	_, code := s.health()
-	require.Zero(t, code, "somebody has paused it")
+	require.Zero(t, code, "it was paused by hand")
 	s.Signal(syscall.SIGCONT)
 	s.AwaitNoted("started", 2)
 	s.Signal(syscall.SIGUSR1)

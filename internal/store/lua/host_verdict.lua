@@ -8,7 +8,7 @@
 -- ARGV[4]   its last sign of life that is known to the caller (ms): it lives if there is a later one
 -- ARGV[5]   how long the entry of a master lives (ms)
 -- ARGV[6]   whose turn it was to find out; '' a person says it, who needs no turn
--- ARGV[7]   how long it is nobody's turn then (ms)
+-- ARGV[7]   how long no master has its turn then (ms)
 -- ARGV[8]   the oldest format that the caller reads
 -- ARGV[9]   the newest one
 -- RETURNS   {'OK', {process whose lease has ended, …}, how many processes were left to their leases since they write in

@@ -46,7 +46,7 @@ if sub(at, 1, 1) == 'p' then
   return {part[1] == '0' and '' or 'p' .. part[1], ms, back}
 end
 
--- All that says that somebody has to do with a queue. A queue of jobs that have died keeps their deaths.
+-- All that says that a queue is used. A queue of jobs that have died keeps their deaths.
 local function around(queue, keys)
   local key = prefix .. 'queue:' .. queue
   for _, k in ipairs({
