@@ -209,7 +209,7 @@ func (h *hosts) run(ctx context.Context, i int) {
 		if _, err := h.store.Unpark(ctx); err != nil {
 			return err
 		}
-		_, err := h.store.LookAround(ctx, "6a3f09b1c2d4", fmt.Sprintf("host-%d:0b5d3c1e", i))
+		_, err := h.store.LookAround(ctx, "6a3f09b1c2d4", fmt.Sprintf("host-%d:0b5d3c1e", i), master(i))
 		return err
 	})
 	every(time.Second, func() (time.Duration, error) {

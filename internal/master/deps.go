@@ -105,7 +105,7 @@ type Store interface {
 	DropMaster(ctx context.Context, id string) error
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
-	LookAround(ctx context.Context, digest, place string) (store.Around, error)
+	LookAround(ctx context.Context, digest, place, self string) (store.Around, error)
 	EnlistLocal(ctx context.Context, place string) error
 	// NoteStrangers notes the queues of workers of other programs, unless that was done less than every ago.
 	NoteStrangers(ctx context.Context, every time.Duration) error

@@ -648,7 +648,7 @@ func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 
 func (r *fakeRedis) RestoreFailed(context.Context) ([]string, error) { return nil, nil }
 
-func (r *fakeRedis) LookAround(_ context.Context, _, place string) (store.Around, error) {
+func (r *fakeRedis) LookAround(_ context.Context, _, place, _ string) (store.Around, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return store.Around{Orphans: slices.Clone(r.orphans), Now: time.Now().Add(r.ahead), Unread: r.unread, Local: r.local(place)}, r.down

@@ -253,7 +253,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 		unlisted = j.store.EnlistLocal(call, j.self.Place())
 		j.enlisted = unlisted == nil
 	}
-	around, err := j.store.LookAround(call, r.shared.Digest, j.self.Place())
+	around, err := j.store.LookAround(call, r.shared.Digest, j.self.Place(), j.self.String())
 	if err != nil {
 		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return

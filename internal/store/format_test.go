@@ -83,7 +83,7 @@ func TestFormatUnread(t *testing.T) {
 			require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Score: 1, Member: "p2"}).Err())
 			before := f.redis.HGetAll(t.Context(), f.key("resqued:inflight:p2")).Val()
 
-			around, err := f.LookAround(t.Context(), "mine", "")
+			around, err := f.LookAround(t.Context(), "mine", "", "")
 			require.NoError(t, err)
 			require.Empty(t, around.Orphans)
 			require.Empty(t, around.Others, "its settings are not compared")
@@ -102,7 +102,7 @@ func TestFormatUnread(t *testing.T) {
 
 			// One that reads the format recovers it.
 			require.NoError(t, f.redis.HDel(t.Context(), f.key("resqued:proc:p2"), "format").Err())
-			around, err = f.LookAround(t.Context(), "mine", "")
+			around, err = f.LookAround(t.Context(), "mine", "", "")
 			require.NoError(t, err)
 			require.Equal(t, []string{"p2"}, around.Orphans, "who says nothing has written before there were numbers")
 			held, _, err := f.Fence(t.Context(), "p2", false)
@@ -128,7 +128,7 @@ func TestFormatUnreadHidesNone(t *testing.T) {
 		_, err := pipe.Exec(t.Context())
 		require.NoError(t, err)
 		for range 1000 {
-			around, err := f.LookAround(t.Context(), "", "")
+			around, err := f.LookAround(t.Context(), "", "", "")
 			require.NoError(t, err)
 			if slices.Contains(around.Orphans, "ours") {
 				require.Equal(t, []string{"ours"}, around.Orphans)

@@ -15,7 +15,7 @@ import (
 // here returns the processes of a place.
 func (f *fixture) here(place string) []string {
 	f.t.Helper()
-	around, err := f.LookAround(f.t.Context(), "", place)
+	around, err := f.LookAround(f.t.Context(), "", place, "")
 	require.NoError(f.t, err)
 	return around.Local
 }
@@ -66,6 +66,34 @@ func TestLocalProcesses(t *testing.T) {
 			require.False(t, f.exists("resqued:proc:a:b:2-3:0.0"))
 			require.Equal(t, "text", f.get("resqued:place:a:b"))
 		})
+	})
+}
+
+// TestFencedProcessOfALivingMaster: who has fenced its own process knows how that ended, and no
+// other master decides about its jobs between the two steps.
+func TestFencedProcessOfALivingMaster(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		const own, proc, loose = "a:b:2-3", "a:b:2-3:0.0", "named otherwise"
+		orphans := func(self string) []string {
+			around, err := f.LookAround(t.Context(), "", "", self)
+			require.NoError(t, err)
+			return around.Orphans
+		}
+		_, err := f.PutMaster(t.Context(), store.MasterInfo{ID: own, TTL: time.Minute, Fields: map[string]string{"a": "b"}})
+		require.NoError(t, err)
+		f.register(proc)
+		f.register(loose)
+		for _, name := range []string{proc, loose} {
+			_, _, err = f.Fence(t.Context(), name, true)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{loose}, orphans("c:d:4-5"))
+		require.ElementsMatch(t, []string{loose, proc}, orphans(own))
+		require.ElementsMatch(t, []string{loose, proc}, orphans(""))
+		require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:master:"+own)).Err(), "it was not heard of any more")
+		require.ElementsMatch(t, []string{loose, proc}, orphans("c:d:4-5"))
 	})
 }
 

@@ -51,11 +51,13 @@ type Unread struct {
 
 // LookAround looks for the processes that are dead, for masters whose digest of the settings that
 // a fleet shares is another ("" = the caller has none), and for the processes of a place, which
-// is a host and its boot. Of many masters it sees some, others each time.
-func (s *Store) LookAround(ctx context.Context, digest, place string) (Around, error) {
+// is a host and its boot. Of many masters it sees some, others each time. self is the id of the
+// master that looks: a process that was fenced already is an orphan to its own master alone until
+// that is gone; with "" it is one to the caller, too.
+func (s *Store) LookAround(ctx context.Context, digest, place, self string) (Around, error) {
 	opts := s.opts.Load()
 	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
-		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest, place})
+		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest, place, self})
 	list, _ := raw.([]any)
 	if err != nil || len(list) != 5 {
 		return Around{}, err
@@ -75,7 +77,7 @@ func (s *Store) LookAround(ctx context.Context, digest, place string) (Around, e
 
 // Orphans are those of LookAround, with the server's time.
 func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
-	a, err := s.LookAround(ctx, "", "")
+	a, err := s.LookAround(ctx, "", "", "")
 	return a.Orphans, a.Now, err
 }
 

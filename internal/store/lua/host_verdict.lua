@@ -14,7 +14,7 @@
 -- RETURNS   {'OK', {process whose lease has ended, …}, how many processes were left to their leases since they write in
 --           another format}; {'ALIVE', its last sign of life (ms)}, {'GONE'} no process of it has a lease, or {'LOST'} it
 --           was not the caller's turn: nothing was done
--- COST      3 commands, those of signs in hosts, and 2 per process; O(n)
+-- COST      3 commands, those of signs in hosts, and 3 per process; O(n)
 
 local prefix, place, since = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local turn = prefix .. 'resqued:asked:' .. place
@@ -42,6 +42,9 @@ for _, proc in ipairs(h.procs) do
   else
     call('ZADD', KEYS[1], 'XX', 0, proc)
     ended[#ended + 1] = proc
+    -- The others leave a fenced process to its master as long as that has an entry. If it lives after all it writes it anew.
+    local master = match(proc, '^(.*):[^:]*$')
+    if master then pcall_('DEL', prefix .. 'resqued:master:' .. master) end
   end
 end
 call('DEL', turn)

@@ -1,5 +1,6 @@
 -- orphans returns the processes whose lease is past, unless a silence of all processes forbids
--- to judge (see grace). It removes masters whose entry has expired, what is known of queues
+-- to judge (see grace). One that was fenced is left to its own master while that lives: it knows how
+-- the process ended, and is at it. It removes masters whose entry has expired, what is known of queues
 -- that are empty, and counts of deaths of jobs that are gone, and gives a queue with jobs its name
 -- back that was removed.
 --
@@ -11,12 +12,13 @@
 -- ARGV[5]   the oldest format that the caller reads
 -- ARGV[6]   the newest one
 -- ARGV[7]   place of the caller: its host and boot
+-- ARGV[8]   id of the master that calls ('' none: every process that was fenced is returned)
 -- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …},
 --           {master or process that writes in a format which the caller does not read, that
 --           format, its version, its host, …}, {registered process of the place, …}}; none of those
 --           that are not read is among the processes whose lease is past.
 --           error RESQUEDTYPE: the key is no sorted set, nothing was done
--- COST      about 11 commands, 1 per process whose lease is past or that is of the place, up to 3 per master
+-- COST      about 11 commands, 1 or 2 per process whose lease is past, 1 per one of the place, up to 3 per master
 --           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths and of recent in pruned; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
@@ -89,7 +91,12 @@ local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)
 local room = math.max(most - #procs, most / 2)
 local from = part(fenced, room)
 if fenced > 0 then
-  for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do procs[#procs + 1] = proc end
+  for _, proc in ipairs(call('ZRANGE', KEYS[1], from, math.min(from + room, fenced) - 1)) do
+    local master = match(proc, '^(.*):[^:]*$')
+    if not master or ARGV[8] == '' or master == ARGV[8] or call('EXISTS', prefix .. 'resqued:master:' .. master) == 0 then
+      procs[#procs + 1] = proc
+    end
+  end
 end
 local readable = {}
 for _, proc in ipairs(procs) do
