@@ -166,7 +166,9 @@ func TestLeases(t *testing.T) {
 	require.Equal(t, []time.Duration{20 * time.Second, 22 * time.Second, 35 * time.Second}, o.leases())
 	o.mixed = false
 	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second, 20 * time.Second}, o.leases())
-	c := &chaos{o: o, machines: []*machine{{name: "a", lease: 3}, {name: "b", lease: 7}}, guest: &machine{name: "d", lease: 5}}
+	c := newHarness(o).stores[0]
+	c.machines = []*machine{{tree: &tree{name: "a", lease: 3}}, {tree: &tree{name: "b", lease: 7}}}
+	c.guest = &machine{tree: &tree{name: "d", lease: 5}}
 	for daemon, lease := range map[string]time.Duration{"a": 3, "b": 7, "d": 5, "": 7, "-": 7} {
 		require.Equal(t, lease, c.leaseOf(daemon), daemon)
 	}
