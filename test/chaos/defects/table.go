@@ -160,9 +160,13 @@ var defects = []defect{
 
 	{"T", "a store that is away pauses all", []edit{
 		{stores, `case "STATUS":`, `case "STATUS":
+			sig := syscall.SIGCONT
+			if strings.Contains(value, "redis") {
+				sig = syscall.SIGUSR2
+			}
 			for _, o := range s.masters {
-				if strings.Contains(value, "redis") {
-					o.wants = append(o.wants, syscall.SIGUSR2)
+				if o != m {
+					o.wants = append(o.wants, sig)
 				}
 			}`},
 	}, apart, []string{"C16"}},
