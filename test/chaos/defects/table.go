@@ -161,7 +161,7 @@ var defects = []defect{
 	{"T", "a store that is away pauses all", []edit{
 		{stores, `case "STATUS":`, `case "STATUS":
 			sig := syscall.SIGCONT
-			if strings.Contains(value, "redis") {
+			if strings.Contains(value, "Redis ") {
 				sig = syscall.SIGUSR2
 			}
 			for _, o := range s.masters {
