@@ -69,14 +69,15 @@ func (c *controls) close() {
 func (c *controls) answer(ctx context.Context, r control.Request) control.Reply {
 	reply := control.Reply{PID: os.Getpid(), Version: c.version}
 	switch r.Do {
-	case control.Reload, control.Upgrade, control.Status:
+	case control.Reload, control.Upgrade, control.Status, control.Try, control.Take, control.Drop:
 	default:
-		reply.Text = "the daemon does not know this request: use the program of its own version"
+		reply.Text = control.Unknown
 		return reply
 	}
 	verdicts := make(chan master.Verdict, 1)
 	request := master.Request{
-		Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade, Answer: func(v master.Verdict) { verdicts <- v },
+		Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade,
+		Hold: r.Do == control.Try, Take: r.Do == control.Take, Drop: r.Do == control.Drop, Answer: func(v master.Verdict) { verdicts <- v },
 	}
 	v := master.Verdict{Text: "the daemon has ended"}
 	select {

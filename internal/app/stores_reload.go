@@ -45,6 +45,10 @@ type storePlanned struct {
 	do    string
 	plans []StorePlan
 	err   error
+	// tried: each master that could be asked has a worker process with the new configuration.
+	// untried are those of an older version, which cannot.
+	tried   bool
+	untried []*storeMaster
 	// done: the masters have answered; away are those that could not be asked.
 	done    bool
 	ok      bool
@@ -105,6 +109,9 @@ func (s *Stores) onPlan(_ context.Context, p storePlanned) {
 		s.Log.Error("the new configuration cannot be used; the old one stays", zap.Error(p.err))
 		s.reloaded(control.Reply{Text: p.err.Error()})
 		return
+	case !p.tried && !p.done && p.do == control.Reload:
+		go s.try(p, s.kept(p.plans))
+		return
 	case p.done:
 		for _, m := range p.restart {
 			// It waits for its Redis, with the old configuration, and has no worker process.
@@ -117,17 +124,11 @@ func (s *Stores) onPlan(_ context.Context, p storePlanned) {
 		return
 	}
 	var lines []string
-	var kept []*storeMaster
+	kept := s.kept(p.plans)
 	ok := true
 	for _, m := range s.masters {
-		if m.leaving {
-			continue
-		}
-		i := slices.IndexFunc(p.plans, func(one StorePlan) bool { return one.Name == m.plan.Name })
-		switch {
-		case i >= 0 && p.plans[i].Place == m.plan.Place:
-			kept = append(kept, m)
-		default:
+		if !m.leaving && !slices.Contains(kept, m) {
+			i := slices.IndexFunc(p.plans, func(one StorePlan) bool { return one.Name == m.plan.Name })
 			what := "is no more: its jobs in hand finish"
 			if i >= 0 {
 				what = "has another server or namespace: jobs of the one before finish"
@@ -149,16 +150,77 @@ func (s *Stores) onPlan(_ context.Context, p storePlanned) {
 		}
 		lines = append(lines, one.Name+": its master is started")
 	}
-	go s.askAll(p.do, kept, ok, lines)
+	go s.askAll(p, kept, ok, lines)
+}
+
+// kept returns the masters of the stores that stay at their place.
+func (s *Stores) kept(plans []StorePlan) (all []*storeMaster) {
+	for _, m := range s.masters {
+		if !m.leaving && slices.Contains(plans, m.plan) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// try has the masters try the new configuration. If one refuses it, it takes effect in none.
+func (s *Stores) try(p storePlanned, kept []*storeMaster) {
+	replies, errs := make([]control.Reply, len(kept)), make([]error, len(kept))
+	paths := make([]string, len(kept))
+	for i, m := range kept {
+		paths[i] = m.controlPath()
+	}
+	each := func(do string, patience time.Duration, which func(i int) bool) {
+		var all sync.WaitGroup
+		for i, path := range paths {
+			if which(i) {
+				all.Go(func() { replies[i], errs[i] = askMaster(path, do, patience) })
+			}
+		}
+		all.Wait()
+	}
+	each(control.Try, storeReloads, func(int) bool { return true })
+	// One that waits for its Redis cannot be asked, and starts anew.
+	refused := func(i int) bool {
+		return errs[i] == nil && !replies[i].OK || errs[i] != nil && !errors.Is(errs[i], control.ErrNoDaemon)
+	}
+	var lines []string
+	for i, m := range kept {
+		switch {
+		case errs[i] == nil && replies[i].Text == control.Unknown:
+			p.untried = append(p.untried, m)
+		case !refused(i):
+		case errs[i] != nil:
+			lines = append(lines, m.plan.Name+": "+errs[i].Error())
+		default:
+			lines = append(lines, m.plan.Name+": refused: "+replies[i].Text)
+		}
+	}
+	if len(lines) == 0 {
+		p.tried = true
+		s.planned <- p
+		return
+	}
+	for i, m := range kept {
+		if !refused(i) || slices.Contains(p.untried, m) {
+			lines = append(lines, m.plan.Name+": keeps the configuration that it has, as another store has refused the new one")
+		}
+	}
+	each(control.Drop, storeAnswers, func(i int) bool { return errs[i] == nil && replies[i].OK })
+	slices.Sort(lines)
+	s.planned <- storePlanned{done: true, text: strings.Join(lines, "\n")}
 }
 
 // askAll has the masters reload, and delivers what has become of it.
-func (s *Stores) askAll(do string, kept []*storeMaster, ok bool, lines []string) {
+func (s *Stores) askAll(p storePlanned, kept []*storeMaster, ok bool, lines []string) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var restart []*storeMaster
 	for _, m := range kept {
-		name, path := m.plan.Name, m.controlPath()
+		name, path, do := m.plan.Name, m.controlPath(), p.do
+		if p.tried && !slices.Contains(p.untried, m) {
+			do = control.Take
+		}
 		all.Go(func() {
 			reply, err := askMaster(path, do, storeReloads)
 			mu.Lock()
@@ -327,7 +389,7 @@ func (c *storesControl) answer(ctx context.Context, r control.Request) control.R
 		case <-c.end:
 		}
 	default:
-		reply.Text = "the daemon does not know this request: use the program of its own version"
+		reply.Text = control.Unknown
 	}
 	reply.PID, reply.Version = os.Getpid(), c.stores.Version
 	return reply

@@ -11,12 +11,20 @@ const (
 	Reload  = "reload"
 	Upgrade = "upgrade"
 	Status  = "status"
+	// Of the master of one of several stores: Try is a reload that waits, when its first worker
+	// process is ready, until it is told to Take it, or to Drop it.
+	Try  = "try"
+	Take = "take"
+	Drop = "drop"
 )
+
+// Unknown is the text of the answer to a request that the daemon, of another version, does not know.
+const Unknown = "the daemon does not know this request: use the program of its own version"
 
 // Request is the one line that a client sends.
 type Request struct {
 	V int `json:"v"`
-	// Do is Reload, Upgrade or Status.
+	// Do is one of those above.
 	Do string `json:"do"`
 }
 

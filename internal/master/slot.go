@@ -108,7 +108,7 @@ func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) 
 func (m *Master) extra() int {
 	n := 0
 	for w := range m.workers {
-		if w.retired && !w.surplus && !w.bye || w.slot.next == w && !w.ahead {
+		if w.retired && !w.surplus && !w.bye || w.slot.next == w && !w.ahead && !w.held {
 			n++
 		}
 	}
@@ -142,6 +142,7 @@ func (m *Master) spawn(s *slot, old *worker) {
 		}
 		return
 	}
+	w.held = m.onTrial(w) && m.roll.holds
 	if cfg.Slots*cfg.Threads == 1 {
 		w.after = old // one job at a time was asked for
 	}

@@ -129,7 +129,7 @@ func (m *Master) count() counts {
 		switch {
 		case w.retired && !m.leaving():
 			n.retiring++
-		case w.ahead:
+		case w.ahead, w.held:
 		case !w.readyAt.IsZero():
 			n.ready++
 		}

@@ -43,8 +43,9 @@ type worker struct {
 	// after: a worker of which this one takes the place only when it is gone.
 	after *worker
 	// ahead: it was started before the one whose place it takes has stopped, and waits.
-	// ends: that one has said that it will stop soon.
-	ahead, ends bool
+	// ends: that one has said that it will stop soon. held: it has tried a new configuration, and
+	// waits until that is to take effect.
+	ahead, ends, held bool
 
 	beat       proc.Message // the newest
 	outage     *outage      // of Redis, as it has told last; nil: it answers
@@ -210,7 +211,7 @@ func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
 		return m.state
-	case w.after != nil || w.ahead:
+	case w.after != nil || w.ahead || w.held:
 		return signals.Waiting
 	case m.state == signals.Starting:
 		return m.startAs
@@ -233,7 +234,7 @@ func (m *Master) ready(w *worker) {
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
 	m.booted(w)
 	m.learn(w.readyAt.Sub(w.spawnedAt))
-	if w.slot.next == w && !w.ahead {
+	if w.slot.next == w && !w.ahead && !w.held {
 		m.succeed(w.slot)
 	}
 	m.proven(w)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,11 +21,11 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 )
 
-// machine is a daemon that is restarted whenever it ends, behind a proxy of its own. Where the
-// kernel permits it, two of the three are on one host and do not see each other.
-type machine struct {
+// tree are the processes of a daemon that is started again whenever it ends. Where the kernel
+// permits it, two of the three are on one host and do not see each other.
+type tree struct {
 	name string
-	// As in its configuration: a process of one thread waits for Redis in
+	// As in its configuration, for each store: a process of one thread waits for Redis in
 	// another way than one of several.
 	workerCount, threadCount int
 	// lease is its job_lock_duration, and so how long its worker processes live in Redis
@@ -36,7 +37,7 @@ type machine struct {
 	place []string
 	// user is the user of the daemon; 0 means that of the harness.
 	user int
-	// container is set if place makes a PID namespace whose first process is the master.
+	// container is set if place makes a PID namespace whose first process is the daemon.
 	container bool
 	program   string
 	// beside is the program of another version, which takes turns with program at each start;
@@ -45,20 +46,34 @@ type machine struct {
 	turn   int
 	dir    string
 	mark   string
-	proxy  *faultproxy.Proxy
 	run    *chaos
+	// parts are its masters, one for each store.
+	parts []*machine
 
 	mu      sync.Mutex
 	lines   []line
-	masters []int // every master that it has had
-	killed  []int // those that got SIGKILL
 	log     *os.File
 	reading sync.WaitGroup
 
-	pid  int
-	tap  *tap // of the log of its present master
+	// top is the process that was started: the master, or the one above those of several stores.
+	top  int
+	tap  *tap // of the log of its present processes
 	done chan struct{}
 	exit int
+}
+
+// machine is the part of a daemon that works one store, behind a proxy of its own: a master with
+// its worker processes. If there is one store it is all of the daemon.
+type machine struct {
+	*tree
+	store *chaos
+	proxy *faultproxy.Proxy
+	// pid is its master, as faults know it.
+	pid int
+
+	// mu guards the rest. The numbers are those in the daemon's own PID namespace.
+	masters []int // every master that it has had
+	killed  []int // those that got SIGKILL
 }
 
 // line is a line of the log and the time at which it was read.
@@ -68,31 +83,50 @@ type line struct {
 }
 
 const config = `
-redis_url: %s
-namespace: %s
-worker_count: %d
-thread_count: %d
+%sthread_count: %d
 jobs_per_fork: 100
-queues: [ticks, high, locked, unique, shared, long, low]
 interval: 0.05
 resque_term_timeout: %s
 heartbeat_frequency: %d
 job_lock_duration: %d
-locketed_queues: [locked, shared, unique]
-unique_queues: [unique]
+locketed_queues: [%s]
+unique_queues: [%s]
 max_deaths: %d
 log_format: json
 %s`
 
+// place of a store in the configuration; in front stands how it is indented.
+const storeConfig = `%[1]sredis_url: %[2]s
+%[1]snamespace: %[3]s
+%[1]sworker_count: %[4]d
+%[1]squeues: [%[5]s]
+`
+
 // configure writes the configuration file.
-func (m *machine) configure() error {
+func (m *tree) configure() error {
 	file := m.config()
 	runner := ""
 	if m.run.runners {
 		runner = m.run.runnerText(m.mark)
 	}
-	text := fmt.Sprintf(config, url(m.proxy.Addr()), namespace, m.workerCount, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()), maxDeaths,
-		m.run.scheduleConfig()+runner)
+	var stores strings.Builder
+	indent := ""
+	if len(m.parts) > 1 {
+		stores.WriteString("stores:\n")
+		indent = "    "
+	}
+	var locked, unique []string
+	for _, part := range m.parts {
+		s := part.store
+		if s.name != "" {
+			fmt.Fprintf(&stores, "  %s:\n", s.name)
+		}
+		fmt.Fprintf(&stores, storeConfig, indent, url(part.proxy.Addr()), namespace, m.workerCount, strings.Join(s.queues(allQueues...), ", "))
+		locked = append(locked, s.queues(lockedQueue, sharedQueue, uniqueQueue)...)
+		unique = append(unique, s.queues(uniqueQueue)...)
+	}
+	text := fmt.Sprintf(config, &stores, m.threadCount, termTimeout, int(m.lease.Seconds())-1, int(m.lease.Seconds()),
+		strings.Join(locked, ", "), strings.Join(unique, ", "), maxDeaths, m.run.scheduleConfig()+runner)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -102,10 +136,13 @@ func (m *machine) configure() error {
 	return nil
 }
 
-func (m *machine) config() string { return filepath.Join(m.dir, m.name+".yaml") }
+func (m *tree) config() string { return filepath.Join(m.dir, m.name+".yaml") }
 
-// start starts the daemon and waits until it works.
-func (m *machine) start(ctx context.Context) error {
+// start starts the daemon and waits until it works in each store.
+func (m *tree) start(ctx context.Context) error { return m.startWithout(ctx, nil) }
+
+// startWithout starts the daemon and waits until it works in each store but one.
+func (m *tree) startWithout(ctx context.Context, without *machine) error {
 	if err := m.configure(); err != nil {
 		return err
 	}
@@ -138,7 +175,7 @@ func (m *machine) start(ctx context.Context) error {
 		err := cmd.Start()
 		_ = w.Close()
 		if err == nil {
-			m.pid = cmd.Process.Pid
+			m.top = cmd.Process.Pid
 		}
 		started <- err
 		if err == nil {
@@ -156,34 +193,115 @@ func (m *machine) start(ctx context.Context) error {
 	m.reading.Go(func() { m.read(log) })
 	if m.container {
 		// The started process is unshare; the first process of the container is its child.
-		outside := m.pid
+		outside := m.top
 		err := m.run.await(ctx, 15*time.Second, "the container of daemon "+m.name, func() bool {
 			children := proctest.Children(outside)
 			if len(children) == 1 {
-				m.pid = children[0].PID
+				m.top = children[0].PID
 			}
-			return m.pid != outside
+			return m.top != outside
 		})
 		if err != nil {
 			return err
 		}
 	}
-	m.mu.Lock()
-	m.masters = append(m.masters, m.number())
-	m.mu.Unlock()
-	return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
+	if len(m.parts) == 1 {
+		number := m.top
+		if m.container {
+			number = 1
+		}
+		m.mu.Lock()
+		m.parts[0].masters = append(m.parts[0].masters, number)
+		m.mu.Unlock()
+		m.parts[0].pid = m.top
+		return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
+	}
+	if err := m.await(ctx, 15*time.Second, from, `"msg":"ready"`, `"stores":`); err != nil {
+		return err
+	}
+	for _, part := range m.parts {
+		if part != without {
+			if err := part.await(ctx, 15*time.Second, from, append(part.own(), `"msg":"ready"`)...); err != nil {
+				return err
+			}
+		}
+		if err := part.follow(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// number returns the pid of the master in its own PID namespace.
+// number returns the present master in its own PID namespace; 0 for none.
 func (m *machine) number() int {
-	if m.container {
-		return 1
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.masters) == 0 {
+		return 0
 	}
-	return m.pid
+	return m.masters[len(m.masters)-1]
+}
+
+// own are texts that the lines of its log have in common.
+func (m *machine) own() []string {
+	if m.store.name == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf(`"store":%q`, m.store.name)}
+}
+
+// follow finds the process of its present master.
+func (m *machine) follow(ctx context.Context) error {
+	return m.run.await(ctx, patience, "the master of store "+m.store.name+" of daemon "+m.name, func() bool {
+		number := strconv.Itoa(m.number())
+		for _, p := range proctest.Children(m.top) {
+			if p.InnerPID() == number {
+				m.pid = p.PID
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// followed complains if its master has changed without being told to.
+func (m *machine) followed(ctx context.Context) error {
+	if len(m.parts) == 1 || m.pid == 0 {
+		return nil
+	}
+	if p, ok := proctest.Look(m.pid); ok && p.State != "Z" && p.InnerPID() == strconv.Itoa(m.number()) {
+		return nil
+	}
+	select {
+	case <-m.done:
+		return nil // all of it
+	default:
+	}
+	m.run.complain("the master of store %s of daemon %s ended by itself", m.store.name, m.name)
+	return m.follow(ctx)
+}
+
+// learn notes the master that a line of the log says has started.
+func (m *tree) learn(text string) {
+	if len(m.parts) == 1 || !strings.Contains(text, `"msg":"master of a store started"`) {
+		return
+	}
+	var said struct {
+		Store string `json:"store"`
+		PID   int    `json:"pid"`
+	}
+	if json.Unmarshal([]byte(text), &said) != nil {
+		return
+	}
+	for _, part := range m.parts {
+		if part.store.name == said.Store {
+			part.masters = append(part.masters, said.PID)
+		}
+	}
 }
 
 // read reads the log of one master and of the worker processes that it has left.
-func (m *machine) read(r *tap) {
+func (m *tree) read(r *tap) {
 	defer func() { _ = r.Close() }()
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, 4<<20)
@@ -191,25 +309,40 @@ func (m *machine) read(r *tap) {
 		if strings.HasPrefix(scanner.Text(), junk) {
 			continue
 		}
-		at := m.run.saidAt(scanner.Text())
+		at, text := m.run.saidAt(scanner.Text()), storeLast(scanner.Text())
 		m.mu.Lock()
 		if strings.HasPrefix(scanner.Text(), "{") { // no stack of one that died
-			m.lines = append(m.lines, line{at, scanner.Text()})
+			m.lines = append(m.lines, line{at, text})
+			m.learn(text)
 		}
 		_, _ = fmt.Fprintf(m.log, "%.3f %s\n", at.Seconds(), scanner.Text())
 		m.mu.Unlock()
 	}
 }
 
+// storeLast moves the name of the store to the end of a line: the rest is as in a daemon without
+// stores.
+func storeLast(text string) string {
+	before, rest, ok := strings.Cut(text, `,"store":"`)
+	if !ok {
+		return text
+	}
+	name, rest, ok := strings.Cut(rest, `"`)
+	if !ok || !slices.Contains(storeNames, name) || !strings.HasSuffix(rest, "}") {
+		return text
+	}
+	return before + strings.TrimSuffix(rest, "}") + `,"store":"` + name + `"}`
+}
+
 // seen returns how many lines were read so far.
-func (m *machine) seen() int {
+func (m *tree) seen() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.lines)
 }
 
 // said returns the first line, from index from on, that contains one of the texts.
-func (m *machine) said(from int, texts ...string) (line, bool) {
+func (m *tree) said(from int, texts ...string) (line, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range m.lines[from:] {
@@ -222,15 +355,19 @@ func (m *machine) said(from int, texts ...string) (line, bool) {
 	return line{}, false
 }
 
-func (m *machine) await(ctx context.Context, limit time.Duration, from int, text string) error {
-	return m.run.await(ctx, limit, fmt.Sprintf("daemon %s to say %s", m.name, text), func() bool {
-		_, ok := m.said(from, text)
-		return ok
+// await waits for a line, from index from on, that contains all texts.
+func (m *tree) await(ctx context.Context, limit time.Duration, from int, texts ...string) error {
+	return m.run.await(ctx, limit, fmt.Sprintf("daemon %s to say %s", m.name, strings.Join(texts, " … ")), func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return slices.ContainsFunc(m.lines[from:], func(l line) bool {
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(l.text, text) })
+		})
 	})
 }
 
-// awaitExit waits until the master has ended.
-func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int, err error) {
+// awaitExit waits until the daemon has ended.
+func (m *tree) awaitExit(ctx context.Context, limit time.Duration) (code int, err error) {
 	err = m.run.await(ctx, limit, "the end of daemon "+m.name, func() bool {
 		select {
 		case <-m.done:
@@ -247,17 +384,68 @@ func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int,
 	return m.exit, nil
 }
 
+// awaitEnd waits until the master has ended. Of one below another process no exit code is known.
+func (m *machine) awaitEnd(ctx context.Context, limit time.Duration) (code int, err error) {
+	if len(m.parts) == 1 {
+		return m.awaitExit(ctx, limit)
+	}
+	return 0, m.run.await(ctx, limit, "the end of the master of store "+m.store.name+" of daemon "+m.name, func() bool { return !proctest.Alive(m.pid) })
+}
+
+// again waits until another master works: the one that the process above starts, or one that is started here.
+func (m *machine) again(ctx context.Context) error {
+	if len(m.parts) == 1 {
+		return m.start(ctx)
+	}
+	before := m.pid
+	var number int
+	err := m.run.await(ctx, 15*time.Second, "another master of store "+m.store.name+" of daemon "+m.name, func() bool {
+		number = m.number()
+		for _, p := range proctest.Children(m.top) {
+			if p.PID != before && p.InnerPID() == strconv.Itoa(number) {
+				m.pid = p.PID
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	return m.await(ctx, 15*time.Second, 0, append(m.own(), `"msg":"ready"`, fmt.Sprintf(`"pid":%d,`, number))...)
+}
+
 // signal signals the master if one was started.
 func (m *machine) signal(sig syscall.Signal) {
 	if m.pid == 0 {
 		return // the number of the harness's own group
 	}
 	if sig == syscall.SIGKILL {
+		number := m.number()
 		m.mu.Lock()
-		m.killed = append(m.killed, m.number())
+		m.killed = append(m.killed, number)
 		m.mu.Unlock()
 	}
 	_ = syscall.Kill(m.pid, sig)
+}
+
+// signalTop signals the daemon.
+func (m *tree) signalTop(sig syscall.Signal) {
+	if len(m.parts) == 1 {
+		m.parts[0].signal(sig)
+	} else if m.top != 0 {
+		_ = syscall.Kill(m.top, sig)
+	}
+}
+
+// killMasters kills the daemon and all of its masters.
+func (m *tree) killMasters() {
+	m.signalTop(syscall.SIGKILL)
+	if len(m.parts) > 1 {
+		for _, part := range m.parts {
+			part.signal(syscall.SIGKILL)
+		}
+	}
 }
 
 // process is a living process of a machine.
@@ -279,13 +467,13 @@ func (m *machine) workers() []process {
 }
 
 // commands returns the living commands of jobs.
-func (m *machine) commands() []process {
+func (m *tree) commands() []process {
 	return slices.DeleteFunc(m.processes(), func(p process) bool { return p.Env(roleEnv) != roleCommand })
 }
 
 // processes returns all living processes of the machine, each once. Commands do not inherit the whole
 // environment, but they have the mark.
-func (m *machine) processes() []process {
+func (m *tree) processes() []process {
 	var all []process
 	for _, p := range proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == m.mark }) {
 		all = append(all, process{p, p.Env("RESQUED_PROC")})
@@ -310,15 +498,19 @@ func names(all []process) []string {
 	return names
 }
 
-// signalAll sends a signal to every process of the machine, the master first, and returns them.
-func (m *machine) signalAll(sig syscall.Signal) []process {
-	m.signal(sig)
+// signalAll sends a signal to every process of the daemon, the topmost first, and returns them.
+func (m *tree) signalAll(sig syscall.Signal) []process {
+	if sig == syscall.SIGKILL {
+		m.killMasters()
+	} else {
+		m.signalTop(sig)
+	}
 	var hit []process
 	known := map[int]bool{}
 	// A single scan of /proc is no snapshot.
 	for range 3 {
 		for _, p := range m.processes() {
-			if p.PID != m.pid || sig == syscall.SIGKILL {
+			if p.PID != m.top || sig == syscall.SIGKILL {
 				_ = syscall.Kill(p.PID, sig)
 			}
 			if !known[p.PID] {
@@ -350,8 +542,8 @@ func has(masters []int, name string) bool {
 }
 
 // quit ends the daemon normally.
-func (m *machine) quit(ctx context.Context) error {
-	m.signal(syscall.SIGQUIT)
+func (m *tree) quit(ctx context.Context) error {
+	m.signalTop(syscall.SIGQUIT)
 	code, err := m.awaitExit(ctx, 20*time.Second)
 	if err == nil && code != 0 {
 		err = errors.New("daemon " + m.name + " left with exit code " + strconv.Itoa(code))

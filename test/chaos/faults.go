@@ -99,8 +99,9 @@ var lengthy = []string{
 // rare are the kinds that take more than a minute. A long run injects each once.
 var rare = []string{"all-away"}
 
-func kindNames() []string {
-	kinds := allKinds()
+func kindNames() []string { return namesOf(allKinds()) }
+
+func namesOf(kinds []kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.name
@@ -180,33 +181,38 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 // awaitRecovered waits until no trace of some worker processes is left in Redis.
 func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
 	err := c.await(ctx, patience, "the recovery of what the dead had in hand", func() bool {
-		pipe := c.server.ctl().Pipeline()
-		for _, name := range procs {
-			pipe.Exists(ctx, key("resqued:inflight:"+name))
-			pipe.ZCount(ctx, key("resqued:procs"), "-inf", "+inf")
-			pipe.ZScore(ctx, key("resqued:procs"), name)
-		}
-		replies, err := pipe.Exec(ctx)
-		if len(replies) != 3*len(procs) {
-			return len(procs) == 0
-		}
-		_ = err // of a score that is not there
-		for i := 0; i < len(replies); i += 3 {
-			held, ok := replies[i].(interface{ Result() (int64, error) })
-			if !ok {
-				return false
-			}
-			n, err := held.Result()
-			if err != nil || n > 0 || !isNil(replies[i+2].Err()) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(c.hitBy(f), func(s *chaos) bool { return !s.recoveredAll(ctx, procs) })
 	})
 	if err == nil {
 		f.Recovered = max(procfs.BootTime()-from, 0)
 	}
 	return err
+}
+
+// recoveredAll reports whether the store has no trace of some worker processes.
+func (c *chaos) recoveredAll(ctx context.Context, procs []string) bool {
+	pipe := c.server.ctl().Pipeline()
+	for _, name := range procs {
+		pipe.Exists(ctx, key("resqued:inflight:"+name))
+		pipe.ZCount(ctx, key("resqued:procs"), "-inf", "+inf")
+		pipe.ZScore(ctx, key("resqued:procs"), name)
+	}
+	replies, err := pipe.Exec(ctx)
+	if len(replies) != 3*len(procs) {
+		return len(procs) == 0
+	}
+	_ = err // of a score that is not there
+	for i := 0; i < len(replies); i += 3 {
+		held, ok := replies[i].(interface{ Result() (int64, error) })
+		if !ok {
+			return false
+		}
+		n, err := held.Result()
+		if err != nil || n > 0 || !isNil(replies[i+2].Err()) {
+			return false
+		}
+	}
+	return true
 }
 
 // working waits until daemons have started a job since an instant.
@@ -217,10 +223,13 @@ func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration
 		defer c.mu.Unlock()
 		latest = 0
 		for _, m := range machines {
-			if c.started[m] <= since {
-				return false
+			for _, part := range m.hitBy(f) {
+				at := part.store.started[part]
+				if at <= since {
+					return false
+				}
+				latest = max(latest, at)
 			}
-			latest = max(latest, c.started[m])
 		}
 		return true
 	})

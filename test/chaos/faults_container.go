@@ -42,9 +42,11 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		}
 	}()
 	err := c.await(ctx, patience, "jobs in hand in the container", func() bool {
-		for _, w := range m.workers() {
-			if c.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
-				return true
+		for _, part := range m.parts {
+			for _, w := range part.workers() {
+				if part.store.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
+					return true
+				}
 			}
 		}
 		return false
@@ -53,10 +55,10 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	seen := c.marks()
-	before := m.workers()
+	before := m.crew(f)
 	pids := innerPIDs(before)
 	f.Effect, f.Procs, f.From = check.Kills, names(before), procfs.BootTime()
-	m.signal(syscall.SIGKILL)
+	m.killMasters()
 	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	again := 0
-	for _, pid := range innerPIDs(m.workers()) {
+	for _, pid := range innerPIDs(m.crew(f)) {
 		if slices.Contains(pids, pid) {
 			again++
 		}
@@ -74,8 +76,10 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	recovered := f.Recovered
-	if err := c.lookAtLeases(ctx); err != nil { // who lives is registered now, not only after the next beat
-		return err
+	for _, s := range c.stores { // who lives is registered now, not only after the next beat
+		if err := s.lookAtLeases(ctx); err != nil {
+			return err
+		}
 	}
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
 	if err := c.beating(ctx, f, procfs.BootTime(), m); err != nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/testlevel"
-	"github.com/resqued/resqued/test/chaos/check"
 )
 
 // The program of commands can be leased while they run: a busy or a slow machine has no instant
@@ -15,7 +14,8 @@ import (
 func TestLeaseWhileTheProgramRuns(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
-	c := &chaos{dir: t.TempDir(), history: check.NewHistory()}
+	c := newHarness(options{}).stores[0]
+	c.dir = t.TempDir()
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
 	require.NoError(t, copyFile(sleep, c.tool()))

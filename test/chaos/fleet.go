@@ -14,17 +14,24 @@ func (c *chaos) place() error {
 		return err
 	}
 	add := func(name string, workers, threads int, where []string) *machine {
-		m := &machine{
-			name: name, workerCount: workers, threadCount: threads, place: where, program: self, run: c, dir: c.dir,
+		t := &tree{
+			name: name, workerCount: (workers + len(c.stores) - 1) / len(c.stores), threadCount: threads, place: where, program: self, run: c, dir: c.dir,
 			lease: c.o.leases()[len(c.machines)], mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name),
 		}
-		c.machines = append(c.machines, m)
-		return m
+		for _, s := range c.stores {
+			m := &machine{tree: t, store: s}
+			t.parts = append(t.parts, m)
+			s.machines = append(s.machines, m)
+			s.history.Daemons = append(s.history.Daemons, name)
+		}
+		return t.parts[0]
 	}
 	if where := containerOn("chaos-d"); where != nil {
-		c.guest = add("d", 2, 2, where)
-		c.guest.container = true
-		c.guest.lease, c.machines = c.o.lease, nil
+		guest := add("d", 2, 2, where)
+		guest.container, guest.lease = true, c.o.lease
+		for i, s := range c.stores {
+			s.guest, s.machines, s.history.Daemons = guest.parts[i], nil, nil
+		}
 	}
 	a := add("a", 2, 4, hostName("chaos-a"))
 	if add("b", 6, 1, hostName("chaos-b")).place == nil {

@@ -18,18 +18,20 @@ import (
 )
 
 // awaitEnds waits until every job has ended, after the last fault.
-func (c *chaos) awaitEnds(ctx context.Context) {
-	var left int
-	err := c.await(ctx, c.o.settle, "every job to end", func() bool {
-		reply, err := look(ctx, c.server.ctl(), 1<<30, 1<<30)
+func (c *harness) awaitEnds(ctx context.Context) {
+	for _, s := range c.stores {
+		var left int
+		err := s.await(ctx, c.o.settle, "every job to end", func() bool {
+			reply, err := s.look(ctx, s.server.ctl(), 1<<30, 1<<30)
+			if err != nil {
+				return false
+			}
+			left = len(list(reply[0]))
+			return left == 0
+		})
 		if err != nil {
-			return false
+			c.complain("%d jobs are still there when nothing is broken any more", left)
 		}
-		left = len(list(reply[0]))
-		return left == 0
-	})
-	if err != nil {
-		c.complain("%d jobs are still there when nothing is broken any more", left)
 	}
 	// The last snapshot is judged by the next one.
 	pause(ctx, 2200*time.Millisecond)
@@ -37,18 +39,51 @@ func (c *chaos) awaitEnds(ctx context.Context) {
 
 // judge looks at what is left, ends the daemons, looks again, and runs all checks.
 func (c *chaos) judge(ctx context.Context) (bool, error) {
-	if err := c.lastLook(ctx); err != nil {
-		return false, errors.Join(err, c.keep(nil))
+	for _, s := range c.stores {
+		if err := s.lastLook(ctx); err != nil {
+			return false, errors.Join(err, c.keep(nil))
+		}
 	}
 	for _, m := range c.machines {
 		if err := m.quit(ctx); err != nil {
 			c.complain("%v", err)
 		}
 	}
-	left := append(c.residue(ctx), c.longsNow(ctx)...)
+	left := c.leftProcesses()
+	residues := make([][]string, len(c.stores))
+	for i, s := range c.stores {
+		residues[i] = append(s.residue(ctx), s.longsNow(ctx)...)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, kinds := c.history, c.o.kinds()
+	kinds := c.o.kinds()
+	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
+	texts := map[string]string{}
+	for i, k := range kinds {
+		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack), Leases: k.leases, Longest: c.leaseOf("")}
+		names[i] = k.name
+		texts[k.name] = k.text
+	}
+	var results []check.Result
+	for i, s := range c.stores {
+		if i == 0 {
+			residues[i] = append(residues[i], append(left, c.trouble...)...)
+		}
+		results = append(results, s.verdicts(residues[i], kinds)...)
+	}
+	results = append(results, check.Recovery(c.faults, bounds, c.history.Waited))
+	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
+	results = append(results, check.Vacuous(c.faults, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
+	table := check.Table(c.faults, names)
+	if err := c.writeTable(table, texts); err != nil {
+		return false, err
+	}
+	return c.report(results, table)
+}
+
+// verdicts runs the checks of one store.
+func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
+	h, second := c.history, time.Duration(float64(time.Second)*c.o.slack)
 	h.Sort()
 	h.Silent, h.Killed = c.said(silentLine), c.said(killedLine)
 	for i, p := range c.probes {
@@ -59,29 +94,21 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 			}
 		}
 	}
-	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
-	texts := map[string]string{}
-	for i, k := range kinds {
-		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack), Leases: k.leases, Longest: c.leaseOf("")}
-		names[i] = k.name
-		texts[k.name] = k.text
-	}
+	c.instant.Notes = []string{fmt.Sprintf("at most %d jobs in lines", c.lined)}
 	results := []check.Result{
-		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h),
-		check.Starvation(h, c.probes, time.Duration(float64(time.Second)*c.o.slack)), check.Order(h),
-		check.Recovery(h.Faults, bounds, h.Waited), check.Residue(left), check.Failures(h, c.o.bystanders),
-		check.Retries(h), check.Delayed(h, time.Duration(float64(time.Second)*c.o.slack)), check.Ticks(h), check.LongJobs(h), c.leases.Result,
+		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h), check.Starvation(h, c.probes, second), check.Order(h),
+		check.Residue(left), check.Failures(h, c.o.bystanders), check.Retries(h), check.Delayed(h, second), check.Ticks(h), check.LongJobs(h), c.leases.Result,
 	}
 	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
 		results = append(results, check.Aborts(h))
 	}
-	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
-	results = append(results, check.Vacuous(h, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
-	table := check.Table(h.Faults, names)
-	if err := c.writeTable(table, texts); err != nil {
-		return false, err
+	if len(c.stores) > 1 {
+		results = append(results, check.Home(h), check.Unstopped(h, c.name, c.faults, 2*second))
+		for i := range results {
+			results[i].Store = c.name
+		}
 	}
-	return c.report(results, table)
+	return results
 }
 
 // lastLook reads the final state of Redis.
@@ -103,7 +130,7 @@ func (c *chaos) lastLook(ctx context.Context) error {
 	if err != nil && !isNil(err) {
 		return err
 	}
-	reply, err := look(ctx, ctl, 1<<30, 1<<30)
+	reply, err := c.look(ctx, ctl, 1<<30, 1<<30)
 	if err != nil {
 		return err
 	}
@@ -173,11 +200,6 @@ func (c *chaos) residue(ctx context.Context) []string {
 	killed := func(name string) bool { // its entry expires by itself
 		return slices.ContainsFunc(c.daemons(), func(m *machine) bool { return m.wasKilled(name) })
 	}
-	for _, m := range c.daemons() {
-		for _, p := range m.processes() {
-			left = append(left, "process "+p.String())
-		}
-	}
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
 		"queue:*", "resqued:line:*", "resqued:lines:*", "resqued:ready:*", "resqued:lined", "resqued:awaited", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
@@ -204,9 +226,17 @@ func (c *chaos) residue(ctx context.Context) []string {
 			left = append(left, "master "+name)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append(left, c.trouble...)
+	return left
+}
+
+// leftProcesses returns the processes that the daemons have left behind.
+func (c *chaos) leftProcesses() (left []string) {
+	for _, m := range c.daemons() {
+		for _, p := range m.processes() {
+			left = append(left, "process "+p.String())
+		}
+	}
+	return left
 }
 
 // deaths returns counts of deaths that are left. Counts of jobs that foreign workers took after
@@ -246,8 +276,10 @@ func (c *chaos) discard() {
 	for _, m := range c.daemons() {
 		m.signalAll(syscall.SIGKILL)
 	}
-	if c.server != nil {
-		c.server.stop()
+	for _, s := range c.stores {
+		if s.server != nil {
+			s.server.stop()
+		}
 	}
 }
 
@@ -260,21 +292,24 @@ func (c *chaos) keep(ids []string) error {
 		}
 		return os.WriteFile(filepath.Join(c.dir, name), text, 0o600)
 	}
-	about := map[string]any{}
-	for _, id := range ids {
-		var lines []any
-		for _, run := range c.history.Runs {
-			if run.ID == id {
-				lines = append(lines, run)
+	errs := []error{write("faults.json", c.faults)}
+	for _, s := range c.stores {
+		about := map[string]any{}
+		for _, id := range ids {
+			var lines []any
+			for _, run := range s.history.Runs {
+				if run.ID == id {
+					lines = append(lines, run)
+				}
+			}
+			about[id] = map[string]any{
+				"push": s.history.Pushes[id], "long": s.history.Longs[id], "schedule": s.history.Schedules[id], "runs": lines, "logs": s.linesAbout(id),
 			}
 		}
-		about[id] = map[string]any{
-			"push": c.history.Pushes[id], "long": c.history.Longs[id], "schedule": c.history.Schedules[id], "runs": lines, "logs": c.linesAbout(id),
-		}
+		errs = append(errs, write(s.queue("pushes.json"), s.history.Pushes), write(s.queue("failed.json"), s.history.Failed),
+			write(s.queue("evidence.json"), about), write(s.queue("snapshots.json"), s.judged), s.dump())
 	}
-	return errors.Join(
-		write("faults.json", c.history.Faults), write("pushes.json", c.history.Pushes), write("failed.json", c.history.Failed),
-		write("evidence.json", about), write("snapshots.json", c.judged), c.dump())
+	return errors.Join(errs...)
 }
 
 // linesAbout returns what the daemons logged about a job and the processes that ran it, around
@@ -302,7 +337,7 @@ func (c *chaos) linesAbout(id string) (found []string) {
 
 // dump writes every key of Redis to a file.
 func (c *chaos) dump() error {
-	f, err := os.Create(filepath.Join(c.dir, "redis.txt"))
+	f, err := os.Create(filepath.Join(c.dir, c.queue("redis.txt")))
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,9 @@ const (
 	uniqueQueue = "unique" // holds an equal payload once
 )
 
+// allQueues are the queues of a store, in that order.
+var allQueues = []string{tickQueue, highQueue, lockedQueue, uniqueQueue, sharedQueue, longQueue, lowQueue}
+
 // job is the next job of a producer.
 type job struct {
 	id, queue, payload, expect string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,17 +22,12 @@ import (
 // producers is the number of programs that push jobs.
 const producers = 2
 
-// chaos is one run of the harness.
-type chaos struct {
+// harness is one run, whatever the number of stores.
+type harness struct {
 	o              options
 	dir, ledgerDir string
-	server         *server
-	machines       []*machine
-	// guest runs in a container, and only while that is restarted; nil if not permitted.
-	guest *machine
-	// pushProxy is for producers, sideProxy for foreign workers and probes.
-	pushProxy, sideProxy *faultproxy.Proxy
-	began                time.Duration
+	stores         []*chaos
+	began          time.Duration
 	// runners is set if jobs of the load are performed by a runner.
 	runners bool
 	// unscheduled is set when the schedules are to end.
@@ -41,34 +37,51 @@ type chaos struct {
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
+	quietTo time.Duration // nothing is broken until then
+	quietAt time.Duration
+	faults  []check.Fault // of all stores
+	trouble []string      // what went wrong besides
+	// homes are the stores of the runs in the ledger, by the names of these.
+	homes map[string]*chaos
+}
+
+// chaos is what the run does to one store, and knows of it: its Redis, its load, its part of the
+// daemons, its history.
+type chaos struct {
+	*harness
+	// name is empty if there is one store. prefix begins the names of its queues and schedules,
+	// first is added to the numbers of its jobs.
+	name, prefix string
+	first        int
+	server       *server
+	machines     []*machine
+	// guest runs in a container, and only while that is restarted; nil if not permitted.
+	guest *machine
+	// pushProxy is for producers, sideProxy for foreign workers and probes.
+	pushProxy, sideProxy *faultproxy.Proxy
+
+	// The harness's mu guards the rest.
 	history *check.History
 	open    map[string]*check.Push // whose fate is not known yet
 	probes  []check.Probe
 	started map[*machine]time.Duration // when a job has last begun there
-	quietTo time.Duration              // nothing is broken until then
-	quietAt time.Duration
 	backlog int
+	lined   int           // the most jobs that were seen in lines
 	ticked  time.Duration // the last tick of the witness that was acknowledged
 	popping int           // pops of foreigners that have no answer yet
 	instant check.Result
 	leases  *check.Leases
 	// lookedAt is the time of the last look, by Redis's clock.
 	lookedAt int64
-	trouble  []string // what went wrong besides
 	// judged are the contents of Redis at the last snapshots, newest last.
 	judged []check.Snapshot
 }
 
 // run runs the harness and returns whether every check has passed.
 func run(ctx context.Context, o options) (ok bool, err error) {
-	c := &chaos{
-		o: o, history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
-		instant: check.Result{Name: "C1 instants"}, leases: check.NewLeases(), began: procfs.BootTime(),
-	}
-	c.history.DaemonOf = c.daemonOf
-	c.history.SharedQueue = sharedQueue
-	c.history.Epoch = time.Duration(time.Now().UnixNano()) - procfs.BootTime()
-	if err := c.makeDirs(); err != nil {
+	h := newHarness(o)
+	c := h.stores[0]
+	if err := h.makeDirs(); err != nil {
 		return false, err
 	}
 	fmt.Printf("chaos: profile %s, seed %d, evidence in %s\n", o.profile, o.seed, c.dir)
@@ -91,15 +104,19 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	load, stopLoad := context.WithCancel(ctx)
 	defer stopLoad()
 	var loads sync.WaitGroup
-	c.load(load, &loads)
+	for _, s := range h.stores {
+		s.load(load, &loads)
+	}
 	look, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
 	var looks sync.WaitGroup
-	looks.Go(func() { c.watch(look) })
-	looks.Go(func() { c.snapshots(look) })
-	looks.Go(func() { c.writeTicks(look) })
-	looks.Go(func() { c.watchLeases(look) })
-	looks.Go(func() { c.pressure(look) })
+	looks.Go(func() { h.watch(look) })
+	looks.Go(func() { h.pressure(look) })
+	for _, s := range h.stores {
+		looks.Go(func() { s.snapshots(look) })
+		looks.Go(func() { s.writeTicks(look) })
+		looks.Go(func() { s.watchLeases(look) })
+	}
 
 	err = c.injectFaults(ctx)
 	stopLoad()
@@ -108,7 +125,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 		err = c.unschedule(ctx)
 	}
 	if err == nil {
-		c.awaitEnds(ctx)
+		h.awaitEnds(ctx)
 	}
 	stopLooking()
 	looks.Wait()
@@ -118,7 +135,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	return c.judge(ctx)
 }
 
-func (c *chaos) makeDirs() (err error) {
+func (c *harness) makeDirs() (err error) {
 	c.dir = c.o.dir
 	if c.dir == "" {
 		c.dir, err = os.MkdirTemp("", "chaos-")
@@ -143,16 +160,18 @@ func (c *chaos) makeDirs() (err error) {
 
 // setup starts Redis, the proxies and the daemons.
 func (c *chaos) setup(ctx context.Context) (err error) {
-	first, err := startInstance(ctx)
-	if err != nil {
-		return err
-	}
-	c.server = &server{instance: *first}
-	if c.sideProxy, err = c.proxy(ctx, 9); err != nil {
-		return err
-	}
-	if c.pushProxy, err = c.proxy(ctx, 0); err != nil {
-		return err
+	for _, s := range c.stores {
+		first, err := startInstance(ctx)
+		if err != nil {
+			return err
+		}
+		s.server = &server{instance: *first}
+		if s.sideProxy, err = s.proxy(ctx, 9); err != nil {
+			return err
+		}
+		if s.pushProxy, err = s.proxy(ctx, 0); err != nil {
+			return err
+		}
 	}
 	if err := c.place(); err != nil {
 		return err
@@ -168,8 +187,10 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 		return errors.New("none of these faults is possible here")
 	}
 	for i, m := range c.daemons() {
-		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
-			return err
+		for _, part := range m.parts {
+			if part.proxy, err = part.store.proxy(ctx, i+1); err != nil {
+				return err
+			}
 		}
 		if m.log, err = os.Create(filepath.Join(c.dir, m.name+".log")); err != nil {
 			return err
@@ -181,11 +202,16 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return c.schedule(ctx, from)
+	for _, s := range c.stores {
+		if err := s.schedule(ctx, from); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
-	p, err := faultproxy.Listen(faultproxy.Config{Network: "unix", Address: c.server.socket, Seed: c.o.seed + uint64(n)})
+	p, err := faultproxy.Listen(faultproxy.Config{Network: "unix", Address: c.server.socket, Seed: c.o.seed + uint64(c.first+n)})
 	if err == nil {
 		c.tasks.Go(func() { _ = p.Run(ctx) })
 	}
@@ -249,7 +275,9 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	now := procfs.BootTime()
 	c.mu.Lock()
 	c.quietAt, c.quietTo = now, now+d
-	c.history.Quiet = append(c.history.Quiet, check.Span{From: now, To: now + d})
+	for _, s := range c.stores {
+		s.history.Quiet = append(s.history.Quiet, check.Span{From: now, To: now + d})
+	}
 	c.mu.Unlock()
 	return pause(ctx, d)
 }
@@ -259,14 +287,21 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 func (c *chaos) catchUp(ctx context.Context) bool {
 	from := procfs.BootTime()
 	c.mu.Lock()
-	for _, f := range c.history.Faults {
-		from = max(from, f.To) // also of who waits for a reply that never comes
+	for _, s := range c.stores {
+		for _, f := range s.history.Faults {
+			from = max(from, f.To) // also of who waits for a reply that never comes
+		}
 	}
 	c.mu.Unlock()
 	err := c.await(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return slices.ContainsFunc(c.probes, func(p check.Probe) bool { return p.Pushed > from && c.history.Done(p.ID) })
+		for _, s := range c.stores {
+			if !slices.ContainsFunc(s.probes, func(p check.Probe) bool { return p.Pushed > from && s.history.Done(p.ID) }) {
+				return false
+			}
+		}
+		return true
 	})
 	if err != nil && ctx.Err() == nil && c.o.verbose {
 		fmt.Printf("%8s %v\n", c.clock(), err) // C5 says what there is to say
@@ -275,12 +310,13 @@ func (c *chaos) catchUp(ctx context.Context) bool {
 }
 
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
-	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
-	err := k.fire(ctx, c, f, r)
+	s, only := c.aim(k, r)
+	f := &check.Fault{Kind: k.name, Store: only, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
+	err := k.fire(ctx, s, f, r)
 	for tries := 0; errors.Is(err, errNoWorker) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
 		// The chosen process has left in between.
-		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
-		err = k.fire(ctx, c, f, r)
+		*f = check.Fault{Kind: k.name, Store: only, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
+		err = k.fire(ctx, s, f, r)
 	}
 	if f.To == 0 {
 		f.To = procfs.BootTime()
@@ -294,18 +330,33 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 		f.Note += " " + err.Error()
 	}
 	c.mu.Lock()
-	c.history.Faults = append(c.history.Faults, *f)
+	c.faults = append(c.faults, *f)
+	for _, s := range c.hitBy(f) {
+		s.history.Faults = append(s.history.Faults, *f)
+	}
 	c.mu.Unlock()
 	if c.o.verbose || err != nil {
-		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, f.Daemon, span(f.Noticed), span(f.Recovered), f.Note)
+		where := f.Daemon
+		if len(c.stores) > 1 {
+			where = fmt.Sprintf("%-2s %-4s", f.Daemon, cmp.Or(f.Store, "all"))
+		}
+		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, where, span(f.Noticed), span(f.Recovered), f.Note)
 	}
 	return c.restartEnded(ctx)
 }
 
 // restartEnded starts what has ended without being told to.
 func (c *chaos) restartEnded(ctx context.Context) error {
+	for _, s := range c.stores {
+		s.pushProxy.Heal()
+	}
 	for _, m := range c.machines {
-		m.proxy.Heal()
+		for _, part := range m.parts {
+			part.proxy.Heal()
+			if err := part.followed(ctx); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-m.done:
 			c.complain("daemon %s ended by itself with exit code %d", m.name, m.exit)
@@ -315,12 +366,11 @@ func (c *chaos) restartEnded(ctx context.Context) error {
 		default:
 		}
 	}
-	c.pushProxy.Heal()
 	return nil
 }
 
 // watch reads the ledger.
-func (c *chaos) watch(ctx context.Context) {
+func (c *harness) watch(ctx context.Context) {
 	tail := ledger.NewTail(c.ledgerDir)
 	for on := true; on; {
 		before := procfs.BootTime()
@@ -335,10 +385,11 @@ func (c *chaos) watch(ctx context.Context) {
 			c.complain("%v", err)
 		}
 		c.mu.Lock()
-		c.history.Add(entries)
 		for _, e := range entries {
-			if m := c.machineOf(e.Proc); m != nil && e.What == ledger.Start {
-				c.started[m] = max(c.started[m], e.At)
+			s := c.homeOf(e)
+			s.history.Add([]ledger.Entry{e})
+			if m := s.machineOf(e.Proc); m != nil && e.What == ledger.Start {
+				s.started[m] = max(s.started[m], e.At)
 			}
 		}
 		c.mu.Unlock()
@@ -347,7 +398,7 @@ func (c *chaos) watch(ctx context.Context) {
 
 // stalled notes that the whole machine stood still, as virtual ones do, for so long that the
 // daemon of the shortest lease might take it for a fault.
-func (c *chaos) stalled(from, to time.Duration) {
+func (c *harness) stalled(from, to time.Duration) {
 	if to-from < c.o.lease/6 {
 		return
 	}
@@ -356,7 +407,10 @@ func (c *chaos) stalled(from, to time.Duration) {
 		f.Effect |= check.Freezes
 	}
 	c.mu.Lock()
-	c.history.Faults = append(c.history.Faults, f)
+	c.faults = append(c.faults, f)
+	for _, s := range c.stores {
+		s.history.Faults = append(s.history.Faults, f)
+	}
 	c.mu.Unlock()
 	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
@@ -385,14 +439,16 @@ func (c *chaos) daemonOf(worker string) string {
 	return ""
 }
 
-func (c *chaos) complain(format string, args ...any) {
+func (c *harness) complain(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = append(c.trouble, fmt.Sprintf(format, args...))
 }
 
 // clock returns the time since the harness began.
-func (c *chaos) clock() string { return fmt.Sprintf("%.1fs", (procfs.BootTime() - c.began).Seconds()) }
+func (c *harness) clock() string {
+	return fmt.Sprintf("%.1fs", (procfs.BootTime() - c.began).Seconds())
+}
 
 func span(d time.Duration) string {
 	if d < 0 {

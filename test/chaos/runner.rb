@@ -20,7 +20,7 @@ class Runner
     job = Resqued.job
     payload = job.payload
     run = { run: rand(1 << 62).to_s(36), id: payload["id"] }
-    start = { e: "start", class: name, attempt: job.attempt }
+    start = { e: "start", class: name, queue: job.queue, attempt: job.attempt }
     start.update(lock: job.lock_key, fence: job.fence) if job.fence.to_i.positive?
     Ledger.write(start.merge(run))
     act(run, payload["ms"] / 1000.0, start.key?(:lock))

@@ -60,12 +60,12 @@ local n, set, times = redis.call('LLEN', q), redis.call('SCARD', q .. ':uniqueue
 if set ~= n or times ~= n then
   odd[#odd + 1] = 'a unique queue holds ' .. n .. ' jobs, ' .. set .. ' payloads in its set and ' .. times .. ' times'
 end
-return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd}`)
+return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd, redis.call('HVALS', p .. 'resqued:lined')}`)
 
 // look runs such a script, with failed and taken from an index on.
-func look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
-	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, uniqueQueue).Slice()
-	if err == nil && len(reply) != 4 {
+func (c *chaos) look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
+	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, c.queue(uniqueQueue)).Slice()
+	if err == nil && len(reply) != 5 {
 		err = fmt.Errorf("a look around returned %d parts", len(reply))
 	}
 	return reply, err
@@ -90,7 +90,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 			nfailed, ntaken, failed, taken = 0, 0, map[string]bool{}, map[string]bool{}
 		}
 		s.From = procfs.BootTime()
-		reply, err := look(call, c.server.client, nfailed, ntaken)
+		reply, err := c.look(call, c.server.client, nfailed, ntaken)
 		c.server.mu.RUnlock()
 		cancel()
 		s.To = procfs.BootTime()
@@ -103,6 +103,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 		}
 		c.mu.Lock()
 		c.backlog = len(s.Places)
+		c.lined = max(c.lined, sum(list(reply[4])))
 		if last != nil {
 			c.judgeInstant(*last, maybe)
 		}

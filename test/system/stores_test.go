@@ -242,6 +242,46 @@ func TestStoresReload(t *testing.T) {
 	require.Zero(t, s.Exit())
 }
 
+// A reload that one store refuses takes effect in none: no store works with a new configuration beside
+// others with the old one, and none comes or goes.
+func TestStoresReloadRefusedByOne(t *testing.T) {
+	t.Parallel()
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	s := startTwoStores(t, harness.Options{Threads: 2, Env: []string{"RESQUED_TEST_REFUSE=" + refuse}})
+	a, b := s.masterOf("a"), s.masterOf("b")
+	reload := func(want int) string {
+		t.Helper()
+		stdout, stderr, code := s.Run("reload", "--socket", filepath.Join(s.Dir, "control.sock"))
+		require.Equal(t, want, code, stdout+stderr)
+		return stdout + stderr
+	}
+	next := fmt.Sprintf("stores:\n  a: {redis_url: %q, queues: [a, more]}\n  b: {redis_url: %q, queues: [b, 'b_*', other]}\n  c: {redis_url: %q, namespace: %q, queues: [c]}\n",
+		s.a.URL(), s.b.URL(), s.b.URL(), s.Space+"-c")
+	s.Configure(next)
+	require.NoError(t, os.WriteFile(refuse, []byte(strconv.Itoa(b)), 0o600))
+	text := reload(1)
+	require.Contains(t, text, "b: refused: its first worker process ended: exit code 1")
+	require.Contains(t, text, "a: keeps the configuration that it has, as another store has refused the new one")
+	require.NotContains(t, text, "c: ")
+	require.Equal(t, []int{a, b}, []int{s.masterOf("a"), s.masterOf("b")})
+	require.NotContains(t, s.Status(), "c: ")
+	// a works as before: not the queue that only the new configuration has.
+	s.push(s.a, "more", "Count", 1)
+	s.push(s.a, "a", "Count", 2)
+	s.push(s.b, "b", "Count", 3)
+	s.AwaitNoted("ran", 2)
+	require.Empty(t, s.Noted("ran")["1"])
+	require.EqualValues(t, 1, s.a.Client(t).LLen(t.Context(), s.Space+":queue:more").Val())
+	// Once it is mended, the same file does.
+	require.NoError(t, os.Remove(refuse))
+	text = reload(0)
+	require.Contains(t, text, "a: the new configuration is in force")
+	require.Contains(t, text, "c: its master is started")
+	s.AwaitNoted("ran", 3)
+	s.Signal(syscall.SIGTERM)
+	require.Zero(t, s.Exit())
+}
+
 // A daemon without stores cannot get some while it runs.
 func TestStoresCannotBeAdded(t *testing.T) {
 	t.Parallel()
@@ -306,7 +346,7 @@ func TestStoresUpgrade(t *testing.T) {
 func TestStoresRefused(t *testing.T) {
 	t.Parallel()
 	s := &twoStores{t: t, a: redistest.Start(t, redistest.Options{}), b: redistest.Start(t, redistest.Options{})}
-	s.Daemon = harness.Start(t, harness.Options{App: true, Unready: true, Config: s.stores(""), Env: []string{"RESQUED_TEST_REFUSE=1", "LOCKET_JOB_LOCK_KEY=nonsense"}})
+	s.Daemon = harness.Start(t, harness.Options{App: true, Unready: true, Config: s.stores(""), Env: []string{"LOCKET_JOB_LOCK_KEY=nonsense"}})
 	require.Equal(t, 2, s.Exit(), s.Log())
 	d := harness.Start(t, harness.Options{App: true, Config: s.stores("until_empty: true"), Unready: true})
 	require.Zero(t, d.Exit(), d.Log())

@@ -84,7 +84,7 @@ func TestGoodHistory(t *testing.T) {
 	h := good().h
 	for _, r := range []Result{
 		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, false), Recovery(h.Faults, nil, nil), Residue(nil),
-		Vacuous(h, []string{"worker-kill"}, 1, 1, 1, []Result{Overlap(h)}),
+		Vacuous(h.Faults, []string{"worker-kill"}, 1, 1, 1, []Result{Overlap(h)}),
 	} {
 		require.Empty(t, r.Violations, r.Name)
 		require.Positive(t, r.Looked, r.Name)
@@ -436,8 +436,8 @@ func TestResidueAndVacuity(t *testing.T) {
 	t.Parallel()
 	requireFails(t, Residue([]string{"process 7"}), "process 7")
 	h := good().h
-	requireFails(t, Vacuous(h, []string{"worker-kill"}, 2, 1, 1, nil), "worker-kill happened 1 times")
-	requireFails(t, Vacuous(h, []string{"host-kill"}, 1, 1, 1, nil), "host-kill happened 0 times")
-	requireFails(t, Vacuous(h, nil, 1, 0, 1, nil), "0 jobs were recovered")
-	requireFails(t, Vacuous(h, nil, 1, 1, 1, []Result{{Name: "C2 overlap"}}), "C2 overlap has looked at nothing")
+	requireFails(t, Vacuous(h.Faults, []string{"worker-kill"}, 2, 1, 1, nil), "worker-kill happened 1 times")
+	requireFails(t, Vacuous(h.Faults, []string{"host-kill"}, 1, 1, 1, nil), "host-kill happened 0 times")
+	requireFails(t, Vacuous(h.Faults, nil, 1, 0, 1, nil), "0 jobs were recovered")
+	requireFails(t, Vacuous(h.Faults, nil, 1, 1, 1, []Result{{Name: "C2 overlap"}}), "C2 overlap has looked at nothing")
 }

@@ -216,6 +216,11 @@ func (h *History) whyAgain(before, again *Run) string {
 	if f, ok := h.explains(before.Proc, before.At-500*time.Millisecond, again.At, Kills|Fences|Freezes); ok {
 		return f.Kind
 	}
+	// A process that was frozen with a job on its way to a thread, or to a runner, may begin it
+	// when it continues.
+	if f, ok := h.explains(again.Proc, again.At, again.At, Freezes); ok {
+		return f.Kind
+	}
 	if h.rolledBack(before) {
 		return "writes that redis lost"
 	}

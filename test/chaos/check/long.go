@@ -56,7 +56,22 @@ func (h *History) emptiedSince(at time.Duration) bool {
 
 func (h *History) lostLong(l *Long) bool {
 	forgotten := slices.ContainsFunc(h.slices[l.ID], func(r *Run) bool { return h.Forgotten[r.ID] })
-	return forgotten || l.UUID != "" && h.Forgotten[l.UUID] || h.lostPush(Try{Answer: l.Answer, Tried: l.Tried, Answered: l.Answered})
+	return forgotten || l.UUID != "" && h.Forgotten[l.UUID] || h.lostPush(Try{Answer: l.Answer, Tried: l.Tried, Answered: l.Answered}) || h.lostSlice(l)
+}
+
+// lostSlice reports whether Redis may have lost the slice that the last one to run has enqueued,
+// after its last unit, before it ended.
+func (h *History) lostSlice(l *Long) bool {
+	var last *Run
+	for _, r := range h.slices[l.ID] {
+		if last == nil || r.At > last.At {
+			last = r
+		}
+	}
+	if last == nil || last.Outcome != ledger.End || last.Completed > 0 || len(last.Units) == 0 {
+		return false
+	}
+	return h.lostPush(Try{Tried: last.Units[len(last.Units)-1].At, Answered: last.Ended})
 }
 
 // LongJobs is C12: the units of a long job are done in their order, and repeated only if they
