@@ -326,6 +326,8 @@ func (c *storesControl) answer(ctx context.Context, r control.Request) control.R
 		case <-ctx.Done():
 		case <-c.end:
 		}
+	case control.Drain:
+		reply = drainSelf(reply)
 	default:
 		reply.Text = "the daemon does not know this request: use the program of its own version"
 	}

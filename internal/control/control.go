@@ -11,12 +11,13 @@ const (
 	Reload  = "reload"
 	Upgrade = "upgrade"
 	Status  = "status"
+	Drain   = "drain" // as signal QUIT; answered at once
 )
 
 // Request is the one line that a client sends.
 type Request struct {
 	V int `json:"v"`
-	// Do is Reload, Upgrade or Status.
+	// Do is Reload, Upgrade, Status or Drain.
 	Do string `json:"do"`
 }
 
