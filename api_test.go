@@ -74,7 +74,7 @@ func listPackages(t *testing.T) (public []publicPackage, exports map[string]stri
 		}
 		public = append(public, publicPackage{path: path, dir: f[3], files: strings.Split(f[4], ",")})
 	}
-	for _, known := range []string{"", "/client", "/daemon", "/locker", "/longjob", "/longjob/sqlscan"} {
+	for _, known := range []string{"", "/client", "/client/fromfile", "/daemon", "/locker", "/longjob", "/longjob/sqlscan"} {
 		require.True(t, slices.ContainsFunc(public, func(p publicPackage) bool { return p.path == module+known }), known)
 	}
 	return public, exports

@@ -1,0 +1,51 @@
+// Package fromfile opens the clients of a program from the configuration file of the daemons, so that
+// there is one place that says which queue is in which store. Unlike package client it links what
+// reads and checks that file.
+package fromfile
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/app"
+	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// Stores returns a client for the stores of a configuration file; empty = the one that
+// RESQUED_CONFIG names. It reads the file, and the environment, as a daemon does: URLs with their
+// passwords, namespaces, which queue is in which store, unique queues, and the queues and locks of
+// the file's handlers. A file without stores has one, "default", with all queues.
+//
+// Of the Options those count that no file has: Handlers, PoolSize and Hooks. Like client.NewStores
+// it does not connect.
+func Stores(file string, o client.Options) (*client.Stores, error) {
+	r, err := config.Load(config.Options{File: file})
+	if err != nil {
+		return nil, fmt.Errorf("fromfile: %w", err)
+	}
+	if r.File == "" {
+		return nil, errors.New("fromfile: no configuration file: name one, or set RESQUED_CONFIG")
+	}
+	each := r.Stores
+	if len(each) == 0 {
+		each = []*config.Resolved{r}
+	}
+	first := each[0].Config
+	program := app.Program{Handlers: o.Handlers}
+	if program.Handlers == nil {
+		program.Handlers = resqued.New()
+	}
+	o.Handlers, o.Ruby34 = program.Classes(first), app.RubyStyle(first) == wire.Ruby34
+	o.UniqueQueues, o.UniqueQueuesStrict = first.UniqueQueues, first.UniqueQueuesStrict
+	all := make([]client.Store, len(each))
+	for i, one := range each {
+		all[i] = client.Store{Name: "default", Queues: []string{"*"}, URL: one.RedisURL, Namespace: one.Namespace, CAFile: one.RedisCAFile}
+		if one.Store != "" {
+			all[i].Name, all[i].Queues = one.Store, one.Routes[i].Queues
+		}
+	}
+	return client.NewStores(o, all...)
+}
