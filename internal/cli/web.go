@@ -13,6 +13,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,42 +109,21 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		return err
 	}
 	r, err := a.loadAs(c, config.Options{})
-	if err == nil {
-		err = hasStores(r, "the dashboard shows")
-	}
 	if err != nil {
 		return err
 	}
-	log, _ := a.daemonLog(c, r, r.LogLevel)
-	s, err := app.OpenStore(r.Config, "resqued-web")
-	if err != nil {
-		return err
+	first := r
+	if len(r.Stores) > 0 {
+		first = r.Stores[0]
 	}
-	defer func() { _ = s.Close() }()
-	jobs, err := a.client(r.Config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = jobs.Close() }()
-	locks, closed, err := databaseLocks(context.WithoutCancel(c.Context()), r.DatabaseURL)
-	if err != nil {
-		return err
-	}
-	defer closed()
-	p := a.program()
-	server := web.New(web.Options{
-		DatabaseLocks: locks,
-		Store:         s, Jobs: jobs, Namespace: r.Namespace, Version: version(), Command: a.again(), PathPrefix: o.prefix, Hosts: o.hosts, Who: login.Who, Log: log, Redact: r.Redact, HideArgs: o.hideArgs,
-		Long: func(ctx context.Context) *longjob.Client {
-			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
-		},
-		Checks: view.Checks{
-			Unique: r.Unique, Differ: app.SettingsDiffer, Throwaway: a.dev,
-			Schedules: view.ScheduleSources{
-				Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
-			},
-		},
+	log, _ := a.daemonLog(c, first, first.LogLevel)
+	server, where, closes, err := a.dashboard(c, r, func(s *web.Options) {
+		s.PathPrefix, s.Hosts, s.Who, s.Log, s.HideArgs = o.prefix, o.hosts, login.Who, log, o.hideArgs
 	})
+	defer closes()
+	if err != nil {
+		return err
+	}
 	ctx, stop := interruptible(c.Context())
 	defer stop()
 	if o.whileStdin {
@@ -164,7 +144,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		defer cancel()
 		_ = serving.Shutdown(late)
 	})
-	log.Info("serving", zap.String("address", shownAddress(listener, o.prefix)), zap.String("redis", s.Where()))
+	log.Info("serving", zap.String("address", shownAddress(listener, o.prefix)), zap.String("redis", where))
 	err = serving.Serve(listener)
 	if over() {
 		return err // it has not been asked to end
@@ -173,6 +153,67 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		err = nil
 	}
 	return err
+}
+
+// dashboard is what serves one store, or several.
+type dashboard interface {
+	HTTP() *http.Server
+	Run(ctx context.Context)
+}
+
+// dashboard opens the store of a configuration, or all of them; set completes the options of each.
+func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Options)) (d dashboard, where string, closes func(), err error) {
+	each := r.Stores
+	if len(each) == 0 {
+		each = []*config.Resolved{r}
+	}
+	var opened []func()
+	closes = func() {
+		for _, one := range slices.Backward(opened) {
+			one()
+		}
+	}
+	all, places := make([]web.Options, len(each)), make([]string, len(each))
+	for i, one := range each {
+		s, err := app.OpenStore(one.Config, "resqued-web")
+		if err != nil {
+			return nil, "", closes, err
+		}
+		opened = append(opened, func() { _ = s.Close() })
+		jobs, err := a.client(one.Config)
+		if err != nil {
+			return nil, "", closes, err
+		}
+		opened = append(opened, func() { _ = jobs.Close() })
+		locks, closed, err := databaseLocks(context.WithoutCancel(c.Context()), one.DatabaseURL)
+		if err != nil {
+			return nil, "", closes, err
+		}
+		opened = append(opened, closed)
+		p := a.program()
+		places[i] = s.Where()
+		all[i] = web.Options{
+			DatabaseLocks: locks, StoreName: one.Store, Store: s, Jobs: jobs, Namespace: one.Namespace, Version: version(), Command: a.again(), Redact: one.Redact,
+			Long: func(ctx context.Context) *longjob.Client {
+				return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
+			},
+			Checks: view.Checks{
+				Unique: one.Unique, Differ: app.SettingsDiffer, Throwaway: a.dev,
+				Schedules: view.ScheduleSources{
+					Configured: one.Schedules, Program: p.ClassSchedules(one.Config), Stored: one.PersistentSchedules, Defaults: p.ScheduleDefaults(one.Config),
+				},
+			},
+		}
+		if len(r.Stores) > 0 {
+			all[i].Command += " --" + config.StoreFlag + " " + one.Store
+		}
+		set(&all[i])
+	}
+	if len(r.Stores) == 0 {
+		all[0].StoreName = ""
+		return web.New(all[0]), places[0], closes, nil
+	}
+	return web.NewStores(all), strings.Join(places, ", "), closes, nil
 }
 
 // login checks the flags and returns who may do what at an address.

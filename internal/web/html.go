@@ -99,7 +99,7 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
 	f := pages.Frame{
 		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Command: s.o.Command, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
-		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()),
+		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()), Store: s.o.StoreName, Stores: s.o.storeNames, Top: s.o.top,
 	}
 	return f
 }

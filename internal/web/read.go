@@ -373,8 +373,11 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
+// readyPatience is how long Redis may take to answer whether it is there.
+const readyPatience = 2 * time.Second
+
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
 	defer cancel()
 	if err := s.o.Store.Ping(ctx); err != nil {
 		return err

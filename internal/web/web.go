@@ -45,6 +45,11 @@ type Options struct {
 	Command string
 	// PathPrefix is the path under which everything is served, "" or "/resqued".
 	PathPrefix string
+	// StoreName is the name of the store, if there are several; see Stores. storeNames are those of
+	// all, and top the path that they have in common.
+	StoreName  string
+	storeNames []string
+	top        string
 	// Hosts are names under which the server may be asked for besides localhost and addresses
 	// (see Guard); "*" = any.
 	Hosts []string

@@ -34,6 +34,11 @@ type Frame struct {
 	Prefix string
 	// Namespace is that of the keys in Redis, Redis the server's address without a password.
 	Namespace, Redis string
+	// Store is the name of the store that is shown, Stores are all there are, in the order of the
+	// configuration; empty = there is one. Top is the path that they have in common.
+	Store  string
+	Stores []string
+	Top    string
 	// Command begins the commands that are shown: "resqued", or what reaches the same Redis.
 	Command string
 	// User is who looks, "" without a login. Operator reports whether he may change anything:
@@ -157,6 +162,24 @@ func (f *Frame) Views() []NavLink {
 		links = append(links, NavLink{Link{v.Text, f.Path(v.Path), v.Name == f.View}, v.Key})
 	}
 	return links
+}
+
+// Paths are those of the links at the top.
+func Paths() (paths []string) {
+	for _, v := range views {
+		paths = append(paths, v.Path)
+	}
+	return paths
+}
+
+// Page returns the path, within a store, of the link at the top that the page belongs to.
+func (f *Frame) Page() string {
+	for _, v := range views {
+		if v.Name == f.View {
+			return v.Path
+		}
+	}
+	return "/"
 }
 
 // NavLink is a link at the top and the key that follows it after g.

@@ -137,6 +137,13 @@
   const themeButton = document.getElementById("theme"), helpButton = document.getElementById("help");
   themeButton.hidden = helpButton.hidden = false;
   themeButton.addEventListener("click", turn);
+  const store = document.getElementById("store");
+  if (store) {
+    const shown = store.value;
+    store.addEventListener("change", () => store.form.requestSubmit());
+    // Who comes back by the browser's history sees the store of the page, not the one that was chosen.
+    addEventListener("pageshow", () => { store.value = shown; });
+  }
   const keys = document.getElementById("keys");
   helpButton.addEventListener("click", () => keys.showModal());
 

@@ -1,0 +1,101 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/resqued/resqued/internal/web/pages"
+)
+
+// storePath is what the dashboard of each of several stores is below.
+const storePath = "/store/"
+
+// Stores serves the dashboards of several stores, each below /store/NAME, as one: its root leads to
+// the first, and each page has a switch to the same page of another one.
+type Stores struct {
+	servers []*Server
+	handler http.Handler
+}
+
+// NewStores returns them. Each of the options has the name of its store in StoreName, and all have
+// the same PathPrefix, Hosts and Who.
+func NewStores(each []Options) *Stores {
+	prefix := strings.TrimRight(each[0].PathPrefix, "/")
+	names := make([]string, len(each))
+	for i, o := range each {
+		names[i] = o.StoreName
+	}
+	s := &Stores{}
+	mux := http.NewServeMux()
+	for _, o := range each {
+		o.PathPrefix, o.storeNames, o.top = prefix+storePath+o.StoreName, names, prefix
+		one := New(o)
+		s.servers = append(s.servers, one)
+		mux.Handle(o.PathPrefix+"/", one)
+	}
+	first := s.servers[0]
+	mux.Handle("GET "+prefix+"/{$}", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		name, page := q.Get("store"), q.Get("page")
+		if name == "" {
+			name = names[0]
+		}
+		if !slices.Contains(names, name) {
+			first.fail(w, r, &Error{Status: http.StatusNotFound, Code: "not_found", Message: "there is no store " + quoted(name)})
+			return
+		}
+		if !slices.Contains(pages.Paths(), page) {
+			page = "/"
+		}
+		http.Redirect(w, r, prefix+storePath+name+page, http.StatusSeeOther)
+	})))
+	mux.Handle("GET "+prefix+"/healthz", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _ = first.healthz(w, r) })))
+	mux.Handle("GET "+prefix+"/readyz", first.guard(http.HandlerFunc(s.readyz)))
+	mux.Handle("/", first) // which says that it is not found
+	s.handler = mux
+	return s
+}
+
+// readyz answers as long as the Redis of one store does: a store that is away is no reason to hide
+// the others.
+func (s *Stores) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
+	defer cancel()
+	answers := make(chan error, len(s.servers))
+	for _, one := range s.servers {
+		go func() { answers <- one.o.Store.Ping(ctx) }()
+	}
+	var errs []error
+	for range s.servers {
+		err := <-answers
+		if err == nil {
+			_ = s.servers[0].healthz(w, r)
+			return
+		}
+		errs = append(errs, err)
+	}
+	s.servers[0].fail(w, r, errors.Join(errs...))
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Stores) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Run is Server.Run of all stores.
+func (s *Stores) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, one := range s.servers {
+		all.Go(func() { one.Run(ctx) })
+	}
+	all.Wait()
+}
+
+// HTTP is Server.HTTP of all stores.
+func (s *Stores) HTTP() *http.Server {
+	h := s.servers[0].HTTP()
+	h.Handler = s
+	return h
+}
