@@ -57,7 +57,8 @@ func (a *cli) webCommand() *cobra.Command {
 		Long: `Serve what the other verbs show and do as pages for a browser, as a JSON API
 (/api/v1, described at /api/v1/openapi.yaml), metrics of all daemons for Prometheus
 (/metrics), and the state of this server (/healthz, /readyz). It only needs Redis:
-run one for all machines. Nothing depends on it.
+run one for all machines. Nothing depends on it. Of several stores each has its
+pages, API and metrics below /store/NAME, unless --store names one.
 
 Everybody on this machine may look. Changes need an operator: somebody with a
 token of that role ("web token add"), a user of this machine or of a trusted proxy
