@@ -545,6 +545,11 @@ func has(masters []int, name string) bool {
 func (m *tree) quit(ctx context.Context) error {
 	m.signalTop(syscall.SIGQUIT)
 	code, err := m.awaitExit(ctx, 20*time.Second)
+	if err != nil {
+		for _, p := range m.processes() {
+			err = fmt.Errorf("%w; there is %s", err, p.Process)
+		}
+	}
 	if err == nil && code != 0 {
 		err = errors.New("daemon " + m.name + " left with exit code " + strconv.Itoa(code))
 	}
