@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"go.uber.org/zap"
 
@@ -65,11 +66,23 @@ func (c *controls) close() {
 	}
 }
 
+// drainSelf begins a drain as the signal does, and completes the reply.
+func drainSelf(reply control.Reply) control.Reply {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil {
+		reply.Text = err.Error()
+		return reply
+	}
+	reply.OK, reply.Text = true, "draining"
+	return reply
+}
+
 // answer asks the master, and waits for what becomes of it.
 func (c *controls) answer(ctx context.Context, r control.Request) control.Reply {
 	reply := control.Reply{PID: os.Getpid(), Version: c.version}
 	switch r.Do {
 	case control.Reload, control.Upgrade, control.Status, control.Try, control.Take, control.Drop:
+	case control.Drain:
+		return drainSelf(reply)
 	default:
 		reply.Text = control.Unknown
 		return reply

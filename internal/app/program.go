@@ -53,6 +53,7 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 // program does not exist, variables that a runner will lack, limits of this process that are too low, no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
+	warnings = append(warnings, littleMemory(r, procfs.MemoryLimit())...)
 	warnings = append(warnings, p.leftOut(r)...)
 	warnings = append(warnings, unpassed(r.Config, os.Environ())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {

@@ -282,6 +282,8 @@ func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (mast
 	handlers := d.Program.Handlers
 	if g == nil {
 		g = &generation{}
+	} else if size := maxRSS(&c); c.MaxRSS == config.RSSAuto && size > 0 {
+		d.Log.Info("max_rss follows the memory that the control group allows", zap.Int64("max_rss", size), zap.Int64("limit", procfs.MemoryLimit()))
 	}
 	files, numbers := g.files()
 	worker, err := json.Marshal(handover{Config: c, Waits: waits, Address: d.address, Dev: d.Dev, Bench: d.bench, Runners: numbers})

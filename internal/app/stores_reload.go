@@ -388,6 +388,8 @@ func (c *storesControl) answer(ctx context.Context, r control.Request) control.R
 		case <-ctx.Done():
 		case <-c.end:
 		}
+	case control.Drain:
+		reply = drainSelf(reply)
 	default:
 		reply.Text = control.Unknown
 	}

@@ -36,6 +36,28 @@ func (p Program) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnin
 	return warnings
 }
 
+// littleMemory warns where the control group allows so little memory (limit; 0 = all that there is)
+// that no max_rss can be derived from it.
+func littleMemory(r *config.Resolved, limit int64) []config.Warning {
+	if r.MaxRSS != config.RSSAuto || limit == 0 || r.AutoRSS(limit) > 0 {
+		return nil
+	}
+	return []config.Warning{{
+		Key: "max_rss", Code: "little_memory",
+		Message: fmt.Sprintf("worker_count %d: the control group allows %s of memory, too little for so many worker processes to be replaced before it is full:"+
+			" then the kernel kills one. Use fewer of them with more threads each, allow more memory, or set max_rss.",
+			r.WorkerCount, config.FormatSize(limit)),
+	}}
+}
+
+// maxRSS returns the memory above which a worker process that starts now is replaced.
+func maxRSS(c *config.Config) int64 {
+	if c.MaxRSS != config.RSSAuto {
+		return c.MaxRSS
+	}
+	return c.AutoRSS(procfs.MemoryLimit())
+}
+
 // TasksText returns an estimate of tasks in words.
 func TasksText(t config.Tasks) string {
 	text := fmt.Sprintf("%d tasks, %d of the daemon", t.Sum(), t.Own)

@@ -16,7 +16,7 @@ import (
 // need no Redis.
 var looking = []string{
 	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config init", "config show", "doctor",
-	"bench", "dev", "enqueue", "events", "health", "hosts", "hosts ls", "reload", "upgrade", "version", "work",
+	"bench", "dev", "drain", "enqueue", "events", "health", "hosts", "hosts ls", "reload", "upgrade", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",

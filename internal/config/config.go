@@ -48,7 +48,7 @@ type Config struct {
 	// JobsPerFork is how many jobs a worker process starts before it is
 	// replaced; 0 = no limit.
 	JobsPerFork int `json:"jobs_per_fork"`
-	// MaxRSS (bytes) and MaxAge retire a worker process early; 0 = no limit.
+	// MaxRSS (bytes) and MaxAge retire a worker process early; 0 = no limit. MaxRSS may be RSSAuto.
 	MaxRSS int64         `json:"max_rss"`
 	MaxAge time.Duration `json:"max_age"`
 	// MaxRetiring is how many retiring processes may exist beside the N slots.

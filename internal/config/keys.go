@@ -111,9 +111,9 @@ var keys = []key{
 		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 is no limit"),
 	},
 	{
-		name: "max_rss", def: "0",
-		help: "memory above which a worker process is replaced (0: no limit)",
-		kind: rss(),
+		name: "max_rss", def: rssAuto,
+		help: "memory above which a worker process is replaced (0: no limit; auto: its part of what the control group allows)",
+		kind: rssOrAuto(),
 	},
 	{
 		name: "max_age", def: "0",

@@ -132,6 +132,27 @@ func rss() kind {
 	})
 }
 
+// rssOrAuto is rss, or a size that depends on where the daemon runs.
+func rssOrAuto() kind {
+	k := rss()
+	parse, show := k.parse, k.show
+	k.hint = "size|" + rssAuto
+	k.parse = func(c *Config, text string) error {
+		if text == rssAuto {
+			c.MaxRSS = RSSAuto
+			return nil
+		}
+		return parse(c, text)
+	}
+	k.show = func(c *Config) string {
+		if c.MaxRSS == RSSAuto {
+			return rssAuto
+		}
+		return show(c)
+	}
+	return k
+}
+
 // text is any text without control characters, perhaps empty.
 func text(field func(*Config) *string) kind {
 	return kind{

@@ -63,7 +63,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	r := from{}.mustLoad(t)
 	require.Equal(t, Config{
 		RedisURL: "redis://127.0.0.1:6379/0", Namespace: "resque",
-		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRetiring: 1,
+		WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1, MaxRSS: RSSAuto, MaxRetiring: 1,
 		Interval: 100 * time.Millisecond, Waker: WakerAuto, MayStretch: true, DrainThen: "requeue", TermTimeout: 30 * time.Second, OnMasterDeath: "drain", OnWorkerDeath: "requeue", MaxDeaths: 3, HostDeadTimeout: 30 * time.Second, FailureBackend: "resque", LongJobSilence: 5 * time.Minute, LongJobWait: 5 * time.Minute, PruneQueues: 168 * time.Hour, SchedulerLock: "none",
 		StatsdPort: 8125, LocketedQueues: []string{"*"},
 		HeartbeatFrequency: 30 * time.Second, JobLockDuration: 35 * time.Second, JobLockKey: "class-args",

@@ -14,7 +14,14 @@ type Tuning struct {
 	MaxRSS int64 `json:"max_rss,omitempty"`
 }
 
+// RSSAuto is a MaxRSS that depends on what the control group of the daemon allows: AutoRSS.
+const RSSAuto = -1
+
 const (
+	rssAuto = "auto"
+	// leastAutoRSS is a size below which replacing a worker process gives back too little.
+	leastAutoRSS = 64 << 20
+
 	fewThreads, manyThreads = 8, 16
 	// threadsAimedAt is how many jobs run at a time where there are many processors.
 	threadsAimedAt = 64
@@ -35,6 +42,17 @@ func Tuned(processors int, memory int64) Tuning {
 		t.MaxRSS = min(rss, mostTunedRSS)
 	}
 	return t
+}
+
+// AutoRSS returns the memory above which a worker process is replaced where max_rss is auto: all of
+// them, those that retire included, may take half of what the control group allows (limit, 0 = it
+// allows all that there is). It returns 0, no limit, where that is too little for any.
+func (c *Config) AutoRSS(limit int64) int64 {
+	const step = 1 << 20
+	if rss := limit / 2 / int64(c.WorkerCount+c.MaxRetiring) / step * step; rss >= leastAutoRSS {
+		return rss
+	}
+	return 0
 }
 
 // Defaults reports whether how many jobs run at a time was left to the built-in defaults, by

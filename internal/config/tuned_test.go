@@ -31,6 +31,34 @@ func TestTuned(t *testing.T) {
 	}
 }
 
+// Half of the memory is for the worker processes, those that retire included.
+func TestAutoRSS(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		workers, retiring int
+		limit, want       int64
+	}{
+		"no limit":                    {4, 1, 0, 0},
+		"four and one that retires":   {4, 1, 4 << 30, 409 << 20},
+		"the smallest that is shared": {1, 1, 256 << 20, 64 << 20},
+		"too little":                  {2, 1, 256 << 20, 0},
+		"one process":                 {1, 1, 64 << 30, 16 << 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Config{WorkerCount: tc.workers, MaxRetiring: tc.retiring}
+			require.Equal(t, tc.want, c.AutoRSS(tc.limit))
+		})
+	}
+}
+
+func TestMaxRSS(t *testing.T) {
+	t.Parallel()
+	for env, want := range map[string]int64{"": RSSAuto, "RESQUED_MAX_RSS=auto": RSSAuto, "RESQUED_MAX_RSS=0": 0, "RESQUED_MAX_RSS=1GiB": 1 << 30} {
+		require.EqualValues(t, want, from{env: env}.mustLoad(t).MaxRSS, env)
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]bool{
@@ -57,6 +85,9 @@ func TestStarter(t *testing.T) {
 			r, err := Load(Options{File: file, Environ: []string{}, NeedQueues: true})
 			require.NoError(t, err)
 			require.Empty(t, r.Warnings)
+			if s.MaxRSS == 0 {
+				s.MaxRSS = RSSAuto // it is left out
+			}
 			require.Equal(t, s.Tuning, Tuning{r.WorkerCount, r.ThreadCount, r.JobsPerFork, r.MaxRSS})
 			require.False(t, r.Defaults())
 			if s.RedisURL != "" {

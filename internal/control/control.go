@@ -11,6 +11,7 @@ const (
 	Reload  = "reload"
 	Upgrade = "upgrade"
 	Status  = "status"
+	Drain   = "drain" // as signal QUIT; answered at once
 	// Of the master of one of several stores: Try is a reload that waits, when its first worker
 	// process is ready, until it is told to Take it, or to Drop it.
 	Try  = "try"

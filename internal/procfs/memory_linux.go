@@ -9,25 +9,41 @@ import (
 
 // Memory returns how many bytes of memory this process and what it starts may use together: that
 // of the machine, or less where its control group is limited. It returns 0 if neither is known.
-func Memory() int64 { return memory("/") }
+func Memory() int64 {
+	machine, limit := memory("/")
+	if limit > 0 {
+		return limit
+	}
+	return machine
+}
 
-// memory reads below root.
-func memory(root string) (least int64) {
+// MemoryLimit returns to how many bytes its control group, or one around it, limits this process
+// and what it starts; 0 if that is no less than the machine has.
+func MemoryLimit() int64 {
+	_, limit := memory("/")
+	return limit
+}
+
+// memory reads below root how much the machine has, and a limit that is less; 0 = not known, none.
+func memory(root string) (machine, limit int64) {
 	text, _ := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	for line := range strings.Lines(string(text)) {
 		if amount, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(amount), " kB"), 10, 64)
 			if err == nil {
-				least = kib << 10
+				machine = kib << 10
 			}
 		}
 	}
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	for _, file := range limitFiles(string(groups), "memory", "memory.max", "memory.limit_in_bytes") {
+	// Above memory.high the kernel slows a group down until it is of no use.
+	files := append(limitFiles(string(groups), "memory", "memory.max", "memory.limit_in_bytes"),
+		limitFiles(string(groups), "memory", "memory.high", "")...)
+	for _, file := range files {
 		// Version 1 writes a number above any memory where there is no limit.
-		if n, ok := readCount(filepath.Join(root, file)); ok && n > 0 && (least == 0 || n < least) {
-			least = n
+		if n, ok := readCount(filepath.Join(root, file)); ok && n > 0 && (machine == 0 || n < machine) && (limit == 0 || n < limit) {
+			limit = n
 		}
 	}
-	return least
+	return machine, limit
 }

@@ -147,6 +147,9 @@ func TaskLimits() []TaskLimit {
 	}}
 }
 
+// MemoryLimit returns 0: there are no control groups.
+func MemoryLimit() int64 { return 0 }
+
 // Memory returns how many bytes of memory the machine has, 0 if that is not told.
 func Memory() int64 {
 	size, err := unix.SysctlUint64("hw.memsize")

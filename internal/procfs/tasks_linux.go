@@ -52,7 +52,7 @@ func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
 }
 
 // limitFiles are the files of a controller that may limit a control group, its own and those
-// of the groups that it is in: name in version 2, old in version 1.
+// of the groups that it is in: name in version 2, old in version 1, "" if that has none.
 func limitFiles(groups, controller, name, old string) (files []string) {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
@@ -61,7 +61,7 @@ func limitFiles(groups, controller, name, old string) (files []string) {
 		}
 		base, file := "sys/fs/cgroup", name
 		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), controller) {
+			if old == "" || !slices.Contains(strings.Split(parts[1], ","), controller) {
 				continue
 			}
 			base, file = base+"/"+controller, old

@@ -27,7 +27,7 @@ var reloadable = map[string][2]string{
 	"worker_count":         {"1", "3"},
 	"thread_count":         {"2", "5"},
 	"jobs_per_fork":        {"0", "7"},
-	"max_rss":              {"0", "1GiB"},
+	"max_rss":              {"auto", "1GiB"},
 	"max_age":              {"0", "1h"},
 	"max_retiring":         {"1", "2"},
 	"queues":               {"[worked]", "[worked, more]"},

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/control"
+)
+
+// drainLook is how often a daemon that drains is looked at.
+const drainLook = 200 * time.Millisecond
+
+func (a *cli) drainCommand() *cobra.Command {
+	var noWait bool
+	c := &cobra.Command{
+		Use: "drain [PID]", Short: "have the daemon of this machine finish its jobs and leave: for containers",
+		Long: `Ask a running daemon of this machine, by its control socket, to take no new job, to finish
+those that it has, and to leave, as signal QUIT does; then wait until it has left. Jobs that
+still run after drain_timeout are stopped and go back to their queues. Exit code 0: it has
+left, or with --no-wait it drains; 3: none runs.
+
+This is what a container without a shell needs to stop in order ("preStop" of Kubernetes).
+A service manager that starts again what has ended starts the daemon again: stop the service
+there. "workers drain" does the same from any machine.`,
+		Example: "  " + a.name + " drain",
+	}
+	socket := addSocketFlag(c)
+	patience := c.Flags().Duration("timeout", 0, "how long to wait for its end; 0: as long as it takes")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for its end")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		path := *socket
+		if path == "" {
+			var err error
+			if path, err = a.controlOf(c, args); err != nil {
+				return err
+			}
+		}
+		return a.drain(path, *patience, noWait)
+	}
+	return c
+}
+
+func (a *cli) drain(path string, patience time.Duration, noWait bool) error {
+	reply, err := askInCharge(path, control.Drain, verdictPatience)
+	switch {
+	case errors.Is(err, control.ErrNoDaemon):
+		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
+	case err != nil:
+		return err
+	case !reply.OK:
+		return &problem{exit: exitFailed, code: "refused", lines: strings.Split("drain refused: "+reply.Text, "\n")}
+	}
+	v := verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: fmt.Sprintf("process %d drains", reply.PID)}
+	if !noWait {
+		if err := awaitEnd(path, reply.PID, patience); err != nil {
+			return err
+		}
+		v.Text = fmt.Sprintf("process %d has finished its jobs and left", reply.PID)
+	}
+	switch {
+	case a.flags.output == outJSON:
+		return a.printJSON(v)
+	case a.flags.output == outName:
+		return a.printText(strconv.Itoa(v.PID) + "\n")
+	case a.flags.quiet:
+		return nil
+	}
+	return a.printText(v.Text + "\n")
+}
+
+// awaitEnd waits until process pid listens at path no more; patience 0 = as long as it takes.
+func awaitEnd(path string, pid int, patience time.Duration) error {
+	begun, last := time.Now(), ""
+	for {
+		now, err := control.Ask(path, control.Status, statusPatience)
+		switch {
+		case errors.Is(err, control.ErrNoDaemon), err == nil && now.PID != pid:
+			return nil
+		case err == nil && now.OK:
+			last = ": " + now.Text
+		}
+		if patience > 0 && time.Since(begun) > patience {
+			return &problem{
+				exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("process %d drains and has not left after %s%s", pid, patience, last)},
+				hint: "It goes on: drain_timeout bounds a drain; TERM ends it now, with its jobs.",
+			}
+		}
+		<-time.After(drainLook)
+	}
+}
