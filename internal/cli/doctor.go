@@ -27,6 +27,8 @@ says what to do. Nothing is changed. STATUS is
   warn  it works, and may not be meant
   FAIL  jobs wait for it, or a promise of docs/reliability.md does not hold
 
+With -o json each finding has a code; docs/operations.md has a runbook under it.
+
 Exit codes: 0 nothing has failed, 3 something has, 69 Redis does not answer, 1 it refuses
 the password.`,
 		Example: "  " + a.name + " doctor\n  " + a.name + " doctor -o json | jq '.checks[] | select(.status == \"fail\")'",
@@ -74,10 +76,10 @@ func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, e
 		if w.Key == "handlers" && r.File == "" {
 			continue // those of the daemons stand in a file that is not read here
 		}
-		found = append(found, view.Finding{Check: "config", Status: view.FindingWarn, Text: w.Message})
+		found = append(found, view.Finding{Check: "config", Status: view.FindingWarn, Text: w.Message, Code: view.CodeConfigWarning})
 	}
 	if err := a.checkDatabase(r.Config); err != nil {
-		found = append(found, view.Finding{Check: "config", Status: view.FindingFail, Text: err.Error()})
+		found = append(found, view.Finding{Check: "config", Status: view.FindingFail, Text: err.Error(), Code: view.CodeConfigDatabase})
 	}
 	if len(found) == 0 {
 		text := "no file; the defaults and the environment"
@@ -136,9 +138,9 @@ func unitFindings(text string) (found []view.Finding) {
 			continue
 		}
 		unit := fields["Id"]
-		add := func(status, text, setting string) {
+		add := func(code, status, text, setting string) {
 			found = append(found, view.Finding{
-				Check: "systemd", Status: status, Text: unit + ": " + text,
+				Check: "systemd", Status: status, Text: unit + ": " + text, Code: code,
 				Fix: fmt.Sprintf("systemctl edit %s: [Service] %s", unit, setting),
 			})
 		}
@@ -146,19 +148,19 @@ func unitFindings(text string) (found []view.Finding) {
 		switch fields["KillMode"] {
 		case "mixed", "":
 		case "control-group":
-			add(view.FindingFail, "KillMode=control-group: a stop kills the commands of running jobs", "KillMode=mixed")
+			add(view.CodeUnitKillMode, view.FindingFail, "KillMode=control-group: a stop kills the commands of running jobs", "KillMode=mixed")
 		default:
-			add(view.FindingFail, "KillMode="+fields["KillMode"]+": a stop leaves worker processes behind", "KillMode=mixed")
+			add(view.CodeUnitKillMode, view.FindingFail, "KillMode="+fields["KillMode"]+": a stop leaves worker processes behind", "KillMode=mixed")
 		}
 		if signal := fields["KillSignal"]; signal != "" && signal != "3" && signal != "SIGQUIT" {
-			add(view.FindingFail, "KillSignal="+signal+": a stop kills running jobs instead of waiting for them", "KillSignal=SIGQUIT")
+			add(view.CodeUnitKillSignal, view.FindingFail, "KillSignal="+signal+": a stop kills running jobs instead of waiting for them", "KillSignal=SIGQUIT")
 		}
 		if fields["Restart"] != "" && fields["Restart"] != "always" {
-			add(view.FindingWarn, "Restart="+fields["Restart"]+": a daemon that ends is not always started again", "Restart=always")
+			add(view.CodeUnitRestart, view.FindingWarn, "Restart="+fields["Restart"]+": a daemon that ends is not always started again", "Restart=always")
 		}
 		if fields["ActiveState"] == "failed" {
 			found = append(found, view.Finding{
-				Check: "systemd", Status: view.FindingFail, Text: unit + " has failed, and is not started again",
+				Check: "systemd", Status: view.FindingFail, Code: view.CodeUnitFailed, Text: unit + " has failed, and is not started again",
 				Fix: "journalctl -u " + unit + ", mend it, then systemctl restart " + unit,
 			})
 		}

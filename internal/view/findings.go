@@ -33,6 +33,9 @@ type Finding struct {
 	// Command is true, else a sentence. Empty if nothing is to be done.
 	Fix     string `json:"fix,omitempty"`
 	Command bool   `json:"-"`
+	// Code is one of FindingCodes, "" of what is as it should be: docs/operations.md has a runbook
+	// for each.
+	Code string `json:"code,omitempty"`
 }
 
 const (
@@ -99,7 +102,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 			return all, err
 		}
 		if err != nil {
-			f := Finding{Status: FindingFail, Text: "cannot be checked: " + Plainly(err.Error())}
+			f := Finding{Status: FindingFail, Code: CodeUnchecked, Text: "cannot be checked: " + Plainly(err.Error())}
 			if len(found) > 0 {
 				f.Text = "not all of it can be checked: " + Plainly(err.Error())
 			}
@@ -129,34 +132,36 @@ func checkServer(ctx context.Context, s FindingStore, c Checks) ([]Finding, erro
 		version = "of an unknown version"
 	}
 	found := []Finding{{Status: FindingOK, Text: fmt.Sprintf("%s, answers in %s", version, server.RoundTrip.Round(10*time.Microsecond))}}
-	add := func(status, text, fix string) { found = append(found, Finding{Status: status, Text: text, Fix: fix}) }
+	add := func(code, status, text, fix string) {
+		found = append(found, Finding{Status: status, Text: text, Fix: fix, Code: code})
+	}
 	if server.RoundTrip > slow {
-		add(FindingWarn, fmt.Sprintf("the nearest of three answers took %s", server.RoundTrip.Round(time.Millisecond)),
+		add(CodeRedisFar, FindingWarn, fmt.Sprintf("the nearest of three answers took %s", server.RoundTrip.Round(time.Millisecond)),
 			"Each batch of jobs takes a round trip: run the daemons near the server, with more threads.")
 	}
 	if server.Role == "slave" {
-		add(FindingFail, "it is a replica", "Let redis_url name the primary.")
+		add(CodeRedisReplica, FindingFail, "it is a replica", "Let redis_url name the primary.")
 	}
 	if server.MemoryLimit > 0 && server.Policy != "" && server.Policy != "noeviction" {
-		add(FindingFail, fmt.Sprintf("it may throw away jobs: maxmemory is %s, maxmemory-policy %s", Size(server.MemoryLimit), server.Policy),
+		add(CodeRedisEvicts, FindingFail, fmt.Sprintf("it may throw away jobs: maxmemory is %s, maxmemory-policy %s", Size(server.MemoryLimit), server.Policy),
 			"redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf.")
 	}
 	if server.MemoryLimit > 0 && float64(server.Memory) > almost*float64(server.MemoryLimit) {
-		add(FindingWarn, fmt.Sprintf("%s of %s of its memory are used; when it is full pushes are refused", Size(server.Memory), Size(server.MemoryLimit)),
+		add(CodeRedisFull, FindingWarn, fmt.Sprintf("%s of %s of its memory are used; when it is full pushes are refused", Size(server.Memory), Size(server.MemoryLimit)),
 			"Raise maxmemory, or see what takes it: redis-cli --bigkeys.")
 	}
 	if server.ClientLimit > 0 && float64(server.Clients) > almost*float64(server.ClientLimit) {
-		add(FindingWarn, fmt.Sprintf("%d of %d connections are taken", server.Clients, server.ClientLimit), "Raise maxclients in redis.conf.")
+		add(CodeRedisConnections, FindingWarn, fmt.Sprintf("%d of %d connections are taken", server.Clients, server.ClientLimit), "Raise maxclients in redis.conf.")
 	}
 	if server.Unsaved != "" {
-		add(FindingFail, "its last try to write the "+server.Unsaved+" has failed", "See the log of redis-server: is its disk full?")
+		add(CodeRedisUnsaved, FindingFail, "its last try to write the "+server.Unsaved+" has failed", "See the log of redis-server: is its disk full?")
 	}
 	if server.AppendOnly != nil && !*server.AppendOnly && !c.Throwaway {
-		add(FindingWarn, "it logs no writes: when it dies it loses what came after its last snapshot",
+		add(CodeRedisNoLog, FindingWarn, "it logs no writes: when it dies it loses what came after its last snapshot",
 			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf.")
 	}
 	if server.Ahead > askew || server.Ahead < -askew {
-		add(FindingWarn, fmt.Sprintf("its clock and this machine's are %s apart: times given to commands are off by as much", server.Ahead.Abs().Round(time.Second)),
+		add(CodeClockAskew, FindingWarn, fmt.Sprintf("its clock and this machine's are %s apart: times given to commands are off by as much", server.Ahead.Abs().Round(time.Second)),
 			"Set both by NTP.")
 	}
 	return found, nil
@@ -199,49 +204,49 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		MarkSettings(workers, c.Differ)
 	}
 	masters, threads, stubborn := 0, 0, 0
-	add := func(status, fix string, command bool, format string, args ...any) {
-		found = append(found, Finding{Status: status, Text: fmt.Sprintf(format, args...), Fix: fix, Command: command})
+	add := func(code, status, fix string, command bool, format string, args ...any) {
+		found = append(found, Finding{Status: status, Text: fmt.Sprintf(format, args...), Fix: fix, Command: command, Code: code})
 	}
 	for _, v := range workers {
 		switch {
 		case v.State == WorkerGhost:
-			add(FindingWarn, "", false, "%s is registered, and no process stands behind it", WorkerText(v.Worker))
+			add(CodeDaemonGhost, FindingWarn, "", false, "%s is registered, and no process stands behind it", WorkerText(v.Worker))
 			continue
 		case v.Kind == KindForeign:
 			continue
 		case v.State == WorkerBroken:
-			add(FindingFail, badKeyFix, false,
+			add(CodeDaemonUnreadable, FindingFail, badKeyFix, false,
 				"%s: its entry in Redis is no hash (%s)", v.Worker, v.Problem)
 			masters++
 			threads += v.Threads
 			continue
 		case v.State == WorkerStale:
-			add(FindingWarn, "", false, "%s has not been heard of for %s: the others recover its jobs", v.Worker, Since(v.Beat, time.Now()))
+			add(CodeDaemonGone, FindingWarn, "", false, "%s has not been heard of for %s: the others recover its jobs", v.Worker, Since(v.Beat, time.Now()))
 			continue
 		}
 		masters++
 		threads += v.Threads
 		if silence := time.Since(v.Beat); !v.Beat.IsZero() && silence > silent {
-			add(FindingWarn, "hosts dead "+Shell(v.Host), true,
+			add(CodeDaemonSilent, FindingWarn, "hosts dead "+Shell(v.Host), true,
 				"%s has not been heard of for %s: its jobs run again when its lease has ended, or at once if its host is said to be dead", v.Worker, Age(silence))
 		}
 		if v.State == "paused" {
-			add(FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)
+			add(CodeDaemonPaused, FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)
 		}
 		settings, others := splitDiffering(v.Differs)
 		if len(settings) > 0 {
-			add(FindingFail, "config show", true, "%s has another %s than most daemons: see docs/reliability.md for what breaks",
+			add(CodeSettingsDiffer, FindingFail, "config show", true, "%s has another %s than most daemons: see docs/reliability.md for what breaks",
 				v.Worker, strings.Join(settings, ", "))
 		}
 		if len(others) > 0 {
-			add(FindingWarn, "workers -o wide", true, "%s has another %s than most daemons", v.Worker, strings.Join(others, " and "))
+			add(CodeVersionDiffers, FindingWarn, "workers -o wide", true, "%s has another %s than most daemons", v.Worker, strings.Join(others, " and "))
 		}
 		for _, p := range v.Processes {
 			if p.Problem != "" {
-				add(FindingFail, badKeyFix, false, "what process %s does cannot be read (%s)", p.Proc, p.Problem)
+				add(CodeProcessUnreadable, FindingFail, badKeyFix, false, "what process %s does cannot be read (%s)", p.Proc, p.Problem)
 			}
 			if p.State == WorkerStale {
-				add(FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
+				add(CodeProcessSilent, FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
 				continue // what it said of its jobs is as old
 			}
 			for _, job := range p.Jobs {
@@ -249,21 +254,21 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 					continue
 				}
 				if stubborn++; stubborn <= namedFindings {
-					add(FindingWarn, stubbornFix, false, "%s of %s does not stop, though it was told to or its time is over (it has run for %s): %s",
+					add(CodeJobStubborn, FindingWarn, stubbornFix, false, "%s of %s does not stop, though it was told to or its time is over (it has run for %s): %s",
 						wire.Printable(cmp.Or(job.Class, job.ID), MaxName), wire.Printable(job.Queue, MaxName), Age(time.Duration(job.RunningS)*time.Second), goes(&p, v))
 				}
 			}
 		}
 		for name, why := range failedRunners(v) {
-			add(FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" tells when it is there.",
+			add(CodeRunnerFailed, FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" tells when it is there.",
 				false, "%s cannot start runner %s: %s", v.Worker, name, why)
 		}
 	}
 	if stubborn > namedFindings {
-		add(FindingWarn, stubbornFix, false, "%s more that do not stop", Plural(stubborn-namedFindings, "job"))
+		add(CodeJobStubborn, FindingWarn, stubbornFix, false, "%s more that do not stop", Plural(stubborn-namedFindings, "job"))
 	}
 	if masters == 0 {
-		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true}}, found...), err
+		return append([]Finding{{Status: FindingFail, Text: "no daemon of resqued runs", Fix: "work", Command: true, Code: CodeNoDaemon}}, found...), err
 	}
 	text := fmt.Sprintf("%s with %s", Plural(masters, "daemon"), Plural(threads, "thread"))
 	return append([]Finding{{Status: FindingOK, Text: text}}, found...), err
@@ -309,21 +314,21 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 		kinds[q.State] = append(kinds[q.State], q)
 		if q.Suspects > 0 {
 			found = append(found, Finding{
-				Status: FindingWarn, Fix: "queues show " + Shell(q.Queue), Command: true,
+				Status: FindingWarn, Fix: "queues show " + Shell(q.Queue), Command: true, Code: CodeSuspects,
 				Text: fmt.Sprintf("%s of %s may have killed their worker process, and run alone", Plural(int(q.Suspects), "job"), q.Queue),
 			})
 		}
 	}
-	say := func(state, status, text, more string, fix func(q *Queue) string) {
+	say := func(code, state, status, text, more string, fix func(q *Queue) string) {
 		for i, q := range kinds[state] {
 			if cutFindings(i, len(kinds[state])) {
 				found = append(found, Finding{
-					Status: status, Fix: "queues", Command: true,
+					Status: status, Fix: "queues", Command: true, Code: code,
 					Text: fmt.Sprintf("%s more %s", Plural(len(kinds[state])-i, "queue"), more),
 				})
 				return
 			}
-			f := Finding{Status: status, Text: fmt.Sprintf("%s: %s", q.Queue, text), Fix: fix(q), Command: true}
+			f := Finding{Status: status, Text: fmt.Sprintf("%s: %s", q.Queue, text), Fix: fix(q), Command: true, Code: code}
 			if q.Size != nil && *q.Size > 0 {
 				f.Text = fmt.Sprintf("%s: %s, %s", q.Queue, waiting(*q.Size), text)
 			}
@@ -333,10 +338,10 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			found = append(found, f)
 		}
 	}
-	say(QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(q.Queue) })
-	say(QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
-	say(QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
-	say(QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
+	say(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(q.Queue) })
+	say(CodeQueueBroken, QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
+	say(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
+	say(CodeQueuePaused, QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
 	return found, err
 }
 
@@ -363,10 +368,10 @@ func checkUnique(ctx context.Context, s FindingStore, c Checks) (found []Finding
 	for _, q := range queues {
 		switch q.State {
 		case UniqueBroken:
-			found = append(found, Finding{Status: FindingFail, Text: q.Queue + ": " + q.Problem, Fix: "locks unique -o wide", Command: true})
+			found = append(found, Finding{Status: FindingFail, Text: q.Queue + ": " + q.Problem, Fix: "locks unique -o wide", Command: true, Code: CodeUniqueBroken})
 		case UniqueOutOfStep:
 			found = append(found, Finding{
-				Status: FindingWarn, Fix: "locks repair " + Shell(q.Queue), Command: true,
+				Status: FindingWarn, Fix: "locks repair " + Shell(q.Queue), Command: true, Code: CodeUniqueOutOfStep,
 				Text: fmt.Sprintf("%s holds %d jobs, its set %d payloads, its list of times %d: a Ruby worker refuses to take one", q.Queue, *q.Size, *q.Set, *q.StartAt),
 			})
 		}
@@ -383,15 +388,15 @@ func checkLocks(ctx context.Context, s FindingStore, _ Checks) (found []Finding,
 	for i, v := range bad {
 		if cutFindings(i, len(bad)) {
 			found = append(found, Finding{
-				Status: FindingWarn, Fix: "locks --check", Command: true,
+				Status: FindingWarn, Fix: "locks --check", Command: true, Code: CodeLockOrphan,
 				Text: fmt.Sprintf("%s more without a job that lives", Plural(len(bad)-i, "lock")),
 			})
 			break
 		}
-		f := Finding{Status: FindingWarn, Text: fmt.Sprintf("%s: its job is gone", v.Key), Fix: "locks release " + Shell(v.Key), Command: true}
+		f := Finding{Status: FindingWarn, Text: fmt.Sprintf("%s: its job is gone", v.Key), Fix: "locks release " + Shell(v.Key), Command: true, Code: CodeLockOrphan}
 		if v.State == "expired" {
 			f.Text = fmt.Sprintf("%s: its time is past, and its job still runs or waits", v.Key)
-			f.Fix = "locks show " + Shell(v.Key)
+			f.Fix, f.Code = "locks show "+Shell(v.Key), CodeLockExpired
 		}
 		found = append(found, f)
 	}
@@ -416,7 +421,7 @@ func checkParked(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 		}
 	}
 	for reason, n := range reasons {
-		found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", Plural(n, "job"), reason), Fix: "parked", Command: true})
+		found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", Plural(n, "job"), reason), Fix: "parked", Command: true, Code: CodeJobParked})
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Text, b.Text) })
 	if len(found) == 0 && total > 0 {
@@ -435,10 +440,10 @@ func checkSchedules(ctx context.Context, s FindingStore, c Checks) (found []Find
 		case v.Source == FromRedis && !c.Schedules.Stored:
 			// A Ruby scheduler keeps it.
 		case v.Invalid != "":
-			found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", v.Name, v.Invalid), Fix: "schedule", Command: true})
+			found = append(found, Finding{Status: FindingFail, Text: fmt.Sprintf("%s: %s", v.Name, v.Invalid), Fix: "schedule", Command: true, Code: CodeScheduleInvalid})
 		case v.Overdue != nil:
 			found = append(found, Finding{
-				Status: FindingFail, Fix: "workers", Command: true,
+				Status: FindingFail, Fix: "workers", Command: true, Code: CodeScheduleLate,
 				Text: fmt.Sprintf("%s was to enqueue its job %s ago: no daemon that has the schedule runs", v.Name, Since(*v.Overdue, now)),
 			})
 		}
@@ -457,7 +462,7 @@ func checkMoves(ctx context.Context, s FindingStore, _ Checks) (found []Finding,
 			continue
 		}
 		found = append(found, Finding{
-			Status: FindingFail, Fix: "queues move " + Shell(queue) + " --to " + Shell(where[queue]), Command: true,
+			Status: FindingFail, Fix: "queues move " + Shell(queue) + " --to " + Shell(where[queue]), Command: true, Code: CodeMoveUnfinished,
 			Text: fmt.Sprintf("%s of queue %s on the way to store %s: the command that moved them did not come to its end, or is not there yet",
 				Plural(int(jobs[queue]), "job"), queue, where[queue]),
 		})

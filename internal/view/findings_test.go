@@ -3,6 +3,7 @@ package view_test
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ func failing(f *fixture, check string, c view.Checks) []string {
 	checks := map[string]bool{}
 	for _, one := range all {
 		checks[one.Check] = true
+		known := slices.ContainsFunc(view.FindingCodes, func(c struct{ Code, About string }) bool { return c.Code == one.Code })
+		require.Equal(f, one.Status != view.FindingOK, known, "%q of %s: what is not as it should be has a code", one.Code, one.Text)
 		if one.Check == check && one.Status != view.FindingOK {
 			texts = append(texts, one.Status+" "+one.Text)
 		}

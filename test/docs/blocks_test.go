@@ -41,7 +41,7 @@ const root = "../.."
 // short are the tests that run with -short: all but those that walk, or that need PostgreSQL.
 var short = []string{
 	"TestParse", "TestBlocksAreMarked", "TestGo", "TestConfigurations", "TestCommands", "TestOutputs", "TestMake", "TestJSON",
-	"TestPython", "TestUnits",
+	"TestPython", "TestUnits", "TestRunbooks", "TestThreatModel",
 }
 
 // database is the PostgreSQL of the tests that need one; there is none with -short.
