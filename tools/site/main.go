@@ -50,8 +50,9 @@ var contents = []group{
 	}},
 	{"Looking", []string{"docs/dashboard.md", "docs/looking.md", "docs/signals.md", "docs/statsd.md"}},
 	{"How it works", []string{
-		"docs/reliability.md", "docs/performance.md", "docs/architecture.md", "docs/redis-keys.md", "docs/runner-protocol.md", "docs/decisions",
+		"docs/reliability.md", "docs/performance.md", "docs/architecture.md", "docs/redis-keys.md", "docs/runner-protocol.md",
 	}},
+	{"Decisions", []string{"docs/decisions"}},
 	{"The project", []string{"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}},
 }
 
@@ -174,13 +175,21 @@ func (s *site) read(file string) error {
 		return err
 	}
 	url := strings.TrimPrefix(strings.TrimSuffix(file, ".md"), "docs/")
-	if file == "README.md" {
+	switch file {
+	case "README.md":
 		url = "index"
+	case "SECURITY.md":
+		url = "reporting"
 	}
 	p := &page{File: file, URL: strings.ToLower(url) + ".html", source: marks.ReplaceAll(source, nil)}
 	p.doc = s.md.Parser().Parse(text.NewReader(p.source), parser.WithContext(parser.NewContext(parser.WithIDs(&ids{taken: map[string]int{}}))))
 	if err := p.outline(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, other := range s.order {
+		if other.URL == p.URL {
+			return fmt.Errorf("%s and %s would both be %s", other.File, file, p.URL)
+		}
 	}
 	s.pages[file] = p
 	s.order = append(s.order, p)
@@ -356,7 +365,8 @@ type (
 	listed struct {
 		Title string
 		Pages []entry
-		Open  bool
+		// Fold: it is closed, unless the page is in it (Open).
+		Fold, Open bool
 	}
 	view struct {
 		*page
@@ -369,10 +379,16 @@ type (
 	}
 )
 
+// manyPages are more than what a group shows unasked.
+const manyPages = 10
+
 // short is the title of a page in the table of contents.
 func (p *page) short() string {
-	if p.File == "README.md" {
+	switch p.File {
+	case "README.md":
 		return "First steps"
+	case "SECURITY.md":
+		return "Reporting a vulnerability"
 	}
 	return p.Title
 }
@@ -393,7 +409,7 @@ func (s *site) write(layout *template.Template, i int) error {
 	}
 	v.Prev, v.Next = to(i-1), to(i+1)
 	for _, g := range contents {
-		l := listed{Title: g.Title}
+		l := listed{Title: g.Title, Fold: len(g.Files) > manyPages}
 		for _, file := range g.Files {
 			other := s.pages[file]
 			l.Pages = append(l.Pages, entry{other.short(), relative(p.URL, other.URL), other == p})
