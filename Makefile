@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities clean
+.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,9 @@ check: lint ## the quick look before a commit: linter, and the short tests
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	$(GO) -C tools vet ./site ./licenses
+	$(GO) -C tools test ./site ./licenses
+	$(GO) -C tools run ./licenses >/dev/null
 
 cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) Windows
 	sh scripts/cross
@@ -106,6 +109,15 @@ apidiff: ## compare what the packages export with the last release
 
 vulnerabilities: ## look for known vulnerabilities in what resqued calls
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
+
+licenses: ## check the licences of all that the program is made of
+	$(GO) -C tools run ./licenses
+
+docs: ## make the documentation as a site in bin/docs
+	$(GO) -C tools run ./site -out $(CURDIR)/bin/docs
+
+fuzz: ## run each fuzzer for FUZZTIME (10s) and keep what reaches new code
+	sh scripts/fuzz
 
 clean: ## remove what these targets built
 	rm -rf bin

@@ -1,5 +1,5 @@
 // Command site renders the documentation as static pages: the README, docs and what belongs to them,
-// with an index for the search. It fails if a page is listed nowhere, or a link leads to nothing.
+// with an index for the search. It fails if a link leads to nothing.
 //
 //	go -C tools run ./site -out /path/of/the/site
 package main
@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -39,7 +38,8 @@ type group struct {
 	Files []string
 }
 
-// contents are all pages by their files, in the order in which they are read.
+// contents are the pages by their files, in the order in which they are read. Those of docs that are
+// named nowhere come last.
 var contents = []group{
 	{"Start", []string{"README.md", "docs/why.md", "docs/from-resque.md"}},
 	{"Jobs", []string{
@@ -50,8 +50,9 @@ var contents = []group{
 	}},
 	{"Looking", []string{"docs/dashboard.md", "docs/looking.md", "docs/signals.md", "docs/statsd.md"}},
 	{"How it works", []string{
-		"docs/reliability.md", "docs/performance.md", "docs/architecture.md", "docs/redis-keys.md", "docs/runner-protocol.md", "docs/decisions",
+		"docs/reliability.md", "docs/performance.md", "docs/architecture.md", "docs/redis-keys.md", "docs/runner-protocol.md",
 	}},
+	{"Decisions", []string{"docs/decisions"}},
 	{"The project", []string{"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}},
 }
 
@@ -74,6 +75,7 @@ type heading struct {
 
 type site struct {
 	root, out string
+	contents  []group // all of them, with the files of folders
 	pages     map[string]*page // by file
 	order     []*page
 	copied    map[string]bool // by file
@@ -130,9 +132,17 @@ func (s *site) build() error {
 	return errors.Join(s.errs...)
 }
 
-// collect reads all pages, and fails if a document is in no group.
+// collect reads all pages.
 func (s *site) collect() error {
-	for i, g := range contents {
+	s.contents = slices.Clone(contents)
+	rest, err := s.unlisted()
+	if err != nil {
+		return err
+	}
+	if rest != nil {
+		s.contents = append(s.contents, group{"More", rest})
+	}
+	for i, g := range s.contents {
 		var files []string
 		for _, file := range g.Files {
 			found, err := filepath.Glob(filepath.Join(s.root, file, "*.md"))
@@ -146,23 +156,26 @@ func (s *site) collect() error {
 				files = append(files, file+"/"+filepath.Base(one))
 			}
 		}
-		contents[i].Files = files
+		s.contents[i].Files = files
 		for _, file := range files {
 			if err := s.read(file); err != nil {
 				return err
 			}
 		}
 	}
-	return filepath.WalkDir(filepath.Join(s.root, "docs"), func(name string, d fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(name) != ".md" {
-			return err
+	return nil
+}
+
+// unlisted returns the documents of docs that contents name nowhere.
+func (s *site) unlisted() (rest []string, err error) {
+	found, err := filepath.Glob(filepath.Join(s.root, "docs", "*.md"))
+	for _, name := range found {
+		file := "docs/" + filepath.Base(name)
+		if !slices.ContainsFunc(contents, func(g group) bool { return slices.Contains(g.Files, file) }) {
+			rest = append(rest, file)
 		}
-		file, err := filepath.Rel(s.root, name)
-		if err == nil && s.pages[filepath.ToSlash(file)] == nil {
-			err = fmt.Errorf("%s: it is in no group of tools/site", file)
-		}
-		return err
-	})
+	}
+	return rest, err
 }
 
 // marks are comments for test/docs.
@@ -174,13 +187,21 @@ func (s *site) read(file string) error {
 		return err
 	}
 	url := strings.TrimPrefix(strings.TrimSuffix(file, ".md"), "docs/")
-	if file == "README.md" {
+	switch file {
+	case "README.md":
 		url = "index"
+	case "SECURITY.md":
+		url = "reporting"
 	}
 	p := &page{File: file, URL: strings.ToLower(url) + ".html", source: marks.ReplaceAll(source, nil)}
 	p.doc = s.md.Parser().Parse(text.NewReader(p.source), parser.WithContext(parser.NewContext(parser.WithIDs(&ids{taken: map[string]int{}}))))
 	if err := p.outline(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, other := range s.order {
+		if other.URL == p.URL {
+			return fmt.Errorf("%s and %s would both be %s", other.File, file, p.URL)
+		}
 	}
 	s.pages[file] = p
 	s.order = append(s.order, p)
@@ -356,7 +377,8 @@ type (
 	listed struct {
 		Title string
 		Pages []entry
-		Open  bool
+		// Fold: it is closed, unless the page is in it (Open).
+		Fold, Open bool
 	}
 	view struct {
 		*page
@@ -369,10 +391,16 @@ type (
 	}
 )
 
+// manyPages are more than what a group shows unasked.
+const manyPages = 10
+
 // short is the title of a page in the table of contents.
 func (p *page) short() string {
-	if p.File == "README.md" {
+	switch p.File {
+	case "README.md":
 		return "First steps"
+	case "SECURITY.md":
+		return "Reporting a vulnerability"
 	}
 	return p.Title
 }
@@ -392,8 +420,8 @@ func (s *site) write(layout *template.Template, i int) error {
 		return &entry{Title: s.order[i].short(), URL: relative(p.URL, s.order[i].URL)}
 	}
 	v.Prev, v.Next = to(i-1), to(i+1)
-	for _, g := range contents {
-		l := listed{Title: g.Title}
+	for _, g := range s.contents {
+		l := listed{Title: g.Title, Fold: len(g.Files) > manyPages}
 		for _, file := range g.Files {
 			other := s.pages[file]
 			l.Pages = append(l.Pages, entry{other.short(), relative(p.URL, other.URL), other == p})
