@@ -56,7 +56,7 @@ func commands(root *cobra.Command, version, date string) string {
 	p := &page{}
 	p.title(root.Name(), "1", date, version, "User Commands")
 	p.section("NAME")
-	fmt.Fprintf(p, "%s \\- %s\n", root.Name(), escaped(root.Short))
+	p.printf("%s \\- %s\n", root.Name(), escaped(root.Short))
 	p.section("SYNOPSIS")
 	p.text(root.Name() + " COMMAND [ARGUMENTS] [FLAGS]")
 	p.section("DESCRIPTION")

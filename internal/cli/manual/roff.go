@@ -26,14 +26,17 @@ func quoted(text string) string {
 	return `"` + strings.ReplaceAll(escaped(text), `"`, `\(dq`) + `"`
 }
 
+// printf adds to the page, which never fails.
+func (p *page) printf(format string, args ...any) { _, _ = fmt.Fprintf(p, format, args...) }
+
 func (p *page) title(name, section, date, version, kind string) {
-	fmt.Fprintf(p, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), section, quoted(date), quoted("resqued "+version), quoted(kind))
+	p.printf(".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), section, quoted(date), quoted("resqued "+version), quoted(kind))
 	// No hyphenation, and ragged: what stands here is copied.
 	p.WriteString(".nh\n.ad l\n")
 }
 
-func (p *page) section(name string)    { fmt.Fprintf(p, ".SH %s\n", quoted(name)) }
-func (p *page) subsection(name string) { fmt.Fprintf(p, ".SS %s\n", quoted(name)) }
+func (p *page) section(name string)    { p.printf(".SH %s\n", quoted(name)) }
+func (p *page) subsection(name string) { p.printf(".SS %s\n", quoted(name)) }
 
 // text writes paragraphs, which empty lines separate. Lines that are indented stay as they are.
 func (p *page) text(text string) {
@@ -53,5 +56,5 @@ func (p *page) verbatim(text string) {
 
 // item writes a term, in bold, and what it is.
 func (p *page) item(term, text string) {
-	fmt.Fprintf(p, ".TP\n.B %s\n%s\n", quoted(term), escaped(text))
+	p.printf(".TP\n.B %s\n%s\n", quoted(term), escaped(text))
 }
