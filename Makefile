@@ -4,6 +4,8 @@ GO      ?= go
 # Every tool runs from tools/go.mod, so that none becomes a dependency of resqued.
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# What builds packages and releases; it has the module of the tools.
+RELEASE := cd tools && $(GO) run ./release
 
 # A test that hangs fails with all stacks instead of stopping the run for ever.
 TIMEOUT ?= 25m
@@ -24,7 +26,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities licenses docs fuzz clean
+.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -43,9 +45,8 @@ check: lint ## the quick look before a commit: linter, and the short tests
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
-	$(GO) -C tools vet ./site ./licenses
-	$(GO) -C tools test ./site ./licenses
-	$(GO) -C tools run ./licenses >/dev/null
+	cd tools && $(GO) tool golangci-lint run ./...
+	$(GO) -C tools test ./site
 
 cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) Windows
 	sh scripts/cross
@@ -110,14 +111,32 @@ apidiff: ## compare what the packages export with the last release
 vulnerabilities: ## look for known vulnerabilities in what resqued calls
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
 
-licenses: ## check the licences of all that the program is made of
-	$(GO) -C tools run ./licenses
-
 docs: ## make the documentation as a site in bin/docs
 	$(GO) -C tools run ./site -out $(CURDIR)/bin/docs
 
 fuzz: ## run each fuzzer for FUZZTIME (10s) and keep what reaches new code
 	sh scripts/fuzz
 
+package: ## build .deb and .rpm for amd64 and arm64 in dist
+	$(RELEASE) build -only packages
+
+package-test: ## install, upgrade under load and remove the packages under a real systemd (as root)
+	sh scripts/provide rpm:rpm
+	cd tools && $(GO) test ./release
+	RESQUED_TEST_PACKAGES=1 $(TESTS) -- -timeout $(TIMEOUT) ./test/packages
+
+release: licenses ## build all of a release in dist: archives, packages, bills of materials, checksums
+	$(RELEASE) build
+	$(RELEASE) notes >../dist/NOTES.md
+
+cut: ## give what is unreleased in CHANGELOG.md a version: make cut VERSION=v1.2.3
+	$(RELEASE) cut -version $(VERSION)
+
+reproduce: ## build a release of HEAD twice, in two places, and compare the checksums
+	sh scripts/reproduce
+
+licenses: ## check the licences of all dependencies
+	$(RELEASE) licenses
+
 clean: ## remove what these targets built
-	rm -rf bin
+	rm -rf bin dist

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func (a *cli) completionCommand() *cobra.Command {
 			root, err := c.Root(), error(nil)
 			switch args[0] {
 			case "bash":
-				err = root.GenBashCompletionV2(a.stdout, true)
+				err = a.printBashCompletion(root)
 			case "zsh":
 				err = root.GenZshCompletion(a.stdout)
 			case "fish":
@@ -50,6 +51,43 @@ func (a *cli) completionCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// bashWords is the line of cobra's script which needs the package bash-completion, and
+// bashWordsAlone what stands in its place: without that package it finds the words by itself.
+const (
+	bashWords      = "    _get_comp_words_by_ref \"$@\" cur prev words cword\n"
+	bashWordsAlone = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    # Bash has split words at = and : as well. What no space separates belongs together.
+    local i word space line=${COMP_LINE:0:COMP_POINT}
+    line=${line#*"${COMP_WORDS[0]}"}
+    words=("${COMP_WORDS[0]}")
+    for ((i = 1; i <= COMP_CWORD; i++)); do
+        space=${line%%[![:space:]]*}
+        line=${line#"$space"}
+        word=${COMP_WORDS[i]}
+        # The cursor may stand in the middle of the last one.
+        if ((i == COMP_CWORD)); then word=$line; fi
+        line=${line#"$word"}
+        if [[ -n $space ]]; then words+=("$word"); else words[${#words[@]}-1]+=$word; fi
+    done
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+    prev=
+    if ((cword > 0)); then prev=${words[cword-1]}; fi
+`
+)
+
+func (a *cli) printBashCompletion(root *cobra.Command) error {
+	var script strings.Builder
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stdout, strings.Replace(script.String(), bashWords, bashWordsAlone, 1))
+	return err
 }
 
 type completer = func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective)

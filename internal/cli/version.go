@@ -43,16 +43,49 @@ func versionLine() string {
 	return fmt.Sprintf("%s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// buildInfo is what version prints as JSON. What is not known of the build is left out.
+type buildInfo struct {
+	Version string `json:"version"`
+	// Commit is the one that it was built from, Date when that was made.
+	Commit string `json:"commit,omitempty"`
+	Date   string `json:"date,omitempty"`
+	// Modified reports whether files differed from the commit.
+	Modified bool   `json:"modified,omitempty"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	Go       string `json:"go"`
+}
+
+func thisBuild() buildInfo {
+	b := buildInfo{Version: version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.fromVCS(info.Settings)
+	}
+	return b
+}
+
+// fromVCS takes what the Go tool has noted of the repository. It does so where it builds in one.
+func (b *buildInfo) fromVCS(settings []debug.BuildSetting) {
+	for _, s := range settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+}
+
 func (a *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "print the version",
+		Short: "print the version; with -o json its commit and date, too",
 		Args:  exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.formOfErrors() != "" {
-				return a.printJSON(map[string]string{
-					"version": version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version(),
-				})
+				return a.printJSON(thisBuild())
 			}
 			if a.flags.output == outName {
 				return a.printText(version() + "\n")

@@ -1,0 +1,17 @@
+package cli
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued"
+)
+
+// Commands returns the commands of resqued, to be described and not to be run.
+func Commands() *cobra.Command {
+	a := &cli{name: "resqued", handlers: resqued.New(), stdout: io.Discard, stderr: io.Discard}
+	root := a.root()
+	root.InitDefaultHelpCmd()
+	return root
+}

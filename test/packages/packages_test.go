@@ -1,0 +1,362 @@
+// Package packages_test installs, upgrades and removes the packages for Debian and Fedora under
+// a real systemd. It builds them, which takes a while: make package-test runs it.
+package packages_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+const (
+	wanted   = "RESQUED_TEST_PACKAGES"
+	patience = 60 * time.Second
+	first    = "1.0.0"
+	second   = "1.0.1"
+	unit     = "resqued.service"
+	instance = "resqued@mail.service"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv(wanted) == "" {
+		fmt.Println("builds packages: make package-test runs it")
+		return 0
+	}
+	var err error
+	if folder, err = os.MkdirTemp("", "resqued-packages-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// folder has the packages that are built.
+var folder string
+
+// build makes the packages of two versions, once.
+var build = sync.OnceValue(func() error {
+	for _, version := range []string{first, second} {
+		cmd := exec.Command("go", "run", "./release", "build", "-only", "packages",
+			"-targets", "linux/"+runtime.GOARCH, "-version", version, "-out", filepath.Join(folder, version))
+		cmd.Dir = "../../tools"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return nil
+})
+
+// job is what the handlers run: it notes in Redis that a job ran, and by whom. A gated one notes
+// that it has started, and waits.
+const job = `#!/bin/sh
+set -e
+id=$(sed 's/.*"args":\[\([0-9]*\).*/\1/')
+if [ "$1" = gate ]; then
+	redis-cli HINCRBY resque:test:started "$id" 1 >/dev/null
+	while [ "$(redis-cli EXISTS resque:test:open)" != 1 ]; do sleep 0.05; done
+fi
+redis-cli >/dev/null <<END
+HINCRBY resque:test:ran $id 1
+HINCRBY resque:test:ran-by $RESQUED_PROC 1
+END
+`
+
+const settings = `worker_count: 2
+thread_count: 4
+jobs_per_fork: 0
+handlers:
+  Note: {command: [/usr/local/bin/job], queue: %[1]s}
+  Gate: {command: [/usr/local/bin/job, gate], queue: %[1]s-long}
+`
+
+// machine is a container with a Redis, on which packages are installed.
+type machine struct {
+	*proctest.SystemdContainer
+	jobs *harness.Daemon
+}
+
+// newMachine boots one that has the packages of both versions in /root.
+func newMachine(t *testing.T, kind string) *machine {
+	t.Helper()
+	require.NoError(t, build())
+	files := map[string]string{}
+	for _, version := range []string{first, second} {
+		content, err := os.ReadFile(filepath.Join(folder, version, "resqued_"+version+"_"+runtime.GOARCH+"."+kind))
+		require.NoError(t, err)
+		files["/root/"+version+"."+kind] = string(content)
+	}
+	c := proctest.Boot(t, proctest.SystemdContainerOptions{Files: files, Redis: true})
+	proctest.WriteProgram(t, c.Path("/usr/local/bin/job"), []byte(job))
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: c.RedisSocket(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return &machine{SystemdContainer: c, jobs: harness.Watch(t, client, "resque")}
+}
+
+// write puts a text into a file of the container.
+func (m *machine) write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(m.Path(path), []byte(text), 0o644))
+}
+
+func (m *machine) exists(path string) bool {
+	_, err := os.Lstat(m.Path(path))
+	return err == nil
+}
+
+// isThere reports whether a process of the container lives, by its pid there.
+func (m *machine) isThere(pid int) bool { return m.exists("/proc/" + strconv.Itoa(pid)) }
+
+// workedBy counts the jobs that worker processes of a master have ended.
+func (m *machine) workedBy(pid int) (n int) {
+	for name, jobs := range m.jobs.Noted("ran-by") {
+		if strings.Contains(name, ":"+strconv.Itoa(pid)+"-") {
+			count, _ := strconv.Atoi(jobs)
+			n += count
+		}
+	}
+	return n
+}
+
+// load pushes jobs until it is stopped, and returns how many there were.
+func (m *machine) load(queue string, from int) (stop func() int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	pushed, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			// A slow machine must not get more of them than it works.
+			if m.jobs.Client.LLen(ctx, m.jobs.Key("queue:"+queue)).Val() < 50 && ctx.Err() == nil {
+				m.jobs.Push(queue, "Note", from+pushed)
+				pushed++
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() int { cancel(); <-ended; return pushed }
+}
+
+// onlyOnce requires that all jobs have run, each once, and none has failed.
+func (m *machine) onlyOnce(t *testing.T, jobs int) {
+	t.Helper()
+	m.jobs.AwaitNoted("ran", jobs)
+	ran := m.jobs.Noted("ran")
+	require.Len(t, ran, jobs)
+	for id, times := range ran {
+		require.Equal(t, "1", times, "job %s", id)
+	}
+	for id, times := range m.jobs.Noted("started") {
+		require.Equal(t, "1", times, "job %s", id)
+	}
+	require.Empty(t, m.jobs.Failures())
+}
+
+// start has both services work, a job of each at least.
+func (m *machine) start(t *testing.T) {
+	t.Helper()
+	m.write(t, "/etc/resqued/resqued.yaml", fmt.Sprintf(settings, "default"))
+	m.write(t, "/etc/resqued/mail.yaml", fmt.Sprintf(settings, "mail"))
+	m.Systemctl("enable", "--quiet", "--now", unit, instance)
+	m.jobs.Push("default", "Note", 1)
+	m.jobs.Push("mail", "Note", 2)
+	m.jobs.AwaitNoted("ran", 2)
+}
+
+// upgrade installs the second version while jobs are pushed and a long one runs in each service,
+// and requires that none is lost, repeated or failed, and that both versions have worked.
+func (m *machine) upgrade(t *testing.T, install ...string) {
+	t.Helper()
+	m.jobs.Push("default-long", "Gate", 11)
+	m.jobs.Push("mail-long", "Gate", 12)
+	m.jobs.AwaitNoted("started", 2)
+	m.Systemctl("start", "resqued-web.socket", "resqued-web.service")
+	old := map[string]int{unit: m.MainPID(unit), instance: m.MainPID(instance)}
+	web := m.MainPID("resqued-web.service")
+	stop := m.load("default", 1000)
+	stopMail := m.load("mail", 1_000_000)
+	m.jobs.AwaitNoted("ran", 50)
+
+	out := m.Exec(install...)
+	require.NotContains(t, out, "resqued:", "it says nothing where nothing is wrong")
+	require.Equal(t, second+" linux/"+runtime.GOARCH, m.Exec("resqued", "version"))
+	for name, pid := range old {
+		require.Equal(t, "active", m.Property(name, "ActiveState"))
+		require.NotEqual(t, pid, m.MainPID(name), "%s has not changed to the new program\n%s", name, m.Journal(name))
+		require.True(t, m.isThere(pid), "the old version has the long job in hand")
+		require.Equal(t, "0", m.Property(name, "NRestarts"))
+		main := m.MainPID(name)
+		proctest.Await(t, patience, func() bool { return m.workedBy(main) > 0 }, "a job of the new version of %s", name)
+	}
+	require.NotEqual(t, web, m.MainPID("resqued-web.service"))
+	require.Equal(t, "active", m.Property("resqued-web.service", "ActiveState"))
+	require.Equal(t, "active", m.Property("resqued-web.socket", "ActiveState"))
+
+	ran := m.jobs.Noted("ran")
+	require.Empty(t, ran["11"]+ran["12"], "the long jobs go on")
+	m.jobs.Open()
+	total := 4 + stop() + stopMail()
+	m.onlyOnce(t, total)
+	for _, pid := range old {
+		proctest.Await(t, patience, func() bool { return !m.isThere(pid) }, "the end of the old version")
+	}
+	t.Logf("%d jobs during the upgrade, none lost, repeated or failed", total)
+}
+
+// remove takes the package away while a job runs, and requires that it is waited for.
+func (m *machine) remove(t *testing.T, argv ...string) {
+	t.Helper()
+	m.jobs.Shut()
+	ran := len(m.jobs.Noted("ran"))
+	m.jobs.Push("default-long", "Gate", 21)
+	m.jobs.AwaitNoted("started", 3)
+	type result struct {
+		out string
+		err error
+	}
+	removed := make(chan result, 1)
+	go func() {
+		out, err := m.TryExec(argv...)
+		removed <- result{out, err}
+	}()
+	proctest.Await(t, patience, func() bool { return strings.Contains(m.Property(unit, "StatusText"), "draining") }, "the drain")
+	require.True(t, m.exists("/usr/bin/resqued"), "the program is there as long as its jobs run")
+	m.jobs.Open()
+	r := <-removed
+	require.NoError(t, r.err, r.out)
+	require.Contains(t, r.out, "resqued: waiting for the jobs in hand of "+unit+" "+instance)
+	m.onlyOnce(t, ran+1)
+	require.Empty(t, m.jobs.Residue())
+	require.False(t, m.exists("/usr/bin/resqued"))
+	require.False(t, m.exists("/etc/systemd/system/multi-user.target.wants/resqued.service"))
+	require.Empty(t, m.Systemctl("list-units", "--state=active,failed", "--plain", "--no-legend", "resqued*"))
+	require.True(t, m.exists("/etc/resqued/resqued.yaml") || m.exists("/etc/resqued/resqued.yaml.rpmsave"), "the configuration stays")
+}
+
+func TestDebian(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("dpkg"); err != nil {
+		t.Skip(err)
+	}
+	m := newMachine(t, "deb")
+	// Without the triggers of others: man-db would index all pages of the machine each time.
+	out := m.Exec("dpkg", "--no-triggers", "--install", "/root/"+first+".deb")
+	require.NotContains(t, out, "resqued:")
+	require.Equal(t, "disabled", m.Property(unit, "UnitFileState"))
+	require.Equal(t, "inactive", m.Property(unit, "ActiveState"), "nothing starts before its queues are set")
+	require.Equal(t, "/etc/resqued/resqued.yaml", strings.Fields(m.Exec("dpkg-query", "--show", "--showformat=${Conffiles}", "resqued"))[0])
+	require.Contains(t, m.Exec("getent", "passwd", "resqued"), "/var/lib/resqued")
+	require.Contains(t, m.Exec("bash", "--norc", "-c", "source /usr/share/bash-completion/completions/resqued; complete -p resqued"), "__start_resqued")
+	// As it stands the configuration is harmless, and says what is missing.
+	out, err := m.TryExec("systemctl", "start", unit)
+	require.Error(t, err, out)
+	require.Contains(t, m.Journal(unit), "queues")
+	require.Contains(t, m.Exec("resqued", "version", "-o", "json"), `"version":"`+first+`"`)
+
+	m.start(t)
+	require.Equal(t, m.Exec("id", "-u", "resqued"), m.Exec("stat", "-c", "%u", "/proc/"+strconv.Itoa(m.MainPID(unit))))
+	m.upgrade(t, "dpkg", "--no-triggers", "--install", "/root/"+second+".deb")
+	require.Contains(t, m.Exec("cat", "/etc/resqued/resqued.yaml"), "Gate", "what was edited stays")
+
+	// Again, and the script alone: nothing happens that would not have to.
+	before := m.MainPID(unit)
+	m.Exec("/var/lib/dpkg/info/resqued.postinst", "abort-upgrade", first)
+	require.Equal(t, before, m.MainPID(unit))
+
+	// A program that refuses the configuration does not stop the one that works.
+	m.write(t, "/etc/resqued/resqued.yaml", "worker_cuont: 2\n")
+	out = m.Exec("dpkg", "--no-triggers", "--install", "/root/"+first+".deb")
+	require.Contains(t, out, "resqued: "+unit+" goes on with the program that it had")
+	require.NotContains(t, out, "resqued: "+instance)
+	require.Equal(t, before, m.MainPID(unit))
+	require.Equal(t, "active", m.Property(unit, "ActiveState"))
+	m.write(t, "/etc/resqued/resqued.yaml", fmt.Sprintf(settings, "default"))
+	m.Systemctl("reload", unit)
+	require.NotEqual(t, before, m.MainPID(unit))
+
+	m.write(t, "/etc/credstore/resqued.redis-password", "secret")
+	require.True(t, m.exists("/var/lib/private/resqued-mail"))
+	m.remove(t, "dpkg", "--no-triggers", "--remove", "resqued")
+	require.Contains(t, m.Exec("getent", "passwd", "resqued"), "resqued")
+	m.Exec("dpkg", "--no-triggers", "--purge", "resqued")
+	for _, path := range []string{
+		"/etc/resqued", "/etc/credstore/resqued.redis-password", "/var/lib/resqued", "/var/lib/resqued-mail",
+		"/var/lib/private/resqued", "/var/lib/private/resqued-mail", "/usr/lib/systemd/system/resqued.service",
+	} {
+		require.False(t, m.exists(path), path)
+	}
+	_, err = m.TryExec("getent", "passwd", "resqued")
+	require.Error(t, err)
+	out, _ = m.TryExec("systemctl", "list-unit-files", "--plain", "--no-legend", "resqued*")
+	require.Empty(t, out)
+	_, err = m.TryExec("dpkg-query", "--show", "resqued")
+	require.Error(t, err)
+}
+
+func TestFedora(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("rpm"); err != nil {
+		t.Skip(err)
+	}
+	m := newMachine(t, "rpm")
+	// The container is no Fedora: its rpm knows of no other package.
+	out := m.Exec("rpm", "--install", "--nodeps", "/root/"+first+".rpm")
+	require.NotContains(t, out, "resqued:")
+	require.Equal(t, "inactive", m.Property(unit, "ActiveState"))
+	require.Equal(t, "/etc/resqued/resqued.yaml", m.Exec("rpm", "--query", "--configfiles", "resqued"))
+	require.Contains(t, m.Exec("rpm", "--query", "--licensefiles", "resqued"), "LICENSE")
+	m.start(t)
+	m.upgrade(t, "rpm", "--upgrade", "--nodeps", "/root/"+second+".rpm")
+	m.remove(t, "rpm", "--erase", "resqued")
+	require.True(t, m.exists("/etc/resqued/resqued.yaml.rpmsave"))
+}
+
+// Where systemd does not run, or is not there, the scripts do nothing and say nothing.
+func TestScriptsWithoutSystemd(t *testing.T) {
+	t.Parallel()
+	for _, call := range [][]string{
+		{"postinstall", "configure"},
+		{"postinstall", "configure", first},
+		{"postinstall", "1"},
+		{"postinstall", "2"},
+		{"preremove", "remove"},
+		{"preremove", "upgrade", second},
+		{"preremove", "0"},
+		{"preremove", "1"},
+		{"postremove", "remove"},
+		{"postremove", "upgrade"},
+		{"postremove", "0"},
+	} {
+		cmd := exec.Command("/bin/sh", append([]string{"../../deploy/package/" + call[0]}, call[1:]...)...)
+		cmd.Env = []string{"PATH=" + t.TempDir()}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v: %s", call, out)
+		require.Empty(t, string(out), "%v", call)
+	}
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/licensecheck"
+)
+
+// The licences under which a dependency may be: in the programs that are given away, and in what
+// only tests need. A new one is a decision, not an accident.
+var (
+	allowedLinked = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unlicense"} // BSL is that of Boost
+	allowedTests  = append([]string{"MPL-2.0"}, allowedLinked...)
+)
+
+// recognized is how much of a text must be that of a known licence, in percent. The rest is the
+// name of the owner, a title, a list of authors.
+const recognized = 75
+
+// dependency is a module, or the standard library, or a package of npm that is embedded.
+type dependency struct {
+	path, version, kind string
+	// licenses are SPDX identifiers, in order.
+	licenses []string
+	// texts are the files, by their path in the dependency.
+	texts map[string][]byte
+}
+
+const (
+	goModule   = "golang"
+	npmPackage = "npm"
+	standard   = "std"
+)
+
+// listed is a package as go list describes it.
+type listed struct {
+	ImportPath, Dir string
+	Standard        bool
+	Module          *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|unlicense)([.-].*)?$|\.LICENSE$`)
+
+// linked returns what the program consists of on any of the targets.
+func (r *repository) linked(targets []target) ([]dependency, error) {
+	var packages []listed
+	for _, t := range targets {
+		some, err := r.list([]string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch}, "./cmd/resqued")
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, some...)
+	}
+	return r.dependencies(packages)
+}
+
+// list describes packages and all that they import.
+func (r *repository) list(env []string, args ...string) (packages []listed, err error) {
+	out, err := r.command(env, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, args...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
+}
+
+// dependencies gathers the modules of packages with their licences, sorted.
+func (r *repository) dependencies(packages []listed) ([]dependency, error) {
+	found := map[string]*dependency{}
+	get := func(kind, path, version string) *dependency {
+		if found[kind+path] == nil {
+			found[kind+path] = &dependency{path: path, version: version, kind: kind, texts: map[string][]byte{}}
+		}
+		return found[kind+path]
+	}
+	embedded, err := r.embedded()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		switch {
+		case p.Standard:
+			goroot, err := r.output("go", "env", "GOROOT", "GOVERSION")
+			if err != nil {
+				return nil, err
+			}
+			folder, version, _ := strings.Cut(goroot, "\n")
+			if std := get(standard, "std", version); len(std.texts) == 0 {
+				err = std.read(folder, folder)
+			}
+			if err != nil {
+				return nil, err
+			}
+		case p.Module.Main:
+			for _, e := range embedded {
+				if inside, err := filepath.Rel(p.Dir, r.path(e.folder)); err != nil || inside != "assets" {
+					continue
+				}
+				text, err := os.ReadFile(r.path(filepath.Join(e.folder, e.path+".LICENSE")))
+				if err != nil {
+					return nil, err
+				}
+				get(npmPackage, e.path, e.version).texts["LICENSE"] = text
+			}
+		default:
+			// From the package up to its module: some have code of others inside, with its licence.
+			d := get(goModule, p.Module.Path, p.Module.Version)
+			for folder := p.Dir; ; folder = filepath.Dir(folder) {
+				if err := d.read(p.Module.Dir, folder); err != nil {
+					return nil, err
+				}
+				if folder == p.Module.Dir {
+					break
+				}
+			}
+		}
+	}
+	var all []dependency
+	for _, d := range found {
+		if err := d.recognize(); err != nil {
+			return nil, err
+		}
+		all = append(all, *d)
+	}
+	slices.SortFunc(all, func(a, b dependency) int { return strings.Compare(a.kind+a.path, b.kind+b.path) })
+	return all, nil
+}
+
+// read takes the licence files of a folder of the dependency.
+func (d *dependency) read(root, folder string) error {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if file.IsDir() || !licenseFile.MatchString(file.Name()) || strings.HasSuffix(file.Name(), ".go") {
+			continue
+		}
+		path := filepath.Join(folder, file.Name())
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if d.texts[name], err = os.ReadFile(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recognize finds out the licences of the dependency. A NOTICE and a grant of patents are none.
+func (d *dependency) recognize() error {
+	if len(d.texts) == 0 {
+		return fmt.Errorf("%s %s has no file with a licence", d.path, d.version)
+	}
+	for name, text := range d.texts {
+		if base := strings.ToUpper(filepath.Base(name)); strings.HasPrefix(base, "NOTICE") || strings.HasPrefix(base, "PATENTS") {
+			continue
+		}
+		cover := licensecheck.Scan(text)
+		if len(cover.Match) == 0 || cover.Percent < recognized {
+			return fmt.Errorf("%s %s: %s is of no known licence (%.0f %%)", d.path, d.version, name, cover.Percent)
+		}
+		for _, match := range cover.Match {
+			if !slices.Contains(d.licenses, match.ID) {
+				d.licenses = append(d.licenses, match.ID)
+			}
+		}
+	}
+	slices.Sort(d.licenses)
+	return nil
+}
+
+// allowed fails if one of the dependencies is under a licence that is not in the list.
+func allowed(all []dependency, list []string) (err error) {
+	for _, d := range all {
+		for _, id := range d.licenses {
+			if !slices.Contains(list, id) {
+				err = errors.Join(err, fmt.Errorf("%s %s is under %s, which is not in the list of tools/release/licenses.go", d.path, d.version, id))
+			}
+		}
+	}
+	return err
+}
+
+// licenseTexts are those of all dependencies, one after another.
+func licenseTexts(all []dependency) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "resqued contains the following software, under these licences.\n")
+	for _, d := range all {
+		fmt.Fprintf(&out, "\n%s\n%s %s (%s)\n", strings.Repeat("=", 79), d.path, d.version, strings.Join(d.licenses, ", "))
+		names := make([]string, 0, len(d.texts))
+		for name := range d.texts {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			fmt.Fprintf(&out, "\n--- %s\n\n%s\n", name, bytes.TrimSpace(d.texts[name]))
+		}
+	}
+	return out.Bytes()
+}
+
+// checkLicenses checks those of all dependencies, of the tests too.
+func (r *repository) checkLicenses(out io.Writer) error {
+	var targets []target
+	for text := range strings.SplitSeq(defaultTargets, ",") {
+		system, arch, _ := strings.Cut(text, "/")
+		targets = append(targets, target{system, arch})
+	}
+	linked, err := r.linked(targets)
+	if err != nil {
+		return err
+	}
+	packages, err := r.list(nil, "-test", "./...")
+	if err != nil {
+		return err
+	}
+	all, err := r.dependencies(packages)
+	if err != nil {
+		return err
+	}
+	for _, d := range linked {
+		if _, err := fmt.Fprintf(out, "%-55s %s\n", d.path+" "+d.version, strings.Join(d.licenses, ", ")); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(out, "%d linked, %d with those of tests\n", len(linked), len(all)); err != nil {
+		return err
+	}
+	return errors.Join(allowed(linked, allowedLinked), allowed(all, allowedTests))
+}
+
+// asset is a package of npm whose files the dashboard embeds.
+type asset struct{ path, version, folder string }
+
+var assetLine = regexp.MustCompile(`(?m)^\s*([\w@/-]+) (\d\S*) \S+== .*=\$pages/`)
+
+// embedded reads what scripts/vendor-assets puts into the dashboard.
+func (r *repository) embedded() (all []asset, err error) {
+	text, err := os.ReadFile(r.path("scripts/vendor-assets"))
+	if err != nil {
+		return nil, err
+	}
+	for _, match := range assetLine.FindAllSubmatch(text, -1) {
+		all = append(all, asset{path: string(match[1]), version: string(match[2]), folder: "internal/web/pages/assets"})
+	}
+	return all, nil
+}
