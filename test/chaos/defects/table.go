@@ -17,7 +17,7 @@ var (
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
 	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
-	apart   = scenario{"one of two Redises is away", []string{"-stores", "2", "-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "redis-away"}}
+	apart   = scenario{"one of two Redises is away, the lease is 10 s", []string{"-stores", "2", "-lease", "10s", "-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "redis-away"}}
 	partly  = scenario{"a daemon starts while one of two Redises is away", []string{"-stores", "2", "-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "start-without"}}
 	twofold = scenario{"two stores, hardly a fault", []string{"-stores", "2", "-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
