@@ -17,8 +17,6 @@ var (
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
 	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
-	apart   = scenario{"one of two Redises is away, the lease is 10 s", []string{"-stores", "2", "-lease", "10s", "-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "redis-away"}}
-	partly  = scenario{"a daemon starts while one of two Redises is away", []string{"-stores", "2", "-settle", "12s", "-quiet", "2s", "-duration", "1s", "-faults", "start-without"}}
 	twofold = scenario{"two stores, hardly a fault", []string{"-stores", "2", "-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
@@ -32,7 +30,6 @@ const (
 	exchangeFast = lua + "exchange_fast.lua"
 	janitor      = "internal/master/janitor.go"
 	master       = "internal/master/master.go"
-	stores       = "internal/app/stores.go"
 )
 
 // defects break one promise each: I those of a system of jobs by their numbers, R of retries, D
@@ -158,21 +155,6 @@ var defects = []defect{
 		{"internal/master/recover.go", `told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
 	}, aborted, []string{"C14"}},
 
-	{"T", "a store that is away pauses all", []edit{
-		{stores, `case "STATUS":`, `case "STATUS":
-			sig := syscall.SIGCONT
-			if strings.Contains(value, "Redis ") {
-				sig = syscall.SIGUSR2
-			}
-			for _, o := range s.masters {
-				if o != m {
-					o.wants = append(o.wants, sig)
-				}
-			}`},
-	}, apart, []string{"C16"}},
-	{"T", "a store that is away holds up the start of all", []edit{
-		{stores, `case !m.away():`, `default:`},
-	}, partly, []string{"C6"}},
 	{"T", "a program pushes the jobs of all stores to the first", []edit{
 		{"client/stores.go", `return i, nil`, `return 0, nil`},
 	}, twofold, []string{"C1"}},
