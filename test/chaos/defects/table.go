@@ -17,7 +17,6 @@ var (
 	mixed   = scenario{"leases are of 3, 5 and 7 s", []string{"-settle", "12s", "-quiet", "10s", "-duration", "1s", "-mixed", "-faults", "client-kill"}}
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
 	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
-	twofold = scenario{"two stores, hardly a fault", []string{"-stores", "2", "-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
@@ -34,7 +33,7 @@ const (
 
 // defects break one promise each: I those of a system of jobs by their numbers, R of retries, D
 // of delayed jobs, S of schedules, L of long jobs, K of kills, P of daemons that share a host
-// or its name, T of stores. Defects of scripts that show without a fault are covered by the model test.
+// or its name. Defects of scripts that show without a fault are covered by the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
 		{exchange, `local mine = again and call(`, `local mine = false and call(`},
@@ -154,10 +153,6 @@ var defects = []defect{
 	{"K", "what USR1 has killed runs again when its process dies", []edit{
 		{"internal/master/recover.go", `told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
 	}, aborted, []string{"C14"}},
-
-	{"T", "a program pushes the jobs of all stores to the first", []edit{
-		{"client/stores.go", `return i, nil`, `return i * 0, nil`},
-	}, twofold, []string{"C1"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
 		{"internal/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if unix.Kill(id.PID, 0) != nil {`},
