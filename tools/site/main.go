@@ -75,7 +75,7 @@ type heading struct {
 
 type site struct {
 	root, out string
-	contents  []group // all of them, with the files of folders
+	contents  []group          // all of them, with the files of folders
 	pages     map[string]*page // by file
 	order     []*page
 	copied    map[string]bool // by file
