@@ -118,8 +118,10 @@ func TestWrongLinks(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs/new.md"), []byte("# New"), 0o600); err != nil {
-		t.Fatal(err)
+	for file, text := range map[string]string{"README.md": "# A", "docs/new.md": "# New"} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s := &site{root: root, out: filepath.Join(root, "out"), pages: map[string]*page{}, copied: map[string]bool{}}
 	if err := s.build(); err != nil || s.pages["docs/new.md"] == nil {
