@@ -46,14 +46,14 @@ var contents = []group{
 		"docs/handlers.md", "docs/runners.md", "docs/locks.md", "docs/retries.md", "docs/schedule.md", "docs/cron.md", "docs/longjob.md", "docs/testing.md", "docs/locker.md",
 	}},
 	{"Running it", []string{
-		"docs/configuration.md", "docs/systemd.md", "docs/container.md", "docs/macos.md", "docs/stores.md", "docs/operations.md", "docs/scale.md", "docs/security.md",
+		"docs/install.md", "docs/configuration.md", "docs/systemd.md", "docs/container.md", "docs/macos.md", "docs/stores.md", "docs/operations.md", "docs/scale.md", "docs/security.md",
 	}},
 	{"Looking", []string{"docs/dashboard.md", "docs/looking.md", "docs/signals.md", "docs/statsd.md"}},
 	{"How it works", []string{
 		"docs/reliability.md", "docs/performance.md", "docs/architecture.md", "docs/redis-keys.md", "docs/runner-protocol.md",
 	}},
 	{"Decisions", []string{"docs/decisions"}},
-	{"The project", []string{"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}},
+	{"The project", []string{"CONTRIBUTING.md", "docs/releasing.md", "SECURITY.md", "CHANGELOG.md"}},
 }
 
 // page is one page.
