@@ -12,6 +12,7 @@ tool (
 require (
 	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/google/licensecheck v0.3.1
+	github.com/yuin/goldmark v1.8.7
 )
 
 require (
@@ -249,7 +250,6 @@ require (
 	github.com/yagipy/maintidx v1.0.0 // indirect
 	github.com/yeya24/promlinter v0.3.0 // indirect
 	github.com/ykadowak/zerologlint v0.1.5 // indirect
-	github.com/yuin/goldmark v1.8.7 // indirect
 	gitlab.com/bosi/decorder v0.4.2 // indirect
 	gitlab.com/digitalxero/go-conventional-commit v1.0.7 // indirect
 	go-simpler.org/musttag v0.14.0 // indirect
