@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
 	})
 
-	for _, state := range []string{"40001", "40P01", "55P03"} {
+	for state, tries := range map[string]string{"40001": "5", "40P01": "7", "55P03": "7"} { // after a lock a batch has half of the rows
 		t.Run("what passes is tried again: "+state, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, longjob.Options{})
@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 			b.sql(raises("tries IN (1, 3, 4)", state))
 			run := b.completes(b.deletes("", sqlscan.Options{Batch: 50}))
 			require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
-			require.Equal(t, "5", b.text("SELECT last_value FROM tries"))
+			require.Equal(t, tries, b.text("SELECT last_value FROM tries"))
 			require.Equal(t, 1, run.Slices)
 			require.EqualValues(t, 100, run.Steps[0].Done)
 		})
