@@ -148,11 +148,10 @@ func TestLockedRows(t *testing.T) {
 		b.fn = b.deletes("kind = 'drop'", sqlscan.Options{Batch: 10})
 		res, err := b.Enqueue(t.Context(), "Scan", nil)
 		require.NoError(t, err)
-		for range 30 { // a batch that met a lock has half of the rows
+		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
 			_, more := b.slice()
 			require.True(t, more, "it waits for them")
 		}
-		require.Equal(t, "3 4 50 100", b.text("SELECT id FROM t ORDER BY id"))
 		_, err = tx.Exec(t.Context(), "UPDATE t SET kind = 'keep' WHERE id = 4")
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context()))

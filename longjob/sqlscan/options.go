@@ -46,9 +46,9 @@ type Query struct {
 // Options limit the load that a scan puts on the database. For each field the zero value means its
 // default.
 type Options struct {
-	// Batch is the maximum number of rows of a batch. Batches become smaller and larger, so
-	// that a statement takes about 100 milliseconds. The default is 1,000; with
-	// it ScanDelete begins with as many, and may come to 20,000.
+	// Batch is the maximum number of rows of a batch. Batches become smaller and larger with
+	// the time that a statement takes. The default is 1,000; ScanDelete then begins with as
+	// many, and may come to 20,000.
 	Batch int
 	// Window is the number of rows that one statement examines to find those of a batch, so
 	// that it is short even if few rows match; the default is 20 batches. Negative = as many
@@ -56,8 +56,9 @@ type Options struct {
 	// of the key.
 	Window int
 	// StatementTimeout is the longest duration of a statement. A batch that takes longer is
-	// tried again with half of its rows, and so on; later batches grow again. The default is
-	// 250 milliseconds, and a second where there is only one row left to halve.
+	// tried again with half of its rows, and so on; later batches grow again, as long as a
+	// statement takes two fifths of that. The default is 250 milliseconds, and a second for a
+	// batch of one row.
 	StatementTimeout time.Duration
 	// LockTimeout is how long a statement waits for a lock, such as that of the table.
 	LockTimeout time.Duration

@@ -84,7 +84,7 @@ func newScan(r *longjob.Runner, step string, o Options) *scan {
 	s.most = s.o.Batch
 	if o.StatementTimeout > 0 {
 		s.limit = o.StatementTimeout
-		s.statement = min(s.statement, s.limit/4)
+		s.statement = s.limit * 2 / 5
 	}
 	return s
 }
@@ -156,7 +156,7 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 	err = s.again(ctx, &at, func(ctx context.Context) error {
 		s.slowest, s.longest = 0, 0
 		k := locking
-		if s.sweeping = s.visit == nil && s.careful == 0; s.sweeping {
+		if s.sweeping = s.visit == nil && s.careful == 0 && !at.returns(); s.sweeping {
 			k = sweeping
 		}
 		try := func(ctx context.Context) error {
@@ -245,7 +245,7 @@ func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next pla
 		return next, 0, err
 	}
 	size := s.size(at)
-	if len(next.Left) > 0 && (next.Over || full(next.Left)) {
+	if next.returns() {
 		return s.revisit(ctx, tx, next, size)
 	}
 	if next.Over {
@@ -420,6 +420,9 @@ func (s *scan) delete(ctx context.Context, tx transaction, keys [][]string) (int
 	}
 	return 0, fmt.Errorf("row %q: %w", keys[0], err)
 }
+
+// returns reports whether the next batch is one of rows that were locked.
+func (p place) returns() bool { return len(p.Left) > 0 && (p.Over || full(p.Left)) }
 
 func full(keys [][]string) bool {
 	size := 0
