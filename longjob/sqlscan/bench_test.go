@@ -107,7 +107,19 @@ func BenchmarkPostgres(b *testing.B) {
 		}},
 		{name: "ReviewingSelectLoop", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoop(ctx, r, "review", t.pool, q, sqlscan.Options{}, pgx.RowToStructByName[file], func(ctx context.Context, f file) error {
-				_, err := t.pool.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
+				_, err := t.other.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectLoop, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoop(ctx, r, "review", t.pool, q, sqlscan.Options{Parallel: 4}, pgx.RowToStructByName[file], func(ctx context.Context, f file) error {
+				_, err := t.other.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectBatches", scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectBatches(ctx, r, "review", t.pool, q, sqlscan.Options{}, pgx.RowToStructByName[file], func(ctx context.Context, files []file) error {
+				_, err := t.other.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = ANY($1)", ids(files))
 				return err
 			})
 		}},
@@ -145,9 +157,37 @@ func BenchmarkMySQL(b *testing.B) {
 		}},
 		{name: "ReviewingSelectLoop", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoopMySQL(ctx, r, "review", t.db, q, sqlscan.Options{}, scanFile, func(ctx context.Context, f file) error {
-				_, err := t.db.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectLoop, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoopMySQL(ctx, r, "review", t.db, q, sqlscan.Options{Parallel: 4}, scanFile, func(ctx context.Context, f file) error {
+				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectBatches", scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectBatchesMySQL(ctx, r, "review", t.db, q, sqlscan.Options{}, scanFile, func(ctx context.Context, files []file) error {
+				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id IN (?"+strings.Repeat(", ?", len(files)-1)+")", anys(ids(files))...)
 				return err
 			})
 		}},
 	})
+}
+
+func ids(files []file) []int64 {
+	all := make([]int64, len(files))
+	for i, f := range files {
+		all[i] = f.ID
+	}
+	return all
+}
+
+func anys[T any](values []T) []any {
+	all := make([]any, len(values))
+	for i, v := range values {
+		all[i] = v
+	}
+	return all
 }

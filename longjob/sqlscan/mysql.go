@@ -77,6 +77,20 @@ func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key
 	}}).run(ctx)
 }
 
+// ReviewingSelectBatchesMySQL is ReviewingSelectBatches for MySQL and MariaDB. scan reads a row as for
+// ScanDestroyMySQL.
+func ReviewingSelectBatchesMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
+	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, rows []T) error,
+) error {
+	m, err := onMySQL(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: m.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetchMySQL(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
 // SubjectsMySQL is Subjects for MySQL and MariaDB.
 func SubjectsMySQL(db *sql.DB, query string, args ...any) func(ctx context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
@@ -353,6 +367,9 @@ func unwrapped(err error) error {
 	return errors.Unwrap(err)
 }
 
+// lockTimeout undoes its statement, not the transaction.
+const lockTimeout = 1205
+
 // judge says what an error of MySQL or MariaDB means.
 func (m *mysql) judge(err error) (v verdict) {
 	_, fn := errors.AsType[fnError](err)
@@ -367,7 +384,7 @@ func (m *mysql) judge(err error) (v verdict) {
 		v.altered = true
 	case 1451, 1217:
 		v.foreign = !fn
-	case 1205, 1213, 3572: // lock timeout, deadlock, NOWAIT
+	case lockTimeout, 1213, 3572: // lock timeout, deadlock, NOWAIT
 		v.locked, v.passing = true, true
 	case 1040, 1203, 1053, 1927, 1180, // too many connections, shutting down, killed, an error of COMMIT
 		1290, 1836: // read only: another server is the primary by now

@@ -91,7 +91,7 @@ var myShapes = []struct {
 	query              sqlscan.MySQLQuery
 }{
 	{name: "large numbers", create: "CREATE TABLE t (id bigint unsigned PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT 18446744073709551615 - seq, seq FROM seq_1_to_100"},
-	{name: "negative numbers", create: "CREATE TABLE t (id bigint PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CAST(-9223372036854775807 AS SIGNED) + seq, seq FROM seq_1_to_100"},
+	{name: "negative numbers", create: "CREATE TABLE t (id bigint PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CAST(-9223372036854775807 AS SIGNED) + CAST(seq AS SIGNED), seq FROM seq_1_to_100"},
 	{name: "a uuid", create: "CREATE TABLE t (id uuid PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UUID(), seq FROM seq_1_to_100"},
 	{name: "a uuid as text", create: "CREATE TABLE t (id char(36) CHARACTER SET ascii PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UUID(), seq FROM seq_1_to_100"},
 	{name: "a uuid as bytes", create: "CREATE TABLE t (id binary(16) PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UNHEX(MD5(seq)), seq FROM seq_1_to_100"},
@@ -201,7 +201,9 @@ func TestLockedRowsMySQL(t *testing.T) {
 		require.NoError(t, err)
 		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
 			_, more := b.slice()
-			require.True(t, more, "it waits for them")
+			run, err := b.Get(t.Context(), res.UUID)
+			require.NoError(t, err)
+			require.True(t, more, "it waits for them; %s %s", run.Status, run.Error)
 		}
 		b.in(tx, "UPDATE t SET name = 'keep' WHERE id = 4")
 		require.NoError(t, tx.Commit())

@@ -68,7 +68,8 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 // row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
 // While fn runs, no transaction is open and no row is locked, so fn may use other connections and
-// take its time. A row is as it was when it was read, at most Options.HoldFor ago. After the death
+// take its time. Options.Parallel calls it for several rows at a time, each on a goroutine of its own;
+// then it must not use r. A row is as it was when it was read, at most Options.HoldFor ago. After the death
 // of a process, fn is called again for the rows of its last batch that still match.
 //
 // fn is called Options.Calls times for a row that still matches. After that the loop skips the row,
@@ -82,6 +83,20 @@ func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key stri
 		return err
 	}
 	return (&review[T]{scan: p.scan, fn: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetch(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
+// ReviewingSelectBatches is like ReviewingSelectLoop, but calls fn once for all rows of a batch, so
+// that it can change them with one statement. Rows are counted as if it had been called for each.
+func ReviewingSelectBatches[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
+	scan pgx.RowToFunc[T], fn func(ctx context.Context, rows []T) error,
+) error {
+	p, err := onPostgres(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: p.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
 		return fetch(ctx, t, keys, scan)
 	}}).run(ctx)
 }

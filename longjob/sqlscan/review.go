@@ -35,11 +35,13 @@ type reviewed struct {
 	Stuck  int64 `json:"stuck,omitempty"`
 }
 
-// review is a ReviewingSelectLoop in a slice. It calls a function for rows of the type T.
+// review is a ReviewingSelectLoop in a slice. It calls a function for rows of the type T: either fn
+// for each, or batch for those of a batch.
 type review[T any] struct {
 	*scan
 	fetch func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
 	fn    func(ctx context.Context, row T) error
+	batch func(ctx context.Context, rows []T) error
 }
 
 func (s *review[T]) run(ctx context.Context) error {
@@ -116,67 +118,96 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 }
 
 // call calls the function for rows, as long as there is time, and returns the keys for which it
-// was called and how many rows were passed. Each was begun in their order, so that none of the
-// rows passed is without its call.
+// was called and how many rows were passed.
 func (s *review[T]) call(ctx context.Context, found []candidate, all []T, next *reviewed) (called [][]string, passed int, err error) {
-	began := time.Now()
+	calls := calls[T]{fn: s.fn, free: make(chan struct{}, s.o.Parallel)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var calls sync.WaitGroup
-	defer calls.Wait() // also when fn panics
-	free := make(chan struct{}, s.o.Parallel)
-	var mu sync.Mutex
-	var crash any
-	failed := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return err != nil || crash != nil
-	}
-	for ; passed < len(found) && (passed == 0 || time.Since(began) < s.o.HoldFor); passed++ {
+	var batch []T
+	for began := time.Now(); passed < len(found) && (passed == 0 || s.batch != nil || time.Since(began) < s.o.HoldFor); passed++ {
 		key := found[passed].key
-		if next.Back[name(key)] >= s.o.Calls {
+		switch {
+		case next.Back[name(key)] >= s.o.Calls:
 			next.Stuck++
 			continue
-		}
-		if s.o.Parallel == 1 {
-			if err := s.fn(ctx, all[passed]); err != nil {
-				return nil, 0, fnError{err}
+		case s.batch != nil:
+			batch = append(batch, all[passed])
+		case s.o.Parallel > 1:
+			if !calls.begin(ctx, cancel, all[passed]) {
+				return nil, 0, calls.end()
 			}
-			called = append(called, key)
-			continue
+		default:
+			err = s.fn(ctx, all[passed])
 		}
-		free <- struct{}{}
-		if failed() {
-			<-free
-			break
+		if err != nil {
+			return nil, 0, fnError{err}
 		}
 		called = append(called, key)
-		row := all[passed]
-		calls.Go(func() {
-			defer func() {
-				v := recover()
-				mu.Lock()
-				if crash == nil {
-					crash = v
-				}
-				mu.Unlock()
-				<-free
-			}()
-			if fnErr := s.fn(ctx, row); fnErr != nil {
-				mu.Lock()
-				if err == nil {
-					err = fnError{fnErr}
-				}
-				mu.Unlock()
-				cancel() // what the others do is judged when the batch is done again
+	}
+	if len(batch) > 0 {
+		if err := s.batch(ctx, batch); err != nil {
+			return nil, 0, fnError{err}
+		}
+	}
+	return called, passed, calls.end()
+}
+
+// calls are calls of a function at the same time.
+type calls[T any] struct {
+	fn   func(ctx context.Context, row T) error
+	free chan struct{}
+	all  sync.WaitGroup
+
+	mu    sync.Mutex
+	err   error
+	panic any
+}
+
+// begin calls the function when fewer calls than allowed are under way. It returns false if one
+// has failed; cancel ends the others then.
+func (c *calls[T]) begin(ctx context.Context, cancel func(), row T) bool {
+	c.free <- struct{}{}
+	c.mu.Lock()
+	failed := c.err != nil || c.panic != nil
+	c.mu.Unlock()
+	if failed {
+		return false
+	}
+	c.all.Go(func() {
+		done := false
+		var err error
+		defer func() {
+			v := recover()
+			if !done && v == nil {
+				v = "the function ended its goroutine (runtime.Goexit) instead of returning"
 			}
-		})
+			c.mu.Lock()
+			if v != nil && c.panic == nil {
+				c.panic = v
+			}
+			if err != nil && c.err == nil {
+				c.err = fnError{err}
+			}
+			c.mu.Unlock()
+			if err != nil || v != nil {
+				cancel()
+			}
+			<-c.free
+		}()
+		err = c.fn(ctx, row)
+		done = true
+	})
+	return true
+}
+
+// end waits for the calls that are under way. The panic of one becomes the job's, instead of
+// ending the process.
+func (c *calls[T]) end() error {
+	c.all.Wait()
+	if c.panic != nil {
+		panic(c.panic)
 	}
-	calls.Wait()
-	if crash != nil {
-		panic(crash) // of the job, not of a goroutine that takes the process with it
-	}
-	return called, passed, err
+	return c.err
 }
 
 // endRound ends a round: it is the last one if there was nothing to do in it.
