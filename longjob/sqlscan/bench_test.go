@@ -20,10 +20,10 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// The table of the benchmark has as many rows, every other one of which matches. The figures in
-// docs/longjob.md are those of 2,000,000:
+// benchRows is how many rows the table of a benchmark has, every other one of which matches. The
+// figures in docs/longjob.md come from
 //
-//	RESQUED_BENCH_ROWS=2000000 go test ./longjob/sqlscan -run '^$' -bench . -benchtime 1x -timeout 1h
+//	RESQUED_BENCH_ROWS=400000 go test ./longjob/sqlscan -run '^$' -bench . -benchtime 1x -timeout 1h
 func benchRows(b *testing.B) int {
 	n, err := strconv.Atoi(os.Getenv("RESQUED_BENCH_ROWS"))
 	if err != nil {
