@@ -124,14 +124,16 @@ func (s *Server) launch(ctx context.Context, o Options, server, install string, 
 	defer cancel()
 	init := exec.CommandContext(limited, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
 		"--skip-name-resolve", "--innodb-flush-method=nosync", "--innodb-log-file-size=4M", "--tmpdir="+s.dir)
-	init.Dir, init.Env = s.dir, append(os.Environ(), "HOME="+s.dir)
+	init.Dir, init.Env = s.dir, append(init.Environ(), "HOME="+s.dir)
 	init.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	if text, err := init.CombinedOutput(); err != nil {
 		return fmt.Errorf("mariadb-install-db: %w: %s", err, lastLines(string(text), 5))
 	}
 
-	settings := []string{"datadir=" + data, "socket=" + s.socket(), "pid-file=" + filepath.Join(s.dir, "pid"), "tmpdir=" + s.dir,
-		"skip-networking", "skip-name-resolve", "max_connections=200", "character-set-server=utf8mb4", "log_warnings=0"}
+	settings := []string{
+		"datadir=" + data, "socket=" + s.socket(), "pid-file=" + filepath.Join(s.dir, "pid"), "tmpdir=" + s.dir,
+		"skip-networking", "skip-name-resolve", "max_connections=200", "character-set-server=utf8mb4", "log_warnings=0",
+	}
 	if !o.Durable {
 		settings = append(settings, "innodb_flush_log_at_trx_commit=0", "innodb_doublewrite=0", "innodb_flush_method=nosync")
 	}
@@ -141,7 +143,7 @@ func (s *Server) launch(ctx context.Context, o Options, server, install string, 
 	}
 	// Not CommandContext, because ctx limits only the start.
 	s.shell = exec.Command("/bin/sh", argv...)
-	s.shell.Dir, s.shell.Env = s.dir, append(os.Environ(), o.Env...)
+	s.shell.Dir, s.shell.Env = s.dir, append(s.shell.Environ(), o.Env...)
 	s.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who}
 	var err error
 	if s.words, err = s.shell.StdinPipe(); err != nil {

@@ -216,16 +216,17 @@ func (t *myTable) beside(st *statement, key []string, strict, last string) strin
 	if len(t.cols) == 1 {
 		return c.name + " " + last + " " + c.arg(st, key[0])
 	}
-	text := c.name + " " + strict + "= " + c.arg(st, key[0]) + " AND ("
+	var text strings.Builder
+	text.WriteString(c.name + " " + strict + "= " + c.arg(st, key[0]) + " AND (")
 	for i, c := range t.cols {
 		if i == len(t.cols)-1 {
-			text += c.name + " " + last + " " + c.arg(st, key[i])
+			text.WriteString(c.name + " " + last + " " + c.arg(st, key[i]))
 			break
 		}
-		text += c.name + " " + strict + " " + c.arg(st, key[i])
-		text += " OR " + c.name + " = " + c.arg(st, key[i]) + " AND ("
+		text.WriteString(c.name + " " + strict + " " + c.arg(st, key[i]))
+		text.WriteString(" OR " + c.name + " = " + c.arg(st, key[i]) + " AND (")
 	}
-	return text + strings.Repeat(")", len(t.cols))
+	return text.String() + strings.Repeat(")", len(t.cols))
 }
 
 // among returns the condition that the key of a row is one of keys.

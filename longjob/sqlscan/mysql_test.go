@@ -379,7 +379,7 @@ func TestFaultsMySQL(t *testing.T) {
 	// kill cuts the connections of the job.
 	kill := func(b *myBed) func() {
 		return func() {
-			for _, id := range strings.Fields(b.text("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID() AND COMMAND <> 'Killed'", b.name)) {
+			for id := range strings.FieldsSeq(b.text("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID() AND COMMAND <> 'Killed'", b.name)) {
 				_, _ = b.other.ExecContext(t.Context(), "KILL "+id) // one may have gone
 			}
 		}

@@ -137,9 +137,9 @@ func onPostgres(r *longjob.Runner, step string, db DB, q Query, o Options) (*pos
 	return p, nil
 }
 
-func (p *postgres) table() string { return p.q.Table.Sanitize() }
+func (s *postgres) table() string { return s.q.Table.Sanitize() }
 
-func (p *postgres) forget() { p.t = nil }
+func (s *postgres) forget() { s.t = nil }
 
 // pgTx is a transaction of PostgreSQL.
 type pgTx struct {
