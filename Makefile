@@ -39,7 +39,7 @@ unit: ## the tests that start neither servers nor processes, in seconds
 
 # The packages that take longest mostly wait, so twice as many run side by side.
 check: lint ## the quick look before a commit: linter, and the short tests
-	@command -v redis-server >/dev/null && command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || sh scripts/provide
+	@command -v redis-server >/dev/null && command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && command -v mariadbd >/dev/null || sh scripts/provide
 	$(TESTS) -- -short -p $$((2 * $$(nproc))) ./...
 
 lint: ## run the linter (.golangci.yml)

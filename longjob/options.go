@@ -117,6 +117,9 @@ var (
 	// ErrTakenOver: another process works this slice now, because this one was believed to
 	// be dead. This one can save nothing.
 	ErrTakenOver = errors.New("longjob: another slice has taken over")
+	// ErrFinal makes a run fail at once, without further attempts, when its function returns
+	// it or wraps it: fmt.Errorf("%w: no such shop", longjob.ErrFinal).
+	ErrFinal = errors.New("longjob: another attempt would not help")
 	// ErrStateLimit: the state would be larger than Options.StateLimit.
 	ErrStateLimit = errors.New("longjob: the state is too large")
 )

@@ -263,7 +263,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 	case errors.Is(err, resqued.Discard):
 		r.Message(err.Error())
 		return r.close(ctx, longstore.Completed, "", 0)
-	case r.failures < r.o.Retries:
+	case r.failures < r.o.Retries && !errors.Is(err, ErrFinal):
 		r.failures++
 		return r.close(ctx, longstore.Waits, err.Error(), r.o.RetryAfter)
 	default:

@@ -15,7 +15,7 @@ const env = "RESQUED_TEST_LEVEL"
 func Unit() bool { return os.Getenv(env) == "unit" }
 
 // Integration skips the test at the level of unit tests. A test calls it before it starts
-// a process; redistest and pgtest call it for those that want a server.
+// a process; redistest, pgtest and mysqltest call it for those that want a server.
 func Integration(tb testing.TB) {
 	tb.Helper()
 	if Unit() {

@@ -105,7 +105,7 @@ func TestScanDelete(t *testing.T) {
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT 10 * i, 'drop' FROM generate_series(1, 100) i")
 		n := 0
 		b.watch.on("DELETE", func() {
-			if n++; n == 3 { // the rows from 210 to 300 are about to go
+			if n++; n == 3 { // the rows from 210 to 300 are about to go, with what is between them
 				b.sql("INSERT INTO t SELECT 10 * i + 5, 'drop' FROM generate_series(0, 120) i")
 				b.sql("DELETE FROM t WHERE id IN (500, 510)")
 				b.sql("UPDATE t SET kind = 'keep' WHERE id IN (600, 610)")
@@ -113,7 +113,7 @@ func TestScanDelete(t *testing.T) {
 		})
 		b.completes(b.deletes("kind = 'drop'", small))
 		var want []string
-		for i := 5; i < 300; i += 10 { // where it had been before
+		for i := 5; i < 200; i += 10 { // where it had been before
 			want = append(want, fmt.Sprint(i))
 		}
 		want = append(want, "600", "610")
@@ -148,11 +148,10 @@ func TestLockedRows(t *testing.T) {
 		b.fn = b.deletes("kind = 'drop'", sqlscan.Options{Batch: 10})
 		res, err := b.Enqueue(t.Context(), "Scan", nil)
 		require.NoError(t, err)
-		for range 15 {
+		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
 			_, more := b.slice()
 			require.True(t, more, "it waits for them")
 		}
-		require.Equal(t, "3 4 50 100", b.text("SELECT id FROM t ORDER BY id"))
 		_, err = tx.Exec(t.Context(), "UPDATE t SET kind = 'keep' WHERE id = 4")
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context()))

@@ -1,5 +1,5 @@
-// Package sqlscan lets long jobs work through tables of PostgreSQL in batches of 1,000 rows, in the
-// order of their key. Each batch is a unit of the run and a transaction.
+// Package sqlscan lets long jobs work through tables of PostgreSQL, MySQL and MariaDB in batches, in
+// the order of their key. Each batch is a unit of the run and a transaction.
 //
 //	func expire(ctx context.Context, r *longjob.Runner, before time.Time) error {
 //		return sqlscan.ScanDelete(ctx, r, "delete", pool, sqlscan.Query{
@@ -10,7 +10,8 @@
 // ScanDelete deletes rows. ScanDestroy calls a function for each row before it deletes it.
 // ReviewingSelectLoop calls a function for each row until no row matches any more. All three use
 // constant memory and hold locks for a short time. They skip rows that other transactions have
-// locked and come back to them. They can end after any batch, and continue in the next slice.
+// locked and come back to them. They can end after any batch, and continue in the next slice. The
+// functions whose names end in MySQL do the same with a *sql.DB of MySQL or MariaDB.
 //
 // docs/longjob.md describes what happens to rows that are added, changed or removed meanwhile.
 package sqlscan

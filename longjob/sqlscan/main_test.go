@@ -23,6 +23,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/mysqltest"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -34,6 +35,9 @@ import (
 // server is the PostgreSQL of all tests that do not disturb theirs. Each test has a schema of
 // its own.
 var server *pgtest.Server
+
+// maria is the MariaDB of these tests. Each test has a database of its own.
+var maria *mysqltest.Server
 
 func TestMain(m *testing.M) {
 	if testlevel.Unit() {
@@ -52,6 +56,11 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer server.Stop()
+		if maria, err = mysqltest.Launch(context.Background(), mysqltest.Options{Env: []string{"TZ=CET-1CEST,M3.5.0,M10.5.0/3"}}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer maria.Stop()
 		code := m.Run()
 		if err := goleak.Find(redistest.Probing()); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, err)
@@ -66,7 +75,7 @@ var schemas atomic.Int64
 // bed is a schema, and a Redis with a class of long jobs, Scan, whose function a test sets.
 type bed struct {
 	*longjob.Client
-	t     *testing.T
+	t     testing.TB
 	pool  *pgxpool.Pool // of the job
 	other *pgxpool.Pool // of the test, its statements are not watched
 	watch *watch
@@ -79,13 +88,12 @@ type bed struct {
 	leave   chan struct{} // closed when the processes are to leave
 }
 
-func setup(t *testing.T, o longjob.Options) *bed { return setupAt(t, server, o, "") }
+func setup(t testing.TB, o longjob.Options) *bed { return setupAt(t, server, o, "") }
 
 // setupAt is setup with further parameters for the job's connections.
-func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params string) *bed {
+func setupAt(t testing.TB, server *pgtest.Server, o longjob.Options, params string) *bed {
 	t.Helper()
-	cache := redistest.Shared(t)
-	b := &bed{t: t, watch: &watch{}, leave: make(chan struct{})}
+	b := jobs(t, o)
 	schema := fmt.Sprintf("s%d", schemas.Add(1))
 	open := func(tracer pgx.QueryTracer, name, params string) *pgxpool.Pool {
 		config, err := pgxpool.ParseConfig(server.URL("") + params)
@@ -101,7 +109,14 @@ func setupAt(t *testing.T, server *pgtest.Server, o longjob.Options, params stri
 	}
 	b.pool, b.other = open(b.watch, "job "+schema, params), open(nil, "test", "")
 	b.sql("CREATE SCHEMA " + schema)
+	return b
+}
 
+// jobs returns a bed without a database.
+func jobs(t testing.TB, o longjob.Options) *bed {
+	t.Helper()
+	cache := redistest.Shared(t)
+	b := &bed{t: t, watch: &watch{}, leave: make(chan struct{})}
 	h, ns := resqued.New(), redistest.Namespace(t)
 	if o.Queue == "" {
 		o.Queue = "q"
@@ -236,10 +251,15 @@ func (w *watch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	q, _ := ctx.Value(watchKey{}).(watched)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.count(q.sql, data.CommandTag.RowsAffected(), time.Since(q.began))
+}
+
+// count records a statement; mu is held.
+func (w *watch) count(sql string, rows int64, took time.Duration) {
 	w.statements++
-	w.rows = max(w.rows, data.CommandTag.RowsAffected())
-	if took := time.Since(q.began); took > w.longest {
-		w.longest, w.slowest = took, q.sql
+	w.rows = max(w.rows, rows)
+	if took > w.longest {
+		w.longest, w.slowest = took, sql
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	DefaultHoldFor          = time.Second
 	DefaultPatience         = time.Minute
 	DefaultCalls            = 3
+	DefaultMaxLag           = 5 * time.Second
 )
 
 // DB begins transactions: a *pgxpool.Pool, or a single *pgx.Conn, with which a lost connection fails
@@ -45,7 +46,9 @@ type Query struct {
 // Options limit the load that a scan puts on the database. For each field the zero value means its
 // default.
 type Options struct {
-	// Batch is the maximum number of rows of a batch.
+	// Batch is the maximum number of rows of a batch. Batches become smaller and larger with
+	// the time that a statement takes. The default is 1,000; ScanDelete then begins with as
+	// many, and may come to 20,000.
 	Batch int
 	// Window is the number of rows that one statement examines to find those of a batch, so
 	// that it is short even if few rows match; the default is 20 batches. Negative = as many
@@ -53,7 +56,9 @@ type Options struct {
 	// of the key.
 	Window int
 	// StatementTimeout is the longest duration of a statement. A batch that takes longer is
-	// tried again with half of its rows, and so on; later batches grow again.
+	// tried again with half of its rows, and so on; later batches grow again, as long as a
+	// statement takes two fifths of that. The default is 250 milliseconds, and a second for a
+	// batch of one row.
 	StatementTimeout time.Duration
 	// LockTimeout is how long a statement waits for a lock, such as that of the table.
 	LockTimeout time.Duration
@@ -70,6 +75,15 @@ type Options struct {
 	// if KeepStuck is set.
 	Calls     int
 	KeepStuck bool
+	// Parallel is how many calls of its function ReviewingSelectLoop makes at a time; the
+	// default is one.
+	Parallel int
+	// Lag returns how far the replicas of the database are behind. It is called before a
+	// batch, once a second at most. While it returns more than MaxLag no batch begins, and
+	// after some seconds the run waits outside of its slice. If it returns an error, the slice
+	// fails.
+	Lag    func(ctx context.Context) (time.Duration, error)
+	MaxLag time.Duration
 	// KeepRows makes ScanDestroy delete no rows itself: its function does what is to be
 	// done.
 	KeepRows bool
@@ -90,6 +104,7 @@ func (o Options) defaults() Options {
 	if o.Batch <= 0 {
 		o.Batch = DefaultBatch
 	}
+	o.Parallel = max(o.Parallel, 1)
 	if o.Window == 0 {
 		o.Window = DefaultWindow * o.Batch
 	}
@@ -105,6 +120,7 @@ func (o Options) defaults() Options {
 		{&o.IdleTimeout, DefaultIdleTimeout},
 		{&o.HoldFor, DefaultHoldFor},
 		{&o.Patience, DefaultPatience},
+		{&o.MaxLag, DefaultMaxLag},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.def

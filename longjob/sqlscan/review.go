@@ -7,9 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/resqued/resqued/longjob"
 )
@@ -36,31 +35,24 @@ type reviewed struct {
 	Stuck  int64 `json:"stuck,omitempty"`
 }
 
-// ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again until no
-// row matches: fn is expected to change the row. It is the step key of the run. scan converts a
-// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
-//
-// While fn runs, no transaction is open and no row is locked, so fn may use other connections and
-// take its time. A row is as it was when it was read, at most Options.HoldFor ago. After the death
-// of a process, fn is called again for the rows of its last batch that still match.
-//
-// fn is called Options.Calls times for a row that still matches. After that the loop skips the row,
-// and when no other rows are left it fails with ErrStuck. If more than a thousand rows still match,
-// fn is called for the others in each round, until their number has not fallen for as many rounds.
-func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
-	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
-) error {
-	s, err := newScan(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return s.wrap(longjob.WorkPages(ctx, r, key, func(ctx context.Context, at reviewed) (longjob.Page[reviewed], error) {
-		return review(ctx, s, at, scan, fn)
-	}))
+// review is a ReviewingSelectLoop in a slice. It calls a function for rows of the type T: either fn
+// for each, or batch for those of a batch.
+type review[T any] struct {
+	*scan
+	fetch func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
+	fn    func(ctx context.Context, row T) error
+	batch func(ctx context.Context, rows []T) error
 }
 
-// review processes one batch.
-func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error) (page longjob.Page[reviewed], err error) {
+func (s *review[T]) run(ctx context.Context) error {
+	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, s.page))
+}
+
+// page processes one batch.
+func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[reviewed], err error) {
+	if err := s.brake(ctx); err != nil {
+		return page, err
+	}
 	s.slowest = 0
 	next := at
 	if next.Back = maps.Clone(at.Back); next.Back == nil {
@@ -69,25 +61,24 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 	var found []candidate
 	var all []T
 	size := 0
-	err = s.again(ctx, s.shrink(&at.place), func(ctx context.Context) error {
+	err = s.again(ctx, &at.place, func(ctx context.Context) error {
 		// One snapshot, so that keys and rows belong together.
-		o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		return s.transaction(ctx, o, func(tx pgx.Tx) (err error) {
-			size = max(s.o.Batch>>at.Shrink, 1)
+		return s.d.transaction(ctx, s.limits(snapshot, at.place), func(tx transaction) (err error) {
+			size = s.size(at.place)
 			if next.place, err = s.begin(ctx, tx, at.place); err != nil || next.Over {
 				return err
 			}
 			if err := s.look(ctx, tx, &next.place); err != nil {
 				return err
 			}
-			found, err = s.candidates(ctx, tx, span{from: next.Last, to: next.Edge}, size, false)
+			found, err = tx.candidates(ctx, span{from: next.Last, to: next.Edge}, size, false)
 			if all = nil; err != nil || len(found) == 0 {
 				return err
 			}
-			if err := s.byKey(ctx, tx); err != nil {
+			if err := tx.byKey(ctx); err != nil {
 				return err
 			}
-			all, err = fetch(ctx, s, tx, keysOf(found), scan)
+			all, err = s.fetch(ctx, tx, keysOf(found))
 			return err
 		})
 	})
@@ -97,18 +88,9 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 	if len(all) != len(found) {
 		return page, fmt.Errorf("%d rows match, %d are read", len(found), len(all))
 	}
-	var called [][]string
-	passed := 0
-	for began := time.Now(); passed < len(found) && (passed == 0 || time.Since(began) < s.o.HoldFor); passed++ {
-		key := found[passed].key
-		if next.Back[name(key)] >= s.o.Calls {
-			next.Stuck++
-			continue
-		}
-		if err := fn(ctx, all[passed]); err != nil {
-			return page, fnError{err}
-		}
-		called = append(called, key)
+	called, passed, err := s.call(ctx, found, all, &next)
+	if err != nil {
+		return page, err
 	}
 	helped, err := s.judge(ctx, called, &next)
 	if err != nil {
@@ -124,7 +106,7 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 		next.leap()
 	}
 	s.pages++
-	s.grow(&next.place)
+	s.adapt(&next.place, int64(len(found)))
 	page = longjob.Page[reviewed]{Done: helped, Total: next.Total}
 	if next.Over {
 		if page.Last, err = s.endRound(ctx, &next); err != nil {
@@ -133,6 +115,99 @@ func review[T any](ctx context.Context, s *scan, at reviewed, scan pgx.RowToFunc
 	}
 	page.Next = next
 	return page, nil
+}
+
+// call calls the function for rows, as long as there is time, and returns the keys for which it
+// was called and how many rows were passed.
+func (s *review[T]) call(ctx context.Context, found []candidate, all []T, next *reviewed) (called [][]string, passed int, err error) {
+	calls := calls[T]{fn: s.fn, free: make(chan struct{}, s.o.Parallel)}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var batch []T
+	for began := time.Now(); passed < len(found) && (passed == 0 || s.batch != nil || time.Since(began) < s.o.HoldFor); passed++ {
+		key := found[passed].key
+		switch {
+		case next.Back[name(key)] >= s.o.Calls:
+			next.Stuck++
+			continue
+		case s.batch != nil:
+			batch = append(batch, all[passed])
+		case s.o.Parallel > 1:
+			if !calls.begin(ctx, cancel, all[passed]) {
+				return nil, 0, calls.end()
+			}
+		default:
+			err = s.fn(ctx, all[passed])
+		}
+		if err != nil {
+			return nil, 0, fnError{err}
+		}
+		called = append(called, key)
+	}
+	if len(batch) > 0 {
+		if err := s.batch(ctx, batch); err != nil {
+			return nil, 0, fnError{err}
+		}
+	}
+	return called, passed, calls.end()
+}
+
+// calls are calls of a function at the same time.
+type calls[T any] struct {
+	fn   func(ctx context.Context, row T) error
+	free chan struct{}
+	all  sync.WaitGroup
+
+	mu    sync.Mutex
+	err   error
+	panic any
+}
+
+// begin calls the function when fewer calls than allowed are under way. It returns false if one
+// has failed; cancel ends the others then.
+func (c *calls[T]) begin(ctx context.Context, cancel func(), row T) bool {
+	c.free <- struct{}{}
+	c.mu.Lock()
+	failed := c.err != nil || c.panic != nil
+	c.mu.Unlock()
+	if failed {
+		return false
+	}
+	c.all.Go(func() {
+		done := false
+		var err error
+		defer func() {
+			v := recover()
+			if !done && v == nil {
+				v = "the function ended its goroutine (runtime.Goexit) instead of returning"
+			}
+			c.mu.Lock()
+			if v != nil && c.panic == nil {
+				c.panic = v
+			}
+			if err != nil && c.err == nil {
+				c.err = fnError{err}
+			}
+			c.mu.Unlock()
+			if err != nil || v != nil {
+				cancel()
+			}
+			<-c.free
+		}()
+		err = c.fn(ctx, row)
+		done = true
+	})
+	return true
+}
+
+// end waits for the calls that are under way. The panic of one becomes the job's, instead of
+// ending the process.
+func (c *calls[T]) end() error {
+	c.all.Wait()
+	if c.panic != nil {
+		panic(c.panic)
+	}
+	return c.err
 }
 
 // endRound ends a round: it is the last one if there was nothing to do in it.
@@ -155,7 +230,7 @@ func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err err
 		s.rest(ctx, reviewPause)
 	}
 	*next = reviewed{
-		place: place{Total: next.Total, Shrink: next.Shrink, Quick: next.Quick},
+		place: place{Total: next.Total, Size: next.Size, Quick: next.Quick},
 		Back:  next.Back, Least: next.Least, Vain: next.Vain,
 	}
 	return false, nil
@@ -167,15 +242,17 @@ func (s *scan) judge(ctx context.Context, called [][]string, at *reviewed) (help
 		return 0, nil
 	}
 	var still [][]string
-	err = s.again(ctx, func() bool { return false }, func(ctx context.Context) error {
-		return s.transaction(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-			if err := s.know(ctx, tx); err != nil {
+	err = s.again(ctx, nil, func(ctx context.Context) error {
+		l := s.limits(looking, at.place)
+		l.statement = s.o.StatementTimeout
+		return s.d.transaction(ctx, l, func(tx transaction) (err error) {
+			if err := tx.know(ctx); err != nil {
 				return err
 			}
-			if err := s.byKey(ctx, tx); err != nil {
+			if err := tx.byKey(ctx); err != nil {
 				return err
 			}
-			still, err = s.matching(ctx, tx, called)
+			still, err = tx.matching(ctx, called)
 			return err
 		})
 	})

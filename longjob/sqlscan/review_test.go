@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,4 +214,126 @@ func TestReviewingSelectLoop(t *testing.T) {
 		require.Equal(t, 100, calls)
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
 	})
+}
+
+// Several calls at a time, and one for a whole batch.
+func TestReviewsAtATime(t *testing.T) {
+	t.Parallel()
+	patient := patient(sqlscan.Options{Batch: 10, HoldFor: time.Hour})
+
+	t.Run("as many calls as asked for", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{})
+		b.sql(files)
+		o := patient
+		o.Parallel = 4
+		var under, peak, calls atomic.Int64
+		met := make(chan struct{})
+		b.completes(b.reviews("name <> 'done'", o, func(_ context.Context, f file) error {
+			if n := under.Add(1); n == 4 && peak.Swap(max(n, peak.Load())) < 4 {
+				close(met)
+			} else if n > 4 {
+				peak.Store(n)
+			}
+			<-met // until there are four
+			calls.Add(1)
+			_, err := b.other.Exec(t.Context(), "UPDATE t SET name = 'done' WHERE id = $1", f.ID)
+			under.Add(-1)
+			return err
+		}))
+		require.EqualValues(t, 4, peak.Load())
+		require.EqualValues(t, 100, calls.Load())
+	})
+
+	for name, end := range map[string]func(){"an error": nil, "a panic": func() { panic("broken") }, "the end of its goroutine": runtime.Goexit} {
+		t.Run(name+" ends the slice, and no row is lost", func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, longjob.Options{Retries: -1})
+			b.sql(files)
+			o := patient
+			o.Parallel = 4
+			var broken atomic.Bool
+			broken.Store(true)
+			run := b.run(b.reviews("name <> 'done'", o, func(ctx context.Context, f file) error {
+				if f.ID == 33 && broken.Load() {
+					if end != nil {
+						end()
+					}
+					return errors.New("broken")
+				}
+				_, err := b.other.Exec(ctx, "UPDATE t SET name = 'done' WHERE id = $1", f.ID)
+				return err
+			}))
+			require.Equal(t, longjob.StatusFailed, run.Status)
+			if name == "the end of its goroutine" {
+				require.Contains(t, run.Error, "runtime.Goexit")
+			} else {
+				require.Contains(t, run.Error, "broken")
+			}
+			broken.Store(false)
+			require.NoError(t, b.Requeue(t.Context(), run.UUID))
+			require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status)
+			require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE name = 'done'"))
+		})
+	}
+
+	t.Run("a batch in one call, also of rows that go on matching", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, longjob.Options{Retries: -1, MaxUnits: 2})
+		b.sql(files)
+		calls := map[int64]int{}
+		run := b.run(func(ctx context.Context, r *longjob.Runner) error {
+			q := sqlscan.Query{Table: pgx.Identifier{"t"}, Where: "name <> 'done'"}
+			return sqlscan.ReviewingSelectBatches(ctx, r, "review", b.pool, q, patient, pgx.RowToStructByName[file], func(_ context.Context, files []file) error {
+				for _, f := range files {
+					calls[f.ID]++
+				}
+				b.sql("UPDATE t SET name = 'done' WHERE id = ANY($1) AND id <> 7", ids(files))
+				return nil
+			})
+		})
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 1, after 3 calls each")
+		require.Equal(t, "7", b.text("SELECT id FROM t WHERE name <> 'done'"))
+		require.Equal(t, []int{1, 3, 1}, []int{calls[6], calls[7], calls[8]})
+	})
+}
+
+// No batch begins while the replicas are behind.
+func TestLag(t *testing.T) {
+	t.Parallel()
+	b := setup(t, longjob.Options{Retries: -1})
+	b.sql(files)
+	var lag time.Duration
+	asked := 0
+	o := patient(sqlscan.Options{Batch: 50})
+	o.Lag = func(context.Context) (time.Duration, error) {
+		asked++
+		if lag < 0 {
+			return 0, errors.New("the replica is gone")
+		}
+		return lag, nil
+	}
+	lag = time.Hour
+	b.fn = b.deletes("", o)
+	res, err := b.Enqueue(t.Context(), "Scan", nil)
+	require.NoError(t, err)
+	_, more := b.slice()
+	require.True(t, more)
+	run, err := b.Get(t.Context(), res.UUID)
+	require.NoError(t, err)
+	require.Equal(t, longjob.StatusQueued, run.Status)
+	require.Equal(t, "the replicas are 1h0m0s behind", run.Message)
+	require.Zero(t, run.Failures)
+	require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
+	require.Greater(t, asked, 1)
+
+	lag = 5 * time.Second // not more than MaxLag
+	b.completes(b.fn)
+	require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+
+	lag = -1
+	run = b.run(b.fn)
+	require.Equal(t, longjob.StatusFailed, run.Status)
+	require.Contains(t, run.Error, "how far the replicas are behind: the replica is gone")
 }

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -18,10 +17,27 @@ const (
 	maxLeft = 1000
 	// maxLeftBytes is the same limit for long keys, in bytes.
 	maxLeftBytes = 128 << 10
-	// quickEnough is how many quick batches in a row make batches larger.
-	quickEnough = 10
 	// lockedPause is the pause at the end of a scan before it checks locked rows again.
 	lockedPause = 250 * time.Millisecond
+
+	// statementTime is how long a statement is to take: batches become smaller and larger.
+	statementTime = 100 * time.Millisecond
+	// statementLimit ends one that takes longer, if there is less to do for the next.
+	statementLimit = 250 * time.Millisecond
+	// maxSwept is how many rows ScanDelete deletes in one statement.
+	maxSwept = DefaultWindow * DefaultBatch
+	// sweepLock is how long a statement that deletes many rows waits for a lock, and the
+	// rows that it has deleted with it, before the rows are locked one by one.
+	sweepLock = 20 * time.Millisecond
+	// quickEnough is how many batches in a row must be quick after one that took too long, or
+	// must lock their rows after one that met a lock.
+	quickEnough = 10
+
+	// lagEvery is how often Options.Lag is asked, lagPatience how long a slice waits for
+	// replicas, and lagPause how long the run then waits outside of it.
+	lagEvery    = time.Second
+	lagPatience = 5 * time.Second
+	lagPause    = 15 * time.Second
 )
 
 // place is the state of a scan between batches. Keys are text.
@@ -38,89 +54,39 @@ type place struct {
 	Over bool `json:"over,omitempty"`
 	// Waited is for how long none of Left was free.
 	Waited time.Duration `json:"waited,omitempty"`
-	// Shrink is how often batches were halved, Quick how many were quick since then.
-	Shrink int `json:"shrink,omitempty"`
-	Quick  int `json:"quick,omitempty"`
+	// Size is the number of rows of a batch, 0 = as it begins. Quick is how many batches were
+	// quick since one took too long, less than 0 if they are not yet enough.
+	Size  int `json:"size,omitempty"`
+	Quick int `json:"quick,omitempty"`
 }
 
 // scan is a scan under way in a slice.
 type scan struct {
 	r    *longjob.Runner
-	db   DB
-	q    Query
+	d    dialect
 	o    Options
 	step string
+	most int // rows of a batch
+	// statement is the time that a statement is to take, limit the time after which it is
+	// ended.
+	statement, limit time.Duration
 
-	t       *table        // once it is known
 	pages   int           // that this slice has done
 	slowest time.Duration // of the statements since it was last reset to 0
+	careful int           // for how many batches rows are locked one by one
+	// sweeping: this batch is deleted without having locked its rows one by one.
+	sweeping bool
+	asked    time.Time // when Options.Lag was asked
 }
 
-func newScan(r *longjob.Runner, step string, db DB, q Query, o Options) (*scan, error) {
-	s := &scan{r: r, db: db, q: q, o: o.defaults(), step: step}
-	if len(q.Table) == 0 {
-		return nil, s.wrap(errors.New("no table"))
+func newScan(r *longjob.Runner, step string, o Options) *scan {
+	s := &scan{r: r, step: step, o: o.defaults(), statement: statementTime, limit: statementLimit}
+	s.most = s.o.Batch
+	if o.StatementTimeout > 0 {
+		s.limit = o.StatementTimeout
+		s.statement = s.limit * 2 / 5
 	}
-	return s, nil
-}
-
-// ScanDelete deletes the rows that match a query. It is the step key of the run: a later slice
-// continues with the batch that is not done, and once the step has ended it does nothing.
-//
-// It deletes the rows that match when it begins, unless they no longer match when their batch is
-// deleted. It ends at the highest key that exists when it begins: rows that are added above that
-// key stay; of the rows that are added below it, some are deleted.
-func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options) error {
-	return rows(ctx, r, key, db, q, o, nil)
-}
-
-// ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts a
-// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
-//
-// A batch is one transaction: its rows are locked, fn is called for each of them with that
-// transaction, the rows are deleted, and the transaction is committed, at the latest when fn has
-// worked for Options.HoldFor. If fn returns an error, the transaction is rolled back. What fn does
-// in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
-// transaction could not be committed; with Options.KeepRows also for those of the batch during
-// which a process died. fn must not call units or steps of the runner.
-func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
-	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
-) error {
-	return rows(ctx, r, key, db, q, o, func(ctx context.Context, s *rowScan, tx pgx.Tx, keys [][]string) (int, error) {
-		all, err := fetch(ctx, s.scan, tx, keys, scan)
-		if err != nil {
-			return 0, err
-		}
-		if len(all) != len(keys) {
-			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
-		}
-		if err := s.release(ctx, tx); err != nil {
-			return 0, err
-		}
-		handled, err := s.call(len(all), func(i int) error { return fn(ctx, tx, all[i]) })
-		if err == nil {
-			err = s.byKey(ctx, tx)
-		}
-		return handled, err
-	})
-}
-
-// fetch reads rows in the order of their keys.
-func fetch[T any](ctx context.Context, s *scan, tx pgx.Tx, keys [][]string, scan pgx.RowToFunc[T]) (all []T, err error) {
-	columns := "*"
-	if len(s.q.Columns) > 0 {
-		columns = columnList(s.q.Columns)
-	}
-	st := &statement{}
-	unnested, values := s.t.unnest(st, keys)
-	st.add("SELECT resqued_row.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s OFFSET 0) resqued_row ORDER BY resqued_key.place",
-		unnested, columns, s.t.name, s.t.row(), tuple(values))
-	err = s.each(ctx, tx, st, func(rows pgx.Rows) error {
-		row, err := scan(rows)
-		all = append(all, row)
-		return err
-	})
-	return all, err
+	return s
 }
 
 // rowScan is a scan that visits each row once.
@@ -129,18 +95,16 @@ type rowScan struct {
 	longest time.Duration // of the calls of the function in this transaction
 	// visit processes the rows of a batch, and returns how many of them are done; nil means
 	// that the rows are only deleted.
-	visit func(ctx context.Context, s *rowScan, tx pgx.Tx, keys [][]string) (int, error)
+	visit visit
 }
 
-func rows(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
-	visit func(ctx context.Context, s *rowScan, tx pgx.Tx, keys [][]string) (int, error),
-) error {
-	base, err := newScan(r, key, db, q, o)
-	if err != nil {
-		return err
+type visit func(ctx context.Context, s *rowScan, tx transaction, keys [][]string) (int, error)
+
+func (s *scan) rows(ctx context.Context, visit visit) error {
+	if visit == nil && s.o.Batch == DefaultBatch {
+		s.most = maxSwept
 	}
-	s := &rowScan{scan: base, visit: visit}
-	return s.wrap(longjob.WorkPages(ctx, r, key, s.page))
+	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, (&rowScan{scan: s, visit: visit}).page))
 }
 
 // call calls fn for at most n rows, as long as locks may be held, and returns the number of
@@ -161,15 +125,42 @@ func (s *rowScan) call(n int, fn func(i int) error) (int, error) {
 	return n, nil
 }
 
+// size returns how many rows a batch has.
+func (s *scan) size(at place) int {
+	if at.Size == 0 {
+		return min(DefaultBatch, s.most)
+	}
+	return max(1, min(at.Size, s.most))
+}
+
+// limits returns those of a transaction. A statement that has less to do at the next try ends
+// early.
+func (s *scan) limits(k kind, at place) limits {
+	l := limits{kind: k, statement: s.limit, lock: s.o.LockTimeout}
+	if s.size(at) == 1 {
+		l.statement = s.o.StatementTimeout
+	}
+	if k == sweeping {
+		l.lock = min(l.lock, sweepLock)
+	}
+	return l
+}
+
 // page processes one batch.
 func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place], err error) {
+	if err := s.brake(ctx); err != nil {
+		return page, err
+	}
 	var next place
 	var done int64
-	err = s.again(ctx, s.shrink(&at), func(ctx context.Context) error {
-		// A unit, so that what fn sets in the state is forgotten with its transaction.
-		return s.r.WorkUnit(ctx, func(ctx context.Context) error {
-			s.slowest, s.longest = 0, 0
-			err := s.transaction(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+	err = s.again(ctx, &at, func(ctx context.Context) error {
+		s.slowest, s.longest = 0, 0
+		k := locking
+		if s.sweeping = s.visit == nil && s.careful == 0 && !at.returns(); s.sweeping {
+			k = sweeping
+		}
+		try := func(ctx context.Context) error {
+			err := s.d.transaction(ctx, s.limits(k, at), func(tx transaction) (err error) {
 				next, done, err = s.batch(ctx, tx, at)
 				return err
 			})
@@ -178,7 +169,11 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 				return fnError{errors.New(fmt.Sprint("the function took ", s.longest, ", a transaction may stand still for ", s.o.IdleTimeout, " (IdleTimeout): ", err))}
 			}
 			return err
-		})
+		}
+		if s.visit == nil {
+			return try(ctx)
+		}
+		return s.r.WorkUnit(ctx, try) // a unit, so that what fn sets in the state is forgotten with its transaction
 	})
 	if err != nil {
 		return page, err
@@ -187,41 +182,70 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 		s.rest(ctx, lockedPause)
 	}
 	s.pages++
-	s.grow(&next)
+	s.careful = max(s.careful-1, 0)
+	s.adapt(&next, done)
 	return longjob.Page[place]{Next: next, Done: done, Total: next.Total, Last: next.Over && len(next.Left) == 0}, nil
 }
 
-// shrink returns a function that halves the batches.
-func (s *scan) shrink(at *place) func() bool {
-	return func() bool {
-		if s.o.Batch>>at.Shrink <= 1 {
-			return false
+// brake waits for replicas.
+func (s *scan) brake(ctx context.Context) error {
+	if s.o.Lag == nil || time.Since(s.asked) < lagEvery {
+		return nil
+	}
+	for began := time.Now(); ; {
+		lag, err := s.o.Lag(ctx)
+		if err != nil {
+			return fmt.Errorf("how far the replicas are behind: %w", err)
 		}
-		at.Shrink++
-		at.Quick = 0
-		at.Edge = nil // it is as far away as a larger one would look
-		return true
+		s.asked = time.Now()
+		if lag <= s.o.MaxLag {
+			return nil
+		}
+		if time.Since(began) >= lagPatience {
+			s.r.Message(fmt.Sprint("the replicas are ", lag.Round(time.Millisecond), " behind"))
+			return resqued.Requeue(lagPause)
+		}
+		s.rest(ctx, min(lag, lagEvery))
+		if err := s.r.Continue(ctx); err != nil {
+			return err
+		}
 	}
 }
 
-// grow makes batches larger again after some quick ones.
-func (s *scan) grow(at *place) {
-	if at.Shrink == 0 || s.slowest > s.o.StatementTimeout/4 {
-		return
+// shrink makes batches smaller after a statement that took too long, or met a lock. It returns
+// false if that is not possible.
+func (s *scan) shrink(at *place) bool {
+	size := s.size(*at)
+	if size == 1 {
+		return false
 	}
-	if at.Quick++; at.Quick >= quickEnough {
-		at.Shrink--
-		at.Quick = 0
+	at.Size, at.Quick = size/2, -quickEnough
+	at.Edge = nil // it is as far away as a larger one would look
+	return true
+}
+
+// adapt chooses the size of the next batch by the time that statements took.
+func (s *scan) adapt(at *place, done int64) {
+	size := s.size(*at)
+	switch {
+	case s.slowest > s.statement*3/2 && size > 1:
+		at.Size = max(1, int(int64(size)*int64(s.statement)/int64(s.slowest)))
+		at.Edge = nil
+	case s.slowest > s.statement/2 || size == s.most:
+	case at.Quick < 0:
+		at.Quick++
+	case done >= int64(size) || size < min(DefaultBatch, s.most): // or what was found is no measure
+		at.Size = min(2*size, s.most)
 	}
 }
 
 // batch processes one batch in its transaction, and returns where the next one begins.
-func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, done int64, err error) {
+func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next place, done int64, err error) {
 	if next, err = s.begin(ctx, tx, at); err != nil {
 		return next, 0, err
 	}
-	size := max(s.o.Batch>>at.Shrink, 1)
-	if len(next.Left) > 0 && (next.Over || full(next.Left)) {
+	size := s.size(at)
+	if next.returns() {
 		return s.revisit(ctx, tx, next, size)
 	}
 	if next.Over {
@@ -230,11 +254,15 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 	if err := s.look(ctx, tx, &next); err != nil {
 		return next, 0, err
 	}
-	found, err := s.candidates(ctx, tx, span{from: next.Last, to: next.Edge}, size, true)
+	if s.sweeping {
+		return s.sweep(ctx, tx, next, size)
+	}
+	size = min(size, s.o.Batch)
+	found, err := tx.candidates(ctx, span{from: next.Last, to: next.Edge}, size, true)
 	if err != nil {
 		return next, 0, err
 	}
-	if err := s.byKey(ctx, tx); err != nil {
+	if err := tx.byKey(ctx); err != nil {
 		return next, 0, err
 	}
 	var free [][]string
@@ -265,18 +293,40 @@ func (s *rowScan) batch(ctx context.Context, tx pgx.Tx, at place) (next place, d
 	return next, done, nil
 }
 
+// sweep deletes a batch in one statement, which fails if a row is locked.
+func (s *rowScan) sweep(ctx context.Context, tx transaction, next place, size int) (place, int64, error) {
+	sp := span{from: next.Last, to: next.Edge}
+	last, err := tx.bound(ctx, sp, size)
+	if err != nil {
+		return next, 0, err
+	}
+	if last != nil {
+		sp.to = last
+	}
+	done, err := tx.sweep(ctx, sp)
+	if err != nil {
+		return next, 0, err
+	}
+	if last != nil && !slices.Equal(last, next.Edge) {
+		next.Last = last
+	} else {
+		next.leap()
+	}
+	return next, done, nil
+}
+
 // begin starts the scan: it records where the table ends.
-func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err error) {
+func (s *scan) begin(ctx context.Context, tx transaction, at place) (next place, err error) {
 	next = at
 	next.Left = slices.Clone(at.Left)
-	if err := s.know(ctx, tx); err != nil {
+	if err := tx.know(ctx); err != nil {
 		return next, err
 	}
 	if at.Begun {
 		return next, nil
 	}
 	next.Begun = true
-	if next.End, err = s.highest(ctx, tx); err != nil || next.End == nil {
+	if next.End, err = tx.highest(ctx); err != nil || next.End == nil {
 		next.Over = true
 		return next, err
 	}
@@ -284,26 +334,22 @@ func (s *scan) begin(ctx context.Context, tx pgx.Tx, at place) (next place, err 
 	case s.o.Total != 0:
 		next.Total = max(s.o.Total, 0)
 	case next.Total == 0:
-		next.Total, err = s.estimate(ctx, tx)
+		next.Total, err = tx.estimate(ctx)
 	}
 	return next, err
 }
 
-// know reads the properties of the table, unless they are known.
-func (s *scan) know(ctx context.Context, tx pgx.Tx) (err error) {
-	if s.t == nil {
-		s.t, err = s.describe(ctx, tx)
-	}
-	return err
-}
-
 // look decides how far the rows after Last may be examined.
-func (s *scan) look(ctx context.Context, tx pgx.Tx, at *place) (err error) {
+func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) {
 	if at.Edge != nil {
 		return nil
 	}
 	if s.o.Window > 0 {
-		at.Edge, err = s.edge(ctx, tx, span{from: at.Last, to: at.End}, max(s.o.Window>>at.Shrink, 1))
+		n := s.o.Window
+		if size, usual := s.size(*at), min(DefaultBatch, s.most); size < usual {
+			n = max(n*size/usual, 1)
+		}
+		at.Edge, err = tx.edge(ctx, span{from: at.Last, to: at.End}, n)
 	}
 	if at.Edge == nil {
 		at.Edge = at.End
@@ -319,7 +365,7 @@ func (p *place) leap() {
 
 // work visits rows and deletes them. It returns how many were handled, and how many of these
 // count as done: a trigger may have kept some.
-func (s *rowScan) work(ctx context.Context, tx pgx.Tx, keys [][]string) (handled int, done int64, err error) {
+func (s *rowScan) work(ctx context.Context, tx transaction, keys [][]string) (handled int, done int64, err error) {
 	handled = len(keys)
 	if handled == 0 {
 		return 0, 0, nil
@@ -332,11 +378,51 @@ func (s *rowScan) work(ctx context.Context, tx pgx.Tx, keys [][]string) (handled
 	if s.o.KeepRows && s.visit != nil {
 		return handled, int64(handled), nil
 	}
-	if done, err = s.remove(ctx, tx, keys[:handled]); s.visit != nil {
+	if done, err = s.delete(ctx, tx, keys[:handled]); s.visit != nil {
 		done = int64(handled)
 	}
 	return handled, done, err
 }
+
+const (
+	setPoint   = "SAVEPOINT resqued"
+	backToIt   = "ROLLBACK TO SAVEPOINT resqued"
+	withoutOne = "RELEASE SAVEPOINT resqued"
+)
+
+// delete deletes rows. If another table refers to one of them, the error names the first of
+// them: halves of the rows are deleted, and put back, until one is left.
+func (s *scan) delete(ctx context.Context, tx transaction, keys [][]string) (int64, error) {
+	if err := tx.exec(ctx, setPoint); err != nil {
+		return 0, err
+	}
+	done, err := tx.remove(ctx, keys)
+	if err == nil {
+		return done, tx.exec(ctx, withoutOne)
+	}
+	if !s.d.judge(err).foreign {
+		return 0, err
+	}
+	for len(keys) > 1 {
+		if err := tx.exec(ctx, backToIt); err != nil {
+			return 0, err
+		}
+		half := len(keys) / 2
+		_, tried := tx.remove(ctx, keys[:half])
+		switch {
+		case tried == nil:
+			keys = keys[half:]
+		case s.d.judge(tried).foreign:
+			keys, err = keys[:half], tried
+		default:
+			return 0, tried
+		}
+	}
+	return 0, fmt.Errorf("row %q: %w", keys[0], err)
+}
+
+// returns reports whether the next batch is one of rows that were locked.
+func (p place) returns() bool { return len(p.Left) > 0 && (p.Over || full(p.Left)) }
 
 func full(keys [][]string) bool {
 	size := 0
@@ -349,11 +435,11 @@ func full(keys [][]string) bool {
 }
 
 // revisit processes those of the locked rows that are free now.
-func (s *rowScan) revisit(ctx context.Context, tx pgx.Tx, next place, size int) (place, int64, error) {
-	if err := s.byKey(ctx, tx); err != nil {
+func (s *rowScan) revisit(ctx context.Context, tx transaction, next place, size int) (place, int64, error) {
+	if err := tx.byKey(ctx); err != nil {
 		return next, 0, err
 	}
-	found, err := s.candidates(ctx, tx, span{keys: next.Left}, len(next.Left), true)
+	found, err := tx.candidates(ctx, span{keys: next.Left}, len(next.Left), true)
 	if err != nil {
 		return next, 0, err
 	}
@@ -367,6 +453,7 @@ func (s *rowScan) revisit(ctx context.Context, tx pgx.Tx, next place, size int) 
 			next.Left = append(next.Left, c.key)
 		}
 	}
+	size = min(size, s.o.Batch)
 	free, later := free[:min(size, len(free))], free[min(size, len(free)):]
 	handled, done, err := s.work(ctx, tx, free)
 	if err != nil {

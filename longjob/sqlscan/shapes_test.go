@@ -5,6 +5,7 @@ package sqlscan_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -138,24 +139,25 @@ func TestRefused(t *testing.T) {
 		name, create string
 		query        sqlscan.Query
 		want         string
+		retries      int // 0: it is not tried again whatever is allowed
 	}{
-		{"no primary key", "CREATE TABLE t (id bigint)", sqlscan.Query{}, `"t" has no primary key`},
-		{"a view", "CREATE VIEW t AS SELECT 1 AS id", sqlscan.Query{}, `"t" has no primary key`},
-		{"no such index", "CREATE TABLE t (id bigint PRIMARY KEY, a int NOT NULL)", sqlscan.Query{Key: []string{"a"}}, `no unique index of just the columns ["a"]`},
-		{"an index of some rows", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (a) WHERE a > 0", sqlscan.Query{Key: []string{"a"}}, "no unique index"},
-		{"an index of something else", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (abs(a))", sqlscan.Query{Key: []string{"a"}}, "no unique index"},
-		{"NULL is allowed", "CREATE TABLE t (a int UNIQUE)", sqlscan.Query{Key: []string{"a"}}, "no unique index"},
-		{"two directions", "CREATE TABLE t (a int NOT NULL, b int NOT NULL); CREATE UNIQUE INDEX ON t (a, b DESC)", sqlscan.Query{Key: []string{"a", "b"}}, "no unique index"},
-		{"another collation", `CREATE TABLE t (a text NOT NULL); CREATE UNIQUE INDEX ON t (a COLLATE "de-x-icu")`, sqlscan.Query{Key: []string{"a"}}, "no unique index"},
-		{"heirs", "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u () INHERITS (t)", sqlscan.Query{}, `"t" has tables that inherit from it`},
-		{"no such table", "CREATE TABLE u ()", sqlscan.Query{}, `relation "t" does not exist`},
-		{"no table", "CREATE TABLE u ()", sqlscan.Query{Table: pgx.Identifier{}}, "no table"},
-		{"a wrong condition", "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1)", sqlscan.Query{Where: "ID == 1"}, "operator does not exist"},
-		{"an argument too many", "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1)", sqlscan.Query{Where: "id = $1", Args: []any{1, 2}}, "expected 1 arguments, got 2"},
+		{"no primary key", "CREATE TABLE t (id bigint)", sqlscan.Query{}, `"t" has no primary key`, 0},
+		{"a view", "CREATE VIEW t AS SELECT 1 AS id", sqlscan.Query{}, `"t" has no primary key`, 0},
+		{"no such index", "CREATE TABLE t (id bigint PRIMARY KEY, a int NOT NULL)", sqlscan.Query{Key: []string{"a"}}, `no unique index of just the columns ["a"]`, 0},
+		{"an index of some rows", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (a) WHERE a > 0", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
+		{"an index of something else", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (abs(a))", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
+		{"NULL is allowed", "CREATE TABLE t (a int UNIQUE)", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
+		{"two directions", "CREATE TABLE t (a int NOT NULL, b int NOT NULL); CREATE UNIQUE INDEX ON t (a, b DESC)", sqlscan.Query{Key: []string{"a", "b"}}, "no unique index", 0},
+		{"another collation", `CREATE TABLE t (a text NOT NULL); CREATE UNIQUE INDEX ON t (a COLLATE "de-x-icu")`, sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
+		{"heirs", "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u () INHERITS (t)", sqlscan.Query{}, `"t" has tables that inherit from it`, 0},
+		{"no such table", "CREATE TABLE u ()", sqlscan.Query{}, `relation "t" does not exist`, -1},
+		{"no table", "CREATE TABLE u ()", sqlscan.Query{Table: pgx.Identifier{}}, "no table", 0},
+		{"a wrong condition", "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1)", sqlscan.Query{Where: "ID == 1"}, "operator does not exist", -1},
+		{"an argument too many", "CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t VALUES (1)", sqlscan.Query{Where: "id = $1", Args: []any{1, 2}}, "expected 1 arguments, got 2", -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, longjob.Options{Retries: -1})
+			b := setup(t, longjob.Options{Retries: c.retries, RetryAfter: time.Hour})
 			b.sql(c.create)
 			if c.query.Table == nil {
 				c.query.Table = pgx.Identifier{"t"}
@@ -166,6 +168,7 @@ func TestRefused(t *testing.T) {
 			require.Equal(t, longjob.StatusFailed, run.Status)
 			require.Contains(t, run.Error, c.want)
 			require.Contains(t, run.Error, `sqlscan: step "delete"`)
+			require.Equal(t, 1, run.Failures)
 		})
 	}
 }

@@ -35,7 +35,7 @@ var packages = map[string]string{
 	"resqued": module, "client": module + "/client", "daemon": module + "/daemon", "locker": module + "/locker",
 	"longjob": module + "/longjob", "sqlscan": module + "/longjob/sqlscan", "resquedtest": module + "/resquedtest",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
-	"context": "context", "errors": "errors", "fmt": "fmt", "os": "os", "strconv": "strconv", "testing": "testing", "time": "time",
+	"context": "context", "errors": "errors", "sql": "database/sql", "fmt": "fmt", "os": "os", "strconv": "strconv", "testing": "testing", "time": "time",
 }
 
 var (

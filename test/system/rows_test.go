@@ -2,6 +2,8 @@ package system_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/mysqltest"
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/longjob"
@@ -38,75 +43,110 @@ func database(t *testing.T, rows int) (pool *pgxpool.Pool, url string) {
 	return pool, server.URL("")
 }
 
+// databases are those with a table of events; each returns one with some rows, and how the program
+// is told of it.
+var databases = map[string]func(t *testing.T, rows int) (db *sql.DB, url string){
+	"PostgreSQL": func(t *testing.T, rows int) (*sql.DB, string) {
+		pool, url := database(t, rows)
+		db := stdlib.OpenDBFromPool(pool)
+		t.Cleanup(func() { _ = db.Close() })
+		return db, url
+	},
+	"MariaDB": func(t *testing.T, rows int) (*sql.DB, string) {
+		server := mysqltest.Start(t, mysqltest.Options{})
+		db, err := sql.Open("mysql", server.DSN(""))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = db.Close() })
+		for _, statement := range []string{
+			"CREATE TABLE events (id bigint PRIMARY KEY, kind varchar(10) NOT NULL, body varchar(100) NOT NULL)",
+			"CREATE TABLE archive (id bigint)",
+			fmt.Sprintf("INSERT INTO events SELECT seq, IF(seq %% 10 = 0, 'keep', 'drop'), REPEAT('x', 100) FROM seq_1_to_%d", rows),
+		} {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		return db, "mysql:" + server.DSN("")
+	},
+}
+
 // TestRowsAreDeletedWhateverIsKilled deletes rows by a daemon whose worker processes are
 // killed, while other sessions lock and insert rows.
 func TestRowsAreDeletedWhateverIsKilled(t *testing.T) {
 	t.Parallel()
-	for _, class := range []string{"Delete", "Destroy"} {
-		t.Run(class, func(t *testing.T) {
-			t.Parallel()
-			rows, kills := 100_000, 4
-			if harness.Full() {
-				rows, kills = 1_000_000*10/9, 8
-			}
-			if class == "Destroy" {
-				rows /= 10
-			}
-			pool, url := database(t, rows)
-			d := harness.Start(t, harness.Options{App: true, Workers: 2, Env: []string{"RESQUED_TEST_ROWS=" + url}})
-			c := longClient(t, d)
-			lock, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
-			_, err = lock.Exec(t.Context(), "SELECT FROM events WHERE id IN (1, $1) FOR UPDATE", rows/2+1)
-			require.NoError(t, err)
-
-			began := time.Now()
-			res, err := c.Enqueue(t.Context(), class, "drop", longjob.Queue("rows"))
-			require.NoError(t, err)
-			run := func() longjob.Run {
-				run, err := c.Get(t.Context(), res.UUID)
-				require.NoError(t, err)
-				return run
-			}
-			done := func() int64 {
-				if steps := run().Steps; len(steps) > 0 {
-					return steps[0].Done
-				}
-				return 0
-			}
-			for i := range kills {
-				proctest.Await(t, 2*time.Minute, func() bool { return done() > int64(rows*8/10*(i+1)/(kills+1)) }, "progress")
-				if i == 0 {
-					_, err := pool.Exec(t.Context(), "INSERT INTO events SELECT $1 + i, 'drop', 'late' FROM generate_series(1, 1000) i", rows)
-					require.NoError(t, err)
-				}
-				for _, pid := range d.WorkerPIDs() {
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
-			}
-			require.NoError(t, lock.Rollback(t.Context()))
-			limit, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
-			last, err := c.Wait(limit, res.UUID)
-			require.NoError(t, err)
-			took := time.Since(began)
-			require.Equal(t, longjob.StatusCompleted, last.Status, last.Error)
-			require.Empty(t, d.Failures())
-
-			var dropped, kept, late, archived, twice int
-			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE kind = 'drop' AND id <= $1), count(*) FILTER (WHERE kind = 'keep'), count(*) FILTER (WHERE id > $1) FROM events", rows).Scan(&dropped, &kept, &late))
-			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), count(*) - count(DISTINCT id) FROM archive").Scan(&archived, &twice))
-			require.Zero(t, dropped)
-			require.Equal(t, rows/10, kept)
-			require.Equal(t, 1000, late, "those that were added meanwhile, above the others, stay")
-			if class == "Destroy" {
-				require.Equal(t, rows-rows/10, archived)
-				require.Zero(t, twice)
-			}
-			t.Logf("%d rows gone in %s, %d slices, %d units, %d kills of all worker processes", rows-rows/10, took.Round(time.Millisecond), last.Slices, last.Units, kills)
-		})
+	for name, open := range databases {
+		for _, class := range []string{"Delete", "Destroy"} {
+			t.Run(name+" "+class, func(t *testing.T) {
+				t.Parallel()
+				deleteRows(t, class, open)
+			})
+		}
 	}
+}
+
+func deleteRows(t *testing.T, class string, open func(t *testing.T, rows int) (*sql.DB, string)) {
+	t.Helper()
+	rows, kills := 100_000, 4
+	if harness.Full() {
+		rows, kills = 1_000_000*10/9, 8
+	}
+	if class == "Destroy" {
+		rows /= 10
+	}
+	db, url := open(t, rows)
+	d := harness.Start(t, harness.Options{App: true, Workers: 2, Env: []string{"RESQUED_TEST_ROWS=" + url}})
+	c := longClient(t, d)
+	lock, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	require.NoError(t, err)
+	defer func() { _ = lock.Rollback() }()
+	for _, id := range []int{1, rows/2 + 1} {
+		var found int
+		require.NoError(t, lock.QueryRowContext(t.Context(), fmt.Sprintf("SELECT id FROM events WHERE id = %d FOR UPDATE", id)).Scan(&found))
+	}
+
+	began := time.Now()
+	res, err := c.Enqueue(t.Context(), class, "drop", longjob.Queue("rows"))
+	require.NoError(t, err)
+	done := func() int64 {
+		run, err := c.Get(t.Context(), res.UUID)
+		require.NoError(t, err)
+		if len(run.Steps) > 0 {
+			return run.Steps[0].Done
+		}
+		return 0
+	}
+	for i := range kills {
+		proctest.Await(t, 2*time.Minute, func() bool { return done() > int64(rows*8/10*(i+1)/(kills+1)) }, "progress")
+		if i == 0 {
+			for n := range 1000 {
+				_, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO events VALUES (%d, 'drop', 'late')", rows+1+n))
+				require.NoError(t, err)
+			}
+		}
+		for _, pid := range d.WorkerPIDs() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	require.NoError(t, lock.Rollback())
+	limit, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	last, err := c.Wait(limit, res.UUID)
+	require.NoError(t, err)
+	took := time.Since(began)
+	require.Equal(t, longjob.StatusCompleted, last.Status, last.Error)
+	require.Empty(t, d.Failures())
+
+	count := func(query string, args ...any) (n int) {
+		require.NoError(t, db.QueryRowContext(t.Context(), fmt.Sprintf(query, args...)).Scan(&n))
+		return n
+	}
+	require.Zero(t, count("SELECT count(*) FROM events WHERE kind = 'drop' AND id <= %d", rows))
+	require.Equal(t, rows/10, count("SELECT count(*) FROM events WHERE kind = 'keep'"))
+	require.Equal(t, 1000, count("SELECT count(*) FROM events WHERE id > %d", rows), "those that were added meanwhile, above the others, stay")
+	if class == "Destroy" {
+		require.Equal(t, rows-rows/10, count("SELECT count(*) FROM archive"))
+		require.Zero(t, count("SELECT count(*) - count(DISTINCT id) FROM archive"))
+	}
+	t.Logf("%d rows gone in %s, %d slices, %d units, %d kills of all worker processes", rows-rows/10, took.Round(time.Millisecond), last.Slices, last.Units, kills)
 }
 
 // TestTheExampleThatExpiresRows runs the example program.

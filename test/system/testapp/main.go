@@ -27,7 +27,7 @@ const (
 	spaceEnv = "RESQUED_TEST_SPACE" // namespace
 	gateEnv  = "RESQUED_TEST_GATE"  // a file without which no worker process becomes ready
 	traceEnv = "RESQUED_TEST_TRACE" // a directory for what jobs note outside of Redis
-	rowsEnv  = "RESQUED_TEST_ROWS"  // URL of the PostgreSQL whose rows long jobs delete
+	rowsEnv  = "RESQUED_TEST_ROWS"  // URL of the PostgreSQL whose rows long jobs delete, or mysql: and a data source name
 	recurEnv = "RESQUED_TEST_RECUR" // not empty: jobs come by themselves
 )
 

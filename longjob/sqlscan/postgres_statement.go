@@ -3,36 +3,21 @@ package sqlscan
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// statement is a statement under construction.
-type statement struct {
-	text strings.Builder
-	args []any
-}
-
-func (st *statement) arg(v any) string {
-	st.args = append(st.args, v)
-	return fmt.Sprintf("$%d", len(st.args))
-}
-
-func (st *statement) add(format string, a ...any) { fmt.Fprintf(&st.text, format, a...) }
-
-// span is a part of a table: the keys above from, up to and including to, restricted to those
-// in keys. A nil field is no restriction.
-type span struct {
-	from, to []string
-	keys     [][]string
+func newStatement() *statement {
+	return &statement{mark: func(n int) string { return fmt.Sprintf("$%d", n) }}
 }
 
 // in adds the condition that a row belongs to a span.
-func (s *scan) in(st *statement, sp span) string {
+func (s *pgTx) in(st *statement, sp span) string {
 	var and []string
 	if sp.from != nil {
 		and = append(and, s.t.row()+" > "+s.t.value(st, sp.from))
@@ -50,25 +35,21 @@ func (s *scan) in(st *statement, sp span) string {
 }
 
 // asking begins a statement that the condition of the query stands in.
-func (s *scan) asking() (st *statement, where string) {
-	st = &statement{args: append([]any{}, s.q.Args...)}
+func (s *pgTx) asking() (st *statement, where string) {
+	st = newStatement()
+	st.args = append([]any{}, s.q.Args...)
 	if s.q.Where == "" {
 		return st, "true"
 	}
 	return st, "(" + s.q.Where + "\n)" // the line ends a comment
 }
 
-// grace is how much longer than the server this side waits for a statement, in case the
-// connection is dead without an error.
-const grace = 10 * time.Second
-
 // each runs a statement, calls fn for each row, and records the duration.
-func (s *scan) each(ctx context.Context, tx pgx.Tx, st *statement, fn func(rows pgx.Rows) error) error {
+func (s *pgTx) each(ctx context.Context, st *statement, fn func(rows pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
-	began := time.Now()
-	defer func() { s.slowest = max(s.slowest, time.Since(began)) }()
-	rows, err := tx.Query(ctx, st.text.String(), st.args...)
+	defer s.clock()()
+	rows, err := s.tx.Query(ctx, st.text.String(), st.args...)
 	if err != nil {
 		return err
 	}
@@ -82,7 +63,7 @@ func (s *scan) each(ctx context.Context, tx pgx.Tx, st *statement, fn func(rows 
 }
 
 // scanKey reads a row that begins with a key as text, and the columns after it.
-func (s *scan) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
+func (s *pgTx) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
 	key := make([]string, len(s.t.cols))
 	dest := make([]any, 0, len(key)+len(more))
 	for i := range key {
@@ -99,8 +80,8 @@ func (s *scan) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
 	return key, nil
 }
 
-func (s *scan) keys(ctx context.Context, tx pgx.Tx, st *statement) (keys [][]string, err error) {
-	err = s.each(ctx, tx, st, func(rows pgx.Rows) error {
+func (s *pgTx) keys(ctx context.Context, st *statement) (keys [][]string, err error) {
+	err = s.each(ctx, st, func(rows pgx.Rows) error {
 		key, err := s.scanKey(rows)
 		keys = append(keys, key)
 		return err
@@ -108,8 +89,8 @@ func (s *scan) keys(ctx context.Context, tx pgx.Tx, st *statement) (keys [][]str
 	return keys, err
 }
 
-func (s *scan) key(ctx context.Context, tx pgx.Tx, st *statement) ([]string, error) {
-	keys, err := s.keys(ctx, tx, st)
+func (s *pgTx) key(ctx context.Context, st *statement) ([]string, error) {
+	keys, err := s.keys(ctx, st)
 	if err != nil || len(keys) == 0 {
 		return nil, err
 	}
@@ -117,33 +98,61 @@ func (s *scan) key(ctx context.Context, tx pgx.Tx, st *statement) ([]string, err
 }
 
 // highest returns the highest key of the table, or nil if it is empty.
-func (s *scan) highest(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	st := &statement{}
+func (s *pgTx) highest(ctx context.Context) ([]string, error) {
+	st := newStatement()
 	st.add("SELECT %s FROM %s ORDER BY %s DESC LIMIT 1", s.t.text(""), s.t.name, strings.Join(s.t.cols, " DESC, "))
-	return s.key(ctx, tx, st)
+	return s.key(ctx, st)
 }
 
 // edge returns the key that is n rows after the beginning of a span, whether they match or not,
 // or nil if there are fewer rows.
-func (s *scan) edge(ctx context.Context, tx pgx.Tx, sp span, n int) ([]string, error) {
-	st := &statement{}
+func (s *pgTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
+	st := newStatement()
 	st.add("SELECT %s FROM %s WHERE %s", s.t.text(""), s.t.name, s.in(st, sp))
 	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(), n-1)
-	return s.key(ctx, tx, st)
+	return s.key(ctx, st)
 }
 
-// candidate is a row that matches.
-type candidate struct {
-	key []string
-	// mine: this transaction has locked it. Otherwise another holds it or has changed it
-	// meanwhile, or no lock was requested.
-	mine bool
+// bound returns the key of the nth row of a span that matches, or nil if there are fewer.
+func (s *pgTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
+	st, where := s.asking()
+	st.add("SELECT %s FROM %s WHERE %s AND %s", s.t.text(""), s.t.name, s.in(st, sp), where)
+	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(), n-1)
+	return s.key(ctx, st)
+}
+
+// sweep deletes the rows of a span that match. No index can have the condition, because the
+// planner cannot look behind CASE: what it assumes about it does not lead it away from the index
+// of the key.
+func (s *pgTx) sweep(ctx context.Context, sp span) (int64, error) {
+	st, where := s.asking()
+	st.add("DELETE FROM %s WHERE %s AND CASE WHEN %s.tableoid <> 0 THEN %s END", s.t.name, s.in(st, sp), s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
+	return s.run(ctx, st)
+}
+
+// run runs a statement and returns the number of rows.
+func (s *pgTx) run(ctx context.Context, st *statement) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+	defer cancel()
+	defer s.clock()()
+	tag, err := s.tx.Exec(ctx, st.text.String(), st.args...)
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok && server.Detail != "" && s.judge(err).foreign {
+		err = fmt.Errorf("%w: %s", err, server.Detail) // which row
+	}
+	return tag.RowsAffected(), err
+}
+
+func (s *pgTx) exec(ctx context.Context, sql string) error {
+	st := newStatement()
+	st.add("%s", sql)
+	_, err := s.run(ctx, st)
+	return err
 }
 
 // candidates returns the first n rows of a span that match. With lock it locks those that are
 // not locked, without waiting. The rows are determined first, so that each is either locked or
 // known to be left.
-func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock bool) (found []candidate, err error) {
+func (s *pgTx) candidates(ctx context.Context, sp span, n int, lock bool) (found []candidate, err error) {
 	st, where := s.asking()
 	st.add("WITH resqued_seen AS MATERIALIZED (SELECT %s FROM %s", s.t.list(), s.t.name)
 	st.add(" WHERE %s AND %s ORDER BY %s LIMIT %d) ", s.in(st, sp), where, s.t.list(), n)
@@ -158,7 +167,7 @@ func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock b
 		st.add("false FROM resqued_seen resqued_s")
 	}
 	st.add(" ORDER BY %s", strings.Join(s.t.behind("resqued_s."), ", "))
-	err = s.each(ctx, tx, st, func(rows pgx.Rows) error {
+	err = s.each(ctx, st, func(rows pgx.Rows) error {
 		var c candidate
 		var err error
 		c.key, err = s.scanKey(rows, &c.mine)
@@ -169,32 +178,27 @@ func (s *scan) candidates(ctx context.Context, tx pgx.Tx, sp span, n int, lock b
 }
 
 // matching returns which of some rows match.
-func (s *scan) matching(ctx context.Context, tx pgx.Tx, keys [][]string) ([][]string, error) {
+func (s *pgTx) matching(ctx context.Context, keys [][]string) ([][]string, error) {
 	st, where := s.asking()
 	unnested, values := s.t.unnest(st, keys)
 	st.add("SELECT resqued_m.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM (SELECT * FROM %s WHERE %s = %s OFFSET 0) AS %s WHERE %s) resqued_m",
 		unnested, s.t.text(""), s.t.name, s.t.row(), tuple(values), s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
-	return s.keys(ctx, tx, st)
+	return s.keys(ctx, st)
 }
 
 // remove deletes rows and returns their number.
-func (s *scan) remove(ctx context.Context, tx pgx.Tx, keys [][]string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
-	defer cancel()
-	began := time.Now()
-	defer func() { s.slowest = max(s.slowest, time.Since(began)) }()
-	st := &statement{}
+func (s *pgTx) remove(ctx context.Context, keys [][]string) (int64, error) {
+	st := newStatement()
 	st.add("DELETE FROM %s WHERE %s", s.t.name, s.t.among(st, keys))
-	tag, err := tx.Exec(ctx, st.text.String(), st.args...)
-	return tag.RowsAffected(), err
+	return s.run(ctx, st)
 }
 
 // estimate returns the planner's estimate of the number of matching rows.
-func (s *scan) estimate(ctx context.Context, tx pgx.Tx) (int64, error) {
+func (s *pgTx) estimate(ctx context.Context) (int64, error) {
 	st, where := s.asking()
 	st.add("EXPLAIN (FORMAT JSON) SELECT FROM %s WHERE %s", s.t.name, where)
 	var plan []byte
-	err := s.each(ctx, tx, st, func(rows pgx.Rows) error { return rows.Scan(&plan) })
+	err := s.each(ctx, st, func(rows pgx.Rows) error { return rows.Scan(&plan) })
 	if err != nil {
 		return 0, err
 	}

@@ -36,12 +36,13 @@ HAVING bool_and(k.coll = a.attcollation) AND (bool_and(k.opt = 0) OR bool_and(k.
 ORDER BY i.indisprimary DESC, i.indexrelid`
 
 // describe determines the key of the table.
-func (s *scan) describe(ctx context.Context, tx pgx.Tx) (*table, error) {
+func (s *pgTx) describe(ctx context.Context) (*table, error) {
 	t := &table{name: s.q.Table.Sanitize()}
 	inherited, found := false, false
-	st := &statement{args: []any{t.name}}
+	st := newStatement()
+	st.args = []any{t.name}
 	st.text.WriteString(indexes)
-	err := s.each(ctx, tx, st, func(rows pgx.Rows) error {
+	err := s.each(ctx, st, func(rows pgx.Rows) error {
 		var primary, notNull, parent bool
 		var cols, types []string
 		if err := rows.Scan(&primary, &notNull, &cols, &types, &parent); err != nil {
@@ -60,24 +61,17 @@ func (s *scan) describe(ctx context.Context, tx pgx.Tx) (*table, error) {
 	case err != nil:
 		return nil, err
 	case !found && len(s.q.Key) == 0:
-		return nil, fmt.Errorf("%s has no primary key; name the columns of a unique index in Key", t.name)
+		return nil, refusal{fmt.Errorf("%s has no primary key; name the columns of a unique index in Key", t.name)}
 	case !found:
-		return nil, fmt.Errorf("%s has no unique index of just the columns %q in this order, all rows, all of them NOT NULL, their collation and direction", t.name, s.q.Key)
+		return nil, refusal{fmt.Errorf("%s has no unique index of just the columns %q in this order, all rows, all of them NOT NULL, their collation and direction", t.name, s.q.Key)}
 	case inherited:
-		return nil, errors.New(t.name + " has tables that inherit from it, in which its key may come again: name each of them")
+		return nil, refusal{errors.New(t.name + " has tables that inherit from it, in which its key may come again: name each of them")}
 	}
 	return t, nil
 }
 
 // row returns the key of a row as SQL.
 func (t *table) row() string { return tuple(t.cols) }
-
-func tuple(parts []string) string {
-	if len(parts) == 1 {
-		return parts[0]
-	}
-	return "(" + strings.Join(parts, ", ") + ")"
-}
 
 // list returns the columns of the key, separated by commas.
 func (t *table) list() string { return strings.Join(t.cols, ", ") }

@@ -1,0 +1,396 @@
+package sqlscan
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/resqued/resqued/longjob"
+)
+
+// MySQLQuery selects rows of a table of MySQL or MariaDB. It must be the same in each slice: pass
+// values that are computed, such as a time, as arguments of the run, or keep them with
+// longjob.StateOnce.
+type MySQLQuery struct {
+	// Table is a table of InnoDB, Database the one that it is in; empty = that of the
+	// connection.
+	Table, Database string
+	// Key has the columns of a unique index, in its order; none of them may be NULL. Empty =
+	// the primary key. Rows are processed in the order of the key.
+	Key []string
+	// Where is a condition in SQL, with ? for each of Args; empty = all rows.
+	Where string
+	Args  []any
+	// Columns has the columns that are passed to the function; empty = all.
+	Columns []string
+}
+
+// ScanDeleteMySQL is ScanDelete for MySQL (8.0 or newer) and MariaDB (10.6 or newer), with any driver
+// of database/sql for them, such as github.com/go-sql-driver/mysql.
+func ScanDeleteMySQL(ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options) error {
+	m, err := onMySQL(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return m.rows(ctx, nil)
+}
+
+// ScanDestroyMySQL is ScanDestroy for MySQL and MariaDB. scan reads a row from rows, which has the
+// columns of the query: it calls rows.Scan once. fn must use the connection of tx for what is to
+// happen once, and must neither commit it nor roll it back.
+func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
+	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, tx *sql.Tx, row T) error,
+) error {
+	m, err := onMySQL(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return m.rows(ctx, func(ctx context.Context, s *rowScan, t transaction, keys [][]string) (int, error) {
+		all, err := fetchMySQL(ctx, t, keys, scan)
+		if err != nil {
+			return 0, err
+		}
+		if len(all) != len(keys) {
+			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
+		}
+		return s.call(len(all), func(i int) error { return fn(ctx, t.(*myTx).tx, all[i]) })
+	})
+}
+
+// ReviewingSelectLoopMySQL is ReviewingSelectLoop for MySQL and MariaDB. scan reads a row as for
+// ScanDestroyMySQL.
+func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
+	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, row T) error,
+) error {
+	m, err := onMySQL(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: m.scan, fn: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetchMySQL(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
+// ReviewingSelectBatchesMySQL is ReviewingSelectBatches for MySQL and MariaDB. scan reads a row as for
+// ScanDestroyMySQL.
+func ReviewingSelectBatchesMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
+	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, rows []T) error,
+) error {
+	m, err := onMySQL(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: m.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetchMySQL(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
+// SubjectsMySQL is Subjects for MySQL and MariaDB.
+func SubjectsMySQL(db *sql.DB, query string, args ...any) func(ctx context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		subjects, err := subjectsMySQL(ctx, db, query, args)
+		if err != nil {
+			return nil, fmt.Errorf("sqlscan: subjects: %w", err)
+		}
+		return subjects, nil
+	}
+}
+
+func subjectsMySQL(ctx context.Context, db *sql.DB, query string, args []any) (all []string, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	var subject sql.NullString
+	dest := []any{&subject}
+	for range columns[1:] {
+		dest = append(dest, new(sql.RawBytes))
+	}
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		if subject.Valid {
+			all = append(all, subject.String)
+		}
+	}
+	return all, rows.Err()
+}
+
+// mysql is the dialect of MySQL and MariaDB.
+type mysql struct {
+	*scan
+	db *sql.DB
+	q  MySQLQuery
+	// flavour is what the server is, once it is known, and t the table.
+	flavour *flavour
+	t       *myTable
+}
+
+// flavour is what differs between MySQL and MariaDB.
+type flavour struct {
+	// statement and idle are the variables of the session that limit the time of a statement
+	// and of a transaction that stands still.
+	statement, idle string
+	// inSeconds: the time of a statement is in seconds, not in milliseconds.
+	inSeconds bool
+	// usable is the condition that the planner may use an index.
+	usable string
+	// noWait is the least number of seconds that a statement can wait for a row.
+	noWait int
+	// readsOnly: only SELECT has a limit, so this side ends other statements.
+	readsOnly bool
+	// explain is the statement that shows the planner's estimate.
+	explain string
+}
+
+func onMySQL(r *longjob.Runner, step string, db *sql.DB, q MySQLQuery, o Options) (*mysql, error) {
+	m := &mysql{scan: newScan(r, step, o), db: db, q: q}
+	m.d = m
+	if q.Table == "" {
+		return nil, m.wrap(refusal{errors.New("no table")})
+	}
+	return m, nil
+}
+
+func (m *mysql) table() string {
+	if m.q.Database == "" {
+		return quoted(m.q.Table)
+	}
+	return quoted(m.q.Database) + "." + quoted(m.q.Table)
+}
+
+func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+func (m *mysql) forget() { m.t = nil }
+
+// myTx is a transaction of MySQL.
+type myTx struct {
+	*mysql
+	conn *sql.Conn
+	tx   *sql.Tx
+	l    limits
+	// cancel frees the context of tx.
+	cancel context.CancelFunc
+	// restore are the variables of the session as they were.
+	restore []string
+}
+
+// transaction runs fn in a transaction. The variables of the session are set for it alone, as the
+// connection goes back to a pool.
+func (m *mysql) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
+	begin, cancel := context.WithTimeout(ctx, m.o.StatementTimeout+grace)
+	defer cancel()
+	conn, err := m.db.Conn(begin)
+	if err != nil {
+		if number(err) == 0 {
+			err = lostError{err}
+		}
+		return err
+	}
+	t := &myTx{mysql: m, conn: conn, l: l, cancel: func() {}}
+	fit := false
+	defer func() { // also when fn panics
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if t.tx != nil {
+			_ = t.tx.Rollback() // a transaction that is committed takes no harm
+		}
+		t.cancel()
+		if fit = fit && t.reset(end) == nil; !fit {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		_ = conn.Close()
+	}()
+	err = t.run(ctx, begin, fn)
+	if err != nil {
+		alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		if t.tx != nil {
+			_ = t.tx.Rollback()
+		}
+		if fit = conn.PingContext(alive) == nil; !fit {
+			err = lostError{err}
+		}
+		return err
+	}
+	fit = true
+	return nil
+}
+
+func (t *myTx) run(ctx, begin context.Context, fn func(tx transaction) error) (err error) {
+	if t.flavour == nil {
+		if t.flavour, err = t.detect(begin); err != nil {
+			return err
+		}
+	}
+	if err := t.bounded(begin); err != nil {
+		return err
+	}
+	o := sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	switch t.l.kind {
+	case snapshot:
+		o = sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	case looking:
+		o.ReadOnly = true
+	case locking, sweeping:
+	}
+	// The context of a transaction lasts as long as it does, so what limits its beginning is not
+	// that of the caller.
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	t.cancel = cancel
+	late := time.AfterFunc(t.l.statement+grace, cancel)
+	t.tx, err = t.conn.BeginTx(whole, &o)
+	late.Stop()
+	if err != nil {
+		return err
+	}
+	if err := fn(t); err != nil {
+		return err
+	}
+	// Commit of the driver has no limit of time. What is left of tx is rolled back.
+	return t.exec(ctx, "COMMIT")
+}
+
+// detect finds out what the server is.
+func (t *myTx) detect(ctx context.Context) (*flavour, error) {
+	var version string
+	if err := t.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return nil, err
+	}
+	var major, minor int
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // what does not look like a version is too old
+	if strings.Contains(version, "MariaDB") {
+		if major < 10 || major == 10 && minor < 6 {
+			return nil, refusal{fmt.Errorf("MariaDB %s is too old: 10.6 is the first version with SKIP LOCKED", version)}
+		}
+		return &flavour{statement: "max_statement_time", inSeconds: true, idle: "idle_transaction_timeout", usable: "s.IGNORED = 'NO'", explain: "EXPLAIN EXTENDED"}, nil
+	}
+	if major < 8 {
+		return nil, refusal{fmt.Errorf("MySQL %s is too old: 8.0 is the first version with SKIP LOCKED", version)}
+	}
+	return &flavour{statement: "max_execution_time", readsOnly: true, idle: "wait_timeout", usable: "s.IS_VISIBLE = 'YES'", noWait: 1, explain: "EXPLAIN FORMAT=TRADITIONAL"}, nil
+}
+
+// bounded sets the limits of a transaction, and notes what they were.
+func (t *myTx) bounded(ctx context.Context) error {
+	limit := fmt.Sprint(max(t.l.statement.Milliseconds(), 1))
+	if t.flavour.inSeconds {
+		limit = fmt.Sprint(t.l.statement.Seconds())
+	}
+	row := seconds(t.l.lock)
+	if t.l.kind == sweeping {
+		row = t.flavour.noWait
+	}
+	return t.set(ctx, [][2]string{
+		{t.flavour.statement, limit},
+		{t.flavour.idle, fmt.Sprint(seconds(t.o.IdleTimeout))},
+		{"innodb_lock_wait_timeout", fmt.Sprint(row)},
+		{"lock_wait_timeout", fmt.Sprint(seconds(t.l.lock))},
+	})
+}
+
+// set sets variables of the session.
+func (t *myTx) set(ctx context.Context, variables [][2]string) error {
+	names, values, dest := make([]string, len(variables)), make([]string, len(variables)), make([]any, len(variables))
+	was := make([]string, len(variables))
+	for i, v := range variables {
+		names[i], values[i], dest[i] = "@@SESSION."+v[0], "SESSION "+v[0]+" = "+v[1], &was[i]
+	}
+	if err := t.conn.QueryRowContext(ctx, "SELECT "+strings.Join(names, ", ")).Scan(dest...); err != nil {
+		return err
+	}
+	for i, v := range variables {
+		if v[1][0] == '\'' {
+			was[i] = "'" + strings.ReplaceAll(was[i], "'", "''") + "'"
+		}
+		t.restore = append(t.restore, "SESSION "+v[0]+" = "+was[i])
+	}
+	_, err := t.conn.ExecContext(ctx, "SET "+strings.Join(values, ", "))
+	return err
+}
+
+// reset undoes set.
+func (t *myTx) reset(ctx context.Context) error {
+	if len(t.restore) == 0 {
+		return nil
+	}
+	_, err := t.conn.ExecContext(ctx, "SET "+strings.Join(t.restore, ", "))
+	return err
+}
+
+// seconds rounds up: the server knows no less.
+func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+
+// lateError is the error of a statement that this side has ended.
+type lateError struct{ error }
+
+func (e lateError) Unwrap() error { return e.error }
+
+// number returns the number of an error of the server, or 0 if it is none. Drivers have types of
+// their own for these, with the number in a field.
+func number(err error) int {
+	for ; err != nil; err = unwrapped(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		for _, name := range []string{"Number", "Code"} {
+			if f := v.FieldByName(name); f.IsValid() && f.Kind() == reflect.Uint16 {
+				return int(f.Uint())
+			}
+		}
+	}
+	return 0
+}
+
+// unwrapped returns the error within another; of several the first that is one of the server.
+func unwrapped(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range several.Unwrap() {
+			if number(one) != 0 {
+				return one
+			}
+		}
+	}
+	return errors.Unwrap(err)
+}
+
+// lockTimeout undoes its statement, not the transaction.
+const lockTimeout = 1205
+
+// judge says what an error of MySQL or MariaDB means.
+func (m *mysql) judge(err error) (v verdict) {
+	_, fn := errors.AsType[fnError](err)
+	_, lost := errors.AsType[lostError](err)
+	_, late := errors.AsType[lateError](err)
+	n := number(err)
+	v.tooLong = !fn && late
+	switch n {
+	case 1969, 3024, 1317: // the time of a statement, in MariaDB and MySQL; interrupted
+		v.tooLong = !fn
+	case 1412, 1615: // the table was altered since the transaction began, or the statement was prepared
+		v.altered = true
+	case 1451, 1217:
+		v.foreign = !fn
+	case lockTimeout, 1213, 3572: // lock timeout, deadlock, NOWAIT
+		v.locked, v.passing = true, true
+	case 1040, 1203, 1053, 1927, 1180, // too many connections, shutting down, killed, an error of COMMIT
+		1290, 1836: // read only: another server is the primary by now
+		v.passing = !fn || lost
+	default:
+		v.passing = lost && (n == 0 || !fn) && !late
+	}
+	return v
+}

@@ -1,0 +1,304 @@
+package sqlscan
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// chunk is how many keys a statement has: with more of them some servers read a table as a whole.
+const chunk = 500
+
+func newMyStatement() *statement {
+	return &statement{mark: func(int) string { return "?" }}
+}
+
+// where returns the condition of the query, whose arguments come next.
+func (t *myTx) where(st *statement) string {
+	if t.q.Where == "" {
+		return "TRUE"
+	}
+	st.args = append(st.args, t.q.Args...)
+	return "(" + t.q.Where + "\n)" // the line ends a comment
+}
+
+// from returns the table as one that is read by the index of the key, whatever the planner assumes.
+func (t *myTx) from() string { return t.table() + " FORCE INDEX (" + t.t.index + ")" }
+
+// in returns the condition that a row belongs to a span.
+func (t *myTx) in(st *statement, sp span) string {
+	and := []string{"TRUE"}
+	if sp.from != nil {
+		and = append(and, t.t.beside(st, sp.from, ">", ">"))
+	}
+	if sp.to != nil {
+		and = append(and, t.t.beside(st, sp.to, "<", "<="))
+	}
+	if sp.keys != nil {
+		and = append(and, t.t.among(st, sp.keys))
+	}
+	return strings.Join(and, " AND ")
+}
+
+// timed returns a context for a statement, and a function that ends it: it returns the error of the
+// statement, and records the duration.
+func (t *myTx) timed(ctx context.Context, read bool) (context.Context, func(err error) error) {
+	limit := t.o.StatementTimeout + t.l.statement + grace
+	mine := t.flavour.readsOnly && !read
+	if mine {
+		limit = t.l.statement
+	}
+	inner, cancel := context.WithTimeout(ctx, limit)
+	stop := t.clock()
+	return inner, func(err error) error {
+		stop()
+		defer cancel()
+		if err != nil && mine && inner.Err() != nil && ctx.Err() == nil {
+			return lateError{err}
+		}
+		return err
+	}
+}
+
+// each runs a query and calls fn for each row.
+func (t *myTx) each(ctx context.Context, st *statement, fn func(rows *sql.Rows) error) error {
+	ctx, done := t.timed(ctx, true)
+	return done(func() (err error) {
+		rows, err := t.tx.QueryContext(ctx, st.text.String(), st.args...)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			if err := fn(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}())
+}
+
+// alter runs a statement that changes rows, and returns their number.
+func (t *myTx) alter(ctx context.Context, st *statement) (n int64, err error) {
+	ctx, done := t.timed(ctx, false)
+	result, err := t.tx.ExecContext(ctx, st.text.String(), st.args...)
+	if err = done(err); err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (t *myTx) exec(ctx context.Context, text string) error {
+	st := newMyStatement()
+	st.add("%s", text)
+	_, err := t.alter(ctx, st)
+	return err
+}
+
+// byKey has nothing to do: each statement names its index.
+func (t *myTx) byKey(context.Context) error { return nil }
+
+func (t *myTx) keys(ctx context.Context, st *statement) (keys [][]string, err error) {
+	err = t.each(ctx, st, func(rows *sql.Rows) error {
+		key := make([]string, len(t.t.cols))
+		dest := make([]any, len(key))
+		for i := range key {
+			dest[i] = &key[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		keys = append(keys, key)
+		return t.t.check(key)
+	})
+	return keys, err
+}
+
+func (t *myTx) key(ctx context.Context, st *statement) ([]string, error) {
+	keys, err := t.keys(ctx, st)
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	return keys[0], nil
+}
+
+func (t *myTx) highest(ctx context.Context) ([]string, error) {
+	st := newMyStatement()
+	st.add("SELECT %s FROM %s ORDER BY %s LIMIT 1", t.t.text(), t.from(), t.t.order(" DESC"))
+	return t.key(ctx, st)
+}
+
+func (t *myTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
+	st := newMyStatement()
+	st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.in(st, sp))
+	st.add(" ORDER BY %s LIMIT %d, 1", t.t.order(""), n-1)
+	return t.key(ctx, st)
+}
+
+func (t *myTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
+	st := newMyStatement()
+	st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.in(st, sp))
+	st.add(" AND %s ORDER BY %s LIMIT %d, 1", t.where(st), t.t.order(""), n-1)
+	return t.key(ctx, st)
+}
+
+// sweep deletes the rows of a span that match. A statement on one table takes no index hint, one
+// on several does.
+func (t *myTx) sweep(ctx context.Context, sp span) (int64, error) {
+	st := newMyStatement()
+	st.add("DELETE %s FROM %s WHERE %s", t.table(), t.from(), t.in(st, sp))
+	st.add(" AND %s", t.where(st))
+	return t.alter(ctx, st)
+}
+
+// candidates reads the keys first and locks their rows then, so that each is either locked or known
+// to be left.
+func (t *myTx) candidates(ctx context.Context, sp span, n int, lock bool) (found []candidate, err error) {
+	var keys [][]string
+	for _, part := range chunks(sp.keys) {
+		one := sp
+		one.keys = part
+		st := newMyStatement()
+		st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.in(st, one))
+		st.add(" AND %s ORDER BY %s LIMIT %d", t.where(st), t.t.order(""), n)
+		some, err := t.keys(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, some...)
+	}
+	mine := map[string]bool{}
+	if lock && len(keys) > 0 {
+		locked, err := t.these(ctx, keys, " FOR UPDATE SKIP LOCKED")
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range locked {
+			mine[name(key)] = true
+		}
+	}
+	for _, key := range keys {
+		found = append(found, candidate{key, mine[name(key)]})
+	}
+	return found, nil
+}
+
+// these returns which of some rows match.
+func (t *myTx) these(ctx context.Context, keys [][]string, lock string) (found [][]string, err error) {
+	for _, part := range chunks(keys) {
+		st := newMyStatement()
+		st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.t.among(st, part))
+		st.add(" AND %s ORDER BY %s%s", t.where(st), t.t.order(""), lock)
+		some, err := t.keys(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+func (t *myTx) matching(ctx context.Context, keys [][]string) ([][]string, error) {
+	return t.these(ctx, keys, "")
+}
+
+// remove deletes rows that are locked. A small table may be read as a whole, so that the statement
+// meets the locks of others; a row alone is found by its key.
+func (t *myTx) remove(ctx context.Context, keys [][]string) (done int64, err error) {
+	for _, part := range chunks(keys) {
+		n, err := t.removeAtOnce(ctx, part)
+		if number(err) == lockTimeout && len(part) > 1 {
+			for i := range part {
+				var one int64
+				if one, err = t.removeAtOnce(ctx, part[i:i+1]); err != nil {
+					break
+				}
+				n += one
+			}
+		}
+		if err != nil {
+			return 0, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (t *myTx) removeAtOnce(ctx context.Context, keys [][]string) (int64, error) {
+	st := newMyStatement()
+	st.add("DELETE FROM %s WHERE %s", t.table(), t.t.among(st, keys))
+	return t.alter(ctx, st)
+}
+
+// chunks cuts keys into parts of a statement; of none there is one part.
+func chunks(keys [][]string) [][][]string {
+	if len(keys) == 0 {
+		return [][][]string{keys}
+	}
+	return slices.Collect(slices.Chunk(keys, chunk))
+}
+
+// fetchMySQL reads rows in the order of their keys.
+func fetchMySQL[T any](ctx context.Context, tx transaction, keys [][]string, scan func(rows *sql.Rows) (T, error)) (all []T, err error) {
+	t := tx.(*myTx)
+	columns := "*"
+	if len(t.q.Columns) > 0 {
+		names := make([]string, len(t.q.Columns))
+		for i, column := range t.q.Columns {
+			names[i] = quoted(column)
+		}
+		columns = strings.Join(names, ", ")
+	}
+	for _, part := range chunks(keys) {
+		st := newMyStatement()
+		st.add("SELECT %s FROM %s WHERE %s", columns, t.from(), t.t.among(st, part))
+		st.add(" ORDER BY %s", t.t.order(""))
+		err := t.each(ctx, st, func(rows *sql.Rows) error {
+			row, err := scan(rows)
+			all = append(all, row)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// estimate returns the planner's estimate of the number of matching rows.
+func (t *myTx) estimate(ctx context.Context) (total int64, err error) {
+	st := newMyStatement()
+	st.add("%s SELECT 1 FROM %s WHERE %s", t.flavour.explain, t.table(), t.where(st))
+	first := true
+	err = t.each(ctx, st, func(rows *sql.Rows) error {
+		columns, err := rows.Columns()
+		if err != nil || !first {
+			return err
+		}
+		first = false
+		values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		share, n := 100.0, 0.0
+		for i, column := range columns {
+			switch column {
+			case "rows":
+				n, _ = strconv.ParseFloat(values[i].String, 64) // NULL is none
+			case "filtered":
+				if f, err := strconv.ParseFloat(values[i].String, 64); err == nil {
+					share = f
+				}
+			}
+		}
+		total = int64(n * share / 100)
+		return nil
+	})
+	return total, err
+}

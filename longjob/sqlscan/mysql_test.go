@@ -1,0 +1,498 @@
+//go:build unix
+
+package sqlscan_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/mysqltest"
+	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/longjob/sqlscan"
+)
+
+// numbers fills table t: SEQUENCE tables are MariaDB's.
+const myKinds = "CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT seq, IF(seq % 3 = 0, 'keep', 'drop') FROM seq_1_to_1000"
+
+const myHundred = "CREATE TABLE t (id bigint PRIMARY KEY, name varchar(20) NOT NULL DEFAULT 'f'); INSERT INTO t SELECT seq, CONCAT('f', seq) FROM seq_1_to_100; CREATE TABLE log (id bigint)"
+
+// patient has limits that no test meets, however busy the machine is.
+func patient(o sqlscan.Options) sqlscan.Options {
+	o.StatementTimeout = time.Minute
+	return o
+}
+
+func TestScanDeleteMySQL(t *testing.T) {
+	t.Parallel()
+	small := patient(sqlscan.Options{Batch: 10})
+
+	t.Run("what matches is gone, the rest stays, and each batch is a unit", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
+		b.sql(myKinds)
+		run := b.completes(b.deletes("kind = ? -- not kept", small, "drop"))
+		require.Empty(t, b.text("SELECT id FROM t WHERE id % 3 > 0"))
+		require.Equal(t, "333", b.text("SELECT COUNT(*) FROM t WHERE id % 3 = 0"))
+		require.EqualValues(t, 667, run.Steps[0].Done)
+		require.InDelta(t, 800, run.Steps[0].Total, 300, "the estimate of the planner")
+		require.Equal(t, run.Slices, int(run.Units), "each batch is one")
+		require.GreaterOrEqual(t, run.Units, int64(67))
+		require.LessOrEqual(t, b.watch.rows, int64(10))
+	})
+
+	t.Run("an empty table, and one of which nothing matches", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql("CREATE TABLE t (id bigint PRIMARY KEY)")
+		b.completes(b.deletes("", small))
+		b.sql("INSERT INTO t SELECT seq FROM seq_1_to_1000")
+		run := b.completes(b.deletes("id < 0", small))
+		require.Equal(t, "1000", b.text("SELECT COUNT(*) FROM t"))
+		require.EqualValues(t, 0, run.Steps[0].Done)
+		require.EqualValues(t, 5, run.Units, "a window is 200 rows")
+	})
+
+	t.Run("what is added above the end stays, wherever a window ends", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql(myHundred)
+		b.watch.on("DELETE", nth(3, func() {
+			b.sql("INSERT INTO t SELECT seq, 'new' FROM seq_101_to_200")
+			b.sql("DELETE FROM t WHERE id = 100")
+		}))
+		b.completes(b.deletes("", patient(sqlscan.Options{Batch: 3, Window: 7})))
+		require.Equal(t, "101 200 100", b.text("SELECT CONCAT_WS(' ', MIN(id), MAX(id), COUNT(*)) FROM t"))
+	})
+
+	t.Run("the connections are as they were", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQLAt(t, maria, longjob.Options{}, "&innodb_lock_wait_timeout=7&max_statement_time=77.5&time_zone=%27SYSTEM%27&idle_transaction_timeout=777")
+		b.sql("CREATE TABLE t (id timestamp(3) PRIMARY KEY, n int)")
+		b.sql("SET time_zone = '+00:00'; INSERT INTO t SELECT '2026-10-25 00:00:00' + INTERVAL seq MINUTE, seq FROM seq_1_to_150")
+		b.db.SetMaxOpenConns(1)
+		b.completes(b.deletes("n % 2 = 0", small))
+		require.Equal(t, "75", b.text("SELECT COUNT(*) FROM t"))
+		var text string
+		require.NoError(t, b.db.QueryRowContext(t.Context(), "SELECT CONCAT_WS(' ', @@innodb_lock_wait_timeout, @@max_statement_time, @@time_zone, @@idle_transaction_timeout, @@tx_isolation, @@lock_wait_timeout = @@global.lock_wait_timeout)").Scan(&text))
+		require.Equal(t, "7 77.500000 SYSTEM 777 REPEATABLE-READ 1", text)
+	})
+}
+
+// The keys and tables that there are. n is the number of a row.
+var myShapes = []struct {
+	name, create, fill string
+	query              sqlscan.MySQLQuery
+}{
+	{name: "large numbers", create: "CREATE TABLE t (id bigint unsigned PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT 18446744073709551615 - seq, seq FROM seq_1_to_100"},
+	{name: "negative numbers", create: "CREATE TABLE t (id bigint PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CAST(-9223372036854775807 AS SIGNED) + CAST(seq AS SIGNED), seq FROM seq_1_to_100"},
+	{name: "a uuid", create: "CREATE TABLE t (id uuid PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UUID(), seq FROM seq_1_to_100"},
+	{name: "a uuid as text", create: "CREATE TABLE t (id char(36) CHARACTER SET ascii PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UUID(), seq FROM seq_1_to_100"},
+	{name: "a uuid as bytes", create: "CREATE TABLE t (id binary(16) PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT UNHEX(MD5(seq)), seq FROM seq_1_to_100"},
+	{name: "bytes with zeros", create: "CREATE TABLE t (id varbinary(20) PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CONCAT(REPEAT(X'00', seq % 10), CHAR(200 + seq % 50), X'00', seq), seq FROM seq_1_to_100"},
+	{name: "text in a collation that ignores case", create: "CREATE TABLE t (id varchar(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CONCAT(ELT(1 + seq % 5, 'ä', 'Ö', 'ß', '😀', 'z '), '''\\\\', seq), seq FROM seq_1_to_100"},
+	{name: "text in a collation of another language", create: "CREATE TABLE t (id varchar(50) CHARACTER SET latin1 COLLATE latin1_german2_ci PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CONCAT(ELT(1 + seq % 5, 'ä', 'ae', 'Öx', 'ß', 'z'), 'q', seq), seq FROM seq_1_to_100"},
+	{name: "text of two bytes a character", create: "CREATE TABLE t (id varchar(50) CHARACTER SET ucs2 PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CONCAT('日本', seq), seq FROM seq_1_to_100"},
+	{name: "text in another character set than that of the connection", create: "CREATE TABLE t (id varchar(50) CHARACTER SET sjis PRIMARY KEY, n int)", fill: "INSERT INTO t SELECT CONCAT('ソ', seq), seq FROM seq_1_to_100"},
+	{name: "times", create: "CREATE TABLE t (id datetime(6), d date, c time(3), n int, PRIMARY KEY (d, id, c))", fill: "INSERT INTO t SELECT '2024-01-01' + INTERVAL seq * 1000001 MICROSECOND, '2024-02-28' + INTERVAL seq % 4 DAY, SEC_TO_TIME(-seq / 7), seq FROM seq_1_to_100"},
+	{name: "points in time", create: "CREATE TABLE t (id timestamp(6) PRIMARY KEY, n int)", fill: "SET time_zone = '+00:00'; INSERT INTO t SELECT '2026-10-25 00:00:00' + INTERVAL 2 * seq MINUTE, seq FROM seq_1_to_100; SET time_zone = DEFAULT"},
+	{name: "an enumeration, bits, a set and a decimal", create: "CREATE TABLE t (e enum('z','a'), b bit(3), s set('q','p'), p decimal(30,10), y year, n int, PRIMARY KEY (e, b, s, y, p))", fill: "INSERT INTO t SELECT 1 + seq % 2, seq % 5, seq % 4, seq / 3, 2000 + seq % 9, seq FROM seq_1_to_100"},
+	{name: "two columns, not in the order of the table", create: "CREATE TABLE t (b varchar(9), n int, a bigint, PRIMARY KEY (a, b))", fill: "INSERT INTO t SELECT CONCAT(CHAR(65 + seq % 20), ''), seq, seq % 7 FROM seq_1_to_100"},
+	{name: "names that want quotes", create: "CREATE TABLE `or``d\"er.s` (`Select` bigint, `a.b` varchar(9), n int, PRIMARY KEY (`Select`, `a.b`))", fill: "INSERT INTO `or``d\"er.s` SELECT seq DIV 10, seq, seq FROM seq_1_to_100", query: sqlscan.MySQLQuery{Table: "or`d\"er.s"}},
+	{name: "partitions", create: "CREATE TABLE t (part int, id bigint, n int, PRIMARY KEY (part, id)) PARTITION BY HASH (part) PARTITIONS 3", fill: "INSERT INTO t SELECT seq % 3, seq, seq FROM seq_1_to_100"},
+	{name: "another unique index, downwards", create: "CREATE TABLE t (id bigint PRIMARY KEY, a int NOT NULL, B int NOT NULL, n int, UNIQUE (a DESC, B DESC))", fill: "INSERT INTO t SELECT seq, seq % 10, seq, seq FROM seq_1_to_100", query: sqlscan.MySQLQuery{Key: []string{"a", "B"}}},
+}
+
+func TestShapesMySQL(t *testing.T) {
+	t.Parallel()
+	for _, shape := range myShapes {
+		for _, params := range []string{"", "&interpolateParams=true&parseTime=true&time_zone=%27%2B05:30%27&collation=utf8mb4_bin"} {
+			t.Run(shape.name+params, func(t *testing.T) {
+				t.Parallel()
+				b := setupMySQLAt(t, maria, longjob.Options{}, params)
+				b.sql(shape.create)
+				b.sql(shape.fill)
+				q := shape.query
+				if q.Table == "" {
+					q.Table = "t"
+				}
+				q.Where, q.Args, q.Columns, q.Database = "n % 2 = ?", []any{1}, []string{"n"}, b.name
+				seen := map[int32]int{}
+				o := patient(sqlscan.Options{Batch: 7, Window: 30, HoldFor: time.Hour})
+				keep := o
+				keep.KeepRows = true
+				b.completes(func(ctx context.Context, r *longjob.Runner) error {
+					return sqlscan.ScanDestroyMySQL(ctx, r, "see", b.db, q, keep, func(rows *sql.Rows) (n int32, err error) { return n, rows.Scan(&n) }, func(_ context.Context, _ *sql.Tx, n int32) error {
+						seen[n]++
+						return nil
+					})
+				})
+				require.Len(t, seen, 50)
+				for n, times := range seen {
+					require.Equal(t, 1, times, "row %d", n)
+				}
+				b.completes(func(ctx context.Context, r *longjob.Runner) error {
+					return sqlscan.ScanDeleteMySQL(ctx, r, "delete", b.db, q, o)
+				})
+				table := "`" + strings.ReplaceAll(q.Table, "`", "``") + "`"
+				require.Equal(t, "50 50", b.text("SELECT COUNT(*) FROM "+table+" UNION ALL SELECT COUNT(*) FROM "+table+" WHERE n % 2 = 0"))
+			})
+		}
+	}
+}
+
+// Tables that cannot be worked are refused before anything is changed, and not tried again.
+func TestRefusedMySQL(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, create string
+		query        sqlscan.MySQLQuery
+		want         string
+	}{
+		{"no primary key", "CREATE TABLE t (id bigint)", sqlscan.MySQLQuery{}, "`t` has no primary key"},
+		{"no such index", "CREATE TABLE t (id bigint PRIMARY KEY, a int NOT NULL)", sqlscan.MySQLQuery{Key: []string{"a"}}, `no unique index of just the columns ["a"]`},
+		{"NULL is allowed", "CREATE TABLE t (a int UNIQUE)", sqlscan.MySQLQuery{Key: []string{"a"}}, "column `a` may be NULL"},
+		{"the beginning of a column", "CREATE TABLE t (a text NOT NULL, PRIMARY KEY (a(5)))", sqlscan.MySQLQuery{}, "the beginning of column `a` only"},
+		{"two directions", "CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE (a, b DESC))", sqlscan.MySQLQuery{Key: []string{"a", "b"}}, "differ in their direction"},
+		{"a number that is not exact", "CREATE TABLE t (a float PRIMARY KEY)", sqlscan.MySQLQuery{}, "column `a` is of type float"},
+		{"a hash", "CREATE TABLE t (a text NOT NULL, UNIQUE (a) USING HASH)", sqlscan.MySQLQuery{Key: []string{"a"}}, "it is one of type HASH"},
+		{"an index that the planner ignores", "CREATE TABLE t (id int PRIMARY KEY, a int NOT NULL, UNIQUE (a) IGNORED)", sqlscan.MySQLQuery{Key: []string{"a"}}, "no unique index"},
+		{"an engine without transactions", "CREATE TABLE t (id int PRIMARY KEY) ENGINE=Aria", sqlscan.MySQLQuery{}, "`t` is a table of Aria"},
+		{"a view", "CREATE VIEW t AS SELECT 1 AS id", sqlscan.MySQLQuery{}, "`t` is a view"},
+		{"no such table", "CREATE TABLE u (id int)", sqlscan.MySQLQuery{}, "`t` does not exist"},
+		{"no table", "CREATE TABLE u (id int)", sqlscan.MySQLQuery{Key: []string{"a"}, Columns: []string{"none"}}, "no table"},
+		{"no date", "CREATE TABLE t (id date PRIMARY KEY); SET sql_mode = ''; INSERT INTO t VALUES ('2026-01-00'); SET sql_mode = DEFAULT", sqlscan.MySQLQuery{}, `"2026-01-00", which is no date`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setupMySQL(t, longjob.Options{})
+			b.sql(c.create)
+			if c.query.Columns == nil {
+				c.query.Table = "t"
+			}
+			run := b.run(func(ctx context.Context, r *longjob.Runner) error {
+				return sqlscan.ScanDeleteMySQL(ctx, r, "delete", b.db, c.query, patient(sqlscan.Options{}))
+			})
+			require.Equal(t, longjob.StatusFailed, run.Status, run.Error)
+			require.Contains(t, run.Error, c.want)
+			require.Contains(t, run.Error, `sqlscan: step "delete"`)
+			require.Equal(t, 1, run.Failures)
+		})
+	}
+}
+
+// Rows locked by others are skipped, and visited again in the end.
+func TestLockedRowsMySQL(t *testing.T) {
+	t.Parallel()
+	t.Run("the scan goes on, and they go when they are free", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
+		b.sql(myHundred)
+		tx := b.begin()
+		b.in(tx, "SELECT * FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
+		b.fn = b.deletes("name <> 'keep'", patient(sqlscan.Options{Batch: 10}))
+		res, err := b.Enqueue(t.Context(), "Scan", nil)
+		require.NoError(t, err)
+		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
+			_, more := b.slice()
+			run, err := b.Get(t.Context(), res.UUID)
+			require.NoError(t, err)
+			require.True(t, more, "it waits for them; %s %s", run.Status, run.Error)
+		}
+		b.in(tx, "UPDATE t SET name = 'keep' WHERE id = 4")
+		require.NoError(t, tx.Commit())
+		run := b.goOn(res.UUID)
+		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
+		require.Equal(t, "4", b.text("SELECT id FROM t"))
+		require.EqualValues(t, 99, run.Steps[0].Done)
+	})
+
+	t.Run("not for ever", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Retries: -1})
+		b.sql(myHundred)
+		b.in(b.begin(), "SELECT * FROM t WHERE id = 7 FOR UPDATE")
+		run := b.run(b.deletes("", patient(sqlscan.Options{Batch: 10, Patience: time.Second})))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrLocked.Error()+` for 1s: 1, one of them is ["7"]`)
+		require.Equal(t, "7", b.text("SELECT id FROM t"))
+	})
+
+	t.Run("a function does not get them", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql(myHundred)
+		tx := b.begin()
+		b.in(tx, "UPDATE t SET name = 'changed' WHERE id IN (5, 6, 95)")
+		var seen []file
+		b.completes(b.destroys("name <> 'x'", patient(sqlscan.Options{Batch: 10, KeepRows: true}), func(ctx context.Context, _ *longjob.Runner, _ *sql.Tx, f file) error {
+			if seen = append(seen, f); len(seen) == 97 {
+				_, err := tx.ExecContext(ctx, "UPDATE t SET name = 'x' WHERE id = 6")
+				return errors.Join(err, tx.Commit())
+			}
+			return nil
+		}))
+		require.Equal(t, []file{{5, "changed"}, {95, "changed"}}, seen[97:])
+		require.Equal(t, "100", b.text("SELECT COUNT(*) FROM t"), "KeepRows")
+	})
+}
+
+func TestScanDestroyMySQL(t *testing.T) {
+	t.Parallel()
+	small := patient(sqlscan.Options{Batch: 10})
+
+	t.Run("each row is handed over in order, and what is done with it in the transaction is kept", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
+		b.sql(myHundred)
+		var seen []int64
+		run := b.completes(b.destroys("id > 20", small, func(ctx context.Context, r *longjob.Runner, tx *sql.Tx, f file) error {
+			seen = append(seen, f.ID)
+			n, err := longjob.State(r, "n", 0)
+			if err != nil {
+				return err
+			}
+			if err := longjob.SetState(r, "n", n+1); err != nil {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", n+1)
+			return err
+		}))
+		require.Len(t, seen, 80)
+		require.True(t, slices.IsSorted(seen))
+		require.Equal(t, "20 20", b.text("SELECT CONCAT_WS(' ', COUNT(*), MAX(id)) FROM t"))
+		require.Equal(t, "80 80", b.text("SELECT CONCAT_WS(' ', COUNT(*), MAX(id)) FROM log"))
+		require.EqualValues(t, 80, run.Steps[0].Done)
+	})
+
+	t.Run("an error undoes its batch, and no other", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Retries: -1})
+		b.sql(myHundred)
+		calls, broken := 0, errors.New("broken")
+		run := b.run(b.destroys("", small, func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, f file) error {
+			calls++
+			_, err := tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", f.ID)
+			if f.ID == 25 && broken != nil {
+				return broken
+			}
+			return err
+		}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, "broken")
+		require.Equal(t, "80", b.text("SELECT COUNT(*) FROM t"))
+		require.Equal(t, "20", b.text("SELECT MAX(id) FROM log"))
+		broken = nil
+		require.NoError(t, b.Requeue(t.Context(), run.UUID))
+		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status)
+		require.Equal(t, "100 100", b.text("SELECT CONCAT_WS(' ', COUNT(*), COUNT(DISTINCT id)) FROM log"))
+		require.Equal(t, 105, calls, "at most the batch is repeated")
+	})
+
+	t.Run("a panic leaves nothing locked", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Retries: -1})
+		b.sql(myHundred)
+		run := b.run(b.destroys("", small, func(context.Context, *longjob.Runner, *sql.Tx, file) error { panic("as it should") }))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		b.sql("SELECT * FROM t FOR UPDATE NOWAIT")
+	})
+
+	t.Run("a function that takes longer than a transaction may stand still is not called again and again", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Retries: -1})
+		b.sql(myHundred)
+		calls := 0
+		run := b.run(b.destroys("", patient(sqlscan.Options{Batch: 1, IdleTimeout: time.Second}), func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, _ file) error {
+			calls++
+			var id int64
+			require.NoError(t, tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id))
+			for b.text("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?", id) != "0" {
+				<-time.After(50 * time.Millisecond)
+			}
+			return nil
+		}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Equal(t, 1, calls, run.Error)
+		require.Contains(t, run.Error, "IdleTimeout")
+		require.Equal(t, "100", b.text("SELECT COUNT(*) FROM t"))
+	})
+}
+
+func TestReviewingSelectLoopMySQL(t *testing.T) {
+	t.Parallel()
+	t.Run("until nothing matches, also what comes meanwhile", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{MaxUnits: 2})
+		b.sql(myHundred)
+		calls := map[int64]int{}
+		b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{Batch: 10, Window: 20}), func(_ context.Context, f file) error {
+			calls[f.ID]++
+			if f.ID == 50 && calls[50] == 1 { // one before it, one behind the end
+				b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
+			}
+			b.sql("UPDATE t SET name = 'done' WHERE id = ?", f.ID)
+			return nil
+		}))
+		require.Empty(t, b.text("SELECT id FROM t WHERE name <> 'done'"))
+		require.Len(t, calls, 102)
+		for id, n := range calls {
+			require.Equal(t, 1, n, "row %d", id)
+		}
+	})
+
+	t.Run("a row that goes on matching is not worked for ever", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Retries: -1})
+		b.sql(myHundred)
+		run := b.run(b.reviews("name <> 'done'", patient(sqlscan.Options{Batch: 10, Calls: 2}), func(_ context.Context, f file) error {
+			if f.ID != 7 {
+				b.sql("UPDATE t SET name = 'done' WHERE id = ?", f.ID)
+			}
+			return nil
+		}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 1, after 2 calls each")
+		require.Contains(t, run.Error, `["7"]`)
+	})
+
+	t.Run("one connection is enough", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql(myHundred)
+		b.db.SetMaxOpenConns(1)
+		b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{}), func(ctx context.Context, f file) error {
+			_, err := b.db.ExecContext(ctx, "UPDATE t SET name = 'done' WHERE id = ?", f.ID)
+			return err
+		}))
+	})
+}
+
+func TestFaultsMySQL(t *testing.T) {
+	t.Parallel()
+	// kill cuts the connections of the job.
+	kill := func(b *myBed) func() {
+		return func() {
+			for id := range strings.FieldsSeq(b.text("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID() AND COMMAND <> 'Killed'", b.name)) {
+				_, _ = b.other.ExecContext(t.Context(), "KILL "+id) // one may have gone
+			}
+		}
+	}
+	for _, statement := range []string{"SELECT @@", "begin", "LIMIT", "DELETE", "COMMIT"} {
+		t.Run("the connection is cut before "+statement, func(t *testing.T) {
+			t.Parallel()
+			b := setupMySQL(t, longjob.Options{})
+			b.sql(myHundred)
+			b.watch.on(statement, nth(3, kill(b)))
+			run := b.completes(b.deletes("", patient(sqlscan.Options{Batch: 10})))
+			require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
+			require.EqualValues(t, 100, run.Steps[0].Done)
+			require.Equal(t, 1, run.Slices)
+		})
+	}
+
+	t.Run("the server crashes", func(t *testing.T) {
+		t.Parallel()
+		own := mysqltest.Start(t, mysqltest.Options{Durable: true})
+		b := setupMySQLAt(t, own, longjob.Options{}, "")
+		b.sql(myHundred)
+		b.watch.on("DELETE", nth(3, func() { require.NoError(t, own.Restart(context.WithoutCancel(t.Context()))) }))
+		b.completes(b.destroys("", patient(sqlscan.Options{Batch: 10}), func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, f file) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", f.ID)
+			return err
+		}))
+		require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
+		require.Equal(t, "100 100", b.text("SELECT CONCAT_WS(' ', COUNT(*), COUNT(DISTINCT id)) FROM log"))
+	})
+
+	t.Run("a deadlock is tried again", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql(myHundred)
+		b.sql("CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1)")
+		calls := 0
+		var other *sql.Tx
+		done := make(chan error, 1)
+		b.completes(b.destroys("", patient(sqlscan.Options{Batch: 50, LockTimeout: time.Minute}), func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, f file) error {
+			if calls++; calls == 1 { // the other has u and waits for t, this one has t and wants u
+				other = b.begin()
+				b.in(other, "SELECT * FROM u FOR UPDATE")
+				b.in(other, "INSERT INTO u SELECT seq FROM seq_2_to_1000") // so that this one is the victim
+				go func() {
+					_, err := other.ExecContext(context.WithoutCancel(ctx), "SELECT * FROM t WHERE id = 1 FOR UPDATE")
+					done <- errors.Join(err, other.Commit())
+				}()
+				for b.text("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'") == "0" {
+					<-time.After(10 * time.Millisecond)
+				}
+				_, err := tx.ExecContext(ctx, "SELECT * FROM u WHERE id = 1 FOR UPDATE")
+				require.ErrorContains(t, err, "1213")
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", f.ID)
+			return err
+		}))
+		require.NoError(t, <-done)
+		require.Equal(t, "100 100", b.text("SELECT CONCAT_WS(' ', COUNT(*), COUNT(DISTINCT id)) FROM log"))
+	})
+
+	for name, scan := range map[string]func(b *myBed) func(ctx context.Context, r *longjob.Runner) error{
+		"ScanDelete": func(b *myBed) func(ctx context.Context, r *longjob.Runner) error {
+			return b.deletes("", patient(sqlscan.Options{Batch: 50}))
+		},
+		"ScanDestroy": func(b *myBed) func(ctx context.Context, r *longjob.Runner) error {
+			return b.destroys("", patient(sqlscan.Options{Batch: 50}), func(context.Context, *longjob.Runner, *sql.Tx, file) error { return nil })
+		},
+	} {
+		t.Run("a row that another table refers to is named: "+name, func(t *testing.T) {
+			t.Parallel()
+			b := setupMySQL(t, longjob.Options{Retries: -1})
+			b.sql(myHundred)
+			b.sql("CREATE TABLE u (t bigint, FOREIGN KEY (t) REFERENCES t (id)); INSERT INTO u VALUES (91), (70)")
+			run := b.run(scan(b))
+			require.Equal(t, longjob.StatusFailed, run.Status)
+			require.Contains(t, run.Error, `row ["70"]: `)
+			require.Contains(t, run.Error, "a foreign key constraint fails")
+			require.Equal(t, "50", b.text("SELECT COUNT(*) FROM t"), "the batch before is done")
+		})
+	}
+
+	t.Run("a statement that takes too long has less to do", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{})
+		b.sql(myHundred)
+		// The server ends a statement, but no call of SLEEP in a trigger.
+		b.sql("CREATE TRIGGER slow BEFORE DELETE ON t FOR EACH ROW SET @gone = (SELECT COUNT(*) FROM seq_1_to_100000 WHERE seq % 1000 = OLD.id)")
+		run := b.completes(b.deletes("", sqlscan.Options{Batch: 100, StatementTimeout: 250 * time.Millisecond}))
+		require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
+		require.Greater(t, run.Units, int64(2))
+		require.EqualValues(t, 100, run.Steps[0].Done)
+	})
+
+	t.Run("a server that is not there", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQL(t, longjob.Options{Slice: time.Second, Retries: -1})
+		b.db = b.open("root@unix("+t.TempDir()+"/s)/x?timeout=1s", b.watch)
+		run := b.run(b.deletes("", sqlscan.Options{}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, "no such file")
+		require.Equal(t, 1, run.Slices)
+	})
+}
+
+func TestSubjectsMySQL(t *testing.T) {
+	t.Parallel()
+	b := setupMySQL(t, longjob.Options{})
+	b.sql("CREATE TABLE shops (id bigint, name text, closed boolean); INSERT INTO shops VALUES (3, 'c', false), (1, 'a', false), (2, 'b', true), (NULL, 'n', false)")
+	got, err := sqlscan.SubjectsMySQL(b.db, "SELECT id, name FROM shops WHERE closed = ? ORDER BY name -- all", false)(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "3"}, got)
+	_, err = sqlscan.SubjectsMySQL(b.db, "SELECT nothing FROM shops")(t.Context())
+	require.ErrorContains(t, err, "nothing")
+}

@@ -1,0 +1,271 @@
+package sqlscan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/resqued/resqued/longjob"
+)
+
+// ScanDelete deletes the rows that match a query. It is the step key of the run: a later slice
+// continues with the batch that is not done, and once the step has ended it does nothing.
+//
+// It deletes the rows that match when it begins, unless they no longer match when their batch is
+// deleted. It ends at the highest key that exists when it begins: rows that are added above that
+// key stay; of the rows that are added below it, some are deleted.
+func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options) error {
+	p, err := onPostgres(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return p.rows(ctx, nil)
+}
+
+// ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts a
+// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
+//
+// A batch is one transaction: its rows are locked, fn is called for each of them with that
+// transaction, the rows are deleted, and the transaction is committed, at the latest when fn has
+// worked for Options.HoldFor. If fn returns an error, the transaction is rolled back. What fn does
+// in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
+// transaction could not be committed; with Options.KeepRows also for those of the batch during
+// which a process died. fn must not call units or steps of the runner.
+func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
+	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
+) error {
+	p, err := onPostgres(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return p.rows(ctx, func(ctx context.Context, s *rowScan, t transaction, keys [][]string) (int, error) {
+		all, err := fetch(ctx, t, keys, scan)
+		if err != nil {
+			return 0, err
+		}
+		if len(all) != len(keys) {
+			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
+		}
+		pt := t.(*pgTx)
+		if err := pt.release(ctx); err != nil {
+			return 0, err
+		}
+		handled, err := s.call(len(all), func(i int) error { return fn(ctx, pt.tx, all[i]) })
+		if err == nil {
+			err = pt.byKey(ctx)
+		}
+		return handled, err
+	})
+}
+
+// ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again until no
+// row matches: fn is expected to change the row. It is the step key of the run. scan converts a
+// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
+//
+// While fn runs, no transaction is open and no row is locked, so fn may use other connections and
+// take its time. Options.Parallel calls it for several rows at a time, each on a goroutine of its own;
+// then it must not use r. A row is as it was when it was read, at most Options.HoldFor ago. After the death
+// of a process, fn is called again for the rows of its last batch that still match.
+//
+// fn is called Options.Calls times for a row that still matches. After that the loop skips the row,
+// and when no other rows are left it fails with ErrStuck. If more than a thousand rows still match,
+// fn is called for the others in each round, until their number has not fallen for as many rounds.
+func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
+	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
+) error {
+	p, err := onPostgres(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: p.scan, fn: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetch(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
+// ReviewingSelectBatches is like ReviewingSelectLoop, but calls fn once for all rows of a batch, so
+// that it can change them with one statement. Rows are counted as if it had been called for each.
+func ReviewingSelectBatches[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
+	scan pgx.RowToFunc[T], fn func(ctx context.Context, rows []T) error,
+) error {
+	p, err := onPostgres(r, key, db, q, o)
+	if err != nil {
+		return err
+	}
+	return (&review[T]{scan: p.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
+		return fetch(ctx, t, keys, scan)
+	}}).run(ctx)
+}
+
+// fetch reads rows in the order of their keys.
+func fetch[T any](ctx context.Context, t transaction, keys [][]string, scan pgx.RowToFunc[T]) (all []T, err error) {
+	s := t.(*pgTx)
+	columns := "*"
+	if len(s.q.Columns) > 0 {
+		columns = columnList(s.q.Columns)
+	}
+	st := newStatement()
+	unnested, values := s.t.unnest(st, keys)
+	st.add("SELECT resqued_row.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s OFFSET 0) resqued_row ORDER BY resqued_key.place",
+		unnested, columns, s.t.name, s.t.row(), tuple(values))
+	err = s.each(ctx, st, func(rows pgx.Rows) error {
+		row, err := scan(rows)
+		all = append(all, row)
+		return err
+	})
+	return all, err
+}
+
+// postgres is the dialect of PostgreSQL.
+type postgres struct {
+	*scan
+	db DB
+	q  Query
+	t  *table // once it is known
+}
+
+func onPostgres(r *longjob.Runner, step string, db DB, q Query, o Options) (*postgres, error) {
+	p := &postgres{scan: newScan(r, step, o), db: db, q: q}
+	p.d = p
+	if len(q.Table) == 0 {
+		return nil, p.wrap(refusal{errors.New("no table")})
+	}
+	return p, nil
+}
+
+func (s *postgres) table() string { return s.q.Table.Sanitize() }
+
+func (s *postgres) forget() { s.t = nil }
+
+// pgTx is a transaction of PostgreSQL.
+type pgTx struct {
+	*postgres
+	tx pgx.Tx
+}
+
+func (s *pgTx) know(ctx context.Context) (err error) {
+	if s.t == nil {
+		s.t, err = s.describe(ctx)
+	}
+	return err
+}
+
+// transaction runs fn in a transaction with limits for its statements and locks.
+func (s *postgres) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
+	o := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	switch l.kind {
+	case snapshot:
+		o = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	case looking:
+		o.AccessMode = pgx.ReadOnly
+	case locking, sweeping:
+	}
+	begin, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+	defer cancel()
+	tx, err := s.db.BeginTx(begin, o)
+	if err != nil {
+		if _, ok := errors.AsType[*pgconn.PgError](err); !ok {
+			err = lostError{err}
+		}
+		return err
+	}
+	defer func() { // also when fn panics
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		_ = tx.Rollback(end) // a transaction that is committed takes no harm
+	}()
+	t := &pgTx{s, tx}
+	err = t.bounded(ctx, l)
+	if err == nil {
+		if err = fn(t); err == nil {
+			end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+			defer cancel()
+			err = tx.Commit(end)
+		}
+	}
+	if err != nil && tx.Conn().IsClosed() {
+		err = lostError{err}
+	}
+	return err
+}
+
+// bounded sets the limits of a transaction.
+func (s *pgTx) bounded(ctx context.Context, l limits) error {
+	st := newStatement()
+	seq := "on"
+	if l.kind == sweeping {
+		seq = "off" // the index of the key, whatever the planner knows of the table
+	}
+	st.add("SELECT ''")
+	for _, setting := range [][2]string{
+		{"statement_timeout", ms(l.statement)},
+		{"lock_timeout", ms(l.lock)},
+		{"idle_in_transaction_session_timeout", ms(s.o.IdleTimeout)},
+		// The best plan for a few rows of a key is not the best on average.
+		{"plan_cache_mode", "force_custom_plan"},
+		// Keys are kept as text, which must be convertible back.
+		{"datestyle", "ISO"},
+		// If the planner assumes that few rows are left it would read and sort all of them,
+		// which is wrong for a new table: until byKey they are read in order. The cost of that
+		// must not look high enough for JIT compilation.
+		{"enable_sort", "off"},
+		{"jit", "off"},
+		{"enable_seqscan", seq},
+	} {
+		st.add(" || set_config(%s::text, %s::text, true)", st.arg(setting[0]), st.arg(setting[1]))
+	}
+	return s.each(ctx, st, func(pgx.Rows) error { return nil })
+}
+
+// byKey is for statements about rows that are known by their keys. Each is one look into the
+// index, also in a table that the planner would rather read as a whole, or from its beginning,
+// to join so many.
+func (s *pgTx) byKey(ctx context.Context) error {
+	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
+		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)")
+}
+
+// release resets what must not affect the statements of others.
+func (s *pgTx) release(ctx context.Context) error {
+	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
+		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true)")
+}
+
+func (s *pgTx) set(ctx context.Context, settings string) error {
+	st := newStatement()
+	st.add("SELECT %s", settings)
+	return s.each(ctx, st, func(pgx.Rows) error { return nil })
+}
+
+func ms(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+
+// judge says what an error of PostgreSQL means.
+func (s *postgres) judge(err error) (v verdict) {
+	c, routine := "", ""
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		c, routine = server.Code, server.Routine
+	}
+	_, fn := errors.AsType[fnError](err)
+	_, lost := errors.AsType[lostError](err)
+	v.tooLong = !fn && c == "57014"
+	v.altered = c == "0A000" && routine == "RevalidateCachedQuery" // the text is in any language
+	v.foreign = !fn && (c == "23503" || c == "23001")
+	switch {
+	case c == "40P01", c == "55P03": // deadlock, lock timeout
+		v.locked, v.passing = true, true
+	case c == "40001": // serialization
+		v.passing = true
+	case fn && !lost:
+	case c == "57P01", c == "57P02", c == "57P03", // ended, crashed, starting
+		c == "53300", // too many connections
+		len(c) == 5 && c[:2] == "08":
+		v.passing = true
+	default:
+		v.passing = lost && (c == "" || !fn)
+	}
+	return v
+}
