@@ -60,6 +60,8 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 	select {
 	case <-r.leaving: // it would only be told to stop
 		return r.endSlice(false)
+	case <-r.pausing:
+		return r.endSlice(false)
 	default:
 	}
 	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}
@@ -83,7 +85,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 }
 
 // untilOver returns when the command is to be told that its slice is over, or has ended.
-// leaving: it is told because its process wants to leave.
+// leaving: it is told because its process wants to leave, or the run is paused.
 func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	r := c.r
 	over := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
@@ -93,6 +95,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 		return false
 	case <-r.leaving:
 		return true
+	case <-r.pausing:
+		return true
 	case <-over.C:
 	}
 	// One that has not reported yet may not even have begun. It has some more time, so that
@@ -101,6 +105,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	defer late.Stop()
 	select {
 	case <-r.leaving:
+		return true
+	case <-r.pausing:
 		return true
 	case <-ended:
 	case <-c.heard:

@@ -19,6 +19,8 @@ const (
 	StatusQueued Status = "queued"
 	// StatusRunning: a slice runs.
 	StatusRunning Status = "running"
+	// StatusPaused: the run was paused by Pause, and no slice of it runs.
+	StatusPaused Status = "paused"
 	// StatusCompleted: the function returned nil.
 	StatusCompleted Status = "completed"
 	// StatusFailed: the function returned an error too often, or too many worker processes died.
@@ -30,7 +32,9 @@ const (
 )
 
 // Over reports whether the status is final.
-func (s Status) Over() bool { return s != StatusQueued && s != StatusRunning }
+func (s Status) Over() bool {
+	return s != StatusQueued && s != StatusRunning && s != StatusPaused
+}
 
 // Step is the progress of a WorkOnce, WorkEach or WorkTree that is not within another.
 type Step struct {
@@ -92,6 +96,9 @@ type Run struct {
 	// Created is when the run was enqueued, Begun when its first slice began, Seen when it
 	// last reported, and Ended when it ended. A time is zero if that has not happened.
 	Created, Begun, Seen, Ended time.Time
+	// Paused is when the run was paused; zero = it is not. As long as its Status is
+	// StatusRunning, a unit that had begun before runs still.
+	Paused time.Time
 	// Deaths is the number of worker processes that died while they ran a slice, Failures is
 	// how often the function returned an error, both since the run last made progress.
 	Deaths, Failures int
@@ -115,10 +122,10 @@ func runOf(r longstore.Record) Run {
 	}
 	ms := func(field string) time.Duration { return time.Duration(r.Number(field)) * time.Millisecond }
 	run := Run{
-		UUID: r.UUID, Class: r.Fields["class"], Status: Status(r.Fields["status"]), Queue: r.Fields["queue"],
+		UUID: r.UUID, Class: r.Fields["class"], Status: Status(longstore.ShownStatus(r.Fields["status"], r.Fields["paused"] != "")), Queue: r.Fields["queue"],
 		Tenant: r.Fields["tenant"], Place: int(r.Place),
 		Slice: int(r.Number("slice")), Slices: int(r.Number("slices")), Units: r.Number("units"), UnitTime: ms("unit_ms"), Ran: ms("ran"),
-		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"),
+		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"), Paused: at("paused"),
 		Deaths: int(r.Number("deaths")), Failures: int(r.Number("failures")), Rerun: r.Fields["rerun"] == "1",
 		Message: r.Fields["message"], Error: r.Fields["error"], Warning: r.Fields["warning"],
 	}

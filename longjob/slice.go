@@ -52,7 +52,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		}
 		return foreign(uuid, class, err)
 	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy),
-		errors.Is(err, longstore.ErrWait):
+		errors.Is(err, longstore.ErrWait), errors.Is(err, longstore.ErrPaused):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
@@ -136,7 +136,7 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 // passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
-		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
+		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrPaused) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -192,15 +192,20 @@ func (r *Runner) watch(ctx context.Context) {
 		case <-checkIn.C:
 			_ = r.save(ctx, longstore.GoesOn, "", 0) // the next one, or the end of the slice, says it
 		case <-look.C:
-			status, fence, err := r.store.Status(ctx, r.slice.UUID)
+			status, err := r.store.Status(ctx, r.slice.UUID)
 			switch {
 			case err != nil: // not now
-			case status != "running":
+			case status.Status != "running":
 				r.stop(ErrCancelled)
-			case fence != r.slice.Fence:
+			case status.Fence != r.slice.Fence:
 				r.stop(ErrTakenOver)
-			case r.hasNews():
-				_ = r.save(ctx, longstore.GoesOn, "", 0)
+			default:
+				if status.Paused {
+					r.pause()
+				}
+				if r.hasNews() {
+					_ = r.save(ctx, longstore.GoesOn, "", 0)
+				}
 			}
 		}
 	}
@@ -211,6 +216,9 @@ func (r *Runner) hasNews() bool {
 	defer r.mu.Unlock()
 	return r.news
 }
+
+// pause ends the slice before its next unit, because the run is paused.
+func (r *Runner) pause() { r.pauseOnce.Do(func() { close(r.pausing) }) }
 
 // stop ends the slice for a reason that is not its own.
 func (r *Runner) stop(why error) {

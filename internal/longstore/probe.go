@@ -30,6 +30,8 @@ func (s *Store) life(ctx context.Context, run rdb.RunName) {
 	_, _ = s.Lock(ctx, "probe", run)
 	_ = s.Unlock(ctx, "probe", run)
 	_, _ = s.Save(ctx, Save{Slice: slice, Op: Completed, Class: "Probe"}) // it does not know the fence
+	_ = s.Pause(ctx, "2")
+	_ = s.Resume(ctx, Record{UUID: "2", Fields: map[string]string{"class": "Probe", "slice": "1"}})
 	_ = s.Cancel(ctx, "2", 0)
 	_ = s.Leave(ctx, slice)
 	_ = s.Turns(ctx, 0, 9)

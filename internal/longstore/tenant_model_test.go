@@ -90,7 +90,7 @@ func (w *tenants) begin(h *slicehand) {
 		return // it asks again
 	}
 	if err != nil {
-		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone} {
+		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone, longstore.ErrPaused} {
 			if errors.Is(err, known) {
 				w.complete(h, store.Completion{Kind: store.Done})
 				return
@@ -111,7 +111,7 @@ func (w *tenants) save(h *slicehand, op longstore.Op) bool {
 		return false
 	}
 	require.NoError(w.f, err)
-	if more {
+	if more.Further {
 		w.whose[further] = w.whose[h.slice.UUID]
 	}
 	if op == longstore.Waits {
@@ -193,12 +193,12 @@ func (w *tenants) check() {
 		}
 		require.LessOrEqual(w.f, int(w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()), room, "slices of %s", tenant)
 	}
-	alive := map[string]bool{}
+	alive, parked := map[string]bool{}, map[string]bool{}
 	require.NoError(w.f, w.long.Runs(ctx, func(r longstore.Record) bool {
 		if status := r.Fields["status"]; status != "queued" && status != "running" {
 			return true
 		}
-		alive[r.UUID] = true
+		alive[r.UUID], parked[r.UUID] = true, r.Fields["parked"] == "1"
 		payload := string(longstore.Payload("R", r.UUID, r.Number("slice")))
 		tenant, busy := r.Fields["tenant"], false
 		require.Equal(w.f, w.whose[r.UUID], tenant)
@@ -209,6 +209,8 @@ func (w *tenants) check() {
 		case places[r.UUID] != "":
 			require.Equal(w.f, tenant, places[r.UUID])
 			require.False(w.f, busy, "%s stands in line and has a slice", r.UUID)
+		case r.Fields["parked"] == "1":
+			require.False(w.f, busy, "%s is parked, and has a slice", r.UUID)
 		default:
 			require.True(w.f, somewhere, "%s is nowhere", payload)
 			if tenant != "" && waiting[payload] && !w.slept[r.UUID] {
@@ -238,7 +240,7 @@ func (w *tenants) check() {
 			switch {
 			case slices.Contains(line, id):
 				left = true
-			case alive[id]:
+			case alive[id] && !parked[id]:
 				require.False(w.f, left, "%s has jumped the line of %s", id, tenant)
 			}
 		}
@@ -256,6 +258,11 @@ func (w *tenants) check() {
 // finish has all runs come to their end.
 func (w *tenants) finish() {
 	w.f.Helper()
+	for _, id := range slices.Sorted(maps.Keys(w.whose)) {
+		if r, err := w.long.Run(w.t.Context(), id); err == nil && r.Fields["paused"] != "" {
+			require.NoError(w.f, w.long.Resume(w.t.Context(), r))
+		}
+	}
 	for range 1000 {
 		for _, proc := range slices.Sorted(maps.Keys(w.hands)) {
 			h := w.hands[proc]
@@ -338,7 +345,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 		return w.hands[rapid.SampledFrom(slices.Sorted(maps.Keys(w.hands))).Draw(c, "process")]
 	}
 	for range rapid.IntRange(20, 60).Draw(c, "steps") {
-		switch rapid.SampledFrom([]string{"add", "add", "take", "take", "take", "go on", "go on", "go on", "go on", "go on", "cancel", "again", "die", "time", "look"}).Draw(c, "step") {
+		switch rapid.SampledFrom([]string{"add", "add", "take", "take", "take", "go on", "go on", "go on", "go on", "go on", "cancel", "again", "pause", "resume", "die", "time", "look"}).Draw(c, "step") {
 		case "add":
 			kind := rapid.IntRange(0, 8).Draw(c, "kind")
 			tenant := []string{"a", "a", "b", ""}[kind%4]
@@ -373,6 +380,17 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 				_ = w.long.Cancel(t.Context(), id, time.Hour)
 			} else if r, err := w.long.Run(t.Context(), id); err == nil {
 				_ = w.long.Again(t.Context(), r, false)
+			}
+		case "pause", "resume":
+			if len(w.whose) == 0 {
+				continue
+			}
+			id := rapid.SampledFrom(slices.Sorted(maps.Keys(w.whose))).Draw(c, "run")
+			w.slept[id] = true // its payload may be in a queue, and others have its slice
+			if rapid.Bool().Draw(c, "pause") {
+				_ = w.long.Pause(t.Context(), id)
+			} else if r, err := w.long.Run(t.Context(), id); err == nil {
+				_ = w.long.Resume(t.Context(), r)
 			}
 		case "die":
 			if h := pick(); h != nil {

@@ -16,7 +16,8 @@
 --           enough slices, {'STALE'} another slice is next, {'BUSY'} another process runs it,
 --           {'LOST'} the record is gone, {'LEASE'} the lease of the process is past,
 --           {'UNREAD'} the run has a format that the caller does not read,
---           {'BEHIND'} the code of the run whose place it has taken is still running;
+--           {'BEHIND'} the code of the run whose place it has taken is still running,
+--           {'PAUSED'} the run is paused, and parked now;
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 15 commands; O(fields of the run and of its state). With a tenant about 6
 --           more, and those of turn in longjob where its class allows another number.
@@ -24,7 +25,7 @@
 local prefix, id, slice, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 needlong(prefix, id)
 local ms, us = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind', 'format', 'started', 'seen', 'units', 'before')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'fence', 'deaths', 'moved', 'tenant', 'class', 'behind', 'format', 'started', 'seen', 'units', 'before', 'paused')
 if not v[1] then return {'GONE'} end
 if unread(v[10], ARGV[8], ARGV[9]) then return {'UNREAD'} end
 if ARGV[7] ~= '' and ARGV[7] ~= v[8] then return {'OTHER'} end
@@ -43,9 +44,25 @@ if not recorded(prefix, me) then return {'LOST'} end
 if not leased(prefix, proc, ms) then return {'LEASE'} end
 local before = v[3] or ''
 if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
-if v[9] and v[9] ~= me and recorded(prefix, v[9]) then return {'BEHIND'} end
+if not v[15] and v[9] and v[9] ~= me and recorded(prefix, v[9]) then return {'BEHIND'} end
 needtenant(prefix, tenant)
 call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end
+-- What a stranger wrote in place of a number counts as none: fences go on from the clock.
+local function number(text, most)
+  local n = tonumber(text or 0)
+  return n and n >= 0 and n < most and n or 0
+end
+local deaths = number(v[5], 999999999)
+if before ~= '' and before ~= me then
+  noteslice(prefix, id, tonumber(v[12] or ms) or ms, 'died', before, v[11], v[14])
+  deaths = v[6] == '1' and 1 or deaths + 1
+end
+if v[15] then
+  call('HSET', KEYS[1], 'status', 'queued', 'owner', '', 'deaths', deaths)
+  call('HDEL', KEYS[1], 'moved')
+  park(prefix, id, tenant, ms)
+  return {'PAUSED'}
+end
 if tenant then
   local room, news = share(prefix, v[8], ARGV[6])
   if call('SISMEMBER', busykey(prefix, tenant), id) == 0 then
@@ -57,16 +74,6 @@ if tenant then
     hold(prefix, tenant, id, ms)
   end
   if news then turn(prefix, tenant, ms) end
-end
--- What a stranger wrote in place of a number counts as none: fences go on from the clock.
-local function number(text, most)
-  local n = tonumber(text or 0)
-  return n and n >= 0 and n < most and n or 0
-end
-local deaths = number(v[5], 999999999)
-if before ~= '' and before ~= me then
-  noteslice(prefix, id, tonumber(v[12] or ms) or ms, 'died', before, v[11], v[14])
-  deaths = v[6] == '1' and 1 or deaths + 1
 end
 local fence, at = math.max(number(v[4], 9e15) + 1, us), fmt('%.0f', ms)
 call('HSET', KEYS[1], 'status', 'running', 'owner', me, 'fence', fmt('%.0f', fence), 'deaths', deaths, 'seen', at,

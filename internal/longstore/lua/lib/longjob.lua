@@ -19,7 +19,7 @@
 --          holders(prefix, tenant, enough): how many it has;
 --          hold, stand, giveup (prefix, tenant, id, ms), turn(prefix, tenant, ms),
 --          queueslice(prefix, id, tenant, queue, payload, ms): no result;
---          noteslice(prefix, id, ms, outcome, name, started, before): no result;
+--          noteslice(prefix, id, ms, outcome, name, started, before), park(prefix, id, tenant, ms): no result;
 --          ofsubject(prefix, id, class, kind): yes or no; behind(prefix, id): an owner or nil;
 --          addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms),
 --          endrun(prefix, id, status, keep, ms), displace(prefix, id, keep, ms): no result
@@ -225,6 +225,18 @@ local function queueslice(prefix, id, tenant, queue, payload, ms)
   turn(prefix, tenant, ms)
 end
 
+-- A run that is paused has a field paused, the time since when. For everything else it waits or
+-- runs: it is the newest of its kind, and keeps what it remembers. Once the payload of its next
+-- slice is nowhere, which takes until a process has found it in a queue, it is parked.
+
+-- park notes that, and takes the run's slice, or its place in line, from it. Its sign of life is
+-- one that never gets old, so that it is not missed.
+local function park(prefix, id, tenant, ms)
+  call('HSET', runkey(prefix, id), 'parked', '1')
+  call('ZADD', activekey(prefix), '9000000000000000', id)
+  if tenant and tenant ~= '' then giveup(prefix, tenant, id, ms) end
+end
+
 -- ofsubject reports whether a run is that of a subject of a recurring job, whatever starts it,
 -- and counts it among those that may wait or run.
 local function ofsubject(prefix, id, class, kind)
@@ -267,7 +279,7 @@ end
 -- endrun gives a run its last status. It is forgotten after keep ms.
 local function endrun(prefix, id, status, keep, ms)
   call('HSET', runkey(prefix, id), 'status', status, 'ended', fmt('%.0f', ms))
-  call('HDEL', runkey(prefix, id), 'rerun')
+  call('HDEL', runkey(prefix, id), 'rerun', 'paused', 'parked')
   call('ZREM', activekey(prefix), id)
   call('ZADD', endedkey(prefix), fmt('%.0f', ms + keep), id)
   local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')
