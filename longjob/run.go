@@ -2,6 +2,7 @@ package longjob
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -107,6 +108,9 @@ type Run struct {
 	// Message is the text set by the program. Error is why the run, or its last try, failed.
 	// Warning points out a mistake in the program.
 	Message, Error, Warning string
+	// Refused is how often the slice that waits was taken by programs that do not know the
+	// class, and given back; Warning says so, too.
+	Refused int
 	// Steps has the progress of the steps that are not within another.
 	Steps []Step
 	// State is the state that the program has set, as JSON. Only Get sets it.
@@ -128,6 +132,10 @@ func runOf(r longstore.Record) Run {
 		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"), Paused: at("paused"),
 		Deaths: int(r.Number("deaths")), Failures: int(r.Number("failures")), Rerun: r.Fields["rerun"] == "1",
 		Message: r.Fields["message"], Error: r.Fields["error"], Warning: r.Fields["warning"],
+	}
+	if run.Refused = int(r.Number("refused")); run.Refused > 0 {
+		run.Warning = fmt.Sprintf("no program that has taken its slice knows class %q, the last of %d tries was by %s at %s; one that does has to work queue %q",
+			cut(run.Class), run.Refused, cut(r.Fields["refuser"]), at("refused_at").UTC().Format(time.RFC3339), cut(run.Queue))
 	}
 	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is no reason
 	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // not to show the rest

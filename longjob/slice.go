@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	named := jobctx.RunOf(job)
-	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
+	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.share(), Queues: servedBy(job.Worker), Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
 	case errors.Is(err, longstore.ErrOther): // it names a run, but is not its slice
@@ -77,6 +78,15 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		_ = s.Leave(leave, slice) // else whoever looks after tenants finds it
 	}
 	return err
+}
+
+// servedBy returns the queues that stand in the id of a worker, nil = any.
+func servedBy(worker string) []string {
+	parts := strings.SplitN(worker, ":", 3)
+	if len(parts) < 3 || strings.ContainsAny(parts[2], "*?[!") {
+		return nil
+	}
+	return strings.Split(parts[2], ",")
 }
 
 // uuidOf returns the run that a job may be a slice of.

@@ -90,7 +90,10 @@ func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 	for _, v := range runs {
 		step, rate, eta := progress(&v)
 		message := v.Message
-		if v.Error != "" {
+		switch {
+		case v.Refused > 0:
+			message = v.Warning
+		case v.Error != "":
 			message, _, _ = strings.Cut(v.Error, "\n")
 		}
 		l.add(v.UUID, v, v.UUID, v.Class, string(v.Status), step, fmt.Sprint(v.Units), fmt.Sprint(v.Slices), rate, eta,

@@ -20,6 +20,7 @@ var (
 	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "again")
 	pauseScript  = rdb.NewScript(Lua, "longjob_pause", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "pause")
 	resumeScript = rdb.NewScript(Lua, "longjob_resume", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "resume")
+	refuseScript = rdb.NewScript(Lua, "longjob_refuse", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "refuse")
 	forgetScript = rdb.NewScript(Lua, "longjob_forget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "forget")
 	leaveScript  = rdb.NewScript(Lua, "longjob_leave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "leave")
 	turnScript   = rdb.NewScript(Lua, "longjob_turn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "turn")
@@ -93,6 +94,17 @@ func Payload(class, uuid string, slice int64) []byte {
 	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
 }
 
+// uuidBytes is how long a UUID is.
+const uuidBytes = 36
+
+// NamesSlice reports whether an id may be that of the payload of a slice, and returns its run.
+func NamesSlice(id string) (uuid string, slice int64) {
+	if len(id) <= uuidBytes+1 || id[uuidBytes] != '.' || id[8] != '-' {
+		return "", 0
+	}
+	return id[:uuidBytes], SliceOf(id[:uuidBytes], id)
+}
+
 // SliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
 func SliceOf(uuid, id string) int64 {
 	text, ok := strings.CutPrefix(id, uuid+".")
@@ -162,9 +174,11 @@ type Slice struct {
 	Number int64
 	Run    rdb.RunName
 	Fence  int64
-	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
-	// Begin only.
+	// Share is how many slices of one tenant the class allows at a time, 0 = as known, Adaptive = as
+	// there is room; for Begin only.
 	Share int
+	// Queues are those from which the thread takes its jobs, nil = any; for Begin only.
+	Queues []string
 	// Class is that of the job, empty = whatever the run's is; for Begin only.
 	Class string
 }
@@ -186,13 +200,23 @@ func (r *Record) Number(field string) int64 {
 	return n
 }
 
+// Adaptive is the Share of a class whose tenants have as many slices as there are threads that no other
+// tenant needs.
+const Adaptive = -1
+
 // Begin begins a slice. It may be repeated for the same in-flight record.
 func (s *Store) Begin(ctx context.Context, l Slice) (Record, error) {
-	share := ""
-	if l.Share > 0 {
+	share, queues := "", ""
+	switch {
+	case l.Share > 0:
 		share = strconv.Itoa(l.Share)
+	case l.Share == Adaptive:
+		share = "a"
 	}
-	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class, rdb.Known().Oldest, rdb.Known().Newest})
+	if len(l.Queues) > 0 {
+		queues = "," + strings.Join(l.Queues, ",") + ","
+	}
+	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class, rdb.Known().Oldest, rdb.Known().Newest, queues})
 	if err != nil {
 		return Record{}, err
 	}
@@ -344,6 +368,25 @@ func (s *Store) Resume(ctx context.Context, r Record) error {
 		return ErrUnread
 	default:
 		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Refuse notes that a program has taken a slice whose class it does not know: the payload is to go
+// back. The error is ErrGone if there is no such run of l.Class, and ErrOver, ErrStale or ErrBusy if
+// nothing comes of the payload whoever takes it.
+func (s *Store) Refuse(ctx context.Context, l Slice) error {
+	raw, err := s.db.Eval(ctx, refuseScript, s.db.Key(keyRun)+l.UUID,
+		[]any{s.db.Prefix, l.UUID, l.Number, l.Class, l.Run.Proc, l.Run.Token, rdb.Known().Oldest, rdb.Known().Newest})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "OK":
+		return nil
+	case "NONE":
+		return ErrGone
+	default:
+		return errorOf([]string{text})
 	}
 }
 

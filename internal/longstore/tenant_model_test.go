@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -20,13 +21,13 @@ import (
 // tenants is a world of long jobs that belong to tenants, with a clock of its own.
 type tenants struct {
 	*recurring
-	f     fatal
-	share int // what the class says
-	told  bool
-	hands map[string]*slicehand // by process
-	whose map[string]string
-	lines map[string][]string // of tenants, as seen last
-	slept map[string]bool     // runs whose slices have waited for some time
+	f      fatal
+	share  int                   // what the class says; 0 = as there is room
+	served []string              // the queues from which threads take jobs
+	hands  map[string]*slicehand // by process
+	whose  map[string]string
+	lines  map[string][]string // of tenants, as seen last
+	slept  map[string]bool     // runs whose slices have waited for some time
 }
 
 // slicehand is a slice that a process has taken.
@@ -77,6 +78,10 @@ func (w *tenants) take() *slicehand {
 	_, rest, _ = strings.Cut(rest, `"id":"`)
 	id, _, _ := strings.Cut(rest, `"`)
 	h.slice = longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, id), Run: store.RunName{Proc: h.proc, Token: "t"}, Share: w.share}
+	h.slice.Queues = w.served
+	if w.share == 0 {
+		h.slice.Share = longstore.Adaptive
+	}
 	w.hands[h.proc] = h
 	return h
 }
@@ -85,7 +90,6 @@ func (w *tenants) take() *slicehand {
 func (w *tenants) begin(h *slicehand) {
 	w.f.Helper()
 	record, err := w.long.Begin(w.t.Context(), h.slice)
-	w.told = true
 	if errors.Is(err, longstore.ErrBehind) {
 		return // it asks again
 	}
@@ -165,9 +169,9 @@ func (w *tenants) list(key string) []string {
 // check looks at everything there is between two steps.
 func (w *tenants) check() {
 	w.f.Helper()
-	ctx, room := w.t.Context(), 1
-	if w.told {
-		room = max(room, w.share)
+	ctx, room := w.t.Context(), max(1, w.share)
+	if w.share == 0 {
+		room = math.MaxInt
 	}
 	running := map[string]int{}
 	hands := map[string]bool{}
@@ -186,7 +190,7 @@ func (w *tenants) check() {
 	}
 	delayed := strings.Join(w.redis.ZRange(ctx, w.ns+":resqued:delayed", 0, -1).Val(), "\n")
 	lines, places := map[string][]string{}, map[string]string{}
-	for _, tenant := range []string{"a", "b"} {
+	for _, tenant := range []string{"a", "b", "c"} {
 		lines[tenant] = w.redis.ZRange(ctx, w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
 		for _, id := range lines[tenant] {
 			places[id] = tenant
@@ -222,14 +226,11 @@ func (w *tenants) check() {
 		}
 		return true
 	}))
-	known, err := w.redis.HGet(ctx, w.ns+":resqued:longjob:shares", "R").Int64()
-	if err != nil {
-		known = 1
-	}
+	known, _ := w.redis.HGet(ctx, w.ns+":resqued:longjob:shares", "R").Int64()
 	for tenant, line := range lines {
 		if len(line) > 0 {
 			busy := w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()
-			require.GreaterOrEqual(w.f, busy, known, "there is room, and a line of %s", tenant)
+			require.GreaterOrEqual(w.f, busy, max(1, known), "there is room, and a line of %s", tenant)
 		}
 		for _, id := range line {
 			require.True(w.f, alive[id], "%s is over, and stands in line", id)
@@ -250,7 +251,8 @@ func (w *tenants) check() {
 				stayed = append(stayed, id)
 			}
 		}
-		require.Equal(w.f, stayed, line[:len(stayed)], "the line of %s", tenant)
+		// What has stepped back stands in front of them, what is new behind.
+		require.Equal(w.f, stayed, slices.DeleteFunc(slices.Clone(line), func(id string) bool { return !slices.Contains(w.lines[tenant], id) }), "the line of %s", tenant)
 	}
 	w.lines = lines
 }
@@ -293,7 +295,7 @@ func (w *tenants) finish() {
 	}
 	require.Empty(w.f, w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:active", 0, -1).Val())
 	require.Empty(w.f, w.redis.Keys(w.t.Context(), w.ns+":resqued:longjob:[bl][ui][sn][ye]:*").Val(), "nobody has a slice or stands in line")
-	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants").Val())
+	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants", w.ns+":resqued:longjob:hungry", w.ns+":resqued:longjob:next", w.ns+":resqued:longjob:stepped").Val())
 }
 
 var allEnds = []longstore.Op{longstore.Yields, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Interrupted, longstore.Completed, longstore.Failed}
@@ -308,8 +310,11 @@ func TestTenantsModel(t *testing.T) {
 
 // tenantDefects each break one promise to tenants.
 var tenantDefects = []defect{
-	{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
-	{"whoever is in a queue may run", "begin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
+	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
+	{"who has stepped back keeps the slice", "longjob", `  call('SREM', busykey(prefix, tenant), id)
+  local first`, `  local first`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
 	{"who yields goes on", "save", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
 	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
@@ -335,9 +340,10 @@ func TestTenantsFindsDefects(t *testing.T) {
 
 func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 	t.Helper()
-	w := newTenants(t, c, rapid.IntRange(1, 3).Draw(c, "share"), defects...)
-	w.told = true
-	require.NoError(c, w.redis.HSet(t.Context(), w.ns+":resqued:longjob:shares", "R", w.share).Err())
+	w := newTenants(t, c, rapid.IntRange(0, 3).Draw(c, "share"), defects...)
+	if w.share > 0 {
+		require.NoError(c, w.redis.HSet(t.Context(), w.ns+":resqued:longjob:shares", "R", w.share).Err())
+	}
 	pick := func() *slicehand {
 		if len(w.hands) == 0 {
 			return nil

@@ -77,7 +77,10 @@ call('HSET', KEYS[1], 'owner', '', 'closed', fence, 'slices', fmt('%.0f', tonumb
 if not final then
   call('HSET', KEYS[1], 'status', 'queued')
   call('ZADD', activekey(prefix), fmt('%.0f', op == 'l' and ms + wait or ms), id)
-  if op == 'k' then return {'OK', '', paused} end
+  if op == 'k' then
+    if tenant then call('HSET', nextkey(prefix), tenant, id) end
+    return {'OK', '', paused}
+  end
   call('HSET', KEYS[1], 'slice', fmt('%.0f', tonumber(slice) + 1), 'queue', queue)
   if op == 'y' and v[16] then
     park(prefix, id, tenant, ms)
