@@ -329,7 +329,8 @@ var tenantDefects = []defect{
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
 	{"the run that follows is nobody's", "save", `tenant or '', payload, ms)`, `'', payload, ms)`},
 	{"who goes on again jumps the line", "again", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
-	{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
+	{"a tenant without runs is not forgotten", "longjob", `    call('ZREM', tenantskey(prefix), tenant)
+    call('SREM'`, `    call('SREM'`},
 	{"who stands in line is forgotten", "begin", `stand(prefix, tenant, id, ms)`, ``},
 }
 
