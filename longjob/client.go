@@ -23,6 +23,8 @@ var (
 	ErrNotOver = errors.New("longjob: the run is not over")
 	// ErrEnding: the run is over, but its last slice has not returned yet.
 	ErrEnding = errors.New("longjob: a slice of the run is still running")
+	// ErrNotPaused: the run is not paused, so it cannot be resumed.
+	ErrNotPaused = errors.New("longjob: the run is not paused")
 	// ErrNewer: a newer run with the same class and arguments waits or runs.
 	ErrNewer = errors.New("longjob: a newer run waits or runs")
 	// ErrNoQueue: neither the call nor the class of the run names a queue.
@@ -277,9 +279,32 @@ func (c *Client) Requeue(ctx context.Context, uuid string) error {
 	return wrap(uuid, c.store.Again(ctx, r, false))
 }
 
+// Pause has a run that waits or runs do nothing more until Resume. It keeps its state, and is still
+// the run that Enqueue and the other forms find. If a slice of it runs, the slice ends before its
+// next unit; Pause then returns ErrEnding. It returns ErrOver if the run has ended, and ErrNotFound
+// if there is no such run. Pausing a paused run does nothing.
+func (c *Client) Pause(ctx context.Context, uuid string) error {
+	return wrap(uuid, c.store.Pause(ctx, uuid))
+}
+
+// Resume has a paused run go on from its saved state. It returns ErrNotPaused if the run is not
+// paused, ErrOver if it has ended, and ErrNotFound if there is no such run.
+func (c *Client) Resume(ctx context.Context, uuid string) error {
+	for {
+		r, err := c.store.Run(ctx, uuid)
+		if err == nil {
+			err = c.store.Resume(ctx, r)
+		}
+		if !errors.Is(err, longstore.ErrStale) { // a slice has ended meanwhile
+			return wrap(uuid, err)
+		}
+	}
+}
+
 func wrap(uuid string, err error) error {
 	for from, to := range map[error]error{
 		longstore.ErrGone: ErrNotFound, longstore.ErrOver: ErrOver, longstore.ErrEnding: ErrEnding, longstore.ErrNewer: ErrNewer,
+		longstore.ErrNotPaused: ErrNotPaused,
 	} {
 		if errors.Is(err, from) {
 			return fmt.Errorf("%w: %s", to, uuid)

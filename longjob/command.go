@@ -60,6 +60,8 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 	select {
 	case <-r.leaving: // it would only be told to stop
 		return r.endSlice(false)
+	case <-r.pausing:
+		return r.endSlice(false)
 	default:
 	}
 	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}
@@ -83,7 +85,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 }
 
 // untilOver returns when the command is to be told that its slice is over, or has ended.
-// leaving: it is told because its process wants to leave.
+// leaving: it is told because its process wants to leave, or the run is paused.
 func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	r := c.r
 	over := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
@@ -93,6 +95,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 		return false
 	case <-r.leaving:
 		return true
+	case <-r.pausing:
+		return true
 	case <-over.C:
 	}
 	// One that has not reported yet may not even have begun. It has some more time, so that
@@ -101,6 +105,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	defer late.Stop()
 	select {
 	case <-r.leaving:
+		return true
+	case <-r.pausing:
 		return true
 	case <-ended:
 	case <-c.heard:
@@ -184,19 +190,50 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 	if m.shown != nil {
 		c.show(m.shown)
 	}
-	if m.set == nil {
-		return nil, nil
+	if m.set != nil {
+		if err := c.save(ctx, m.set); err != nil {
+			return nil, err
+		}
+		reply = fmt.Appendf(nil, `{"saved":%d}`, c.saved)
 	}
-	if err := c.r.merge(m.set); err != nil {
-		return nil, fmt.Errorf("line %d on descriptor 3: %w", c.lines, err)
+	if m.unlock != "" {
+		delete(c.r.locks, m.unlock)
+		// Without an answer it is free when this job has ended, at the latest.
+		_ = c.r.store.Unlock(context.WithoutCancel(ctx), m.unlock, c.r.slice.Run)
+	}
+	if m.lock != "" {
+		return c.lock(ctx, m.lock)
+	}
+	return reply, nil
+}
+
+// save saves a state that the command has reported: it is saved before the next line is read.
+func (c *commandSlice) save(ctx context.Context, set map[string]*string) error {
+	if err := c.r.merge(set); err != nil {
+		return fmt.Errorf("line %d on descriptor 3: %w", c.lines, err)
 	}
 	moved := c.r.worked()
 	if err := c.r.commit(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	c.saved++
 	c.moved = c.moved || moved
-	return fmt.Appendf(nil, `{"saved":%d}`, c.saved), nil
+	return nil
+}
+
+// lock tries once to take a lock of CriticalUnit for the command, which asks again.
+func (c *commandSlice) lock(ctx context.Context, name string) (reply []byte, err error) {
+	got := c.r.locks[name]
+	if !got {
+		if got, err = c.r.store.Lock(ctx, name, c.r.slice.Run); err != nil && !passing(err) {
+			c.r.stop(ErrTakenOver)
+			return nil, ErrTakenOver
+		}
+	}
+	if got {
+		c.r.locks[name] = true
+	}
+	return append(wire.AppendString(fmt.Appendf(nil, `{"saved":%d,"lock":`, c.saved), name), fmt.Sprintf(`,"held":%t}`, got)...), nil
 }
 
 // worked notes a state that the command has reported: a unit is done, and if the state is

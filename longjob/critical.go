@@ -58,6 +58,7 @@ func (r *Runner) rest(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-r.leaving:
+	case <-r.pausing:
 	case <-timer.C:
 	}
 	return true

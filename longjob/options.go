@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/longstore"
 )
 
 // Defaults of Options.
@@ -18,8 +19,6 @@ const (
 	DefaultRetryAfter = 5 * time.Minute
 	DefaultKeep       = 8 * 24 * time.Hour
 	DefaultStateLimit = 1 << 20
-
-	DefaultTenantSlices = 1
 )
 
 // Options configure a class of long jobs. Queue is required; for each other field the zero value
@@ -52,7 +51,8 @@ type Options struct {
 	// has ended. Others are kept for 15 minutes.
 	Keep time.Duration
 	// TenantSlices is how many runs of one tenant, of any class, may have a slice that waits
-	// or runs. A run of this class whose tenant has that many stands in line.
+	// or runs. A run of this class whose tenant has that many stands in line. 0 = as many as
+	// there are threads that no tenant needs who has fewer.
 	TenantSlices int
 	// UUIDArgument makes an ordinary job of the class whose only argument is a UUID a new
 	// run with that argument. Without it such a job fails, because it looks like a slice of a
@@ -76,10 +76,17 @@ func (o Options) defaults() Options {
 	orDefault(&o.Retries, DefaultRetries)
 	orDefault(&o.RetryAfter, DefaultRetryAfter)
 	orDefault(&o.Keep, DefaultKeep)
-	orDefault(&o.TenantSlices, DefaultTenantSlices)
 	orDefault(&o.StateLimit, DefaultStateLimit)
 	orDefault(&o.Grace, DefaultGrace)
 	return o
+}
+
+// share is TenantSlices as the scripts have it.
+func (o Options) share() int {
+	if o.TenantSlices == 0 {
+		return longstore.Adaptive
+	}
+	return o.TenantSlices
 }
 
 // check panics on what contradicts itself, as a class without a queue does.

@@ -84,12 +84,7 @@ func Recur(h *resqued.Handlers, class string, r Recurring) {
 	case r.Backlog < 0 || r.Every < 0 || r.Every%time.Second != 0:
 		panic(fmt.Sprintf("longjob: class %q: Backlog and Every cannot be negative, and Every is whole seconds", class))
 	}
-	if r.Every == 0 {
-		r.Every = min(DefaultEvery, max(time.Second, (r.Interval/10).Truncate(time.Second)))
-	}
-	if r.Backlog == 0 {
-		r.Backlog = DefaultBacklog
-	}
+	r.fill()
 	if r.Queue == "" {
 		r.Queue = known.Queue
 	}
@@ -103,10 +98,40 @@ func Recur(h *resqued.Handlers, class string, r Recurring) {
 	}})
 }
 
+// Tick enqueues the runs of a recurring class that are due, as each tick of Recur does, for a program
+// that has the times of its ticks elsewhere: it calls Tick every Recurring.Every. The class is not to
+// be one of Recur.
+func (c *Client) Tick(ctx context.Context, class string, r Recurring, opts ...EnqueueOption) error {
+	if r.Interval < time.Second || r.Backlog < 0 || r.Every < 0 {
+		return fmt.Errorf("longjob: class %q cannot recur every %s: use one second or more, and nothing negative", class, r.Interval)
+	}
+	r.fill()
+	further, err := wire.Args(r.Args)
+	if err != nil {
+		return fmt.Errorf("longjob: the arguments of class %q: %w", class, err)
+	}
+	run, err := c.newRun(class, []any{}, opts)
+	if err != nil {
+		return err
+	}
+	t := &recurrence{Recurring: r, class: class, queue: run.Queue, again: run.Again, further: further}
+	return t.run(ctx, c.store)
+}
+
+// fill sets the defaults.
+func (r *Recurring) fill() {
+	if r.Every == 0 {
+		r.Every = min(DefaultEvery, max(time.Second, (r.Interval/10).Truncate(time.Second)))
+	}
+	if r.Backlog == 0 {
+		r.Backlog = DefaultBacklog
+	}
+}
+
 type recurrence struct {
 	Recurring
-	class, queue string
-	further      resqued.Args
+	class, queue, again string
+	further             resqued.Args
 }
 
 // tick is the handler of the job that sees to one.
@@ -115,6 +140,10 @@ func (t *recurrence) tick(ctx context.Context) error {
 	if s == nil {
 		return errors.New("longjob: ticks run in a worker process of resqued only")
 	}
+	return t.run(ctx, s)
+}
+
+func (t *recurrence) run(ctx context.Context, s *longstore.Store) error {
 	state, err := s.RecurState(ctx, t.class)
 	if err != nil {
 		return err
@@ -149,7 +178,7 @@ func (t *recurrence) subjects(ctx context.Context) ([]longstore.Subject, error) 
 			return nil, fmt.Errorf("subject %s: its interval is negative: %s", args, sub.Interval)
 		}
 		run := runFor(t.class, slices.Concat(args, t.further))
-		run.Queue, run.Tenant = t.queue, sub.Tenant
+		run.Queue, run.Again, run.Tenant = t.queue, t.again, sub.Tenant
 		if err := checkTenant(run.Tenant); err != nil {
 			return nil, err
 		}

@@ -20,6 +20,8 @@ type report struct {
 	set         map[string]*string
 	shown       *shown
 	yield, done bool
+	// lock and unlock name a lock of CriticalUnit that is wanted, or given back; empty = none.
+	lock, unlock string
 	// odd is what was not understood and did no harm.
 	odd string
 }
@@ -32,7 +34,7 @@ type shown struct {
 
 // Keys of a report, and of its progress.
 var (
-	reportKeys   = []string{"state", "progress", "yield", "done"}
+	reportKeys   = []string{"state", "progress", "yield", "done", "lock", "unlock"}
 	progressKeys = []string{"step", "done", "total", "message"}
 )
 
@@ -67,6 +69,12 @@ func parseReport(line []byte) (r report, err error) {
 		case "", "false":
 		default:
 			return report{}, fmt.Errorf("%q is neither true nor false", key)
+		}
+	}
+	for key, to := range map[string]*string{"lock": &r.lock, "unlock": &r.unlock} {
+		raw, ok := top[key]
+		if ok && (json.Unmarshal(raw, to) != nil || *to == "") {
+			return report{}, fmt.Errorf("%q is not the name of a lock", key)
 		}
 	}
 	if raw, ok := top["progress"]; ok {

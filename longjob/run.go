@@ -2,6 +2,7 @@ package longjob
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -19,6 +20,8 @@ const (
 	StatusQueued Status = "queued"
 	// StatusRunning: a slice runs.
 	StatusRunning Status = "running"
+	// StatusPaused: the run was paused by Pause, and no slice of it runs.
+	StatusPaused Status = "paused"
 	// StatusCompleted: the function returned nil.
 	StatusCompleted Status = "completed"
 	// StatusFailed: the function returned an error too often, or too many worker processes died.
@@ -30,7 +33,9 @@ const (
 )
 
 // Over reports whether the status is final.
-func (s Status) Over() bool { return s != StatusQueued && s != StatusRunning }
+func (s Status) Over() bool {
+	return s != StatusQueued && s != StatusRunning && s != StatusPaused
+}
 
 // Step is the progress of a WorkOnce, WorkEach or WorkTree that is not within another.
 type Step struct {
@@ -92,6 +97,9 @@ type Run struct {
 	// Created is when the run was enqueued, Begun when its first slice began, Seen when it
 	// last reported, and Ended when it ended. A time is zero if that has not happened.
 	Created, Begun, Seen, Ended time.Time
+	// Paused is when the run was paused; zero = it is not. As long as its Status is
+	// StatusRunning, a unit that had begun before runs still.
+	Paused time.Time
 	// Deaths is the number of worker processes that died while they ran a slice, Failures is
 	// how often the function returned an error, both since the run last made progress.
 	Deaths, Failures int
@@ -100,6 +108,9 @@ type Run struct {
 	// Message is the text set by the program. Error is why the run, or its last try, failed.
 	// Warning points out a mistake in the program.
 	Message, Error, Warning string
+	// Refused is how often the slice that waits was taken by programs that do not know the
+	// class, and given back; Warning says so, too.
+	Refused int
 	// Steps has the progress of the steps that are not within another.
 	Steps []Step
 	// State is the state that the program has set, as JSON. Only Get sets it.
@@ -115,12 +126,16 @@ func runOf(r longstore.Record) Run {
 	}
 	ms := func(field string) time.Duration { return time.Duration(r.Number(field)) * time.Millisecond }
 	run := Run{
-		UUID: r.UUID, Class: r.Fields["class"], Status: Status(r.Fields["status"]), Queue: r.Fields["queue"],
+		UUID: r.UUID, Class: r.Fields["class"], Status: Status(longstore.ShownStatus(r.Fields["status"], r.Fields["paused"] != "")), Queue: r.Fields["queue"],
 		Tenant: r.Fields["tenant"], Place: int(r.Place),
 		Slice: int(r.Number("slice")), Slices: int(r.Number("slices")), Units: r.Number("units"), UnitTime: ms("unit_ms"), Ran: ms("ran"),
-		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"),
+		Created: at("created"), Begun: at("begun"), Seen: at("seen"), Ended: at("ended"), Paused: at("paused"),
 		Deaths: int(r.Number("deaths")), Failures: int(r.Number("failures")), Rerun: r.Fields["rerun"] == "1",
 		Message: r.Fields["message"], Error: r.Fields["error"], Warning: r.Fields["warning"],
+	}
+	if run.Refused = int(r.Number("refused")); run.Refused > 0 {
+		run.Warning = fmt.Sprintf("no program that has taken its slice knows class %q, the last of %d tries was by %s at %s; one that does has to work queue %q",
+			cut(run.Class), run.Refused, cut(r.Fields["refuser"]), at("refused_at").UTC().Format(time.RFC3339), cut(run.Queue))
 	}
 	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is no reason
 	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // not to show the rest

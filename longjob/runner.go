@@ -20,7 +20,10 @@ type Runner struct {
 	ctx     context.Context //nolint:containedctx // of the slice: what has no context of its own asks it
 	cancel  context.CancelCauseFunc
 	leaving <-chan struct{}
-	locks   map[string]bool // of the critical units that are under way
+	pausing chan struct{} // closed when the run is paused
+
+	pauseOnce sync.Once
+	locks     map[string]bool // of the critical units that are under way
 
 	saving sync.Mutex // held during a save
 	mu     sync.Mutex // guards all below
@@ -62,7 +65,7 @@ type every struct {
 
 func newRunner(s *longstore.Store, slice longstore.Slice, class string, o Options, record longstore.Record) *Runner {
 	r := &Runner{
-		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {},
+		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {}, pausing: make(chan struct{}),
 		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
 		ranBefore: time.Duration(record.Number("ran")) * time.Millisecond,
 		units:     record.Number("units"), unitTime: time.Duration(record.Number("unit_ms")) * time.Millisecond,
@@ -129,6 +132,8 @@ func (r *Runner) Continue(ctx context.Context) error {
 	over := r.tried > 0 && (time.Since(r.began) >= r.o.Slice || r.o.MaxUnits > 0 && r.tried >= r.o.MaxUnits)
 	select {
 	case <-r.leaving:
+		over = true
+	case <-r.pausing:
 		over = true
 	default:
 	}

@@ -45,8 +45,11 @@ func (r *Runner) save(ctx context.Context, op longstore.Op, failure string, wait
 	r.progress, r.news = false, false
 	r.mu.Unlock()
 
-	_, err := r.store.Save(ctx, save)
+	saved, err := r.store.Save(ctx, save)
 	if err == nil {
+		if saved.Paused {
+			r.pause()
+		}
 		r.mu.Lock()
 		r.savedAt = time.Now()
 		r.mu.Unlock()

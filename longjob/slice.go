@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		return adopt(ctx, s, job, class, o)
 	}
 	named := jobctx.RunOf(job)
-	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.TenantSlices, Class: class}
+	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.share(), Queues: servedBy(job.Worker), Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
 	case errors.Is(err, longstore.ErrOther): // it names a run, but is not its slice
@@ -52,7 +53,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		}
 		return foreign(uuid, class, err)
 	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy),
-		errors.Is(err, longstore.ErrWait):
+		errors.Is(err, longstore.ErrWait), errors.Is(err, longstore.ErrPaused):
 		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
@@ -77,6 +78,15 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 		_ = s.Leave(leave, slice) // else whoever looks after tenants finds it
 	}
 	return err
+}
+
+// servedBy returns the queues that stand in the id of a worker, nil = any.
+func servedBy(worker string) []string {
+	parts := strings.SplitN(worker, ":", 3)
+	if len(parts) < 3 || strings.ContainsAny(parts[2], "*?[!") {
+		return nil
+	}
+	return strings.Split(parts[2], ",")
 }
 
 // uuidOf returns the run that a job may be a slice of.
@@ -136,7 +146,7 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 // passing reports whether an error may be gone at the next try.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
-		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
+		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrPaused) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -192,15 +202,20 @@ func (r *Runner) watch(ctx context.Context) {
 		case <-checkIn.C:
 			_ = r.save(ctx, longstore.GoesOn, "", 0) // the next one, or the end of the slice, says it
 		case <-look.C:
-			status, fence, err := r.store.Status(ctx, r.slice.UUID)
+			status, err := r.store.Status(ctx, r.slice.UUID)
 			switch {
 			case err != nil: // not now
-			case status != "running":
+			case status.Status != "running":
 				r.stop(ErrCancelled)
-			case fence != r.slice.Fence:
+			case status.Fence != r.slice.Fence:
 				r.stop(ErrTakenOver)
-			case r.hasNews():
-				_ = r.save(ctx, longstore.GoesOn, "", 0)
+			default:
+				if status.Paused {
+					r.pause()
+				}
+				if r.hasNews() {
+					_ = r.save(ctx, longstore.GoesOn, "", 0)
+				}
 			}
 		}
 	}
@@ -211,6 +226,9 @@ func (r *Runner) hasNews() bool {
 	defer r.mu.Unlock()
 	return r.news
 }
+
+// pause ends the slice before its next unit, because the run is paused.
+func (r *Runner) pause() { r.pauseOnce.Do(func() { close(r.pausing) }) }
 
 // stop ends the slice for a reason that is not its own.
 func (r *Runner) stop(why error) {

@@ -67,7 +67,7 @@ func TestTenant(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			})
-		}, longjob.Options{Queue: "q"})
+		}, longjob.Options{Queue: "q", TenantSlices: 1})
 		first, err := b.Enqueue(t.Context(), "L", 1, longjob.Tenant("a"))
 		require.NoError(t, err)
 		_, err = b.Enqueue(t.Context(), "L", 2, longjob.Tenant("a"))
@@ -86,7 +86,7 @@ func TestTenant(t *testing.T) {
 	t.Run("its process dies and nobody gets to know", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
-		longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return b.dies() }, longjob.Options{Queue: "q"})
+		longjob.Register(b.h, "L", func(context.Context, *longjob.Runner, int) error { return b.dies() }, longjob.Options{Queue: "q", TenantSlices: 1})
 		first, err := b.Enqueue(t.Context(), "L", 1, longjob.Tenant("a"))
 		require.NoError(t, err)
 		_, err = b.Enqueue(t.Context(), "L", 2, longjob.Tenant("a"))

@@ -169,7 +169,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	w.closers = append(w.closers, w.pools.close)
 	set, err := handler.New(handlers, handler.Options{
 		Commands: Commands(c), Runners: w.pools.byName(), KillGrace: c.TermTimeout, Proc: os.Getenv(procfs.ProcEnv), Environ: os.Environ(), Env: envRules(c), Log: log,
-		RunnerClasses: runnerClasses(c),
+		RunnerClasses: runnerClasses(c), Stray: newStrays(log).giveBack,
 	})
 	if err != nil {
 		return nil, err

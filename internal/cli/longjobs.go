@@ -23,9 +23,9 @@ func (a *cli) longjobsCommand() *cobra.Command {
 	ls := func(c *cobra.Command, _ []string) error {
 		f.Status = longjob.Status(status)
 		switch f.Status {
-		case "", longjob.StatusQueued, longjob.StatusRunning, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded:
+		case "", longjob.StatusQueued, longjob.StatusRunning, longjob.StatusPaused, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded:
 		default:
-			return usage("", "--status %q: use queued, running, completed, failed, cancelled or superseded", status)
+			return usage("", "--status %q: use queued, running, paused, completed, failed, cancelled or superseded", status)
 		}
 		if f.Limit < 1 {
 			return usage("", "--limit %d: use 1 or more", f.Limit)
@@ -36,14 +36,14 @@ func (a *cli) longjobsCommand() *cobra.Command {
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
 		c.Flags().StringVar(&f.Class, "class", "", "runs of this class")
-		c.Flags().StringVar(&status, "status", "", "runs that are queued, running, completed, failed, cancelled or superseded")
+		c.Flags().StringVar(&status, "status", "", "runs that are queued, running, paused, completed, failed, cancelled or superseded")
 		c.Flags().IntVar(&f.Limit, "limit", longLimit, "how many")
 		_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
-		_ = c.RegisterFlagCompletionFunc("status", words("queued", "running", "completed", "failed", "cancelled", "superseded"))
+		_ = c.RegisterFlagCompletionFunc("status", words("queued", "running", "paused", "completed", "failed", "cancelled", "superseded"))
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "longjobs", Short: "list long jobs with their progress, start, requeue or cancel them", RunE: ls,
+		Use: "longjobs", Short: "list long jobs with their progress, start, pause, requeue or cancel them", RunE: ls,
 		Long: `List runs of long jobs: those that wait or run first, with how far they are and how long
 the rest of their last step takes at the speed so far, then those that have ended.`,
 		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --watch\n  " + a.name + " longjobs show 6f1c",
@@ -56,7 +56,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 	})
 	parent.AddCommand(flags(&cobra.Command{
 		Use: "ls", Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
-	}), a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
+	}), a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("pause"), a.editLongjobsCommand("resume"), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
 	return parent
 }
 
@@ -90,7 +90,10 @@ func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 	for _, v := range runs {
 		step, rate, eta := progress(&v)
 		message := v.Message
-		if v.Error != "" {
+		switch {
+		case v.Refused > 0:
+			message = v.Warning
+		case v.Error != "":
 			message, _, _ = strings.Cut(v.Error, "\n")
 		}
 		l.add(v.UUID, v, v.UUID, v.Class, string(v.Status), step, fmt.Sprint(v.Units), fmt.Sprint(v.Slices), rate, eta,

@@ -12,20 +12,49 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// editLongjobsCommand makes "longjobs requeue" and "longjobs cancel".
-func (a *cli) editLongjobsCommand(verb string) *cobra.Command {
-	c := &cobra.Command{
-		Use: verb + " UUID…", Short: "have long jobs go on that have failed or were cancelled",
-		Long: `Have runs go on that have failed or were cancelled, from where they were. One whose last
+// longjobVerb is what can be done to runs of long jobs.
+type longjobVerb struct {
+	done, short, long string
+	event             store.EventKind
+	do                func(ctx context.Context, client *longjob.Client, uuid string) error
+	// still is what is noted where it is done and a slice runs still; empty = that is in the way.
+	still string
+}
+
+func longjobVerbs() map[string]longjobVerb {
+	return map[string]longjobVerb{
+		"requeue": {
+			done: "requeued", event: store.EventRequeued, short: "have long jobs go on that have failed or were cancelled",
+			long: `Have runs go on that have failed or were cancelled, from where they were. One whose last
 slice is still running has to wait for its end.`,
-		Example: "  " + a.name + " longjobs " + verb + " 6f1c",
+			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Requeue(ctx, uuid) },
+		},
+		"cancel": {
+			done: "cancelled", event: store.EventCanceled, short: "end long jobs for good", still: "the code of its last slice runs still",
+			long: `End runs that wait or run, for good. What a slice that runs has not saved yet is not saved
+any more; it ends within seconds, if its code listens.`,
+			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Cancel(ctx, uuid) },
+		},
+		"pause": {
+			done: "paused", event: store.EventPaused, short: "have long jobs do nothing more until they are resumed", still: "its slice ends before the next unit",
+			long: `Have runs that wait or run do nothing more until "longjobs resume". They keep what they
+remember, for as long as it takes; one that is running ends its slice before its next unit. A
+paused run is still the one that "longjobs start" finds, and can be cancelled.`,
+			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Pause(ctx, uuid) },
+		},
+		"resume": {
+			done: "resumed", event: store.EventResumed, short: "have paused long jobs go on",
+			long: "Have runs that are paused go on, from where they were.",
+			do:   func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Resume(ctx, uuid) },
+		},
 	}
-	done := "requeued"
-	if verb == "cancel" {
-		done = "cancelled"
-		c.Short = "end long jobs for good"
-		c.Long = `End runs that wait or run, for good. What a slice that runs has not saved yet is not saved
-any more; it ends within seconds, if its code listens.`
+}
+
+// editLongjobsCommand makes one of them, "longjobs cancel" say.
+func (a *cli) editLongjobsCommand(verb string) *cobra.Command {
+	v := longjobVerbs()[verb]
+	c := &cobra.Command{
+		Use: verb + " UUID…", Short: v.short, Long: v.long, Example: "  " + a.name + " longjobs " + verb + " 6f1c",
 	}
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -45,40 +74,34 @@ any more; it ends within seconds, if its code listens.`
 					return err
 				}
 				changed = append(changed, run.UUID)
-				kind := store.EventRequeued
-				if verb == "cancel" {
-					kind = store.EventCanceled
-				}
-				a.did(kind, "long job "+run.UUID, run.Class, 1)
+				a.did(v.event, "long job "+run.UUID, run.Class, 1)
 			}
 			switch {
 			case a.flags.output == outJSON:
-				return a.printJSON(map[string][]string{done: changed})
+				return a.printJSON(map[string][]string{v.done: changed})
 			case a.flags.output == outName:
 				return a.printText(strings.Join(changed, "\n") + "\n")
 			case a.flags.quiet:
 				return nil
 			}
-			return a.printText(done + " " + plural(len(changed), "long job") + "\n")
+			return a.printText(v.done + " " + plural(len(changed), "long job") + "\n")
 		})
 	}
 	return c
 }
 
 func (a *cli) editLongjob(ctx context.Context, client *longjob.Client, verb string, run longjob.Run) error {
-	var err error
-	if verb == "cancel" {
-		if err = client.Cancel(ctx, run.UUID); errors.Is(err, longjob.ErrEnding) {
-			a.note("%s is cancelled; the code of its last slice runs still", run.UUID)
-			err = nil
-		}
-	} else {
-		err = client.Requeue(ctx, run.UUID)
+	v := longjobVerbs()[verb]
+	err := v.do(ctx, client, run.UUID)
+	if errors.Is(err, longjob.ErrEnding) && v.still != "" {
+		a.note("%s is %s; %s", run.UUID, v.done, v.still)
+		err = nil
 	}
 	switch {
 	case errors.Is(err, longjob.ErrNotFound):
 		return notFound("long job", run.UUID, nil, a.again()+" longjobs")
-	case errors.Is(err, longjob.ErrOver), errors.Is(err, longjob.ErrNotOver), errors.Is(err, longjob.ErrEnding), errors.Is(err, longjob.ErrNewer):
+	case errors.Is(err, longjob.ErrOver), errors.Is(err, longjob.ErrNotOver), errors.Is(err, longjob.ErrEnding), errors.Is(err, longjob.ErrNewer),
+		errors.Is(err, longjob.ErrNotPaused):
 		return &problem{exit: exitFailed, code: "state", lines: []string{fmt.Sprintf("cannot %s %s: it is %s", verb, run.UUID, run.Status), err.Error()}, cause: err}
 	}
 	return err

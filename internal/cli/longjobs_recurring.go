@@ -24,6 +24,7 @@ last tick has not started them, and when the next one of the others is due.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listRecurring) },
 	}
 	c.AddCommand(
+		a.tickRecurringCommand(),
 		a.editRecurringCommand("pause", "paused", "start no more runs of recurring long jobs, for now",
 			func(ctx context.Context, s *store.Store, class string) error {
 				return longstore.New(s.Redis()).PauseRecur(ctx, class, true)

@@ -66,6 +66,12 @@ func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.End
 	row("class", run.Class)
 	data("args", string(v.Args))
 	row("status", string(run.Status))
+	if paused := view.Since(run.Paused, now); !run.Paused.IsZero() {
+		if run.Status == longjob.StatusRunning {
+			paused += ", before the next unit"
+		}
+		row("paused", paused)
+	}
 	row("queue", run.Queue)
 	row("tenant", run.Tenant)
 	if run.Place > 0 {

@@ -34,7 +34,7 @@ func statusColour(status string) string {
 		return red
 	case longjob.StatusCompleted:
 		return green
-	case longjob.StatusCancelled, longjob.StatusSuperseded:
+	case longjob.StatusPaused, longjob.StatusCancelled, longjob.StatusSuperseded:
 		return yellow
 	}
 	return ""

@@ -45,7 +45,10 @@ type Options struct {
 	// RunnerClasses are the classes that a runner performs, with patterns; any of one that is
 	// not listed.
 	RunnerClasses map[string][]string
-	Log           *zap.Logger
+	// Stray, if it is not nil, is asked of a job that looks like a slice of a long job, and whose class
+	// is not registered, or as one that knows no slices. It returns false if that job is none.
+	Stray func(ctx context.Context, job *resqued.Job) (err error, is bool) //nolint:revive // the error is what comes of the job
+	Log   *zap.Logger
 }
 
 // Runner performs jobs in processes that stay. One of package runner is such.
@@ -70,6 +73,7 @@ type Set struct {
 	patterns []*entry
 	hooks    []resqued.Hooks
 	runner   *runner
+	stray    func(ctx context.Context, job *resqued.Job) (err error, is bool)
 	log      *zap.Logger
 }
 
@@ -90,6 +94,7 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 		classes: map[string]*entry{},
 		hooks:   h.AllHooks(),
 		runner:  newRunner(o),
+		stray:   o.Stray,
 		log:     o.Log,
 	}
 	for _, name := range h.Classes() {
@@ -157,8 +162,10 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 			s.end(ctx, job, &GoexitError{stack: stack()}, done)
 		}
 	}()
-	var err error
-	switch e := s.lookup(job.Class); {
+	e := s.lookup(job.Class)
+	err, stray := s.strays(ctx, job, e)
+	switch {
+	case stray:
 	case e == nil:
 		err = newUnknownClass(job.Class, s.names)
 	case !e.takes(job.Class):
@@ -168,6 +175,15 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 	}
 	left = false
 	s.end(ctx, job, err, done)
+}
+
+// strays asks of a job that this process is not to perform whether it is a slice of a long job.
+func (s *Set) strays(ctx context.Context, job *resqued.Job, e *entry) (err error, is bool) { //nolint:revive // as Options.Stray
+	const slice = 36 // where the id of a slice has a dot, behind the UUID of its run
+	if s.stray == nil || len(job.ID) <= slice+1 || job.ID[slice] != '.' || e != nil && e.class.Resumes && e.takes(job.Class) {
+		return nil, false
+	}
+	return s.stray(ctx, job)
 }
 
 // survive performs a job and returns its panic as an error.

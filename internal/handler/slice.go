@@ -125,7 +125,8 @@ func ending(text string, max int) string {
 
 // replies writes lines into the pipe of a command that may not read them. Each reply
 // says all that those before it have said, so only the latest one waits: neither the
-// command nor the reader of its reports ever waits for the other.
+// command nor the reader of its reports ever waits for the other. Who asks for a lock has to read the
+// answer before it reports a state.
 type replies struct {
 	mu     sync.Mutex
 	latest []byte

@@ -14,6 +14,9 @@ const (
 	keyBusy    = "resqued:longjob:busy:"
 	keyLine    = "resqued:longjob:line:"
 	keyTenants = "resqued:longjob:tenants"
+	keyNext    = "resqued:longjob:next"
+	keyHungry  = "resqued:longjob:hungry"
+	keyStepped = "resqued:longjob:stepped"
 	keyShares  = "resqued:longjob:shares"
 
 	keyRecurring = "resqued:longjob:recurring"

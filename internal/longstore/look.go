@@ -15,17 +15,26 @@ import (
 
 // How runs of long jobs are looked at; runs.go has what changes them.
 
-// Status returns the status of a run and the fence of its last slice; "" = no such run.
-func (s *Store) Status(ctx context.Context, uuid string) (status string, fence int64, err error) {
+// Status is what a slice looks at while it runs.
+type Status struct {
+	// Status is that of the run; "" = there is none.
+	Status string
+	// Fence is that of its last slice.
+	Fence  int64
+	Paused bool
+}
+
+// Status returns the status of a run.
+func (s *Store) Status(ctx context.Context, uuid string) (Status, error) {
 	// By the client that writes: a worker process needs no second pool of connections.
-	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyRun)+uuid, "status", "fence").Result()
-	if err != nil || len(v) != 2 {
-		return "", 0, err
+	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyRun)+uuid, "status", "fence", "paused").Result()
+	if err != nil || len(v) != 3 {
+		return Status{}, err
 	}
-	status, _ = v[0].(string)
+	status, _ := v[0].(string)
 	text, _ := v[1].(string)
-	fence, _ = strconv.ParseInt(text, 10, 64)
-	return status, fence, nil
+	fence, _ := strconv.ParseInt(text, 10, 64)
+	return Status{Status: status, Fence: fence, Paused: v[2] != nil}, nil
 }
 
 // Run returns one run, with its state. The error is ErrGone if there is none.
@@ -365,6 +374,14 @@ func (s *Store) Statuses(ctx context.Context, most int64) (Statuses, error) {
 	return v, nil
 }
 
+// ShownStatus is the status of a run as it is shown: one that is paused between two slices is paused.
+func ShownStatus(status string, paused bool) string {
+	if paused && status == "queued" {
+		return "paused"
+	}
+	return status
+}
+
 // countStatuses counts the runs of a part of a sorted set.
 func (s *Store) countStatuses(ctx context.Context, key string, from, to int64, counts map[string]int64) error {
 	ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, to).Result()
@@ -372,16 +389,20 @@ func (s *Store) countStatuses(ctx context.Context, key string, from, to int64, c
 		return err
 	}
 	pipe := s.db.Read.Pipeline()
-	found := make([]*redis.StringCmd, len(ids))
+	found := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {
-		found[i] = pipe.HGet(ctx, s.db.Key(keyRun)+id, "status")
+		found[i] = pipe.HMGet(ctx, s.db.Key(keyRun)+id, "status", "paused")
 	}
 	if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM" || ctx.Err() != nil) {
 		return err
 	}
 	for _, one := range found {
-		if status := one.Val(); one.Err() == nil { // else it was forgotten meanwhile
-			counts[status]++
+		v := one.Val()
+		if one.Err() != nil || len(v) != 2 {
+			continue
+		}
+		if status, there := v[0].(string); there { // else it was forgotten meanwhile
+			counts[ShownStatus(status, v[1] != nil)]++
 		}
 	}
 	return nil

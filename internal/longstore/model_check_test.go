@@ -179,7 +179,7 @@ func (m *longModel) checkRuns(t *rapid.T) {
 				n += times
 			}
 		}
-		if r := m.runs[uuid]; n == 0 && !r.lost || n > 1 && !r.copied {
+		if r := m.runs[uuid]; n == 0 && !r.lost && !r.parked || n > 1 && !r.copied {
 			t.Fatalf("%s, slice %s of which is next, has %d payloads: %v", uuid, hash["slice"], n, m.now)
 		}
 	}
@@ -199,6 +199,12 @@ func (m *longModel) drain(t *rapid.T) {
 	for round := 0; ; round++ {
 		if round > 20 {
 			t.Fatalf("they do not come to their end: %v", m.now)
+		}
+		for _, uuid := range m.order {
+			if r := m.runs[uuid]; r.paused {
+				m.resumed(t, r, r.slice)
+				m.check(t)
+			}
 		}
 		m.past(t, 2*time.Hour)
 		m.beat(t, p)

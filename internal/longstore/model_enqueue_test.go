@@ -111,14 +111,103 @@ func (m *longModel) again(t *rapid.T) {
 		slice--
 	}
 	record := longstore.Record{UUID: r.uuid, Fields: map[string]string{"class": r.class, "slice": fmt.Sprint(slice)}}
-	err, done := m.do(t, true, func() error { return m.Long.Again(m.Ctx, record, lost) })
+	paused := false
+	err, done := m.do(t, true, func() error {
+		err := m.Long.Again(m.Ctx, record, lost)
+		if paused = errors.Is(err, longstore.ErrPaused); paused {
+			return nil
+		}
+		return err
+	})
 	if !done {
 		return
 	}
 	want := m.mayGoOn(r, slice, lost)
+	if paused != (want == "" && r.paused) {
+		t.Fatalf("%s goes on: it is paused: %v, %v, should be %q", r.uuid, paused, err, want)
+	}
+	if paused {
+		m.See("again PAUSED")
+	}
 	if m.answered(t, "again", err, want) {
 		m.goesOn(r, lost)
 	}
+}
+
+// pause has a run do nothing more.
+func (m *longModel) pause(t *rapid.T) {
+	r, uuid := m.anyRun(t), "none"
+	if r != nil {
+		uuid = r.uuid
+	}
+	var ending bool
+	err, done := m.do(t, true, func() error {
+		err := m.Long.Pause(m.Ctx, uuid)
+		if ending = errors.Is(err, longstore.ErrEnding); ending {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case !done:
+	case r == nil:
+		m.answered(t, "pause", err, "GONE")
+	case !r.active():
+		m.answered(t, "pause", err, "OVER")
+	default:
+		m.answered(t, "pause", err, "")
+		if want := r.owner != nil && r.owner.there; ending != want {
+			t.Fatalf("%s is paused, and a slice of it is running: %v, should be %v", uuid, ending, want)
+		} else if want {
+			m.See("pause ENDING")
+		}
+		if !r.paused {
+			r.paused, r.times["paused"] = true, m.passed()
+		}
+	}
+}
+
+// resume has a run go on, as somebody has seen it who may have looked a while ago.
+func (m *longModel) resume(t *rapid.T) {
+	r := m.anyRun(t)
+	if r == nil {
+		t.Skip("no run")
+	}
+	slice := r.slice
+	if rapid.IntRange(0, 4).Draw(t, "looked a while ago") == 0 {
+		slice--
+	}
+	m.resumed(t, r, slice)
+}
+
+func (m *longModel) resumed(t *rapid.T, r *longRun, slice int64) {
+	record := longstore.Record{UUID: r.uuid, Fields: map[string]string{"class": r.class, "slice": fmt.Sprint(slice)}}
+	err, done := m.do(t, true, func() error { return m.Long.Resume(m.Ctx, record) })
+	if !done {
+		return
+	}
+	want := ""
+	switch {
+	case !r.active():
+		want = "OVER"
+	case !r.paused:
+		want = "RUNS"
+	case slice != r.slice:
+		want = "MOVED"
+	}
+	if !m.answered(t, "resume", err, want) {
+		return
+	}
+	parked := r.parked
+	r.unpause()
+	if !parked {
+		return
+	}
+	m.See("goes on that was parked")
+	r.slice++
+	r.set("slice", r.slice)
+	r.times["seen"], r.score = m.passed(), m.passed()
+	m.push(r.hash["queue"], m.payload(r, r.slice), false)
 }
 
 // mayGoOn tells what is in the way of a run's going on.
@@ -131,6 +220,8 @@ func (m *longModel) mayGoOn(r *longRun, slice int64, lost bool) string {
 		return "MOVED"
 	case r.owner != nil && r.owner.there:
 		return "ENDING"
+	case r.parked:
+		return ""
 	case newest != nil && newest != r && newest.active():
 		return "NEWER"
 	}
@@ -138,6 +229,10 @@ func (m *longModel) mayGoOn(r *longRun, slice int64, lost bool) string {
 }
 
 func (m *longModel) goesOn(r *longRun, lost bool) {
+	if r.parked {
+		r.score = never
+		return
+	}
 	switch {
 	case !lost || r.owner == nil:
 		r.deaths = 0
@@ -163,6 +258,11 @@ func (m *longModel) goesOn(r *longRun, lost bool) {
 		}
 	}
 	m.current[r.kind] = r.uuid
+	if r.paused {
+		m.See("lost while it paused")
+		r.park()
+		return
+	}
 	m.push(r.hash["queue"], m.payload(r, r.slice), false)
 	r.lost = false
 }

@@ -66,7 +66,7 @@ func (m *longModel) recovered(t *rapid.T, p *longProc, verdicts []store.Verdict)
 // losses notes which runs have lost their payload by what nobody can help.
 func (m *longModel) losses() {
 	for _, r := range m.runs {
-		if !r.lost && r.active() && m.copies(r) == 0 {
+		if !r.lost && !r.parked && r.active() && m.copies(r) == 0 {
 			m.See("lost")
 			r.lost = true
 		}

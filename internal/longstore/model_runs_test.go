@@ -61,6 +61,7 @@ func (m *longModel) end(r *longRun, status string, keep time.Duration) {
 	r.times["ended"], r.score = m.passed(), m.passed().plus(keep)
 	r.rerun = false
 	delete(r.hash, "rerun")
+	r.unpause()
 }
 
 func (m *longModel) payload(r *longRun, slice int64) string {
@@ -112,6 +113,11 @@ func (m *longModel) closed(t *rapid.T, h *hand, r *longRun, save longstore.Save,
 		r.set("queue", queue)
 		r.slice++
 		r.set("slice", r.slice)
+		if save.Op == longstore.Yields && r.paused {
+			m.See("paused at its end")
+			r.park()
+			return
+		}
 		if save.Op == longstore.Yields {
 			m.push(queue, m.payload(r, r.slice), false)
 			return

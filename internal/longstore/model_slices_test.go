@@ -65,8 +65,12 @@ func (m *longModel) begin(t *rapid.T) {
 
 func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	var record longstore.Record
+	paused := false
 	err, done := m.do(t, true, func() (err error) {
 		record, err = m.Long.Begin(m.Ctx, longstore.Slice{UUID: h.uuid, Number: h.slice, Run: h.run()})
+		if paused = errors.Is(err, longstore.ErrPaused); paused {
+			return nil // it has parked the run
+		}
 		return err
 	})
 	if !done {
@@ -74,6 +78,13 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	}
 	r := m.runs[h.uuid]
 	want := m.mayBegin(h, r)
+	if (want == "PAUSED") != paused {
+		t.Fatalf("%s begins: it is paused: %v, %v, should be %q", h.uuid, paused, err, want)
+	}
+	if paused {
+		m.parks(h, r)
+		return false
+	}
 	if !m.answered(t, "begin", err, want) {
 		switch want {
 		case "GONE", "OVER", "STALE", "BUSY":
@@ -92,14 +103,7 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	if fence <= r.fence || fence < m.fenced {
 		t.Fatalf("the fence of slice %d of %s is %d, that before was %d; %d when it all began", r.slice, r.uuid, fence, r.fence, m.fenced)
 	}
-	if before := r.owner; before != nil && before != h {
-		m.See("died")
-		r.deaths++
-		if r.moved {
-			m.See("died after progress")
-			r.deaths = 1
-		}
-	} else if before == h {
+	if m.died(h, r); r.owner == h {
 		m.See("begun again")
 	}
 	now := m.passed()
@@ -120,6 +124,32 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	return true
 }
 
+// died counts a death before a slice.
+func (m *longModel) died(h *hand, r *longRun) {
+	if r.owner == nil || r.owner == h {
+		return
+	}
+	m.See("died")
+	r.deaths++
+	if r.moved {
+		m.See("died after progress")
+		r.deaths = 1
+	}
+}
+
+// parks: a slice is taken whose run is paused.
+func (m *longModel) parks(h *hand, r *longRun) {
+	m.See("begin PAUSED")
+	if m.died(h, r); r.owner != nil {
+		m.See("died while it paused")
+	}
+	r.owner, r.moved = nil, false
+	r.set("status", "queued")
+	r.set("deaths", r.deaths)
+	r.park()
+	h.running, h.verdict = false, 'd'
+}
+
 // mayBegin tells what is in the way of a slice.
 func (m *longModel) mayBegin(h *hand, r *longRun) string {
 	switch {
@@ -135,6 +165,8 @@ func (m *longModel) mayBegin(h *hand, r *longRun) string {
 		return "LEASE"
 	case r.owner != nil && r.owner != h && r.owner.there:
 		return "BUSY"
+	case r.paused:
+		return "PAUSED"
 	case r.behind != nil && r.behind != h && r.behind.there:
 		return "BEHIND"
 	}
@@ -184,9 +216,9 @@ func (m *longModel) saving(t *rapid.T, h *hand, op longstore.Op) longstore.Save 
 }
 
 func (m *longModel) saved(t *rapid.T, h *hand, save longstore.Save) {
-	further := false
+	var got longstore.Saved
 	err, done := m.do(t, true, func() (err error) {
-		further, err = m.Long.Save(m.Ctx, save)
+		got, err = m.Long.Save(m.Ctx, save)
 		return err
 	})
 	if !done {
@@ -222,9 +254,13 @@ func (m *longModel) saved(t *rapid.T, h *hand, save longstore.Save) {
 		r.moved, r.deaths = true, 0
 		r.set("deaths", 0)
 	}
+	over := save.Op == longstore.Completed || save.Op == longstore.Failed
+	if got.Paused != (r.paused && !over) {
+		t.Fatalf("%s saves %c, and is told that it is paused: %v", h.uuid, save.Op, got.Paused)
+	}
 	if ends {
-		m.closed(t, h, r, save, further)
-	} else if further {
+		m.closed(t, h, r, save, got.Further)
+	} else if got.Further {
 		t.Fatalf("a slice that goes on is followed by a run")
 	}
 }

@@ -46,7 +46,9 @@ func TestLongModel(t *testing.T) {
 var longSights = []string{
 	"begin GONE", "begin OVER", "begin STALE", "begin BUSY", "begin LOST", "begin LEASE", "begin BEHIND", "begin OK", "begun again",
 	"save GONE", "save OVER", "save SUPERSEDED", "save LEASE", "save OK", "ended twice",
-	"cancel OVER", "cancel ENDING", "cancel OK", "again OVER", "again MOVED", "again ENDING", "again NEWER", "again OK",
+	"cancel OVER", "cancel ENDING", "cancel OK", "pause OVER", "pause ENDING", "pause OK", "resume OVER", "resume RUNS", "resume MOVED", "resume OK",
+	"begin PAUSED", "died while it paused", "paused at its end", "goes on that was parked", "lost while it paused", "again PAUSED",
+	"again OVER", "again MOVED", "again ENDING", "again NEWER", "again OK",
 	"one more asked for twice", "one more", "superseded", "died", "died after progress", "recovered in parts", "lost", "found again", "set apart",
 	"waited", "late completion", "lock taken", "lock taken over", "forgotten", "full", "right missing", "wrong type",
 }
@@ -86,6 +88,7 @@ type longRun struct {
 	behind               *hand // of the run before
 	deaths               int
 	moved, rerun         bool
+	paused, parked       bool
 	lost                 bool // its payload was thrown away
 	copied               bool // or there may be others
 }
@@ -95,6 +98,22 @@ func (r *longRun) active() bool   { return r.status() == "queued" || r.status() 
 
 // set writes a field whose value is known.
 func (r *longRun) set(field string, value any) { r.hash[field] = fmt.Sprint(value) }
+
+// park has a run wait for its resumption, its payload nowhere.
+func (r *longRun) park() {
+	r.parked, r.lost, r.score = true, false, never
+	r.set("parked", 1)
+}
+
+// pauses ends a pause.
+func (r *longRun) unpause() {
+	r.paused, r.parked = false, false
+	delete(r.times, "paused")
+	delete(r.hash, "parked")
+}
+
+// never is the sign of life of a run that is parked.
+var never = span{9e15, 9e15}
 
 // span is a time that lies between two, ms.
 type span struct{ from, to int64 }
@@ -166,7 +185,7 @@ func longSequence(r *storetest.Rig, t *rapid.T) {
 	}
 	m.now = m.Look(t)
 	steps := map[string]func(*rapid.T){
-		"add": m.add, "cancel": m.cancel, "again": m.again,
+		"add": m.add, "cancel": m.cancel, "again": m.again, "pause": m.pause, "resume": m.resume, "resume 2": m.resume,
 		"take": m.take, "begin": m.begin, "start": m.start, "start 2": m.start, "start 3": m.start, "save": m.save, "save 2": m.save, "save 3": m.save,
 		"complete": m.complete, "complete 2": m.complete, "work": m.work, "work 2": m.work,
 		"crash": m.crash, "crash 2": m.crash, "lease": m.lease, "time": m.timePasses, "sweep": m.sweep, "due": m.due, "lock": m.lock, "lock 2": m.lock, "forget": m.forget,

@@ -16,7 +16,7 @@ import (
 const longAgo = `
 local ms = tonumber(ARGV[1])
 for _, key in ipairs(redis.call('KEYS', 'm:resqued:longjob:run:*')) do
-  for _, field in ipairs({'created', 'seen', 'started', 'begun', 'ended'}) do
+  for _, field in ipairs({'created', 'seen', 'started', 'begun', 'ended', 'paused'}) do
     if redis.call('HEXISTS', key, field) == 1 then redis.call('HINCRBY', key, field, -ms) end
   end
 end

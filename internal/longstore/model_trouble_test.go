@@ -16,6 +16,7 @@ var longErrors = map[string]error{
 	"GONE": longstore.ErrGone, "OVER": longstore.ErrOver, "STALE": longstore.ErrStale, "BUSY": longstore.ErrBusy, "BEHIND": longstore.ErrBehind,
 	"LOST": longstore.ErrSuperseded, "SUPERSEDED": longstore.ErrSuperseded, "LEASE": longstore.ErrLease,
 	"ENDING": longstore.ErrEnding, "MOVED": longstore.ErrStale, "NEWER": longstore.ErrNewer,
+	"RUNS": longstore.ErrNotPaused,
 }
 
 // longCommands are what the scripts of long jobs need. Each is missing now and then.

@@ -14,7 +14,7 @@ func Probed() rdb.Part {
 		Remains: []string{
 			keyRun + "1", keyState + "1", keyRun + "2", keyState + "2", keySlices + "1", keySlices + "2", keyCurrent, keyActive, keyEnded, keyLocks,
 			keyRun + "3", keyState + "3", keySlices + "3", keyRecurring, keyRecur + "Probe", keySubjects + "Probe", keyStarts + "Probe",
-			keyBusy + "probe", keyLine + "probe", keyTenants, keyShares,
+			keyBusy + "probe", keyLine + "probe", keyTenants, keyShares, keyNext, keyHungry, keyStepped,
 		},
 	}
 }
@@ -26,10 +26,13 @@ func (s *Store) life(ctx context.Context, run rdb.RunName) {
 		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"},
 	})
 	slice := Slice{UUID: "2", Number: 1, Run: run, Share: 2}
+	_ = s.Refuse(ctx, Slice{UUID: "2", Number: 1, Run: run, Class: "Probe"})
 	_, _ = s.Begin(ctx, slice)
 	_, _ = s.Lock(ctx, "probe", run)
 	_ = s.Unlock(ctx, "probe", run)
 	_, _ = s.Save(ctx, Save{Slice: slice, Op: Completed, Class: "Probe"}) // it does not know the fence
+	_ = s.Pause(ctx, "2")
+	_ = s.Resume(ctx, Record{UUID: "2", Fields: map[string]string{"class": "Probe", "slice": "1"}})
 	_ = s.Cancel(ctx, "2", 0)
 	_ = s.Leave(ctx, slice)
 	_ = s.Turns(ctx, 0, 9)

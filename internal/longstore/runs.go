@@ -18,6 +18,9 @@ var (
 	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
 	cancelScript = rdb.NewScript(Lua, "longjob_cancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "cancel")
 	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "again")
+	pauseScript  = rdb.NewScript(Lua, "longjob_pause", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "pause")
+	resumeScript = rdb.NewScript(Lua, "longjob_resume", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "resume")
+	refuseScript = rdb.NewScript(Lua, "longjob_refuse", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "refuse")
 	forgetScript = rdb.NewScript(Lua, "longjob_forget", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "forget")
 	leaveScript  = rdb.NewScript(Lua, "longjob_leave", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "leave")
 	turnScript   = rdb.NewScript(Lua, "longjob_turn", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "turn")
@@ -91,6 +94,17 @@ func Payload(class, uuid string, slice int64) []byte {
 	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
 }
 
+// uuidBytes is how long a UUID is.
+const uuidBytes = 36
+
+// NamesSlice reports whether an id may be that of the payload of a slice, and returns its run.
+func NamesSlice(id string) (uuid string, slice int64) {
+	if len(id) <= uuidBytes+1 || id[uuidBytes] != '.' || id[8] != '-' {
+		return "", 0
+	}
+	return id[:uuidBytes], SliceOf(id[:uuidBytes], id)
+}
+
 // SliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
 func SliceOf(uuid, id string) int64 {
 	text, ok := strings.CutPrefix(id, uuid+".")
@@ -115,6 +129,8 @@ var (
 	ErrEnding     = errors.New("a slice of the long job is running still")
 	ErrUnread     = errors.New("another version of resqued has written this run of a long job, in a format that this one does not read")
 	ErrNewer      = errors.New("a newer run of the same kind waits or runs")
+	ErrPaused     = errors.New("the run of the long job is paused")
+	ErrNotPaused  = errors.New("the run of the long job is not paused")
 )
 
 func errorOf(list []string) error {
@@ -141,6 +157,8 @@ func errorOf(list []string) error {
 		return ErrUnread
 	case "BEHIND":
 		return ErrBehind
+	case "PAUSED":
+		return ErrPaused
 	case "SUPERSEDED", "LOST":
 		return ErrSuperseded
 	case "LEASE":
@@ -156,9 +174,11 @@ type Slice struct {
 	Number int64
 	Run    rdb.RunName
 	Fence  int64
-	// Share is how many slices of one tenant the class allows at a time, 0 = as known; for
-	// Begin only.
+	// Share is how many slices of one tenant the class allows at a time, 0 = as known, Adaptive = as
+	// there is room; for Begin only.
 	Share int
+	// Queues are those from which the thread takes its jobs, nil = any; for Begin only.
+	Queues []string
 	// Class is that of the job, empty = whatever the run's is; for Begin only.
 	Class string
 }
@@ -180,13 +200,23 @@ func (r *Record) Number(field string) int64 {
 	return n
 }
 
+// Adaptive is the Share of a class whose tenants have as many slices as there are threads that no other
+// tenant needs.
+const Adaptive = -1
+
 // Begin begins a slice. It may be repeated for the same in-flight record.
 func (s *Store) Begin(ctx context.Context, l Slice) (Record, error) {
-	share := ""
-	if l.Share > 0 {
+	share, queues := "", ""
+	switch {
+	case l.Share > 0:
 		share = strconv.Itoa(l.Share)
+	case l.Share == Adaptive:
+		share = "a"
 	}
-	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class, rdb.Known().Oldest, rdb.Known().Newest})
+	if len(l.Queues) > 0 {
+		queues = "," + strings.Join(l.Queues, ",") + ","
+	}
+	raw, err := s.db.Eval(ctx, beginScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Number, l.Run.Proc, l.Run.Token, share, l.Class, rdb.Known().Oldest, rdb.Known().Newest, queues})
 	if err != nil {
 		return Record{}, err
 	}
@@ -237,9 +267,12 @@ type Save struct {
 	Clear    []string
 }
 
-// Save saves a slice, and answers whether a Further run was enqueued. It may be
-// repeated after an error with unknown outcome.
-func (s *Store) Save(ctx context.Context, l Save) (further bool, err error) {
+// Saved is what a Save has found: whether a Further run was enqueued, and whether the run is paused, so
+// that no further unit may begin.
+type Saved struct{ Further, Paused bool }
+
+// Save saves a slice. It may be repeated after an error with unknown outcome.
+func (s *Store) Save(ctx context.Context, l Save) (Saved, error) {
 	payload, wait := Payload(l.Class, l.UUID, l.Number+1), l.Wait
 	if l.Op == Completed || l.Op == Failed {
 		payload, wait = Payload(l.Class, l.Further, 1), l.Keep
@@ -254,16 +287,16 @@ func (s *Store) Save(ctx context.Context, l Save) (further bool, err error) {
 	}
 	raw, err := s.db.Eval(ctx, saveScript, s.db.Key(keyRun)+l.UUID, args)
 	if err != nil {
-		return false, err
+		return Saved{}, err
 	}
 	list := rdb.Texts(raw)
 	switch {
-	case len(list) == 2 && list[0] == "OK":
-		return list[1] != "", nil
+	case len(list) == 3 && list[0] == "OK":
+		return Saved{Further: list[1] != "", Paused: list[2] == "1"}, nil
 	case len(list) == 1 && list[0] == "AGAIN":
-		return false, nil
+		return Saved{}, nil
 	}
-	return false, errorOf(list)
+	return Saved{}, errorOf(list)
 }
 
 func appendMap(args []any, m map[string]string) []any {
@@ -290,6 +323,70 @@ func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) err
 		return ErrGone
 	default:
 		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Pause has a run do no further unit until Resume. It may be repeated. The error is ErrOver if the run
+// is over, and ErrEnding if it is paused now, but a slice of it runs still, until its next unit.
+func (s *Store) Pause(ctx context.Context, uuid string) error {
+	raw, err := s.db.Eval(ctx, pauseScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, rdb.Known().Oldest, rdb.Known().Newest})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "PAUSED":
+		return nil
+	case "ENDING":
+		return ErrEnding
+	case "GONE":
+		return ErrGone
+	case "UNREAD":
+		return ErrUnread
+	default:
+		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Resume has a run go on that is paused. r is the run as it was found.
+func (s *Store) Resume(ctx context.Context, r Record) error {
+	slice := r.Number("slice")
+	raw, err := s.db.Eval(ctx, resumeScript, s.db.Key(keyRun)+r.UUID,
+		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Known().Oldest, rdb.Known().Newest})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "RESUMED":
+		return nil
+	case "GONE":
+		return ErrGone
+	case "RUNS":
+		return ErrNotPaused
+	case "MOVED":
+		return ErrStale
+	case "UNREAD":
+		return ErrUnread
+	default:
+		return fmt.Errorf("%w: %s", ErrOver, text)
+	}
+}
+
+// Refuse notes that a program has taken a slice whose class it does not know: the payload is to go
+// back. The error is ErrGone if there is no such run of l.Class, and ErrOver, ErrStale or ErrBusy if
+// nothing comes of the payload whoever takes it.
+func (s *Store) Refuse(ctx context.Context, l Slice) error {
+	raw, err := s.db.Eval(ctx, refuseScript, s.db.Key(keyRun)+l.UUID,
+		[]any{s.db.Prefix, l.UUID, l.Number, l.Class, l.Run.Proc, l.Run.Token, rdb.Known().Oldest, rdb.Known().Newest})
+	if err != nil {
+		return err
+	}
+	switch text, _ := raw.(string); text {
+	case "OK":
+		return nil
+	case "NONE":
+		return ErrGone
+	default:
+		return errorOf([]string{text})
 	}
 }
 
@@ -327,6 +424,8 @@ func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 		return ErrEnding
 	case "NEWER":
 		return ErrNewer
+	case "PAUSED":
+		return ErrPaused
 	case "UNREAD":
 		return ErrUnread
 	default:

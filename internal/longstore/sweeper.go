@@ -144,7 +144,7 @@ func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
 	case errors.Is(err, ErrGone), errors.Is(err, ErrOver), errors.Is(err, ErrStale),
-		errors.Is(err, ErrEnding), errors.Is(err, ErrNewer), errors.Is(err, ErrUnread):
+		errors.Is(err, ErrEnding), errors.Is(err, ErrNewer), errors.Is(err, ErrUnread), errors.Is(err, ErrPaused):
 		return nil // it has moved meanwhile
 	default:
 		return err

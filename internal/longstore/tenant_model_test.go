@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -20,13 +21,13 @@ import (
 // tenants is a world of long jobs that belong to tenants, with a clock of its own.
 type tenants struct {
 	*recurring
-	f     fatal
-	share int // what the class says
-	told  bool
-	hands map[string]*slicehand // by process
-	whose map[string]string
-	lines map[string][]string // of tenants, as seen last
-	slept map[string]bool     // runs whose slices have waited for some time
+	f      fatal
+	share  int                   // what the class says; 0 = as there is room
+	served []string              // the queues from which threads take jobs
+	hands  map[string]*slicehand // by process
+	whose  map[string]string
+	lines  map[string][]string // of tenants, as seen last
+	slept  map[string]bool     // runs whose slices have waited for some time
 }
 
 // slicehand is a slice that a process has taken.
@@ -77,6 +78,10 @@ func (w *tenants) take() *slicehand {
 	_, rest, _ = strings.Cut(rest, `"id":"`)
 	id, _, _ := strings.Cut(rest, `"`)
 	h.slice = longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, id), Run: store.RunName{Proc: h.proc, Token: "t"}, Share: w.share}
+	h.slice.Queues = w.served
+	if w.share == 0 {
+		h.slice.Share = longstore.Adaptive
+	}
 	w.hands[h.proc] = h
 	return h
 }
@@ -85,12 +90,11 @@ func (w *tenants) take() *slicehand {
 func (w *tenants) begin(h *slicehand) {
 	w.f.Helper()
 	record, err := w.long.Begin(w.t.Context(), h.slice)
-	w.told = true
 	if errors.Is(err, longstore.ErrBehind) {
 		return // it asks again
 	}
 	if err != nil {
-		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone} {
+		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone, longstore.ErrPaused} {
 			if errors.Is(err, known) {
 				w.complete(h, store.Completion{Kind: store.Done})
 				return
@@ -111,7 +115,7 @@ func (w *tenants) save(h *slicehand, op longstore.Op) bool {
 		return false
 	}
 	require.NoError(w.f, err)
-	if more {
+	if more.Further {
 		w.whose[further] = w.whose[h.slice.UUID]
 	}
 	if op == longstore.Waits {
@@ -165,9 +169,9 @@ func (w *tenants) list(key string) []string {
 // check looks at everything there is between two steps.
 func (w *tenants) check() {
 	w.f.Helper()
-	ctx, room := w.t.Context(), 1
-	if w.told {
-		room = max(room, w.share)
+	ctx, room := w.t.Context(), max(1, w.share)
+	if w.share == 0 {
+		room = math.MaxInt
 	}
 	running := map[string]int{}
 	hands := map[string]bool{}
@@ -186,19 +190,19 @@ func (w *tenants) check() {
 	}
 	delayed := strings.Join(w.redis.ZRange(ctx, w.ns+":resqued:delayed", 0, -1).Val(), "\n")
 	lines, places := map[string][]string{}, map[string]string{}
-	for _, tenant := range []string{"a", "b"} {
+	for _, tenant := range []string{"a", "b", "c"} {
 		lines[tenant] = w.redis.ZRange(ctx, w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
 		for _, id := range lines[tenant] {
 			places[id] = tenant
 		}
 		require.LessOrEqual(w.f, int(w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()), room, "slices of %s", tenant)
 	}
-	alive := map[string]bool{}
+	alive, parked := map[string]bool{}, map[string]bool{}
 	require.NoError(w.f, w.long.Runs(ctx, func(r longstore.Record) bool {
 		if status := r.Fields["status"]; status != "queued" && status != "running" {
 			return true
 		}
-		alive[r.UUID] = true
+		alive[r.UUID], parked[r.UUID] = true, r.Fields["parked"] == "1"
 		payload := string(longstore.Payload("R", r.UUID, r.Number("slice")))
 		tenant, busy := r.Fields["tenant"], false
 		require.Equal(w.f, w.whose[r.UUID], tenant)
@@ -209,6 +213,8 @@ func (w *tenants) check() {
 		case places[r.UUID] != "":
 			require.Equal(w.f, tenant, places[r.UUID])
 			require.False(w.f, busy, "%s stands in line and has a slice", r.UUID)
+		case r.Fields["parked"] == "1":
+			require.False(w.f, busy, "%s is parked, and has a slice", r.UUID)
 		default:
 			require.True(w.f, somewhere, "%s is nowhere", payload)
 			if tenant != "" && waiting[payload] && !w.slept[r.UUID] {
@@ -220,14 +226,11 @@ func (w *tenants) check() {
 		}
 		return true
 	}))
-	known, err := w.redis.HGet(ctx, w.ns+":resqued:longjob:shares", "R").Int64()
-	if err != nil {
-		known = 1
-	}
+	known, _ := w.redis.HGet(ctx, w.ns+":resqued:longjob:shares", "R").Int64()
 	for tenant, line := range lines {
 		if len(line) > 0 {
 			busy := w.redis.SCard(ctx, w.ns+":resqued:longjob:busy:"+tenant).Val()
-			require.GreaterOrEqual(w.f, busy, known, "there is room, and a line of %s", tenant)
+			require.GreaterOrEqual(w.f, busy, max(1, known), "there is room, and a line of %s", tenant)
 		}
 		for _, id := range line {
 			require.True(w.f, alive[id], "%s is over, and stands in line", id)
@@ -238,7 +241,7 @@ func (w *tenants) check() {
 			switch {
 			case slices.Contains(line, id):
 				left = true
-			case alive[id]:
+			case alive[id] && !parked[id]:
 				require.False(w.f, left, "%s has jumped the line of %s", id, tenant)
 			}
 		}
@@ -248,7 +251,8 @@ func (w *tenants) check() {
 				stayed = append(stayed, id)
 			}
 		}
-		require.Equal(w.f, stayed, line[:len(stayed)], "the line of %s", tenant)
+		// What has stepped back stands in front of them, what is new behind.
+		require.Equal(w.f, stayed, slices.DeleteFunc(slices.Clone(line), func(id string) bool { return !slices.Contains(w.lines[tenant], id) }), "the line of %s", tenant)
 	}
 	w.lines = lines
 }
@@ -256,6 +260,11 @@ func (w *tenants) check() {
 // finish has all runs come to their end.
 func (w *tenants) finish() {
 	w.f.Helper()
+	for _, id := range slices.Sorted(maps.Keys(w.whose)) {
+		if r, err := w.long.Run(w.t.Context(), id); err == nil && r.Fields["paused"] != "" {
+			require.NoError(w.f, w.long.Resume(w.t.Context(), r))
+		}
+	}
 	for range 1000 {
 		for _, proc := range slices.Sorted(maps.Keys(w.hands)) {
 			h := w.hands[proc]
@@ -286,7 +295,7 @@ func (w *tenants) finish() {
 	}
 	require.Empty(w.f, w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:active", 0, -1).Val())
 	require.Empty(w.f, w.redis.Keys(w.t.Context(), w.ns+":resqued:longjob:[bl][ui][sn][ye]:*").Val(), "nobody has a slice or stands in line")
-	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants").Val())
+	require.Zero(w.f, w.redis.Exists(w.t.Context(), w.ns+":resqued:longjob:tenants", w.ns+":resqued:longjob:hungry", w.ns+":resqued:longjob:next", w.ns+":resqued:longjob:stepped").Val())
 }
 
 var allEnds = []longstore.Op{longstore.Yields, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Interrupted, longstore.Completed, longstore.Failed}
@@ -301,8 +310,11 @@ func TestTenantsModel(t *testing.T) {
 
 // tenantDefects each break one promise to tenants.
 var tenantDefects = []defect{
-	{"there is always room", "longjob", `if holders(prefix, tenant, room) >= room then break end`, ``},
-	{"whoever is in a queue may run", "begin", `if holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
+	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
+	{"who has stepped back keeps the slice", "longjob", `  call('SREM', busykey(prefix, tenant), id)
+  local first`, `  local first`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
 	{"who yields goes on", "save", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
 	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
@@ -317,7 +329,8 @@ var tenantDefects = []defect{
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
 	{"the run that follows is nobody's", "save", `tenant or '', payload, ms)`, `'', payload, ms)`},
 	{"who goes on again jumps the line", "again", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
-	{"a tenant without runs is not forgotten", "longjob", `call('ZREM', tenantskey(prefix), tenant) end`, `end`},
+	{"a tenant without runs is not forgotten", "longjob", `    call('ZREM', tenantskey(prefix), tenant)
+    call('SREM'`, `    call('SREM'`},
 	{"who stands in line is forgotten", "begin", `stand(prefix, tenant, id, ms)`, ``},
 }
 
@@ -328,9 +341,10 @@ func TestTenantsFindsDefects(t *testing.T) {
 
 func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 	t.Helper()
-	w := newTenants(t, c, rapid.IntRange(1, 3).Draw(c, "share"), defects...)
-	w.told = true
-	require.NoError(c, w.redis.HSet(t.Context(), w.ns+":resqued:longjob:shares", "R", w.share).Err())
+	w := newTenants(t, c, rapid.IntRange(0, 3).Draw(c, "share"), defects...)
+	if w.share > 0 {
+		require.NoError(c, w.redis.HSet(t.Context(), w.ns+":resqued:longjob:shares", "R", w.share).Err())
+	}
 	pick := func() *slicehand {
 		if len(w.hands) == 0 {
 			return nil
@@ -338,7 +352,7 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 		return w.hands[rapid.SampledFrom(slices.Sorted(maps.Keys(w.hands))).Draw(c, "process")]
 	}
 	for range rapid.IntRange(20, 60).Draw(c, "steps") {
-		switch rapid.SampledFrom([]string{"add", "add", "take", "take", "take", "go on", "go on", "go on", "go on", "go on", "cancel", "again", "die", "time", "look"}).Draw(c, "step") {
+		switch rapid.SampledFrom([]string{"add", "add", "take", "take", "take", "go on", "go on", "go on", "go on", "go on", "cancel", "again", "pause", "resume", "die", "time", "look"}).Draw(c, "step") {
 		case "add":
 			kind := rapid.IntRange(0, 8).Draw(c, "kind")
 			tenant := []string{"a", "a", "b", ""}[kind%4]
@@ -373,6 +387,17 @@ func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
 				_ = w.long.Cancel(t.Context(), id, time.Hour)
 			} else if r, err := w.long.Run(t.Context(), id); err == nil {
 				_ = w.long.Again(t.Context(), r, false)
+			}
+		case "pause", "resume":
+			if len(w.whose) == 0 {
+				continue
+			}
+			id := rapid.SampledFrom(slices.Sorted(maps.Keys(w.whose))).Draw(c, "run")
+			w.slept[id] = true // its payload may be in a queue, and others have its slice
+			if rapid.Bool().Draw(c, "pause") {
+				_ = w.long.Pause(t.Context(), id)
+			} else if r, err := w.long.Run(t.Context(), id); err == nil {
+				_ = w.long.Resume(t.Context(), r)
 			}
 		case "die":
 			if h := pick(); h != nil {

@@ -34,7 +34,7 @@ func TestTenants(t *testing.T) {
 			w.add(longstore.Always, fmt.Sprint("a", i), "a")
 		}
 		w.add(longstore.Always, "b0", "b")
-		require.Len(t, w.list("queue:q"), 2, "the class has not said yet that there may be more")
+		require.Len(t, w.list("queue:q"), 2)
 		order := ""
 		for range 12 {
 			h := w.take()

@@ -32,8 +32,10 @@ type LongJob struct {
 	Begun   *time.Time                 `json:"begun_at"`
 	Seen    *time.Time                 `json:"last_seen_at"`
 	Ended   *time.Time                 `json:"ended_at"`
+	Paused  *time.Time                 `json:"paused_at,omitempty"`
 	Deaths  int                        `json:"deaths"`
 	Failed  int                        `json:"failures"`
+	Refused int                        `json:"refused,omitempty"`
 	Rerun   bool                       `json:"rerun"`
 	Message string                     `json:"message"`
 	Error   string                     `json:"error"`
@@ -75,9 +77,9 @@ func EndedSlices(ctx context.Context, s SliceStore, uuid string) ([]EndedSlice, 
 func NewLongJob(ctx context.Context, r longjob.Run) LongJob {
 	v := LongJob{
 		UUID: r.UUID, Class: r.Class, Args: Rules(ctx).Args(r.Class, json.RawMessage(r.Args.String())), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
-		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Rerun: r.Rerun,
+		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Refused: r.Refused, Rerun: r.Rerun,
 		Tenant: r.Tenant, Place: r.Place, Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
-		Created: instant(r.Created), Begun: instant(r.Begun), Seen: instant(r.Seen), Ended: instant(r.Ended),
+		Created: instant(r.Created), Begun: instant(r.Begun), Seen: instant(r.Seen), Ended: instant(r.Ended), Paused: instant(r.Paused),
 	}
 	if v.Steps == nil {
 		v.Steps = []longjob.Step{}

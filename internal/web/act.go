@@ -21,6 +21,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
+	"github.com/resqued/resqued/longjob"
 )
 
 // killGrace is how long a job that is killed may take to stop unless told otherwise; after it its
@@ -177,7 +178,23 @@ func (s *Server) requeueLong(r *http.Request) (any, error) {
 }
 
 func (s *Server) cancelLong(r *http.Request) (any, error) {
-	return s.editLong(r, "cancelled", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Cancel(ctx, uuid) })
+	return s.editLong(r, "cancelled", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Cancel(ctx, uuid)) })
+}
+
+func (s *Server) pauseLong(r *http.Request) (any, error) {
+	return s.editLong(r, "paused", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Pause(ctx, uuid)) })
+}
+
+func (s *Server) resumeLong(r *http.Request) (any, error) {
+	return s.editLong(r, "resumed", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Resume(ctx, uuid) })
+}
+
+// ends takes no error for one that says that it is done, and a slice runs still.
+func ends(err error) error {
+	if errors.Is(err, longjob.ErrEnding) {
+		return nil
+	}
+	return err
 }
 
 func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Context, uuid string) error) (any, error) {

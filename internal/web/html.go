@@ -78,7 +78,7 @@ func pageRoutes() []route {
 		form("/failed/{id}", "retry or remove one failure", (*Server).actOnFailures),
 		form("/workers/{worker}", "pause, resume, drain or recycle a master", (*Server).actOnWorker),
 		form("/locks/{key}", "release a lock", (*Server).actOnLock),
-		form("/longjobs/{uuid}", "requeue or cancel a long job", (*Server).actOnLongJob),
+		form("/longjobs/{uuid}", "requeue, pause, resume or cancel a long job", (*Server).actOnLongJob),
 		form("/schedule", "run or remove delayed jobs", (*Server).actOnDelayed),
 		form("/schedule/{name}", "run a schedule now", (*Server).actOnSchedule),
 		form("/operations/{id}", "stop an act on many records", (*Server).actOnOperation),
@@ -236,7 +236,7 @@ var notices = map[string]string{
 	"repaired": "The keys of the queue match again.", "matched": "The keys of the queue matched already.",
 	"killed": "% jobs were told to stop. One that does not costs its process.", "retried": "% failures were retried.", "removed": "% were removed.",
 	"ordered": "The daemon was told; it follows within seconds.", "released": "The lock was released.",
-	"cancelled": "The long job was told to stop.", "requeued": "The long job runs again.", "enqueued": "% jobs were enqueued.",
+	"halted": "The long job does nothing more until it is resumed.", "cancelled": "The long job was told to stop.", "requeued": "The long job runs again.", "enqueued": "% jobs were enqueued.",
 }
 
 // after returns an address with the notice of what has been done there; n of all.

@@ -364,6 +364,12 @@ func (s *Server) actOnLongJob(r *http.Request) (answer, error) {
 	case "requeue":
 		_, err := s.requeueLong(r)
 		return answer{to: after(at, "requeued", 1, 1)}, err
+	case "pause":
+		_, err := s.pauseLong(r)
+		return answer{to: after(at, "halted", 1, 1)}, err
+	case "resume":
+		_, err := s.resumeLong(r)
+		return answer{to: after(at, "requeued", 1, 1)}, err
 	case "cancel":
 		if !sure(r) {
 			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, s.command("longjobs cancel", named(r, "uuid")),

@@ -270,7 +270,7 @@ func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "longjobs", "Long jobs")
 	s.sampled(r.Context(), &f)
 	p := &pages.LongJobs{Frame: f, Status: r.URL.Query().Get("status")}
-	states := []longjob.Status{longjob.StatusRunning, longjob.StatusQueued, longjob.StatusFailed, longjob.StatusCompleted, longjob.StatusCancelled}
+	states := []longjob.Status{longjob.StatusRunning, longjob.StatusQueued, longjob.StatusPaused, longjob.StatusFailed, longjob.StatusCompleted, longjob.StatusCancelled}
 	if !slices.Contains(states, longjob.Status(p.Status)) {
 		p.Status = ""
 	}

@@ -141,7 +141,7 @@ func longMetrics(b *exposition, v longstore.Statuses) {
 		rest += n
 	}
 	for _, status := range []longjob.Status{
-		longjob.StatusQueued, longjob.StatusRunning, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded,
+		longjob.StatusQueued, longjob.StatusRunning, longjob.StatusPaused, longjob.StatusCompleted, longjob.StatusFailed, longjob.StatusCancelled, longjob.StatusSuperseded,
 	} {
 		n := v.Runs[string(status)]
 		rest -= n

@@ -85,6 +85,8 @@ func routes() []route {
 		act("/failed/remove", "remove failures", (*Server).removeFailed),
 		act("/locks/{key}/release", "release a lock whose holder is gone", (*Server).releaseLock),
 		act("/longjobs/{uuid}/requeue", "run a long job again", (*Server).requeueLong),
+		act("/longjobs/{uuid}/pause", "have a long job do nothing more for now", (*Server).pauseLong),
+		act("/longjobs/{uuid}/resume", "have it go on", (*Server).resumeLong),
 		act("/longjobs/{uuid}/cancel", "stop a long job", (*Server).cancelLong),
 		act("/schedule/{name}/run", "enqueue the job of a schedule now", (*Server).runSchedule),
 		act("/schedule/delayed/run", "enqueue delayed jobs now", (*Server).runDelayed),

@@ -205,7 +205,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 		"queue:*", "resqued:line:*", "resqued:lines:*", "resqued:ready:*", "resqued:lined", "resqued:awaited", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
 		"resqued:blocked:*", "resqued:delayed", "delayed_queue_schedule", "delayed:[0-9]*", "timestamps:*", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
 		"locket:*", "lock:*", "loner:*", "resqued:master:*", "resque-retry:*", "failure-resque-retry:*",
-		"resqued:longjob:active", "resqued:longjob:state:*", "resqued:longjob:busy:*", "resqued:longjob:line:*", "resqued:longjob:tenants",
+		"resqued:longjob:active", "resqued:longjob:state:*", "resqued:longjob:busy:*", "resqued:longjob:line:*", "resqued:longjob:tenants", "resqued:longjob:hungry", "resqued:longjob:stepped",
 		"resqued:longjob:locks",
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {

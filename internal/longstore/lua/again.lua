@@ -11,18 +11,23 @@
 -- ARGV[7]   the newest one
 -- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'UNREAD' the run has a format that the
 --           caller does not read, 'MOVED' another slice is next, 'ENDING' a
---           slice runs, 'NEWER' a newer run of its kind waits or runs, or the status that is in
+--           slice runs, 'PAUSED' the run is paused, and parked now, 'NEWER' a newer run of its kind waits or runs, or the status that is in
 --           the way; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 25 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local ms = now()
-local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class', 'tenant', 'format')
+local v = call('HMGET', KEYS[1], 'status', 'slice', 'owner', 'queue', 'kind', 'deaths', 'moved', 'class', 'tenant', 'format', 'paused', 'parked')
 if not v[1] then return 'GONE' end
 if unread(v[10], ARGV[6], ARGV[7]) then return 'UNREAD' end
 if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then return v[1] end
 if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
+if v[12] then
+  need(activekey(prefix), 'ZADD')
+  call('ZADD', activekey(prefix), '9000000000000000', id) -- somebody who looks meanwhile has changed it
+  return 'PAUSED'
+end
 local newest = call('HGET', currentkey(prefix), v[5])
 if newest and newest ~= id and active(call('HGET', runkey(prefix, newest), 'status')) then return 'NEWER' end
 local before = newest and newest ~= id and behind(prefix, newest)
@@ -40,6 +45,10 @@ call('HSET', currentkey(prefix), v[5], id)
 call('ZREM', endedkey(prefix), id)
 call('ZADD', activekey(prefix), at, id)
 ofsubject(prefix, id, v[8] or '', v[5])
+if v[11] then
+  park(prefix, id, v[9], ms)
+  return 'PAUSED'
+end
 if v[9] and call('SISMEMBER', busykey(prefix, v[9]), id) == 1 then
   append(prefix, v[4], payload, ms) -- it is its turn still
 else

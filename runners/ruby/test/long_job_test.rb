@@ -90,4 +90,115 @@ class TestLongJob < RunnerTest
     last, ended = slice("Steps", %w[a b], 1)
     assert_equal [true, ["done"]], [last["done"], ended.keys]
   end
+
+  # Goes through slices of one unit until the run is over; returns what it has put out in each.
+  def slices(klass, args)
+    seen = 0
+    1.upto(50).map do |number|
+      last, ended = slice(klass, args, number) { |job, _| @peer.write(slice_over: job) }
+      assert_equal ["done"], ended.keys, ended.inspect
+      lines = @peer.output.lines(chomp: true)
+      said = lines[seen..-1]
+      seen = lines.size
+      return yield(said, number) if last["done"]
+
+      said
+    end
+    flunk "it does not come to its end"
+  end
+
+  def test_a_tree_goes_on_where_it_was
+    tree = { "a" => { "a/b" => 1, "a/c" => { "a/c/d" => 2 } }, "e" => 3 }
+    slices("Tree", [tree]) { |_, number| assert_operator number, :>, 1 }
+    leaves = @peer.output.lines(chomp: true).grep(/leaf/)
+    assert_equal ["leaf 1", "leaf 2", "leaf 3"], leaves
+    assert_equal ["~walk"], @state.keys, "what the steps within it remembered is forgotten"
+  end
+
+  def test_blocks_are_called_at_the_end_of_a_slice_and_after_so_many_units
+    seen = nil
+    last, = slice("Tree", [{ "a" => 1, "b" => 2, "c" => 3 }], 1) { |_, line| seen ||= line.dig("progress", "message") }
+    assert_equal true, last["done"]
+    assert_equal "walking", seen
+    assert_equal ["leaf 1", "leaf 2", "two", "leaf 3", "end", "two"], @peer.output.lines(chomp: true)
+  end
+
+  # A lock that others hold for a while; what the unit has set is saved before it is given back.
+  def test_a_critical_unit
+    job = @peer.send_job("Critical", "uuid", run: "uuid", slice: 1, args: [], state: {}, fence: 1)
+    saved = tries = 0
+    order = []
+    loop do
+      line = @peer.read
+      break assert_equal(["done"], line.keys) unless (report = line["report"])
+
+      report = report["line"]
+      order << report
+      saved += 1 if report["state"]
+      answer = { saved: saved }
+      answer = { saved: saved, lock: report["lock"], held: (tries += 1) > 1 } if report["lock"]
+      @peer.write(reply: { job: job, line: answer })
+    end
+    assert_equal 2, tries
+    unlock = order.index { |line| line["unlock"] }
+    assert_equal({ "state" => { "n" => 1 }, "unlock" => "ledger" }, order[unlock])
+    assert_equal ["within"], @peer.output.lines(chomp: true)
+  end
+
+  def test_the_slice_ends_while_it_waits_for_a_lock
+    job = @peer.send_job("Critical", "uuid", run: "uuid", slice: 1, args: [], state: {}, fence: 1)
+    loop do
+      line = @peer.read
+      break assert_equal(["done"], line.keys) unless (report = line["report"])
+
+      report = report["line"]
+      if report["lock"]
+        @peer.write(reply: { job: job, line: { saved: 1, lock: "ledger", held: false } })
+        @peer.write(slice_over: job)
+      elsif report["state"]
+        @peer.write(reply: { job: job, line: { saved: 1 } })
+      else
+        assert_equal({ "yield" => true }, report)
+      end
+    end
+    assert_empty @peer.output
+  end
+
+  # Plays resqued's command line: says what it was called with.
+  def producing(what)
+    Tempfile.create("resqued") do |told|
+      command = "#{told.path}.sh"
+      File.write(command, "#!/bin/sh\n{ echo \"$@\"; cat; } > #{told.path}\necho some-uuid\n", perm: 0o700)
+      @peer = start(Peer.app("long"), env: { "RESQUED_COMMAND" => command })
+      number = @peer.send_job("Producer", what)
+      said = []
+      loop do
+        line = @peer.read
+        said << line["log"]["message"] if line["log"]
+        next unless line.key?("done") || line.key?("failed")
+
+        assert_equal({ "done" => number }, line)
+        break
+      end
+      return [File.read(told.path).lines(chomp: true), said]
+    ensure
+      File.delete(command)
+    end
+  end
+
+  def test_runs_are_enqueued_by_the_command_line
+    told, said = producing("enqueue")
+    assert_equal ["longjobs start Tree --always --queue low --json - -o name", '[{"a":1}]'], told
+    assert_equal ["some-uuid"], said
+    told, = producing("debounce")
+    assert_equal ["longjobs start Tree --debounce --queue low --json - -o name", "[1]"], told
+    told, = producing("unique")
+    assert_equal ["longjobs start Critical --json - -o name", "[]"], told
+  end
+
+  def test_a_tick_of_a_recurring_one
+    told, = producing("tick")
+    assert_equal "longjobs recurring tick Tree --interval 3600s --every 300s --subjects --backlog 7 --queue low", told.first
+    assert_equal [{ "args" => ["north", { "deep" => true }] }, { "args" => ["south", { "deep" => true }] }], told.drop(1).map { |line| JSON.parse(line) }
+  end
 end

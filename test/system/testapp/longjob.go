@@ -34,7 +34,7 @@ func registerLong(h *resqued.Handlers, n *notes) {
 			}
 			return longjob.SetState(r, "sum", i)
 		})
-	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second})
+	}, longjob.Options{Queue: "long", RequeueQueue: "later", Slice: time.Second, MaxDeaths: 50, RetryAfter: time.Second, TenantSlices: 1})
 }
 
 // registerTodo registers Todo, which works the elements of a list and removes them.

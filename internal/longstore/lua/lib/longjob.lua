@@ -17,18 +17,19 @@
 --          needtenant(prefix, tenant): end the script where something is in the way;
 --          share(prefix, class, told): slices a tenant may have, whether that is new;
 --          holders(prefix, tenant, enough): how many it has;
---          hold, stand, giveup (prefix, tenant, id, ms), turn(prefix, tenant, ms),
---          queueslice(prefix, id, tenant, queue, payload, ms): no result;
---          noteslice(prefix, id, ms, outcome, name, started, before): no result;
+--          outweighed(prefix, tenant, queues): 'more', 'next' or nil; stepback, hold, stand, giveup (prefix,
+--          tenant, id, ms), turn(prefix, tenant, ms), wake(prefix, ms), queueslice(prefix, id, tenant, queue, payload, ms): no result;
+--          noteslice(prefix, id, ms, outcome, name, started, before), park(prefix, id, tenant, ms): no result;
 --          ofsubject(prefix, id, class, kind): yes or no; behind(prefix, id): an owner or nil;
 --          addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms),
 --          endrun(prefix, id, status, keep, ms), displace(prefix, id, keep, ms): no result
 -- NEEDS    base, records, rights, unique, append
 -- KEYS     reads and writes resqued:longjob:*, reads resqued:inflight:* and resqued:procs, pushes
 --          to queue:<q> as append does
--- COST     needlong, needtenant: about 6 commands each; addrun: about 15; endrun: 7; turn: 3, and
+-- COST     needlong, needtenant: about 6 commands each; addrun: about 15; endrun: 7; turn: 8, and
 --          about 10 for each slice that it pushes, or 2 for one that it passes by, of 300 at
---          most; holders: 1, once a script 2 for each of up to 1,000 runs
+--          most; holders: 1, once a script 2 for each of up to 1,000 runs; outweighed: 1, or 2 and
+--          up to 4 for each of 50 tenants; wake: 1, or that of turn for 10 tenants
 
 local function runkey(prefix, id) return prefix .. 'resqued:longjob:run:' .. id end
 local function statekey(prefix, id) return prefix .. 'resqued:longjob:state:' .. id end
@@ -105,14 +106,24 @@ local function needlong(prefix, id, queue)
   end
 end
 
--- A run may belong to a tenant. Of the runs of one tenant only so many as their class says
--- have a slice in a queue or in hand: those in the set busy. The others stand in line, a
--- sorted set in the order of their turns, and their payloads are nowhere. One whose slice
--- waits for some time is in neither.
+-- A run may belong to a tenant. Some of the runs of one tenant have a slice in a queue or in hand:
+-- those in the set busy. The others stand in line, a sorted set in the order of their turns, and
+-- their payloads are nowhere. One whose slice waits for some time is in neither.
+--
+-- How many may be busy the class says. Where it says no number, one slice of the tenant waits in a
+-- queue at a time, and the next one does when that begins: so a tenant that is alone comes to use
+-- all threads. The tenants of whom a slice waits are hungry, with the number of those that run. A
+-- slice does not begin where somebody hungrier than its tenant could be served instead: it steps
+-- back to the front of the line, and gets its turn when a slice of anybody has begun, or one of its
+-- own tenant has ended. If none of either runs, and the last slice that began was one of its tenant,
+-- it goes to the end of its queue, once.
 
 local function busykey(prefix, tenant) return prefix .. 'resqued:longjob:busy:' .. tenant end
 local function linekey(prefix, tenant) return prefix .. 'resqued:longjob:line:' .. tenant end
 local function tenantskey(prefix) return prefix .. 'resqued:longjob:tenants' end -- tenant → last look at it, ms
+local function nextkey(prefix) return prefix .. 'resqued:longjob:next' end -- tenant → the run whose slice waits; '' → who began last
+local function hungrykey(prefix) return prefix .. 'resqued:longjob:hungry' end -- tenant → slices that run, if one waits
+local function steppedkey(prefix) return prefix .. 'resqued:longjob:stepped' end -- tenants who have stepped back
 local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -- class → slices of one tenant
 
 -- needtenant is needlong for what belongs to a tenant; '' and nil are none.
@@ -123,21 +134,26 @@ local function needtenant(prefix, tenant)
   need(line, 'ZADD', 'ZREM', 'ZSCORE', 'ZRANGE', 'ZREVRANGE')
   need(tenantskey(prefix), 'ZADD', 'ZREM')
   need(shareskey(prefix), 'HGET', 'HSET')
+  need(nextkey(prefix), 'HGET', 'HSET', 'HDEL')
+  need(hungrykey(prefix), 'ZADD', 'ZREM', 'ZRANGE')
+  need(steppedkey(prefix), 'SADD', 'SREM', 'SRANDMEMBER')
   need(prefix .. 'resqued:longjob:run:', 'HMGET', 'HSET')
   need(prefix .. 'resqued:inflight:', 'HEXISTS')
   if not counts('SCARD', busy) then fail('RESQUEDTYPE ' .. busy .. ' is no set; move it away') end
-  for _, key in ipairs({line, tenantskey(prefix)}) do
+  if not counts('SCARD', steppedkey(prefix)) then fail('RESQUEDTYPE ' .. steppedkey(prefix) .. ' is no set; move it away') end
+  for _, key in ipairs({line, tenantskey(prefix), hungrykey(prefix)}) do
     if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
   end
   needhash(shareskey(prefix))
+  needhash(nextkey(prefix))
 end
 
 -- share returns how many slices of a tenant there may be for another one of a class to join
--- them. told is what the class says, '' if the caller does not know; the second result: that is not as
--- before.
+-- them, nil = as there is room. told is what the class says, 'a' for that, '' if the caller does not
+-- know; the second result: that is not as before.
 local function share(prefix, class, told)
-  local known = call('HGET', shareskey(prefix), class)
-  if told == '' or told == known then return tonumber(known) or 1, false end
+  local known = call('HGET', shareskey(prefix), class) or 'a'
+  if told == '' or told == known then return tonumber(known), false end
   call('HSET', shareskey(prefix), class, told)
   return tonumber(told), true
 end
@@ -157,6 +173,61 @@ local function holders(prefix, tenant, enough)
     end
   end
   return call('SCARD', busy)
+end
+
+-- waits returns the run of a tenant whose slice waits in a queue, and that queue.
+local function waits(prefix, tenant)
+  local id = call('HGET', nextkey(prefix), tenant)
+  if not id then return nil end
+  local v = call('HMGET', runkey(prefix, id), 'status', 'tenant', 'queue', 'paused')
+  if v[1] == 'queued' and v[2] == tenant and not v[4] and call('SISMEMBER', busykey(prefix, tenant), id) == 1 then return id, v[3] end
+  call('HDEL', nextkey(prefix), tenant)
+  return nil
+end
+
+-- weigh notes how hungry a tenant is.
+local function weigh(prefix, tenant)
+  if waits(prefix, tenant) then
+    call('ZADD', hungrykey(prefix), fmt('%d', call('SCARD', busykey(prefix, tenant)) - 1), tenant)
+  else
+    call('ZREM', hungrykey(prefix), tenant)
+  end
+end
+
+-- outweighed returns 'more' if a slice waits of a tenant of whom fewer run, in one of the queues from
+-- which the thread that asks takes its jobs: ',a,b,', or '' for any; and 'next' if one waits of
+-- a tenant of whom none runs either, and this tenant has had the last turn.
+local function outweighed(prefix, tenant, queues)
+  local runs = call('SCARD', busykey(prefix, tenant)) - 1
+  local last = runs < 1 and call('HGET', nextkey(prefix), '') == tenant
+  if runs < 1 and not last then return nil end
+  local list = call('ZRANGE', hungrykey(prefix), 0, 49, 'WITHSCORES')
+  for i = 1, #list, 2 do
+    local others = tonumber(list[i + 1])
+    if others > runs or others == runs and not last then return nil end
+    if list[i] ~= tenant then
+      local id, queue = waits(prefix, list[i])
+      if not id then
+        call('ZREM', hungrykey(prefix), list[i])
+      elseif (queues == '' or find(queues, ',' .. queue .. ',', 1, true)) and pcall_('EXISTS', prefix .. 'pause:queue:' .. queue) ~= 1 then
+        -- Those count that run still, not those of which nobody has told that they have ended.
+        runs = holders(prefix, tenant, 0) - 1
+        return runs > others and 'more' or last and runs == others and 'next' or nil
+      end
+    end
+  end
+  return nil
+end
+
+-- stepback puts a run to the front of the line of its tenant.
+local function stepback(prefix, tenant, id, ms)
+  local line = linekey(prefix, tenant)
+  call('SREM', busykey(prefix, tenant), id)
+  local first = call('ZRANGE', line, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', line, fmt('%.0f', first and tonumber(first) - 1 or ms * 1000), id)
+  call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
+  call('SADD', steppedkey(prefix), tenant)
+  weigh(prefix, tenant)
 end
 
 local function hold(prefix, tenant, id, ms)
@@ -181,6 +252,8 @@ local function pushable(prefix, queue)
   return not lacks(key, 'LLEN', 'RPUSH') and not lacks(key .. ':uniqueue', 'EXISTS') and not lackscompanions(prefix) and len(key) and utyped(key)
 end
 
+local function slicepayload(id, name, slice) return '{"class":' .. name .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. slice .. '"}' end
+
 -- turn pushes the slices of the first ones in line, as long as there is room for them. One
 -- whose queue takes none is passed over, for now. A hundred of those would hide all behind
 -- them, and go to the end.
@@ -194,11 +267,12 @@ local function turn(prefix, tenant, ms)
         call('ZREM', line, id)
       else
         local room = share(prefix, v[3], '')
-        if holders(prefix, tenant, room) >= room then break end
+        if room and holders(prefix, tenant, room) >= room or not room and waits(prefix, tenant) then break end
         if takes[v[4]] == nil then takes[v[4]] = pushable(prefix, v[4]) end
         if takes[v[4]] then
           hold(prefix, tenant, id, ms)
-          append(prefix, v[4], '{"class":' .. v[6] .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. v[5] .. '"}', ms)
+          append(prefix, v[4], slicepayload(id, v[6], v[5]), ms)
+          call('HSET', nextkey(prefix), tenant, id)
         else
           passed[#passed + 1] = id
         end
@@ -208,7 +282,20 @@ local function turn(prefix, tenant, ms)
     local last = tonumber(call('ZREVRANGE', line, 0, 0, 'WITHSCORES')[2])
     for i, id in ipairs(passed) do call('ZADD', line, fmt('%.0f', last + i), id) end
   end
-  if call('ZCARD', line) == 0 and call('SCARD', busykey(prefix, tenant)) == 0 then call('ZREM', tenantskey(prefix), tenant) end
+  weigh(prefix, tenant)
+  if call('ZCARD', line) == 0 and call('SCARD', busykey(prefix, tenant)) == 0 then
+    call('ZREM', tenantskey(prefix), tenant)
+    call('SREM', steppedkey(prefix), tenant)
+    if call('HGET', nextkey(prefix), '') == tenant then call('HDEL', nextkey(prefix), '') end
+  end
+end
+
+-- wake gives some of the tenants their turn who have stepped back.
+local function wake(prefix, ms)
+  for _, tenant in ipairs(call('SRANDMEMBER', steppedkey(prefix), 10)) do
+    call('SREM', steppedkey(prefix), tenant)
+    if counts('SCARD', busykey(prefix, tenant)) and counts('ZCARD', linekey(prefix, tenant)) then turn(prefix, tenant, ms) end
+  end
 end
 
 -- giveup takes the slice of a run, or its place in line, from it.
@@ -223,6 +310,18 @@ local function queueslice(prefix, id, tenant, queue, payload, ms)
   if not tenant or tenant == '' then return append(prefix, queue, payload, ms) end
   stand(prefix, tenant, id, ms)
   turn(prefix, tenant, ms)
+end
+
+-- A run that is paused has a field paused, the time since when. For everything else it waits or
+-- runs: it is the newest of its kind, and keeps what it remembers. Once the payload of its next
+-- slice is nowhere, which takes until a process has found it in a queue, it is parked.
+
+-- park notes that, and takes the run's slice, or its place in line, from it. Its sign of life is
+-- one that never gets old, so that it is not missed.
+local function park(prefix, id, tenant, ms)
+  call('HSET', runkey(prefix, id), 'parked', '1')
+  call('ZADD', activekey(prefix), '9000000000000000', id)
+  if tenant and tenant ~= '' then giveup(prefix, tenant, id, ms) end
 end
 
 -- ofsubject reports whether a run is that of a subject of a recurring job, whatever starts it,
@@ -267,7 +366,7 @@ end
 -- endrun gives a run its last status. It is forgotten after keep ms.
 local function endrun(prefix, id, status, keep, ms)
   call('HSET', runkey(prefix, id), 'status', status, 'ended', fmt('%.0f', ms))
-  call('HDEL', runkey(prefix, id), 'rerun')
+  call('HDEL', runkey(prefix, id), 'rerun', 'paused', 'parked')
   call('ZREM', activekey(prefix), id)
   call('ZADD', endedkey(prefix), fmt('%.0f', ms + keep), id)
   local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')

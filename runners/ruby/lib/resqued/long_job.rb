@@ -23,22 +23,35 @@ module Resqued
     # A producer could not reach the daemon's command line.
     class EnqueueError < StandardError; end
 
-    # Enqueues a run, unless one with the same arguments waits or runs: an ordinary job of the
-    # class, of which a worker process makes that.
-    def enqueue_unique(*args)
-      ::Resque.enqueue(self, *args)
+    class << self
+      # The most units of a slice, for tests; nil = any number.
+      attr_accessor :max_units
+
+      # The run that this thread performs a slice of, or nil.
+      def current
+        Thread.current.thread_variable_get(:resqued_long_run)
+      end
     end
 
-    # The same, and one more run when that has ended. It takes resqued's command line
-    # (RESQUED_COMMAND, or resqued on the PATH) with its configuration, because it has to
-    # happen in one step in Redis.
-    def enqueue_debounce(*args)
-      command = ENV.fetch("RESQUED_COMMAND", "resqued")
-      line = [command, "longjobs", "start", name, "--debounce", "--json", JSON.generate(args)]
-      line.push("--queue", @queue.to_s) if @queue
-      return true if system(*line, out: File::NULL)
+    # Enqueues a new run. One with the same arguments that waits or runs is superseded: it saves
+    # nothing more, and does not go on. Like enqueue_debounce it takes resqued's command line
+    # (RESQUED_COMMAND, or resqued on the PATH) with its configuration, because it has to happen in
+    # one step in Redis. Returns the UUID of the run.
+    def enqueue(*args)
+      start_long_job(args, "--always")
+    end
 
-      raise EnqueueError, "#{line.join(' ')}: #{$?.nil? ? 'cannot be started' : "exit code #{$?.exitstatus}"}"
+    # Enqueues a run, unless one with the same arguments waits or runs. With Resque that is an
+    # ordinary job of the class, of which a worker process makes that.
+    def enqueue_unique(*args)
+      return ::Resque.enqueue(self, *args) if defined?(::Resque) && ::Resque.respond_to?(:enqueue) && !respond_to?(:long_job_tenant)
+
+      start_long_job(args)
+    end
+
+    # The same, and one more run when that has ended.
+    def enqueue_debounce(*args)
+      start_long_job(args, "--debounce")
     end
 
     # A job that is no slice: the class is not configured as a long job.
@@ -46,9 +59,32 @@ module Resqued
       raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
     end
 
-    # The run that this thread performs a slice of, or nil.
-    def self.current
-      Thread.current.thread_variable_get(:resqued_long_run)
+    private
+
+    # A class may say whose runs they are: long_job_tenant gets their arguments.
+    def start_long_job(args, *flags)
+      flags += ["--queue", @queue.to_s] if @queue
+      flags += ["--tenant", long_job_tenant(*args).to_s] if respond_to?(:long_job_tenant)
+      Command.call("longjobs", "start", name, *flags, "--json", "-", "-o", "name", input: JSON.generate(args)).strip
+    end
+
+    # resqued's command line.
+    module Command
+      module_function
+
+      def call(*words, input: "")
+        line = [ENV.fetch("RESQUED_COMMAND", "resqued"), *words]
+        output = IO.popen(line, "r+") do |io|
+          io.write(input)
+          io.close_write
+          io.read
+        end
+        return output if $?.success?
+
+        raise EnqueueError, "#{line.join(' ')}: exit code #{$?.exitstatus.inspect}"
+      rescue SystemCallError => e
+        raise EnqueueError, "#{line.join(' ')}: #{e.message}"
+      end
     end
 
     # One slice of a run.
@@ -67,7 +103,10 @@ module Resqued
         @changes = {}
         @path = []
         @units = 0
+        @worked = 0
         @reports = 0
+        @locks = []
+        @blocks = []
       end
 
       attr_reader :job
@@ -85,8 +124,14 @@ module Resqued
         @job.fence
       end
 
+      # What people are told of the run.
       def message
-        @job["message"]
+        @message || @job["message"]
+      end
+
+      def message=(text)
+        @message = text.to_s
+        @job.report(progress: { message: @message })
       end
 
       # Performs the slice; :done ends it well, also when the run is to go on.
@@ -98,6 +143,7 @@ module Resqued
           klass.respond_to?(:long_job_perform) ? klass.long_job_perform(self, *args) : klass.perform(*args)
           finished = true
         end
+        @blocks.each { |block| block[:call].call }
         report(finished ? { done: true } : { yield: true })
         :done
       ensure
@@ -126,14 +172,44 @@ module Resqued
         begin_unit
         kept = @changes.dup
         reports = @reports
+        units = @units
         begin
           result = block_given? ? yield : nil
         rescue Exception # rubocop:disable Lint/RescueException -- a unit that fails has set nothing
           @changes = reports == @reports ? kept : {}
           raise
         end
-        @units += 1
+        finish_unit(units)
         result
+      end
+
+      # A unit under a lock that all long jobs share, whatever their language. While another run has
+      # it, each try is a unit, so that the slice may end meanwhile.
+      def critical_work_unit(lock, &block)
+        lock = lock.to_s
+        return work_unit(&block) if @locks.include?(lock)
+
+        until take_lock(lock)
+          @units += 1
+          rest
+        end
+        begin
+          @locks << lock
+          work_unit(&block)
+        ensure
+          @locks.delete(lock)
+          report(unlock: lock) # what the unit has set is saved first
+        end
+      end
+
+      # Calls back at the end of each slice, before it is saved.
+      def work_each_run(&block)
+        @blocks << { call: block }
+      end
+
+      # Calls back after every n units of a slice, and at its end.
+      def work_every_n_chunks(n, &block)
+        @blocks << { n: n, call: block }
       end
 
       # A unit that runs once per run.
@@ -169,6 +245,14 @@ module Resqued
         nil
       end
 
+      # A unit for each key of a hash, which gets its value. Within one, the same for a hash below it:
+      # so a tree is worked in the order of its paths, and goes on where it was.
+      def work_recursive_sorted_hash(key, objects)
+        raise ArgumentError, "#{key.inspect}: a Hash is needed, not #{objects.class}" unless objects.is_a?(Hash)
+
+        work_each(key, objects.keys) { |path| yield(objects[path]) }
+      end
+
       # Shows people how far the run is.
       def progress(done, total = nil, step: nil, message: nil)
         @job.report(progress: { done: done, total: total, step: step, message: message }.compact)
@@ -178,7 +262,29 @@ module Resqued
 
       # At least one unit runs in each slice, however long the way to it.
       def begin_unit
-        throw OVER if @job.slice_over && @units.positive?
+        throw OVER if @units.positive? && (@job.slice_over || LongJob.max_units && @worked >= LongJob.max_units)
+      end
+
+      # Of units within others only the innermost count for those who are called back.
+      def finish_unit(before)
+        innermost = @units == before
+        @units += 1
+        return unless innermost
+
+        @worked += 1
+        @blocks.each { |block| block[:call].call if block[:n] && (@worked % block[:n]).zero? }
+      end
+
+      def take_lock(lock)
+        begin_unit
+        report({}) unless @changes.empty?
+        @job.lock(lock)
+      end
+
+      # Waits before the next try, but not longer than the slice lasts. Not all at once.
+      def rest
+        steps = rand(10..30)
+        steps.times { sleep 0.05 unless @job.slice_over }
       end
 
       def unit(step, &block)
@@ -269,3 +375,5 @@ module Resqued
     end
   end
 end
+
+require_relative "long_job/recurring"

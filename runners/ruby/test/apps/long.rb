@@ -38,3 +38,47 @@ end
 class Unconfigured
   extend Resqued::LongJob
 end
+
+# As it was written for the fork: under its name, and with its calls.
+LongJob = Resqued::LongJob::Base
+
+class Tree < LongJob
+  @queue = :low
+
+  def self.long_job_perform(run, top)
+    run.work_each_run { puts "end" }
+    run.work_every_n_chunks(2) { puts "two" }
+    run.message = "walking"
+    walk(run, top)
+  end
+
+  def self.walk(run, nodes)
+    run.work_recursive_sorted_hash(:walk, nodes) do |node|
+      node.is_a?(Hash) ? walk(run, node) : puts("leaf #{node}")
+    end
+  end
+end
+
+class Critical < LongJob
+  def self.long_job_perform(run, *)
+    run.work_once(:first) { nil }
+    run.critical_work_unit("ledger") do
+      run.critical_work_unit("ledger") { puts "within" }
+      run.state(:n, run.state(:n).to_i + 1)
+    end
+  end
+end
+
+LongJob.job :Tree, interval: 3600, each: -> { %w[north south] }, args: { deep: true }, max_backlog: 7
+LongJob.job :Critical, each_with_interval: -> { [[60, 1]] }, if: -> { ENV["TICKS"] }
+
+class Producer
+  def self.perform(what)
+    case what
+    when "tick" then Resqued::LongJob::Tick.perform("Tree")
+    when "enqueue" then Resqued.log(LongJob.enqueue(Tree, { "a" => 1 }))
+    when "debounce" then Resqued.log(Tree.enqueue_debounce(1))
+    when "unique" then Resqued.log(LongJob.enqueue_unique("Critical"))
+    end
+  end
+end

@@ -9,6 +9,8 @@ module Resqued
       attr_accessor :thread, :cancelled, :over
       # Of a slice of a long job: how many reports are saved, and whether the slice is over.
       attr_accessor :saved, :slice_over
+      # What came of the lock that it asked for; nil = nothing yet.
+      attr_accessor :locked
 
       def initialize(described, jobs)
         @described = described
@@ -96,6 +98,13 @@ module Resqued
       # Of a slice: reports a line, as commands do on descriptor 3.
       def report(line)
         @jobs.tell(report: { job: number, line: line })
+      end
+
+      # Of a slice: tries to take a lock that all long jobs share, and returns whether it has it.
+      def lock(name)
+        self.locked = nil
+        report(lock: name)
+        @jobs.wait_locked(self)
       end
 
       # Of a slice: waits until so many reports with a state are saved.

@@ -72,6 +72,14 @@ module Resqued
         end
       end
 
+      def wait_locked(job)
+        @mutex.synchronize do
+          await { !job.locked.nil? }
+          hand_over
+        end
+        job.locked
+      end
+
       def leave
         @mutex.synchronize do
           @leaving = true
@@ -214,8 +222,9 @@ module Resqued
           cancel(@running[number], message["why"])
         elsif (reply = message["reply"])
           job = @running[reply["job"]] if reply.is_a?(Hash)
-          saved = reply["line"]["saved"] if job && reply["line"].is_a?(Hash)
-          job.saved = [job.saved, saved].max if saved.is_a?(Integer)
+          line = reply["line"] if job && reply["line"].is_a?(Hash)
+          job.saved = [job.saved, line["saved"]].max if line && line["saved"].is_a?(Integer)
+          job.locked = line["held"] if line && line.key?("lock")
         elsif (number = message["slice_over"])
           @running[number]&.slice_over = true
         elsif message["leave"]
