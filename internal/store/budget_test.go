@@ -36,9 +36,9 @@ type budget struct {
 func TestExchangeBudget(t *testing.T) {
 	for _, b := range []budget{
 		{batch: 1, commands: 13, bytes: 621, mallocs: 32},
-		{batch: 10, commands: 2.4, bytes: 325, mallocs: 5.9},
-		{batch: 50, commands: 1.3, bytes: 298, mallocs: 3.6},
-		{batch: 50, commands: 1.44, bytes: 298, mallocs: 3.6, stale: true},
+		{batch: 10, commands: 1.6, bytes: 325, mallocs: 5.9},
+		{batch: 50, commands: 0.36, bytes: 298, mallocs: 3.6},
+		{batch: 50, commands: 0.5, bytes: 298, mallocs: 3.6, stale: true},
 	} {
 		t.Run(fmt.Sprintf("batches of %d, stale counts %v", b.batch, b.stale), func(t *testing.T) { b.check(t) })
 	}

@@ -14,13 +14,15 @@ import (
 // replaced must be there once, so that the table follows the scripts.
 var mutants = []storetest.Mutant{
 	{"a lock is released whoever holds it", "base", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
-	{"a lock that is held is taken over", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
-	{"a foreign lock is taken over", "records", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
-	{"a lock without a record stays in the way", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
+	{"a lock that is held is taken over", "records", `return lease ~= '0' or pcall_('PTTL', lock) ~= -1`, `return false`},
+	{"a foreign lock is taken over", "records", `if not p then return true end`, `if not p then return false end`},
+	{"a lock without a record stays in the way", "records", `p, t) == 0 then return false end`, `p, t) == 0 then return true end`},
 	{"a lock is taken without a look", "exchange_slow", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live", "exchange_slow", `'NX', 'EX', ttl`, `'NX'`},
 	{"a lock is taken without a look, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
+	{"locks are taken together without a look", "exchange_fast", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
+	{"jobs with one lock are taken together", "exchange_fast", `if met[lock] then together = false end`, ``},
 	{"a lock is not released", "exchange_slow", `release(lock, me .. token)`, ``},
 	{"a lock is not released, fast path", "exchange_fast", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
 	{"locks are released whoever holds them", "exchange_fast", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},

@@ -22,10 +22,10 @@
 --          name, n): no result; what add was told is written by flush, which comes last;
 --          lead(queue, payload, lock): whether a job was put at the head of the line for its lock;
 --          freed(locks, us): no result; open(queue, us): whether any line may be served
--- NEEDS    base
+-- NEEDS    base, records
 -- KEYS     reads and writes those above; reads job locks and in-flight records
 -- COST     count: 1 command; begin: 3; finish: 5; lead: 1; flush: 1 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 4, and 1 per process
+--          locks, and 1 per queue with a line for one; open: 4, and 2 per process
 --          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
@@ -160,8 +160,9 @@ local function lines(prefix)
     end
     for p, h in pairs(holders) do
       local there = pcall_('HMGET', prefix .. 'resqued:inflight:' .. p, unpack(h.tokens))
+      local lease = pcall_('ZSCORE', prefix .. 'resqued:procs', p) or '0'
       for k, i in ipairs(there.err and {} or h.at) do
-        if not there[k] then free(i) end
+        if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end
       end
     end
     return open
