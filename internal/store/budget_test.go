@@ -44,6 +44,25 @@ func TestExchangeBudget(t *testing.T) {
 	}
 }
 
+// TestLinesBudget keeps a backlog behind one lock as cheap as it is: each call ends one job and
+// begins the next of its line.
+func TestLinesBudget(t *testing.T) {
+	t.Parallel()
+	const jobs = 50
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	f.push("q", lockmates("A", jobs+70)...)
+	held := f.turn(8, f.turn(8, nil, "q"), "q")
+	before := commandsRun(t, f.redis)
+	for range jobs {
+		held = f.turn(8, held, "q")
+		require.Len(t, held, 1)
+	}
+	got := float64(commandsRun(t, f.redis)-before-1) / jobs
+	t.Logf("%.2f commands for a job", got)
+	require.LessOrEqual(t, got, 21.1)
+}
+
 // load is a process that ends as many locked jobs in each exchange as it begins. All
 // queues have as many jobs as each other or, with last, the last one has all.
 func load(t *testing.T, server *redistest.Server, batch, jobs, queues int, last bool) (exchange func()) {

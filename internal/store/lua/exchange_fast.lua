@@ -261,7 +261,8 @@ while true do
     if empty > n then empty = n end
     for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
-    going = pcall_('EXISTS', unpack(obstacles)) == 0
+    local met = pcall_('EXISTS', unpack(obstacles))
+    going = met == 0
     if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
       -- Lines concern their own queues, and who releases the locks for which they wait.
       local waited, few = {}, nlocks <= 1000
@@ -275,7 +276,10 @@ while true do
         obstacles[6], obstacles.lines = counters, true
         going = pcall_('EXISTS', unpack(obstacles)) == 0
       else
-        obstacles.stop = true
+        -- What exchange_slow need not ask again: whether lines are all that there is, and who waits for
+        -- the locks.
+        obstacles.stop, obstacles.known, obstacles.to = true, met == 1, n
+        obstacles.some = not some.err and nlocks > 0 and some or nil
       end
     end
     if not going and not obstacles.stop and pcall_('EXISTS', deathkey) == 1 then
@@ -353,8 +357,9 @@ while true do
       -- job's way once its process is gone (see held in records).
       local set, together = nil, false
       if locked then
-        local at, met = wantat, {}
-        set, together = {unpack(fields, 1, 2 * #payloads)}, #payloads > 1
+        together = #payloads > 1
+        local at, met = wantat, together and {}
+        set = together and {unpack(fields, 1, 2 * #payloads)} or {'', ''}
         for i = 1, #payloads do
           local payload = payloads[i]
           local t, m, rest = byte(wants, at, at + 2)
@@ -365,8 +370,10 @@ while true do
             lock = jobs .. (ok and name or redis.sha1hex(payload))
           end
           set[2 * i - 1], set[2 * i] = lock, me .. sub(wants, at + 3, at + 2 + t)
-          if met[lock] then together = false end
-          met[lock], at = true, at + 3 + t + m * 256 + rest
+          if met then
+            if met[lock] then together = false end
+            met[lock], at = true, at + 3 + t + m * 256 + rest
+          end
         end
         if together and not fence then fence = setaside(fencekey, us, nwant) end
         together = together and fence and call('MSETNX', unpack(set)) == 1
