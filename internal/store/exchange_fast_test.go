@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redistest"
@@ -154,6 +155,74 @@ func TestFastPath(t *testing.T) {
 				read, err := f.redis.Get(t.Context(), f.key("read")).Int()
 				require.NoError(t, err)
 				require.LessOrEqual(t, read, 20)
+			}
+		})
+	})
+}
+
+// TestLocksTakenTogether has what one command for many locks must not change.
+func TestLocksTakenTogether(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		t.Run("they get their time to live with the first beat", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+			beat := store.BeatRequest{Proc: "p1"}
+			for _, j := range f.reserve(2, "q") {
+				require.Negative(t, f.redis.TTL(t.Context(), j.LockKey).Val())
+				beat.Jobs = append(beat.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
+			}
+			require.Len(t, beat.Jobs, 2)
+			beat.Jobs = append(beat.Jobs, store.Running{Token: "none"})
+			reply, err := f.Beat(t.Context(), beat)
+			require.NoError(t, err)
+			require.Empty(t, reply.Lost)
+			for _, j := range beat.Jobs[:2] {
+				require.Positive(t, f.redis.TTL(t.Context(), j.LockKey).Val())
+			}
+			require.Positive(t, f.redis.TTL(t.Context(), f.reserve(1, "q")[0].LockKey).Val(), "one alone has it at once")
+		})
+		t.Run("two jobs with one lock do not run at the same time", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", append(lockmates("A", 2), lockmates("B", 1)...)...)
+			require.Equal(t, []string{lockmates("A", 1)[0], lockmates("B", 1)[0]}, payloads(f.reserve(3, "q")))
+		})
+		t.Run("one that is held keeps none of the others", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", job("A", "[2]"))
+			held := f.reserve(1, "q")
+			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+			require.Equal(t, []string{job("A", "[1]"), job("A", "[3]")}, payloads(f.reserve(3, "q")))
+			require.Equal(t, []bool{true}, f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(held[0])}}).Applied)
+		})
+		t.Run("a job for which the reply has no room has no lock", func(t *testing.T) {
+			f := setup(t, server)
+			require.NoError(t, storetest.Alter(f.Redis(), "exchange_fast", `maxbytes = 0, 4194304`, `maxbytes = 0, 10`))
+			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
+			require.Equal(t, []string{job("A", "[1]")}, payloads(f.reserve(3, "q")))
+			require.Len(t, f.redis.Keys(t.Context(), f.key("locket:job_locks:*")).Val(), 1)
+			require.Equal(t, []string{job("A", "[2]")}, payloads(f.reserve(3, "q")))
+		})
+		t.Run("they are in no way once their process is gone", func(t *testing.T) {
+			for name, gone := range map[string]func(*fixture){
+				"fenced": func(f *fixture) {
+					require.NoError(t, f.redis.ZAdd(t.Context(), f.key("resqued:procs"), redis.Z{Member: "p2"}).Err())
+				},
+				"unknown": func(f *fixture) { require.NoError(t, f.redis.ZRem(t.Context(), f.key("resqued:procs"), "p2").Err()) },
+			} {
+				f := setup(t, server)
+				f.register("p2")
+				f.push("q", job("A", "[1]"), job("A", "[2]"))
+				require.Len(t, f.exchange(store.ExchangeRequest{Proc: "p2", Wants: f.wants(2), Queues: locked("q")}).Jobs, 2)
+				f.push("q", job("A", "[1]"))
+				f.push("r", job("A", "[2]"))
+				require.Empty(t, f.reserve(1, "q"))
+				require.Empty(t, f.turn(1, nil, "r"))
+				gone(f)
+				require.Contains(t, f.look(store.PollRequest{All: true}).Waiting, "r", name)
+				require.Len(t, f.turn(1, nil, "r"), 1, name)
+				f.look(store.PollRequest{All: true})
+				require.Len(t, f.reserve(1, "q"), 1, name)
 			}
 		})
 	})

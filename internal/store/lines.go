@@ -21,7 +21,7 @@ const (
 	keyStrangers = "resqued:strangers"
 )
 
-var dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/rights", "lib/lines", "drop_lines")
+var dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/records", "lib/rights", "lib/lines", "drop_lines")
 
 // LineInfo is a line of jobs that wait for one lock.
 type LineInfo struct {

@@ -119,6 +119,7 @@ func (m *model) beat(t *rapid.T) {
 	}
 	after := m.Look(t)
 	for token, job := range p.jobs {
+		job.timed = true
 		e, there := after[strings.TrimPrefix(job.LockKey, storetest.Space)]
 		if there && e.Values[0] == storetest.Owner(p.name, token) && e.TTL <= 20000 || there && !strings.HasPrefix(e.Values[0], "resqued:"+p.name+"#") && e.TTL > 20000 {
 			t.Fatalf("I2: %s is held by %q and lives for %d ms", job.LockKey, e.Values[0], e.TTL)

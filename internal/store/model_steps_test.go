@@ -234,7 +234,8 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 	}
 	sort.Slice(reply.Jobs, func(i, j int) bool { return reply.Jobs[i].Fence < reply.Jobs[j].Fence })
 	for _, job := range reply.Jobs {
-		m.granted(t, p, job)
+		queue := req.Queues[slices.IndexFunc(req.Queues, func(q store.Queue) bool { return q.Name == job.Queue })]
+		m.granted(t, p, job, len(req.Wants) < 2 || queue.Named || queue.Unique || queue.Cap > 0)
 	}
 }
 
@@ -251,7 +252,7 @@ func (m *model) waits(it storetest.Item, job store.Reserved, kept bool) {
 	}
 }
 
-func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
+func (m *model) granted(t *rapid.T, p *process, job store.Reserved, timed bool) {
 	queue, it := theQueue(job.Queue), storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}
 	m.grantedInPause(t, job.Queue)
 	if want := m.lockKey(it.Queue, it.Payload); job.LockKey != want {
@@ -273,14 +274,14 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved) {
 	}
 	m.suspected(t, job)
 	if m.how == store.OnlySuspects {
-		p.jobs[job.Token] = &running{Reserved: job}
+		p.jobs[job.Token] = &running{Reserved: job, timed: timed}
 		return // an equal one may wait in its queue, with another start time
 	}
 	if want, known := m.starts[it]; known && m.clean[it.Queue] && !m.fits(job.EnqueuedAt.Unix(), want) {
 		t.Fatalf("I10: %q of %s was pushed at %d, not at %d", it.Payload, it.Queue, want, job.EnqueuedAt.Unix())
 	}
 	delete(m.starts, it)
-	p.jobs[job.Token] = &running{Reserved: job}
+	p.jobs[job.Token] = &running{Reserved: job, timed: timed}
 }
 
 // healed: queues that were out of step are in step now.

@@ -114,6 +114,8 @@ type running struct {
 	store.Reserved
 	loose bool // its lock was deleted, or somebody took it
 	lost  bool // its record was
+	// timed: its lock has a time to live. One that was taken together with others gets that with a beat.
+	timed bool
 	// The class lock that it took, and whether that was deleted, or somebody took it.
 	classKey, classValue string
 	classLoose           bool

@@ -14,13 +14,15 @@ import (
 // replaced must be there once, so that the table follows the scripts.
 var mutants = []storetest.Mutant{
 	{"a lock is released whoever holds it", "base", `pcall_('GET', lock) == value then call('DEL', lock)`, `pcall_('GET', lock) then call('DEL', lock)`},
-	{"a lock that is held is taken over", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return false`},
-	{"a foreign lock is taken over", "records", `return not (p and pcall_(`, `return p ~= nil and not (p and pcall_(`},
-	{"a lock without a record stays in the way", "records", `return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)`, `return true`},
+	{"a lock that is held is taken over", "records", `return lease ~= '0' or pcall_('PTTL', lock) ~= -1`, `return false`},
+	{"a foreign lock is taken over", "records", `if not p then return true end`, `if not p then return false end`},
+	{"a lock without a record stays in the way", "records", `p, t) == 0 then return false end`, `p, t) == 0 then return true end`},
 	{"a lock is taken without a look", "exchange_slow", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live", "exchange_slow", `'NX', 'EX', ttl`, `'NX'`},
 	{"a lock is taken without a look, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
+	{"locks are taken together without a look", "exchange_fast", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
+	{"jobs with one lock are taken together", "exchange_fast", `if met[lock] then together = false end`, ``},
 	{"a lock is not released", "exchange_slow", `release(lock, me .. token)`, ``},
 	{"a lock is not released, fast path", "exchange_fast", `release(ARGV[locksat], me .. ARGV[plainat])`, ``},
 	{"locks are released whoever holds them", "exchange_fast", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
@@ -135,7 +137,7 @@ var mutants = []storetest.Mutant{
 	{"a job that was served stays in its line", "exchange_slow", `call('LPOP', key)
         line.known.add`, `line.known.add`},
 	{"a line is served though its lock is held", "exchange_slow", `elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free`, `elseif false then`},
-	{"a line is not told that its lock is free", "exchange_slow", `line.known.freed(released, us)`, ``},
+	{"a line is not told that its lock is free", "exchange_slow", `line.known.freed(released, us, alltold and #released == nlocks and obstacles.some)`, ``},
 	{"a line is not told that the lock of a dead process is free", "recover", `inline.freed(released, us)`, ``},
 	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
       return`},
@@ -145,20 +147,21 @@ var mutants = []storetest.Mutant{
 	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},
 	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
 	{"a lock of a line that expires is not noticed", "lines", `elseif not values[i] and call('EXISTS', keys[i]) == 0 then`, `elseif false then`},
-	{"a lock of a line without a record is not noticed", "lines", `if not there[k] then free(i) end`, ``},
+	{"a lock of a line without a record is not noticed", "lines", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
 	{"suspects in lines run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' then
         set_apart`, `elseif false then
         set_apart`},
 	{"a full server does not notice that a line may be served", "lines", `if not noted then pcall_('PERSIST', ready) end`, ``},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
-	{"a paused queue's lines are served", "exchange_slow", `if line.known and not relock and not paused(prefix, queue) then`, `if line.known and not relock then`},
+	{"a paused queue's lines are served", "exchange_slow", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 
 	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
 	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end
     for`},
 	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
-	{"a pause is not seen", "exchange_slow", `elseif not paused(prefix, queue) then`, `else`},
+	{"a pause is not seen", "exchange_slow", `elseif not line.paused(i) then`, `else`},
+	{"a pause that was not looked for is taken for none", "exchange_slow", `i > empty and i <= obstacles.to)`, `true)`},
 	{"a pause of everything is not seen", "exchange_slow", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},

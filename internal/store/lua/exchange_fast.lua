@@ -44,8 +44,8 @@
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
 --           2 to 5 for all completions together, and 2 per lock that is not removed with
 --           the others; 1 per 16 queues; per queue with jobs 2 or 3, and 1 more per 64 jobs;
---           1 per locked job, and 1 for the fences of all. O(c + j + q). On the slow path see
---           exchange_slow.
+--           1 for the locks of up to 64 jobs, and 1 per job where one of these is held; 1 for
+--           the fences of all. O(c + j + q). On the slow path see exchange_slow.
 --
 -- The head is a text of bytes, of a number the highest first: whether the call may take the
 -- fast path (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
@@ -109,7 +109,7 @@ if may then
   if nplain + nother > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')
-    need(jobs, 'SET')
+    need(jobs, 'SET', 'MSETNX')
     need(fencekey, 'GETSET')
     need(deathkey .. ':', 'HGET', 'HMGET')
     need(prefix .. 'pause:all', 'EXISTS')
@@ -261,7 +261,8 @@ while true do
     if empty > n then empty = n end
     for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
-    going = pcall_('EXISTS', unpack(obstacles)) == 0
+    local met = pcall_('EXISTS', unpack(obstacles))
+    going = met == 0
     if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
       -- Lines concern their own queues, and who releases the locks for which they wait.
       local waited, few = {}, nlocks <= 1000
@@ -275,7 +276,10 @@ while true do
         obstacles[6], obstacles.lines = counters, true
         going = pcall_('EXISTS', unpack(obstacles)) == 0
       else
-        obstacles.stop = true
+        -- What exchange_slow need not ask again: whether lines are all that there is, and who waits for
+        -- the locks.
+        obstacles.stop, obstacles.known, obstacles.to = true, met == 1, n
+        obstacles.some = not some.err and nlocks > 0 and some or nil
       end
     end
     if not going and not obstacles.stop and pcall_('EXISTS', deathkey) == 1 then
@@ -348,19 +352,40 @@ while true do
       local size, tight = 0, false
       for i = 1, #payloads do size = size + #payloads[i] end
       if locked and size > 0 and size < 400 * #payloads then tight = not spaced(table.concat(payloads)) end
+      -- All locks of these are taken by one command, if they are free and no two are the same. It
+      -- gives them no time to live: that they get with the first beat after it, and what has none is in no
+      -- job's way once its process is gone (see held in records).
+      local set, together = nil, false
+      if locked then
+        together = #payloads > 1
+        local at, met = wantat, together and {}
+        set = together and {unpack(fields, 1, 2 * #payloads)} or {'', ''}
+        for i = 1, #payloads do
+          local payload = payloads[i]
+          local t, m, rest = byte(wants, at, at + 2)
+          local lock = style ~= 'payload' and quickname(jobs, payload, tight)
+          if not lock then
+            if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
+            local ok, name = pcall(lockname, payload, style)
+            lock = jobs .. (ok and name or redis.sha1hex(payload))
+          end
+          set[2 * i - 1], set[2 * i] = lock, me .. sub(wants, at + 3, at + 2 + t)
+          if met then
+            if met[lock] then together = false end
+            met[lock], at = true, at + 3 + t + m * 256 + rest
+          end
+        end
+        if together and not fence then fence = setaside(fencekey, us, nwant) end
+        together = together and fence and call('MSETNX', unpack(set)) == 1
+      end
       for i = 1, #payloads do
         local payload, lock, high, low = payloads[i], '', ' 0 0', ''
         local t, m, rest = byte(wants, wantat, wantat + 2)
         local token = sub(wants, wantat + 3, wantat + 2 + t)
         m = m * 256 + rest
         if locked then
-          lock = style ~= 'payload' and quickname(jobs, payload, tight)
-          if not lock then
-            if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
-            local ok, name = pcall(lockname, payload, style)
-            lock = jobs .. (ok and name or redis.sha1hex(payload))
-          end
-          if not call('SET', lock, me .. token, 'NX', 'EX', ttl) then
+          lock = set[2 * i - 1]
+          if not together and not call('SET', lock, set[2 * i], 'NX', 'EX', ttl) then
             going = false
             break
           end
@@ -393,6 +418,7 @@ while true do
         bytes, w, n = bytes + #payload, w + 1, n + 1
         if bytes >= maxbytes then break end
       end
+      for i = n - taken + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- there was no room for these
       if not going or n - taken < room or bytes >= maxbytes then break end
       if 2 * w - written > 1000 then -- unpack takes only so many
         call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2))

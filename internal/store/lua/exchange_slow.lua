@@ -31,10 +31,15 @@ local reasons, failed = reply[5], 0
 processed = 0
 
 -- There is nothing of all this, which one command shows nearly always.
-obstacles.calm = pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
+obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
 
 -- line has what is done with lines: known, if there are any or any may begin, what lines has.
-local line = {known = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)}
+local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix)}
+
+-- paused reports whether the queue of an index is, which the fast path may have seen of some.
+function line.paused(i)
+  return not (obstacles.known and i > empty and i <= obstacles.to) and paused(prefix, names[i])
+end
 
 -- run has what is done with the end of a run. counted reads the count that stands in front of a failure record, "<key length> <value>
 -- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
@@ -209,7 +214,7 @@ if failed > 0 then pcall_('INCRBY', prefix .. 'stat:failed', failed) end
 local starved = not obstacles.calm and starving(prefix)
 if starved then freed(prefix, released, ms) end
 if line.known then
-  line.known.freed(released, us)
+  line.known.freed(released, us, alltold and #released == nlocks and obstacles.some)
   if nwant == 0 then line.known.flush() end
 end
 
@@ -742,14 +747,15 @@ for i = nextqueue, nqueue do
       if healed then table.insert(reply[7], queue) end
     end
     local locked, room = find(flags, 'l', 1, true), nil
-    if line.known and not relock and not paused(prefix, queue) then
+    if line.known and not relock and not line.paused(i) then
       room = line.serve(queue, roomin(queue, cap), cap > 0)
     end
     if left == 0 then
       if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
         forget_seen(prefix, queue)
       end
-    elseif not paused(prefix, queue) then
+    elseif room and room <= 0 or w > #asked then -- lines have taken it
+    elseif not line.paused(i) then
       room = room or roomin(queue, cap)
       local from = locked and not unique and line.begins(queue, flags) and line.intake or reserve
       if room > 0 and w <= #asked and from(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end

@@ -21,11 +21,11 @@
 --          begin(queue, name, ms), finish(queue, name), add(queue, n), flush(), less(queue,
 --          name, n): no result; what add was told is written by flush, which comes last;
 --          lead(queue, payload, lock): whether a job was put at the head of the line for its lock;
---          freed(locks, us): no result; open(queue, us): whether any line may be served
--- NEEDS    base
+--          freed(locks, us, known): no result; open(queue, us): whether any line may be served
+-- NEEDS    base, records
 -- KEYS     reads and writes those above; reads job locks and in-flight records
 -- COST     count: 1 command; begin: 3; finish: 5; lead: 1; flush: 1 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 4, and 1 per process
+--          locks, and 1 per queue with a line for one; open: 4, and 2 per process
 --          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
@@ -112,14 +112,15 @@ local function lines(prefix)
   -- turn is that of a line whose lock was released. Such lines have theirs in this order.
   local function turn(us, i) return fmt('%.0f', us + i - 9e15) end
 
-  -- freed notes that locks were released. It is called for every lock that was.
-  function l.freed(released, us)
+  -- freed notes that locks were released. It is called for every lock that was. known is what
+  -- awaited has of them, if the caller has asked.
+  function l.freed(released, us, known)
     for from = 1, #released, 1000 do
       local names = {}
       for i = from, math.min(from + 999, #released) do
         names[#names + 1] = sub(released[i], #locks + 1)
       end
-      local found = pcall_('HMGET', awaited, unpack(names))
+      local found = known or pcall_('HMGET', awaited, unpack(names))
       for i, text in ipairs(found.err and {} or found) do
         queued(text, function(queue)
           kept('ZADD', prefix .. 'resqued:ready:' .. queue, turn(us, from + i), names[i])
@@ -160,8 +161,9 @@ local function lines(prefix)
     end
     for p, h in pairs(holders) do
       local there = pcall_('HMGET', prefix .. 'resqued:inflight:' .. p, unpack(h.tokens))
+      local lease = pcall_('ZSCORE', prefix .. 'resqued:procs', p) or '0'
       for k, i in ipairs(there.err and {} or h.at) do
-        if not there[k] then free(i) end
+        if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end
       end
     end
     return open

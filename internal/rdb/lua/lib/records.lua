@@ -9,10 +9,10 @@
 --          queue): no result; delayed(id, queue, payload, unique): a member of resqued:delayed;
 --          removeat(key, index, length): the element that was removed
 -- NEEDS    base
--- KEYS     reads locks and resqued:inflight:<proc>; drop_held removes class locks and the entry in
+-- KEYS     reads locks, resqued:procs and resqued:inflight:<proc>; drop_held removes class locks and the entry in
 --          resqued:held:<proc>; answer moves one from resqued:kills:<proc> to
 --          resqued:killed:<proc>; uncap writes resqued:caps:<master>
--- COST     len: 1 command; held: 1 or 2; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
+-- COST     len: 1 command; held: 1 to 4; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
 --          3; removeat: 1, or 3 and O(distance from the nearer end)
 
 -- len is LLEN, or nil where the key holds something else: a wrong type must be
@@ -40,13 +40,22 @@ local function unpack_(s)
 end
 
 -- held reports whether a job lock is in the way. One whose record is gone is
--- not: the next job that wants it takes it over. A foreign value, such as the empty string of
--- resque-locket, counts until it expires.
-local function held(prefix, lock)
-  local value = pcall_('GET', lock)
-  if type(value) ~= 'string' then return value and true or false end
-  local p, t = match(value, '^resqued:(.*)#([^#]*)$')
-  return not (p and pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0)
+-- not: the next job that wants it takes it over. Nor is one without a time to live whose process
+-- was fenced, or is not known: with one it would expire, though the record stays. A foreign
+-- value, such as the empty string of resque-locket, counts until it expires.
+local held
+do
+  local leases = {}
+  held = function(prefix, lock)
+    local value = pcall_('GET', lock)
+    if type(value) ~= 'string' then return value and true or false end
+    local p, t = match(value, '^resqued:(.*)#([^#]*)$')
+    if not p then return true end
+    if pcall_('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 0 then return false end
+    local lease = leases[p] or pcall_('ZSCORE', prefix .. 'resqued:procs', p) or '0'
+    leases[p] = lease
+    return lease ~= '0' or pcall_('PTTL', lock) ~= -1
+  end
 end
 
 -- A job's class locks stand in resqued:held:<proc> under its token, as a list of
