@@ -33,11 +33,11 @@
 --          line has an l in front there, the place of a tenant a t;
 --          lead(queue, payload, lock): whether a job was put at the head of the line for its lock, or
 --          before all tenants;
---          freed(locks, us): no result; open(queue, us): whether any line may be served
+--          freed(locks, us): no result; open(queue, us): whether any line may be served; waits(queue): whether any tenant may have a job
 -- NEEDS    base
 -- KEYS     reads and writes those above; reads job locks and in-flight records
 -- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 5, and 1 per process
+--          locks, and 1 per queue with a line for one; open: 5 to 8, and 1 per process
 --          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
@@ -177,13 +177,22 @@ local function lines(prefix)
     end
   end
 
+  -- waits reports whether a tenant may have a job, and forgets the turns of some that have none.
+  function l.waits(queue)
+    local places, keys = pcall_('ZRANGE', l.turns(queue), '0', fmt('%d', l.probes - 1)), {}
+    for i, place in ipairs(places.err and {} or places) do keys[i] = l.tenant(queue, place) end
+    if #keys == 0 then return false end
+    if pcall_('EXISTS', unpack(keys)) ~= 0 then return true end
+    l.leave(queue, places)
+    return #keys == l.probes
+  end
+
   -- open reports whether a line of a queue may be served. It probes the locks of some of them, of
   -- many lines others each time, also where others are ready: under load some always are.
   function l.open(queue, us)
     local ready, key = prefix .. 'resqued:ready:' .. queue, prefix .. 'resqued:lines:' .. queue
     local n, all = pcall_('ZCARD', ready), pcall_('ZCARD', key)
-    local waits = pcall_('ZCARD', l.turns(queue))
-    waits = type(waits) == 'number' and waits > 0
+    local waits = l.waits(queue)
     local open, noted = waits or type(n) == 'number' and n > 0, false
     if all == 0 and not waits then over(queue) end -- a right was missing when the last one ended
     if type(all) ~= 'number' or all == 0 then return open end
