@@ -126,8 +126,8 @@ var hostile = map[string][][2]string{
 		{"fair: {mail: {key: '{{args.0}}', weights: {big: 1, big: 2}}}", "given already"},
 		{"lines: 'off'\nfair: {mail: '{{args.0}}'}", "warn: fair (resqued.yaml:2) has no effect: lines (resqued.yaml:1) is off."},
 	},
-	"on_lock_lost":        {{"on_lock_lost: retry", "not known"}},
-	"unique_queues":       {{"unique_queues: off", `warn: unique_queues: "off" is the queue of that name`}, {"unique_queues: ['!a']", "only exclusions"}},
+	"on_lock_lost":  {{"on_lock_lost: retry", "not known"}},
+	"unique_queues": {{"unique_queues: off", `warn: unique_queues: "off" is the queue of that name`}, {"unique_queues: ['!a']", "only exclusions"}},
 	"unique_queues_strict": {
 		{"unique_queues_strict: 2", "true or false"}, {"unique_queues_strict: true", "warn: unique_queues_strict"},
 	},
