@@ -198,6 +198,18 @@ func TestFair(t *testing.T) {
 				append(payloads(held[:1]), f.rest(held, fair(byArg, "q")...)...))
 			f.noTurns("q")
 		})
+		t.Run("a job passes no line for its lock, even where that is not told that the lock is free", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", `{"class":"A","args":["a"],"n":1}`, `{"class":"A","args":["a"],"n":2}`)
+			held := f.fairly(2, nil, fair(byArg, "q")...)
+			require.Len(t, held, 1)
+			f.push("q", `{"class":"A","args":["a"],"n":3}`)
+			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
+			require.Empty(t, f.fairly(2, nil, fair(byArg, "q")...))
+			_, err := f.Poll(t.Context(), store.PollRequest{All: true})
+			require.NoError(t, err)
+			require.Equal(t, []string{`{"class":"A","args":["a"],"n":2}`}, payloads(f.fairly(2, nil, fair(byArg, "q")...)))
+		})
 		t.Run("who knows of no tenants serves their lines", func(t *testing.T) {
 			f := setup(t, server)
 			f.push("q", jobsOf("a", 0, 5)...)

@@ -762,7 +762,8 @@ function line.turns(queue, key, left, room, capped, flags, adds)
     return payloads and payloads[(t.used or 0) + 1], true
   end
 
-  local ends, names, lined, left_, moved, looked, over = {}, {}, 0, {}, 0, 0, {}
+  local ends, names, left_, moved, looked, over = {}, {}, {}, 0, 0, {}
+  local lined = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0
   while at <= #next and room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not locked) and looked + moved < scan do
     local t = next[at]
     local payload, new = first(t)
@@ -787,7 +788,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
     elseif not name then
       give(queue, payload, '', '-', capped, deaths, blame)
       room = room - 1
-    elseif ends[name] or (len(l.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
+    elseif ends[name] or lined and (len(l.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
       if not ends[name] then ends[name], names[#names + 1] = {}, name end
       table.insert(ends[name], payload)
       looked = looked + 1
