@@ -341,6 +341,50 @@ func (f *fixture) rest(held []store.Reserved, queues ...store.Queue) []string {
 	return got
 }
 
+// TestFairNames: of what the script reads as a tenant it says the same as Go, see jobkey.TestTenants; for the rest it asks.
+func TestFairNames(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		for payload, want := range map[string]string{
+			`{"class":"A","args":["acme",1]}`:                           "acme",
+			`{"class":"A","args":[-7]}`:                                 "-7",
+			`{"class":"A","args":["",1],"id":"x"}`:                      "",
+			`{"class":"A","args":["a b, c]"],"queue":"q"}`:              "a b, c]",
+			`{"class":"A","args":[]}`:                                   "?",
+			`{"class":"A","args":[7.0]}`:                                "?",
+			`{"class":"A","args":[[7]]}`:                                "?",
+			`{"class":"A","args":[{"a":1}]}`:                            "?",
+			`{"class":"A","args":["é"]}`:                                "?",
+			`{"class":"A","args":["\u00e9"]}`:                           "?",
+			`{"class":"A","args":["x"],"args":["y"]}`:                   "?",
+			`{"class":"A","args":["x"],"\u0061rgs":["y"]}`:              "?",
+			`{"class":"A", "args":["x"]}`:                               "?",
+			`{"id":"x","class":"A","args":["x"]}`:                       "?",
+			`{"class":"A","args":["` + strings.Repeat("x", 513) + `"]}`: "?",
+			"{\"class\":\"A\",\"args\":[\"a\tb\"]}":                     "?",
+			`nonsense`:                                                  "?",
+		} {
+			f.push("q", jobsOf("other", 0, 1)[0], payload, payload)
+			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: []store.Queue{{Name: "q", Lined: true, Fair: byArg}}})
+			if want == "?" {
+				require.Equal(t, payload, string(reply.Unnamed[0].Payload))
+				require.Empty(t, reply.Unnamed[0].Tenant)
+			} else {
+				tenants, err := f.Tenants(t.Context(), "q", 9)
+				require.NoError(t, err)
+				require.Contains(t, tenants, store.TenantInfo{Tenant: want, Jobs: 2}, payload)
+			}
+			_, err := f.RemoveQueue(t.Context(), "q", false)
+			require.NoError(t, err)
+		}
+		f.push("q", `{"class":"A","args":[1,"b"]}`, `{"class":"A","args":["x","b"]}`, `{"class":"A","args":["y"]}`)
+		reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: []store.Queue{{Name: "q", Lined: true, Fair: store.NewFair(1, nil, 1)}}})
+		require.Equal(t, `{"class":"A","args":[1,"b"]}`, string(reply.Jobs[0].Payload))
+		require.Len(t, reply.Unnamed, 1)
+	})
+}
+
 // TestFairReach: how far a newcomer may be behind a backlog to be found is bounded by how far calls look, and by
 // how many jobs may be in lines.
 func TestFairReach(t *testing.T) {
