@@ -733,7 +733,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
 
   -- Newcomers begin with the turn that comes next. Where nobody waits nothing of this is kept.
-  local set, next, wide = l.turns(queue), {}, math.max(room, 16)
+  local set, next, wide = l.turns(queue), {}, math.max(room, 64)
   local low = l.kept('ZRANGEBYSCORE', set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
   local waits = not low.err and #low > 0
   if waits then
