@@ -150,6 +150,7 @@ type Handlers struct {
 	middleware []Middleware
 	hooks      []Hooks
 	jobLockKey func(job *Job) string
+	fair       map[string]Fair // by queue
 }
 
 // New returns an empty registry.

@@ -36,9 +36,12 @@ type worker struct {
 	set    *handler.Set
 	store  *store.Store
 	keyer  *jobkey.Keyer
-	runner *thread.Runner
-	hooks  []resqued.Hooks
-	log    *zap.Logger
+	// tenants are those of the handlers, fair what the scripts know of them.
+	tenants *jobkey.Tenants
+	fair    map[string]*store.Fair
+	runner  *thread.Runner
+	hooks   []resqued.Hooks
+	log     *zap.Logger
 }
 
 // atHome returns handlers whose class locks are all kept in the Redis of the test, wherever
@@ -60,6 +63,9 @@ func atHome(h *resqued.Handlers) *resqued.Handlers {
 		home.Hook(hooks)
 	}
 	home.JobLockKey(h.JobLockKeyFunc())
+	for queue, fair := range h.FairQueues() {
+		home.Fair(queue, fair)
+	}
 	return home
 }
 
@@ -105,6 +111,13 @@ func newWorker(q *Queues) (*worker, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if w.tenants, err = jobkey.NewTenants(jobkey.TenantsConfig{Program: q.handlers.FairQueues(), Log: w.log}); err != nil {
+		return nil, err
+	}
+	w.fair = map[string]*store.Fair{}
+	for queue, rule := range w.tenants.Rules() {
+		w.fair[queue] = store.NewFair(rule.Argument, rule.Weights, rule.Others)
 	}
 	style := wire.RubyUpTo33
 	if w.ruby34() {
@@ -159,11 +172,11 @@ func (w *worker) work(ctx context.Context, r *run) error {
 		Locketed:   func(queue string) bool { return selector.MatchAny(w.opts.LocketedQueues, queue) },
 		NamedLocks: w.keyer.NeedsGo(), NamedClasses: w.keyer.ByClass(),
 		Unique:       func(queue string) bool { return selector.MatchAny(w.opts.UniqueQueues, queue) },
-		StrictUnique: w.opts.UniqueQueuesStrict, Lined: true,
+		StrictUnique: w.opts.UniqueQueuesStrict, Lined: true, Fair: w.fair,
 		Interval: interval, UntilEmpty: true, TermTimeout: w.opts.TermTimeout,
 		Host: "resquedtest", PID: os.Getpid(),
 	}, workerproc.Deps{
-		Store: newDueStore(w.store), Conn: r.master, Handlers: w.set, Namer: w.keyer, Runner: w.runner, Stats: noStats{}, Hooks: w.hooks, Log: w.log,
+		Store: newDueStore(w.store), Conn: r.master, Handlers: w.set, Namer: w.keyer, Tenants: w.tenants, Runner: w.runner, Stats: noStats{}, Hooks: w.hooks, Log: w.log,
 		Observe: r.observe, Exit: func() { stubborn = true }, SetTitle: func(string) {},
 	})
 	if err != nil {

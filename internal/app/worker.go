@@ -204,6 +204,14 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	if err != nil {
 		return nil, err
 	}
+	tenants, err := jobkey.NewTenants(jobkey.TenantsConfig{Rules: c.Fair, Program: handlers.FairQueues(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	fair := map[string]*store.Fair{}
+	for queue, rule := range tenants.Rules() {
+		fair[queue] = store.NewFair(rule.Argument, rule.Weights, rule.Others)
+	}
 	locks, err := newClassLocks(c, set, s, log)
 	if err != nil {
 		return nil, err
@@ -215,7 +223,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	w.closers = append(w.closers, retries.Close)
 	deps := workerproc.Deps{
-		Store: s, Conn: conn, Handlers: set, Namer: keyer, LocksEnd: locks.Ends,
+		Store: s, Conn: conn, Handlers: set, Namer: keyer, Tenants: tenants, LocksEnd: locks.Ends,
 		Runner: &thread.Runner{Performer: set, Locker: locks, Check: jobkey.NewCheck(c.JobLockKey, s), Retries: retries, Describe: handler.Describe},
 		Stats:  stats, Signals: received, Hooks: handlers.AllHooks(), Log: log, Exit: w.killSelf,
 	}
@@ -241,7 +249,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
 		Threads: c.ThreadCount, JobsPerFork: perFork, MaxRSS: maxRSS(&c), MaxAge: c.MaxAge,
-		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), Lined: c.Lines == config.LinesAuto, NamedClasses: keyer.ByClass(),
+		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), Lined: c.Lines == config.LinesAuto, Fair: fair, NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,
 		TermTimeout: c.TermTimeout, LockDuration: c.JobLockDuration, BeatEvery: beat, MaxPayload: c.MaxPayload, LogJobs: c.LogJobs, Redact: c.Redact,

@@ -199,11 +199,17 @@ func (l *loader) warnOfLocks() {
 		// Not among them: the lease of processes, and how often they beat, follow from job_lock_duration
 		// and heartbeat_frequency.
 		for _, key := range []string{"job_lock_key", "lines", "on_lock_lost"} {
+			if key == "lines" && len(c.Fair) > 0 {
+				continue // it says whether tenants take turns, too
+			}
 			if sources[key].Kind != FromDefault {
 				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
 					key, sources[key], sources["locketed_queues"]))
 			}
 		}
+	}
+	if l.ok("fair", "lines") && len(c.Fair) > 0 && c.Lines != LinesAuto {
+		l.warn("fair", "no_effect", fmt.Sprintf("fair (%s) has no effect: lines (%s) is off.", sources["fair"], sources["lines"]))
 	}
 	if l.ok("unique_queues", "unique_queues_strict") && c.UniqueQueuesStrict && len(c.UniqueQueues) == 0 {
 		l.warn("unique_queues_strict", "no_effect", fmt.Sprintf("unique_queues_strict (%s) has no effect: unique_queues (%s) is empty.",

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
@@ -117,6 +118,8 @@ type Config struct {
 	JobLockKey string `json:"job_lock_key"`
 	// Lines is LinesAuto, or "off": locked jobs wait at the tail of their queue.
 	Lines string `json:"lines"`
+	// Fair are the queues whose tenants take turns; jobkey.Others stands for those that are not named.
+	Fair map[string]jobkey.Fair `json:"fair"`
 	// OnLockLost is what becomes of a job whose lock is gone: "fail" or
 	// "requeue".
 	OnLockLost string `json:"on_lock_lost"`

@@ -256,6 +256,11 @@ var keys = []key{
 		kind: oneOf(func(c *Config) *string { return &c.Lines }, LinesAuto, "off"),
 	},
 	{
+		name: "fair", flag: noFlag,
+		help: "queues whose tenants take turns, each with the template of the tenant",
+		kind: fair(),
+	},
+	{
 		name: "on_lock_lost", def: "requeue",
 		help: "what becomes of a job whose job lock is gone",
 		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),

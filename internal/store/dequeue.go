@@ -66,7 +66,7 @@ func (s *Store) dequeueFrom(ctx context.Context, queue string, place place, matc
 
 func (s *Store) dequeue(ctx context.Context, queue string, place place, from int64, size int, payloads []string) (gone [][]byte, err error) {
 	args := make([]any, 0, 5+len(payloads))
-	args = append(args, s.db.Prefix, queue, from, size, place.arg())
+	args = append(args, s.db.Prefix, queue, from, size, place.line)
 	for _, p := range payloads {
 		args = append(args, p)
 	}

@@ -20,7 +20,7 @@ const maxEmpty = 64
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	order := plainFirst(req.Completions)
 	plain, others := order.plain, len(req.Completions)-order.plain
-	args := make([]any, 0, 4+2*plain+9*others+2+3*len(req.Names)+len(req.NamedClasses))
+	args := make([]any, 0, 4+2*plain+9*others+2+4*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.db.Prefix, req.Proc, req.Master, s.exchangeHead(req, order))
 	for at := range plain {
 		args = append(args, &req.Completions[order.index(at)].Job.Token)
@@ -58,10 +58,15 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	}
 	for _, n := range req.Names {
 		sum := sha1.Sum(n.Payload) //nolint:gosec // a name for the script, which has no other hash
-		args = append(args, n.Queue, hex.EncodeToString(sum[:]), n.Name)
+		args = append(args, n.Queue, hex.EncodeToString(sum[:]), n.Name, n.Tenant)
 	}
 	for _, class := range req.NamedClasses {
 		args = append(args, class)
+	}
+	for i := range req.Queues {
+		if q := &req.Queues[i]; q.Fair != nil {
+			args = append(args, q.Name, q.Fair.rule)
+		}
 	}
 	return args
 }
@@ -168,13 +173,15 @@ func queueList(queues []Queue) []byte {
 
 // mode is all that an exchange has to know of a queue beside its name.
 type mode struct {
-	cap                                  int
-	locked, named, unique, strict, lined bool
+	cap                                        int
+	locked, named, unique, strict, lined, fair bool
 }
 
-func (q *Queue) mode() mode { return mode{q.Cap, q.Locked, q.Named, q.Unique, q.Strict, q.Lined} }
+func (q *Queue) mode() mode {
+	return mode{q.Cap, q.Locked, q.Named, q.Unique, q.Strict, q.Lined, q.Fair != nil}
+}
 
 func (m mode) append(list []byte) []byte {
 	list = strconv.AppendInt(list, int64(m.cap), 10)
-	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's', m.lined, 'q')...)
+	return append(list, letters(m.locked, 'l', m.named, 'k', m.unique, 'u', m.strict, 's', m.lined, 'q', m.fair, 'f')...)
 }

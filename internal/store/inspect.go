@@ -20,8 +20,9 @@ import (
 // QueueInfo is one queue and how many jobs wait in it.
 type QueueInfo struct {
 	Name string
-	// Size is how many jobs wait, those in lines included; Lined is how many these are.
-	Size, Lined int64
+	// Size is how many jobs wait, those in lines included; Lined is how many of these wait there for their
+	// locks, Turns how many for the turn of their tenant.
+	Size, Lined, Turns int64
 	// Err says why Size is not known: the key holds no list.
 	Err error
 	// Suspects counts the jobs that were set apart to run alone; Size does not.
@@ -80,15 +81,18 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 			sizes[i], suspects[i] = pipe.LLen(ctx, s.db.QueueKey(name)), pipe.LLen(ctx, s.db.Key(rdb.KeySuspects)+name)
 		}
 		bounces, lines := pipe.HMGet(ctx, s.db.Key(keyCounters), page...), pipe.HMGet(ctx, s.db.Key(keyLined), page...)
+		turns := pipe.HMGet(ctx, s.db.Key(keyTurned), page...)
 		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 			return nil, fmt.Errorf("sizes of queues: %w", err)
 		}
 		counts, lined := fieldsOf(page, bounces.Val()), lineCounts(fieldsOf(page, lines.Val()))
+		turned := lineCounts(fieldsOf(page, turns.Val()))
 		for i, name := range page {
 			count, _ := strconv.ParseInt(counts[name], 10, 64)
+			locked := max(lined[name]-turned[name], 0)
 			out = append(out, QueueInfo{
-				Name: name, Size: sizes[i].Val() + lined[name], Lined: lined[name], Err: sizes[i].Err(),
-				Suspects: suspects[i].Val(), Bounces: count + lined[name],
+				Name: name, Size: sizes[i].Val() + lined[name], Lined: locked, Turns: turned[name], Err: sizes[i].Err(),
+				Suspects: suspects[i].Val(), Bounces: count + locked,
 			})
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	keyReady     = "resqued:ready:"
 	keyLined     = "resqued:lined"
 	keyAwaited   = "resqued:awaited"
+	keyTurn      = "resqued:turn:"
+	keyTurns     = "resqued:turns:"
+	keyTurned    = "resqued:turned" // queues → how many of their jobs in lines wait for turns, not for locks
 	keyStrangers = "resqued:strangers"
 )
 
@@ -78,31 +81,33 @@ func lineCounts(fields map[string]string) map[string]int64 {
 
 // place is a list in which jobs of a queue wait: the queue itself, or a line.
 type place struct {
-	key  string
-	name string
-	line bool
+	key string
+	// line tells a script of the line: l and the name of its lock, t and the tenant's place; "" = the queue itself.
+	line string
 }
 
-// arg tells a script of the line; "" = the queue itself.
-func (p place) arg() string {
-	if p.line {
-		return "l" + p.name
-	}
-	return ""
-}
-
-// places returns where jobs of a queue wait: in the queue, then in its lines, the oldest first.
+// places returns where jobs of a queue wait: in the queue, then in its lines for locks, the oldest first, then in
+// those of its tenants, the next first.
 func (s *Store) places(ctx context.Context, queue string) ([]place, error) {
-	names, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1).Result()
-	if err != nil {
+	pipe := s.db.Read.Pipeline()
+	names, tenants := pipe.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1), pipe.ZRange(ctx, s.db.Key(keyTurns)+queue, 0, -1)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("lines of %q: %w", queue, err)
 	}
-	out := make([]place, 0, 1+len(names))
+	out := make([]place, 0, 1+len(names.Val())+len(tenants.Val()))
 	out = append(out, place{key: s.db.QueueKey(queue)})
-	for _, name := range names {
-		out = append(out, place{key: s.db.LineKey(queue, name), name: name, line: true})
+	for _, name := range names.Val() {
+		out = append(out, place{key: s.db.LineKey(queue, name), line: "l" + name})
+	}
+	for _, tenant := range tenants.Val() {
+		out = append(out, place{key: s.turnKey(queue, tenant), line: "t" + tenant})
 	}
 	return out, nil
+}
+
+// turnKey is the list of the jobs of one place among those that wait for turns; see lua/lib/lines.lua.
+func (s *Store) turnKey(queue, place string) string {
+	return s.db.Key(keyTurn) + strconv.Itoa(len(queue)) + ":" + queue + ":" + place
 }
 
 // dropLines removes all lines of a queue with the jobs in them, in parts of bounded size, and

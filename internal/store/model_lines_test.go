@@ -14,7 +14,7 @@ import (
 // queue's count and the index by locks know of exactly these; and one whose lock is free is
 // ready, unless that became free without a word to the lines (I5).
 func (m *model) checkLines(t *rapid.T) {
-	counts, known := map[string]int{}, map[string]bool{}
+	counts, known := m.checkTurns(t), map[string]bool{}
 	for _, l := range m.now.Lines() {
 		m.See("lined")
 		counts[l.Queue] += len(l.Payloads)

@@ -81,6 +81,9 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 		for i := range req.Queues {
 			req.Queues[i].Named = m.named[req.Queues[i].Name]
 			req.Queues[i].Lined = m.lined
+			if m.fair {
+				req.Queues[i].Lined, req.Queues[i].Fair = true, m.turns(req.Queues[i].Name)
+			}
 		}
 		for range wants - got {
 			m.number++
@@ -98,10 +101,10 @@ func (m *model) request(t *rapid.T, p *process, ends []store.Completion, queues 
 		req, fate = store.ExchangeRequest{}, "answered"
 		m.See("named")
 		for _, n := range reply.Unnamed {
-			if !m.goNamed(n.Queue, string(n.Payload)) {
+			if _, known := m.plainTenant(n.Queue, string(n.Payload)); !m.goNamed(n.Queue, string(n.Payload)) && (!m.fair || known) {
 				t.Fatalf("asked to name what needs no name: %s %q", n.Queue, n.Payload)
 			}
-			n.Name = m.lockName(n.Queue, string(n.Payload))
+			n.Name, n.Tenant = m.lockName(n.Queue, string(n.Payload)), m.tenant(n.Queue, string(n.Payload))
 			req.Names = append(req.Names, n)
 		}
 		m.now = m.Look(t)

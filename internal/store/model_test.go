@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ import (
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
 // their time), model_steps_test.go (exchanges), model_counts_test.go (the counts of
 // attempts), model_procs_test.go (processes), model_suspects_test.go (what has died with its
-// process), model_pause_test.go (pauses), model_lines_test.go (lines), model_class_test.go (class locks) and model_strangers_test.go (everybody
+// process), model_pause_test.go (pauses), model_lines_test.go (lines), model_fair_test.go (turns of tenants, and a run with them), model_class_test.go (class locks) and model_strangers_test.go (everybody
 // else); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
@@ -91,6 +92,7 @@ type model struct {
 	untidy  bool // a right was missing without which jobs are moved, and where they waited is not forgotten
 	pausing bool // queues are paused now and then
 	lined   bool // locked jobs wait in lines
+	fair    bool // tenants take turns
 }
 
 // body is a payload before it gets its number, with what its lock is made of.
@@ -159,7 +161,10 @@ func newModel(t *rapid.T, r *storetest.Rig) *model {
 
 // run takes random steps, and drains. A step that is there more than once comes more
 // often.
-func (m *model) run(t *rapid.T) {
+func (m *model) run(t *rapid.T) { m.runWith(t, nil) }
+
+// runWith is run with more steps.
+func (m *model) runWith(t *rapid.T, more map[string]func(*rapid.T)) {
 	steps := map[string]func(*rapid.T){
 		"push": m.push, "push 2": m.push, "push 3": m.push, "push 4": m.push, "push 5": m.push, "push 6": m.push,
 		"exchange": m.exchange, "exchange 2": m.exchange, "exchange 3": m.exchange, "exchange 4": m.exchange, "exchange 5": m.exchange,
@@ -177,6 +182,7 @@ func (m *model) run(t *rapid.T) {
 		"lose record": m.loseRecord, "lose record 2": m.loseRecord, "lose fence": m.loseFence, "flush scripts": m.flushScripts,
 		"": m.check,
 	}
+	maps.Copy(steps, more)
 	for _, family := range families {
 		if !rapid.Bool().Draw(t, "with "+family[0]) {
 			for _, step := range family {

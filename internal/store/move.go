@@ -100,7 +100,7 @@ func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error)
 	}
 	places, err := s.places(ctx, r.From)
 	if !r.Head {
-		slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(rdb.Flag(b.line), rdb.Flag(a.line)) }) // those in lines are older
+		slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(rdb.Flag(b.line != ""), rdb.Flag(a.line != "")) }) // those in lines are older
 	}
 	for _, place := range places {
 		if err == nil && r.Head {
@@ -194,7 +194,7 @@ func (s *Store) move(ctx context.Context, r MoveRequest, place place, from int64
 		return "", nil
 	}
 	args := make([]any, 0, 7+2*len(wanted))
-	args = append(args, s.db.Prefix, r.From, r.To, from, size, letters(r.Unique, 'u', r.Head, 'h'), place.arg())
+	args = append(args, s.db.Prefix, r.From, r.To, from, size, letters(r.Unique, 'u', r.Head, 'h'), place.line)
 	for _, p := range wanted {
 		marker := ""
 		if p.marker != "" {

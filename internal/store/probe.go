@@ -55,7 +55,7 @@ func (s *Store) Rehearsal(others ...rdb.Part) rdb.Rehearsal {
 // part in it; the errors are those of the rehearsal.
 func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	const proc, worker, lock = "probe", probeWorker, "lock:probe"
-	plain, unique := Queue{Name: "plain", Lined: true, Locked: true, Cap: 9}, Queue{Name: "unique", Unique: true}
+	plain, unique := Queue{Name: "plain", Lined: true, Locked: true, Cap: 9, Fair: NewFair(0, nil, 1)}, Queue{Name: "unique", Unique: true}
 	payload := func(n string) []byte {
 		if n == "3" || n == "6" {
 			// They wait for a moment, which may end with a second: then they would wait in
@@ -176,16 +176,17 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyTurned, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		keyMoved, keyMoving, keyMovingJobs + "plain",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe", keyAsked + "probe",
 	}
 	for _, queue := range []string{"plain", "unique"} {
 		for _, n := range []string{"1", "2", "3", "4", "5", "6"} {
+			names = append(names, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":="+n)
 			names = append(names, "resqued:line:"+strconv.Itoa(len(queue))+":"+queue+":Probe["+n+"]")
 		}
-		names = append(names, rdb.KeyLines+queue, keyReady+queue, "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
+		names = append(names, rdb.KeyLines+queue, keyReady+queue, keyTurns+queue, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":!", "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
 			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue, "resqued:twins:"+queue)
 	}
 	return names

@@ -243,7 +243,7 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
 
 func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, least, from int64, size int, payloads []string) (b onTheWay, err error) {
-	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size, at.arg()}
+	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size, at.line}
 	for _, p := range payloads {
 		args = append(args, p)
 	}

@@ -130,14 +130,17 @@ type Queue struct {
 	// tail; but not in a queue for which workers of others than resqued are registered, nor in a
 	// unique one.
 	Lined bool
+	// Fair has the tenants of the queue take turns, where locked jobs would wait in lines; nil = its jobs are
+	// taken in the order in which they were pushed.
+	Fair *Fair
 }
 
-// LockName is what the lock of a payload is called: the part of its key behind
-// locket:job_locks:.
+// LockName is what the lock of a payload is called, the part of its key behind
+// locket:job_locks:, and in a fair queue its tenant.
 type LockName struct {
-	Queue   string
-	Payload []byte
-	Name    string
+	Queue        string
+	Payload      []byte
+	Name, Tenant string
 }
 
 // Suspects is what an exchange does with jobs to whose blame the death of a process
@@ -241,7 +244,7 @@ type ExchangeReply struct {
 	// stands where they are counted. It is empty where there is no such trouble.
 	Unlockable string
 	// Unnamed are jobs that can only be looked at when the next request names their
-	// locks. Their Name is empty.
+	// locks and tenants. Their Name is empty.
 	Unnamed []LockName
 }
 

@@ -132,7 +132,7 @@ func (s Snapshot) Places(t *rapid.T) (live, failed map[Item]int) {
 			}
 		}
 	}
-	for _, l := range s.Lines() {
+	for _, l := range slices.Concat(s.Lines(), s.Turns()) {
 		for _, p := range l.Payloads {
 			live[Item{l.Queue, p}]++
 		}
@@ -178,10 +178,15 @@ type Line struct {
 }
 
 // Lines returns all lines, in no order.
-func (s Snapshot) Lines() []Line {
+func (s Snapshot) Lines() []Line { return s.lines("resqued:line:") }
+
+// Turns returns the lines of tenants, by their place, in no order.
+func (s Snapshot) Turns() []Line { return s.lines("resqued:turn:") }
+
+func (s Snapshot) lines(prefix string) []Line {
 	var out []Line
 	for key, e := range s {
-		rest, ok := strings.CutPrefix(key, "resqued:line:")
+		rest, ok := strings.CutPrefix(key, prefix)
 		size, rest, _ := strings.Cut(rest, ":")
 		n, err := strconv.Atoi(size)
 		if ok && err == nil && n < len(rest) {
@@ -194,7 +199,7 @@ func (s Snapshot) Lines() []Line {
 // Waiting returns the payloads of a queue, and those in its lines.
 func (s Snapshot) Waiting(queue string) []string {
 	out := slices.Clone(s.List("queue:" + queue))
-	for _, l := range s.Lines() {
+	for _, l := range slices.Concat(s.Lines(), s.Turns()) {
 		if l.Queue == queue {
 			out = append(out, l.Payloads...)
 		}

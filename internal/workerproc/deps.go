@@ -33,6 +33,9 @@ type Config struct {
 	NamedClasses []string
 	// Lined has locked jobs wait in a line for their lock; see store.Queue.
 	Lined bool
+	// Fair are the queues whose tenants take turns, "*" for those that are not named, where lines are possible. Deps.Tenants names
+	// the tenants.
+	Fair map[string]*store.Fair
 	// DeathPolicy says what becomes of the jobs of this process when it dies. The process
 	// writes it to Redis, where the master that recovers the jobs reads it.
 	DeathPolicy store.Policy
@@ -134,6 +137,12 @@ type Namer interface {
 	Name(queue string, payload []byte) string
 }
 
+// Tenants returns whose a payload is; *jobkey.Tenants is one. Its answer for a payload does not change.
+// One goroutine calls it for each lane.
+type Tenants interface {
+	Tenant(queue string, payload []byte) string
+}
+
 // Handlers is what a worker process needs to know of its handlers.
 type Handlers interface {
 	Lookup(class string) (*resqued.Class, bool)
@@ -164,7 +173,9 @@ type Deps struct {
 	Runners func() string
 	// Namer is needed where the configuration has NamedLocks or NamedClasses.
 	Namer Namer
-	Stats Stats
+	// Tenants is needed where the configuration has Fair.
+	Tenants Tenants
+	Stats   Stats
 	// OpenWaiter opens what wakes the process when a job comes while it is the lookout;
 	// nil: jobs are found at each interval only. It is for so many waits at a time.
 	OpenWaiter func(waits int) (Waiter, error)

@@ -44,14 +44,15 @@ type exchanger struct {
 	store        exchangeStore
 	registrar    rejoiner
 	namer        Namer
+	tenants      Tenants // nil = no queue has any
 	beatNow      bell
 	failing      *failing // shows others that calls fail; nil = no one
 	log          *zap.Logger
 }
 
-func newExchanger(cfg Config, id identity, s exchangeStore, r rejoiner, namer Namer, beatNow bell, log *zap.Logger) *exchanger {
+func newExchanger(cfg Config, id identity, s exchangeStore, r rejoiner, namer Namer, tenants Tenants, beatNow bell, log *zap.Logger) *exchanger {
 	return &exchanger{
-		id: id, lockDuration: cfg.LockDuration, store: s, registrar: r, namer: namer, beatNow: beatNow, log: log,
+		id: id, lockDuration: cfg.LockDuration, store: s, registrar: r, namer: namer, tenants: tenants, beatNow: beatNow, log: log,
 	}
 }
 
@@ -69,11 +70,14 @@ func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeRe
 	}
 }
 
-// nameAll names the locks that a reply has asked for. Programs may do this by a
+// nameAll names the locks and the tenants that a reply has asked for. Programs may do this by a
 // function of their own, so it is not the loop's business.
 func (e *exchanger) nameAll(unnamed []store.LockName) []store.LockName {
 	for i := range unnamed {
 		unnamed[i].Name = e.namer.Name(unnamed[i].Queue, unnamed[i].Payload)
+		if e.tenants != nil {
+			unnamed[i].Tenant = e.tenants.Tenant(unnamed[i].Queue, unnamed[i].Payload)
+		}
 	}
 	return unnamed
 }

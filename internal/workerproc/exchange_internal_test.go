@@ -82,7 +82,7 @@ func TestExchangeUntilKnown(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			beatNow := newBell()
-			e := newExchanger(Config{LockDuration: time.Minute}, identity{proc: "p"}, a, a, nil, beatNow, zap.NewNop())
+			e := newExchanger(Config{LockDuration: time.Minute}, identity{proc: "p"}, a, a, nil, nil, beatNow, zap.NewNop())
 			check(t, e.exchangeUntilKnown(t.Context(), newLane(1), req), beatNow)
 		})
 	}
@@ -151,7 +151,7 @@ func TestExchangeUntilKnown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		a := &answering{answers: []error{errors.New("away")}}
-		e := newExchanger(Config{}, identity{}, a, a, nil, newBell(), zap.NewNop())
+		e := newExchanger(Config{}, identity{}, a, a, nil, nil, newBell(), zap.NewNop())
 		require.Error(t, e.exchangeUntilKnown(ctx, newLane(0), request()).err)
 	})
 }

@@ -255,12 +255,24 @@ func (x *exchanges) resolve() {
 			}
 		}
 		locked, unique := x.cfg.Locketed(c.Queue), x.cfg.Unique(c.Queue)
+		fair := x.fair(c.Queue)
 		queues = append(queues, store.Queue{
-			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks, Lined: locked && x.cfg.Lined,
+			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks, Lined: (locked || fair != nil) && x.cfg.Lined, Fair: fair,
 			Unique: unique, Strict: unique && x.cfg.StrictUnique,
 		})
 	}
 	x.queues, x.skippable, x.passed = queues, 0, 0
+}
+
+// fair returns how the tenants of a queue take turns, nil if they do not.
+func (x *exchanges) fair(queue string) *store.Fair {
+	if !x.cfg.Lined {
+		return nil
+	}
+	if f := x.cfg.Fair[queue]; f != nil {
+		return f
+	}
+	return x.cfg.Fair["*"]
 }
 
 // lookedBefore reports whether a process whose turn comes knows where jobs are: then it can

@@ -146,7 +146,7 @@ func (p *Process) assemble(id identity) {
 	cfg, d := p.cfg, p.d
 	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
 	p.registrar = newRegistrar(d.Store, p.log)
-	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, p.beatNow, p.log)
+	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, d.Tenants, p.beatNow, p.log)
 	p.exchanger.failing = &p.troubles.exchange
 	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
 	p.counted = newCounted(p.link, p.log)

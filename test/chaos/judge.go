@@ -202,7 +202,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	}
 	ctl := c.server.ctl()
 	for _, pattern := range []string{
-		"queue:*", "resqued:line:*", "resqued:lines:*", "resqued:ready:*", "resqued:lined", "resqued:awaited", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
+		"queue:*", "resqued:line:*", "resqued:lines:*", "resqued:ready:*", "resqued:turn:*", "resqued:turns:*", "resqued:turned", "resqued:lined", "resqued:awaited", "resqued:inflight:*", "resqued:proc:*", "resqued:caps:*", "resqued:kills:*", "resqued:held:*", "resqued:seen:*",
 		"resqued:blocked:*", "resqued:delayed", "delayed_queue_schedule", "delayed:[0-9]*", "timestamps:*", "resqued:suspects*", "worker:*", "stat:processed:*", "stat:failed:*",
 		"locket:*", "lock:*", "loner:*", "resqued:master:*", "resque-retry:*", "failure-resque-retry:*",
 		"resqued:longjob:active", "resqued:longjob:state:*", "resqued:longjob:busy:*", "resqued:longjob:line:*", "resqued:longjob:tenants", "resqued:longjob:hungry", "resqued:longjob:stepped",

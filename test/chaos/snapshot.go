@@ -29,7 +29,7 @@ local p = ARGV[1] .. ':'
 local places, failed = {}, {}
 local slice = '"id":"(' .. string.rep('%x', 8) .. '%-%x+%-%x+%-%x+%-' .. string.rep('%x', 12) .. '%.%d+)"'
 local function note(s) places[#places + 1] = string.match(s, 'chaos%-%d+') or string.match(s, slice) or '' end
-for _, kind in ipairs({'queue:*', 'resqued:line:*', 'resqued:suspects:*'}) do
+for _, kind in ipairs({'queue:*', 'resqued:line:*', 'resqued:turn:*', 'resqued:suspects:*'}) do
   for _, key in ipairs(redis.call('KEYS', p .. kind)) do
     if redis.call('TYPE', key).ok == 'list' and not string.find(key, ':start_at$') then
       for _, s in ipairs(redis.call('LRANGE', key, 0, -1)) do note(s) end

@@ -197,3 +197,11 @@ func compact(value []byte) string {
 func position(text string, offset int) string {
 	return fmt.Sprintf("at character %d", utf8.RuneCountInString(text[:offset])+1)
 }
+
+// argument returns the index of the argument that the template is, or -1 if it is anything else.
+func (t *Template) argument() int {
+	if len(t.parts) != 1 || t.parts[0].ref != refArg || len(t.parts[0].path) > 0 {
+		return -1
+	}
+	return t.parts[0].index
+}

@@ -6,7 +6,7 @@
 -- ARGV[2]   queue
 -- ARGV[3]   index of the first payload that was read
 -- ARGV[4]   n, the number of payloads that were read from there on
--- ARGV[5]   '' or l and the name of the line
+-- ARGV[5]   '' or l and the name of the line, t and the place of a tenant
 -- ARGV[6…]  the payloads to remove
 -- RETURNS   a text of one digit for each payload: 1 removed, 0 not there any more;
 --           error RESQUEDTYPE or NOPERM: nothing was done
@@ -61,6 +61,6 @@ if holes > 0 then
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
   if unique then unheal(key) end
-  if ARGV[5] ~= '' then lines(prefix).less(queue, sub(ARGV[5], 2), holes) end
+  if ARGV[5] ~= '' then lines(prefix).less(queue, ARGV[5], holes) end
 end
 return table.concat(removed)

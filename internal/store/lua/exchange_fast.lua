@@ -28,8 +28,10 @@
 --             it, of kind r what goes back in place of the job's own bytes or '', delay (ms);
 --           if anything is wanted: all wants in one text, then all queues in one, of which
 --             no more is read than is looked at;
---           per name: queue, SHA-1 of a payload, what its lock is called;
---           per class: its name
+--           per name: queue, SHA-1 of a payload, what its lock and its tenant are called;
+--           per class: its name;
+--           per fair queue: its name; "<index of the argument that names the tenant, or -> <weight
+--             of a tenant>" and, for tenants of other weights, " <weight> <length> <tenant>"
 -- RETURNS   {'FENCED'} the process has no valid lease, or wants jobs and has not beaten for
 --           long: nothing was done;
 --           {'+' and the marks of the completions (see below), more (1|0), record, …}
@@ -38,7 +40,7 @@
 --           u (applied; it was a duplicate) p (applied; it was parked) for each completion
 --           as one text, the plain ones first, {reasons of the stuck and parked; then why no
 --           lock can be taken, if so}, {queues that are no lists}, {queues that were out of
---           step}, {queue, payload to name, …}, how many suspects wait in the queues if this
+--           step}, {queue, payload whose lock, or tenant, is to be named, …}, how many suspects wait in the queues if this
 --           call has met any, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
@@ -64,7 +66,8 @@
 --
 -- Of each queue there is the length of its name (four bytes), the length of its mode (one
 -- byte; 0: as that of the one before), its mode and its name. A mode is the cap (0 none)
--- and flags: l locked, k its locks are named in Go, u unique, s strict, q its locked jobs wait in lines.
+-- and flags: l locked, k its locks are named in Go, u unique, s strict, q its locked jobs wait in lines,
+-- f its tenants take turns.
 
 local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
 
@@ -117,6 +120,8 @@ if may then
     need(prefix .. 'resqued:lines:', 'ZADD', 'ZREM')
     need(prefix .. 'resqued:ready:', 'ZPOPMIN')
     need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HINCRBY', 'HDEL')
+    need(prefix .. 'resqued:turn:', 'LRANGE', 'RPUSH', 'LTRIM')
+    need(prefix .. 'resqued:turns:', 'ZADD', 'ZREM', 'ZRANGE', 'ZRANGEBYSCORE')
     local at, list = 1, ARGV[queuesat]
     for i = 1, nqueue do
       local a, b, c, d, m = byte(list, at, at + 4)

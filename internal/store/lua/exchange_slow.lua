@@ -4,7 +4,8 @@
 --
 -- COST      3 commands per plain completion, 5 to 15 per other one, and those of freed in
 --           blocked_queues. Per queue 2 or 3; per job that is looked at 3, that is taken 3
---           more; at most the scan bound of jobs per queue, and four times that in all. Newer
+--           more; at most the scan bound of jobs per queue, and four times that in all. Per fair queue about 10, 2 per
+--           tenant of whom jobs are taken, and 1 per tenant of the 512 jobs at its head. Newer
 --           jobs of a queue are taken where they stand: O(distance from its nearer end).
 
 if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
@@ -34,7 +35,7 @@ processed = 0
 obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
 
 -- line has what is done with lines: known, if there are any or any may begin, what lines has.
-local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix)}
+local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix), named = {}, fair = {}, reach = 512}
 
 -- paused reports whether the queue of an index is, which the fast path may have seen of some.
 function line.paused(i)
@@ -275,10 +276,11 @@ local locknames, inGo = {}, {}
 do
   local at = queuesat + 1 -- a call without wants has none of this
   for _ = 1, nwant > 0 and nnames or 0 do
-    locknames[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2]
-    at = at + 3
+    locknames[ARGV[at] .. '\0' .. ARGV[at + 1]], line.named[ARGV[at] .. '\0' .. ARGV[at + 1]] = ARGV[at + 2], ARGV[at + 3]
+    at = at + 4
   end
   for i = at, at + nclasses - 1 do inGo[ARGV[i]] = true end
+  for i = at + nclasses, nwant > 0 and #ARGV or 0, 2 do line.fair[ARGV[i]] = ARGV[i + 1] end
 end
 
 -- nameof returns what a payload's lock is called, or nil if Go has to name it.
@@ -588,6 +590,21 @@ function line.serve(queue, room, capped)
   return room
 end
 
+-- append has payloads wait at the ends of lines for locks.
+function line.append(queue, key, names, ends)
+  for _, name in ipairs(names) do
+    local list = line.known.list(queue, name)
+    local n = pcall_('RPUSH', list, unpack(ends[name]))
+    if type(n) == 'number' then
+      if n == #ends[name] then line.known.begin(queue, name, ms) end
+      line.known.add(queue, #ends[name])
+    else
+      reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
+      call('RPUSH', key, unpack(ends[name]))
+    end
+  end
+end
+
 -- intake takes jobs from the head of a queue of left jobs: those whose lock is free and has no
 -- line are given, the others go to the end of the line for theirs. It returns true if it needs
 -- locks to be named.
@@ -642,17 +659,7 @@ function line.intake(queue, key, left, room, capped, flags)
     end
     if size > 8192 * (gone - from) then chunk = 4 else chunk = math.min(4 * chunk, bound) end
   end
-  for _, name in ipairs(names) do
-    local list = line.known.list(queue, name)
-    local n = pcall_('RPUSH', list, unpack(ends[name]))
-    if type(n) == 'number' then
-      if n == #ends[name] then line.known.begin(queue, name, ms) end
-      line.known.add(queue, #ends[name])
-    else
-      reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
-      call('RPUSH', key, unpack(ends[name]))
-    end
-  end
+  line.append(queue, key, names, ends)
   if gone > 0 then call('LTRIM', key, gone, -1) end
   bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
@@ -662,6 +669,235 @@ function line.intake(queue, key, left, room, capped, flags)
     more = 1
   end
   return unnamed
+end
+
+-- tenant returns whose a payload is, nil if Go has to say so. index is that of the argument that
+-- names the tenant, nil for any other rule. What is written with escapes, or any other way than Ruby and Go
+-- write it, is for Go.
+function line.tenant(queue, payload, index)
+  if index and not find(payload, '[\\\128-\255%c]') then
+    local at = match(payload, '^{"class":"[^"]*","args":%[()')
+    if at and find(payload, '"args"', at, true) then at = nil end
+    for i = 0, at and index or -1 do
+      local text, behind = match(payload, '^"([^"]*)"()[,%]]', at)
+      if not text then text, behind = match(payload, '^(%-?%d+)()[,%]]', at) end
+      if not text or i < index and byte(payload, behind) ~= 44 then break end
+      if i == index then return #text <= 512 and text or nil end
+      at = behind + 1
+    end
+  end
+  return line.named[queue .. '\0' .. redis.sha1hex(payload)]
+end
+
+-- rule returns the index for tenant, and a function that returns what one job of a place adds to its turn.
+function line.rule(queue)
+  local index, rest, at = match(line.fair[queue] or '- 1', '^(%S+) (%d+)()')
+  local weights, text = {}, line.fair[queue] or ''
+  while true do
+    local weight, n, from = match(text, '^ (%d+) (%d+) ()', at)
+    if not weight then break end
+    at = from + tonumber(n)
+    weights['=' .. sub(text, from, at - 1)] = tonumber(weight)
+  end
+  return tonumber(index), function(place)
+    return place == '!' and 0 or 1 / (weights[place] or tonumber(rest))
+  end
+end
+
+-- turns takes jobs of a queue of left jobs in turns of its tenants. If adds is set jobs of the queue's head go
+-- to the lines of their tenants before, those of this call that are taken at once excepted. A job whose lock is held goes to
+-- the line for that, which counts as a turn: so the jobs in such lines, which go first, are no more
+-- than their tenants' share. It returns the room that is left, whether it needs jobs to be named, whether no
+-- tenant has a job any more, and how many jobs are left in the queue.
+function line.turns(queue, key, left, room, capped, flags, adds)
+  if not line.known then line.known = lines(prefix) end
+  local l, byGo, locked = line.known, find(flags, 'k', 1, true), find(flags, 'l', 1, true)
+  local index, cost = line.rule(queue)
+  local scan = math.max(1, math.min(bound, budget))
+  call('PERSIST', info) -- as above
+  if adds and starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
+
+  -- fresh: tenant → payloads of the queue's head, places: the tenants in the order in which they come
+  local fresh, places, gone, size, unnamed = {}, {}, 0, 0, false
+  local most = adds and math.min(left, line.reach, l.bound - l.count(queue)) or 0
+  while gone < most and size < 262144 and not unnamed do
+    local payloads = call('LRANGE', key, gone, math.min(gone == 0 and 16 or 4 * gone, most) - 1)
+    if #payloads == 0 then break end
+    for _, payload in ipairs(payloads) do
+      local place = line.tenant(queue, payload, index)
+      if not place then
+        unnamed = true
+        break
+      end
+      place = '=' .. place
+      if not fresh[place] then fresh[place], places[#places + 1] = {}, place end
+      table.insert(fresh[place], payload)
+      gone, size = gone + 1, size + #payload
+    end
+  end
+  if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
+
+  -- Newcomers begin with the turn that comes next. Where nobody waits nothing of this is kept.
+  local set, next, wide = l.turns(queue), {}, math.max(room, 64)
+  local low = l.kept('ZRANGEBYSCORE', set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
+  local waits = not low.err and #low > 0
+  if waits then
+    local first = low[1] == '!' and low[4] or low[1] ~= '!' and low[2] or '0'
+    local args = {}
+    for i, place in ipairs(places) do args[2 * i - 1], args[2 * i] = first, place end
+    if #args > 0 then call('ZADD', set, 'NX', unpack(args)) end
+    local part = call('ZRANGE', set, '0', fmt('%d', wide), 'WITHSCORES')
+    for i = 1, #part, 2 do next[#next + 1] = {place = part[i], turn = tonumber(part[i + 1]), there = 0} end
+  else
+    for i, place in ipairs(places) do next[i] = {place = place, turn = 0, there = 0, read = {}} end
+  end
+  local all, at = #next <= wide or not waits, 1
+  local each = math.max(1, math.ceil(room / math.max(1, #next)))
+
+  -- first returns the next job of a place: from its line, then from the head of the queue.
+  local function first(t)
+    if not t.read or t.there == #t.read and t.more then
+      local from, n = t.there, each * (t.read and 4 or 1)
+      local part = pcall_('LRANGE', l.tenant(queue, t.place), fmt('%d', from), fmt('%d', from + n))
+      if part.err then part = {} end
+      t.read, t.more = t.read or {}, #part > n
+      for i = 1, math.min(n, #part) do t.read[from + i] = part[i] end
+    end
+    if t.there < #t.read then return t.read[t.there + 1], false end
+    local payloads = fresh[t.place]
+    return payloads and payloads[(t.used or 0) + 1], true
+  end
+
+  local ends, names, left_, moved, looked, over = {}, {}, {}, 0, 0, {}
+  local lined = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0
+  while at <= #next and room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not locked) and looked + moved < scan do
+    local t = next[at]
+    local payload, new = first(t)
+    local step, name, lock = cost(t.place), nil, ''
+    if payload and locked then
+      name = nameof(queue, payload, byGo)
+      if not name then
+        unnamed = true
+        line.ask(queue, line.heads(next, at, fresh, first), index, byGo)
+        break
+      end
+      lock = jobs .. name
+    end
+    local deaths, blame = 0, 0
+    if payload and anydeaths then deaths, blame = died(queue, payload) end
+    if not payload then
+      over[#over + 1] = t.place
+      at = at + 1
+    elseif blame > 0 and onsuspects == 'a' then
+      set_apart(prefix, queue, payload, '-')
+      moved, step = moved + 1, 0
+    elseif not name then
+      give(queue, payload, '', '-', capped, deaths, blame)
+      room = room - 1
+    elseif ends[name] or lined and (len(l.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
+      if not ends[name] then ends[name], names[#names + 1] = {}, name end
+      table.insert(ends[name], payload)
+      looked = looked + 1
+    elseif fenced(lock) then
+      give(queue, payload, lock, '-', capped, deaths, blame)
+      room = room - 1
+    else
+      break
+    end
+    if payload then
+      if new then t.used = (t.used or 0) + 1 else t.there = t.there + 1 end
+      if step > 0 then
+        -- Behind all that have this turn, too.
+        t.turn, t.moved = t.turn + step, true
+        local i = at
+        while next[i + 1] and next[i + 1].turn <= t.turn do
+          next[i] = next[i + 1]
+          i = i + 1
+        end
+        next[i] = t
+      end
+    end
+  end
+
+  -- What was taken leaves its line; what nobody has taken goes to the ends of those.
+  local taken, added, scores, drained = 0, 0, {}, at > #next and all
+  for _, t in ipairs(next) do
+    if t.there > 0 then
+      call('LTRIM', l.tenant(queue, t.place), fmt('%d', t.there), '-1')
+      taken = taken + t.there
+    end
+    left_[t.place] = t.used
+    if t.moved then
+      scores[#scores + 1] = fmt('%.17g', t.turn)
+      scores[#scores + 1] = t.place
+    end
+  end
+  for _, place in ipairs(places) do
+    local payloads, from = fresh[place], (left_[place] or 0) + 1
+    if from <= #payloads then
+      local list = l.tenant(queue, place)
+      if not waits and not left_[place] then
+        scores[#scores + 1] = '0'
+        scores[#scores + 1] = place
+      end
+      if type(pcall_('RPUSH', list, unpack(payloads, from))) == 'number' then
+        added = added + #payloads - from + 1
+      else
+        reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
+        call('RPUSH', key, unpack(payloads, from))
+      end
+    end
+  end
+  if gone > 0 then call('LTRIM', key, fmt('%d', gone), '-1') end
+  l.add(queue, added - taken, added - taken)
+  line.append(queue, key, names, ends)
+  if (waits or added > 0) and #scores > 0 then l.kept('ZADD', set, unpack(scores)) end
+  if waits and #over > 0 then l.leave(queue, over) end
+  bounced, budget = bounced + looked, budget - looked - moved
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+  if not unnamed and (not drained and (fence ~= false or not locked) or gone < left and most > 0) and room > 0 and w <= #asked then more = 1 end
+  return room, unnamed, drained, left - gone
+end
+
+-- fairly takes jobs in turns of tenants, where a queue of left jobs has any, and returns the room that is left. It sets
+-- what is known then: left; unnamed, if it needs jobs to be named; enough, if nothing is to be taken from
+-- the queue itself.
+function line.fairly(queue, key, left, room, cap, flags, unique)
+  local adds, drained = find(flags, 'f', 1, true) and not unique and line.begins(queue, flags), true
+  line.left, line.unnamed, line.enough = left, false, false
+  if not (adds and left > 0 or line.known and pcall_('EXISTS', line.known.turns(queue)) == 1) or paused(prefix, queue) then return room end
+  room = room or line.roomin(queue, cap)
+  if room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not find(flags, 'l', 1, true)) then
+    room, line.unnamed, drained, line.left = line.turns(queue, key, left, room, cap > 0, flags, adds)
+  end
+  -- Beyond the bound what is left is taken as from any other queue, unless tenants wait.
+  line.enough = line.unnamed or not drained or adds and line.known and line.known.count(queue) < line.known.bound
+  return room
+end
+
+-- heads returns the next jobs of places, as far as they are known.
+function line.heads(next, at, fresh, first)
+  local out = {}
+  for i = at, #next do
+    local t = next[i]
+    first(t)
+    for k = t.there + 1, #t.read do out[#out + 1] = t.read[k] end
+    for k = (t.used or 0) + 1, fresh[t.place] and #fresh[t.place] or 0 do out[#out + 1] = fresh[t.place][k] end
+  end
+  return out
+end
+
+-- ask wants whatever Go has to say of those payloads that come next.
+function line.ask(queue, payloads, index, byGo)
+  local size = 0
+  for _, payload in ipairs(payloads) do
+    if size > 65536 then break end
+    if not line.tenant(queue, payload, index) or not nameof(queue, payload, byGo) then
+      table.insert(reply[8], queue)
+      table.insert(reply[8], payload)
+      size = size + #payload
+    end
+  end
 end
 
 -- begins reports whether locked jobs of a queue are to wait in lines. Workers of others would not see them there.
@@ -715,6 +951,8 @@ local function roomin(queue, cap)
   return cap - (n and n > 0 and n < 2 ^ 53 and math.floor(n) or 0)
 end
 
+line.roomin = roomin
+
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end
 local relock = not obstacles.calm and w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
@@ -730,7 +968,7 @@ for i = nextqueue, nqueue do
   local key = prefix .. 'queue:' .. queue
   local unique = find(flags, 'u', 1, true)
   local left = len(key)
-  if relock and find(flags, 'l', 1, true) then
+  if relock and find(flags, '[lf]') then
     -- A process may hold a lock that has expired: the queue waits for a beat.
   elseif onsuspects == 'o' then
     if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
@@ -750,12 +988,15 @@ for i = nextqueue, nqueue do
     if line.known and not relock and not line.paused(i) then
       room = line.serve(queue, roomin(queue, cap), cap > 0)
     end
+    room = line.fairly(queue, key, left, room, cap, flags, unique)
+    if line.unnamed and nnames == 0 then break end
+    left = line.left
     if left == 0 then
       if starved and pcall_('HEXISTS', prefix .. 'locket:queue_lock_counters', queue) == 1 then
         forget_seen(prefix, queue)
       end
     elseif room and room <= 0 or w > #asked then -- lines have taken it
-    elseif not line.paused(i) then
+    elseif not line.enough and not line.paused(i) then
       room = room or roomin(queue, cap)
       local from = locked and not unique and line.begins(queue, flags) and line.intake or reserve
       if room > 0 and w <= #asked and from(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end

@@ -9,7 +9,7 @@
 -- ARGV[4]   index of the first payload that was read
 -- ARGV[5]   n, the number of payloads that were read from there on
 -- ARGV[6]   flags: u the other queue is unique, h to its head
--- ARGV[7]   '' or l and the name of the line
+-- ARGV[7]   '' or l and the name of the line, t and the place of a tenant
 -- ARGV[8…]  per payload to move: itself, the key of its loner marker or nothing
 -- RETURNS   a text of one digit for each payload: 1 moved, 0 not there any more, 2 an equal one
 --           waits in the other queue, which is unique, and this one stays;
@@ -108,6 +108,6 @@ if holes > 0 then
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
   if companions then unheal(key) end
-  if ARGV[7] ~= '' then lines(prefix).less(from, sub(ARGV[7], 2), holes) end
+  if ARGV[7] ~= '' then lines(prefix).less(from, ARGV[7], holes) end
 end
 return table.concat(done)

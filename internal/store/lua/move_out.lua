@@ -11,7 +11,7 @@
 -- ARGV[6]   the least number that the batch may have
 -- ARGV[7]   index of the first payload that was read
 -- ARGV[8]   n, the number of payloads that were read from there on
--- ARGV[9]   '' or l and the name of the line
+-- ARGV[9]   '' or l and the name of the line, t and the place of a tenant
 -- ARGV[10…] the payloads to take; none = only what is on its way is wanted
 -- RETURNS   {id of this store, number, id of the other store, what people call it, payload, …}; the number is 0
 --           if nothing is on its way; error RESQUEDTYPE or NOPERM: nothing was done
@@ -73,7 +73,7 @@ for i, payload in ipairs(taken) do
   call('LSET', key, indexes[i], hole)
 end
 call('LREM', key, first < n / 2 and #taken or -#taken, hole)
-if ARGV[9] ~= '' then lines(prefix).less(queue, sub(ARGV[9], 2), #taken) end
+if ARGV[9] ~= '' then lines(prefix).less(queue, ARGV[9], #taken) end
 -- A suspect, which stays, may be equal to one of them, and share its count.
 if len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
   for _, payload in ipairs(taken) do dead.forget(prefix, queue, payload) end

@@ -19,7 +19,7 @@
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues, and per queue with lines
---           those of open in lines; of very many queues 1,000 that have held jobs and about 800
+--           1 and those of open in lines; of very many queues 1,000 that have held jobs and about 800
 --           others; O(n)
 
 local prefix, cursor = ARGV[1], ARGV[2]
@@ -148,7 +148,7 @@ if type(lined) == 'number' and lined > 0 then
       if list == full then opened[queue] = true end
       if list ~= waiting then waiting[#waiting + 1] = queue end
       list = waiting
-    elseif not list then
+    elseif not list and pcall_('HEXISTS', prefix .. 'resqued:lined', queue) == 1 then -- open may have found the last one empty
       list = full
       full[#full + 1] = queue
       if len(prefix .. 'queue:' .. queue) == 0 then aside[#aside + 1] = queue end

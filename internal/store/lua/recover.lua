@@ -50,6 +50,7 @@ end
 need(KEYS[1], 'HDEL', 'HGET', 'HLEN', 'HSET', 'HINCRBY')
 need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
+need(prefix .. 'resqued:turn:', 'LPUSH')
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
 -- Who goes by the counts of deaths takes what is in none of these keys for a job that has

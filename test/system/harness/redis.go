@@ -152,7 +152,9 @@ local queued, inflight = 0, 0
 for _, q in ipairs(redis.call('SMEMBERS', p .. 'queues')) do
   queued = queued + redis.call('LLEN', p .. 'queue:' .. q) + redis.call('LLEN', p .. 'resqued:suspects:' .. q)
 end
-for _, key in ipairs(redis.call('KEYS', p .. 'resqued:line:*')) do queued = queued + redis.call('LLEN', key) end
+for _, kind in ipairs({'line', 'turn'}) do
+  for _, key in ipairs(redis.call('KEYS', p .. 'resqued:' .. kind .. ':*')) do queued = queued + redis.call('LLEN', key) end
+end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 local delayed = redis.call('ZCARD', p .. 'resqued:delayed')

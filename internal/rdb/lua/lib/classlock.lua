@@ -96,10 +96,12 @@ end
 local function inline(prefix, queue, payload)
   local n = pcall_('HGET', prefix .. 'resqued:lined', queue)
   if type(n) ~= 'string' then return false end
-  local names = (tonumber(n) or 1001) <= 1000 and pcall_('ZRANGE', prefix .. 'resqued:lines:' .. queue, 0, -1)
-  if not names or names.err then return true end
-  for _, name in ipairs(names) do
-    if among(prefix .. 'resqued:line:' .. #queue .. ':' .. queue .. ':' .. name, payload) then return true end
+  for _, kind in ipairs({'line', 'turn'}) do
+    local names = (tonumber(n) or 1001) <= 1000 and pcall_('ZRANGE', prefix .. 'resqued:' .. kind .. 's:' .. queue, 0, -1)
+    if not names or names.err then return true end
+    for _, name in ipairs(names) do
+      if among(prefix .. 'resqued:' .. kind .. ':' .. #queue .. ':' .. queue .. ':' .. name, payload) then return true end
+    end
   end
   return false
 end

@@ -2,12 +2,21 @@
 -- were pushed, instead of at the tail of their queue, where every look would meet them again.
 -- A job is in its queue or in one line, never in both.
 --
+-- In a queue whose tenants take turns (see fair) jobs wait in a line for each tenant before; from there
+-- they are taken, or go to the line for their lock.
+--
 --   resqued:line:<length of queue>:<queue>:<name>
 --                            list of the payloads that wait for the lock of that name
 --   resqued:lines:<queue>    names of the queue's lines → since when each is there (ms)
 --   resqued:ready:<queue>    those of them whose lock was released → their turn; who is served
 --                            first has the lowest one
 --   resqued:lined            queues that have any line → how many jobs wait in their lines
+--   resqued:turn:<length of queue>:<queue>:<place>
+--                            list of the payloads of one tenant; its place is "=" and the tenant, or "!":
+--                            the jobs of all that came back, which are next
+--   resqued:turns:<queue>    places → their turn; the lowest is the next. A tenant without jobs
+--                            keeps its turn until that has come
+--   resqued:turned           queues → how many of their jobs in lines wait for the turn of a tenant
 --   resqued:awaited          name of a lock → the queues that have a line for it, as a list of
 --                            "<length> <queue>"
 --
@@ -18,18 +27,22 @@
 -- DEFINES  lines(prefix): a table of functions; they are defined when it is called, because most
 --          calls need none of them:
 --          list(queue, name): the list; count(queue): how many jobs wait in lines of a queue;
---          begin(queue, name, ms), finish(queue, name), add(queue, n), flush(), less(queue,
---          name, n): no result; what add was told is written by flush, which comes last;
---          lead(queue, payload, lock): whether a job was put at the head of the line for its lock;
---          freed(locks, us, known): no result; open(queue, us): whether any line may be served
+--          tenant(queue, place), turns(queue): the keys; begin(queue, name, ms), finish(queue,
+--          name), leave(queue, places), add(queue, n, turned), flush(), less(queue,
+--          line, n): no result; what add was told is written by flush, which comes last; the name of a
+--          line has an l in front there, the place of a tenant a t;
+--          lead(queue, payload, lock): whether a job was put at the head of the line for its lock, or
+--          before all tenants;
+--          freed(locks, us, known): no result; open(queue, us): whether any line may be served; waits(queue): whether any tenant may have a job
 -- NEEDS    base, records
 -- KEYS     reads and writes those above; reads job locks and in-flight records
--- COST     count: 1 command; begin: 3; finish: 5; lead: 1; flush: 1 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 4, and 2 per process
+-- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; freed: 1 per 1,000
+--          locks, and 1 per queue with a line for one; open: 5 to 8, and 2 per process
 --          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
   local l = {bound = 100000, probes = 64}
+  local turned = prefix .. 'resqued:turned'
   local counts, awaited, locks = prefix .. 'resqued:lined', prefix .. 'resqued:awaited', prefix .. 'locket:job_locks:'
 
   -- kept is pcall for a key that only resqued uses: one of another type is none of it.
@@ -42,21 +55,47 @@ local function lines(prefix)
     return got
   end
 
+  l.kept = kept
+
   function l.list(queue, name) return prefix .. 'resqued:line:' .. #queue .. ':' .. queue .. ':' .. name end
 
+  function l.tenant(queue, place) return prefix .. 'resqued:turn:' .. #queue .. ':' .. queue .. ':' .. place end
+
+  function l.turns(queue) return prefix .. 'resqued:turns:' .. queue end
+
+  local added, turning = {}, {}
+
   function l.count(queue)
-    return math.max(tonumber(pcall_('HGET', counts, queue) or 0) or 0, 0)
+    return math.max((tonumber(pcall_('HGET', counts, queue) or 0) or 0) + (added[queue] or 0), 0)
   end
 
-  local added = {}
-
-  function l.add(queue, n) added[queue] = (added[queue] or 0) + n end
+  function l.add(queue, n, turns)
+    added[queue] = (added[queue] or 0) + n
+    if turns then turning[queue] = (turning[queue] or 0) + turns end
+  end
 
   function l.flush()
     for queue, n in pairs(added) do
       if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end
     end
-    added = {}
+    for queue, n in pairs(turning) do
+      if n ~= 0 then kept('HINCRBY', turned, queue, fmt('%d', n)) end
+    end
+    added, turning = {}, {}
+  end
+
+  -- over forgets the counts of a queue that has no lines any more.
+  local function over(queue)
+    if pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue, l.turns(queue)) ~= 0 then return end
+    pcall_('HDEL', counts, queue)
+    pcall_('HDEL', turned, queue)
+    added[queue], turning[queue] = nil, nil
+  end
+
+  -- leave notes that tenants have no jobs, nor a turn.
+  function l.leave(queue, places)
+    pcall_('ZREM', l.turns(queue), unpack(places))
+    over(queue)
   end
 
   -- queued calls a function with each queue that has a line for a lock.
@@ -87,25 +126,35 @@ local function lines(prefix)
       if other ~= queue then rest = rest .. fmt('%d ', #other) .. other end
     end)
     if rest == '' then pcall_('HDEL', awaited, name) else pcall_('HSET', awaited, name, rest) end
-    if pcall_('EXISTS', key) == 0 then
-      pcall_('HDEL', counts, queue)
-      added[queue] = nil
-    end
+    over(queue)
   end
 
   -- less counts n jobs of a line that others than serve have taken out of it.
-  function l.less(queue, name, n)
-    l.add(queue, -n)
-    if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end
+  function l.less(queue, line, n)
+    local name = sub(line, 2)
+    if sub(line, 1, 1) == 't' then
+      l.add(queue, -n, -n)
+      if pcall_('EXISTS', l.tenant(queue, name)) == 0 then l.leave(queue, {name}) end
+    else
+      l.add(queue, -n)
+      if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end
+    end
     l.flush()
   end
 
-  -- lead puts a job that comes back before those that wait for the lock that it had.
+  -- lead puts a job that comes back before those that wait for the lock that it had, or before
+  -- all that wait for turns: its tenant has had the turn for it.
   function l.lead(queue, payload, lock)
-    if sub(lock, 1, #locks) ~= locks then return false end
-    local n = pcall_('LPUSHX', l.list(queue, sub(lock, #locks + 1)), payload)
-    if type(n) ~= 'number' or n == 0 then return false end
-    l.add(queue, 1)
+    if sub(lock, 1, #locks) == locks then
+      local n = pcall_('LPUSHX', l.list(queue, sub(lock, #locks + 1)), payload)
+      if type(n) == 'number' and n > 0 then
+        l.add(queue, 1)
+        return true
+      end
+    end
+    if pcall_('EXISTS', l.turns(queue)) ~= 1 or type(kept('ZADD', l.turns(queue), '-1', '!')) ~= 'number'
+      or type(pcall_('LPUSH', l.tenant(queue, '!'), payload)) ~= 'number' then return false end
+    l.add(queue, 1, 1)
     return true
   end
 
@@ -129,13 +178,24 @@ local function lines(prefix)
     end
   end
 
+  -- waits reports whether a tenant may have a job, and forgets the turns of some that have none.
+  function l.waits(queue)
+    local places, keys = pcall_('ZRANGE', l.turns(queue), '0', fmt('%d', l.probes - 1)), {}
+    for i, place in ipairs(places.err and {} or places) do keys[i] = l.tenant(queue, place) end
+    if #keys == 0 then return false end
+    if pcall_('EXISTS', unpack(keys)) ~= 0 then return true end
+    l.leave(queue, places)
+    return #keys == l.probes
+  end
+
   -- open reports whether a line of a queue may be served. It probes the locks of some of them, of
   -- many lines others each time, also where others are ready: under load some always are.
   function l.open(queue, us)
     local ready, key = prefix .. 'resqued:ready:' .. queue, prefix .. 'resqued:lines:' .. queue
     local n, all = pcall_('ZCARD', ready), pcall_('ZCARD', key)
-    local open, noted = type(n) == 'number' and n > 0, false
-    if all == 0 then pcall_('HDEL', counts, queue) end -- a right was missing when the last one ended
+    local waits = l.waits(queue)
+    local open, noted = waits or type(n) == 'number' and n > 0, false
+    if all == 0 and not waits then over(queue) end -- a right was missing when the last one ended
     if type(all) ~= 'number' or all == 0 then return open end
     local from = us % math.ceil(all / l.probes) * l.probes
     local names = call('ZRANGE', key, fmt('%d', from), fmt('%d', from + l.probes - 1))

@@ -1,0 +1,186 @@
+package jobkey
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// maxWeight bounds the weight of a tenant, maxWeights how many tenants of a queue have one.
+	maxWeight, maxWeights = 1000, 1000
+	// Others stands for all queues, or tenants, that are not named.
+	Others = "*"
+)
+
+// Fair is how a queue's tenants are told apart, and what their shares are.
+type Fair struct {
+	// Key is a template; empty = the program has a function.
+	Key     string         `json:"key,omitempty"`
+	Weights map[string]int `json:"weights,omitempty"`
+}
+
+// UnmarshalJSON also takes the key alone.
+func (f *Fair) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte{'"'}) {
+		*f = Fair{}
+		return json.Unmarshal(text, &f.Key)
+	}
+	type plain Fair
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode((*plain)(f))
+}
+
+// Check returns what is wrong with it.
+func (f Fair) Check() error {
+	if f.Key == "" && len(f.Weights) == 0 {
+		return errors.New(`has no key; write key: "{{args.0}}" for a tenant that is the first argument`)
+	}
+	if f.Key != "" {
+		if _, err := ParseTemplate(f.Key); err != nil {
+			return fmt.Errorf("key %q: %w", wire.Printable(f.Key, 80), err)
+		}
+	}
+	return checkWeights(f.Weights)
+}
+
+func checkWeights(weights map[string]int) error {
+	if len(weights) > maxWeights {
+		return fmt.Errorf("has %d weights; at most %d", len(weights), maxWeights)
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(weights)) {
+		if w := weights[tenant]; w < 1 || w > maxWeight {
+			return fmt.Errorf("the weight of %q is %d, must be 1 to %d", wire.Printable(tenant, 80), w, maxWeight)
+		}
+	}
+	return nil
+}
+
+// TenantsConfig is what Tenants are made of.
+type TenantsConfig struct {
+	// Rules are those of the configuration, by queue; Others stands for the queues that are not named.
+	Rules map[string]Fair
+	// Program are those of the program.
+	Program map[string]resqued.Fair
+	// Log gets the panics of functions; nil = they are not logged.
+	Log *zap.Logger
+}
+
+// Tenants tells whose the jobs of queues are. It is safe for concurrent use.
+type Tenants struct {
+	rules map[string]*TenantRule
+	log   *zap.Logger
+
+	mu       sync.Mutex
+	panicked map[string]bool // by rule
+}
+
+// TenantRule is how the tenants of a queue are told apart.
+type TenantRule struct {
+	name     string
+	template *Template
+	fn       func(job *resqued.Job) string
+	// Argument is the index of the argument that is the tenant, or -1.
+	Argument int
+	// Weights are those of some tenants, Others is that of all others.
+	Weights map[string]int
+	Others  int
+}
+
+// NewTenants returns Tenants, with no rules if nobody has any. It fails where a rule has a mistake, or neither
+// the configuration nor the program says how tenants are told apart.
+func NewTenants(cfg TenantsConfig) (*Tenants, error) {
+	t := &Tenants{rules: map[string]*TenantRule{}, log: cfg.Log, panicked: map[string]bool{}}
+	if t.log == nil {
+		t.log = zap.NewNop()
+	}
+	names := map[string]bool{}
+	for name := range cfg.Rules {
+		names[name] = true
+	}
+	for name := range cfg.Program {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		f, own := cfg.Rules[name], cfg.Program[name]
+		rule := &TenantRule{name: name, fn: own.Tenant, Argument: -1, Others: 1}
+		weights := f.Weights
+		if weights == nil {
+			weights = own.Weights
+		}
+		switch err := checkWeights(weights); {
+		case err != nil:
+			return nil, fmt.Errorf("fair queue %q: %w", wire.Printable(name, 80), err)
+		case f.Key != "":
+			if rule.template, err = ParseTemplate(f.Key); err != nil {
+				return nil, fmt.Errorf("fair queue %q: key %q: %w", wire.Printable(name, 80), wire.Printable(f.Key, 80), err)
+			}
+			rule.Argument = rule.template.argument()
+		case rule.fn == nil:
+			return nil, fmt.Errorf("fair queue %q has no key, and this program has no function for it (Handlers.Fair)", wire.Printable(name, 80))
+		}
+		rule.Weights = maps.Clone(weights)
+		if w, ok := rule.Weights[Others]; ok {
+			rule.Others = w
+			delete(rule.Weights, Others)
+		}
+		t.rules[name] = rule
+	}
+	return t, nil
+}
+
+// Rules returns the rules by queue; Others stands for the queues that are not named.
+func (t *Tenants) Rules() map[string]*TenantRule { return t.rules }
+
+// Tenant returns whose a payload is; empty for those who are not named, for what is no job, and for a queue without
+// a rule. Names of more than 512 bytes are cut and end with their SHA-1.
+func (t *Tenants) Tenant(queue string, payload []byte) string {
+	rule := t.rules[queue]
+	if rule == nil {
+		rule = t.rules[Others]
+	}
+	if rule == nil {
+		return ""
+	}
+	env, err := wire.Parse(payload, 0)
+	if err != nil { // it will be failed, not run
+		return ""
+	}
+	if rule.template != nil {
+		return shorten(rule.template.Fill(queue, env.Class, env.Args))
+	}
+	return shorten(t.call(rule, &resqued.Job{
+		ID: env.ID, Class: env.Class, Queue: queue, Args: env.Args, Payload: payload, EnqueuedAt: env.EnqueuedAt,
+	}))
+}
+
+// call calls a function of the program. The first panic of each is logged.
+func (t *Tenants) call(rule *TenantRule, job *resqued.Job) (tenant string) {
+	defer func() {
+		reason := recover()
+		if reason == nil {
+			return
+		}
+		t.mu.Lock()
+		again := t.panicked[rule.name]
+		t.panicked[rule.name] = true
+		t.mu.Unlock()
+		tenant = ""
+		if !again {
+			t.log.Error("the function that names tenants panicked, the job counts as one without a tenant; further panics of it are not logged",
+				zap.String("class", wire.Printable(job.Class, 80)), zap.String("queue", wire.Printable(job.Queue, 80)),
+				zap.String("panic", wire.Printable(fmt.Sprint(reason), 500)), zap.Stack("stack"))
+		}
+	}()
+	return rule.fn(job)
+}
