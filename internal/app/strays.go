@@ -44,7 +44,7 @@ func newStrays(log *zap.Logger) *strays {
 }
 
 // giveBack is the Stray of package handler.
-func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is bool) { //nolint:revive // the error is what comes of the job
+func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is bool) {
 	uuid, number := longstore.NamesSlice(job.ID)
 	var arg string
 	if number == 0 || len(job.Args) != 1 || job.Args.Get(0, &arg) != nil || arg != uuid {

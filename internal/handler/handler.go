@@ -47,7 +47,7 @@ type Options struct {
 	RunnerClasses map[string][]string
 	// Stray, if it is not nil, is asked of a job that looks like a slice of a long job, and whose class
 	// is not registered, or as one that knows no slices. It returns false if that job is none.
-	Stray func(ctx context.Context, job *resqued.Job) (err error, is bool) //nolint:revive // the error is what comes of the job
+	Stray func(ctx context.Context, job *resqued.Job) (err error, is bool)
 	Log   *zap.Logger
 }
 
@@ -178,7 +178,7 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 }
 
 // strays asks of a job that this process is not to perform whether it is a slice of a long job.
-func (s *Set) strays(ctx context.Context, job *resqued.Job, e *entry) (err error, is bool) { //nolint:revive // as Options.Stray
+func (s *Set) strays(ctx context.Context, job *resqued.Job, e *entry) (err error, is bool) {
 	const slice = 36 // where the id of a slice has a dot, behind the UUID of its run
 	if s.stray == nil || len(job.ID) <= slice+1 || job.ID[slice] != '.' || e != nil && e.class.Resumes && e.takes(job.Class) {
 		return nil, false

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/resqued/resqued/internal/rdb"
 )
 
 // MaxWeight bounds the weight of a tenant.
@@ -68,13 +66,4 @@ func (s *Store) Tenants(ctx context.Context, queue string, limit int) ([]TenantI
 		}
 	}
 	return slices.DeleteFunc(out, func(t TenantInfo) bool { return t.Jobs == 0 }), nil
-}
-
-// turned returns how many jobs of the lines of queues wait for the turn of a tenant, by queue.
-func (s *Store) turned(ctx context.Context) (map[string]int64, error) {
-	counts, err := s.db.Read.HGetAll(ctx, s.db.Key(keyTurned)).Result()
-	if err != nil && rdb.Unreachable(err) {
-		return nil, fmt.Errorf("jobs that wait for turns (%s): %w", s.db.Key(keyTurned), err)
-	}
-	return lineCounts(counts), nil
 }
