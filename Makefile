@@ -72,7 +72,7 @@ system: ## the system tests at full size, 20,000 jobs a run, with their figures
 
 model: ## the model tests of the scripts, MODEL (50,000) random sequences, and some of long jobs
 	sh scripts/provide
-	RAPID_SEED=0 $(GO) test -run '^Test(Long)?Model$$' -v -timeout 0 $(SCRIPTS) -rapid.checks=$$(($(MODEL) / 10))
+	RAPID_SEED=0 $(GO) test -run '^Test(Long)?Model(Fair)?$$' -v -timeout 0 $(SCRIPTS) -rapid.checks=$$(($(MODEL) / 10))
 
 # The packages with property tests; the scripts' own are those of `make model`.
 explore: ## the property tests with examples that were never tried, 1,000 each

@@ -16,7 +16,7 @@ import (
 // (enqueue), or uses keys of Ruby's alone (queues pause), is not among them: those who read a
 // format read the one before it.
 var editing = []string{
-	"failed retry", "failed rm", "hosts dead", "jobs kill", "jobs move", "jobs rm", "locks release", "locks repair", "longjobs cancel", "longjobs requeue",
+	"failed retry", "failed rm", "hosts dead", "jobs kill", "jobs move", "jobs rm", "locks release", "locks repair", "longjobs cancel", "longjobs pause", "longjobs resume", "longjobs requeue",
 	"longjobs recurring pause", "longjobs recurring resume", "longjobs recurring rm",
 	"parked retry", "parked rm", "queues move", "queues prune", "queues purge", "queues rm", "schedule rm", "schedule run",
 	"workers drain", "workers pause", "workers recycle", "workers resume",

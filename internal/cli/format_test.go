@@ -18,8 +18,8 @@ var looking = []string{
 	"completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "config", "config check", "config init", "config show", "doctor",
 	"bench", "dev", "drain", "enqueue", "events", "health", "hosts", "hosts ls", "reload", "upgrade", "version", "work",
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
-	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs show", "longjobs start",
-	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show",
+	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs recurring tick", "longjobs show", "longjobs start",
+	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show", "queues tenants",
 	"reload", "schedule", "schedule ls", "stats", "top", "upgrade", "workers", "workers ls", "workers show",
 	"web", "web token", "web token add", "web token list", "web token remove",
 }

@@ -1,0 +1,41 @@
+package view
+
+import (
+	"context"
+
+	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// Tenant is a tenant of a fair queue whose jobs wait for their turn.
+type Tenant struct {
+	Queue string `json:"queue"`
+	// Tenant is what the key of the queue makes of a payload; a digest where arguments are kept back. It is
+	// empty of jobs that have none, and where Back is set.
+	Tenant string `json:"tenant"`
+	Jobs   int64  `json:"jobs"`
+	// Back says that these are the jobs of all tenants that came back without having run.
+	Back bool `json:"back,omitempty"`
+}
+
+// TenantStore is what the view of tenants needs of the store.
+type TenantStore interface {
+	Tenants(ctx context.Context, queue string, limit int) ([]store.TenantInfo, error)
+}
+
+// Tenants returns the tenants of a queue whose jobs wait in lines for their turns, the next one first, limit
+// at most. cut reports whether there are more.
+func Tenants(ctx context.Context, s TenantStore, queue string, limit int) (views []Tenant, cut bool, err error) {
+	list, err := s.Tenants(ctx, queue, limit+1)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, t := range list[:min(limit, len(list))] {
+		v := Tenant{Queue: queue, Tenant: t.Tenant, Jobs: t.Jobs, Back: t.Back}
+		if t.Tenant != "" && Rules(ctx).Any() {
+			v.Tenant = redact.Digest("tenant", "", t.Tenant) // made of arguments
+		}
+		views = append(views, v)
+	}
+	return views, len(list) > limit, nil
+}
