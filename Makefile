@@ -58,7 +58,7 @@ SCRIPTS := ./internal/store ./internal/longstore
 test: ## install what the tests need, then run all tests with the race detector
 	sh scripts/provide
 	$(TESTS) $(call rerun,tests) --packages ./... -- -race -timeout $(TIMEOUT)
-	$(TESTS) $(call rerun,models) --packages '$(SCRIPTS)' -- -timeout $(TIMEOUT) -run 'FindsDefects$$|^Test(Long)?Model$$|WithoutARight$$'
+	$(TESTS) $(call rerun,models) --packages '$(SCRIPTS)' -- -timeout $(TIMEOUT) -run 'FindsDefects$$|^Test(Long)?Model(Fair)?$$|WithoutARight$$'
 
 	@sh scripts/valkey $(GO) test -short -timeout $(TIMEOUT) ./internal/store
 
