@@ -31,7 +31,7 @@ func TestReports(t *testing.T) {
 		`{"progress":{"message":3}}`:                   {shown: &shown{}, odd: `"message" of "progress" is no text`},
 		`{"progress":3}`:                               {odd: `"progress": it is no JSON object`},
 		`{"progress":null,"state":{"a":1}}`:            {set: map[string]*string{"s:a": value("1")}, odd: `"progress": it is no JSON object`},
-		`{"refresh_lock":true,"state":{"a":"\ud800"}}`: {set: map[string]*string{"s:a": value(`"\ud800"`)}, odd: `"refresh_lock" is not known; there are state, progress, yield, done`},
+		`{"refresh_lock":true,"state":{"a":"\ud800"}}`: {set: map[string]*string{"s:a": value(`"\ud800"`)}, odd: `"refresh_lock" is not known; there are state, progress, yield, done, lock, unlock`},
 	} {
 		got, err := parseReport([]byte(line))
 		require.NoError(t, err, line)

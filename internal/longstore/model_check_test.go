@@ -196,6 +196,7 @@ func (m *longModel) drain(t *rapid.T) {
 	m.check(t)
 	m.procs = nil
 	p := m.birth(t)
+	m.check(t)
 	for round := 0; ; round++ {
 		if round > 20 {
 			t.Fatalf("they do not come to their end: %v", m.now)

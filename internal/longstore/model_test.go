@@ -47,7 +47,7 @@ var longSights = []string{
 	"begin GONE", "begin OVER", "begin STALE", "begin BUSY", "begin LOST", "begin LEASE", "begin BEHIND", "begin OK", "begun again",
 	"save GONE", "save OVER", "save SUPERSEDED", "save LEASE", "save OK", "ended twice",
 	"cancel OVER", "cancel ENDING", "cancel OK", "pause OVER", "pause ENDING", "pause OK", "resume OVER", "resume RUNS", "resume MOVED", "resume OK",
-	"begin PAUSED", "died while it paused", "paused at its end", "goes on that was parked", "lost while it paused", "again PAUSED",
+	"begin PAUSED", "died while it paused", "goes on that was parked", "lost while it paused", "again PAUSED",
 	"again OVER", "again MOVED", "again ENDING", "again NEWER", "again OK",
 	"one more asked for twice", "one more", "superseded", "died", "died after progress", "recovered in parts", "lost", "found again", "set apart",
 	"waited", "late completion", "lock taken", "lock taken over", "forgotten", "full", "right missing", "wrong type",

@@ -76,11 +76,11 @@ var longMutants = []storetest.Mutant{
 	{"a paused run begins a slice", "begin", `if v[15] then`, `if false then`},
 	{"a paused run goes on at the end of its slice", "save", `if op == 'y' and v[16] then`, `if false then`},
 	{"a lost run that is paused goes on", "again", `if v[11] then`, `if false then`},
-	{"a run that is over is paused", "pause", `if not active(v[1])`, `if not v[1]`},
-	{"a run is paused anew", "pause", `if not v[4] then`, `if true then`},
-	{"a run that is resumed has two payloads", "resume", `if not v[7] then`, `if false then`},
-	{"a run that is resumed has no payload", "resume", `queueslice(`, `tostring(`},
-	{"a run is resumed for who looked long ago", "resume", `if v[2] ~= slice`, `if false`},
+	{"a run that is over is paused", "pause_run", `if not active(v[1])`, `if not v[1]`},
+	{"a run is paused anew", "pause_run", `if not v[4] then`, `if true then`},
+	{"a run that is resumed has two payloads", "resume_run", `if not v[7] then`, `if false then`},
+	{"a run that is resumed has no payload", "resume_run", `queueslice(`, `tostring(`},
+	{"a run is resumed for who looked long ago", "resume_run", `if v[2] ~= slice`, `if false`},
 	{"a paused run is taken for lost", "longjob", `'9000000000000000'`, `fmt('%.0f', ms)`},
 
 	{"runs are forgotten before their time", "forget", `'-inf', fmt('%.0f', ms)`, `'-inf', '+inf'`},
@@ -115,10 +115,11 @@ var longMutants = []storetest.Mutant{
 
 // longShortcuts are shortcuts for defects of the scripts of long jobs.
 var longShortcuts = map[string]int{
+	"who steps back stands behind":                          825,
 	"an older run is not looked at":                         630,
 	"a run goes on beside the code of a newer one":          84,
 	"who has lost the record takes a lock":                  37,
-	"who is cancelled leaves at once":                       27,
+	"who is cancelled leaves at once":                       666,
 	"a named lock is not released":                          26,
 	"who has no lease saves":                                23,
 	"a completed run goes on":                               18,

@@ -87,7 +87,7 @@ func findsDefects(t *testing.T, defects []defect, property func(t *testing.T, c 
 	for _, d := range defects {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			for _, seed := range storetest.SeedsOf(longShortcuts, d.name, 200) {
+			for _, seed := range storetest.SeedsOf(longShortcuts, d.name, 1000) {
 				failure := rapid.Custom(func(c *rapid.T) (failure string) {
 					defer func() {
 						if p := recover(); p != nil {

@@ -25,6 +25,8 @@ if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
 if v[12] then
   need(activekey(prefix), 'ZADD')
+  need(KEYS[1], 'PERSIST')
+  call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
   call('ZADD', activekey(prefix), '9000000000000000', id) -- somebody who looks meanwhile has changed it
   return 'PAUSED'
 end

@@ -1,4 +1,4 @@
--- pause has a run that waits or runs do no further unit, and keep what it remembers, until resume.
+-- pause_run has a run that waits or runs do no further unit, and keep what it remembers, until resume.
 -- A slice that runs ends before its next unit.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>

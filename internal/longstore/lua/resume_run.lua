@@ -1,4 +1,4 @@
--- resume has a run go on that is paused.
+-- resume_run has a run go on that is paused.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
