@@ -121,7 +121,7 @@ func (w *tenants) save(h *slicehand, op longstore.Op) bool {
 	if op == longstore.Waits {
 		w.slept[h.slice.UUID] = true
 	}
-	if tenant := w.whose[h.slice.UUID]; op == longstore.Yields && len(w.lines[tenant]) > 0 {
+	if tenant := w.whose[h.slice.UUID]; op == longstore.Yields && !more.Paused && len(w.lines[tenant]) > 0 {
 		line := w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:line:"+tenant, 0, -1).Val()
 		require.True(w.f, len(line) == 0 || slices.Contains(line, h.slice.UUID), "others stand in line, and %s goes on", h.slice.UUID)
 	}

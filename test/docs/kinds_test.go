@@ -32,7 +32,7 @@ const module = "github.com/resqued/resqued"
 
 // packages are what snippets import, by the name in front of the dot.
 var packages = map[string]string{
-	"resqued": module, "client": module + "/client", "daemon": module + "/daemon", "locker": module + "/locker",
+	"resqued": module, "client": module + "/client", "fromfile": module + "/client/fromfile", "daemon": module + "/daemon", "locker": module + "/locker",
 	"longjob": module + "/longjob", "sqlscan": module + "/longjob/sqlscan", "resquedtest": module + "/resquedtest",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"context": "context", "errors": "errors", "sql": "database/sql", "fmt": "fmt", "os": "os", "strconv": "strconv", "testing": "testing", "time": "time",

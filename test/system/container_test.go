@@ -189,7 +189,7 @@ drain_timeout: 10m
 handlers:
   # Leaves a process behind that has left its session, and whose parent has gone.
   Orphan: {command: [sh, -c, "setsid sh -c 'sleep 600 & exec sleep 600' >/dev/null 2>&1 & echo left"]}
-  Wait: {command: [sh, -c, "echo begun; while ! [ -e /tmp/go ]; do sleep 0.05; done; echo done"]}
+  Wait: {command: [sh, -c, "echo begun >/tmp/begun; while ! [ -e /tmp/go ]; do sleep 0.05; done; echo done"]}
 `
 	program := buildAsImage(t, "./cmd/resqued")
 
@@ -204,9 +204,12 @@ handlers:
 		require.NotZero(t, code, "the file system is read-only")
 		require.NotContains(t, p.out.String(), `"level":"ERROR"`)
 		require.NotContains(t, p.out.String(), "there is no control socket")
-		stdout, code := p.exec("resqued", "health")
-		require.Zero(t, code, stdout)
-		require.Contains(t, stdout, "healthy: process 1: running, 2 workers")
+		var stdout string
+		proctest.Await(t, patience, func() bool {
+			var code int
+			stdout, code = p.exec("resqued", "health")
+			return code == 0 && strings.Contains(stdout, "healthy: process 1: running, 2 workers")
+		}, "both workers: %s", stdout)
 		stdout, code = p.exec("resqued", "health", "--alive", "--timeout", "8s")
 		require.Zero(t, code, stdout)
 		stdout, code = p.exec("resqued", "upgrade")
@@ -235,7 +238,8 @@ handlers:
 		t.Parallel()
 		p := runPod(t, program, jobs, "")
 		p.PushRaw("q", `{"class":"Wait","args":[]}`)
-		proctest.Await(t, patience, func() bool { return p.Snapshot().InFlight == 1 }, "the job")
+		// Its record in Redis comes first; a job that has not begun goes back when the daemon drains.
+		proctest.Await(t, patience, func() bool { _, code := p.exec("test", "-s", "/tmp/begun"); return code == 0 }, "the job")
 		p.PushRaw("other", `{"class":"Wait","args":[1]}`)
 		stdout, code := p.exec("resqued", "drain", "--no-wait")
 		require.Zero(t, code, stdout)
@@ -257,7 +261,8 @@ handlers:
 		t.Parallel()
 		p := runPod(t, program, jobs, "")
 		p.PushRaw("q", `{"class":"Wait","args":[]}`)
-		proctest.Await(t, patience, func() bool { return p.Snapshot().InFlight == 1 }, "the job")
+		// Its record in Redis comes first; a job that has not begun goes back when the daemon drains.
+		proctest.Await(t, patience, func() bool { _, code := p.exec("test", "-s", "/tmp/begun"); return code == 0 }, "the job")
 		require.NoError(t, syscall.Kill(p.init, syscall.SIGQUIT)) // STOPSIGNAL
 		proctest.Await(t, patience, func() bool { return strings.Contains(p.out.String(), `"to":"draining"`) }, "the drain")
 		_, code := p.exec("sh", "-c", ": >/tmp/go")

@@ -62,7 +62,10 @@ handlers:
 			// The same again with killed jobs: the process need not end for that.
 			giveBack = proctest.Lease(t, program)
 			d.PushRaw("mail", `{"class":"Slow","args":[]}`)
-			proctest.Await(t, patience, func() bool { return d.Snapshot().InFlight == 2 }, "the second run")
+			// Its record in Redis comes before the process knows of it, a job that was taken after it does not.
+			d.PushRaw("mail", `{"class":"Quick","args":[]}`)
+			d.AwaitProcessed(ends+2, patience)
+			require.EqualValues(t, 2, d.Snapshot().InFlight, "the second run")
 			d.Signal(usr1)
 			for _, failure := range d.AwaitFailures(2) {
 				require.Equal(t, "Job was killed", failure.Error)
