@@ -141,14 +141,17 @@ if type(lined) == 'number' and lined > 0 then
   local function lookin(queue)
     local list = told[queue]
     if list == held then return end
+    -- there reports whether it has a line, of which the last one may just have been found empty.
+    local function there() return pcall_('HEXISTS', prefix .. 'resqued:lined', queue) == 1 end
     if not list and not worked(queue) then
+      if not l.waits(queue) and not there() then return end
       list = held
       held[#held + 1] = queue
     elseif l.open(queue, us) then
       if list == full then opened[queue] = true end
       if list ~= waiting then waiting[#waiting + 1] = queue end
       list = waiting
-    elseif not list and pcall_('HEXISTS', prefix .. 'resqued:lined', queue) == 1 then -- open may have found the last one empty
+    elseif not list and there() then
       list = full
       full[#full + 1] = queue
       if len(prefix .. 'queue:' .. queue) == 0 then aside[#aside + 1] = queue end
