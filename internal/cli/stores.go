@@ -35,7 +35,7 @@ const (
 // storeScopes are the verbs for which several stores have a meaning. The others that need Redis
 // refuse to guess which one is meant.
 var storeScopes = map[string]storeScope{
-	"queues": ofAll, "queues ls": ofAll, "queues show": ofAll,
+	"queues": ofAll, "queues ls": ofAll, "queues show": ofAll, "queues tenants": ofAll,
 	"queues pause": ofQueues, "queues resume": ofQueues, "queues purge": ofQueues, "queues rm": ofQueues, "queues prune": ofQueues, "queues move": ofQueues,
 	"jobs": ofAll, "jobs ls": ofAll, "jobs show": ofAll, "jobs find": ofAll,
 	"jobs kill": ofIDs, "jobs rm": ofQueueFlag, "jobs move": ofQueueFlag,
@@ -46,7 +46,7 @@ var storeScopes = map[string]storeScope{
 	"failed":     ofAll, "failed ls": ofAll, "failed show": ofAll, "failed retry": ofIDs, "failed rm": ofIDs,
 	"parked": ofAll, "parked ls": ofAll, "parked retry": ofIDs, "parked rm": ofIDs, "parked payload": ofIDs,
 	"schedule": ofAll, "schedule ls": ofAll, "schedule run": ofIDs, "schedule rm": ofIDs,
-	"longjobs": ofAll, "longjobs ls": ofAll, "longjobs show": ofAll, "longjobs cancel": ofIDs, "longjobs requeue": ofIDs,
+	"longjobs": ofAll, "longjobs ls": ofAll, "longjobs show": ofAll, "longjobs cancel": ofIDs, "longjobs pause": ofIDs, "longjobs resume": ofIDs, "longjobs requeue": ofIDs,
 	"longjobs recurring": ofAll, "longjobs recurring pause": ofIDs, "longjobs recurring resume": ofIDs, "longjobs recurring rm": ofIDs,
 	"locks": ofAll, "locks ls": ofAll, "locks show": ofAll, "locks waiting": ofAll, "locks unique": ofAll,
 	"locks release": ofIDs, "locks repair": ofQueues,

@@ -15,9 +15,9 @@ func TestStoreScopes(t *testing.T) {
 	t.Parallel()
 	alone := []string{
 		// These need one, or find out for themselves.
-		"enqueue", "longjobs start", "top", "web", "web token add", "web token list", "web token remove", "dev", "bench",
+		"enqueue", "longjobs start", "longjobs recurring tick", "top", "web", "web token add", "web token list", "web token remove", "dev", "bench",
 		// These ask no Redis, or the daemon itself.
-		"work", "reload", "upgrade", "health", "config", "config check", "config show", "config init", "version", "completion",
+		"work", "drain", "reload", "upgrade", "health", "config", "config check", "config show", "config init", "version", "completion",
 		"locker", "locker guard", "locker ls", "locker release", "locker prune", "locker migrate", "locker run", "web token",
 	}
 	a := &cli{name: "resqued", handlers: resqued.New()}
