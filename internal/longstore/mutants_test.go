@@ -115,7 +115,6 @@ var longMutants = []storetest.Mutant{
 
 // longShortcuts are shortcuts for defects of the scripts of long jobs.
 var longShortcuts = map[string]int{
-	"who steps back stands behind":                          825,
 	"an older run is not looked at":                         630,
 	"a run goes on beside the code of a newer one":          84,
 	"who has lost the record takes a lock":                  37,

@@ -312,7 +312,6 @@ func TestTenantsModel(t *testing.T) {
 var tenantDefects = []defect{
 	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
 	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
-	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
 	{"who has stepped back keeps the slice", "longjob", `  call('SREM', busykey(prefix, tenant), id)
   local first`, `  local first`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
