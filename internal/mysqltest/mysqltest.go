@@ -25,7 +25,7 @@ import (
 )
 
 // ErrMissing reports that MariaDB's programs are not installed.
-var ErrMissing = errors.New("MariaDB is missing (mariadbd and mariadb-install-db, on PATH or in /usr/sbin and /usr/bin): apt-get install mariadb-server-core")
+var ErrMissing = errors.New("MariaDB is missing (mariadbd and mariadb-install-db, on PATH or in /usr/sbin and /usr/bin): apt-get install mariadb-server-core mariadb-client-core")
 
 const (
 	installTimeout = time.Minute
