@@ -200,7 +200,7 @@ func (l *loader) warnOfLocks() {
 		// and heartbeat_frequency.
 		for _, key := range []string{"job_lock_key", "lines", "on_lock_lost"} {
 			if key == "lines" && len(c.Fair) > 0 {
-				continue // it says whether tenants take turns, too
+				continue // also of a fair queue
 			}
 			if sources[key].Kind != FromDefault {
 				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",

@@ -97,7 +97,7 @@ func (m *longModel) cancel(t *rapid.T) {
 	}
 }
 
-// again has a run go on, as somebody has seen it who may have looked a while ago.
+// again has a run go on, as its caller has seen it, who may have looked a while ago.
 func (m *longModel) again(t *rapid.T) {
 	r := m.anyRun(t)
 	if r == nil {

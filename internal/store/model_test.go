@@ -33,8 +33,8 @@ import (
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
 // their time), model_steps_test.go (exchanges), model_counts_test.go (the counts of
 // attempts), model_procs_test.go (processes), model_suspects_test.go (what has died with its
-// process), model_pause_test.go (pauses), model_lines_test.go (lines), model_fair_test.go (turns of tenants, and a run with them), model_class_test.go (class locks) and model_strangers_test.go (everybody
-// else); model_check_test.go has what must be true, model_drain_test.go the end.
+// process), model_pause_test.go (pauses), model_lines_test.go (lines), model_fair_test.go (turns of tenants, and a run with them), model_class_test.go (class locks) and model_strangers_test.go (all
+// others); model_check_test.go has what must be true, model_drain_test.go the end.
 // mutants_test.go shows that the model finds what it is to find. `make model` runs
 // far more sequences.
 func TestModel(t *testing.T) {

@@ -98,7 +98,10 @@ type machine struct {
 	jobs *harness.Daemon
 }
 
-// newMachine boots one that has the packages of both versions in /root.
+// shelf is where a container has the packages.
+const shelf = "/srv/"
+
+// newMachine boots one that has the packages of both versions on a shelf.
 func newMachine(t *testing.T, kind string) *machine {
 	t.Helper()
 	require.NoError(t, build())
@@ -106,7 +109,7 @@ func newMachine(t *testing.T, kind string) *machine {
 	for _, version := range []string{first, second} {
 		content, err := os.ReadFile(filepath.Join(folder, version, "resqued_"+version+"_"+runtime.GOARCH+"."+kind))
 		require.NoError(t, err)
-		files["/root/"+version+"."+kind] = string(content)
+		files[shelf+version+"."+kind] = string(content)
 	}
 	c := proctest.Boot(t, proctest.SystemdContainerOptions{Files: files, Redis: true})
 	proctest.WriteProgram(t, c.Path("/usr/local/bin/job"), []byte(job))
@@ -266,7 +269,7 @@ func TestDebian(t *testing.T) {
 	}
 	m := newMachine(t, "deb")
 	// Without the triggers of others: man-db would index all pages of the machine each time.
-	out := m.Exec("dpkg", "--no-triggers", "--install", "/root/"+first+".deb")
+	out := m.Exec("dpkg", "--no-triggers", "--install", shelf+first+".deb")
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "disabled", m.Property(unit, "UnitFileState"))
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"), "nothing starts before its queues are set")
@@ -281,7 +284,7 @@ func TestDebian(t *testing.T) {
 
 	m.start(t)
 	require.Equal(t, m.Exec("id", "-u", "resqued"), m.Exec("stat", "-c", "%u", "/proc/"+strconv.Itoa(m.MainPID(unit))))
-	m.upgrade(t, "dpkg", "--no-triggers", "--install", "/root/"+second+".deb")
+	m.upgrade(t, "dpkg", "--no-triggers", "--install", shelf+second+".deb")
 	require.Contains(t, m.Exec("cat", "/etc/resqued/resqued.yaml"), "Gate", "what was edited stays")
 
 	// Again, and the script alone: nothing happens that would not have to.
@@ -291,7 +294,7 @@ func TestDebian(t *testing.T) {
 
 	// A program that refuses the configuration does not stop the one that works.
 	m.write(t, "/etc/resqued/resqued.yaml", "worker_cuont: 2\n")
-	out = m.Exec("dpkg", "--no-triggers", "--install", "/root/"+first+".deb")
+	out = m.Exec("dpkg", "--no-triggers", "--install", shelf+first+".deb")
 	require.Contains(t, out, "resqued: "+unit+" goes on with the program that it had")
 	require.NotContains(t, out, "resqued: "+instance)
 	require.Equal(t, before, m.MainPID(unit))
@@ -326,13 +329,13 @@ func TestFedora(t *testing.T) {
 	}
 	m := newMachine(t, "rpm")
 	// The container is no Fedora: its rpm knows of no other package.
-	out := m.Exec("rpm", "--install", "--nodeps", "/root/"+first+".rpm")
+	out := m.Exec("rpm", "--install", "--nodeps", shelf+first+".rpm")
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"))
 	require.Equal(t, "/etc/resqued/resqued.yaml", m.Exec("rpm", "--query", "--configfiles", "resqued"))
 	require.Contains(t, m.Exec("rpm", "--query", "--licensefiles", "resqued"), "LICENSE")
 	m.start(t)
-	m.upgrade(t, "rpm", "--upgrade", "--nodeps", "/root/"+second+".rpm")
+	m.upgrade(t, "rpm", "--upgrade", "--nodeps", shelf+second+".rpm")
 	m.remove(t, "rpm", "--erase", "resqued")
 	require.True(t, m.exists("/etc/resqued/resqued.yaml.rpmsave"))
 }

@@ -97,7 +97,7 @@ type TenantRule struct {
 	Others  int
 }
 
-// NewTenants returns Tenants, with no rules if nobody has any. It fails where a rule has a mistake, or neither
+// NewTenants returns Tenants, with no rules where neither the program nor the configuration has any. It fails where a rule has a mistake, or neither
 // the configuration nor the program says how tenants are told apart.
 func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 	t := &Tenants{rules: map[string]*TenantRule{}, log: cfg.Log, panicked: map[string]bool{}}

@@ -27,7 +27,7 @@ if v[12] then
   need(activekey(prefix), 'ZADD')
   need(KEYS[1], 'PERSIST')
   call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
-  call('ZADD', activekey(prefix), '9000000000000000', id) -- somebody who looks meanwhile has changed it
+  call('ZADD', activekey(prefix), '9000000000000000', id) -- a look meanwhile has changed it
   return 'PAUSED'
 end
 local newest = call('HGET', currentkey(prefix), v[5])

@@ -48,7 +48,7 @@ local before = v[3] or ''
 if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
 needtenant(prefix, tenant)
 if not v[15] and v[9] and v[9] ~= me and recorded(prefix, v[9]) then
-  if tenant then call('ZREM', hungrykey(prefix), tenant) end -- nobody is to step back for it
+  if tenant then call('ZREM', hungrykey(prefix), tenant) end -- no slice is to step back for it
   return {'BEHIND'}
 end
 call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end

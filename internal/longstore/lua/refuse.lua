@@ -25,7 +25,7 @@ if v[4] and v[4] ~= '' and v[4] ~= me and recorded(prefix, v[4]) then return 'BU
 if unread(v[6], ARGV[7], ARGV[8]) then return 'OK' end
 need(KEYS[1], 'HSET')
 if v[7] then
-  -- It may wait for some time: nobody is to step back for it.
+  -- It may wait for some time: no slice is to step back for it.
   needtenant(prefix, v[7])
   call('ZREM', hungrykey(prefix), v[7])
 end

@@ -737,7 +737,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   end
   if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
 
-  -- Newcomers begin with the turn that comes next. Where nobody waits nothing of this is kept.
+  -- Newcomers begin with the turn that comes next. Where no tenant waits nothing of this is kept.
   local set, next, wide = l.turns(queue), {}, math.max(room, 64)
   local low = l.kept('ZRANGEBYSCORE', set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
   local waits = not low.err and #low > 0
@@ -819,7 +819,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
     end
   end
 
-  -- What was taken leaves its line; what nobody has taken goes to the ends of those.
+  -- What was taken leaves its line; what no thread has taken goes to the ends of those.
   local taken, added, scores, drained = 0, 0, {}, at > #next and all
   for _, t in ipairs(next) do
     if t.there > 0 then

@@ -113,8 +113,8 @@ end
 -- How many may be busy the class says. Where it says no number, one slice of the tenant waits in a
 -- queue at a time, and the next one does when that begins: so a tenant that is alone comes to use
 -- all threads. The tenants of whom a slice waits are hungry, with the number of those that run. A
--- slice does not begin where somebody hungrier than its tenant could be served instead: it steps
--- back to the front of the line, and gets its turn when a slice of anybody has begun, or one of its
+-- slice does not begin where a hungrier tenant than its own could be served instead: it steps
+-- back to the front of the line, and gets its turn when a slice of any tenant has begun, or one of its
 -- own tenant has ended. If none of either runs, and the last slice that began was one of its tenant,
 -- it goes to the end of its queue, once.
 
@@ -210,7 +210,7 @@ local function outweighed(prefix, tenant, queues)
       if not id then
         call('ZREM', hungrykey(prefix), list[i])
       elseif (queues == '' or find(queues, ',' .. queue .. ',', 1, true)) and pcall_('EXISTS', prefix .. 'pause:queue:' .. queue) ~= 1 then
-        -- Those count that run still, not those of which nobody has told that they have ended.
+        -- Those count that run still, not those that have ended untold.
         runs = holders(prefix, tenant, 0) - 1
         return runs > others and 'more' or last and runs == others and 'next' or nil
       end
