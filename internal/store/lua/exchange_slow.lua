@@ -172,7 +172,7 @@ for c = nplain + 1, nplain + nother do
     if not back or kind == 't' then processed = processed + 1 end
     if kind == 'f' then failed = failed + 1 end
     if parks then
-      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or ''
+      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or kind == 'b' and lock or ''
       parked.keep(prefix, proc .. '#' .. token, large and 'F' or kind, ms, queue, record.start, record.payload, stuck, gap, text)
     elseif not back then
       if kind == 'f' then
