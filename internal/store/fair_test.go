@@ -385,6 +385,76 @@ func TestFairNames(t *testing.T) {
 	})
 }
 
+// TestFairForThousands: more threads and tenants than a script can unpack at once.
+func TestFairForThousands(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	const tenants, threads = 4500, 4096
+	f := setup(t, server)
+	var all []string
+	for i := range tenants {
+		all = append(all, jobsOf(fmt.Sprint("t", i), 0, 1)...)
+	}
+	for i := range tenants {
+		all = append(all, jobsOf(fmt.Sprint("t", i), 1, 1)...)
+	}
+	f.push("q", all...)
+	var held, got []store.Reserved
+	for len(f.list("queue:q")) > 0 { // one job of each call leaves the rest in lines
+		held = f.fairly(1, held, fair(byArg, "q")...)
+		got = append(got, held...)
+	}
+	for idle := 0; idle < 2; idle++ {
+		if held = f.fairly(threads, held, fair(byArg, "q")...); len(held) > 0 {
+			idle = -1
+		}
+		got = append(got, held...)
+	}
+	require.ElementsMatch(t, all, payloads(got))
+	// No tenant has its second job before all have had their first, however many a call knows of: newcomers, which
+	// were met while some were worked, aside.
+	first, second := map[string]bool{}, 0
+	for _, j := range got[len(got)-tenants:] {
+		if tenant := tenantOf(string(j.Payload)); first[tenant] {
+			second++
+		} else {
+			first[tenant] = true
+		}
+	}
+	require.LessOrEqual(t, second, 20)
+	for range tenants/64 + 1 { // each look forgets some turns of tenants without jobs
+		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
+		require.NoError(t, err)
+	}
+	f.noTurns("q")
+}
+
+// TestFairForLargePayloads: a call reads hardly more than it has room for, which the server would stand still for.
+func TestFairForLargePayloads(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	const jobs = 60
+	all := make([]string, jobs)
+	for i := range all {
+		all[i] = fmt.Sprintf(`{"class":"M","args":["a",%d,%q]}`, i, strings.Repeat("x", 300_000))
+	}
+	c.push("q", all...)
+	var got []string
+	take := func(n int) {
+		held := c.fairly(n, nil, fair(byArg, "q")...)
+		got = append(got, payloads(held)...)
+	}
+	require.LessOrEqual(t, looked(t, c.watch(func() { take(1) })), 5)
+	for len(c.list("queue:q")) > 0 {
+		take(1)
+	}
+	before := len(got)
+	read := looked(t, c.watch(func() { take(100) }))
+	require.Greater(t, len(got), before+10)
+	require.Less(t, read, 3*(len(got)-before))
+	require.Equal(t, all[:len(got)], got)
+}
+
 // TestFairReach: how far a newcomer may be behind a backlog to be found is bounded by how far calls look, and by
 // how many jobs may be in lines.
 func TestFairReach(t *testing.T) {

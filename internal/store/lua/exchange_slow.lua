@@ -675,13 +675,15 @@ end
 -- names the tenant, nil for any other rule. What is written with escapes, or any other way than Ruby and Go
 -- write it, is for Go.
 function line.tenant(queue, payload, index)
-  if index and not find(payload, '[\\\128-\255%c]') then
-    local at = match(payload, '^{"class":"[^"]*","args":%[()')
+  -- A class of characters is looked for where the tenant stands; of a megabyte that would take 20 ms.
+  local head = #payload > 2048 and sub(payload, 1, 2048) or payload
+  if index and not find(payload, '\\', 1, true) and not find(head, '[\128-\255%c]') then
+    local at = match(head, '^{"class":"[^"]*","args":%[()')
     if at and find(payload, '"args"', at, true) then at = nil end
     for i = 0, at and index or -1 do
-      local text, behind = match(payload, '^"([^"]*)"()[,%]]', at)
-      if not text then text, behind = match(payload, '^(%-?%d+)()[,%]]', at) end
-      if not text or i < index and byte(payload, behind) ~= 44 then break end
+      local text, behind = match(head, '^"([^"]*)"()[,%]]', at)
+      if not text then text, behind = match(head, '^(%-?%d+)()[,%]]', at) end
+      if not text or i < index and byte(head, behind) ~= 44 then break end
       if i == index then return #text <= 512 and text or nil end
       at = behind + 1
     end
@@ -721,7 +723,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   local fresh, places, gone, size, unnamed = {}, {}, 0, 0, false
   local most = adds and math.min(left, line.reach, l.bound - l.count(queue)) or 0
   while gone < most and size < 262144 and not unnamed do
-    local payloads = call('LRANGE', key, gone, math.min(gone == 0 and 16 or 4 * gone, most) - 1)
+    local payloads = call('LRANGE', key, gone, math.min(gone == 0 and 4 or gone + math.min(3 * gone, 64), most) - 1)
     if #payloads == 0 then break end
     for _, payload in ipairs(payloads) do
       local place = line.tenant(queue, payload, index)
@@ -738,7 +740,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
 
   -- Newcomers begin with the turn that comes next. Where no tenant waits nothing of this is kept.
-  local set, next, wide = l.turns(queue), {}, math.max(room, 64)
+  local set, next, wide = l.turns(queue), {}, math.max(64, math.min(room, 512))
   local low = l.kept('ZRANGEBYSCORE', set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
   local waits = not low.err and #low > 0
   if waits then
@@ -751,17 +753,22 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   else
     for i, place in ipairs(places) do next[i] = {place = place, turn = 0, there = 0, read = {}} end
   end
-  local all, at = #next <= wide or not waits, 1
+  -- Where there are more tenants their turns come after edge, the last one that is known.
+  local all, at, edge = #next <= wide or not waits, 1, next[1] and next[#next].turn
   local each = math.max(1, math.ceil(room / math.max(1, #next)))
 
-  -- first returns the next job of a place: from its line, then from the head of the queue.
+  -- first returns the next job of a place: from its line, then from the head of the queue. How large they are
+  -- is not known until they were read: a few at a time, so that no more is read than there is room for.
+  local met, weighed = 0, 0
   local function first(t)
     if not t.read or t.there == #t.read and t.more then
       local from, n = t.there, each * (t.read and 4 or 1)
+      n = math.min(n, met == 0 and 4 or math.max(1, math.min(64, math.floor(262144 * met / (weighed + 1)))))
       local part = pcall_('LRANGE', l.tenant(queue, t.place), fmt('%d', from), fmt('%d', from + n))
       if part.err then part = {} end
       t.read, t.more = t.read or {}, #part > n
       for i = 1, math.min(n, #part) do t.read[from + i] = part[i] end
+      for i = 1, #part do met, weighed = met + 1, weighed + #part[i] end
     end
     if t.there < #t.read then return t.read[t.there + 1], false end
     local payloads = fresh[t.place]
@@ -770,7 +777,8 @@ function line.turns(queue, key, left, room, capped, flags, adds)
 
   local ends, names, left_, moved, looked, over = {}, {}, {}, 0, 0, {}
   local lined = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0
-  while at <= #next and room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not locked) and looked + moved < scan do
+  while at <= #next and (all or next[at].turn <= edge) and room > 0 and w <= #asked and bytes < maxbytes
+    and (fence ~= false or not locked) and looked + moved < scan do
     local t = next[at]
     local payload, new = first(t)
     local step, name, lock = cost(t.place), nil, ''
@@ -851,7 +859,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   if gone > 0 then call('LTRIM', key, fmt('%d', gone), '-1') end
   l.add(queue, added - taken, added - taken)
   line.append(queue, key, names, ends)
-  if (waits or added > 0) and #scores > 0 then l.kept('ZADD', set, unpack(scores)) end
+  for from = 1, (waits or added > 0) and #scores or 0, 1000 do l.kept('ZADD', set, unpack(scores, from, math.min(from + 999, #scores))) end
   if waits and #over > 0 then l.leave(queue, over) end
   bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
@@ -877,12 +885,14 @@ end
 
 -- heads returns the next jobs of places, as far as they are known.
 function line.heads(next, at, fresh, first)
-  local out = {}
+  local out, size = {}, 0
+  local function add(payload) out[#out + 1], size = payload, size + #payload end
   for i = at, #next do
     local t = next[i]
     first(t)
-    for k = t.there + 1, #t.read do out[#out + 1] = t.read[k] end
-    for k = (t.used or 0) + 1, fresh[t.place] and #fresh[t.place] or 0 do out[#out + 1] = fresh[t.place][k] end
+    for k = t.there + 1, #t.read do add(t.read[k]) end
+    for k = (t.used or 0) + 1, fresh[t.place] and #fresh[t.place] or 0 do add(fresh[t.place][k]) end
+    if size > 262144 then break end -- no more is asked for at a time
   end
   return out
 end
