@@ -455,6 +455,50 @@ func TestFairForLargePayloads(t *testing.T) {
 	require.Equal(t, all[:len(got)], got)
 }
 
+// TestLargePayloadsThatGoNames: so little is read, too, where Go has to name the tenants or the locks of jobs.
+func TestLargePayloadsThatGoNames(t *testing.T) {
+	t.Parallel()
+	byGo := fair(store.NewFair(store.ByGo, nil, 1), "q")
+	named := lined("q")
+	named[0].Named = true
+	for name, queues := range map[string][]store.Queue{"tenants": byGo, "locks": named, "locks, lines off": {{Name: "q", Locked: true, Named: true}}} {
+		c := crowd(t)
+		for i := range 40 {
+			c.push("q", fmt.Sprintf(`{"class":"M","args":["a",%d,%q]}`, i, strings.Repeat("x", 300_000)))
+		}
+		var reply store.ExchangeReply
+		read := looked(t, c.watch(func() { reply = c.exchange(store.ExchangeRequest{Wants: c.wants(30), Queues: queues}) }))
+		require.NotEmpty(t, reply.Unnamed, name)
+		require.LessOrEqual(t, read, 25, name)
+	}
+}
+
+// TestLargePayloadsInLines: nor is more read of lines.
+func TestLargePayloadsInLines(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	const locks = 60
+	for k := range 2 {
+		for i := range locks {
+			c.push("q", fmt.Sprintf(`{"class":"M","args":[%d],"k":%d,"x":%q}`, i, k, strings.Repeat("x", 300_000*k)))
+		}
+	}
+	held := c.turn(locks, nil, "q")
+	require.Len(t, held, locks)
+	for len(c.list("queue:q")) > 0 {
+		require.Empty(t, c.turn(1, nil, "q"))
+	}
+	var got []store.Reserved
+	read := looked(t, c.watch(func() { got = c.turn(locks, held, "q") }))
+	require.Greater(t, len(got), 10)
+	require.LessOrEqual(t, read, 2*len(got))
+	for len(got) < locks {
+		more := c.turn(locks, nil, "q")
+		require.NotEmpty(t, more)
+		got = append(got, more...)
+	}
+}
+
 // TestFairReach: how far a newcomer may be behind a backlog to be found is bounded by how far calls look, and by
 // how many jobs may be in lines.
 func TestFairReach(t *testing.T) {

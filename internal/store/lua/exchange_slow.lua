@@ -42,6 +42,19 @@ function line.paused(i)
   return not (obstacles.known and i > empty and i <= obstacles.to) and paused(prefix, names[i])
 end
 
+-- page returns up to most payloads of a list from an index on, a few at a time until these are more bytes than there
+-- is room for: what one command returns to a script is put together at a cost that grows with the square.
+function line.page(key, from, most, room)
+  local out, size = {}, 0
+  while #out < most and size < room do
+    local n = #out
+    local part = call('LRANGE', key, fmt('%d', from + n), fmt('%d', from + math.min(n == 0 and 4 or n + math.min(3 * n, 64), most) - 1))
+    if #part == 0 then break end
+    for _, payload in ipairs(part) do out[#out + 1], size = payload, size + #payload end
+  end
+  return out
+end
+
 -- run has what is done with the end of a run. counted reads the count that stands in front of a failure record, "<key length> <value>
 -- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
 -- of the last run, from 0. What follows is the record.
@@ -517,7 +530,7 @@ local function reserve(queue, key, left, room, capped, flags)
     return false
   elseif unnamed then
     -- A caller that has asked before lets other queues have their turn.
-    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+    ask(queue, byGo, line.page(key, 0, scan, maxbytes))
   elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
     more = 1
   end
@@ -560,13 +573,14 @@ function line.serve(queue, room, capped)
     for i = 1, next.err and 0 or #next, 2 do
       local name, turn = next[i], next[i + 1]
       local key, lock = line.known.list(queue, name), jobs .. name
-      local waiting = pcall_('LRANGE', key, 0, 1)
+      local full = bytes >= maxbytes or fence == false
+      local waiting = full and {} or pcall_('LRANGE', key, 0, 1)
       local payload, gone = waiting[1], false
       local deaths, blame = 0, 0
       if payload and anydeaths then deaths, blame = died(queue, payload) end
-      if not payload then -- others have removed them
-      elseif bytes >= maxbytes or fence == false then
+      if full then
         call('ZADD', ready, turn, name)
+      elseif not payload then -- others have removed them
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
@@ -582,7 +596,7 @@ function line.serve(queue, room, capped)
         call('LPOP', key)
         line.known.add(queue, -1)
       end
-      if not payload or gone and not waiting[2] then line.known.finish(queue, name) end
+      if not full and not payload or gone and not waiting[2] then line.known.finish(queue, name) end
     end
     if next.err or #next < 2 * most and not behind then break end
   end
@@ -664,7 +678,7 @@ function line.intake(queue, key, left, room, capped, flags)
   bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   if unnamed then
-    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+    ask(queue, byGo, line.page(key, 0, scan, maxbytes))
   elseif gone < left and room > 0 and w <= #asked and fence ~= false then
     more = 1
   end
@@ -737,7 +751,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
       gone, size = gone + 1, size + #payload
     end
   end
-  if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
+  if unnamed then line.ask(queue, line.page(key, gone, line.reach, 262144), index, byGo) end
 
   -- Newcomers begin with the turn that comes next. Where no tenant waits nothing of this is kept.
   local set, next, wide = l.turns(queue), {}, math.max(64, math.min(room, 512))
@@ -930,7 +944,7 @@ local function reserve_suspects(queue, room, capped, flags)
     if find(flags, 'l', 1, true) then
       local name = nameof(queue, payload, byGo)
       if not name then
-        local next = call('LRANGE', key, 0, bound - 1)
+        local next = line.page(key, 0, bound, maxbytes)
         for i, other in ipairs(next) do next[i] = suspect(other) end
         ask(queue, byGo, next)
         unnamed = true

@@ -37,6 +37,7 @@ if number <= last then return {id, number == last and was == digest and 0 or -1,
 
 needlist(key)
 need(queues, 'SADD')
+need(prefix .. 'resqued:seen:', 'UNLINK')
 -- The first write is one that a full server refuses: else it would take jobs without end.
 call('HSET', moved, 'id', id, from, fmt('%.0f', number) .. ' ' .. digest)
 call('SADD', queues, queue)
