@@ -499,6 +499,37 @@ func TestLargePayloadsInLines(t *testing.T) {
 	}
 }
 
+// TestNewerJobsThatGoNames: behind more locked jobs than a call looks at, the locks of newer ones are asked for.
+func TestNewerJobsThatGoNames(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		queues := []store.Queue{{Name: "q", Locked: true, Named: true}}
+		f.push("q", lockmates("A", 200)...)
+		var names []store.LockName
+		call := func() (got []string) {
+			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues, Names: names})
+			names = nil
+			for _, n := range reply.Unnamed {
+				n.Name = string(n.Payload[:len(`{"class":"A"`)])
+				names = append(names, n)
+			}
+			return payloads(reply.Jobs)
+		}
+		var got []string
+		for range 30 {
+			got = append(got, call()...)
+		}
+		require.Len(t, got, 1)
+		f.push("q", job("B", "[1]"))
+		got = nil
+		for range 6 {
+			got = append(got, call()...)
+		}
+		require.Equal(t, []string{job("B", "[1]")}, got)
+	})
+}
+
 // TestFairReach: how far a newcomer may be behind a backlog to be found is bounded by how far calls look, and by
 // how many jobs may be in lines.
 func TestFairReach(t *testing.T) {

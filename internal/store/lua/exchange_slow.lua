@@ -407,7 +407,7 @@ local function reserve(queue, key, left, room, capped, flags)
   end
   local scan = math.max(1, math.min(bound, budget))
   local looked, put, took, moved, inway = 0, 0, 0, 0, {}
-  local unnamed, opened, unnoted = false, false, false
+  local unnamed, opened, unnoted, askat = false, false, false, 0
 
   -- Names that Go has to give may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
@@ -492,7 +492,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if try(0, true) == nil then unseen = unseen + 1 end
   end
   if newer > 0 and (unseen <= 0 or put > 0) then
-    local index, n = left - put - newer, 0
+    local index, n, asked_ = left - put - newer, 0, unnamed
     while newer > 0 and n + moved < scan and going() do
       local got = try(index, false)
       if got == nil then
@@ -520,6 +520,7 @@ local function reserve(queue, key, left, room, capped, flags)
         index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
       end
     end
+    if unnamed and not asked_ then askat = index end
   end
 
   if locked and fence == false then
@@ -530,7 +531,7 @@ local function reserve(queue, key, left, room, capped, flags)
     return false
   elseif unnamed then
     -- A caller that has asked before lets other queues have their turn.
-    ask(queue, byGo, line.page(key, 0, scan, maxbytes))
+    ask(queue, byGo, line.page(key, askat, scan, maxbytes))
   elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
     more = 1
   end
