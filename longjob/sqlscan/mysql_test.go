@@ -376,20 +376,12 @@ func TestReviewingSelectLoopMySQL(t *testing.T) {
 
 func TestFaultsMySQL(t *testing.T) {
 	t.Parallel()
-	// kill cuts the connections of the job.
-	kill := func(b *myBed) func() {
-		return func() {
-			for id := range strings.FieldsSeq(b.text("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID() AND COMMAND <> 'Killed'", b.name)) {
-				_, _ = b.other.ExecContext(t.Context(), "KILL "+id) // one may have gone
-			}
-		}
-	}
 	for _, statement := range []string{"SELECT @@", "begin", "LIMIT", "DELETE", "COMMIT"} {
 		t.Run("the connection is cut before "+statement, func(t *testing.T) {
 			t.Parallel()
 			b := setupMySQL(t, longjob.Options{})
 			b.sql(myHundred)
-			b.watch.on(statement, nth(3, kill(b)))
+			b.watch.on(statement, nth(3, b.cut))
 			run := b.completes(b.deletes("", patient(sqlscan.Options{Batch: 10})))
 			require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
 			require.EqualValues(t, 100, run.Steps[0].Done)
