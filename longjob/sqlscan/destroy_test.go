@@ -89,6 +89,21 @@ func TestScanDestroy(t *testing.T) {
 		require.Equal(t, []map[string]any{{"name": "f1"}, {"name": "f2"}}, got)
 	})
 
+	t.Run("a function has the settings of its session", func(t *testing.T) {
+		t.Parallel()
+		b := setupAt(t, server, longjob.Options{}, "&datestyle=SQL,DMY&plan_cache_mode=force_generic_plan&enable_seqscan=off")
+		b.sql(files)
+		seen := map[string]int{}
+		b.completes(b.destroys("", sqlscan.Options{Batch: 30}, func(ctx context.Context, _ *longjob.Runner, tx pgx.Tx, _ file) error {
+			var text string
+			err := tx.QueryRow(ctx, "SELECT concat_ws(' ', current_setting('datestyle'), current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_sort'))").Scan(&text)
+			seen[text]++
+			return err
+		}))
+		require.Equal(t, map[string]int{"SQL, DMY force_generic_plan off on": 100}, seen)
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+	})
+
 	t.Run("an error undoes its batch, and no other", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{Retries: -1})

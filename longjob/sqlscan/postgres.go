@@ -234,13 +234,15 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 // to join so many.
 func (s *pgTx) byKey(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
-		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)")
+		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), "+
+		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true)")
 }
 
 // release resets what must not affect the statements of others.
 func (s *pgTx) release(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
-		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true)")
+		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true), "+
+		"set_config('plan_cache_mode', NULL, true), set_config('datestyle', NULL, true), set_config('enable_seqscan', NULL, true)")
 }
 
 func (s *pgTx) set(ctx context.Context, settings string) error {
