@@ -110,7 +110,10 @@ if may then
   need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
   need(jobs, 'GET', 'MGET', 'DEL')
   need(prefix .. 'resqued:seen:', 'UNLINK')
-  if nplain + nother > 0 then need(prefix .. 'stat:processed', 'INCRBY') end
+  if nplain + nother > 0 then
+    need(prefix .. 'stat:processed', 'INCRBY')
+    need(prefix .. 'resqued:awaited', 'HMGET') -- who waits for the locks
+  end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')
     need(jobs, 'SET', 'MSETNX')
