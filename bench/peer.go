@@ -100,7 +100,7 @@ func only(s *scenario, more string) string {
 	switch {
 	case s.PerFork > 0 || strings.HasPrefix(s.Name, "recycle-"):
 		return "does not replace its processes"
-	case s.Locked:
+	case s.Locked, s.OneLock:
 		return "has no lock for each job"
 	case s.Command, s.Runner:
 		return "runs Go functions only"

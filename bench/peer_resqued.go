@@ -53,7 +53,10 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 			}
 		}
 		payload := func(j int) []byte { return resquePayload(int64(j*s.Queues+i), text) }
-		if s.Locked {
+		switch {
+		case s.OneLock:
+			payload = func(int) []byte { return resquePayload(0, text) }
+		case s.Locked:
 			count *= 2
 			payload = func(j int) []byte {
 				if j%2 == 1 {

@@ -34,6 +34,7 @@ type scenario struct {
 	Depth       int           // at least so many jobs wait
 	Chain       bool          // each job pushes the next, so that one waits
 	Locked      bool          // every second job that waits is locked by another process
+	OneLock     bool          // all jobs have the same lock
 	Command     bool          // jobs are external programs
 	Runner      bool          // jobs are performed by Ruby, in runners
 	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many it is
@@ -134,6 +135,8 @@ func scenarios() []scenario {
 		drain("queues-1000", "1,000 queues with jobs, 50 threads", scenario{Queues: 1000}),
 		drain("queues-1000-last", "1,000 queues, jobs in the last, 50 threads", scenario{Queues: 1000, LastOnly: true}),
 		drain("locked-half", "every other job locked by others, 50 threads", scenario{Locked: true, Short: true}),
+		drain("sleep-5ms", "5 ms jobs, 1 thread", scenario{Sleep: 5 * time.Millisecond, Threads: 1}),
+		drain("lock-one", "5 ms jobs behind one lock, 8 threads", scenario{Sleep: 5 * time.Millisecond, Threads: 8, OneLock: true}),
 		drain("command", "command handlers (/bin/true), 10 threads", scenario{Command: true, Threads: 10, Short: true}),
 		scenario{Name: "enqueue-1", Title: "enqueue one by one, 1 goroutine", Kind: kindEnqueue, Goroutines: 1, Queues: 1, Short: true},
 		scenario{Name: "enqueue-10", Title: "enqueue one by one, 10 goroutines", Kind: kindEnqueue, Goroutines: 10, Queues: 1, Short: true},

@@ -35,6 +35,16 @@ type fleet struct {
 	ClassQueues map[string]string `json:"class_queues,omitempty"`
 	// Once are the classes whose jobs run at most once.
 	Once []string `json:"at_most_once,omitempty"`
+	// Fair are the queues whose tenants take turns; "*" stands for those that are not named.
+	Fair map[string]fleetFair `json:"fair,omitempty"`
+}
+
+// fleetFair is how the tenants of a queue take turns.
+type fleetFair struct {
+	Key string `json:"key"`
+	// Weights say how many weights there are, and have a digest of them. Who the tenants are is not
+	// what others need.
+	Weights string `json:"weights,omitempty"`
 }
 
 // maxClasses is how many classes a daemon may have for those without a lock to be written to
@@ -79,11 +89,69 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 		}
 	}
 	slices.Sort(f.Once)
+	f.Fair = fleetFairs(c, handlers)
 	if len(f.Classes) > maxClasses {
 		maps.DeleteFunc(f.Classes, func(_, lock string) bool { return lock == "" })
 		f.Some, f.ClassQueues = true, nil
 	}
 	return f
+}
+
+// fleetFairs returns the fair queues of one daemon, nil if there are none.
+func fleetFairs(c config.Config, handlers *resqued.Handlers) map[string]fleetFair {
+	program := handlers.FairQueues()
+	if c.Lines != config.LinesAuto || len(c.Fair)+len(program) == 0 {
+		return nil
+	}
+	fairs := map[string]fleetFair{}
+	for queue, own := range program {
+		fairs[queue] = fleetFair{Key: inGo, Weights: fleetWeights(own.Weights)}
+	}
+	for queue, rule := range c.Fair {
+		f := fairs[queue]
+		if rule.Key != "" {
+			f.Key = rule.Key
+		}
+		if rule.Weights != nil {
+			f.Weights = fleetWeights(rule.Weights)
+		}
+		fairs[queue] = f
+	}
+	return fairs
+}
+
+func fleetWeights(weights map[string]int) string {
+	text, err := json.Marshal(weights) // it sorts them
+	if err != nil {                    // plain data cannot fail
+		panic(err)
+	}
+	if len(weights) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return fmt.Sprintf("%d weights, digest %s", len(weights), hex.EncodeToString(sum[:6]))
+}
+
+// text describes it for people.
+func (f fleetFair) text() string {
+	if f.Key == "" {
+		return "none"
+	}
+	return f.Key + ", " + cmp.Or(f.Weights, "no weights")
+}
+
+// same reports whether two are the same, as far as can be known.
+func (f fleetFair) same(o fleetFair) bool {
+	unknown := f.Key != "" && o.Key != "" && (f.Key == inGo || o.Key == inGo)
+	return (f.Key == o.Key || unknown) && f.Weights == o.Weights
+}
+
+// fairOf returns how the tenants of a queue take turns.
+func (f fleet) fairOf(queue string) fleetFair {
+	if rule, ok := f.Fair[queue]; ok {
+		return rule
+	}
+	return f.Fair["*"]
 }
 
 // fileLock describes the class lock of a command handler: which jobs exclude each other, and
@@ -181,6 +249,12 @@ func (f fleet) differs(o fleet) []master.Difference {
 	if !sameSet(f.UniqueQueues, o.UniqueQueues) {
 		add("unique_queues", list(f.UniqueQueues), list(o.UniqueQueues), "equal jobs may wait twice in a queue, or its keys come out of step")
 	}
+	for _, queue := range f.common(o) {
+		if here, there := f.fairOf(queue), o.fairOf(queue); !here.same(there) {
+			add("fair of queue "+queue, here.text(), there.text(), "its tenants do not have the turns, or the shares, that one of them promises")
+			break
+		}
+	}
 	if f.SchedulerLock != "" && o.SchedulerLock != "" && f.SchedulerLock != o.SchedulerLock {
 		add("scheduler_lock", f.SchedulerLock, o.SchedulerLock, "schedules may tick here and in a Ruby scheduler, twice")
 	}
@@ -222,7 +296,11 @@ func (f fleet) chosen(class string) string {
 // pattern counts as a queue of that name.
 func (f fleet) common(o fleet) []string {
 	var queues []string
-	for _, entry := range slices.Concat(f.Queues, o.Queues, f.LocketedQueues, o.LocketedQueues) {
+	entries := slices.Concat(f.Queues, o.Queues, f.LocketedQueues, o.LocketedQueues)
+	for _, named := range []map[string]fleetFair{f.Fair, o.Fair} {
+		entries = append(entries, slices.Sorted(maps.Keys(named))...)
+	}
+	for _, entry := range entries {
 		queue := strings.TrimPrefix(entry, "!")
 		if selector.MatchAny(f.Queues, queue) && selector.MatchAny(o.Queues, queue) {
 			queues = append(queues, queue)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/selector"
 )
 
@@ -18,7 +19,7 @@ func TestFleetDifferences(t *testing.T) {
 	of := func(queues string, change func(*config.Config)) fleet {
 		spec, _, err := selector.Parse(strings.Split(queues, ","), 8)
 		require.NoError(t, err)
-		c := config.Config{Queues: spec, JobLockKey: "class-args", LocketedQueues: []string{"*"}, SchedulerLock: "none"}
+		c := config.Config{Queues: spec, JobLockKey: "class-args", LocketedQueues: []string{"*"}, SchedulerLock: "none", Lines: config.LinesAuto}
 		if change != nil {
 			change(&c)
 		}
@@ -28,6 +29,9 @@ func TestFleetDifferences(t *testing.T) {
 		return func(c *config.Config) { c.Handlers = map[string]config.Handler{class: h} }
 	}
 	key := func(c *config.Config) { c.JobLockKey = "payload" }
+	fairly := func(queue string, rule jobkey.Fair) func(*config.Config) {
+		return func(c *config.Config) { c.Fair = map[string]jobkey.Fair{queue: rule} }
+	}
 	for name, tc := range map[string]struct {
 		a, b fleet
 		want string // the setting; "" = nothing is told
@@ -62,6 +66,20 @@ func TestFleetDifferences(t *testing.T) {
 		"a class here, a pattern with another lock there": {
 			of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}})), of("*", handlers("*", config.Handler{})), "lock of class A",
 		},
+		"fair": {of("*", nil), of("mail", fairly("mail", jobkey.Fair{Key: "{{args.0}}"})), "fair of queue mail"},
+		"fair, of a queue that a pattern has": {
+			of("m*", fairly("mail", jobkey.Fair{Key: "{{args.0}}"})), of("*", fairly("mail", jobkey.Fair{Key: "{{args.1}}"})), "fair of queue mail",
+		},
+		"fair, the same by another name": {of("mail", fairly("*", jobkey.Fair{Key: "{{args.0}}"})), of("mail", fairly("mail", jobkey.Fair{Key: "{{args.0}}"})), ""},
+		"fair, the weights": {
+			of("mail", fairly("*", jobkey.Fair{Key: "{{args.0}}", Weights: map[string]int{"S3CRET": 2}})),
+			of("mail", fairly("*", jobkey.Fair{Key: "{{args.0}}", Weights: map[string]int{"S3CRET": 3}})), "fair of queue mail",
+		},
+		"fair, of other queues": {of("a", fairly("mail", jobkey.Fair{Key: "{{args.0}}"})), of("*", nil), ""},
+		"fair, without lines": {
+			of("*", fairly("mail", jobkey.Fair{Key: "{{args.0}}"})),
+			of("*", func(c *config.Config) { fairly("mail", jobkey.Fair{Key: "{{args.0}}"})(c); c.Lines = "off" }), "fair of queue mail",
+		},
 		"patterns":     {of("*", handlers("A*", config.Handler{AtMostOnce: true})), of("*", handlers("*", config.Handler{})), "at_most_once of class A*"},
 		"at most once": {of("*", handlers("A", config.Handler{})), of("*", handlers("A", config.Handler{AtMostOnce: true})), "at_most_once of class A"},
 	} {
@@ -90,4 +108,10 @@ func TestFleetDifferences(t *testing.T) {
 	inProgram := fleetOf(config.Config{LocketedQueues: []string{"*"}, JobLockKey: "class-args", Queues: selector.Spec{Patterns: []selector.Pattern{{Text: "*", Glob: true}}}}, h)
 	require.Empty(t, inProgram.differs(of("*", handlers("A", config.Handler{Lock: &config.HandlerLock{}}))))
 	require.Len(t, inProgram.differs(of("*", handlers("A", config.Handler{}))), 1)
+
+	h = resqued.New()
+	h.Fair("mail", resqued.Fair{Tenant: func(*resqued.Job) string { return "" }})
+	inProgram = fleetOf(config.Config{Lines: config.LinesAuto, JobLockKey: "class-args", Queues: selector.Spec{Patterns: []selector.Pattern{{Text: "*", Glob: true}}}}, h)
+	require.Empty(t, inProgram.differs(of("mail", func(c *config.Config) { c.LocketedQueues = nil; fairly("mail", jobkey.Fair{Key: "{{args.0}}"})(c) })))
+	require.Len(t, inProgram.differs(of("mail", func(c *config.Config) { c.LocketedQueues = nil })), 1)
 }

@@ -62,7 +62,7 @@ func FaultyTransfer(ctx context.Context, from, to *Store, r TransferRequest, fau
 
 // LateDelivery is a repeated delivery of what is on its way now, which can be called later.
 func LateDelivery(ctx context.Context, from, to *Store, queue string) (func() error, error) {
-	b, err := from.moveOut(ctx, TransferRequest{Queue: queue}, from.placeOf(queue), "", 0, 0, 0, nil)
+	b, err := from.moveOut(ctx, TransferRequest{Queue: queue}, from.placeOf(queue), "", 0, 0, nil)
 	if err != nil || b.number == 0 {
 		return nil, err
 	}

@@ -385,6 +385,151 @@ func TestFairNames(t *testing.T) {
 	})
 }
 
+// TestFairForThousands: more threads and tenants than a script can unpack at once.
+func TestFairForThousands(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	const tenants, threads = 4500, 4096
+	f := setup(t, server)
+	var all []string
+	for i := range tenants {
+		all = append(all, jobsOf(fmt.Sprint("t", i), 0, 1)...)
+	}
+	for i := range tenants {
+		all = append(all, jobsOf(fmt.Sprint("t", i), 1, 1)...)
+	}
+	f.push("q", all...)
+	var held, got []store.Reserved
+	for len(f.list("queue:q")) > 0 { // one job of each call leaves the rest in lines
+		held = f.fairly(1, held, fair(byArg, "q")...)
+		got = append(got, held...)
+	}
+	for idle := 0; idle < 2; idle++ {
+		if held = f.fairly(threads, held, fair(byArg, "q")...); len(held) > 0 {
+			idle = -1
+		}
+		got = append(got, held...)
+	}
+	require.ElementsMatch(t, all, payloads(got))
+	// No tenant has its second job before all have had their first, however many a call knows of: newcomers, which
+	// were met while some were worked, aside.
+	first, second := map[string]bool{}, 0
+	for _, j := range got[len(got)-tenants:] {
+		if tenant := tenantOf(string(j.Payload)); first[tenant] {
+			second++
+		} else {
+			first[tenant] = true
+		}
+	}
+	require.LessOrEqual(t, second, 20)
+	for range tenants/64 + 1 { // each look forgets some turns of tenants without jobs
+		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
+		require.NoError(t, err)
+	}
+	f.noTurns("q")
+}
+
+// TestFairForLargePayloads: a call reads hardly more than it has room for, which the server would stand still for.
+func TestFairForLargePayloads(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	const jobs = 60
+	all := make([]string, jobs)
+	for i := range all {
+		all[i] = fmt.Sprintf(`{"class":"M","args":["a",%d,%q]}`, i, strings.Repeat("x", 300_000))
+	}
+	c.push("q", all...)
+	var got []string
+	take := func(n int) {
+		held := c.fairly(n, nil, fair(byArg, "q")...)
+		got = append(got, payloads(held)...)
+	}
+	require.LessOrEqual(t, looked(t, c.watch(func() { take(1) })), 5)
+	for len(c.list("queue:q")) > 0 {
+		take(1)
+	}
+	before := len(got)
+	read := looked(t, c.watch(func() { take(100) }))
+	require.Greater(t, len(got), before+10)
+	require.Less(t, read, 3*(len(got)-before))
+	require.Equal(t, all[:len(got)], got)
+}
+
+// TestLargePayloadsThatGoNames: so little is read, too, where Go has to name the tenants or the locks of jobs.
+func TestLargePayloadsThatGoNames(t *testing.T) {
+	t.Parallel()
+	byGo := fair(store.NewFair(store.ByGo, nil, 1), "q")
+	named := lined("q")
+	named[0].Named = true
+	for name, queues := range map[string][]store.Queue{"tenants": byGo, "locks": named, "locks, lines off": {{Name: "q", Locked: true, Named: true}}} {
+		c := crowd(t)
+		for i := range 40 {
+			c.push("q", fmt.Sprintf(`{"class":"M","args":["a",%d,%q]}`, i, strings.Repeat("x", 300_000)))
+		}
+		var reply store.ExchangeReply
+		read := looked(t, c.watch(func() { reply = c.exchange(store.ExchangeRequest{Wants: c.wants(30), Queues: queues}) }))
+		require.NotEmpty(t, reply.Unnamed, name)
+		require.LessOrEqual(t, read, 25, name)
+	}
+}
+
+// TestLargePayloadsInLines: nor is more read of lines.
+func TestLargePayloadsInLines(t *testing.T) {
+	t.Parallel()
+	c := crowd(t)
+	const locks = 60
+	for k := range 2 {
+		for i := range locks {
+			c.push("q", fmt.Sprintf(`{"class":"M","args":[%d],"k":%d,"x":%q}`, i, k, strings.Repeat("x", 300_000*k)))
+		}
+	}
+	held := c.turn(locks, nil, "q")
+	require.Len(t, held, locks)
+	for len(c.list("queue:q")) > 0 {
+		require.Empty(t, c.turn(1, nil, "q"))
+	}
+	var got []store.Reserved
+	read := looked(t, c.watch(func() { got = c.turn(locks, held, "q") }))
+	require.Greater(t, len(got), 10)
+	require.LessOrEqual(t, read, 2*len(got))
+	for len(got) < locks {
+		more := c.turn(locks, nil, "q")
+		require.NotEmpty(t, more)
+		got = append(got, more...)
+	}
+}
+
+// TestNewerJobsThatGoNames: behind more locked jobs than a call looks at, the locks of newer ones are asked for.
+func TestNewerJobsThatGoNames(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		queues := []store.Queue{{Name: "q", Locked: true, Named: true}}
+		f.push("q", lockmates("A", 200)...)
+		var names []store.LockName
+		call := func() (got []string) {
+			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues, Names: names})
+			names = nil
+			for _, n := range reply.Unnamed {
+				n.Name = string(n.Payload[:len(`{"class":"A"`)])
+				names = append(names, n)
+			}
+			return payloads(reply.Jobs)
+		}
+		var got []string
+		for range 30 {
+			got = append(got, call()...)
+		}
+		require.Len(t, got, 1)
+		f.push("q", job("B", "[1]"))
+		got = nil
+		for range 6 {
+			got = append(got, call()...)
+		}
+		require.Equal(t, []string{job("B", "[1]")}, got)
+	})
+}
+
 // TestFairReach: how far a newcomer may be behind a backlog to be found is bounded by how far calls look, and by
 // how many jobs may be in lines.
 func TestFairReach(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	unparkScript     = rdb.NewScript(Lua, "unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/parked", "unpark")
+	unparkScript     = rdb.NewScript(Lua, "unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/parked", "unpark")
 	dropKeptScript   = rdb.NewScript(Lua, "drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
 	dropParkedScript = rdb.NewScript(Lua, "drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )

@@ -120,6 +120,41 @@ func TestParkedEnds(t *testing.T) {
 			})
 		}
 
+		t.Run("one that goes back unrun is the next of its line, and of all tenants", func(t *testing.T) {
+			t.Parallel()
+			for name, queues := range map[string][]store.Queue{"lines": lined("q"), "turns": fair(byArg, "q")} {
+				for _, dead := range []bool{false, true} {
+					f := setup(t, server)
+					jobs := jobsOf("a", 0, 3)
+					if name == "lines" {
+						jobs = lockmates("A", 3)
+					}
+					f.push("q", jobs...)
+					held := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues}).Jobs
+					if len(f.list("queue:q")) > 0 { // a call that has taken what it wanted looks at no more
+						require.Empty(t, f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues}).Jobs)
+					}
+					require.Empty(t, f.list("queue:q"))
+					require.NoError(t, f.redis.Set(t.Context(), f.key("queue:q"), "x", 0).Err())
+					if dead {
+						_, _, err := f.Fence(t.Context(), "p1", true)
+						require.NoError(t, err)
+						require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Requeue, Park: true}}))
+						f.register("p1")
+					} else {
+						reply := f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &held[0], Kind: store.Returned, Park: true}}})
+						require.Len(t, reply.Parked, 1)
+					}
+					require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q")).Err())
+					moved, err := f.Unpark(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, 1, moved)
+					require.Equal(t, jobs, f.workAll(1, queues...), "%s, its process died: %v", name, dead)
+					f.noTurns("q")
+				}
+			}
+		})
+
 		t.Run("jobs of a dead process are parked one by one", func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, server)

@@ -151,7 +151,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.db.Eval(ctx, moveJobsScript, s.db.QueueKey(plain.Name), []any{s.db.Prefix, plain.Name, unique.Name, 0, 1, "u", "", payload("9"), s.db.Key(MarkerKey(lock))})
 	_, _ = s.db.Eval(ctx, moveSuspectsScript, s.db.Key(rdb.KeySuspects)+plain.Name, []any{s.db.Prefix, plain.Name, unique.Name, "- {}", s.db.Key(MarkerKey(lock))})
 	_, _, _, _ = s.moveIn(ctx, plain.Name, onTheWay{source: "probe", number: 1, payloads: []string{"{}"}})
-	_, _ = s.moveOut(ctx, TransferRequest{Queue: plain.Name, Where: "probe"}, s.placeOf(plain.Name), "probe", 0, 0, 1, []string{string(payload("9"))})
+	_, _ = s.moveOut(ctx, TransferRequest{Queue: plain.Name, Where: "probe"}, s.placeOf(plain.Name), "probe", 0, 1, []string{string(payload("9"))})
 	_, _ = s.moveEnd(ctx, plain.Name, 1, true)
 	scheduler := SchedulerLock{Me: "probe"}
 	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: scheduler})

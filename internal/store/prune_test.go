@@ -294,6 +294,16 @@ func TestSweepQueues(t *testing.T) {
 		sweep("one", "")
 		require.LessOrEqual(t, f.redis.ZScore(t.Context(), f.key("resqued:empty"), "q8").Val(), float64(at.Now.Add(time.Minute).UnixMilli()))
 
+		// One whose jobs wait for turns is not empty, whatever the list holds.
+		f.push("q6", jobsOf("a", 0, 3)...)
+		require.Len(t, f.fairly(1, nil, fair(byArg, "q6")...), 1)
+		require.Empty(t, f.list("queue:q6"))
+		require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:sweeper")).Err())
+		for at = sweep("one", ""); at.At != ""; {
+			at = sweep("one", at.At)
+		}
+		require.ErrorIs(t, f.redis.ZScore(t.Context(), f.key("resqued:empty"), "q6").Err(), redis.Nil)
+
 		require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:pruned"), "odd", 0).Err())
 		_, err = f.SweepQueues(t.Context(), "one", time.Hour, "q0")
 		require.ErrorContains(t, err, "is no sorted set")

@@ -94,7 +94,7 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 		}
 		return err
 	}
-	b, err := s.moveOut(ctx, r, s.placeOf(r.Queue), to, 0, 0, 0, nil)
+	b, err := s.moveOut(ctx, r, s.placeOf(r.Queue), to, 0, 0, nil)
 	if err = r.after("look", err); err != nil {
 		return 0, err
 	}
@@ -151,7 +151,7 @@ func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place
 			}
 		}
 		if len(wanted) > 0 {
-			b, err := s.moveOut(ctx, r, place, to, 0, from, len(page), wanted)
+			b, err := s.moveOut(ctx, r, place, to, from, len(page), wanted)
 			err = r.after("out", err)
 			switch {
 			case err != nil:
@@ -180,14 +180,16 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 		if what >= 0 {
 			break
 		}
-		// This store has forgotten what it had sent: the batch needs a number that is new there.
-		b, err = s.moveOut(ctx, TransferRequest{Queue: r.Queue}, s.placeOf(r.Queue), b.to, last+1, 0, 0, nil)
+		// This store has forgotten what it had sent: the batch needs a number that is new there. Or another
+		// caller has seen to it meanwhile, and perhaps to others behind it.
+		next, err := s.renumber(ctx, r.Queue, b, last+1)
 		if err = r.after("renumber", err); err != nil {
 			return 0, err
 		}
-		if b.number == 0 {
-			return 0, nil // another one has seen to it
+		if next.number == 0 || next.to != b.to {
+			return 0, nil
 		}
+		b = next
 	}
 	_, err = s.moveEnd(ctx, r.Queue, b.number, false)
 	return int64(len(b.payloads)), r.after("end", err)
@@ -200,7 +202,7 @@ var ErrTransferGoesOn = errors.New("the store that its jobs are on their way to 
 // must be known that they have not arrived there, or that nothing will be taken there any more. If
 // other, which may be nil, is that store and answers, the error is ErrTransferGoesOn.
 func (s *Store) TransferBack(ctx context.Context, other *Store, queue string) (jobs int64, err error) {
-	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, s.placeOf(queue), "", 0, 0, 0, nil)
+	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, s.placeOf(queue), "", 0, 0, nil)
 	if err != nil || b.number == 0 {
 		return 0, err
 	}
@@ -242,14 +244,23 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 // placeOf is the queue itself.
 func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
 
-func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, least, from int64, size int, payloads []string) (b onTheWay, err error) {
-	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), least, from, size, at.line}
+func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, from int64, size int, payloads []string) (onTheWay, error) {
+	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), 0, 0, from, size, at.line}
 	for _, p := range payloads {
 		args = append(args, p)
 	}
+	return s.moveOutArgs(ctx, r.Queue, at, args)
+}
+
+// renumber returns the batch that is on its way, which has a number of at least least then if it is b.
+func (s *Store) renumber(ctx context.Context, queue string, b onTheWay, least int64) (onTheWay, error) {
+	return s.moveOutArgs(ctx, queue, s.placeOf(queue), []any{s.db.Prefix, queue, b.to, "", newStoreID(), least, b.number, 0, 0, ""})
+}
+
+func (s *Store) moveOutArgs(ctx context.Context, queue string, at place, args []any) (b onTheWay, err error) {
 	raw, err := s.db.Eval(ctx, moveOutScript, at.key, args)
 	if err != nil {
-		return b, fmt.Errorf("take jobs from %q: %w", r.Queue, err)
+		return b, fmt.Errorf("take jobs from %q: %w", queue, err)
 	}
 	reply, _ := raw.([]any)
 	if len(reply) < 4 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -191,6 +192,30 @@ func TestTransferModelFindsDefects(t *testing.T) {
 	}
 }
 
+// A store that is full takes no jobs of another, as it takes none of a program.
+func TestTransferToAFullServer(t *testing.T) {
+	t.Parallel()
+	a, b := setup(t, redistest.Shared(t)), setup(t, redistest.Start(t, redistest.Options{}))
+	r := store.TransferRequest{Queue: "q", Where: "b", Limit: 9, Pick: func([]byte) bool { return true }}
+	a.push("q", "1", "2")
+	require.NoError(t, b.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, err := a.Transfer(t.Context(), b.Store, r)
+	require.ErrorContains(t, err, "OOM")
+	require.Empty(t, b.list("queue:q"))
+	require.NoError(t, b.redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	_, err = a.Transfer(t.Context(), b.Store, r)
+	require.NoError(t, err)
+	require.NoError(t, b.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	a.push("q", "3", "4")
+	_, err = a.Transfer(t.Context(), b.Store, r)
+	require.ErrorContains(t, err, "OOM")
+	require.Equal(t, []string{"1", "2"}, b.list("queue:q"))
+	require.NoError(t, b.redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	_, err = a.Transfer(t.Context(), b.Store, r)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2", "3", "4"}, b.list("queue:q"))
+}
+
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -284,6 +309,39 @@ func TestTransfer(t *testing.T) {
 				require.Equal(t, []string{"1", "2", "3", "4"}, b.list("queue:q"), known)
 				require.Empty(t, a.list("resqued:moving:q"))
 			}
+		})
+		t.Run("of two who move at the same time neither sends again what the other has", func(t *testing.T) {
+			a, b := setup(t, server), setup(t, server)
+			want := make([]string, 100)
+			for i := range want {
+				want[i] = strconv.Itoa(i)
+			}
+			a.push("q", want...)
+			r := store.TransferRequest{Queue: "q", Where: "b", Limit: 100, Pick: func([]byte) bool { return true }}
+			stopped := false
+			_, err := store.FaultyTransfer(t.Context(), a.Store, b.Store, r, func(step string) error {
+				if step != "out" || stopped {
+					return nil
+				}
+				stopped = true // while this one stands still another ends its batch, and is killed with the next one delivered
+				delivered := 0
+				_, err := store.FaultyTransfer(t.Context(), a.Store, b.Store, r, func(step string) error {
+					if step == "in" {
+						delivered++
+					}
+					if delivered == 2 {
+						return errKilled
+					}
+					return nil
+				})
+				require.ErrorIs(t, err, errKilled)
+				return nil
+			})
+			require.NoError(t, err)
+			_, err = a.Transfer(t.Context(), b.Store, r)
+			require.NoError(t, err)
+			require.Equal(t, want, b.list("queue:q"))
+			require.Empty(t, a.list("queue:q"))
 		})
 		t.Run("a unique queue is refused, and keys of another type", func(t *testing.T) {
 			a, b := setup(t, server), setup(t, server)

@@ -129,10 +129,13 @@ func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 		case rule.fn == nil:
 			return nil, fmt.Errorf("fair queue %q has no key, and this program has no function for it (Handlers.Fair)", wire.Printable(name, 80))
 		}
-		rule.Weights = maps.Clone(weights)
-		if w, ok := rule.Weights[Others]; ok {
-			rule.Others = w
-			delete(rule.Weights, Others)
+		rule.Weights = make(map[string]int, len(weights))
+		for tenant, w := range weights {
+			if tenant == Others {
+				rule.Others = w
+			} else {
+				rule.Weights[shorten(tenant)] = w // as Tenant has it
+			}
 		}
 		t.rules[name] = rule
 	}

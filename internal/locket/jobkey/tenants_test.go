@@ -19,7 +19,7 @@ func TestTenants(t *testing.T) {
 	tenants, err := NewTenants(TenantsConfig{
 		Rules: map[string]Fair{
 			"mail": {Key: "{{args.0}}", Weights: map[string]int{"big": 4, "*": 2}}, "deep": {Key: "{{args.0.account}}"}, "own": {Weights: map[string]int{"a": 3}},
-			"both": {Key: "{{class}}"},
+			"both": {Key: "{{class}}"}, "far": {Key: "{{args.0}}", Weights: map[string]int{long: 7}},
 		},
 		Program: map[string]resqued.Fair{
 			"own":  {Tenant: func(j *resqued.Job) string { return j.Queue + j.Class }, Weights: map[string]int{"b": 2}},
@@ -54,6 +54,7 @@ func TestTenants(t *testing.T) {
 	require.Equal(t, -1, rules["deep"].Argument)
 	require.Equal(t, map[string]int{"a": 3}, rules["own"].Weights)
 	require.Equal(t, map[string]int{"c": 5}, rules["both"].Weights)
+	require.Equal(t, map[string]int{tenants.Tenant("mail", []byte(`{"class":"A","args":["`+long+`"]}`)): 7}, rules["far"].Weights)
 	require.Equal(t, 1, rules["both"].Others)
 
 	for want, cfg := range map[string]TenantsConfig{

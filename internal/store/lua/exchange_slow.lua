@@ -42,6 +42,19 @@ function line.paused(i)
   return not (obstacles.known and i > empty and i <= obstacles.to) and paused(prefix, names[i])
 end
 
+-- page returns up to most payloads of a list from an index on, a few at a time until these are more bytes than there
+-- is room for: what one command returns to a script is put together at a cost that grows with the square.
+function line.page(key, from, most, room)
+  local out, size = {}, 0
+  while #out < most and size < room do
+    local n = #out
+    local part = call('LRANGE', key, fmt('%d', from + n), fmt('%d', from + math.min(n == 0 and 4 or n + math.min(3 * n, 64), most) - 1))
+    if #part == 0 then break end
+    for _, payload in ipairs(part) do out[#out + 1], size = payload, size + #payload end
+  end
+  return out
+end
+
 -- run has what is done with the end of a run. counted reads the count that stands in front of a failure record, "<key length> <value>
 -- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
 -- of the last run, from 0. What follows is the record.
@@ -172,7 +185,7 @@ for c = nplain + 1, nplain + nother do
     if not back or kind == 't' then processed = processed + 1 end
     if kind == 'f' then failed = failed + 1 end
     if parks then
-      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or ''
+      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or kind == 'b' and lock or ''
       parked.keep(prefix, proc .. '#' .. token, large and 'F' or kind, ms, queue, record.start, record.payload, stuck, gap, text)
     elseif not back then
       if kind == 'f' then
@@ -394,7 +407,7 @@ local function reserve(queue, key, left, room, capped, flags)
   end
   local scan = math.max(1, math.min(bound, budget))
   local looked, put, took, moved, inway = 0, 0, 0, 0, {}
-  local unnamed, opened, unnoted = false, false, false
+  local unnamed, opened, unnoted, askat = false, false, false, 0
 
   -- Names that Go has to give may be missing: then nothing may have been popped.
   local direct = not byGo and nclasses == 0
@@ -479,7 +492,7 @@ local function reserve(queue, key, left, room, capped, flags)
     if try(0, true) == nil then unseen = unseen + 1 end
   end
   if newer > 0 and (unseen <= 0 or put > 0) then
-    local index, n = left - put - newer, 0
+    local index, n, asked_ = left - put - newer, 0, unnamed
     while newer > 0 and n + moved < scan and going() do
       local got = try(index, false)
       if got == nil then
@@ -507,6 +520,7 @@ local function reserve(queue, key, left, room, capped, flags)
         index, n, newer, looked = index + 1, n + 1, newer - 1, looked + 1
       end
     end
+    if unnamed and not asked_ then askat = index end
   end
 
   if locked and fence == false then
@@ -517,7 +531,7 @@ local function reserve(queue, key, left, room, capped, flags)
     return false
   elseif unnamed then
     -- A caller that has asked before lets other queues have their turn.
-    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+    ask(queue, byGo, line.page(key, askat, scan, maxbytes))
   elseif (unseen > 0 or newer > 0) and w <= #asked and room > 0 then
     more = 1
   end
@@ -560,13 +574,14 @@ function line.serve(queue, room, capped)
     for i = 1, next.err and 0 or #next, 2 do
       local name, turn = next[i], next[i + 1]
       local key, lock = line.known.list(queue, name), jobs .. name
-      local waiting = pcall_('LRANGE', key, 0, 1)
+      local full = bytes >= maxbytes or fence == false
+      local waiting = full and {} or pcall_('LRANGE', key, 0, 1)
       local payload, gone = waiting[1], false
       local deaths, blame = 0, 0
       if payload and anydeaths then deaths, blame = died(queue, payload) end
-      if not payload then -- others have removed them
-      elseif bytes >= maxbytes or fence == false then
+      if full then
         call('ZADD', ready, turn, name)
+      elseif not payload then -- others have removed them
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
@@ -582,7 +597,7 @@ function line.serve(queue, room, capped)
         call('LPOP', key)
         line.known.add(queue, -1)
       end
-      if not payload or gone and not waiting[2] then line.known.finish(queue, name) end
+      if not full and not payload or gone and not waiting[2] then line.known.finish(queue, name) end
     end
     if next.err or #next < 2 * most and not behind then break end
   end
@@ -664,7 +679,7 @@ function line.intake(queue, key, left, room, capped, flags)
   bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
   if unnamed then
-    ask(queue, byGo, call('LRANGE', key, 0, scan - 1))
+    ask(queue, byGo, line.page(key, 0, scan, maxbytes))
   elseif gone < left and room > 0 and w <= #asked and fence ~= false then
     more = 1
   end
@@ -675,13 +690,15 @@ end
 -- names the tenant, nil for any other rule. What is written with escapes, or any other way than Ruby and Go
 -- write it, is for Go.
 function line.tenant(queue, payload, index)
-  if index and not find(payload, '[\\\128-\255%c]') then
-    local at = match(payload, '^{"class":"[^"]*","args":%[()')
+  -- A class of characters is looked for where the tenant stands; of a megabyte that would take 20 ms.
+  local head = #payload > 2048 and sub(payload, 1, 2048) or payload
+  if index and not find(payload, '\\', 1, true) and not find(head, '[\128-\255%c]') then
+    local at = match(head, '^{"class":"[^"]*","args":%[()')
     if at and find(payload, '"args"', at, true) then at = nil end
     for i = 0, at and index or -1 do
-      local text, behind = match(payload, '^"([^"]*)"()[,%]]', at)
-      if not text then text, behind = match(payload, '^(%-?%d+)()[,%]]', at) end
-      if not text or i < index and byte(payload, behind) ~= 44 then break end
+      local text, behind = match(head, '^"([^"]*)"()[,%]]', at)
+      if not text then text, behind = match(head, '^(%-?%d+)()[,%]]', at) end
+      if not text or i < index and byte(head, behind) ~= 44 then break end
       if i == index then return #text <= 512 and text or nil end
       at = behind + 1
     end
@@ -721,7 +738,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   local fresh, places, gone, size, unnamed = {}, {}, 0, 0, false
   local most = adds and math.min(left, line.reach, l.bound - l.count(queue)) or 0
   while gone < most and size < 262144 and not unnamed do
-    local payloads = call('LRANGE', key, gone, math.min(gone == 0 and 16 or 4 * gone, most) - 1)
+    local payloads = call('LRANGE', key, gone, math.min(gone == 0 and 4 or gone + math.min(3 * gone, 64), most) - 1)
     if #payloads == 0 then break end
     for _, payload in ipairs(payloads) do
       local place = line.tenant(queue, payload, index)
@@ -735,10 +752,10 @@ function line.turns(queue, key, left, room, capped, flags, adds)
       gone, size = gone + 1, size + #payload
     end
   end
-  if unnamed then line.ask(queue, call('LRANGE', key, gone, gone + line.reach - 1), index, byGo) end
+  if unnamed then line.ask(queue, line.page(key, gone, line.reach, 262144), index, byGo) end
 
   -- Newcomers begin with the turn that comes next. Where no tenant waits nothing of this is kept.
-  local set, next, wide = l.turns(queue), {}, math.max(room, 64)
+  local set, next, wide = l.turns(queue), {}, math.max(64, math.min(room, 512))
   local low = l.kept('ZRANGEBYSCORE', set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
   local waits = not low.err and #low > 0
   if waits then
@@ -751,17 +768,22 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   else
     for i, place in ipairs(places) do next[i] = {place = place, turn = 0, there = 0, read = {}} end
   end
-  local all, at = #next <= wide or not waits, 1
+  -- Where there are more tenants their turns come after edge, the last one that is known.
+  local all, at, edge = #next <= wide or not waits, 1, next[1] and next[#next].turn
   local each = math.max(1, math.ceil(room / math.max(1, #next)))
 
-  -- first returns the next job of a place: from its line, then from the head of the queue.
+  -- first returns the next job of a place: from its line, then from the head of the queue. How large they are
+  -- is not known until they were read: a few at a time, so that no more is read than there is room for.
+  local met, weighed = 0, 0
   local function first(t)
     if not t.read or t.there == #t.read and t.more then
       local from, n = t.there, each * (t.read and 4 or 1)
+      n = math.min(n, met == 0 and 4 or math.max(1, math.min(64, math.floor(262144 * met / (weighed + 1)))))
       local part = pcall_('LRANGE', l.tenant(queue, t.place), fmt('%d', from), fmt('%d', from + n))
       if part.err then part = {} end
       t.read, t.more = t.read or {}, #part > n
       for i = 1, math.min(n, #part) do t.read[from + i] = part[i] end
+      for i = 1, #part do met, weighed = met + 1, weighed + #part[i] end
     end
     if t.there < #t.read then return t.read[t.there + 1], false end
     local payloads = fresh[t.place]
@@ -770,7 +792,8 @@ function line.turns(queue, key, left, room, capped, flags, adds)
 
   local ends, names, left_, moved, looked, over = {}, {}, {}, 0, 0, {}
   local lined = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0
-  while at <= #next and room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not locked) and looked + moved < scan do
+  while at <= #next and (all or next[at].turn <= edge) and room > 0 and w <= #asked and bytes < maxbytes
+    and (fence ~= false or not locked) and looked + moved < scan do
     local t = next[at]
     local payload, new = first(t)
     local step, name, lock = cost(t.place), nil, ''
@@ -851,7 +874,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   if gone > 0 then call('LTRIM', key, fmt('%d', gone), '-1') end
   l.add(queue, added - taken, added - taken)
   line.append(queue, key, names, ends)
-  if (waits or added > 0) and #scores > 0 then l.kept('ZADD', set, unpack(scores)) end
+  for from = 1, (waits or added > 0) and #scores or 0, 1000 do l.kept('ZADD', set, unpack(scores, from, math.min(from + 999, #scores))) end
   if waits and #over > 0 then l.leave(queue, over) end
   bounced, budget = bounced + looked, budget - looked - moved
   if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
@@ -877,12 +900,14 @@ end
 
 -- heads returns the next jobs of places, as far as they are known.
 function line.heads(next, at, fresh, first)
-  local out = {}
+  local out, size = {}, 0
+  local function add(payload) out[#out + 1], size = payload, size + #payload end
   for i = at, #next do
     local t = next[i]
     first(t)
-    for k = t.there + 1, #t.read do out[#out + 1] = t.read[k] end
-    for k = (t.used or 0) + 1, fresh[t.place] and #fresh[t.place] or 0 do out[#out + 1] = fresh[t.place][k] end
+    for k = t.there + 1, #t.read do add(t.read[k]) end
+    for k = (t.used or 0) + 1, fresh[t.place] and #fresh[t.place] or 0 do add(fresh[t.place][k]) end
+    if size > 262144 then break end -- no more is asked for at a time
   end
   return out
 end
@@ -920,7 +945,7 @@ local function reserve_suspects(queue, room, capped, flags)
     if find(flags, 'l', 1, true) then
       local name = nameof(queue, payload, byGo)
       if not name then
-        local next = call('LRANGE', key, 0, bound - 1)
+        local next = line.page(key, 0, bound, maxbytes)
         for i, other in ipairs(next) do next[i] = suspect(other) end
         ask(queue, byGo, next)
         unnamed = true

@@ -37,8 +37,10 @@ if number <= last then return {id, number == last and was == digest and 0 or -1,
 
 needlist(key)
 need(queues, 'SADD')
-forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
+need(prefix .. 'resqued:seen:', 'UNLINK')
+-- The first write is one that a full server refuses: else it would take jobs without end.
 call('HSET', moved, 'id', id, from, fmt('%.0f', number) .. ' ' .. digest)
 call('SADD', queues, queue)
 for i = 6, #ARGV do call('RPUSH', key, ARGV[i]) end
+forget_seen(prefix, queue)
 return {id, 1, number}

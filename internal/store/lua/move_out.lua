@@ -8,18 +8,19 @@
 -- ARGV[3]   the other store's id
 -- ARGV[4]   what people call it
 -- ARGV[5]   an id for this store, if it has none yet
--- ARGV[6]   the least number that the batch may have
--- ARGV[7]   index of the first payload that was read
--- ARGV[8]   n, the number of payloads that were read from there on
--- ARGV[9]   '' or l and the name of the line, t and the place of a tenant
--- ARGV[10…] the payloads to take; none = only what is on its way is wanted
+-- ARGV[6]   the least number that a batch may have that has the next one
+-- ARGV[7]   that number: any other batch keeps its own, which another caller may have delivered
+-- ARGV[8]   index of the first payload that was read
+-- ARGV[9]   n, the number of payloads that were read from there on
+-- ARGV[10]  '' or l and the name of the line, t and the place of a tenant
+-- ARGV[11…] the payloads to take; none = only what is on its way is wanted
 -- RETURNS   {id of this store, number, id of the other store, what people call it, payload, …}; the number is 0
 --           if nothing is on its way; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 12 commands and 2 per payload; O(n) for these, and the way to them from the
 --           nearer end of the queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
-local at, count, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[6])
+local at, count, least = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[6])
 local moving, aside = prefix .. 'resqued:moving', prefix .. 'resqued:moving:' .. queue
 local n, staged = len(key), len(aside)
 if not n or not staged then
@@ -36,7 +37,7 @@ end
 
 local number = tonumber(known[2]) or 0
 if staged > 0 then
-  if number < least then
+  if number < least and number == tonumber(ARGV[7]) then
     need(moving, 'HSET')
     number = least
     call('HSET', moving, 'n:' .. queue, fmt('%.0f', number))
@@ -44,13 +45,13 @@ if staged > 0 then
   return answer(known[1], number, known[3] or '', known[4] or '')
 end
 local home = prefix .. 'queue:' .. queue
-if #ARGV < 10 or call('EXISTS', home .. ':uniqueue', home .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
+if #ARGV < 11 or call('EXISTS', home .. ':uniqueue', home .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
 
 needlist(key)
 needlist(aside)
 need(moving, 'HSET')
 local places = {} -- payload → how many of the arguments ask for it
-for i = 10, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
+for i = 11, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
 -- What was taken meanwhile has moved the rest toward the head.
 local first = math.max(0, at - math.min(200, count))
 local taken, indexes = {}, {}
@@ -64,7 +65,7 @@ end
 local id = known[1] or ARGV[5]
 if #taken == 0 then return {id, 0, '', ''} end
 
-number = math.max(number + 1, least)
+number = number + 1
 forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
 call('HSET', moving, 'id', id, 'n:' .. queue, fmt('%.0f', number), 'to:' .. queue, ARGV[3], 'where:' .. queue, ARGV[4])
 local hole = '\0' .. redis.sha1hex(prefix .. queue .. at)
@@ -73,7 +74,7 @@ for i, payload in ipairs(taken) do
   call('LSET', key, indexes[i], hole)
 end
 call('LREM', key, first < n / 2 and #taken or -#taken, hole)
-if ARGV[9] ~= '' then lines(prefix).less(queue, ARGV[9], #taken) end
+if ARGV[10] ~= '' then lines(prefix).less(queue, ARGV[10], #taken) end
 -- A suspect, which stays, may be equal to one of them, and share its count.
 if len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
   for _, payload in ipairs(taken) do dead.forget(prefix, queue, payload) end

@@ -51,6 +51,7 @@ need(KEYS[1], 'HDEL', 'HGET', 'HLEN', 'HSET', 'HINCRBY')
 need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
 need(prefix .. 'resqued:turn:', 'LPUSH')
+need(prefix .. 'resqued:awaited', 'HMGET')
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
 -- Who goes by the counts of deaths takes what is in none of these keys for a job that has
@@ -89,7 +90,7 @@ for i = 4, #ARGV, 6 do
       local id = proc .. '#' .. token
       if parks then
         parks = action == 'f' and (large and 'F' or 'f') or action == 't' and 'r' or 'b'
-        parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or '')
+        parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or parks == 'b' and r.lock or '')
       end
       if action == 'f' then
         if not parks and list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end

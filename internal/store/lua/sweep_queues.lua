@@ -51,7 +51,7 @@ local function around(queue, keys)
   local key = prefix .. 'queue:' .. queue
   for _, k in ipairs({
     key, key .. ':uniqueue', key .. ':start_at', prefix .. 'pause:queue:' .. queue, prefix .. 'resqued:suspects:' .. queue,
-    prefix .. 'resqued:lines:' .. queue, prefix .. 'resqued:deaths:' .. queue,
+    prefix .. 'resqued:lines:' .. queue, prefix .. 'resqued:turns:' .. queue, prefix .. 'resqued:deaths:' .. queue,
   }) do keys[#keys + 1] = k end
   return keys
 end

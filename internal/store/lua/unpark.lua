@@ -8,7 +8,7 @@
 --           refers to its payload
 -- RETURNS   {how many were moved, 1 if there may be more or 0, reason for one that was not or
 --           ''}; error NOPERM: nothing was done
--- COST      2 commands when nothing waits. Else 3, and about 8 for each; O(n), and at most 4 MB
+-- COST      2 commands when nothing waits. Else 4, and about 8 for each; O(n), and at most 4 MB
 --           of payloads or so. With a unique queue those of putback.
 
 local prefix, most, moved, bytes, reason = ARGV[1], tonumber(ARGV[2]), 0, 0, ''
@@ -27,8 +27,11 @@ need(all, 'HDEL', 'HSET')
 need(all .. ':', 'SET', 'DEL')
 need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LLEN', 'LPUSH', 'RPUSH')
+need(prefix .. 'resqued:turn:', 'LPUSH')
+need(prefix .. 'resqued:lined', 'HINCRBY')
 needcompanions(prefix)
 call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
+local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)
 
 -- read returns what is parked under an id, or nil; the second result: there is something that
 -- this version does not read, and that another one may.
@@ -72,7 +75,9 @@ local function place(id, p)
     elseif start ~= '-' then
       start = fmt('%.0f', math.floor(ms / 1000))
     end
-    putback(prefix, p.queue, p.payload, start, p.kind == 'b')
+    if not (p.kind == 'b' and inline and inline.lead(p.queue, p.payload, p.text)) then
+      putback(prefix, p.queue, p.payload, start, p.kind == 'b')
+    end
   end
   parked.drop(prefix, id)
 end
@@ -101,4 +106,5 @@ for _, id in ipairs(ids) do
     end
   end
 end
+if inline then inline.flush() end
 return {moved, more, reason}

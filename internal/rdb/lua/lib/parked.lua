@@ -8,7 +8,7 @@
 -- a failure record refers, F if that record waits itself, else that of a completion
 -- (f r t, b for the head of the queue) that waits for its place: resqued:parking has its id, and
 -- when that is tried next. The text is a failure record, in which the payload is missing behind
--- gap bytes unless that is 0; of a t the count comes first.
+-- gap bytes unless that is 0; of a t the count comes first. That of a b is the lock that the job had.
 --
 -- DEFINES  parked.lacks(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
 --          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
