@@ -120,6 +120,7 @@ var longShortcuts = map[string]int{
 	"who has lost the record takes a lock":                  37,
 	"who is cancelled leaves at once":                       666,
 	"a named lock is not released":                          26,
+	"who steps back stands behind":                          22,
 	"who has no lease saves":                                23,
 	"a completed run goes on":                               18,
 	"an error stays when a run goes on":                     17,

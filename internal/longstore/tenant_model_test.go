@@ -93,6 +93,11 @@ func (w *tenants) begin(h *slicehand) {
 	if errors.Is(err, longstore.ErrBehind) {
 		return // it asks again
 	}
+	if errors.Is(err, longstore.ErrWait) && w.share == 0 {
+		// It had its turn, so it stands in front, unless its payload is in its queue again.
+		line := w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:line:"+w.whose[h.slice.UUID], 0, -1).Val()
+		require.LessOrEqual(w.f, slices.Index(line, h.slice.UUID), 0, "%s has stepped back behind others", h.slice.UUID)
+	}
 	if err != nil {
 		for _, known := range []error{longstore.ErrWait, longstore.ErrOver, longstore.ErrStale, longstore.ErrBusy, longstore.ErrGone, longstore.ErrPaused} {
 			if errors.Is(err, known) {
@@ -312,6 +317,7 @@ func TestTenantsModel(t *testing.T) {
 var tenantDefects = []defect{
 	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
 	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
+	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
 	{"who has stepped back keeps the slice", "longjob", `  call('SREM', busykey(prefix, tenant), id)
   local first`, `  local first`},
 	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},

@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/resqued/resqued/internal/dbtest"
 )
 
 // Superuser is the role and the database of every server. It needs no password: only this user
@@ -26,32 +24,9 @@ const Superuser = "postgres"
 // ErrMissing reports that PostgreSQL's programs are not installed.
 var ErrMissing = errors.New("PostgreSQL is missing (initdb and postgres, on PATH or below /usr/lib/postgresql): apt-get install postgresql")
 
-const (
-	initTimeout  = time.Minute
-	readyTimeout = 30 * time.Second
-	port         = "5432" // of the socket's name alone
-)
+const port = "5432" // of the socket's name alone
 
-// supervise ends the server and removes the directory when the pipe from this program closes,
-// however the program ended. It runs as the server's user.
-const supervise = `dir=$1; shift
-start() {
-	"$@" >>"$dir/server.log" 2>&1 </dev/null &
-	pid=$!
-	echo $pid
-}
-start "$@"
-while read -r word; do
-	kill -QUIT $pid
-	wait $pid
-	start "$@"
-done
-kill -QUIT $pid
-wait $pid
-rm -rf "$dir"/* 2>/dev/null
-rmdir "$dir" 2>/dev/null
-echo gone
-`
+var kind = dbtest.Kind{Name: "PostgreSQL", Prefix: "pgtest", Users: []string{"postgres", "nobody"}, Crash: "QUIT", Patience: 30 * time.Second, Ready: ready}
 
 // Options configure a server.
 type Options struct {
@@ -61,14 +36,8 @@ type Options struct {
 	Durable bool
 }
 
-// Server is a running PostgreSQL.
-type Server struct {
-	dir   string
-	pid   int
-	shell *exec.Cmd
-	words io.WriteCloser
-	out   *bufio.Reader
-}
+// Server is a running PostgreSQL. Restart crashes it without a checkpoint.
+type Server struct{ *dbtest.Server }
 
 // Launch creates a cluster and starts a server. It returns when the server accepts connections.
 // The caller must call Stop.
@@ -77,111 +46,39 @@ func Launch(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := unprivileged()
+	s, err := dbtest.New(kind)
 	if err != nil {
 		return nil, err
 	}
-	// The directory's name is short because a unix socket's path is limited to 107 bytes.
-	dir, err := os.MkdirTemp("", "pgtest")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir}
-	if err := s.launch(ctx, o, bin, who); err != nil {
+	if err := launch(ctx, s, o, bin); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	return s, nil
+	return &Server{s}, nil
 }
 
-func (s *Server) launch(ctx context.Context, o Options, bin string, who *syscall.Credential) error {
-	if who != nil {
-		if err := os.Chown(s.dir, int(who.Uid), int(who.Gid)); err != nil {
-			return err
-		}
-	}
-	data := filepath.Join(s.dir, "data")
-	limited, cancel := context.WithTimeout(ctx, initTimeout)
-	defer cancel()
-	initdb := exec.CommandContext(limited, filepath.Join(bin, "initdb"),
+func launch(ctx context.Context, s *dbtest.Server, o Options, bin string) error {
+	data := filepath.Join(s.Dir(), "data")
+	err := s.Prepare(ctx, nil, filepath.Join(bin, "initdb"),
 		"-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	initdb.Dir = s.dir
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: who}
-	if text, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, lastLines(string(text), 5))
+	if err != nil {
+		return err
 	}
-
-	settings := []string{"listen_addresses=", "unix_socket_directories=" + s.dir, "port=" + port, "max_connections=200", "log_min_messages=warning"}
+	settings := []string{"listen_addresses=", "unix_socket_directories=" + s.Dir(), "port=" + port, "max_connections=200", "log_min_messages=warning"}
 	if !o.Durable {
 		settings = append(settings, "fsync=off", "full_page_writes=off", "synchronous_commit=off")
 	}
-	argv := []string{"-c", supervise, "pgtest-watchdog", s.dir, filepath.Join(bin, "postgres"), "-D", data}
+	argv := []string{filepath.Join(bin, "postgres"), "-D", data}
 	for _, setting := range append(settings, o.Settings...) {
 		argv = append(argv, "-c", setting)
 	}
-	// Not CommandContext, because ctx limits only the start.
-	s.shell = exec.Command("/bin/sh", argv...)
-	s.shell.Dir = s.dir
-	s.shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who}
-	var err error
-	if s.words, err = s.shell.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := s.shell.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.shell.Start(); err != nil {
-		s.shell = nil
-		return err
-	}
-	s.out = bufio.NewReader(out)
-	return s.started(ctx)
-}
-
-// started returns when the server that the watchdog has just started accepts connections.
-func (s *Server) started(ctx context.Context) error {
-	line, err := s.out.ReadString('\n')
-	if err != nil {
-		return err
-	}
-	if s.pid, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		return err
-	}
-	return s.await(ctx)
-}
-
-// Restart crashes the server (no checkpoint, every connection cut) and starts it again with its
-// data. It returns when the server accepts connections.
-func (s *Server) Restart(ctx context.Context) error {
-	if _, err := io.WriteString(s.words, "restart\n"); err != nil {
-		return err
-	}
-	return s.started(ctx)
-}
-
-// await returns when the server accepts connections.
-func (s *Server) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s.ready() {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("it does not take connections: %w: %s", context.Cause(ctx), s.Log())
-		}
-	}
+	return s.Start(ctx, nil, argv...)
 }
 
 // ready reports whether the server accepts a session. A server that is still starting opens its
 // socket and refuses sessions.
-func (s *Server) ready() bool {
-	conn, err := net.Dial("unix", filepath.Join(s.dir, ".s.PGSQL."+port))
+func ready(dir string) bool {
+	conn, err := net.Dial("unix", filepath.Join(dir, ".s.PGSQL."+port))
 	if err != nil {
 		return false
 	}
@@ -196,35 +93,13 @@ func (s *Server) ready() bool {
 	return err == nil && kind[0] == 'R' // authentication; 'E' is a refusal
 }
 
-// PID returns the process id of the server's first process, the parent of the others.
-func (s *Server) PID() int { return s.pid }
-
-// Dir returns the directory of the socket and of all the server's files.
-func (s *Server) Dir() string { return s.dir }
-
 // URL returns the connection string of a database; empty means that of Superuser.
 func (s *Server) URL(database string) string {
 	if database == "" {
 		database = Superuser
 	}
-	q := url.Values{"host": {s.dir}, "port": {port}, "user": {Superuser}, "sslmode": {"disable"}}
+	q := url.Values{"host": {s.Dir()}, "port": {port}, "user": {Superuser}, "sslmode": {"disable"}}
 	return "postgres:///" + url.PathEscape(database) + "?" + q.Encode()
-}
-
-// Log returns the end of the server's log, for the message of a failed test.
-func (s *Server) Log() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
-	return lastLines(string(text), 10)
-}
-
-// Stop ends the server at once and removes its files.
-func (s *Server) Stop() {
-	if s.shell != nil {
-		_ = s.words.Close()
-		_, _ = io.Copy(io.Discard, s.out) // until the watchdog has removed everything
-		_ = s.shell.Wait()
-	}
-	_ = os.RemoveAll(s.dir)
 }
 
 // find returns the directory of initdb and postgres: that on PATH, or otherwise the newest of
@@ -257,29 +132,4 @@ func complete(dir string) bool {
 		}
 	}
 	return true
-}
-
-// unprivileged returns the user for the server, which refuses to run as root; nil means the
-// user of this program. Debian's own user is preferred.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, errU := strconv.ParseUint(u.Uid, 10, 32)
-		gid, errG := strconv.ParseUint(u.Gid, 10, 32)
-		if errU == nil && errG == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-		}
-	}
-	return nil, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
-}
-
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -105,13 +105,23 @@ func BenchmarkPostgres(b *testing.B) {
 		{name: "ScanDestroy", scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ScanDestroy(ctx, r, "destroy", t.pool, q, sqlscan.Options{}, pgx.RowToStructByName[file], func(context.Context, pgx.Tx, file) error { return nil })
 		}},
-		{name: "ReviewingSelectLoop", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+		{name: "ReviewingSelectLoop", scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoop(ctx, r, "review", t.pool, q, sqlscan.Options{}, pgx.RowToStructByName[file], func(ctx context.Context, f file) error {
+				tx, err := sqlscan.Tx(ctx)
+				if err != nil {
+					return err
+				}
+				_, err = tx.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectLoop, a commit for each row", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoop(ctx, r, "review", t.pool, q, sqlscan.Options{}, pgx.RowToStructByName[file], func(ctx context.Context, f file) error {
 				_, err := t.other.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
 				return err
 			})
 		}},
-		{name: "ReviewingSelectLoop, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+		{name: "ReviewingSelectLoop, a commit for each row, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoop(ctx, r, "review", t.pool, q, sqlscan.Options{Parallel: 4}, pgx.RowToStructByName[file], func(ctx context.Context, f file) error {
 				_, err := t.other.Exec(ctx, "UPDATE t SET kind = 'done' WHERE id = $1", f.ID)
 				return err
@@ -128,7 +138,8 @@ func BenchmarkPostgres(b *testing.B) {
 
 func BenchmarkMySQL(b *testing.B) {
 	own := mysqltest.Start(b, mysqltest.Options{Durable: true, Settings: []string{"innodb_buffer_pool_size=1G", "innodb_log_file_size=1G"}})
-	t := setupMySQLAt(b, own, longjob.Options{Slice: 15 * time.Second}, "")
+	t := setupMySQLAt(b, own, longjob.Options{Slice: 15 * time.Second}, "&interpolateParams=true")
+	other := t.open(own.DSN(t.name)+"?interpolateParams=true", nil)
 	t.sql(`CREATE PROCEDURE in_the_server() BEGIN DECLARE last, high bigint DEFAULT 0; again: LOOP
 		SELECT MAX(id) INTO high FROM (SELECT id FROM t WHERE id > last AND kind = 'drop' ORDER BY id LIMIT 1000) one;
 		IF high IS NULL THEN LEAVE again; END IF;
@@ -155,21 +166,31 @@ func BenchmarkMySQL(b *testing.B) {
 		{name: "ScanDestroy", scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ScanDestroyMySQL(ctx, r, "destroy", t.db, q, sqlscan.Options{}, scanFile, func(context.Context, *sql.Tx, file) error { return nil })
 		}},
-		{name: "ReviewingSelectLoop", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+		{name: "ReviewingSelectLoop", scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoopMySQL(ctx, r, "review", t.db, q, sqlscan.Options{}, scanFile, func(ctx context.Context, f file) error {
-				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				tx, err := sqlscan.TxMySQL(ctx)
+				if err != nil {
+					return err
+				}
+				_, err = tx.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
 				return err
 			})
 		}},
-		{name: "ReviewingSelectLoop, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+		{name: "ReviewingSelectLoop, a commit for each row", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoopMySQL(ctx, r, "review", t.db, q, sqlscan.Options{}, scanFile, func(ctx context.Context, f file) error {
+				_, err := other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				return err
+			})
+		}},
+		{name: "ReviewingSelectLoop, a commit for each row, 4 at a time", rows: 40_000, scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectLoopMySQL(ctx, r, "review", t.db, q, sqlscan.Options{Parallel: 4}, scanFile, func(ctx context.Context, f file) error {
-				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
+				_, err := other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id = ?", f.ID)
 				return err
 			})
 		}},
 		{name: "ReviewingSelectBatches", scan: func(ctx context.Context, r *longjob.Runner) error {
 			return sqlscan.ReviewingSelectBatchesMySQL(ctx, r, "review", t.db, q, sqlscan.Options{}, scanFile, func(ctx context.Context, files []file) error {
-				_, err := t.other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id IN (?"+strings.Repeat(", ?", len(files)-1)+")", anys(ids(files))...)
+				_, err := other.ExecContext(ctx, "UPDATE t SET kind = 'done' WHERE id IN (?"+strings.Repeat(", ?", len(files)-1)+")", anys(ids(files))...)
 				return err
 			})
 		}},

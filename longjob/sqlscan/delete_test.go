@@ -3,6 +3,7 @@
 package sqlscan_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 // deletes is a function that deletes rows of table t.
 func (b *bed) deletes(where string, o sqlscan.Options, args ...any) func(ctx context.Context, r *longjob.Runner) error {
+	o.StatementTimeout = cmp.Or(o.StatementTimeout, time.Minute) // what a batch is must not depend on the machine
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ScanDelete(ctx, r, "delete", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where, Args: args}, o)
 	}

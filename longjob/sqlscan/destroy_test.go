@@ -30,7 +30,7 @@ const files = `CREATE TABLE t (id bigint PRIMARY KEY, name text NOT NULL);
 
 // destroys returns a function that calls fn for rows of table t.
 func (b *bed) destroys(where string, o sqlscan.Options, fn func(ctx context.Context, r *longjob.Runner, tx pgx.Tx, f file) error) func(ctx context.Context, r *longjob.Runner) error {
-	o.HoldFor = cmp.Or(o.HoldFor, time.Hour) // what a batch is must not depend on the machine
+	o.HoldFor, o.StatementTimeout = cmp.Or(o.HoldFor, time.Hour), cmp.Or(o.StatementTimeout, time.Minute) // what a batch is must not depend on the machine
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ScanDestroy(ctx, r, "destroy", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where}, o, pgx.RowToStructByName[file],
 			func(ctx context.Context, tx pgx.Tx, f file) error { return fn(ctx, r, tx, f) })
@@ -87,6 +87,21 @@ func TestScanDestroy(t *testing.T) {
 			})
 		})
 		require.Equal(t, []map[string]any{{"name": "f1"}, {"name": "f2"}}, got)
+	})
+
+	t.Run("a function has the settings of its session", func(t *testing.T) {
+		t.Parallel()
+		b := setupAt(t, server, longjob.Options{}, "&datestyle=SQL,DMY&plan_cache_mode=force_generic_plan&enable_seqscan=off")
+		b.sql(files)
+		seen := map[string]int{}
+		b.completes(b.destroys("", sqlscan.Options{Batch: 30}, func(ctx context.Context, _ *longjob.Runner, tx pgx.Tx, _ file) error {
+			var text string
+			err := tx.QueryRow(ctx, "SELECT concat_ws(' ', current_setting('datestyle'), current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_sort'))").Scan(&text)
+			seen[text]++
+			return err
+		}))
+		require.Equal(t, map[string]int{"SQL, DMY force_generic_plan off on": 100}, seen)
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
 	})
 
 	t.Run("an error undoes its batch, and no other", func(t *testing.T) {

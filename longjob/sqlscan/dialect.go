@@ -2,6 +2,7 @@ package sqlscan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,8 +14,8 @@ import (
 type dialect interface {
 	// table returns the quoted name of the table.
 	table() string
-	// transaction runs fn in a transaction, whose statements are limited.
-	transaction(ctx context.Context, l limits, fn func(tx transaction) error) error
+	// open begins a transaction, whose statements are limited.
+	open(ctx context.Context, l limits) (transaction, error)
 	// forget drops what is known of the table, because it was altered.
 	forget()
 	// judge says what an error means.
@@ -35,6 +36,7 @@ const (
 	sweeping             // deletes a part of the table, reads what is committed
 	snapshot             // reads the table as it is when the transaction begins
 	looking              // reads what is committed
+	shared               // is the program's, for several calls of its function
 )
 
 // verdict is what an error of the database means.
@@ -48,6 +50,8 @@ type verdict struct {
 
 // transaction is a transaction on the table. Keys are text.
 type transaction interface {
+	// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+	end(ctx context.Context, err error) error
 	// know reads the properties of the table, unless they are known.
 	know(ctx context.Context) error
 	// highest returns the highest key of the table, or nil if it is empty.
@@ -73,6 +77,26 @@ type transaction interface {
 	// exec runs a statement that returns nothing.
 	exec(ctx context.Context, sql string) error
 }
+
+// transaction runs fn in a transaction.
+func (s *scan) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
+	tx, err := s.d.open(ctx, l)
+	if err != nil {
+		return err
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			_ = tx.end(ctx, errPanic)
+		}
+	}()
+	err = fn(tx)
+	returned = true
+	return tx.end(ctx, err)
+}
+
+// errPanic rolls a transaction back whose function does not return.
+var errPanic = errors.New("panic")
 
 // span is a part of a table: the keys above from, up to and including to, restricted to those
 // in keys. A nil field is no restriction.
@@ -110,7 +134,11 @@ const grace = 10 * time.Second
 // clock starts to measure a statement; the function that it returns ends that.
 func (s *scan) clock() func() {
 	began := time.Now()
-	return func() { s.slowest = max(s.slowest, time.Since(began)) }
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.slowest = max(s.slowest, time.Since(began))
+	}
 }
 
 func tuple(parts []string) string {

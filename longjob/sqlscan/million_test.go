@@ -39,7 +39,7 @@ func TestAMillionRows(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	began, first, peak := time.Now(), inUse(), int64(0)
-	fn := b.deletes("kind = $1", sqlscan.Options{}, "drop")
+	fn := b.deletes("kind = $1", sqlscan.Options{StatementTimeout: 250 * time.Millisecond}, "drop")
 	run := b.completes(func(ctx context.Context, r *longjob.Runner) error {
 		r.EveryUnits(max(n/20_000, 1), func(context.Context) error {
 			peak = max(peak, inUse()-first)

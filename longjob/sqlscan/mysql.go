@@ -59,7 +59,15 @@ func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string,
 		if len(all) != len(keys) {
 			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
 		}
-		return s.call(len(all), func(i int) error { return fn(ctx, t.(*myTx).tx, all[i]) })
+		mt := t.(*myTx)
+		if err := mt.lend(ctx); err != nil {
+			return 0, err
+		}
+		handled, err := s.call(len(all), func(i int) error { return fn(ctx, mt.tx, all[i]) })
+		if err == nil {
+			err = mt.back(ctx)
+		}
+		return handled, err
 	})
 }
 
@@ -187,9 +195,9 @@ type myTx struct {
 	restore []string
 }
 
-// transaction runs fn in a transaction. The variables of the session are set for it alone, as the
-// connection goes back to a pool.
-func (m *mysql) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
+// open begins a transaction. The variables of the session are set for it alone, as the connection
+// goes back to a pool.
+func (m *mysql) open(ctx context.Context, l limits) (transaction, error) {
 	begin, cancel := context.WithTimeout(ctx, m.o.StatementTimeout+grace)
 	defer cancel()
 	conn, err := m.db.Conn(begin)
@@ -197,39 +205,16 @@ func (m *mysql) transaction(ctx context.Context, l limits, fn func(tx transactio
 		if number(err) == 0 {
 			err = lostError{err}
 		}
-		return err
+		return nil, err
 	}
 	t := &myTx{mysql: m, conn: conn, l: l, cancel: func() {}}
-	fit := false
-	defer func() { // also when fn panics
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if t.tx != nil {
-			_ = t.tx.Rollback() // a transaction that is committed takes no harm
-		}
-		t.cancel()
-		if fit = fit && t.reset(end) == nil; !fit {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-		_ = conn.Close()
-	}()
-	err = t.run(ctx, begin, fn)
-	if err != nil {
-		alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if t.tx != nil {
-			_ = t.tx.Rollback()
-		}
-		if fit = conn.PingContext(alive) == nil; !fit {
-			err = lostError{err}
-		}
-		return err
+	if err := t.begin(ctx, begin); err != nil {
+		return nil, t.end(ctx, err)
 	}
-	fit = true
-	return nil
+	return t, nil
 }
 
-func (t *myTx) run(ctx, begin context.Context, fn func(tx transaction) error) (err error) {
+func (t *myTx) begin(ctx, begin context.Context) (err error) {
 	if t.flavour == nil {
 		if t.flavour, err = t.detect(begin); err != nil {
 			return err
@@ -244,7 +229,7 @@ func (t *myTx) run(ctx, begin context.Context, fn func(tx transaction) error) (e
 		o = sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	case looking:
 		o.ReadOnly = true
-	case locking, sweeping:
+	case locking, sweeping, shared:
 	}
 	// The context of a transaction lasts as long as it does, so what limits its beginning is not
 	// that of the caller.
@@ -253,14 +238,55 @@ func (t *myTx) run(ctx, begin context.Context, fn func(tx transaction) error) (e
 	late := time.AfterFunc(t.l.statement+grace, cancel)
 	t.tx, err = t.conn.BeginTx(whole, &o)
 	late.Stop()
-	if err != nil {
-		return err
+	if err == nil && t.l.kind == shared {
+		err = t.lend(ctx)
 	}
-	if err := fn(t); err != nil {
-		return err
+	return err
+}
+
+// A deadlock ends the whole transaction, and what follows it is committed statement by statement. So
+// a savepoint tells whether there is one transaction from lend to back, in which the program has
+// it.
+const lent = "resqued_lent"
+
+func (t *myTx) lend(ctx context.Context) error { return t.exec(ctx, "SAVEPOINT "+lent) }
+
+func (t *myTx) back(ctx context.Context) error {
+	err := t.exec(ctx, "RELEASE SAVEPOINT "+lent)
+	if number(err) == noSavepoint {
+		return errEnded
 	}
-	// Commit of the driver has no limit of time. What is left of tx is rolled back.
-	return t.exec(ctx, "COMMIT")
+	return err
+}
+
+const noSavepoint = 1305
+
+var errEnded = fnError{errors.New("the function went on after its transaction had ended: it has to return the error of a deadlock, and must not commit, roll back or change tables")}
+
+// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+func (t *myTx) end(ctx context.Context, err error) error {
+	if err == nil && t.l.kind == shared {
+		err = t.back(ctx)
+	}
+	if err == nil {
+		// Commit of the driver has no limit of time. What is left of tx is rolled back.
+		err = t.exec(ctx, "COMMIT")
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if t.tx != nil {
+		_ = t.tx.Rollback() // a transaction that is committed takes no harm
+	}
+	t.cancel()
+	fit := err == nil || t.conn.PingContext(end) == nil
+	if !fit {
+		err = lostError{err}
+	}
+	if fit = fit && t.reset(end) == nil; !fit {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = t.conn.Close()
+	return err
 }
 
 // detect finds out what the server is.

@@ -52,7 +52,7 @@ func (b *myBed) open(dsn string, w *watch) *sql.DB {
 	connector, err = mysql.NewConnector(config)
 	require.NoError(b.t, err)
 	if w != nil {
-		connector = watchedConnector{connector, w}
+		connector = watchedConnector{connector, w, config.InterpolateParams}
 	}
 	db := sql.OpenDB(connector)
 	b.t.Cleanup(func() { _ = db.Close() })
@@ -72,6 +72,13 @@ func (b *myBed) text(query string, args ...any) string {
 	all, err := sqlscan.SubjectsMySQL(b.other, query, args...)(b.t.Context())
 	require.NoError(b.t, err)
 	return strings.Join(all, " ")
+}
+
+// cut ends the connections of the job.
+func (b *myBed) cut() {
+	for id := range strings.FieldsSeq(b.text("SELECT ID FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID() AND COMMAND <> 'Killed'", b.name)) {
+		_, _ = b.other.ExecContext(b.t.Context(), "KILL "+id) // one may have gone
+	}
 }
 
 func (b *myBed) begin() *sql.Tx {
@@ -121,7 +128,8 @@ func (b *myBed) reviews(where string, o sqlscan.Options, fn func(ctx context.Con
 // watchedConnector, watchedConn and watchedStmt tell a watch of each statement.
 type watchedConnector struct {
 	driver.Connector
-	w *watch
+	w            *watch
+	interpolates bool // what has arguments is not prepared
 }
 
 func (c watchedConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -129,12 +137,13 @@ func (c watchedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watchedConn{conn, c.w}, nil
+	return &watchedConn{conn, c.w, c.interpolates}, nil
 }
 
 type watchedConn struct {
 	driver.Conn
-	w *watch
+	w            *watch
+	interpolates bool
 }
 
 // around calls fn as the statement text.
@@ -156,7 +165,7 @@ func (w *watch) around(text string, fn func() (int64, error)) {
 }
 
 func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (res driver.Result, err error) {
-	if len(args) > 0 {
+	if len(args) > 0 && !c.interpolates {
 		return nil, driver.ErrSkip
 	}
 	c.w.around(text, func() (n int64, _ error) {
@@ -169,7 +178,7 @@ func (c *watchedConn) ExecContext(ctx context.Context, text string, args []drive
 }
 
 func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	if len(args) > 0 {
+	if len(args) > 0 && !c.interpolates {
 		return nil, driver.ErrSkip
 	}
 	c.w.around(text, func() (int64, error) {

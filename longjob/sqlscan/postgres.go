@@ -68,7 +68,8 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 // row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
 // While fn runs, no transaction is open and no row is locked, so fn may use other connections and
-// take its time. Options.Parallel calls it for several rows at a time, each on a goroutine of its own;
+// take its time. If it writes in the transaction that Tx returns, many rows share a commit, which is
+// many times faster. Options.Parallel calls it for several rows at a time, each on a goroutine of its own;
 // then it must not use r. A row is as it was when it was read, at most Options.HoldFor ago. After the death
 // of a process, fn is called again for the rows of its last batch that still match.
 //
@@ -154,15 +155,15 @@ func (s *pgTx) know(ctx context.Context) (err error) {
 	return err
 }
 
-// transaction runs fn in a transaction with limits for its statements and locks.
-func (s *postgres) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
+// open begins a transaction with limits for its statements and locks.
+func (s *postgres) open(ctx context.Context, l limits) (transaction, error) {
 	o := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	switch l.kind {
 	case snapshot:
 		o = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	case looking:
 		o.AccessMode = pgx.ReadOnly
-	case locking, sweeping:
+	case locking, sweeping, shared:
 	}
 	begin, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
@@ -171,25 +172,28 @@ func (s *postgres) transaction(ctx context.Context, l limits, fn func(tx transac
 		if _, ok := errors.AsType[*pgconn.PgError](err); !ok {
 			err = lostError{err}
 		}
-		return err
+		return nil, err
 	}
-	defer func() { // also when fn panics
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		_ = tx.Rollback(end) // a transaction that is committed takes no harm
-	}()
 	t := &pgTx{s, tx}
-	err = t.bounded(ctx, l)
-	if err == nil {
-		if err = fn(t); err == nil {
-			end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
-			defer cancel()
-			err = tx.Commit(end)
-		}
+	if err := t.bounded(ctx, l); err != nil {
+		return nil, t.end(ctx, err)
 	}
-	if err != nil && tx.Conn().IsClosed() {
+	return t, nil
+}
+
+// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+func (s *pgTx) end(ctx context.Context, err error) error {
+	if err == nil {
+		end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+		defer cancel()
+		err = s.tx.Commit(end)
+	}
+	if err != nil && s.tx.Conn().IsClosed() {
 		err = lostError{err}
 	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	_ = s.tx.Rollback(end) // a transaction that is committed takes no harm
 	return err
 }
 
@@ -201,7 +205,7 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 		seq = "off" // the index of the key, whatever the planner knows of the table
 	}
 	st.add("SELECT ''")
-	for _, setting := range [][2]string{
+	settings := [][2]string{
 		{"statement_timeout", ms(l.statement)},
 		{"lock_timeout", ms(l.lock)},
 		{"idle_in_transaction_session_timeout", ms(s.o.IdleTimeout)},
@@ -215,7 +219,11 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 		{"enable_sort", "off"},
 		{"jit", "off"},
 		{"enable_seqscan", seq},
-	} {
+	}
+	if l.kind == shared {
+		settings = settings[:3] // the statements are the program's
+	}
+	for _, setting := range settings {
 		st.add(" || set_config(%s::text, %s::text, true)", st.arg(setting[0]), st.arg(setting[1]))
 	}
 	return s.each(ctx, st, func(pgx.Rows) error { return nil })
@@ -226,13 +234,15 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 // to join so many.
 func (s *pgTx) byKey(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
-		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)")
+		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), "+
+		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true)")
 }
 
 // release resets what must not affect the statements of others.
 func (s *pgTx) release(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
-		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true)")
+		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true), "+
+		"set_config('plan_cache_mode', NULL, true), set_config('datestyle', NULL, true), set_config('enable_seqscan', NULL, true)")
 }
 
 func (s *pgTx) set(ctx context.Context, settings string) error {

@@ -1,8 +1,10 @@
 package sqlscan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,10 +44,28 @@ type review[T any] struct {
 	fetch func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
 	fn    func(ctx context.Context, row T) error
 	batch func(ctx context.Context, rows []T) error
+	// few is how many rows there is time for, roughly; 0 = as many as are read.
+	few int
 }
 
 func (s *review[T]) run(ctx context.Context) error {
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, s.page))
+}
+
+// batch is what a review works at a time.
+type batch[T any] struct {
+	next  reviewed // where the next one begins
+	size  int      // how many rows were asked for
+	found []candidate
+	rows  []T
+	// passed is how many of them were passed, called are the keys of those for which the
+	// function was called.
+	passed int
+	called [][]string
+	// used: the function has asked for a transaction. redo is how many rows at the front are to
+	// be worked again after an error, because it has undone them.
+	used bool
+	redo int
 }
 
 // page processes one batch.
@@ -54,59 +74,53 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 		return page, err
 	}
 	s.slowest = 0
-	next := at
-	if next.Back = maps.Clone(at.Back); next.Back == nil {
-		next.Back = map[string]int{}
-	}
-	var found []candidate
-	var all []T
-	size := 0
-	err = s.again(ctx, &at.place, func(ctx context.Context) error {
-		// One snapshot, so that keys and rows belong together.
-		return s.d.transaction(ctx, s.limits(snapshot, at.place), func(tx transaction) (err error) {
-			size = s.size(at.place)
-			if next.place, err = s.begin(ctx, tx, at.place); err != nil || next.Over {
+	var b *batch[T]
+	var failed error
+	most := s.most
+	err = s.again(ctx, &at.place, func(ctx context.Context) (err error) {
+		for failed = nil; ; {
+			if b, err = s.read(ctx, at, most); err != nil {
 				return err
 			}
-			if err := s.look(ctx, tx, &next.place); err != nil {
+			// A unit, so that what fn sets in the state is forgotten with its transaction.
+			err = s.r.WorkUnit(ctx, func(ctx context.Context) error { return s.call(ctx, b) })
+			if err == nil || ctx.Err() != nil || runnerSays(err) {
 				return err
 			}
-			found, err = tx.candidates(ctx, span{from: next.Last, to: next.Edge}, size, false)
-			if all = nil; err != nil || len(found) == 0 {
+			if !b.used { // no matter of this package
+				failed = err
+				return nil
+			}
+			v := s.d.judge(err)
+			if v.locked {
+				s.shrink(&at.place) // a transaction of fewer rows meets fewer locks
+			}
+			if v.passing || v.altered || b.redo == 0 {
 				return err
 			}
-			if err := tx.byKey(ctx); err != nil {
-				return err
-			}
-			all, err = s.fetch(ctx, tx, keysOf(found))
-			return err
-		})
+			most = b.redo
+		}
 	})
+	if err = cmp.Or(err, failed); err != nil {
+		return page, err
+	}
+	next := b.next
+	helped, err := s.judge(ctx, b.called, &next)
 	if err != nil {
 		return page, err
 	}
-	if len(all) != len(found) {
-		return page, fmt.Errorf("%d rows match, %d are read", len(found), len(all))
-	}
-	called, passed, err := s.call(ctx, found, all, &next)
-	if err != nil {
-		return page, err
-	}
-	helped, err := s.judge(ctx, called, &next)
-	if err != nil {
-		return page, err
-	}
-	next.Called += int64(len(called))
+	next.Called += int64(len(b.called))
 	next.Helped += helped
 	switch {
 	case next.Over: // the table is empty
-	case passed < len(found) || len(found) == size:
-		next.Last = found[passed-1].key
+	case b.passed < len(b.found) || len(b.found) == b.size:
+		next.Last = b.found[b.passed-1].key
 	default:
 		next.leap()
 	}
 	s.pages++
-	s.adapt(&next.place, int64(len(found)))
+	s.fit(b.passed, len(b.found))
+	s.adapt(&next.place, int64(len(b.found)))
 	page = longjob.Page[reviewed]{Done: helped, Total: next.Total}
 	if next.Over {
 		if page.Last, err = s.endRound(ctx, &next); err != nil {
@@ -117,55 +131,145 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 	return page, nil
 }
 
-// call calls the function for rows, as long as there is time, and returns the keys for which it
-// was called and how many rows were passed.
-func (s *review[T]) call(ctx context.Context, found []candidate, all []T, next *reviewed) (called [][]string, passed int, err error) {
-	calls := calls[T]{fn: s.fn, free: make(chan struct{}, s.o.Parallel)}
+// read reads the rows of a batch, most at most.
+func (s *review[T]) read(ctx context.Context, at reviewed, most int) (*batch[T], error) {
+	b := &batch[T]{}
+	// One snapshot, so that keys and rows belong together.
+	err := s.transaction(ctx, s.limits(snapshot, at.place), func(tx transaction) (err error) {
+		b.size = min(s.size(at.place), most)
+		if s.few > 0 {
+			b.size = min(b.size, s.few)
+		}
+		b.next = at
+		if b.next.Back = maps.Clone(at.Back); b.next.Back == nil {
+			b.next.Back = map[string]int{}
+		}
+		if b.next.place, err = s.begin(ctx, tx, at.place); err != nil || b.next.Over {
+			return err
+		}
+		if err := s.look(ctx, tx, &b.next.place); err != nil {
+			return err
+		}
+		b.found, err = tx.candidates(ctx, span{from: b.next.Last, to: b.next.Edge}, b.size, false)
+		if err != nil || len(b.found) == 0 {
+			return err
+		}
+		if err := tx.byKey(ctx); err != nil {
+			return err
+		}
+		b.rows, err = s.fetch(ctx, tx, keysOf(b.found))
+		return err
+	})
+	if err == nil && len(b.rows) != len(b.found) {
+		err = fmt.Errorf("%d rows match, %d are read", len(b.found), len(b.rows))
+	}
+	return b, err
+}
+
+// fit has the next batch be read with not many more rows than there is time for.
+func (s *review[T]) fit(passed, found int) {
+	switch {
+	case passed < found:
+		s.few = 2 * passed
+	case s.few > 0:
+		if s.few *= 2; s.few >= s.most {
+			s.few = 0
+		}
+	}
+}
+
+// call calls the function for the rows of a batch, as long as there is time.
+func (s *review[T]) call(ctx context.Context, b *batch[T]) (err error) {
+	b.passed, b.called, b.used, b.redo = 0, nil, false, 0
+	if s.fn != nil && s.o.Parallel > 1 {
+		return s.callAtOnce(ctx, b)
+	}
+	h, began, returned := &holder{s: s.scan}, time.Now(), false
+	defer func() {
+		if !returned {
+			_ = h.end(ctx, errPanic)
+		}
+	}()
+	alone := true // what the function did for other rows is not part of the transaction
+	var rows []T
+	for ; b.passed < len(b.found); b.passed++ {
+		if b.passed > 0 && s.batch == nil && (time.Since(began) >= s.o.HoldFor || h.held() >= s.o.HoldFor/10) {
+			break
+		}
+		if !s.next(b) {
+			continue
+		}
+		if s.batch != nil {
+			rows = append(rows, b.rows[b.passed])
+			continue
+		}
+		alone = h.held() == 0
+		if err = h.call(ctx, func(ctx context.Context) error { return s.fn(ctx, b.rows[b.passed]) }); err != nil {
+			break
+		}
+	}
+	if len(rows) > 0 {
+		err = h.call(ctx, func(ctx context.Context) error { return s.batch(ctx, rows) })
+	}
+	returned = true
+	b.used = h.asked()
+	switch {
+	case err == nil:
+		if err = h.end(ctx, nil); err != nil && s.batch == nil && !errors.Is(err, errEnded) {
+			b.redo = b.passed / 2 // each may be the one
+		}
+		return err
+	case !alone:
+		b.redo = b.passed // those before it
+	}
+	return h.end(ctx, err)
+}
+
+// next reports whether the function is to be called for the next row.
+func (s *review[T]) next(b *batch[T]) bool {
+	key := b.found[b.passed].key
+	if b.next.Back[name(key)] >= s.o.Calls {
+		b.next.Stuck++
+		return false
+	}
+	b.called = append(b.called, key)
+	return true
+}
+
+// callAtOnce calls the function for several rows at a time. Each has a transaction of its own.
+func (s *review[T]) callAtOnce(ctx context.Context, b *batch[T]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var batch []T
-	for began := time.Now(); passed < len(found) && (passed == 0 || s.batch != nil || time.Since(began) < s.o.HoldFor); passed++ {
-		key := found[passed].key
-		switch {
-		case next.Back[name(key)] >= s.o.Calls:
-			next.Stuck++
+	c := calls{cancel: cancel, free: make(chan struct{}, s.o.Parallel)}
+	for began := time.Now(); b.passed < len(b.found) && (b.passed == 0 || time.Since(began) < s.o.HoldFor); b.passed++ {
+		if !s.next(b) {
 			continue
-		case s.batch != nil:
-			batch = append(batch, all[passed])
-		case s.o.Parallel > 1:
-			if !calls.begin(ctx, cancel, all[passed]) {
-				return nil, 0, calls.end()
-			}
-		default:
-			err = s.fn(ctx, all[passed])
 		}
-		if err != nil {
-			return nil, 0, fnError{err}
-		}
-		called = append(called, key)
-	}
-	if len(batch) > 0 {
-		if err := s.batch(ctx, batch); err != nil {
-			return nil, 0, fnError{err}
+		row := b.rows[b.passed]
+		if !c.begin(&holder{s: s.scan}, ctx, func(ctx context.Context) error { return s.fn(ctx, row) }) {
+			break
 		}
 	}
-	return called, passed, calls.end()
+	err := c.end()
+	b.used = c.used
+	return err
 }
 
 // calls are calls of a function at the same time.
-type calls[T any] struct {
-	fn   func(ctx context.Context, row T) error
-	free chan struct{}
-	all  sync.WaitGroup
+type calls struct {
+	cancel func()
+	free   chan struct{}
+	all    sync.WaitGroup
 
 	mu    sync.Mutex
 	err   error
+	used  bool // it is an error of a call that had asked for a transaction
 	panic any
 }
 
 // begin calls the function when fewer calls than allowed are under way. It returns false if one
 // has failed; cancel ends the others then.
-func (c *calls[T]) begin(ctx context.Context, cancel func(), row T) bool {
+func (c *calls) begin(h *holder, ctx context.Context, fn func(ctx context.Context) error) bool {
 	c.free <- struct{}{}
 	c.mu.Lock()
 	failed := c.err != nil || c.panic != nil
@@ -178,6 +282,9 @@ func (c *calls[T]) begin(ctx context.Context, cancel func(), row T) bool {
 		var err error
 		defer func() {
 			v := recover()
+			if !done {
+				_ = h.end(ctx, errPanic)
+			}
 			if !done && v == nil {
 				v = "the function ended its goroutine (runtime.Goexit) instead of returning"
 			}
@@ -186,23 +293,24 @@ func (c *calls[T]) begin(ctx context.Context, cancel func(), row T) bool {
 				c.panic = v
 			}
 			if err != nil && c.err == nil {
-				c.err = fnError{err}
+				c.err, c.used = err, h.asked()
 			}
 			c.mu.Unlock()
 			if err != nil || v != nil {
-				cancel()
+				c.cancel()
 			}
 			<-c.free
 		}()
-		err = c.fn(ctx, row)
+		err = h.call(ctx, fn)
 		done = true
+		err = h.end(ctx, err)
 	})
 	return true
 }
 
 // end waits for the calls that are under way. The panic of one becomes the job's, instead of
 // ending the process.
-func (c *calls[T]) end() error {
+func (c *calls) end() error {
 	c.all.Wait()
 	if c.panic != nil {
 		panic(c.panic)
@@ -245,7 +353,7 @@ func (s *scan) judge(ctx context.Context, called [][]string, at *reviewed) (help
 	err = s.again(ctx, nil, func(ctx context.Context) error {
 		l := s.limits(looking, at.place)
 		l.statement = s.o.StatementTimeout
-		return s.d.transaction(ctx, l, func(tx transaction) (err error) {
+		return s.transaction(ctx, l, func(tx transaction) (err error) {
 			if err := tx.know(ctx); err != nil {
 				return err
 			}

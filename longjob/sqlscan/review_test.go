@@ -20,7 +20,7 @@ import (
 
 // reviews returns a function that calls fn for rows of table t as long as they match.
 func (b *bed) reviews(where string, o sqlscan.Options, fn func(ctx context.Context, f file) error) func(ctx context.Context, r *longjob.Runner) error {
-	o.HoldFor = cmp.Or(o.HoldFor, time.Hour)
+	o.HoldFor, o.StatementTimeout = cmp.Or(o.HoldFor, time.Hour), cmp.Or(o.StatementTimeout, time.Minute)
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ReviewingSelectLoop(ctx, r, "review", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where}, o, pgx.RowToStructByName[file], fn)
 	}

@@ -2,9 +2,9 @@ package sqlscan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/resqued/resqued"
@@ -72,6 +72,7 @@ type scan struct {
 	statement, limit time.Duration
 
 	pages   int           // that this slice has done
+	mu      sync.Mutex    // guards slowest while functions may begin transactions
 	slowest time.Duration // of the statements since it was last reset to 0
 	careful int           // for how many batches rows are locked one by one
 	// sweeping: this batch is deleted without having locked its rows one by one.
@@ -160,15 +161,10 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 			k = sweeping
 		}
 		try := func(ctx context.Context) error {
-			err := s.d.transaction(ctx, s.limits(k, at), func(tx transaction) (err error) {
+			return s.stoodStill(s.transaction(ctx, s.limits(k, at), func(tx transaction) (err error) {
 				next, done, err = s.batch(ctx, tx, at)
 				return err
-			})
-			if _, lost := errors.AsType[lostError](err); lost && s.longest >= s.o.IdleTimeout {
-				// The next try would take as long.
-				return fnError{errors.New(fmt.Sprint("the function took ", s.longest, ", a transaction may stand still for ", s.o.IdleTimeout, " (IdleTimeout): ", err))}
-			}
-			return err
+			}), s.longest)
 		}
 		if s.visit == nil {
 			return try(ctx)

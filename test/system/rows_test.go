@@ -149,23 +149,40 @@ func deleteRows(t *testing.T, class string, open func(t *testing.T, rows int) (*
 	t.Logf("%d rows gone in %s, %d slices, %d units, %d kills of all worker processes", rows-rows/10, took.Round(time.Millisecond), last.Slices, last.Units, kills)
 }
 
-// TestTheExampleThatExpiresRows runs the example program.
-func TestTheExampleThatExpiresRows(t *testing.T) {
+// TestTheExamplesThatExpireRows runs the example programs.
+func TestTheExamplesThatExpireRows(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "expire")
-	out, err := exec.Command("go", "build", "-o", binary, "github.com/resqued/resqued/examples/expire").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	pool, url := database(t, 0)
-	_, err = pool.Exec(t.Context(), "ALTER TABLE events ADD created_at timestamptz NOT NULL; INSERT INTO events SELECT i, '', '', now() - i * interval '1 day' FROM generate_series(1, 5000) i")
-	require.NoError(t, err)
-	d := harness.Start(t, harness.Options{Binary: binary, Env: []string{"DATABASE_URL=" + url}})
-	start := exec.Command(binary, "start", "30")
-	start.Env = append(os.Environ(), "REDIS_URL="+d.URL, "RESQUE_NAMESPACE="+d.Space, "DATABASE_URL="+url)
-	out, err = start.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.True(t, strings.HasPrefix(string(out), "new "), "%s", out)
-	d.AwaitLog("events of the last 30 days are left")
-	var left int
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM events").Scan(&left))
-	require.InDelta(t, 30, left, 1)
+	for name, e := range map[string]struct{ program, env, create, fill string }{
+		"PostgreSQL": {
+			"expire", "DATABASE_URL", "ALTER TABLE events ADD created_at timestamptz NOT NULL",
+			"INSERT INTO events SELECT i, '', '', now() - i * interval '1 day' FROM generate_series(1, 5000) i",
+		},
+		"MariaDB": {
+			"expire-mysql", "MYSQL_DSN", "ALTER TABLE events ADD created_at datetime NOT NULL",
+			"INSERT INTO events SELECT seq, '', '', UTC_TIMESTAMP() - INTERVAL seq DAY FROM seq_1_to_5000",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			binary := filepath.Join(t.TempDir(), e.program)
+			out, err := exec.Command("go", "build", "-o", binary, "github.com/resqued/resqued/examples/"+e.program).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			db, url := databases[name](t, 1)
+			for _, statement := range []string{"DELETE FROM events", e.create, e.fill} {
+				_, err := db.ExecContext(t.Context(), statement)
+				require.NoError(t, err)
+			}
+			env := e.env + "=" + strings.TrimPrefix(url, "mysql:")
+			d := harness.Start(t, harness.Options{Binary: binary, Env: []string{env}})
+			start := exec.Command(binary, "start", "30")
+			start.Env = append(os.Environ(), "REDIS_URL="+d.URL, "RESQUE_NAMESPACE="+d.Space, env)
+			out, err = start.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.True(t, strings.HasPrefix(string(out), "new "), "%s", out)
+			d.AwaitLog("events of the last 30 days are left")
+			var left int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM events").Scan(&left))
+			require.InDelta(t, 30, left, 1)
+		})
+	}
 }
