@@ -60,7 +60,7 @@ func TestLinesBudget(t *testing.T) {
 	}
 	got := float64(commandsRun(t, f.redis)-before-1) / jobs
 	t.Logf("%.2f commands for a job", got)
-	require.LessOrEqual(t, got, 22.1)
+	require.LessOrEqual(t, got, 16.1)
 }
 
 // load is a process that ends as many locked jobs in each exchange as it begins. All

@@ -24,6 +24,20 @@ import (
 // takes the fast path, and wants the same answers and the same database after each.
 func TestFastPathIsAsTheSlowPath(t *testing.T) {
 	t.Parallel()
+	w := newTwins(t)
+	rapid.Check(t, w.sequence)
+	t.Log(w.seen)
+	if testing.Short() {
+		return
+	}
+	for _, what := range []string{"many taken", "bounced", "full", "late", "twice", "wrong type", "more", "recovered", "died before", "set apart"} {
+		require.Positive(t, w.seen[what], "never met: %s", what)
+	}
+}
+
+// newTwins opens the stores. Also are changes to the fast path of the first.
+func newTwins(t *testing.T, also ...string) *twins {
+	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
 	w := &twins{ctx: t.Context(), redis: server.Client(t), seen: map[string]int{}}
 	for i, space := range twinSpaces {
@@ -35,16 +49,9 @@ func TestFastPathIsAsTheSlowPath(t *testing.T) {
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
 	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
-	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", small...))
-	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", append(small, `fastpath, lane, style = direct == 1,`, `fastpath, lane, style = false,`)...))
-	rapid.Check(t, w.sequence)
-	t.Log(w.seen)
-	if testing.Short() {
-		return
-	}
-	for _, what := range []string{"many taken", "bounced", "full", "late", "twice", "wrong type", "more", "recovered", "died before", "set apart"} {
-		require.Positive(t, w.seen[what], "never met: %s", what)
-	}
+	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", slices.Concat(small, also)...))
+	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", slices.Concat(small, []string{`fastpath, lane, style = direct == 1,`, `fastpath, lane, style = false,`})...))
+	return w
 }
 
 // twinSpaces are of one length, so that records are, too.
@@ -67,17 +74,22 @@ var twinQueues = []store.Queue{
 }
 
 func (w *twins) sequence(t *rapid.T) {
+	w.begin(t)
+	t.Repeat(map[string]func(*rapid.T){
+		"push": w.push, "push 2": w.push, "push 3": w.push, "push many": w.pushMany,
+		"exchange": w.exchange, "exchange 2": w.exchange, "exchange 3": w.exchange, "exchange 4": w.exchange, "exchange 5": w.exchange,
+		"lock": w.lock, "type": w.wrongType, "die": w.die,
+	})
+}
+
+// begin empties the database, but for two processes.
+func (w *twins) begin(t *rapid.T) {
 	storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "0").Err())
 	storetest.Must(t, w.redis.FlushDB(w.ctx).Err())
 	w.held, w.past, w.fences = map[string][]store.Reserved{"p1": nil, "p2": nil}, nil, [2]int64{}
 	for proc := range w.held {
 		w.register(t, proc)
 	}
-	t.Repeat(map[string]func(*rapid.T){
-		"push": w.push, "push 2": w.push, "push 3": w.push, "push many": w.pushMany,
-		"exchange": w.exchange, "exchange 2": w.exchange, "exchange 3": w.exchange, "exchange 4": w.exchange, "exchange 5": w.exchange,
-		"lock": w.lock, "type": w.wrongType, "die": w.die,
-	})
 }
 
 func (w *twins) register(t *rapid.T, proc string) {
@@ -235,6 +247,11 @@ func (w *twins) exchange(t *rapid.T) {
 		req.Queues = append(req.Queues, twinQueues[i])
 	}
 	req.Empty = rapid.IntRange(0, 6).Draw(t, "empty") // or not
+	w.send(t, req)
+}
+
+// send makes both stores the same request, and compares what has become of them.
+func (w *twins) send(t *rapid.T, req store.ExchangeRequest) {
 	// A unique queue is not healed where the first write would be refused.
 	unique := slices.ContainsFunc(req.Queues, func(q store.Queue) bool { return q.Unique })
 	if rapid.IntRange(0, 5).Draw(t, "full") == 0 && !unique {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -53,7 +54,7 @@ func TestScriptsWithoutARight(t *testing.T) {
 	redistest.NeedsMajor(t, 7) // others cannot be asked for rights
 	server := redistest.Start(t, redistest.Options{})
 	r := &rightless{admin: server.Client(t)}
-	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "m"})
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "m", Lease: time.Hour}) // no silence, however slow the machine is
 	require.NoError(t, err)
 	defer func() { _ = s.Close() }()
 	var calls [][]any

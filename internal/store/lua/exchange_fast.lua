@@ -47,7 +47,8 @@
 --           2 to 5 for all completions together, and 2 per lock that is not removed with
 --           the others; 1 per 16 queues; per queue with jobs 2 or 3, and 1 more per 64 jobs;
 --           1 for the locks of up to 64 jobs, and 1 per job where one of these is held; 1 for
---           the fences of all. O(c + j + q). On the slow path see exchange_slow.
+--           the fences of all; 15 that end a job and hand its lock to the next of its line, where nothing
+--           else waits. O(c + j + q). On the slow path see exchange_slow.
 --
 -- The head is a text of bytes, of a number the highest first: whether the call may take the
 -- fast path (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
@@ -169,7 +170,8 @@ if nready == 1 then
   if not alltold then
     applied[1], processed = '0', 0
   elseif nlocks == 1 then
-    release(ARGV[locksat], me .. ARGV[plainat])
+    -- Its lock may be handed over below.
+    released.kept = pcall_('GET', ARGV[locksat]) == me .. ARGV[plainat]
   end
 elseif nready > 1 then
   -- there has, for each token that had a record, which completion was the first.
@@ -248,6 +250,10 @@ local pairsof = '000102030405060708091011121314151617181920212223242526272829303
 local length, digits -- of the last lock, and as text
 
 local going = fastpath and nother == 0
+if released.kept and not going then
+  call('DEL', ARGV[locksat])
+  released.kept = false
+end
 while true do
   local n = nwant > 0 and nqueue or 0
   if going then n = math.min(nread + (nread == 0 and empty + 8 or 16), n) end
@@ -268,6 +274,42 @@ while true do
     for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
     local met = pcall_('EXISTS', unpack(obstacles))
     going = met == 0
+    if released.kept then
+      -- Where all that waits stands in lines, and none may be served but that for this lock, the call
+      -- that ends its holder begins the next of the line. In any other case the lock is released.
+      local lock, l, queue, at, keys = ARGV[locksat], nil, nil, nil, {}
+      if met == 1 and n == nqueue then -- with no wants, no queues
+        local queues = pcall_('HGET', prefix .. 'resqued:awaited', sub(lock, #jobs + 1))
+        l, queue = match(type(queues) == 'string' and queues or '', '^(%d+) (.*)$')
+      end
+      for i = 1, queue and tonumber(l) == #queue and n or 0 do -- it is awaited by one queue
+        if names[i] == queue and (modes[i] == '0lq' or modes[i] == '0lkq') then at = i end
+        keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]
+        keys[#keys + 1] = prefix .. 'resqued:turns:' .. names[i]
+        if i > empty then keys[#keys + 1] = prefix .. 'queue:' .. names[i] end
+      end
+      keys[#keys + 1] = at and prefix .. 'pause:queue:' .. queue or nil
+      if at and pcall_('EXISTS', unpack(keys)) == 0 then
+        local list = prefix .. 'resqued:line:' .. l .. ':' .. queue .. ':' .. sub(lock, #jobs + 1)
+        local waiting, lined = pcall_('LRANGE', list, '0', '1'), prefix .. 'resqued:lined'
+        fence = waiting[2] and setaside(fencekey, us, nwant) or nil -- the last of a line ends it
+        local left = fence and pcall_('HINCRBY', lined, queue, '-1')
+        if type(left) == 'number' and left > 0 then
+          local t, m, rest = byte(wants, wantat, wantat + 2)
+          local from = wantat + 3 + t
+          local token, worker = sub(wants, wantat + 3, from - 1), lead .. sub(wants, from, from + m * 256 + rest - 1) .. tail
+          local record = fmt('3 %d %d %d 0 %d 0 0 %d -\n', #queue, #worker, #lock, fence + 1, ms) .. queue .. worker .. lock .. waiting[1]
+          call('SET', lock, me .. token, 'EX', ttl)
+          call('HSET', inflight, token, record)
+          call('LPOP', list)
+          return {reply[1], 0, record}
+        elseif type(left) == 'number' then
+          call('HINCRBY', lined, queue, '1')
+        end
+      end
+      call('DEL', lock)
+      released.kept = false
+    end
     if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
       -- Lines concern their own queues, and who releases the locks for which they wait.
       local waited, few = {}, nlocks <= 1000
