@@ -42,7 +42,8 @@ type Options struct {
 	// Hosts are the names under which the server is asked for, besides localhost and addresses:
 	// others are refused, so that no foreign name can be made to lead here. "*" = any.
 	Hosts []string
-	// Who says who asks; false = nobody who may look. Nil: everybody may look.
+	// Who says who asks; false = nobody who may look. Nil: everybody may look. It is not asked for
+	// /healthz and /readyz, which say to all who ask that the server runs and that Redis answers.
 	Who func(r *http.Request) (Visitor, bool)
 	// Handlers, if not nil, has the queues, the locks and the intervals (Class.Every) of the classes.
 	// The other schedules of daemons are shown as these have made them known.

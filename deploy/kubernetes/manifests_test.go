@@ -32,10 +32,10 @@ type (
 	action  struct{ Exec *execute }
 	probe   struct {
 		Exec             *execute
-		TCPSocket        *struct{ Port string } `yaml:"tcpSocket"`
-		PeriodSeconds    int                    `yaml:"periodSeconds"`
-		TimeoutSeconds   int                    `yaml:"timeoutSeconds"`
-		FailureThreshold int                    `yaml:"failureThreshold"`
+		HTTPGet          *struct{ Path, Port string } `yaml:"httpGet"`
+		PeriodSeconds    int                          `yaml:"periodSeconds"`
+		TimeoutSeconds   int                          `yaml:"timeoutSeconds"`
+		FailureThreshold int                          `yaml:"failureThreshold"`
 	}
 	seccomp     struct{ Type string }
 	podSecurity struct {
@@ -284,7 +284,14 @@ func TestManifests(t *testing.T) {
 	require.Less(t, budget.MinAvailable, daemon.Replicas, "a node could not be drained")
 
 	require.Equal(t, web.Selector.MatchLabels, service.Selector)
-	require.Equal(t, web.Template.Spec.Containers[0].Ports[0].Name, service.Ports[0].TargetPort)
+	dashboard := web.Template.Spec.Containers[0]
+	port := dashboard.Ports[0].Name
+	require.Equal(t, port, service.Ports[0].TargetPort)
+	for p, path := range map[*probe]string{dashboard.StartupProbe: "/readyz", dashboard.LivenessProbe: "/healthz", dashboard.ReadinessProbe: "/healthz"} {
+		require.Equal(t, path, p.HTTPGet.Path, "without Redis the dashboard shows what it read last")
+		require.Equal(t, port, p.HTTPGet.Port)
+		require.Greater(t, p.TimeoutSeconds, 2, "Redis may take so long to answer /readyz")
+	}
 }
 
 func TestKEDA(t *testing.T) {

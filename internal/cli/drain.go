@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/control"
 )
 
@@ -22,7 +23,8 @@ func (a *cli) drainCommand() *cobra.Command {
 		Long: `Ask a running daemon of this machine, by its control socket, to take no new job, to finish
 those that it has, and to leave, as signal QUIT does; then wait until it has left. Jobs that
 still run after drain_timeout are stopped and go back to their queues. Exit code 0: it has
-left, or with --no-wait it drains; 3: none runs.
+left, or with --no-wait it drains; 3: none runs. A daemon with several stores leaves with all of
+them; one of them cannot be drained alone.
 
 This is what a container without a shell needs to stop in order ("preStop" of Kubernetes).
 A service manager that starts again what has ended starts the daemon again: stop the service
@@ -40,9 +42,31 @@ there. "workers drain" does the same from any machine.`,
 				return err
 			}
 		}
+		if store, _ := c.Flags().GetString(config.StoreFlag); store != "" {
+			if err := oneStore(path, store); err != nil {
+				return err
+			}
+		}
 		return a.drain(path, *patience, noWait)
 	}
 	return c
+}
+
+// oneStore returns an error if the daemon has other stores than the one that is named: it would
+// leave them as well.
+func oneStore(path, store string) error {
+	reply, err := askInCharge(path, control.Status, statusPatience)
+	if errors.Is(err, control.ErrNoDaemon) {
+		return nil // which drain says
+	}
+	if err != nil {
+		return err
+	}
+	if len(reply.Stores) > 0 {
+		return usage("Without --"+config.StoreFlag+" it drains. To work "+store+" no more, remove it from the configuration, and reload.",
+			"a daemon that drains leaves all of its stores, not %s alone", store)
+	}
+	return nil
 }
 
 func (a *cli) drain(path string, patience time.Duration, noWait bool) error {

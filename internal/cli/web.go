@@ -56,7 +56,8 @@ func (a *cli) webCommand() *cobra.Command {
 		Use: "web", Short: "serve the dashboard, a JSON API and metrics of all daemons by HTTP",
 		Long: `Serve what the other verbs show and do as pages for a browser, as a JSON API
 (/api/v1, described at /api/v1/openapi.yaml), metrics of all daemons for Prometheus
-(/metrics), and the state of this server (/healthz, /readyz). It only needs Redis:
+(/metrics), and the state of this server for probes, which need no login
+(/healthz, /readyz). It only needs Redis:
 run one for all machines. Nothing depends on it. Of several stores each has its
 pages, API and metrics below /store/NAME, unless --store names one.
 

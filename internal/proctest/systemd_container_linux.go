@@ -25,6 +25,10 @@ var containerScript string
 // bootTimeout is far more than the second that a boot takes on an idle machine.
 const bootTimeout = 60 * time.Second
 
+// execTimeout ends a command that hangs. One that installs a package has taken minutes where many
+// others had work for the same two processors.
+const execTimeout = 10 * time.Minute
+
 // redisUnit is the unit of the container's Redis.
 const redisUnit = `[Unit]
 Description=Redis of the container
@@ -141,6 +145,13 @@ func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 		c.Systemctl("start", "test-redis")
 	}
 	return c
+}
+
+// RequireSystemdContainer skips the test, with the reason, where Boot would: for a test that
+// prepares much before.
+func RequireSystemdContainer(tb testing.TB) {
+	tb.Helper()
+	requireSystemdContainer(tb)
 }
 
 // requireSystemdContainer skips the test where no container is possible, and returns the
@@ -276,7 +287,7 @@ func (c *SystemdContainer) RedisSocket() string { return c.Path(redisSocket) }
 
 // TryExec runs a program in the container and returns its output without the last newline.
 func (c *SystemdContainer) TryExec(argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), execTimeout)
 	defer cancel()
 	argv = append([]string{"-t", strconv.Itoa(c.PID), "-a", "--"}, argv...)
 	cmd := exec.CommandContext(ctx, "nsenter", argv...)

@@ -11,10 +11,10 @@ type Row struct {
 	Role         Role
 }
 
-// Table lists all routes.
+// Table lists all routes of a server.
 func Table() []Row {
 	var all []Row
-	for _, r := range routes() {
+	for _, r := range append((&Options{}).probes(), routes()...) {
 		all = append(all, Row{r.Method, r.Path, r.Role})
 	}
 	return all

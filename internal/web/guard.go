@@ -32,7 +32,7 @@ func visitorIn(ctx context.Context) Visitor {
 	return v
 }
 
-// guard wraps all routes: who may ask under which name, from which page, and how much.
+// guard wraps all routes: under which name may be asked, from which page, and how much.
 func (s *Server) guard(next http.Handler) http.Handler {
 	// Another site's page must not have a visitor's browser change anything.
 	cross := http.NewCrossOriginProtection()
@@ -65,13 +65,20 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		inner.ServeHTTP(w, r)
+	})
+}
+
+// login wraps the routes that only visitors may ask for.
+func (s *Server) login(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		visitor, err := s.o.Who(r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		ctx := context.WithValue(r.Context(), visitorKey{}, visitor)
-		inner.ServeHTTP(w, r.WithContext(view.Redacting(ctx, s.o.shownTo(visitor))))
+		next.ServeHTTP(w, r.WithContext(view.Redacting(ctx, s.o.shownTo(visitor))))
 	})
 }
 

@@ -366,21 +366,3 @@ func (s *Server) delayed(r *http.Request) (any, error) {
 	}
 	return l, err
 }
-
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, err := w.Write([]byte("ok\n"))
-	return err
-}
-
-// readyPatience is how long Redis may take to answer whether it is there.
-const readyPatience = 2 * time.Second
-
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
-	defer cancel()
-	if err := s.o.Store.Ping(ctx); err != nil {
-		return err
-	}
-	return s.healthz(w, r)
-}

@@ -10,7 +10,7 @@ import (
 // route is one path of the server.
 type route struct {
 	Method, Path string
-	// Role is what a visitor needs.
+	// Role is what a visitor needs; 0 = not even a login, see probes.
 	Role Role
 	// Doc says what it is for, in a few words.
 	Doc string
@@ -34,8 +34,6 @@ func routes() []route {
 		return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: do}
 	}
 	return append([]route{
-		{Method: http.MethodGet, Path: "/healthz", Role: Viewer, Doc: "whether this server answers", raw: (*Server).healthz},
-		{Method: http.MethodGet, Path: "/readyz", Role: Viewer, Doc: "whether Redis answers it", raw: (*Server).readyz},
 		{Method: http.MethodGet, Path: "/metrics", Role: Viewer, Doc: "metrics of the whole fleet for Prometheus", raw: (*Server).metrics},
 
 		read("/live", "totals now, and those since a time", (*Server).live),

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ const storePath = "/store/"
 type Stores struct {
 	servers []*Server
 	handler http.Handler
+	ready   readiness
 }
 
 // NewStores returns them. Each of the options has the name of its store in StoreName, and all have
@@ -29,16 +29,18 @@ func NewStores(each []Options) *Stores {
 	for i, o := range each {
 		names[i] = o.StoreName
 	}
-	s := &Stores{}
+	s := &Stores{ready: newReadiness()}
 	mux := http.NewServeMux()
 	for _, o := range each {
 		o.PathPrefix, o.storeNames, o.top = prefix+storePath+o.StoreName, names, prefix
 		one := New(o)
 		s.servers = append(s.servers, one)
 		mux.Handle(o.PathPrefix+"/", one)
+		// As the mux would do by itself, which asks for no login and so would say which stores there are.
+		mux.Handle(o.PathPrefix, one.guard(one.login(http.RedirectHandler(o.PathPrefix+"/", http.StatusSeeOther))))
 	}
 	first := s.servers[0]
-	mux.Handle("GET "+prefix+"/{$}", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("GET "+prefix+"/{$}", first.guard(first.login(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		name, page := q.Get("store"), q.Get("page")
 		if name == "" {
@@ -52,33 +54,14 @@ func NewStores(each []Options) *Stores {
 			page = "/"
 		}
 		http.Redirect(w, r, prefix+storePath+name+page, http.StatusSeeOther)
-	})))
+	}))))
 	mux.Handle("GET "+prefix+"/healthz", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _ = first.healthz(w, r) })))
-	mux.Handle("GET "+prefix+"/readyz", first.guard(http.HandlerFunc(s.readyz)))
+	mux.Handle("GET "+prefix+"/readyz", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		probed(w, r, s.ready.ask(r.Context(), s.pingAny, first.log))
+	})))
 	mux.Handle("/", first) // which says that it is not found
 	s.handler = mux
 	return s
-}
-
-// readyz answers as long as the Redis of one store does: a store that is away is no reason to hide
-// the others.
-func (s *Stores) readyz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
-	defer cancel()
-	answers := make(chan error, len(s.servers))
-	for _, one := range s.servers {
-		go func() { answers <- one.o.Store.Ping(ctx) }()
-	}
-	var errs []error
-	for range s.servers {
-		err := <-answers
-		if err == nil {
-			_ = s.servers[0].healthz(w, r)
-			return
-		}
-		errs = append(errs, err)
-	}
-	s.servers[0].fail(w, r, errors.Join(errs...))
 }
 
 // ServeHTTP implements http.Handler.

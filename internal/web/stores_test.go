@@ -38,6 +38,7 @@ func TestStores(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/jobs/":                              "/jobs/store/main/",
+		"/jobs/store/bulk":                    "/jobs/store/bulk/",
 		"/jobs/?store=bulk":                   "/jobs/store/bulk/",
 		"/jobs/?store=bulk&page=/queues":      "/jobs/store/bulk/queues",
 		"/jobs/?store=bulk&page=//evil.test/": "/jobs/store/bulk/",

@@ -99,6 +99,7 @@ type Server struct {
 	flows   spanned[*pages.Chart]
 	newest  [Operator + 1]recent[[]view.Event]
 	parts   parts
+	ready   readiness
 	// searches has an element for each search that is under way.
 	searches chan struct{}
 	groups   grouping
@@ -125,16 +126,21 @@ func New(o Options) *Server {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
 	}
 	o.PathPrefix, o.Command = strings.TrimRight(o.PathPrefix, "/"), cmp.Or(o.Command, "resqued")
-	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside(), groups: grouping{turn: make(chan struct{}, 1)}}
+	s := &Server{o: o, log: o.Log, searches: make(chan struct{}, maxSearches), beside: newBeside(), ready: newReadiness(), groups: grouping{turn: make(chan struct{}, 1)}}
 	s.beside.log = o.Log
 	s.sampler = newSampler(o, s.beside)
 	s.operations.beside = s.beside
-	mux := http.NewServeMux()
-	for _, r := range routes() {
-		mux.Handle(r.Method+" "+o.PathPrefix+r.Path, s.serve(r))
+	open, mux := http.NewServeMux(), http.NewServeMux()
+	for _, r := range append(s.o.probes(), routes()...) {
+		to := mux
+		if r.Role == 0 {
+			to = open
+		}
+		to.Handle(r.Method+" "+o.PathPrefix+r.Path, s.serve(r))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, notFoundPath(r.URL.Path)) })
-	s.handler = s.guard(mux)
+	open.Handle("/", s.login(mux))
+	s.handler = s.guard(open)
 	return s
 }
 

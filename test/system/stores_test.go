@@ -171,6 +171,64 @@ func TestStoresSignals(t *testing.T) {
 	require.Equal(t, "1", s.Noted("ran")["4"])
 }
 
+// The hook of a container drains all stores, and returns when the last of them has left.
+func TestStoresDrain(t *testing.T) {
+	t.Parallel()
+	s := startTwoStores(t, harness.Options{Threads: 2})
+	socket := filepath.Join(s.Dir, "control.sock")
+	s.push(s.a, "a", "Gate", 1)
+	s.push(s.b, "b", "Gate", 2)
+	s.AwaitNoted("started", 2)
+	_, stderr, code := s.Run("drain", "--socket", socket, "--store", "b")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "a daemon that drains leaves all of its stores, not b alone")
+	require.Contains(t, s.Status(), "b: running")
+
+	stdout, stderr, code := s.Run("drain", "--socket", socket, "--no-wait")
+	require.Zero(t, code, stderr)
+	require.Equal(t, fmt.Sprintf("process %d drains\n", s.PID), stdout)
+	s.AwaitStatus("a: draining")
+	s.AwaitStatus("b: draining")
+	text, code := s.health()
+	require.Equal(t, 3, code, text)
+	text, code = s.health("--alive")
+	require.Zero(t, code, "a probe that restarts must not end the drain: "+text)
+	s.push(s.a, "a", "Count", 3)
+	s.push(s.b, "b", "Count", 4)
+	_, stderr, code = s.Run("drain", "--socket", socket, "--timeout", "10ms")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "drains and has not left after 10ms")
+
+	hook := s.Command(t.Context(), nil, "drain", "--socket", socket)
+	told, ended := "", make(chan error, 1)
+	go func() {
+		out, err := hook.CombinedOutput()
+		told = string(out)
+		ended <- err
+	}()
+	s.Open()
+	require.NoError(t, <-ended, told)
+	require.Equal(t, fmt.Sprintf("process %d has finished its jobs and left\n", s.PID), told)
+	require.Zero(t, s.Exit())
+	s.ranOnce([]int{1, 2})
+	for queue, server := range map[string]*redistest.Server{"a": s.a, "b": s.b} {
+		db := server.Client(t)
+		require.EqualValues(t, 1, db.LLen(t.Context(), s.Space+":queue:"+queue).Val(), "what came later waits for another daemon")
+		require.Zero(t, db.LLen(t.Context(), s.Space+":failed").Val())
+	}
+}
+
+// A store whose Redis is away has nothing in hand, and does not hold up a drain.
+func TestStoresDrainWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := startTwoStores(t, harness.Options{Threads: 2})
+	s.b.Kill()
+	proctest.Await(t, patience, func() bool { text, _ := s.health(); return strings.Contains(text, "b: Redis away") }, "that store b is said to be away")
+	stdout, stderr, code := s.Run("drain", "--socket", filepath.Join(s.Dir, "control.sock"))
+	require.Zero(t, code, stdout+stderr)
+	require.Zero(t, s.Exit())
+}
+
 // A master that dies is started again; when the process above the masters dies, they drain.
 func TestStoresDeath(t *testing.T) {
 	t.Parallel()

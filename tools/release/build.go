@@ -16,6 +16,10 @@ import (
 
 const defaultTargets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
+// static is how programs are built. What makes the pages and completions is built as the program
+// that is released, so that all but the last step of its build is that of the program as well.
+var static = []string{"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOTOOLCHAIN=local"}
+
 // build is one run of release build.
 type build struct {
 	*repository
@@ -89,7 +93,7 @@ func (b *build) common(targets []target) (err error) {
 	if err := b.write("THIRD_PARTY_LICENSES", licenseTexts(b.deps)); err != nil {
 		return err
 	}
-	pages := b.command(nil, "go", "run", "./internal/cli/manual", "-version", b.version, "-date", b.date.Format("2006-01-02"), filepath.Join(b.work, "man"))
+	pages := b.command(static, "go", "run", "-trimpath", "./internal/cli/manual", "-version", b.version, "-date", b.date.Format("2006-01-02"), filepath.Join(b.work, "man"))
 	if err := pages.Run(); err != nil {
 		return fmt.Errorf("manual pages: %w", err)
 	}
@@ -103,7 +107,7 @@ func (b *build) common(targets []target) (err error) {
 		}
 	}
 	for shell, name := range map[string]string{"bash": "resqued.bash", "zsh": "_resqued", "fish": "resqued.fish"} {
-		script, err := b.command(nil, "go", "run", "./cmd/resqued", "completion", shell).Output()
+		script, err := b.command(static, "go", "run", "-trimpath", "./cmd/resqued", "completion", shell).Output()
 		if err != nil {
 			return fmt.Errorf("completion of %s: %w", shell, err)
 		}
@@ -164,7 +168,7 @@ func (b *build) writeGzip(name string, content []byte) error {
 // target builds the program of a target and what contains it.
 func (b *build) target(t target) error {
 	program := filepath.Join(b.work, t.String(), "resqued")
-	compile := b.command([]string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOTOOLCHAIN=local"},
+	compile := b.command(append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, static...),
 		"go", "build", "-trimpath", "-buildvcs=true",
 		"-ldflags", "-s -w -buildid= -X github.com/resqued/resqued/internal/cli.Version="+b.version,
 		"-o", program, "./cmd/resqued")

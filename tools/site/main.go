@@ -43,7 +43,7 @@ type group struct {
 var contents = []group{
 	{"Start", []string{"README.md", "docs/why.md", "docs/from-resque.md"}},
 	{"Jobs", []string{
-		"docs/handlers.md", "docs/runners.md", "docs/locks.md", "docs/retries.md", "docs/schedule.md", "docs/cron.md", "docs/longjob.md", "docs/testing.md", "docs/locker.md",
+		"docs/handlers.md", "docs/runners.md", "docs/locks.md", "docs/fair.md", "docs/retries.md", "docs/schedule.md", "docs/cron.md", "docs/longjob.md", "docs/testing.md", "docs/locker.md",
 	}},
 	{"Running it", []string{
 		"docs/install.md", "docs/configuration.md", "docs/systemd.md", "docs/container.md", "docs/macos.md", "docs/stores.md", "docs/operations.md", "docs/scale.md", "docs/security.md",

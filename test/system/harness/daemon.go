@@ -401,6 +401,7 @@ func (d *Daemon) Command(ctx context.Context, names []string, args ...string) *e
 // RunWithout is Run without the named environment variables of the daemon.
 func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
 	d.tb.Helper()
+	Binary(d.tb) // the first who asks has it built, which is not the command's time
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := d.Command(ctx, names, args...)
