@@ -246,7 +246,7 @@ func (s *review[T]) callAtOnce(ctx context.Context, b *batch[T]) error {
 			continue
 		}
 		row := b.rows[b.passed]
-		if !c.begin(&holder{s: s.scan}, ctx, func(ctx context.Context) error { return s.fn(ctx, row) }) {
+		if !c.begin(ctx, &holder{s: s.scan}, func(ctx context.Context) error { return s.fn(ctx, row) }) {
 			break
 		}
 	}
@@ -269,7 +269,7 @@ type calls struct {
 
 // begin calls the function when fewer calls than allowed are under way. It returns false if one
 // has failed; cancel ends the others then.
-func (c *calls) begin(h *holder, ctx context.Context, fn func(ctx context.Context) error) bool {
+func (c *calls) begin(ctx context.Context, h *holder, fn func(ctx context.Context) error) bool {
 	c.free <- struct{}{}
 	c.mu.Lock()
 	failed := c.err != nil || c.panic != nil

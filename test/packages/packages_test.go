@@ -1,5 +1,5 @@
 // Package packages_test installs, upgrades and removes the packages for Debian and Fedora under
-// a real systemd. It builds them, which takes a while: make package-test runs it, and .ci/run the
+// a real systemd. It builds them, which takes a while: make package-test runs it, and .ci/run tries the
 // half of Debian.
 package packages_test
 
