@@ -118,7 +118,7 @@ func see(pid string) (process, bool, error) {
 		if s, err = readStat(pid); err != nil {
 			return process{}, false, Blind(err)
 		}
-		if p.executing = len(env) == 0 && s.EnvEnd == 0; p.executing {
+		if p.executing = len(env) == 0 && !s.placed(); p.executing {
 			break
 		}
 		env, err = environ(pid)

@@ -21,7 +21,7 @@ func Bare(pid int) (bool, error) {
 		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM), Blind(err)
 	}
 	before, err := ReadStat(pid)
-	if err != nil || before.EnvEnd == 0 {
+	if err != nil || !before.placed() {
 		return false, Blind(err)
 	}
 	// It may have begun another program by then, or be about to: the kernel shows no environment

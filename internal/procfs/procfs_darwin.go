@@ -36,7 +36,7 @@ func readStat(pid string) (Stat, error) {
 	}
 	s.Start = uint64(info.Proc.P_starttime.Nano() / 1000)
 	// Where the environment lies is not told; 0 would mean that there is none yet.
-	s.EnvEnd = 1
+	s.EnvEnd, s.CodeStart = 1, 1
 	return s, nil
 }
 

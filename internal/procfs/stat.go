@@ -16,7 +16,14 @@ type Stat struct {
 	// Where its arguments and its environment lie in its memory; 0 where that is not told.
 	ArgStart, ArgEnd uint64
 	EnvStart, EnvEnd uint64
+	// CodeStart is where its code begins; 0 where there is none, or that is not told.
+	CodeStart uint64
 }
+
+// placed reports whether the process has a program with an environment in place. One that executes another
+// program has none for a while: at first without an address, then as an empty one, until the kernel has
+// put the new one together and, after it, says where the code is.
+func (s Stat) placed() bool { return s.EnvEnd != 0 && s.CodeStart != 0 }
 
 // Zombie reports whether the first thread of the process has ended and waits to be reaped.
 func (s Stat) Zombie() bool { return s.State == 'Z' || s.State == 'X' }

@@ -23,7 +23,7 @@ func readStat(pid string) (Stat, error) {
 	for _, f := range []struct {
 		number int // as proc(5) counts them; the state is 3
 		into   *uint64
-	}{{20, &s.Threads}, {22, &s.Start}, {48, &s.ArgStart}, {49, &s.ArgEnd}, {50, &s.EnvStart}, {51, &s.EnvEnd}} {
+	}{{20, &s.Threads}, {22, &s.Start}, {26, &s.CodeStart}, {48, &s.ArgStart}, {49, &s.ArgEnd}, {50, &s.EnvStart}, {51, &s.EnvEnd}} {
 		if *f.into, err = strconv.ParseUint(fields[f.number-3], 10, 64); err != nil {
 			return Stat{}, fmt.Errorf("/proc/%s/stat: %w", pid, err)
 		}
