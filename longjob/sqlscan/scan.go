@@ -94,6 +94,7 @@ func newScan(r *longjob.Runner, step string, o Options) *scan {
 type rowScan struct {
 	*scan
 	longest time.Duration // of the calls of the function in this transaction
+	begun   *place        // what the first try has found; later ones of the first batch know it
 	// visit processes the rows of a batch, and returns how many of them are done; nil means
 	// that the rows are only deleted.
 	visit visit
@@ -237,8 +238,18 @@ func (s *scan) adapt(at *place, done int64) {
 
 // batch processes one batch in its transaction, and returns where the next one begins.
 func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next place, done int64, err error) {
+	if !at.Begun && s.begun != nil {
+		// Another try ends where the table ended at the first one, whatever was added meanwhile.
+		begun := *s.begun
+		begun.Size, begun.Quick = at.Size, at.Quick
+		at = begun
+	}
 	if next, err = s.begin(ctx, tx, at); err != nil {
 		return next, 0, err
+	}
+	if !at.Begun {
+		begun := next
+		s.begun = &begun
 	}
 	size := s.size(at)
 	if next.returns() {
