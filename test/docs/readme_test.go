@@ -20,7 +20,7 @@ import (
 )
 
 // patience is long because go builds programs meanwhile, perhaps from nothing on a busy machine.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // terminal is a program that runs until it is interrupted, and what it has printed.
 type terminal struct {
