@@ -99,7 +99,7 @@ func TestKilledWhileRemovingFailures(t *testing.T) {
 	cmd := d.Command(t.Context(), nil, "failed", "rm", "--class", "Rare", "--yes")
 	require.NoError(t, cmd.Start())
 	passed := d.Key("resqued:passed:failed")
-	require.True(t, proctest.Within(time.Minute, func() bool { return d.Client.LLen(t.Context(), passed).Val() > n/10 }))
+	require.True(t, proctest.Within(5*time.Minute, func() bool { return d.Client.LLen(t.Context(), passed).Val() > n/10 }), "it has ended, or not begun")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 	require.Error(t, cmd.Wait())
 	failuresIn(t, d, "failed")

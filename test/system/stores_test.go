@@ -182,7 +182,7 @@ func TestStoresDrain(t *testing.T) {
 	_, stderr, code := s.Run("drain", "--socket", socket, "--store", "b")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "a daemon that drains leaves all of its stores, not b alone")
-	require.Contains(t, s.Status(), "b: running")
+	s.AwaitStatus("b: running")
 
 	stdout, stderr, code := s.Run("drain", "--socket", socket, "--no-wait")
 	require.Zero(t, code, stderr)
