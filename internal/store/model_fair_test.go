@@ -121,7 +121,6 @@ var fairMutants = []storetest.Mutant{
 	{"the names of tenants from Go are ignored", "exchange_slow", `return line.named[queue .. '\0' .. redis.sha1hex(payload)]`, `return nil`},
 	{"a newcomer has no turn", "exchange_slow", `if #args > 0 then call('ZADD', set, 'NX', unpack(args)) end`, ``},
 	{"the first tenants have no turn", "exchange_slow", `(waits or added > 0) and #scores or 0, 1000 do`, `0, 1000 do`},
-	{"a tenant without jobs keeps its turn for ever", "exchange_slow", `if waits and #over > 0 then l.leave(queue, over) end`, ``},
 	{"a tenant loses its turn while a job waits", "exchange_slow", `if not payload then
       over`, `if payload then over[#over + 1] = t.place end
     if not payload then
@@ -164,8 +163,7 @@ var fairMutants = []storetest.Mutant{
 
 // fairShortcuts are those of fairMutants; see shortcuts.
 var fairShortcuts = map[string]int{
-	"a tenant without jobs keeps its turn for ever": 139,
-	"a loner is not seen in the line of a tenant":   24,
+	"a loner is not seen in the line of a tenant": 24,
 }
 
 // TestModelFairFindsDefects is TestModelFindsDefects for these.

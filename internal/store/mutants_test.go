@@ -143,7 +143,7 @@ var mutants = []storetest.Mutant{
 	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
       return`},
 	{"a second queue that waits for a lock is not noted", "lines", `own = own .. fmt('%d ', #other) .. other`, `own = fmt('%d ', #other) .. other`},
-	{"a line stays known that is empty", "exchange_slow", `if not payload or gone and not waiting[2] then line.known.finish(queue, name) end`, ``},
+	{"a line stays known that is empty", "exchange_slow", `if not full and not payload or gone and not waiting[2] then line.known.finish(queue, name) end`, ``},
 	{"a line is forgotten while a job waits in it", "exchange_slow", `gone and not waiting[2]`, `gone`},
 	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},
 	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
