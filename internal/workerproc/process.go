@@ -300,6 +300,7 @@ func (p *Process) onExchanged(r exchangeResult) {
 		return
 	}
 	now := time.Now()
+	p.exchanges.tried(&r, now)
 	p.threads.beginAll(jobs, r.sent, now)
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.poller.stir()
