@@ -257,6 +257,18 @@ func (x *exchanges) saw(waiting []string) {
 	x.resolve()
 }
 
+// pushed notes that a queue of ours, which had been empty, holds something.
+func (x *exchanges) pushed(queue string) {
+	if !x.polled {
+		return // the first look will find it
+	}
+	if i, found := slices.BinarySearch(x.waiting, queue); !found {
+		x.waiting = slices.Insert(slices.Clone(x.waiting), i, queue)
+		x.resolve()
+	}
+	x.hungry = true
+}
+
 // resolve notes the queues to try, in order of priority, as of the last poll.
 func (x *exchanges) resolve() {
 	choices := x.cfg.Queues.Resolve(x.waiting)

@@ -212,6 +212,8 @@ func (p *Process) loop() error {
 			p.onExchanged(r)
 		case r := <-p.poller.results:
 			p.onPoll(r)
+		case queue := <-p.poller.pushed:
+			p.exchanges.pushed(queue)
 		case r := <-p.beats.answers:
 			p.beats.onBeat(r)
 		case r := <-p.requests.found:
