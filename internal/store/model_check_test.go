@@ -89,6 +89,7 @@ func (m *model) checkLocks(t *rapid.T) {
 			holders[lock] = value
 		}
 	}
+	m.checkKept(t, holders)
 	for lock, want := range holders {
 		if strings.HasPrefix(lock, storetest.Space+"lock:") {
 			continue

@@ -19,6 +19,7 @@ func (m *model) drain(t *rapid.T) {
 	for lock := range m.foreign {
 		m.end(t, lock)
 	}
+	m.unkeep(t)
 	for _, p := range m.procs {
 		if p.fenced {
 			var verdicts []store.Verdict
@@ -122,6 +123,7 @@ func (m *model) checkResidue(t *rapid.T) {
 		// What belongs to a counter that a stranger has removed ends by itself.
 		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:") || strings.HasPrefix(key, "resqued:heal:")) && e.TTL > 0
 		passes = passes || shown(key) && e.TTL > 0 || strings.HasPrefix(key, attemptsPrefix) // see checkAttempts
+		passes = passes || strings.HasPrefix(key, "resqued:request:") && e.TTL > 0
 		passes = passes || m.untidy && strings.HasPrefix(key, "timestamps:")
 		if !known && !passes {
 			t.Fatalf("left: %s, %q", key, e.Values)

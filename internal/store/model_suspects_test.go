@@ -1,7 +1,11 @@
 package store_test
 
 import (
+	"crypto/sha1" //nolint:gosec // as the scripts
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -36,6 +40,54 @@ func (m *model) runAlone(t *rapid.T, p *process, queues []store.Queue, fate stri
 		m.See("ran apart")
 	}
 	return got
+}
+
+// checkKept holds the locks that are kept for suspects to what may be: one is kept for a suspect that waits for it, not for long.
+func (m *model) checkKept(t *rapid.T, holders map[string]string) {
+	maps.DeleteFunc(m.kept, func(lock, _ string) bool { _, there := m.now.Value(lock); return !there })
+	for key, e := range m.now {
+		lock := storetest.Space + key
+		id, kept := "", false
+		if strings.HasPrefix(key, "locket:job_locks:") {
+			id, kept = strings.CutPrefix(e.Values[0], "suspect:")
+		}
+		if !kept {
+			delete(m.kept, lock)
+			continue
+		}
+		wanted := slices.ContainsFunc(slices.Collect(maps.Keys(m.now.Apart())), func(it storetest.Item) bool {
+			return fmt.Sprintf("%x", sha1.Sum([]byte(it.Payload))) == id && m.lockKey(it.Queue, it.Payload) == lock //nolint:gosec // as the script
+		})
+		if m.kept[lock] != id && !wanted || e.TTL <= 0 {
+			t.Fatalf("I8: %s is kept for %q, which does not wait for it, for %d ms", lock, id, e.TTL)
+		}
+		m.See("kept for a suspect")
+		holders[lock], m.kept[lock] = e.Values[0], id
+	}
+}
+
+// keeps reports whether locks are kept for suspects that were not before.
+func (m *model) keeps(before storetest.Snapshot) bool {
+	for key, e := range m.now {
+		value, _ := before.Value(storetest.Space + key)
+		if strings.HasPrefix(key, "locket:job_locks:") && value != e.Values[0] && strings.HasPrefix(e.Values[0], "suspect:") {
+			return true
+		}
+	}
+	return false
+}
+
+// unkeep lets the time pass for which locks are kept, and for which suspects ask for them: those
+// may be gone.
+func (m *model) unkeep(t *rapid.T) {
+	for lock := range m.kept {
+		m.end(t, lock)
+	}
+	for key := range m.now {
+		if strings.HasPrefix(key, "resqued:request:") {
+			storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+key).Err())
+		}
+	}
 }
 
 // setApart: suspects have left their queues.

@@ -78,6 +78,7 @@ type model struct {
 
 	fences  map[string]int64         // the last one of a lock
 	foreign map[string]string        // locks that strangers hold, with their values
+	kept    map[string]string        // locks that are kept for suspects, with their ids
 	orphans map[string]string        // locks of records that were lost
 	freed   map[string]bool          // locks that ended without a word to the counters
 	taken   map[string]string        // what strangers took last out of a queue
@@ -135,7 +136,7 @@ func newModel(t *rapid.T, r *storetest.Rig) *model {
 	m := &model{
 		Rig: r, began: time.Now().Unix() - 1,
 		named: map[string]bool{}, bodies: map[string]body{}, count: map[storetest.Item]int{},
-		attempts: map[string]storetest.Entry{}, blamed: map[storetest.Item]bool{}, stray: map[storetest.Item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, orphans: map[string]string{},
+		attempts: map[string]storetest.Entry{}, blamed: map[storetest.Item]bool{}, stray: map[storetest.Item]bool{}, how: store.SetApart, fences: map[string]int64{}, foreign: map[string]string{}, kept: map[string]string{}, orphans: map[string]string{},
 		freed: map[string]bool{}, taken: map[string]string{}, tainted: map[string]bool{}, clean: map[string]bool{}, starts: map[storetest.Item]int64{},
 	}
 	storetest.Must(t, r.Redis.ConfigSet(r.Ctx, "maxmemory", "0").Err()) // the last sequence may have failed

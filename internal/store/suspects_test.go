@@ -309,3 +309,34 @@ func TestManySuspects(t *testing.T) {
 		})
 	})
 }
+
+// A suspect runs although others wait in a line for its lock, and more come all the time.
+func TestSuspectBehindALine(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		mates := lockmates("A", 40)
+		f.push("q", mates[0])
+		f.dies(store.Suspect, f.turn(1, nil, "q")...)
+		f.push("q", mates[1:4]...)
+		held := f.turn(2, nil, "q")
+		require.Len(t, held, 1, "the suspect stands apart")
+		var apart []store.Reserved
+		for i := 4; i < len(mates) && len(apart) == 0; i++ {
+			f.push("q", mates[i])
+			apart = f.want(1, store.OnlySuspects, lined("q")...).Jobs
+			if len(apart) == 0 {
+				held = f.turn(2, held, "q")
+			}
+		}
+		require.Equal(t, mates[:1], payloads(apart))
+		require.Empty(t, held, "nothing runs beside it")
+		var got []string
+		for held = f.turn(2, apart, "q"); len(held) > 0; held = f.turn(2, held, "q") {
+			got = append(got, payloads(held)...)
+		}
+		require.IsIncreasing(t, got)
+		f.noLines("q")
+		require.Empty(t, f.suspects())
+	})
+}

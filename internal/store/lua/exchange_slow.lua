@@ -323,14 +323,47 @@ end
 
 local taken = {} -- locks that are known to be held
 
--- take gets a lock for a record of this process.
-local function take(lock, value)
+-- take gets a lock for a record of this process, or for so many seconds.
+local function take(lock, value, seconds)
   if taken[lock] then return false end
   taken[lock] = true
-  if call('SET', lock, value, 'NX', 'EX', ttl) then return true end
+  if call('SET', lock, value, 'NX', 'EX', seconds or ttl) then return true end
   if held(prefix, lock) then return false end
+  call('SET', lock, value, 'EX', seconds or ttl)
+  return true
+end
+
+-- A suspect whose lock is held asks for it: where a line waits for the lock, too, that is never free
+-- when the suspect looks again. When it is released it is kept for the suspect, for as long as
+-- a process that runs alone may be waited for; then the line goes on.
+line.suspectfor = '40' -- seconds
+
+function line.request(lock, payload)
+  local key, id = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1), redis.sha1hex(payload)
+  local other = pcall_('GET', key)
+  if type(other) ~= 'string' or other == id then pcall_('SET', key, id, 'EX', line.suspectfor) end
+end
+
+-- requested reports whether a suspect has asked for a lock, and keeps that for it if it is free.
+function line.requested(lock)
+  local key = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1)
+  local id = pcall_('GET', key)
+  if type(id) ~= 'string' then return false end
+  if take(lock, 'suspect:' .. id, line.suspectfor) then pcall_('DEL', key) end
+  return true
+end
+
+-- keeps takes a lock that is kept for a suspect.
+function line.keeps(lock, payload, value)
+  if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then return false end
   call('SET', lock, value, 'EX', ttl)
   return true
+end
+
+-- granted forgets the request of a suspect that has its lock.
+function line.granted(lock, payload)
+  local key = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1)
+  if pcall_('GET', key) == redis.sha1hex(payload) then pcall_('DEL', key) end
 end
 
 local bounced, more, budget = 0, 0, bound * 4
@@ -586,6 +619,7 @@ function line.serve(queue, room, capped)
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
         gone, behind, moved = true, true, moved + 1
+      elseif anydeaths and line.requested(lock) then -- a suspect has the turn
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -954,7 +988,9 @@ local function reserve_suspects(queue, room, capped, flags)
       lock = jobs .. name
     end
     scan, budget = scan - 1, budget - 1
-    if lock ~= '' and not take(lock, me .. asked[w][1]) then
+    local value = me .. asked[w][1]
+    if lock ~= '' and not take(lock, value) and not line.keeps(lock, payload, value) then
+      if find(flags, 'q', 1, true) then line.request(lock, payload) end
       call('LPOP', key)
       call('RPUSH', key, element)
     elseif lock ~= '' and not fenced(lock) then
@@ -962,6 +998,7 @@ local function reserve_suspects(queue, room, capped, flags)
     else
       call('LPOP', key)
       give(queue, payload, lock, start, capped, died(queue, payload))
+      if lock ~= '' and find(flags, 'q', 1, true) then line.granted(lock, payload) end
       room = room - 1
     end
   end
