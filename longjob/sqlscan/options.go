@@ -47,8 +47,8 @@ type Query struct {
 // default.
 type Options struct {
 	// Batch is the maximum number of rows of a batch. Batches become smaller and larger with
-	// the time that a statement takes. The default is 1,000; ScanDelete then begins with as
-	// many, and may come to 20,000.
+	// the time that a statement takes. The default is 1,000, of which ScanDelete makes up to
+	// 20,000.
 	Batch int
 	// Window is the number of rows that one statement examines to find those of a batch, so
 	// that it is short even if few rows match; the default is 20 batches. Negative = as many
