@@ -78,10 +78,10 @@ type Options struct {
 	// Parallel is how many calls of its function ReviewingSelectLoop makes at a time; the
 	// default is one.
 	Parallel int
-	// Lag returns how far the replicas of the database are behind. It is called before a
-	// batch, once a second at most. While it returns more than MaxLag no batch begins, and
+	// Lag returns how far the replicas of the database are behind, as ReplicaLag and
+	// ReplicaLagMySQL do. It is called before a batch, once a second at most. While it returns more than MaxLag no batch begins, and
 	// after some seconds the run waits outside of its slice. If it returns an error, the slice
-	// fails.
+	// fails, and the run if a right is missing.
 	Lag    func(ctx context.Context) (time.Duration, error)
 	MaxLag time.Duration
 	// KeepRows makes ScanDestroy delete no rows itself: its function does what is to be

@@ -195,7 +195,7 @@ func (s *scan) brake(ctx context.Context) error {
 		return nil
 	}
 	for began := time.Now(); ; {
-		lag, err := s.o.Lag(ctx)
+		lag, err := s.lag(ctx)
 		if err != nil {
 			return fmt.Errorf("how far the replicas are behind: %w", err)
 		}
@@ -212,6 +212,17 @@ func (s *scan) brake(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// lag asks Options.Lag. Who may not know it will not know it at the next try.
+func (s *scan) lag(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+	defer cancel()
+	lag, err := s.o.Lag(ctx)
+	if denied(err) {
+		err = refusal{err}
+	}
+	return lag, err
 }
 
 // shrink makes batches smaller after a statement that took too long, or met a lock. It returns
