@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -37,7 +38,7 @@ func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error
 		case rows.Err() != nil:
 			return 0, rows.Err()
 		case !may:
-			return 0, refusal{fmt.Errorf("user %q may not see it in pg_stat_replication: GRANT pg_monitor TO %s", user, strconv.Quote(user))}
+			return 0, refusal{fmt.Errorf("user %q may not see it in pg_stat_replication: GRANT pg_monitor TO %s", user, pgx.Identifier{user}.Sanitize())}
 		}
 		return time.Duration(seconds * float64(time.Second)), nil
 	}
@@ -95,18 +96,18 @@ func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Du
 			return 0, err
 		}
 		var behind sql.NullString
-		trouble := ""
+		why := []string{"its replication does not run, so it is not known how far it is behind"}
 		for i, column := range columns {
 			switch {
 			case strings.HasPrefix(column, "Seconds_Behind_"): // Master, Source
 				behind = values[i]
 			case slices.Contains([]string{"Last_IO_Error", "Last_SQL_Error"}, column) && values[i].String != "":
-				trouble += ": " + values[i].String
+				why = append(why, values[i].String)
 			}
 		}
 		seconds, err := strconv.ParseInt(behind.String, 10, 64)
 		if err != nil {
-			return 0, errors.New("its replication does not run, so it is not known how far it is behind" + trouble)
+			return 0, errors.New(strings.Join(why, ": "))
 		}
 		most = max(most, time.Duration(seconds)*time.Second)
 	}
