@@ -248,7 +248,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
-		Threads: c.ThreadCount, JobsPerFork: perFork, MaxRSS: maxRSS(&c), MaxAge: c.MaxAge,
+		Threads: c.ThreadCount, Siblings: c.WorkerCount - 1, JobsPerFork: perFork, MaxRSS: maxRSS(&c), MaxAge: c.MaxAge,
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), Lined: c.Lines == config.LinesAuto, Fair: fair, NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,

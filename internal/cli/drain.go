@@ -42,31 +42,40 @@ there. "workers drain" does the same from any machine.`,
 				return err
 			}
 		}
-		if store, _ := c.Flags().GetString(config.StoreFlag); store != "" {
-			if err := oneStore(path, store); err != nil {
-				return err
-			}
+		if err := oneStore(c, path, control.Drain); err != nil {
+			return err
 		}
 		return a.drain(path, *patience, noWait)
 	}
 	return c
 }
 
-// oneStore returns an error if the daemon has other stores than the one that is named: it would
-// leave them as well.
-func oneStore(path, store string) error {
+// oneStore returns an error if one store is named and the daemon has others, too: it does for
+// all of them what it is asked to do.
+func oneStore(c *cobra.Command, path, do string) error {
+	store, _ := c.Flags().GetString(config.StoreFlag)
+	if store == "" {
+		return nil
+	}
 	reply, err := askInCharge(path, control.Status, statusPatience)
 	if errors.Is(err, control.ErrNoDaemon) {
-		return nil // which drain says
+		return nil // which the verb says
 	}
 	if err != nil {
 		return err
 	}
-	if len(reply.Stores) > 0 {
-		return usage("Without --"+config.StoreFlag+" it drains. To work "+store+" no more, remove it from the configuration, and reload.",
-			"a daemon that drains leaves all of its stores, not %s alone", store)
+	if len(reply.Stores) == 0 {
+		return nil
 	}
-	return nil
+	hint, what := "Leave out --"+config.StoreFlag+".", "a daemon that reads its configuration again does so for all of its stores, not for %s alone"
+	switch do {
+	case control.Drain:
+		hint = "Without --" + config.StoreFlag + " it drains. To work " + store + " no more, remove it from the configuration, and reload."
+		what = "a daemon that drains leaves all of its stores, not %s alone"
+	case control.Upgrade:
+		what = "a daemon that changes to a new version does so for all of its stores, not for %s alone"
+	}
+	return usage(hint, what, store)
 }
 
 func (a *cli) drain(path string, patience time.Duration, noWait bool) error {

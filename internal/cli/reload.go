@@ -47,7 +47,8 @@ started, it changes to that one instead, without a gap; see "upgrade".
 The command waits for the verdict. Exit code 0: the new configuration, or the new
 version, is in force, which is when its first worker process is ready; the others
 follow one after another, and jobs in hand finish. Otherwise nothing has changed, and
-the reason is printed. HUP does the same, without an answer.`,
+the reason is printed. A daemon with several stores reloads all of them, or none. HUP does
+the same, without an answer.`,
 		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
 			"  " + a.name + " reload 4711     one of several",
 	}
@@ -93,6 +94,9 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 			if path, err = a.controlOf(c, args); err != nil {
 				return err
 			}
+		}
+		if err := oneStore(c, path, do); err != nil {
+			return err
 		}
 		return a.ask(path, do, *patience)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -55,6 +56,7 @@ type exchanges struct {
 	log      *zap.Logger
 
 	lanes   []*lane
+	trial   *laneTrial          // how many of them are used while jobs end at once
 	answers chan exchangeResult // from the exchangers
 	sends   atomic.Int64        // exchanges sent
 
@@ -84,7 +86,7 @@ type exchanges struct {
 
 func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troubles, log *zap.Logger) *exchanges {
 	return &exchanges{
-		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log,
+		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log, trial: newLaneTrial(cfg.Siblings > 0),
 		answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
 	}
 }
@@ -105,7 +107,7 @@ func (x *exchanges) send() {
 	for _, l := range x.lanes {
 		switch {
 		case l.busy:
-		case x.underway() > 0 && !x.overlaps():
+		case x.underway() > 0 && (x.single() || !x.overlaps()):
 			return
 		case !x.dispatch(l):
 			return
@@ -126,7 +128,7 @@ func (x *exchanges) overlaps() bool {
 // the next call leaves: if that took them all, the other lane would stay empty, and if it
 // took most of them, the server would be done with the rest before they have come back.
 func (x *exchanges) share() int {
-	if len(x.lanes) == 1 || !x.threads.endedBriefly() {
+	if len(x.lanes) == 1 || x.single() || !x.threads.endedBriefly() {
 		return maxBatch
 	}
 	return min((x.cfg.Threads+1)/2, maxBatch)
@@ -203,6 +205,17 @@ func (x *exchanges) answered(l *lane) (overlapped bool) {
 	return l.overlapped
 }
 
+// single reports whether there is one call at a time, although there are more lanes. Where jobs take a while, the server has
+// time for a second one.
+func (x *exchanges) single() bool { return x.trial.single && x.threads.endedBriefly() }
+
+// tried lets the trial of the lanes know of an answer.
+func (x *exchanges) tried(r *exchangeResult, now time.Time) {
+	if n := len(r.reply.Jobs); len(x.lanes) > 1 {
+		x.trial.answered(now, n, n > 0 && n == len(r.req.Wants) && x.threads.endedBriefly())
+	}
+}
+
 // underway returns how many calls have no answer yet.
 func (x *exchanges) underway() int {
 	n := 0
@@ -242,6 +255,18 @@ func (x *exchanges) onSuspects() store.Suspects {
 func (x *exchanges) saw(waiting []string) {
 	x.waiting, x.polled = waiting, true
 	x.resolve()
+}
+
+// pushed notes that a queue of ours, which had been empty, holds something.
+func (x *exchanges) pushed(queue string) {
+	if !x.polled {
+		return // the first look will find it
+	}
+	if i, found := slices.BinarySearch(x.waiting, queue); !found {
+		x.waiting = slices.Insert(slices.Clone(x.waiting), i, queue)
+		x.resolve()
+	}
+	x.hungry = true
 }
 
 // resolve notes the queues to try, in order of priority, as of the last poll.

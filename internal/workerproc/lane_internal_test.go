@@ -143,3 +143,26 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 		require.Equal(t, [][2]int{{3, 3}}, p.sent())
 	})
 }
+
+// TestPushed: a queue that is pushed to is tried although no look has found it.
+func TestPushed(t *testing.T) {
+	t.Parallel()
+	p := stopped(t, 1, 1)
+	var err error
+	p.cfg.Queues, _, err = selector.Parse([]string{"*"}, 1)
+	require.NoError(t, err)
+	p.idlers.idle = []int{0}
+	p.polled = false
+	p.hungry = false
+	p.pushed("new")
+	require.Empty(t, p.sent(), "before the first look")
+	p.saw([]string{"a", "z"})
+	require.Empty(t, p.sent())
+	p.pushed("new")
+	p.send()
+	var names []string
+	for _, q := range (<-p.lanes[0].requests).Queues {
+		names = append(names, q.Name)
+	}
+	require.Equal(t, []string{"a", "new", "z"}, names)
+}

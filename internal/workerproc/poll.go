@@ -85,6 +85,7 @@ type poller struct {
 	sends func() int64
 
 	results chan pollResult // to the loop
+	pushed  chan string     // to the loop: a queue that had been empty holds something
 	now     bell            // look now
 	calm    bell            // the loop has nothing to do, and unarmed is set
 	turned  bell            // what the waker may do has changed
@@ -121,7 +122,7 @@ type pollerConfig struct {
 func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, helpers *sync.WaitGroup, log *zap.Logger) *poller {
 	return &poller{
 		cfg: cfg, store: s, stats: stats, sends: sends, helpers: helpers, log: log, spread: 1,
-		results: make(chan pollResult, 1), now: newBell(), calm: newBell(), turned: newBell(),
+		results: make(chan pollResult, 1), pushed: make(chan string, 1), now: newBell(), calm: newBell(), turned: newBell(),
 	}
 }
 
@@ -147,9 +148,18 @@ func (p *poller) run(work context.Context) {
 		case <-p.now:
 			asked = true
 		case e := <-w.ended:
-			if asked = w.took(e); !asked {
+			if !w.took(e) {
 				continue
 			}
+			// The loop tries for the job at once; when it has nothing to do any more, the waker asks for a look.
+			p.covered, p.spread = 0, 1
+			timer.Reset(p.pause())
+			select {
+			case p.pushed <- e.queue:
+			case <-work.Done():
+				return
+			}
+			continue
 		case <-p.calm:
 			w.calm()
 			continue

@@ -252,8 +252,11 @@ func TestPoller(t *testing.T) {
 						require.InDelta(t, 10, looks, 2)
 						before = w.polls.Load()
 						waiter.push <- true
-						synctest.Wait()
-						require.Equal(t, before+1, w.polls.Load(), "a push has it look at once")
+						require.Contains(t, []string{"q", "r"}, <-p.pushed)
+						require.Equal(t, before, w.polls.Load(), "the loop tries for the job, whatever a look would say")
+						p.beCalm()
+						<-time.After(2 * rest)
+						require.Equal(t, before+1, w.polls.Load(), "to wait for the next push")
 						p.stir()
 						<-time.After(time.Second)
 						require.Greater(t, w.polls.Load(), before+8, "one that has worked looks at every interval")

@@ -212,6 +212,8 @@ func (p *Process) loop() error {
 			p.onExchanged(r)
 		case r := <-p.poller.results:
 			p.onPoll(r)
+		case queue := <-p.poller.pushed:
+			p.exchanges.pushed(queue)
 		case r := <-p.beats.answers:
 			p.beats.onBeat(r)
 		case r := <-p.requests.found:
@@ -300,6 +302,7 @@ func (p *Process) onExchanged(r exchangeResult) {
 		return
 	}
 	now := time.Now()
+	p.exchanges.tried(&r, now)
 	p.threads.beginAll(jobs, r.sent, now)
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.poller.stir()

@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The waker makes the lookout see a push at once instead of at the next interval: a
-// connection for each watched queue waits for it to hold something. It only speeds up
+// The waker has a process try for a job as soon as one is pushed, instead of at the next interval: a
+// connection for each watched queue of the lookout waits for it to hold something. It only speeds up
 // the poller, which finds everything by itself, and belongs to its goroutine.
 //
 // Whether a queue is watched is decided by what a look has found: only one that is empty
@@ -289,8 +289,8 @@ func (w *waker) arm(queue string) bool {
 	return true
 }
 
-// took takes the end of a wait, and reports whether to look for jobs now.
-func (w *waker) took(e waked) (look bool) {
+// took takes the end of a wait, and reports whether to try for a job now.
+func (w *waker) took(e waked) (found bool) {
 	if e.life != w.life {
 		return false
 	}

@@ -179,6 +179,11 @@ func TestStoresDrain(t *testing.T) {
 	s.push(s.a, "a", "Gate", 1)
 	s.push(s.b, "b", "Gate", 2)
 	s.AwaitNoted("started", 2)
+	for _, do := range []string{"reload", "upgrade"} {
+		_, stderr, code := s.Run(do, "--socket", socket, "--store", "b")
+		require.Equal(t, 2, code, stderr)
+		require.Contains(t, stderr, "for all of its stores, not for b alone")
+	}
 	_, stderr, code := s.Run("drain", "--socket", socket, "--store", "b")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "a daemon that drains leaves all of its stores, not b alone")
