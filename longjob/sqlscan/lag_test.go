@@ -80,3 +80,11 @@ func TestReplicaLagMySQL(t *testing.T) {
 	b.sql("RESET REPLICA 'm' ALL")
 	refusedLag(t, b.bed, b.text, b.deletes("", patient(sqlscan.Options{Lag: sqlscan.ReplicaLagMySQL()})), "no replica is named")
 }
+
+// A statement that returns nothing is no query of subjects.
+func TestSubjectsOfNoQuery(t *testing.T) {
+	t.Parallel()
+	b := setupMySQL(t, longjob.Options{})
+	_, err := sqlscan.SubjectsMySQL(b.other, "DO 1")(t.Context())
+	require.ErrorContains(t, err, "returns no columns")
+}

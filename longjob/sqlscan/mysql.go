@@ -120,6 +120,9 @@ func subjectsMySQL(ctx context.Context, db *sql.DB, query string, args []any) (a
 	if err != nil {
 		return nil, err
 	}
+	if len(columns) == 0 {
+		return nil, errors.New("the query returns no columns")
+	}
 	var subject sql.NullString
 	dest := []any{&subject}
 	for range columns[1:] {
