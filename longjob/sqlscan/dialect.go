@@ -74,6 +74,9 @@ type transaction interface {
 	matching(ctx context.Context, keys [][]string) ([][]string, error)
 	// remove deletes rows and returns their number.
 	remove(ctx context.Context, keys [][]string) (int64, error)
+	// intact returns an error if the program, which had the transaction, has ended it, as far as
+	// that is known without asking the server.
+	intact() error
 	// exec runs a statement that returns nothing.
 	exec(ctx context.Context, sql string) error
 }
@@ -94,6 +97,13 @@ func (s *scan) transaction(ctx context.Context, l limits, fn func(tx transaction
 	returned = true
 	return tx.end(ctx, err)
 }
+
+// errEnded is the error of a function that does not leave its transaction as it was; swallowedError
+// is that of one that goes on in a transaction that a statement has broken.
+var (
+	errEnded       = fnError{errors.New("the function went on after its transaction had ended: it has to return the error of a deadlock, and must not commit, roll back or change tables")}
+	swallowedError = fnError{errors.New("the function returned no error, though a statement had failed in its transaction, which undoes all of it: return that error, or put what may fail into a savepoint, by Begin of the transaction")}
+)
 
 // errPanic rolls a transaction back whose function does not return.
 var errPanic = errors.New("panic")

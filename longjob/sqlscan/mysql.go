@@ -63,7 +63,7 @@ func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string,
 		if err := mt.lend(ctx); err != nil {
 			return 0, err
 		}
-		handled, err := s.call(len(all), func(i int) error { return fn(ctx, mt.tx, all[i]) })
+		handled, err := s.call(mt, len(all), func(i int) error { return fn(ctx, mt.tx, all[i]) })
 		if err == nil {
 			err = mt.back(ctx)
 		}
@@ -119,6 +119,9 @@ func subjectsMySQL(ctx context.Context, db *sql.DB, query string, args []any) (a
 	columns, err := rows.Columns()
 	if err != nil {
 		return nil, err
+	}
+	if len(columns) == 0 {
+		return nil, errors.New("the query returns no columns")
 	}
 	var subject sql.NullString
 	dest := []any{&subject}
@@ -253,15 +256,16 @@ func (t *myTx) lend(ctx context.Context) error { return t.exec(ctx, "SAVEPOINT "
 
 func (t *myTx) back(ctx context.Context) error {
 	err := t.exec(ctx, "RELEASE SAVEPOINT "+lent)
-	if number(err) == noSavepoint {
+	if number(err) == noSavepoint || errors.Is(err, sql.ErrTxDone) {
 		return errEnded
 	}
 	return err
 }
 
-const noSavepoint = 1305
+// intact has nothing to say: back asks the server.
+func (t *myTx) intact() error { return nil }
 
-var errEnded = fnError{errors.New("the function went on after its transaction had ended: it has to return the error of a deadlock, and must not commit, roll back or change tables")}
+const noSavepoint = 1305
 
 // end commits the transaction if err is nil, otherwise it rolls it back and returns err.
 func (t *myTx) end(ctx context.Context, err error) error {
@@ -270,7 +274,7 @@ func (t *myTx) end(ctx context.Context, err error) error {
 	}
 	if err == nil {
 		// Commit of the driver has no limit of time. What is left of tx is rolled back.
-		err = t.exec(ctx, "COMMIT")
+		err = t.commit(ctx)
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()

@@ -63,7 +63,8 @@ func (t *myTx) describe(ctx context.Context) (*myTable, error) {
 	}
 	st = newMyStatement()
 	st.add(`SELECT s.INDEX_NAME, COALESCE(s.COLUMN_NAME, ''), COALESCE(s.COLLATION, ''), s.SUB_PART IS NOT NULL, s.NULLABLE = 'YES', s.INDEX_TYPE,
-		COALESCE(c.DATA_TYPE, ''), COALESCE(c.COLUMN_TYPE, ''), COALESCE(c.NUMERIC_PRECISION, 0), COALESCE(c.NUMERIC_SCALE, 0), COALESCE(c.CHARACTER_SET_NAME, ''), COALESCE(c.COLLATION_NAME, '')
+		COALESCE(c.DATA_TYPE, ''), COALESCE(c.COLUMN_TYPE, ''), COALESCE(c.NUMERIC_PRECISION, 0), COALESCE(c.NUMERIC_SCALE, 0), COALESCE(c.CHARACTER_SET_NAME, ''), COALESCE(c.COLLATION_NAME, ''),
+		c.EXTRA LIKE '%%VIRTUAL GENERATED%%' OR c.EXTRA LIKE '%%STORED GENERATED%%'
 		FROM information_schema.STATISTICS s LEFT JOIN information_schema.COLUMNS c
 			ON c.TABLE_SCHEMA = s.TABLE_SCHEMA AND c.TABLE_NAME = s.TABLE_NAME AND c.COLUMN_NAME = s.COLUMN_NAME
 		WHERE s.TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND s.TABLE_NAME = %s AND s.NON_UNIQUE = 0 AND %s
@@ -104,8 +105,9 @@ func (t *myTx) indexes(ctx context.Context, st *statement) (all []*myIndex, err 
 	err = t.each(ctx, st, func(rows *sql.Rows) error {
 		var name, column, order, kind, typ, full, charset, collation string
 		var part, nullable bool
+		var generated sql.NullBool
 		var precision, scale int
-		if err := rows.Scan(&name, &column, &order, &part, &nullable, &kind, &typ, &full, &precision, &scale, &charset, &collation); err != nil {
+		if err := rows.Scan(&name, &column, &order, &part, &nullable, &kind, &typ, &full, &precision, &scale, &charset, &collation, &generated); err != nil {
 			return err
 		}
 		if len(all) == 0 || all[len(all)-1].name != name {
@@ -122,8 +124,10 @@ func (t *myTx) indexes(ctx context.Context, st *statement) (all []*myIndex, err 
 			ix.flaw = "it has an expression"
 		case kind != "BTREE":
 			ix.flaw = "it is one of type " + kind
+		case nullable && generated.Bool:
+			ix.flaw = "column " + col.name + " may be NULL, as any that MariaDB generates; in MySQL declare it NOT NULL, or leave Key empty, and the scan goes by the primary key"
 		case nullable:
-			ix.flaw = "column " + col.name + " may be NULL"
+			ix.flaw = "column " + col.name + " may be NULL: declare it NOT NULL, or leave Key empty, and the scan goes by the primary key"
 		case part:
 			ix.flaw = "it has the beginning of column " + col.name + " only"
 		case order != ix.order:

@@ -47,8 +47,8 @@ type Query struct {
 // default.
 type Options struct {
 	// Batch is the maximum number of rows of a batch. Batches become smaller and larger with
-	// the time that a statement takes. The default is 1,000; ScanDelete then begins with as
-	// many, and may come to 20,000.
+	// the time that a statement takes. The default is 1,000, of which ScanDelete makes up to
+	// 20,000.
 	Batch int
 	// Window is the number of rows that one statement examines to find those of a batch, so
 	// that it is short even if few rows match; the default is 20 batches. Negative = as many
@@ -78,10 +78,10 @@ type Options struct {
 	// Parallel is how many calls of its function ReviewingSelectLoop makes at a time; the
 	// default is one.
 	Parallel int
-	// Lag returns how far the replicas of the database are behind. It is called before a
-	// batch, once a second at most. While it returns more than MaxLag no batch begins, and
+	// Lag returns how far the replicas of the database are behind, as ReplicaLag and
+	// ReplicaLagMySQL do. It is called before a batch, once a second at most. While it returns more than MaxLag no batch begins, and
 	// after some seconds the run waits outside of its slice. If it returns an error, the slice
-	// fails.
+	// fails, and the run if a right is missing.
 	Lag    func(ctx context.Context) (time.Duration, error)
 	MaxLag time.Duration
 	// KeepRows makes ScanDestroy delete no rows itself: its function does what is to be

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,8 +33,8 @@ func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Que
 //
 // A batch is one transaction: its rows are locked, fn is called for each of them with that
 // transaction, the rows are deleted, and the transaction is committed, at the latest when fn has
-// worked for Options.HoldFor. If fn returns an error, the transaction is rolled back. What fn does
-// in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
+// worked for Options.HoldFor. If fn returns an error, or leaves tx in another state than it was in, the transaction is rolled back.
+// What fn does in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
 // transaction could not be committed; with Options.KeepRows also for those of the batch during
 // which a process died. fn must not call units or steps of the runner.
 func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
@@ -55,7 +56,7 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 		if err := pt.release(ctx); err != nil {
 			return 0, err
 		}
-		handled, err := s.call(len(all), func(i int) error { return fn(ctx, pt.tx, all[i]) })
+		handled, err := s.call(pt, len(all), func(i int) error { return fn(ctx, pt.lent(), all[i]) })
 		if err == nil {
 			err = pt.byKey(ctx)
 		}
@@ -146,6 +147,42 @@ func (s *postgres) forget() { s.t = nil }
 type pgTx struct {
 	*postgres
 	tx pgx.Tx
+	// ended: the program wanted to commit the transaction, or to roll it back.
+	ended atomic.Bool
+}
+
+// lentTx is the transaction as the program has it, which must not end it.
+type lentTx struct {
+	pgx.Tx
+	t *pgTx
+}
+
+func (l lentTx) Commit(context.Context) error   { return l.end() }
+func (l lentTx) Rollback(context.Context) error { return l.end() }
+
+func (l lentTx) end() error {
+	l.t.ended.Store(true)
+	return errEnded
+}
+
+func (s *pgTx) lent() pgx.Tx { return lentTx{s.tx, s} }
+
+// intact reads the state of the transaction that the server has told with its last answer.
+func (s *pgTx) intact() error {
+	conn := s.tx.Conn()
+	switch {
+	case s.ended.Load():
+		return errEnded
+	case conn.IsClosed(): // the next statement says why
+		return nil
+	}
+	switch conn.PgConn().TxStatus() {
+	case 'I':
+		return errEnded
+	case 'E':
+		return swallowedError
+	}
+	return nil
 }
 
 func (s *pgTx) know(ctx context.Context) (err error) {
@@ -174,7 +211,7 @@ func (s *postgres) open(ctx context.Context, l limits) (transaction, error) {
 		}
 		return nil, err
 	}
-	t := &pgTx{s, tx}
+	t := &pgTx{postgres: s, tx: tx}
 	if err := t.bounded(ctx, l); err != nil {
 		return nil, t.end(ctx, err)
 	}

@@ -22,6 +22,7 @@ type table struct {
 // between columns, does not support ORDER BY.
 const indexes = `SELECT i.indisprimary, bool_and(a.attnotnull),
 	array_agg(a.attname::text ORDER BY k.place), array_agg(format_type(a.atttypid, -1) ORDER BY k.place),
+	coalesce(array_agg(a.attname::text ORDER BY k.place) FILTER (WHERE NOT a.attnotnull), '{}'),
 	bool_or(t.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = t.oid))
 FROM pg_class t
 JOIN pg_index i ON i.indrelid = t.oid
@@ -38,15 +39,18 @@ ORDER BY i.indisprimary DESC, i.indexrelid`
 // describe determines the key of the table.
 func (s *pgTx) describe(ctx context.Context) (*table, error) {
 	t := &table{name: s.q.Table.Sanitize()}
-	inherited, found := false, false
+	inherited, found, nullable := false, false, []string(nil)
 	st := newStatement()
 	st.args = []any{t.name}
 	st.text.WriteString(indexes)
 	err := s.each(ctx, st, func(rows pgx.Rows) error {
 		var primary, notNull, parent bool
-		var cols, types []string
-		if err := rows.Scan(&primary, &notNull, &cols, &types, &parent); err != nil {
+		var cols, types, null []string
+		if err := rows.Scan(&primary, &notNull, &cols, &types, &null, &parent); err != nil {
 			return err
+		}
+		if !notNull && slices.Equal(s.q.Key, cols) {
+			nullable = null
 		}
 		if !found && notNull && (len(s.q.Key) == 0 && primary || slices.Equal(s.q.Key, cols)) {
 			found, inherited = true, parent
@@ -62,6 +66,9 @@ func (s *pgTx) describe(ctx context.Context) (*table, error) {
 		return nil, err
 	case !found && len(s.q.Key) == 0:
 		return nil, refusal{fmt.Errorf("%s has no primary key; name the columns of a unique index in Key", t.name)}
+	case !found && nullable != nil:
+		column := pgx.Identifier{nullable[0]}.Sanitize()
+		return nil, refusal{fmt.Errorf("column %s of the key may be NULL: ALTER TABLE %s ALTER %s SET NOT NULL, or leave Key empty, and the scan goes by the primary key", column, t.name, column)}
 	case !found:
 		return nil, refusal{fmt.Errorf("%s has no unique index of just the columns %q in this order, all rows, all of them NOT NULL, their collation and direction", t.name, s.q.Key)}
 	case inherited:

@@ -78,12 +78,16 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 	var failed error
 	most := s.most
 	err = s.again(ctx, &at.place, func(ctx context.Context) (err error) {
+		var undone error // why rows are worked once more
 		for failed = nil; ; {
 			if b, err = s.read(ctx, at, most); err != nil {
 				return err
 			}
 			// A unit, so that what fn sets in the state is forgotten with its transaction.
 			err = s.r.WorkUnit(ctx, func(ctx context.Context) error { return s.call(ctx, b) })
+			if undone != nil && ctx.Err() == nil && errors.Is(err, longjob.ErrYield) && s.pages == 0 && !leaving(ctx) {
+				return undone // the next slice would end as this one does, and so on
+			}
 			if err == nil || ctx.Err() != nil || runnerSays(err) {
 				return err
 			}
@@ -98,7 +102,7 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 			if v.passing || v.altered || b.redo == 0 {
 				return err
 			}
-			most = b.redo
+			most, undone = b.redo, err
 		}
 	})
 	if err = cmp.Or(err, failed); err != nil {
@@ -219,7 +223,7 @@ func (s *review[T]) call(ctx context.Context, b *batch[T]) (err error) {
 			b.redo = b.passed / 2 // each may be the one
 		}
 		return err
-	case !alone:
+	case !alone && !errors.Is(err, errEnded): // what has become of the others is not known
 		b.redo = b.passed // those before it
 	}
 	return h.end(ctx, err)

@@ -67,6 +67,8 @@ type scan struct {
 	o    Options
 	step string
 	most int // rows of a batch
+	// chosen: the program has said how many.
+	chosen bool
 	// statement is the time that a statement is to take, limit the time after which it is
 	// ended.
 	statement, limit time.Duration
@@ -81,7 +83,7 @@ type scan struct {
 }
 
 func newScan(r *longjob.Runner, step string, o Options) *scan {
-	s := &scan{r: r, step: step, o: o.defaults(), statement: statementTime, limit: statementLimit}
+	s := &scan{r: r, step: step, o: o.defaults(), chosen: o.Batch > 0, statement: statementTime, limit: statementLimit}
 	s.most = s.o.Batch
 	if o.StatementTimeout > 0 {
 		s.limit = o.StatementTimeout
@@ -103,15 +105,15 @@ type rowScan struct {
 type visit func(ctx context.Context, s *rowScan, tx transaction, keys [][]string) (int, error)
 
 func (s *scan) rows(ctx context.Context, visit visit) error {
-	if visit == nil && s.o.Batch == DefaultBatch {
+	if visit == nil && !s.chosen {
 		s.most = maxSwept
 	}
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, (&rowScan{scan: s, visit: visit}).page))
 }
 
-// call calls fn for at most n rows, as long as locks may be held, and returns the number of
-// rows.
-func (s *rowScan) call(n int, fn func(i int) error) (int, error) {
+// call calls fn, which has tx, for at most n rows, as long as locks may be held, and returns the number
+// of rows.
+func (s *rowScan) call(tx transaction, n int, fn func(i int) error) (int, error) {
 	began := time.Now()
 	for i := range n {
 		call := time.Now()
@@ -119,6 +121,9 @@ func (s *rowScan) call(n int, fn func(i int) error) (int, error) {
 		s.longest = max(s.longest, time.Since(call))
 		if err != nil {
 			return i, fnError{err}
+		}
+		if err := tx.intact(); err != nil {
+			return i, err
 		}
 		if time.Since(began) >= s.o.HoldFor {
 			return i + 1, nil
@@ -190,7 +195,7 @@ func (s *scan) brake(ctx context.Context) error {
 		return nil
 	}
 	for began := time.Now(); ; {
-		lag, err := s.o.Lag(ctx)
+		lag, err := s.lag(ctx)
 		if err != nil {
 			return fmt.Errorf("how far the replicas are behind: %w", err)
 		}
@@ -207,6 +212,17 @@ func (s *scan) brake(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// lag asks Options.Lag. Who may not know it will not know it at the next try.
+func (s *scan) lag(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
+	defer cancel()
+	lag, err := s.o.Lag(ctx)
+	if denied(err) {
+		err = refusal{err}
+	}
+	return lag, err
 }
 
 // shrink makes batches smaller after a statement that took too long, or met a lock. It returns

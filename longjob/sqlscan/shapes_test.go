@@ -146,7 +146,7 @@ func TestRefused(t *testing.T) {
 		{"no such index", "CREATE TABLE t (id bigint PRIMARY KEY, a int NOT NULL)", sqlscan.Query{Key: []string{"a"}}, `no unique index of just the columns ["a"]`, 0},
 		{"an index of some rows", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (a) WHERE a > 0", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
 		{"an index of something else", "CREATE TABLE t (a int NOT NULL); CREATE UNIQUE INDEX ON t (abs(a))", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
-		{"NULL is allowed", "CREATE TABLE t (a int UNIQUE)", sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
+		{"NULL is allowed", "CREATE TABLE t (a int UNIQUE)", sqlscan.Query{Key: []string{"a"}}, "column \"a\" of the key may be NULL", 0},
 		{"two directions", "CREATE TABLE t (a int NOT NULL, b int NOT NULL); CREATE UNIQUE INDEX ON t (a, b DESC)", sqlscan.Query{Key: []string{"a", "b"}}, "no unique index", 0},
 		{"another collation", `CREATE TABLE t (a text NOT NULL); CREATE UNIQUE INDEX ON t (a COLLATE "de-x-icu")`, sqlscan.Query{Key: []string{"a"}}, "no unique index", 0},
 		{"heirs", "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u () INHERITS (t)", sqlscan.Query{}, `"t" has tables that inherit from it`, 0},

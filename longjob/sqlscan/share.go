@@ -35,7 +35,7 @@ func Tx(ctx context.Context) (pgx.Tx, error) {
 	if !ok {
 		return nil, errNoTurn
 	}
-	return t.tx, nil
+	return t.lent(), nil
 }
 
 // TxMySQL is Tx for ReviewingSelectLoopMySQL and ReviewingSelectBatchesMySQL.
@@ -99,6 +99,11 @@ func (h *holder) call(ctx context.Context, fn func(ctx context.Context) error) e
 	}()
 	if err := fn(context.WithValue(ctx, turnKey{}, t)); err != nil {
 		return fnError{err}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.tx != nil {
+		return h.tx.intact()
 	}
 	return nil
 }

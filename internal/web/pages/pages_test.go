@@ -30,3 +30,20 @@ func TestSamples(t *testing.T) {
 		})
 	}
 }
+
+// What is said of a run that was paused two days ago is said of that day, and its time left is that of work.
+func TestPausedRun(t *testing.T) {
+	t.Parallel()
+	for _, s := range pagestest.Samples() {
+		if s.Name != "longjob-paused" {
+			continue
+		}
+		page := render(t, s.Page)
+		require.Contains(t, page, "of work left")
+		require.Regexp(t, `class="tick"[^>]*>\d+ \w{3} \d\d:\d\d:\d\d<`, page)
+		require.NotRegexp(t, `class="tick"[^>]*>\d\d:\d\d:\d\d<`, page)
+		require.Contains(t, page, `value="resume"`)
+		return
+	}
+	t.Fatal("no sample")
+}

@@ -154,7 +154,7 @@ func (f *Frame) Timeline(r LongRow) template.HTML {
 	whole := max(to.Sub(from), time.Second)
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="timeline" width="100%%" height="34" role="img" aria-label="%s"><rect class="track" x="0" y="2" width="100%%" height="14" rx="2"/>`,
-		template.HTMLEscapeString(fmt.Sprintf("%s since %s", view.Plural(len(r.Timeline), "slice"), from.In(f.Now.Location()).Format("15:04:05"))))
+		template.HTMLEscapeString(fmt.Sprintf("%s since %s", view.Plural(len(r.Timeline), "slice"), f.moment(from))))
 	for _, s := range r.Timeline {
 		class := "slice"
 		switch s.Outcome {
@@ -163,12 +163,12 @@ func (f *Frame) Timeline(r LongRow) template.HTML {
 		}
 		fmt.Fprintf(&b, `<rect class="%s" x="%.2f%%" y="2" width="%.2f%%" height="14"><title>%s</title></rect>`, class,
 			100*float64(s.At.Sub(from))/float64(whole), max(0.15, 100*float64(s.Took)/float64(whole)-0.1),
-			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", s.At.In(f.Now.Location()).Format("15:04:05"), took(s.Took), text(s.Outcome, 40), text(view.WorkerText(s.Worker), view.MaxName))))
+			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", f.moment(s.At), took(s.Took), text(s.Outcome, 40), text(view.WorkerText(s.Worker), view.MaxName))))
 	}
-	end := to.In(f.Now.Location()).Format("15:04:05")
+	end := f.moment(to)
 	if to.Equal(f.Now) {
 		end = "now"
 	}
-	fmt.Fprintf(&b, `<text class="tick" x="0" y="31">%s</text><text class="tick" x="100%%" y="31" text-anchor="end">%s</text></svg>`, from.In(f.Now.Location()).Format("15:04:05"), end)
+	fmt.Fprintf(&b, `<text class="tick" x="0" y="31">%s</text><text class="tick" x="100%%" y="31" text-anchor="end">%s</text></svg>`, f.moment(from), end)
 	return template.HTML(b.String()) //nolint:gosec // numbers, and texts that are escaped
 }

@@ -327,12 +327,17 @@ func (f *Frame) Clock(at any) template.HTML {
 	if t.IsZero() {
 		return "—"
 	}
+	return f.clock(t, f.moment(t))
+}
+
+// moment is a time of the clock, with the day where that is not today.
+func (f *Frame) moment(t time.Time) string {
 	t = t.In(f.Now.Location())
 	form := "15:04:05"
 	if t.YearDay() != f.Now.YearDay() || t.Year() != f.Now.Year() {
 		form = "2 Jan 15:04:05"
 	}
-	return f.clock(t, t.Format(form))
+	return t.Format(form)
 }
 
 func (f *Frame) clock(t time.Time, shown string) template.HTML {

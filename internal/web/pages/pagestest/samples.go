@@ -204,6 +204,15 @@ func locks() []pages.LockRow {
 	}
 }
 
+// pausedRun is one that was paused two days ago.
+func pausedRun() pages.LongRow {
+	var slices []pages.Slice
+	for i := range 6 {
+		slices = append(slices, pages.Slice{At: ago(48*time.Hour + time.Duration(6-i)*time.Minute), Took: 15 * time.Second, Units: 300, Outcome: "yielded", Worker: "web-1~resqued:4700.0.3-0a1b2c:*:,**"})
+	}
+	return pages.LongRow{LongJob: view.LongJob{UUID: "7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[8]`), Status: longjob.StatusPaused, Queue: "long", Tenant: "customer-17", Slices: 6, Units: 1811, UnitMS: 88, RanMS: 160000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 1810, Total: 10000, Milliseconds: 159000}}, ETA: new(720.), Created: agoPtr(3 * 24 * time.Hour), Begun: agoPtr(49 * time.Hour), Seen: agoPtr(48 * time.Hour), Paused: agoPtr(48 * time.Hour), Message: "rows of customers", State: map[string]json.RawMessage{"cursor": raw(`{"id":1810,"shard":"a"}`)}}, Timeline: slices}
+}
+
 func runs() []pages.LongRow {
 	var slices []pages.Slice
 	at := ago(19 * time.Minute)
@@ -336,6 +345,7 @@ func Samples() []Sample {
 		{"lock", "/locks/locket:job_locks:Sync%5B42%5D", &pages.Lock{Frame: Frame("locks", oneLock.Key), Key: oneLock.Key, Lock: read(&oneLock)}},
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
+		{"longjob-paused", "/longjobs/7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: pausedRun().UUID, Run: read(pausedRun())}},
 		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), Pager: pages.Pager{Text: "Those that come next", Next: "/schedule?cursor=s1"}}},
 		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: hourly}},
 		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: hourly}},

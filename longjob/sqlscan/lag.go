@@ -1,0 +1,129 @@
+package sqlscan
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ReplicaLag returns a function for Options.Lag, which asks a primary of PostgreSQL how far the replica
+// that is furthest behind has come, of those that are connected. Its user needs the rights of pg_monitor
+// or pg_read_all_stats: the scan of one who has not is refused when it begins.
+func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		// Without the right the rows are there, and all that is in them is NULL.
+		rows, err := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
+		if err != nil {
+			return 0, err
+		}
+		defer rows.Close()
+		var user string
+		var may bool
+		var seconds float64
+		for rows.Next() {
+			if err := rows.Scan(&user, &may, &seconds); err != nil {
+				return 0, err
+			}
+		}
+		switch {
+		case rows.Err() != nil:
+			return 0, rows.Err()
+		case !may:
+			return 0, refusal{fmt.Errorf("user %q may not see it in pg_stat_replication: GRANT pg_monitor TO %s", user, pgx.Identifier{user}.Sanitize())}
+		}
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+}
+
+// showReplica are the statements for the state of a replica: MariaDB's, that of MySQL 8.0.22, and of
+// older versions.
+var showReplica = []string{"SHOW ALL REPLICAS STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
+
+const syntaxError = 1064
+
+// ReplicaLagMySQL is ReplicaLag for MySQL and MariaDB, where each replica knows how far it is behind.
+// Their users need the right REPLICATION CLIENT, in MariaDB REPLICA MONITOR. A server that is no replica,
+// or whose replication does not run, is an error.
+func ReplicaLagMySQL(replicas ...*sql.DB) func(ctx context.Context) (time.Duration, error) {
+	var knows atomic.Int32 // the statement that the servers know
+	return func(ctx context.Context) (most time.Duration, err error) {
+		if len(replicas) == 0 {
+			return 0, refusal{errors.New("no replica is named")}
+		}
+		for i, replica := range replicas {
+			var lag time.Duration
+			for n := knows.Load(); ; n++ {
+				if lag, err = replicaLag(ctx, replica, showReplica[n]); number(err) != syntaxError || int(n) == len(showReplica)-1 {
+					break
+				}
+				knows.Store(n + 1)
+			}
+			if err != nil {
+				return 0, fmt.Errorf("replica %d of %d: %w", i+1, len(replicas), err)
+			}
+			most = max(most, lag)
+		}
+		return most, nil
+	}
+}
+
+func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Duration, err error) {
+	rows, err := replica.QueryContext(ctx, show)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	columns, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	sources := 0
+	for ; rows.Next(); sources++ {
+		values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			return 0, err
+		}
+		var behind sql.NullString
+		why := []string{"its replication does not run, so it is not known how far it is behind"}
+		for i, column := range columns {
+			switch {
+			case strings.HasPrefix(column, "Seconds_Behind_"): // Master, Source
+				behind = values[i]
+			case slices.Contains([]string{"Last_IO_Error", "Last_SQL_Error"}, column) && values[i].String != "":
+				why = append(why, values[i].String)
+			}
+		}
+		seconds, err := strconv.ParseInt(behind.String, 10, 64)
+		if err != nil {
+			return 0, errors.New(strings.Join(why, ": "))
+		}
+		most = max(most, time.Duration(seconds)*time.Second)
+	}
+	switch {
+	case rows.Err() != nil:
+		return 0, rows.Err()
+	case sources == 0:
+		return 0, errors.New("the server is no replica")
+	}
+	return most, nil
+}
+
+// denied reports whether an error of either database says that a right is missing.
+func denied(err error) bool {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return server.Code == "42501"
+	}
+	return slices.Contains([]int{1044, 1142, 1143, 1227, 1370}, number(err))
+}
