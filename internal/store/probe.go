@@ -116,7 +116,8 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.RequestKill(ctx, RunName{Proc: proc, Token: "1"}, KillRequest{Grace: time.Second})
 	_ = s.DropKills(ctx, proc, "none")
 	_, _ = s.db.Eval(ctx, locksScript, s.db.Key(keyProcs), []any{s.db.Prefix, 1, "job", s.db.Key("locket:job_locks:Probe[1]")})
-	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: "job", Key: "locket:job_locks:Probe[9]"}, true)
+	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: LocketLock, Key: "locket:job_locks:Probe[9]"}, true)
+	_, _, _ = s.RemoveLock(ctx, LockInfo{Kind: TimeoutLock, Key: "lock:Probe:9"}, true)
 	for _, part := range others {
 		part.Play(ctx, s.db, RunName{Proc: proc, Token: "1"})
 	}

@@ -83,6 +83,24 @@ func TestScriptsWithoutARight(t *testing.T) {
 	}
 }
 
+// After a silence no lock is given until beats have looked at the locks of all. A beat that may not say
+// until when leaves nothing of that.
+func TestSilenceWithoutARight(t *testing.T) {
+	t.Parallel()
+	redistest.NeedsMajor(t, 7)
+	r := storetest.NewRig(t)
+	require.NoError(t, r.Store.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"h/0.0:1:q"}, Started: "now"}))
+	require.NoError(t, r.Redis.HSet(t.Context(), storetest.Space+"resqued:meta", "beat", "1000").Err())
+	r.Rights(t, "-acl", "-pexpire")
+	_, err := r.Store.Beat(t.Context(), store.BeatRequest{Proc: "p1"})
+	require.Error(t, err)
+	require.Zero(t, r.Redis.Exists(t.Context(), storetest.Space+"resqued:relock").Val())
+	r.Rights(t, "+@all")
+	reply, err := r.Store.Beat(t.Context(), store.BeatRequest{Proc: "p1"})
+	require.NoError(t, err)
+	require.Empty(t, reply.Lost)
+}
+
 // rightless is a user who loses rights.
 type rightless struct{ admin, user *redis.Client }
 
@@ -110,6 +128,19 @@ func (r *rightless) try(t *testing.T, script string, call []any) {
 	case "move_end":
 		require.NoError(t, r.admin.RPush(t.Context(), key, "{}").Err())
 		require.NoError(t, r.admin.HSet(t.Context(), strings.TrimSuffix(key, ":plain"), "n:plain", "1").Err())
+	case "remove_lock": // a queue is looked at again, and a line is served
+		if kind, _ := call[5].(string); kind == "locket" {
+			space, name, _ := strings.Cut(key, "locket:job_locks:")
+			require.NoError(t, r.admin.Set(t.Context(), key, "resqued:gone#1", 0).Err())
+			require.NoError(t, r.admin.HSet(t.Context(), space+"locket:queue_lock_counters", "plain", "1").Err())
+			require.NoError(t, r.admin.Set(t.Context(), space+"resqued:seen:plain", "1 9000000000000 1 1", 0).Err())
+			require.NoError(t, r.admin.SAdd(t.Context(), space+"resqued:blocked:plain", key).Err())
+			require.NoError(t, r.admin.HSet(t.Context(), space+"resqued:awaited", name, "5 plain").Err())
+		} else {
+			space, _, _ := strings.Cut(key, "lock:")
+			require.NoError(t, r.admin.Set(t.Context(), key, "true:resqued:gone#1", 0).Err())
+			require.NoError(t, r.admin.HSet(t.Context(), space+"resqued:held:gone", "1", fmt.Sprintf("%d 1\n%sx", len(key), key)).Err())
+		}
 	case "move_suspects":
 		require.NoError(t, r.admin.RPush(t.Context(), key, "- {}").Err())
 	}

@@ -8,34 +8,46 @@
 -- ARGV[4]   force: 1 also if its holder lives
 -- RETURNS   {} there is no such lock; else {what became of it, time (ms), its fields}:
 --           'released', 'changed' (it has another value), 'refused' (its holder lives, or that
---           cannot be told)
+--           cannot be told); error NOPERM: nothing was done
 -- COST      about 8 commands, and those of freed in blocked_queues; O(1). A loner marker costs
 --           what waits in classlock does.
 
 local prefix, kind, digest, force = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local ms, us = now()
+need(KEYS[1], 'GET') -- what cannot be read would pass for a stranger's
+need(prefix .. 'resqued:inflight:', 'HGET')
+need(prefix .. 'resqued:meta', 'EXISTS', 'HGET')
+need(prefix .. 'resqued:procs', 'ZSCORE')
 local l = look(prefix, kind, KEYS[1], ms, 0)
 if not l then return {} end
 if digest ~= '' and digest ~= l.digest then return {'changed', ms, fields(l)} end
 if not force and l.state ~= 'orphan' and l.state ~= 'stale' then return {'refused', ms, fields(l)} end
+local heldkey, list = prefix .. 'resqued:held:' .. l.proc, nil
+need(KEYS[1], 'DEL')
+if kind == 'locket' then
+  need(prefix .. 'locket:queue_lock_counters', 'HLEN', 'HKEYS', 'HGET', 'HDEL', 'UNLINK')
+  need(prefix .. 'resqued:awaited', 'HMGET')
+  need(prefix .. 'resqued:ready:', 'ZADD')
+elseif kind == 'timeout' and l.state == 'orphan' then
+  need(heldkey, 'HGET', 'HSET', 'HDEL')
+  list = query('HGET', heldkey, l.token)
+end
 call('DEL', KEYS[1])
-freed(prefix, {KEYS[1]}, ms)
-if kind == 'locket' then lines(prefix).freed({KEYS[1]}, us) end
+if kind == 'locket' then
+  freed(prefix, {KEYS[1]}, ms)
+  lines(prefix).freed({KEYS[1]}, us)
+end
 
 -- A job that runs finds out with its next beat, by its entry among the held locks.
-if kind == 'timeout' and l.state == 'orphan' then
-  local heldkey = prefix .. 'resqued:held:' .. l.proc
-  local list = pcall_('HGET', heldkey, l.token)
-  if type(list) == 'string' then
-    local rest = {}
-    held_each(list, function(key, value)
-      if key ~= KEYS[1] then rest[#rest + 1] = held_pack(key, value) end
-    end)
-    if #rest > 0 then
-      call('HSET', heldkey, l.token, table.concat(rest))
-    else
-      call('HDEL', heldkey, l.token)
-    end
+if type(list) == 'string' then
+  local rest = {}
+  held_each(list, function(key, value)
+    if key ~= KEYS[1] then rest[#rest + 1] = held_pack(key, value) end
+  end)
+  if #rest > 0 then
+    call('HSET', heldkey, l.token, table.concat(rest))
+  else
+    call('HDEL', heldkey, l.token)
   end
 end
 return {'released', ms, fields(l)}

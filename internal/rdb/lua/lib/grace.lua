@@ -7,7 +7,7 @@
 -- NEEDS    base
 -- KEYS     reads and writes resqued:meta; after a silence writes resqued:relock from
 --          resqued:procs; where the clock was set back moves members of resqued:delayed
--- COST     beaten: 2 commands; unjudged: 1; after a silence 4 more, O(processes), or where the
+-- COST     beaten: 2 commands; unjudged: 1; after a silence 5 more, O(processes), or where the
 --          clock was set back 1 for each of up to 10,000 delayed jobs
 
 -- paced reads how the fleet beats. Daemons may differ in how long leases last and how often
@@ -39,6 +39,8 @@ local function beaten(prefix, ms, lease, every, looks)
   local key = prefix .. 'resqued:meta'
   local last, _, shortest, longest, paces = paced(prefix, lease, every)
   if last > 0 and (ms - last > shortest * 1.5 or ms < last - shortest) then
+    -- Where it may not be given a time to live nothing is written: without one it could keep all locks for good.
+    if ms > last then call('PEXPIRE', prefix .. 'resqued:relock', fmt('%.0f', longest)) end
     call('HSET', key, 'grace', fmt('%.0f', ms + longest))
     if ms > last then
       call('ZUNIONSTORE', prefix .. 'resqued:relock', 1, prefix .. 'resqued:procs')
