@@ -234,6 +234,7 @@ var (
 func fits(line string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimSpace(line))
 	text = figures.ReplaceAllString(text, `[\d.]+`)
+	text = strings.ReplaceAll(text, `[\d.]+ms`, `[\d.]+m?s`) // a second or more, on a slow machine
 	text = blanks.ReplaceAllString(text, `\s+`)
 	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(text, "…", ".*") + `\s*$`)
 }
