@@ -255,7 +255,7 @@ func TestPoller(t *testing.T) {
 						require.Contains(t, []string{"q", "r"}, <-p.pushed)
 						require.Equal(t, before, w.polls.Load(), "the loop tries for the job, whatever a look would say")
 						p.beCalm()
-						<-time.After(2 * rest)
+						<-time.After(10 * rest)
 						require.Equal(t, before+1, w.polls.Load(), "to wait for the next push")
 						p.stir()
 						<-time.After(time.Second)
