@@ -421,12 +421,20 @@ func (m *machine) signal(sig syscall.Signal) {
 		return // the number of the harness's own group
 	}
 	if sig == syscall.SIGKILL {
-		number := m.number()
-		m.mu.Lock()
-		m.killed = append(m.killed, number)
-		m.mu.Unlock()
+		m.mayNotLeave()
 	}
 	_ = syscall.Kill(m.pid, sig)
+}
+
+// mayNotLeave notes that the master may not remove its entry.
+func (m *machine) mayNotLeave() {
+	if m.pid == 0 {
+		return
+	}
+	number := m.number()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.killed = append(m.killed, number)
 }
 
 // signalTop signals the daemon.
@@ -434,6 +442,11 @@ func (m *tree) signalTop(sig syscall.Signal) {
 	if len(m.parts) == 1 {
 		m.parts[0].signal(sig)
 	} else if m.top != 0 {
+		if sig == syscall.SIGKILL { // its masters drain by themselves; the Redis of one may be away when that has ended
+			for _, part := range m.parts {
+				part.mayNotLeave()
+			}
+		}
 		_ = syscall.Kill(m.top, sig)
 	}
 }
@@ -529,7 +542,8 @@ func (m *machine) owns(worker string) bool {
 	return has(m.masters, worker)
 }
 
-// wasKilled reports whether a master of this machine was killed before it could leave.
+// wasKilled reports whether a master of this machine was killed before it could leave, or the process above it, so that it
+// may have left while its Redis was away: its entry expires.
 func (m *machine) wasKilled(master string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
