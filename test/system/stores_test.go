@@ -212,8 +212,11 @@ func TestStoresDrain(t *testing.T) {
 		ended <- err
 	}()
 	s.Open()
-	require.NoError(t, <-ended, told)
-	require.Equal(t, fmt.Sprintf("process %d has finished its jobs and left\n", s.PID), told)
+	if err := <-ended; err == nil {
+		require.Equal(t, fmt.Sprintf("process %d has finished its jobs and left\n", s.PID), told)
+	} else { // the daemon was faster than the start of the command
+		require.Contains(t, told, "no daemon listens there")
+	}
 	require.Zero(t, s.Exit())
 	s.ranOnce([]int{1, 2})
 	for queue, server := range map[string]*redistest.Server{"a": s.a, "b": s.b} {
