@@ -96,7 +96,7 @@ var mutants = []storetest.Mutant{
       start`},
 	{"suspects are taken on the fast path", "exchange_fast", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
 	{"a job that has died is taken on the fast path", "exchange_fast", `elseif died[i] then`, `elseif false then`},
-	{"a lock is kept for another suspect", "exchange_slow", `take(lock, 'suspect:' .. id, line.suspectfor)`, `take(lock, 'suspect:' .. redis.sha1hex(id), line.suspectfor)`},
+	{"a lock is kept for another suspect", "exchange_slow", `take(lock, 'suspect:' .. id, seconds)`, `take(lock, 'suspect:' .. redis.sha1hex(id), seconds)`},
 	{"what is kept for a suspect is any suspect's", "exchange_slow", `if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then`, `if pcall_('GET', lock) == 'x' then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},

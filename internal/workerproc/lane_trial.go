@@ -85,9 +85,7 @@ func (t *laneTrial) spent(rate float64, void bool) {
 	}
 	t.odd = 0
 	if !t.trying() {
-		if t.left--; t.trying() {
-			t.rates = t.rates[:0]
-		}
+		t.left--
 		return
 	}
 	single := t.single != t.other() // what it had before the trial

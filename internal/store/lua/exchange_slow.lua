@@ -335,35 +335,39 @@ end
 
 -- A suspect whose lock is held asks for it: where a line waits for the lock, too, that is never free
 -- when the suspect looks again. When it is released it is kept for the suspect, for as long as
--- a process that runs alone may be waited for; then the line goes on.
-line.suspectfor = '40' -- seconds
+-- a process that runs alone may be waited for; then the line goes on. The functions for that are defined when they are needed.
+function line.requests()
+  local r, seconds = {}, '40'
 
-function line.request(lock, payload)
-  local key, id = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1), redis.sha1hex(payload)
-  local other = pcall_('GET', key)
-  if type(other) ~= 'string' or other == id then pcall_('SET', key, id, 'EX', line.suspectfor) end
-end
+  local function keyof(lock) return prefix .. 'resqued:request:' .. sub(lock, #jobs + 1) end
 
--- requested reports whether a suspect has asked for a lock, and keeps that for it if it is free.
-function line.requested(lock)
-  local key = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1)
-  local id = pcall_('GET', key)
-  if type(id) ~= 'string' then return false end
-  if take(lock, 'suspect:' .. id, line.suspectfor) then pcall_('DEL', key) end
-  return true
-end
+  -- ask notes that a suspect wants a lock, if no other does.
+  function r.ask(lock, payload)
+    local id, other = redis.sha1hex(payload), pcall_('GET', keyof(lock))
+    if type(other) ~= 'string' or other == id then pcall_('SET', keyof(lock), id, 'EX', seconds) end
+  end
 
--- keeps takes a lock that is kept for a suspect.
-function line.keeps(lock, payload, value)
-  if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then return false end
-  call('SET', lock, value, 'EX', ttl)
-  return true
-end
+  -- kept reports whether a suspect wants a lock, and keeps that for it if it is free.
+  function r.kept(lock)
+    local id = pcall_('GET', keyof(lock))
+    if type(id) ~= 'string' then return false end
+    if take(lock, 'suspect:' .. id, seconds) then pcall_('DEL', keyof(lock)) end
+    return true
+  end
 
--- granted forgets the request of a suspect that has its lock.
-function line.granted(lock, payload)
-  local key = prefix .. 'resqued:request:' .. sub(lock, #jobs + 1)
-  if pcall_('GET', key) == redis.sha1hex(payload) then pcall_('DEL', key) end
+  -- claim takes a lock that is kept for a suspect.
+  function r.claim(lock, payload, value)
+    if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then return false end
+    call('SET', lock, value, 'EX', ttl)
+    return true
+  end
+
+  -- forget forgets the request of a suspect that has its lock.
+  function r.forget(lock, payload)
+    if pcall_('GET', keyof(lock)) == redis.sha1hex(payload) then pcall_('DEL', keyof(lock)) end
+  end
+
+  return r
 end
 
 local bounced, more, budget = 0, 0, bound * 4
@@ -596,7 +600,7 @@ end
 
 -- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
 function line.serve(queue, room, capped)
-  local ready, moved = prefix .. 'resqued:ready:' .. queue, 0
+  local ready, moved, requests = prefix .. 'resqued:ready:' .. queue, 0, anydeaths and line.requests()
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
     if moved >= bound then -- equal jobs are suspects together, and a line may have very many
       more = 1
@@ -619,7 +623,7 @@ function line.serve(queue, room, capped)
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
         gone, behind, moved = true, true, moved + 1
-      elseif anydeaths and line.requested(lock) then -- a suspect has the turn
+      elseif requests and requests.kept(lock) then -- a suspect has the turn
       elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
@@ -972,6 +976,7 @@ end
 local function reserve_suspects(queue, room, capped, flags)
   local key, left = apartkey(prefix, queue), apart(prefix, queue)
   local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
+  local requests = line.requests()
   while scan > 0 and room > 0 and w <= #asked and bytes < maxbytes do
     local element = call('LINDEX', key, 0)
     local payload, start = suspect(element)
@@ -989,8 +994,8 @@ local function reserve_suspects(queue, room, capped, flags)
     end
     scan, budget = scan - 1, budget - 1
     local value = me .. asked[w][1]
-    if lock ~= '' and not take(lock, value) and not line.keeps(lock, payload, value) then
-      if find(flags, 'q', 1, true) then line.request(lock, payload) end
+    if lock ~= '' and not take(lock, value) and not requests.claim(lock, payload, value) then
+      if find(flags, 'q', 1, true) then requests.ask(lock, payload) end
       call('LPOP', key)
       call('RPUSH', key, element)
     elseif lock ~= '' and not fenced(lock) then
@@ -998,7 +1003,7 @@ local function reserve_suspects(queue, room, capped, flags)
     else
       call('LPOP', key)
       give(queue, payload, lock, start, capped, died(queue, payload))
-      if lock ~= '' and find(flags, 'q', 1, true) then line.granted(lock, payload) end
+      if lock ~= '' and find(flags, 'q', 1, true) then requests.forget(lock, payload) end
       room = room - 1
     end
   end
