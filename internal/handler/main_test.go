@@ -69,7 +69,7 @@ func setup(t *testing.T, script string, change ...func(*handler.Options, *resque
 	core, logs := observer.New(zap.DebugLevel)
 	f := &fixture{dir: t.TempDir(), logs: logs}
 	class := resqued.Class{Command: &resqued.Command{Argv: []string{"sh", "-c", script}, Dir: f.dir}}
-	o := handler.Options{Proc: "web-1:boot:1-2:0.1", Environ: os.Environ(), Log: zap.New(core)}
+	o := handler.Options{Proc: "web-1:boot:1-2:0.1" + os.Getenv("HANDLER_TEST_LIMITED"), Environ: os.Environ(), Log: zap.New(core)}
 	for _, c := range change {
 		c(&o, &class)
 	}

@@ -24,7 +24,9 @@ func limited(t *testing.T) (here bool) {
 	}
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), "HANDLER_TEST_LIMITED=1")
+	// It has a name of its own: its commands are descendants of this process, too, which would take those
+	// of the same name for what its own have left.
+	cmd.Env = append(os.Environ(), "HANDLER_TEST_LIMITED=:"+t.Name())
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return false

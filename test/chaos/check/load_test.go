@@ -268,6 +268,20 @@ func TestTicks(t *testing.T) {
 		}), "jobs have run by")
 		requireFails(t, judge(func(b *book) { b.fault(kill); b.without(15*second, 16*second) }), "jobs have run for")
 	})
+	t.Run("one that has died runs when it is recovered", func(t *testing.T) {
+		t.Parallel()
+		after := func(recovered time.Duration) func(b *book) {
+			return func(b *book) {
+				b.h.byID["chaos-8"][7].Outcome = ""
+				b.tick(12*second + second/2)
+				b.fault(Fault{
+					Kind: "start-without", Procs: []string{"p1"}, From: 8*second + second/40, To: 9 * second, Recovered: recovered, Effect: Kills,
+				})
+			}
+		}
+		require.Empty(t, judge(after(3*second)).Violations)
+		requireFails(t, judge(after(0)), "jobs have run by")
+	})
 	t.Run("one that has failed has come", func(t *testing.T) {
 		t.Parallel()
 		failed := func(b *book) {

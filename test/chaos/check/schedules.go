@@ -132,6 +132,18 @@ func (h *History) windows(s *Schedule) []window {
 	for _, a := range h.Absences {
 		miss(all, a, s.CatchUp)
 	}
+	for _, f := range h.Faults {
+		if f.Effect&Kills == 0 {
+			continue
+		}
+		// The jobs of the dead come when they have been recovered, however many ticks have passed.
+		from, to := h.wall(f.From), h.wall(f.To+max(0, f.Recovered))
+		for i := range all {
+			if all[i].tick+period > from && all[i].tick <= to {
+				all[i].disturbed = true
+			}
+		}
+	}
 	at := func(ms int64) *window { return &all[min(max((ms-first)/period, 0), int64(len(all)-1))] }
 	for _, b := range s.Reborn {
 		at(b.From).gone += b.Gone
