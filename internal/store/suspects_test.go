@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -338,5 +339,67 @@ func TestSuspectBehindALine(t *testing.T) {
 		require.IsIncreasing(t, got)
 		f.noLines("q")
 		require.Empty(t, f.suspects())
+	})
+}
+
+// A suspect runs although there is a backlog of jobs with its lock and no line: a process of one thread
+// finds the lock free each time, because the call that ends a job takes the next one.
+func TestSuspectBehindABacklog(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		fair := lined("q")
+		fair[0].Fair = store.NewFair(1, nil, 1)
+		for name, c := range map[string]struct {
+			backlog string
+			queues  []store.Queue
+			spoils  bool // another queue keeps calls from the fast path
+		}{
+			"of its queue":                        {"q", lined("q"), false},
+			"of another queue":                    {"r", lined("q", "r"), false},
+			"of its queue, on the slow path":      {"q", lined("q"), true},
+			"of a queue whose tenants take turns": {"q", fair, false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := setup(t, server)
+				mates := make([]string, 12)
+				for i := range mates {
+					mates[i] = fmt.Sprintf(`{"class":"A","args":[1,"t"],"n":%02d}`, i)
+				}
+				if c.spoils {
+					f.put("pause:queue:"+c.backlog+"x", "true")
+					c.queues = append(c.queues, lined(c.backlog+"x")...)
+				}
+				turn := func(ended []store.Reserved) []store.Reserved {
+					req := store.ExchangeRequest{Master: "m", Wants: f.wants(1), Queues: c.queues}
+					for _, j := range ended {
+						req.Completions = append(req.Completions, done(j))
+					}
+					return f.exchange(req).Jobs
+				}
+				f.push("q", mates[0])
+				f.dies(store.Suspect, turn(nil)...)
+				require.Empty(t, turn(nil))
+				f.push(c.backlog, mates[1:]...)
+				held := turn(nil)
+				require.Equal(t, mates[1:2], payloads(held))
+				var apart []store.Reserved
+				for range mates[2:] {
+					if apart = f.want(1, store.OnlySuspects, c.queues...).Jobs; len(apart) > 0 {
+						break
+					}
+					held = turn(held)
+				}
+				require.Equal(t, mates[:1], payloads(apart), "it runs while others wait")
+				require.Empty(t, held, "nothing runs beside it")
+				var got []string
+				for held = turn(apart); len(held) > 0; held = turn(held) {
+					got = append(got, payloads(held)...)
+				}
+				require.Equal(t, mates[2:], got)
+				f.noLines(c.backlog)
+				require.Empty(t, f.suspects())
+			})
+		}
 	})
 }

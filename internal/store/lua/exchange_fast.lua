@@ -332,8 +332,9 @@ while true do
         obstacles.some = not some.err and nlocks > 0 and some or nil
       end
     end
-    if not going and not obstacles.stop and pcall_('EXISTS', deathkey) == 1 then
-      obstacles[1], obstacles.deadly = counters, true
+    local dead = not going and not obstacles.stop and pcall_('EXISTS', deathkey, prefix .. 'resqued:suspects') or 0
+    if type(dead) == 'number' and dead > 0 then
+      obstacles[1], obstacles.deadly, obstacles.apart = counters, true, dead == 2
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going then
@@ -425,6 +426,10 @@ while true do
             met[lock], at = true, at + 3 + t + m * 256 + rest
           end
         end
+        -- Where a suspect wants one of them, see requests in exchange_slow.
+        local asked = obstacles.apart and modes[nextqueue] == '0lq' and {}
+        for i = 1, asked and #payloads or 0 do asked[i] = prefix .. 'resqued:request:' .. sub(set[2 * i - 1], #jobs + 1) end
+        if asked and #asked > 0 and pcall_('EXISTS', unpack(asked)) ~= 0 then going, payloads, together = false, {}, false end
         if together and not fence then fence = setaside(fencekey, us, nwant) end
         together = together and fence and call('MSETNX', unpack(set)) == 1
       end

@@ -333,9 +333,9 @@ local function take(lock, value, seconds)
   return true
 end
 
--- A suspect whose lock is held asks for it: where a line waits for the lock, too, that is never free
--- when the suspect looks again. When it is released it is kept for the suspect, for as long as
--- a process that runs alone may be waited for; then the line goes on. The functions for that are defined when they are needed.
+-- A suspect whose lock is held asks for it: where others wait for the lock, too, in a line or in their queue, that is
+-- never free when the suspect looks again. When it is released it is kept for the suspect, for as long as
+-- a process that runs alone may be waited for; then the others go on. The functions for that are defined when they are needed.
 function line.requests()
   local r, seconds = {}, '40'
 
@@ -374,6 +374,14 @@ local bounced, more, budget = 0, 0, bound * 4
 local capkey = prefix .. 'resqued:caps:' .. master
 
 local anydeaths = not obstacles.calm and pcall_('EXISTS', deathkey) ~= 0
+
+-- asking returns requests where a suspect waits, or false.
+function line.asking()
+  if line.asks == nil then
+    line.asks = anydeaths and pcall_('EXISTS', prefix .. 'resqued:suspects') == 1 and line.requests()
+  end
+  return line.asks
+end
 
 -- died is dead.of, which costs nothing as long as nothing dies.
 local function died(queue, payload)
@@ -600,7 +608,7 @@ end
 
 -- serve gives the jobs whose turn has come in the lines of a queue. It returns the room that is left.
 function line.serve(queue, room, capped)
-  local ready, moved, requests = prefix .. 'resqued:ready:' .. queue, 0, anydeaths and line.requests()
+  local ready, moved, requests = prefix .. 'resqued:ready:' .. queue, 0, line.asking()
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
     if moved >= bound then -- equal jobs are suspects together, and a line may have very many
       more = 1
@@ -674,6 +682,7 @@ function line.intake(queue, key, left, room, capped, flags)
   if counted then forget_seen(prefix, queue) end
   local scan = math.max(1, math.min(bound, budget))
   local ends, names, unnamed, gone, looked, moved = {}, {}, false, 0, 0, 0 -- ends: name → payloads for its line
+  local requests = line.asking()
 
   local function going()
     return gone < left and looked + moved < scan and room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not unnamed
@@ -695,7 +704,8 @@ function line.intake(queue, key, left, room, capped, flags)
       elseif not name then
         unnamed = true
         break
-      elseif mates or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
+      elseif mates or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
+        or not take(lock, me .. asked[w][1]) then
         if not mates then
           mates = {}
           ends[name], names[#names + 1] = mates, name
@@ -829,7 +839,7 @@ function line.turns(queue, key, left, room, capped, flags, adds)
   end
 
   local ends, names, left_, moved, looked, over = {}, {}, {}, 0, 0, {}
-  local lined = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0
+  local lined, requests = locked and pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0, line.asking()
   while at <= #next and (all or next[at].turn <= edge) and room > 0 and w <= #asked and bytes < maxbytes
     and (fence ~= false or not locked) and looked + moved < scan do
     local t = next[at]
@@ -855,7 +865,8 @@ function line.turns(queue, key, left, room, capped, flags, adds)
     elseif not name then
       give(queue, payload, '', '-', capped, deaths, blame)
       room = room - 1
-    elseif ends[name] or lined and (len(l.list(queue, name)) or 0) > 0 or not take(lock, me .. asked[w][1]) then
+    elseif ends[name] or lined and (len(l.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
+      or not take(lock, me .. asked[w][1]) then
       if not ends[name] then ends[name], names[#names + 1] = {}, name end
       table.insert(ends[name], payload)
       looked = looked + 1
