@@ -224,6 +224,16 @@ func TestLines(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, store.LonerDuplicate, reply.Status)
 		})
+		t.Run("a pause holds where the counts of lines have gone", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", lockmates("A", 4)...)
+			held := f.turn(2, nil, "q")
+			require.Len(t, held, 1)
+			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:lined")).Err())
+			f.put("pause:all", "true")
+			require.Empty(t, f.turn(2, held, "q"))
+			require.False(t, f.exists("locket:job_locks:A[1]"))
+		})
 		t.Run("a line whose key is something else", func(t *testing.T) {
 			f := setup(t, server)
 			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:line:1:q:A[1]"), "x", 0).Err())

@@ -306,6 +306,8 @@ while true do
           call('HSET', inflight, token, record)
           call('LPOP', list)
           return {reply[1], 0, record}
+        elseif type(left) == 'number' and left < 0 then
+          call('HDEL', lined, queue) -- that there are lines is not known
         elseif type(left) == 'number' then
           call('HINCRBY', lined, queue, '1')
         end
