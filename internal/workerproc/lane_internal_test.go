@@ -144,6 +144,32 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	})
 }
 
+// TestNamesForTheNextCall: names that a call has asked for go with the next one, although another has been answered
+// meanwhile that has asked for none.
+func TestNamesForTheNextCall(t *testing.T) {
+	t.Parallel()
+	p := stopped(t, 10, 2)
+	request := func(lane int, ended ...int) store.ExchangeRequest {
+		p.ends(ended...)
+		p.send()
+		return <-p.lanes[lane].requests
+	}
+	answer := func(lane int, req store.ExchangeRequest, names ...store.LockName) {
+		p.answered(p.lanes[lane])
+		r := exchangeResult{lane: p.lanes[lane], req: req, names: names}
+		p.take(&r)
+		p.idlers.idle, p.hungry = nil, true
+	}
+	name := store.LockName{Queue: "q", Payload: []byte("{}"), Tenant: "t"}
+	first, second := request(0, 0, 1, 2), request(1, 3, 4, 5)
+	answer(0, first, name)
+	answer(1, second)
+	first = request(0, 0, 1, 2)
+	require.Equal(t, []store.LockName{name}, first.Names)
+	answer(0, first)
+	require.Empty(t, request(0, 0, 1, 2).Names, "they are sent once")
+}
+
 // TestPushed: a queue that is pushed to is tried although no look has found it.
 func TestPushed(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,12 @@ func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 	x.judge(r)
 	clear(r.req.Completions) // their jobs are not kept
 	x.spare = r.req.Completions[:0]
-	x.names = r.names
+	switch {
+	case len(r.names) > 0:
+		x.names = r.names
+	case len(x.names) > 0 && len(r.req.Names) > 0 && &x.names[0] == &r.req.Names[0]:
+		x.names = nil // a call has taken them along; one of the other lane has not
+	}
 	return r.reply.Jobs
 }
 
