@@ -54,7 +54,7 @@ func TestScriptsWithoutARight(t *testing.T) {
 	redistest.NeedsMajor(t, 7) // others cannot be asked for rights
 	server := redistest.Start(t, redistest.Options{})
 	r := &rightless{admin: server.Client(t)}
-	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "m", Lease: time.Hour}) // no silence, however slow the machine is
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: "m", Lease: time.Hour, BeatEvery: time.Hour}) // no silence, however slow the machine is
 	require.NoError(t, err)
 	defer func() { _ = s.Close() }()
 	var calls [][]any
