@@ -348,6 +348,9 @@ func (c *storesControl) listen() {
 		path, err = ControlPlaces().Own(os.Getpid())
 	}
 	if err == nil {
+		if control.Taken(path) {
+			s.Log.Warn(socketTaken, zap.String("path", path))
+		}
 		c.end = make(chan struct{})
 		c.server, err = control.Listen(path, c.answer)
 	}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/resqued/resqued/internal/selector"
@@ -211,6 +213,15 @@ func (l *loader) chooseStore() (one bool) {
 	}
 	l.takeStore(l.file.stores[i])
 	return true
+}
+
+// StoreNamed returns the store that the flags or the environment of this process name, "" for none, and
+// what names it, for verbs that read no configuration.
+func StoreNamed(flags *pflag.FlagSet) (name, by string) {
+	if flag := flags.Lookup(StoreFlag); flag != nil && flag.Changed {
+		return flag.Value.String(), "--" + StoreFlag
+	}
+	return os.Getenv(StoreVariable), StoreVariable
 }
 
 // takeStore puts the keys of a store in the place of those that hold for all.
