@@ -85,3 +85,26 @@ func TestStoresReloadOfOneThatBegins(t *testing.T) {
 	require.Equal(t, []os.Signal{syscall.SIGQUIT}, waits.wants)
 	require.True(t, waits.again)
 }
+
+// A store whose Redis is away, so that no worker process of it can be ready, says so.
+func TestStoresReloadWithoutRedis(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "stores") // short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "a.sock")
+	server, err := control.Listen(path, func(ctx context.Context, r control.Request) control.Reply {
+		if r.Do == control.Status {
+			return control.Reply{OK: true, Outage: "Redis away for 80s: EOF"}
+		}
+		<-ctx.Done()
+		return control.Reply{}
+	})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	_, err = askMaster(path, control.Try, time.Millisecond)
+	require.Equal(t, "no worker process is ready with the new configuration: Redis away for 80s: EOF", whyNoAnswer(path, err))
+	server.Close()
+	_, err = askMaster(path, control.Try, time.Millisecond)
+	require.Equal(t, err.Error(), whyNoAnswer(path, err))
+}

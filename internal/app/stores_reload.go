@@ -196,7 +196,7 @@ func (s *Stores) try(p storePlanned, kept []*storeMaster) {
 			p.untried = append(p.untried, m)
 		case !refused(i):
 		case errs[i] != nil:
-			lines = append(lines, m.plan.Name+": "+errs[i].Error())
+			lines = append(lines, m.plan.Name+": "+whyNoAnswer(paths[i], errs[i]))
 		default:
 			lines = append(lines, m.plan.Name+": refused: "+replies[i].Text)
 		}
@@ -236,7 +236,7 @@ func (s *Stores) askAll(p storePlanned, kept []*storeMaster, ok bool, lines []st
 				lines = append(lines, name+": it has not worked yet, and begins with the new configuration")
 			case err != nil:
 				ok = false
-				lines = append(lines, name+": "+err.Error())
+				lines = append(lines, name+": "+whyNoAnswer(path, err))
 			case !reply.OK:
 				ok = false
 				lines = append(lines, name+": refused: "+reply.Text)
@@ -258,6 +258,16 @@ func askMaster(path, do string, patience time.Duration) (control.Reply, error) {
 		reply, err = control.Ask(path, do, patience)
 	}
 	return reply, err
+}
+
+// whyNoAnswer says why a master that was asked for a reload has not answered: that its Redis is away, if it is.
+func whyNoAnswer(path string, err error) string {
+	if errors.Is(err, control.ErrNoAnswer) {
+		if now, err := askMaster(path, control.Status, storeAnswers); err == nil && now.Outage != "" {
+			return "no worker process is ready with the new configuration: " + now.Outage
+		}
+	}
+	return err.Error()
 }
 
 // reloaded ends a reload.
