@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -137,6 +138,10 @@ func Unreachable(err error) bool {
 	var answer redis.Error
 	if err == nil || errors.As(err, &answer) {
 		return false
+	}
+	// The library strips what has ended a new connection of all that says where it comes from.
+	if _, ok := errors.AsType[*os.SyscallError](err); ok {
+		return true
 	}
 	if network, ok := errors.AsType[net.Error](err); ok {
 		// A bare errno is one, too, that of a file which cannot be opened for example.

@@ -22,6 +22,8 @@ const (
 	// inHand is how long a job waits for a process, before it goes back to its queue for
 	// others that may have one.
 	inHand = 10 * time.Second
+	// leastWait is how long one waits in any case: a fork takes some of it.
+	leastWait = 50 * time.Millisecond
 	// requeueAfter keeps such a job from coming back at once.
 	requeueAfter = time.Second
 	// restOfLine is how long a process without a job may take to write the rest of a line.

@@ -101,8 +101,8 @@ func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Dur
 		return &classError{p.o.Name, job.Class}
 	}
 	killAfter = p.o.killAfter(killAfter)
-	for began := time.Now(); ; {
-		q, err := p.take(ctx, began)
+	for until := time.Now().Add(p.waits(job)); ; {
+		q, err := p.take(ctx, until)
 		if err != nil {
 			return err
 		}
@@ -166,8 +166,17 @@ func (p *Pool) change() {
 	}
 }
 
-// take returns a process with a slot that is the caller's. began is when the job began to wait.
-func (p *Pool) take(ctx context.Context, began time.Time) (*process, error) {
+// waits returns how long a job may wait for a process. What it waits is not there to run any more, so
+// that it is a small part of the time that it has.
+func (p *Pool) waits(job *resqued.Job) time.Duration {
+	if job.Deadline.IsZero() {
+		return p.o.patience
+	}
+	return min(p.o.patience, max(time.Until(job.Deadline)/10, leastWait))
+}
+
+// take returns a process with a slot that is the caller's. The job waits until then.
+func (p *Pool) take(ctx context.Context, until time.Time) (*process, error) {
 	p.mu.Lock()
 	if q := p.pop(); q != nil {
 		p.mu.Unlock()
@@ -176,7 +185,7 @@ func (p *Pool) take(ctx context.Context, began time.Time) (*process, error) {
 	wait := make(chan *process, 1)
 	p.waiters = append(p.waiters, wait)
 	p.mu.Unlock()
-	limit := time.NewTimer(p.o.patience - time.Since(began))
+	limit := time.NewTimer(time.Until(until))
 	defer limit.Stop()
 	select {
 	case q := <-wait:

@@ -357,6 +357,17 @@ func TestBoot(t *testing.T) {
 			require.NoError(t, f.run(t.Context(), "Echo"))
 		})
 	})
+	t.Run("too slowly for the job", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(t *testing.T, fork bool, n int) {
+			f := setup(t, fork, n, "hangs")
+			j := job("Echo")
+			j.Deadline = time.Now().Add(time.Second) // of which it would have nothing left
+			var again *resqued.RequeueError
+			require.ErrorAs(t, f.Perform(t.Context(), j, 0, nil), &again)
+			require.True(t, time.Now().Before(j.Deadline.Add(soon/2)), "it has waited for all of its patience")
+		})
+	})
 	t.Run("once more", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(t *testing.T, fork bool, n int) {
