@@ -40,7 +40,8 @@ func TestHealthOfStores(t *testing.T) {
 		{
 			"an answer is enough",
 			control.Reply{State: "running", Stores: []control.StoreReply{{Store: "b", State: "draining"}}},
-			[]string{"--alive"}, exitOK, "healthy: ",
+			[]string{"--alive"},
+			exitOK, "healthy: ",
 		},
 		{"the one that a daemon works alone", control.Reply{State: "running", Ready: 1, Store: "b"}, []string{"--store", "b"}, exitOK, "healthy: "},
 		{"another one than that", control.Reply{State: "running", Ready: 1, Store: "b"}, []string{"--store", "a"}, exitNotFound, `the daemon has no store "a" (--store)`},
