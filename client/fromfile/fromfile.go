@@ -38,6 +38,7 @@ func Stores(file string, o client.Options) (*client.Stores, error) {
 	if program.Handlers == nil {
 		program.Handlers = resqued.New()
 	}
+	o.URL, o.Namespace, o.CAFile = "", "", "" // what a store leaves out is the default
 	o.Handlers, o.Ruby34 = program.Classes(first), app.RubyStyle(first) == wire.Ruby34
 	o.UniqueQueues, o.UniqueQueuesStrict = first.UniqueQueues, first.UniqueQueuesStrict
 	all := make([]client.Store, len(each))

@@ -77,6 +77,11 @@ func TestOtherFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Client(t).LLen(t.Context(), "one:queue:any").Val())
 
+	// What only the Options say of a server is not meant for those of the file.
+	stores, err = fromfile.Stores(write(t, "stores: {one: {queues: [x]}}"), client.Options{CAFile: "none.pem"})
+	require.NoError(t, err)
+	require.NoError(t, stores.Close())
+
 	_, err = fromfile.Stores(write(t, "stores: {main: {queus: [mail]}}"), client.Options{})
 	require.ErrorContains(t, err, "queues")
 	_, err = fromfile.Stores(filepath.Join(t.TempDir(), "none.yaml"), client.Options{})

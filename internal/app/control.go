@@ -21,11 +21,15 @@ func ControlPlaces() control.Places {
 	}
 }
 
+// socketTaken is logged by a daemon that takes the control socket of another one.
+const socketTaken = "another daemon listens at the control socket; \"reload\" and \"upgrade\" reach this one from now on: give each its own control_socket"
+
 // controls answers what a daemon is asked on its control socket. All but answer is called by one
 // goroutine at a time.
 type controls struct {
 	path     string // as configured
 	version  string
+	store    string // the one of several that is worked; "" = there are none
 	requests chan master.Request
 	log      *zap.Logger
 	servers  []*control.Server // the last one is in use
@@ -46,7 +50,7 @@ func (c *controls) listen(first bool) {
 		}
 	}
 	if first && control.Taken(path) { // one that drains has no use for it any more
-		c.log.Warn("another daemon listens at the control socket; \"reload\" and \"upgrade\" reach this one from now on: give each its own control_socket", zap.String("path", path))
+		c.log.Warn(socketTaken, zap.String("path", path))
 	}
 	server, err := control.Listen(path, c.answer)
 	if err != nil {
@@ -107,6 +111,9 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 	}
 	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
 	reply.State, reply.Ready, reply.Outage = v.State, v.Ready, v.Outage
+	if r.Do == control.Status {
+		reply.Store = c.store
+	}
 	if v.PID != 0 {
 		reply.PID = v.PID
 	}

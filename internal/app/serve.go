@@ -128,7 +128,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	others := d.newBeside(redis, self)
-	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, requests: make(chan master.Request), log: d.Log}
+	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, requests: make(chan master.Request), log: d.Log}
 	if d.Dev != nil || d.bench {
 		asked.path = NoControl
 	}

@@ -82,7 +82,9 @@ func (s *Stores) reload(do string) {
 	}
 	s.reread.under = true
 	s.reread.asked, s.reread.next = s.reread.next, nil
-	s.notifier.Reloading()
+	if s.readied { // else the READY=1 that ends a reload would be taken for the end of the start
+		s.notifier.Reloading()
+	}
 	go func() {
 		plans, err := s.plan()
 		s.planned <- storePlanned{do: do, plans: plans, err: err}
@@ -114,8 +116,11 @@ func (s *Stores) onPlan(_ context.Context, p storePlanned) {
 		return
 	case p.done:
 		for _, m := range p.restart {
-			// It waits for its Redis, with the old configuration, and has no worker process.
-			if len(m.pids) > 0 && !m.leaving {
+			switch {
+			case len(m.pids) == 0 || m.leaving:
+			case m.ready: // by now: until its jobs had ended a drain would leave the store without any
+				m.wants = append(m.wants, syscall.SIGHUP)
+			default: // it waits for its Redis, with the old configuration, and has no worker process
 				m.again = true
 				m.wants = append(m.wants, syscall.SIGQUIT)
 			}
@@ -180,7 +185,7 @@ func (s *Stores) try(p storePlanned, kept []*storeMaster) {
 		all.Wait()
 	}
 	each(control.Try, storeReloads, func(int) bool { return true })
-	// One that waits for its Redis cannot be asked, and starts anew.
+	// One that waits for its Redis cannot be asked, and begins with it.
 	refused := func(i int) bool {
 		return errs[i] == nil && !replies[i].OK || errs[i] != nil && !errors.Is(errs[i], control.ErrNoDaemon)
 	}
@@ -191,7 +196,7 @@ func (s *Stores) try(p storePlanned, kept []*storeMaster) {
 			p.untried = append(p.untried, m)
 		case !refused(i):
 		case errs[i] != nil:
-			lines = append(lines, m.plan.Name+": "+errs[i].Error())
+			lines = append(lines, m.plan.Name+": "+whyNoAnswer(paths[i], errs[i]))
 		default:
 			lines = append(lines, m.plan.Name+": refused: "+replies[i].Text)
 		}
@@ -228,10 +233,10 @@ func (s *Stores) askAll(p storePlanned, kept []*storeMaster, ok bool, lines []st
 			switch {
 			case errors.Is(err, control.ErrNoDaemon):
 				restart = append(restart, m)
-				lines = append(lines, name+": it starts anew with the new configuration, as it has not worked yet")
+				lines = append(lines, name+": it has not worked yet, and begins with the new configuration")
 			case err != nil:
 				ok = false
-				lines = append(lines, name+": "+err.Error())
+				lines = append(lines, name+": "+whyNoAnswer(path, err))
 			case !reply.OK:
 				ok = false
 				lines = append(lines, name+": refused: "+reply.Text)
@@ -255,10 +260,22 @@ func askMaster(path, do string, patience time.Duration) (control.Reply, error) {
 	return reply, err
 }
 
+// whyNoAnswer says why a master that was asked for a reload has not answered: that its Redis is away, if it is.
+func whyNoAnswer(path string, err error) string {
+	if errors.Is(err, control.ErrNoAnswer) {
+		if now, err := askMaster(path, control.Status, storeAnswers); err == nil && now.Outage != "" {
+			return "no worker process is ready with the new configuration: " + now.Outage
+		}
+	}
+	return err.Error()
+}
+
 // reloaded ends a reload.
 func (s *Stores) reloaded(r control.Reply) {
 	s.reread.under = false
-	s.notifier.Ready()
+	if s.readied {
+		s.notifier.Ready()
+	}
 	for line := range strings.SplitSeq(r.Text, "\n") {
 		if r.OK {
 			s.Log.Info("reloaded", zap.String("store", line))
@@ -348,6 +365,9 @@ func (c *storesControl) listen() {
 		path, err = ControlPlaces().Own(os.Getpid())
 	}
 	if err == nil {
+		if control.Taken(path) {
+			s.Log.Warn(socketTaken, zap.String("path", path))
+		}
 		c.end = make(chan struct{})
 		c.server, err = control.Listen(path, c.answer)
 	}

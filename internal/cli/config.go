@@ -118,7 +118,10 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) erro
 		b.WriteString("hint  " + hint + "\n")
 	}
 	if r.Store != "" && len(r.Queues.Patterns) == 0 {
-		return a.printText(b.String() + a.paint(green, "ok") + "    no queues of its own here: jobs are enqueued to it\n" + a.connectText(tried))
+		if err := a.printText(b.String() + a.paint(green, "ok") + "    no queues of its own here: jobs are enqueued to it\n" + a.connectText(tried)); err != nil {
+			return err
+		}
+		return connectExit(tried)
 	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
 	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n" + a.connectText(tried))

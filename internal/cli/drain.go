@@ -53,7 +53,7 @@ there. "workers drain" does the same from any machine.`,
 // oneStore returns an error if one store is named and the daemon has others, too: it does for
 // all of them what it is asked to do.
 func oneStore(c *cobra.Command, path, do string) error {
-	store, _ := c.Flags().GetString(config.StoreFlag)
+	store, by := config.StoreNamed(c.Flags())
 	if store == "" {
 		return nil
 	}
@@ -67,10 +67,10 @@ func oneStore(c *cobra.Command, path, do string) error {
 	if len(reply.Stores) == 0 {
 		return nil
 	}
-	hint, what := "Leave out --"+config.StoreFlag+".", "a daemon that reads its configuration again does so for all of its stores, not for %s alone"
+	hint, what := "Leave out "+by+".", "a daemon that reads its configuration again does so for all of its stores, not for %s alone"
 	switch do {
 	case control.Drain:
-		hint = "Without --" + config.StoreFlag + " it drains. To work " + store + " no more, remove it from the configuration, and reload."
+		hint = "Without " + by + " it drains. To work " + store + " no more, remove it from the configuration, and reload."
 		what = "a daemon that drains leaves all of its stores, not %s alone"
 	case control.Upgrade:
 		what = "a daemon that changes to a new version does so for all of its stores, not for %s alone"

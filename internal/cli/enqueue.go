@@ -262,7 +262,9 @@ func (a *cli) clients(r *config.Resolved) (*client.Stores, error) {
 			Name: one.Store, Queues: one.Routes[i].Queues, URL: one.RedisURL, Namespace: one.Namespace, CAFile: one.RedisCAFile,
 		})
 	}
-	return client.NewStores(a.clientOptions(r.Stores[0].Config), all...)
+	common := a.clientOptions(r.Stores[0].Config)
+	common.CAFile = "" // a store without one has that of the system
+	return client.NewStores(common, all...)
 }
 
 // client opens the client of a verb that pushes or removes jobs.

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,8 +42,8 @@ func (a *cli) healthCommand() *cobra.Command {
 jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
 starting or leaving, no worker process is ready, or Redis is away.
 
-A daemon with several stores is unhealthy while one of them is away, and says which; --store
-asks about one alone.
+A daemon with several stores is unhealthy while one of them is, and says which; --store, or
+RESQUED_STORE, asks about one alone.
 
 With --alive an answer is enough, whatever it says. What restarts a daemon should
 ask so: a restart mends no Redis, and ends a drain.`,
@@ -61,13 +63,13 @@ ask so: a restart mends no Redis, and ends a drain.`,
 				return err
 			}
 		}
-		store, _ := c.Flags().GetString(config.StoreFlag)
-		return a.health(path, store, alive, *patience)
+		store, by := config.StoreNamed(c.Flags())
+		return a.health(path, store, by, alive, *patience)
 	}
 	return c
 }
 
-func (a *cli) health(path, store string, alive bool, patience time.Duration) error {
+func (a *cli) health(path, store, by string, alive bool, patience time.Duration) error {
 	reply, err := askInCharge(path, control.Status, patience)
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
@@ -78,16 +80,23 @@ func (a *cli) health(path, store string, alive bool, patience time.Duration) err
 		return err
 	}
 	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Text: reply.Text, Stores: reply.Stores}
-	if store != "" {
-		i := slices.IndexFunc(reply.Stores, func(one control.StoreReply) bool { return one.Store == store && !one.Leaving })
-		if i < 0 {
-			return &problem{exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("the daemon has no store %q", store)}}
-		}
+	i := slices.IndexFunc(reply.Stores, func(one control.StoreReply) bool { return one.Store == store && !one.Leaving })
+	switch {
+	case store == "" || len(reply.Stores) == 0 && reply.Store == store: // it works that one alone
+	case i >= 0:
 		one := reply.Stores[i]
 		v.State, v.PID, v.Ready, v.Outage, v.Text, v.Stores = one.State, one.PID, one.Ready, one.Outage, one.Text, reply.Stores[i:i+1]
+	default:
+		return &problem{exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("the daemon has no store %q (%s)", store, by)}}
 	}
-	working := v.State == string(signals.Running) || v.State == string(signals.Paused)
-	v.Healthy = reply.OK && (alive || working && v.Ready > 0 && v.Outage == "")
+	v.Healthy = reply.OK && (alive || works(v.State, v.Ready, v.Outage))
+	var idle []string
+	for _, one := range v.Stores {
+		if !one.Leaving && !works(one.State, one.Ready, one.Outage) {
+			v.Healthy = v.Healthy && alive
+			idle = append(idle, "store "+one.Store+": "+cmp.Or(one.Outage, one.Text))
+		}
+	}
 	switch {
 	case a.flags.output == outJSON:
 		err = a.printJSON(v)
@@ -98,8 +107,8 @@ func (a *cli) health(path, store string, alive bool, patience time.Duration) err
 		if !v.Healthy {
 			word = "unhealthy"
 		}
-		if len(v.Stores) > 1 && v.Outage != "" {
-			v.Text = v.Outage + "; all: " + v.Text
+		if len(v.Stores) > 1 && len(idle) > 0 {
+			v.Text = strings.Join(idle, "; ") + "; all: " + v.Text
 		}
 		err = a.printText(fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
 	}
@@ -107,4 +116,9 @@ func (a *cli) health(path, store string, alive bool, patience time.Duration) err
 		err = exitCode(exitUnhealthy)
 	}
 	return err
+}
+
+// works reports whether a daemon, or one of its stores, takes jobs or was paused.
+func works(state string, ready int, outage string) bool {
+	return (state == string(signals.Running) || state == string(signals.Paused)) && ready > 0 && outage == ""
 }

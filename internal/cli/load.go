@@ -61,6 +61,7 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		}
 	}
 	if len(r.Stores) > 0 {
+		r.Warnings = append(r.Warnings, a.idleSchedules(r)...)
 		if a.dev || c.Name() == devVerb {
 			return nil, hasStores(r, "a development daemon works")
 		}

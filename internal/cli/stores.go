@@ -53,6 +53,9 @@ var storeScopes = map[string]storeScope{
 	"stats": ofAll, "events": ofAll, "doctor": ofAll,
 }
 
+// rawVerbs write what programs take as it is: no name of a store is put in front.
+var rawVerbs = []string{"parked payload"}
+
 // severalStores is the error of a verb that needs one of several stores.
 type severalStores struct {
 	*problem
@@ -189,6 +192,10 @@ func storesOf(r *config.Resolved, scope storeScope, c *cobra.Command, args []str
 // as one result. A store that cannot be asked does not hold up the others; it is named, and the
 // exit code tells of it.
 func (a *cli) overStores(c *cobra.Command, r *config.Resolved, asked []askedStore, scope storeScope, run func(*cobra.Command, []string) error) error {
+	if len(asked) == 1 && slices.Contains(rawVerbs, verbOf(c)) {
+		a.store = asked[0].name
+		return run(c, asked[0].args)
+	}
 	// Of several that might know a name one has to: each is asked for each.
 	a.seeking = false
 	if scope == ofAll && len(asked) > 1 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -67,6 +68,22 @@ func (a *cli) workStores(c *cobra.Command, r *config.Resolved) error {
 		return &problem{exit: refused.Code, code: "config", lines: []string{err.Error()}, cause: err}
 	}
 	return err
+}
+
+// idleSchedules warns of the schedules that no master keeps, because their queues belong to a store that
+// the daemon does not work.
+func (a *cli) idleSchedules(r *config.Resolved) (warnings []config.Warning) {
+	for _, one := range r.Stores {
+		if len(one.Queues.Patterns) > 0 {
+			continue
+		}
+		for _, s := range slices.Concat(one.Schedules, a.program().ClassSchedules(one.Config)) {
+			warnings = append(warnings, config.Warning{Key: "stores", Code: "idle_schedule", Message: fmt.Sprintf(
+				"schedule %s is kept by no daemon of this configuration: its queue, %s, belongs to store %s, which has no queues here. Give it to a daemon that works that store.",
+				s.Name, s.Queue, one.Store)})
+		}
+	}
+	return warnings
 }
 
 // storesAgain reads which stores there are now.

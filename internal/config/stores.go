@@ -1,14 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/resqued/resqued/internal/selector"
@@ -213,6 +216,15 @@ func (l *loader) chooseStore() (one bool) {
 	return true
 }
 
+// StoreNamed returns the store that the flags or the environment of this process name, "" for none, and
+// what names it, for verbs that read no configuration.
+func StoreNamed(flags *pflag.FlagSet) (name, by string) {
+	if flag := flags.Lookup(StoreFlag); flag != nil && flag.Changed {
+		return flag.Value.String(), "--" + StoreFlag
+	}
+	return os.Getenv(StoreVariable), StoreVariable
+}
+
 // takeStore puts the keys of a store in the place of those that hold for all.
 func (l *loader) takeStore(s *fileStore) {
 	l.store = s
@@ -320,7 +332,7 @@ func (e Errors) with(one Error) Errors {
 func sameStore(all []*Resolved) (errs Errors) {
 	for i, r := range all {
 		for _, other := range all[:i] {
-			if r.RedisURL == other.RedisURL && r.Namespace == other.Namespace {
+			if samePlace(r.RedisURL, other.RedisURL) && r.Namespace == other.Namespace {
 				key := "stores." + r.Store
 				errs = append(errs, Error{Key: key, Source: r.Sources["redis_url"], Message: fmt.Sprintf(
 					"has the redis_url and the namespace of store %s; one of them must be another", other.Store)})
@@ -330,14 +342,36 @@ func sameStore(all []*Resolved) (errs Errors) {
 	return errs
 }
 
+// samePlace reports whether two URLs are those of one database, whoever logs in there and however its
+// address is written.
+func samePlace(one, other string) bool { return placeOf(one) == placeOf(other) }
+
+// placeOf returns a URL of a single server without its credentials, with what is left out in it.
+func placeOf(text string) string {
+	scheme, _, rest := splitURL(text)
+	if scheme != "redis" && scheme != "rediss" || strings.ContainsAny(rest, "?#") {
+		return text
+	}
+	host, db, _ := strings.Cut(rest, "/")
+	host = strings.ToLower(host)
+	if i := strings.LastIndexByte(host, ':'); i < 0 || strings.HasSuffix(host, "]") {
+		host += ":6379"
+	}
+	if name, port, _ := strings.Cut(host, ":"); name == "localhost" {
+		host = "127.0.0.1:" + port
+	}
+	return scheme + "://" + host + "/" + cmp.Or(strings.TrimLeft(db, "0"), "0")
+}
+
 // crossed warns of queues that a store works and that belong to another one.
 func crossed(all []*Resolved) (warnings []Warning) {
 	for _, r := range all {
 		for _, p := range r.Queues.Patterns {
-			if p.Glob {
+			example := exampleOf(p)
+			if example == "" {
 				continue
 			}
-			if home := RouteOf(r.Routes, p.Text); home != r.Store && home != "" {
+			if home := RouteOf(r.Routes, example); home != r.Store && home != "" {
 				warnings = append(warnings, Warning{Key: "stores", Code: "crossed", Message: fmt.Sprintf(
 					"store %s works queue %s, which belongs to store %s: jobs are enqueued there. The first store of the file whose routes, or queues, have a queue is its own.",
 					r.Store, p.Text, home)})
@@ -345,6 +379,19 @@ func crossed(all []*Resolved) (warnings []Warning) {
 		}
 	}
 	return warnings
+}
+
+// exampleOf returns a queue that a pattern covers, and that no other one covers which does not cover all of
+// its queues: it has a long text that no list names in the place of each star. It is "" for globs that have
+// none.
+func exampleOf(p selector.Pattern) string {
+	if !p.Glob {
+		return p.Text
+	}
+	if strings.ContainsAny(p.Text, `?[\`) {
+		return ""
+	}
+	return strings.ReplaceAll(p.Text, "*", strings.Repeat("\uE000", 100))
 }
 
 // keepHome leaves out the schedules whose queue belongs to another store, and refuses those

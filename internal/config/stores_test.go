@@ -82,6 +82,50 @@ func TestStores(t *testing.T) {
 		require.NotContains(t, err.Error(), "secret")
 		require.NotContains(t, err.Error(), "max_deaths")
 	})
+	t.Run("two that are one are refused, however their address is written", func(t *testing.T) {
+		t.Parallel()
+		pair := func(one, other string) error {
+			_, err := from{yaml: "stores:\n  a: {redis_url: \"" + one + "\", queues: [a]}\n  b: {redis_url: \"" + other + "\", queues: [b]}\n"}.load(t)
+			return err
+		}
+		for _, other := range []string{
+			"redis://h:6379/0", "redis://h:6379", "redis://H/0", "redis://h", "redis://h/", "redis://u:p@h", "redis://:other@h:6379/00",
+		} {
+			require.ErrorContains(t, pair("redis://h:6379/0", other), "stores.b", other)
+		}
+		require.ErrorContains(t, pair("redis://localhost", "redis://127.0.0.1:6379"), "stores.b")
+		require.ErrorContains(t, pair("redis://[::1]", "redis://[::1]:6379/0"), "stores.b")
+		for _, other := range []string{"redis://h/1", "redis://h:6380", "redis://h2", "rediss://h", "redis://h/10", "unix:///h"} {
+			require.NoError(t, pair("redis://h:6379/0", other), other)
+		}
+	})
+	t.Run("queues that belong to another store are warned of", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct{ a, b, crossed string }{
+			{`[mail]`, `[mail]`, "mail"},
+			{`["*"]`, `["bulk_*"]`, "bulk_*"},
+			{`["bulk_*"]`, `["bulk_a*"]`, "bulk_a*"},
+			{`["*"]`, `["*"]`, "*"},
+			{`["*", "!bulk_*"]`, `["bulk_*"]`, ""},
+			{`["bulk_a*"]`, `["bulk_*"]`, ""},
+			{`["????????", "[!a]", mail]`, `["*"]`, ""},
+			{`["bulk_?"]`, `["bulk_*"]`, ""},
+		} {
+			r := from{yaml: "stores:\n  a: {queues: " + c.a + "}\n  b: {namespace: b, queues: " + c.b + "}\n"}.mustLoad(t)
+			var texts []string
+			for _, w := range r.Warnings {
+				if w.Key == "stores" {
+					texts = append(texts, w.Message)
+				}
+			}
+			if c.crossed == "" {
+				require.Empty(t, texts, c)
+				continue
+			}
+			require.Len(t, texts, 1, c)
+			require.Contains(t, texts[0], "store b works queue "+c.crossed+", which belongs to store a")
+		}
+	})
 	t.Run("a store that is not there is refused", func(t *testing.T) {
 		t.Parallel()
 		_, err := from{yaml: twoStores, env: "RESQUED_STORE=bluk"}.load(t)

@@ -47,7 +47,9 @@ type Reply struct {
 	State  string `json:"state,omitempty"`
 	Ready  int    `json:"ready,omitempty"`
 	Outage string `json:"outage,omitempty"`
-	// Stores are the stores of a daemon that has several, in an answer to Status.
+	// Store is the one that the daemon works alone, Stores are those of a daemon that has several, in an
+	// answer to Status.
+	Store  string       `json:"store,omitempty"`
 	Stores []StoreReply `json:"stores,omitempty"`
 }
 

@@ -53,21 +53,52 @@ func (p Places) Own(pid int) (string, error) {
 	return filepath.Join(dir, strconv.Itoa(pid)+".sock"), nil
 }
 
-// Below returns an empty directory for the sockets of the processes below process pid, which that
-// process removes at its end. None of them is found as a daemon of its own.
+// Below returns a new directory for the sockets of the processes below process pid, which that
+// process removes at its end. None of them is found as a daemon of its own. Another daemon may have the
+// same place, as those of one service have, and even the same pid, as in containers that share a
+// directory: what is in use there stays.
 func (p Places) Below(pid int) (string, error) {
 	own, err := p.Own(pid)
 	if err != nil {
 		return "", err
 	}
-	dir := strings.TrimSuffix(own, ".sock") + ".stores"
-	if err := os.RemoveAll(dir); err != nil {
-		return "", fmt.Errorf("directory of the sockets of stores: %w", err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	removeDeadBelow(filepath.Dir(own))
+	dir, err := os.MkdirTemp(filepath.Dir(own), strconv.Itoa(pid)+belowName)
+	if err != nil {
 		return "", fmt.Errorf("directory of the sockets of stores: %w", err)
 	}
 	return dir, nil
+}
+
+const (
+	// belowName follows the pid in the name of a directory of Below, and is followed by a number.
+	belowName = ".stores-"
+	// belowBegins is how long such a directory may be without a socket.
+	belowBegins = time.Minute
+)
+
+// removeDeadBelow removes the directories of Below whose process is gone: it listens in each on one
+// datagram socket at least.
+func removeDeadBelow(parent string) {
+	for _, dir := range sockets(parent, "*"+belowName+"*") {
+		info, err := os.Lstat(dir)
+		if err != nil || time.Since(info.ModTime()) < belowBegins {
+			continue
+		}
+		if !slices.ContainsFunc(sockets(dir, "*"), hears) {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
+
+// hears reports whether some process may listen on a datagram socket.
+func hears(path string) bool {
+	conn, err := net.DialTimeout("unixgram", path, lookPatience)
+	if err == nil {
+		_ = conn.Close()
+	}
+	// Whoever has a stream socket for people to ask need not have the other one.
+	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPROTOTYPE) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // service returns the first directory of the service.

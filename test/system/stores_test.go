@@ -187,6 +187,11 @@ func TestStoresDrain(t *testing.T) {
 	_, stderr, code := s.Run("drain", "--socket", socket, "--store", "b")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "a daemon that drains leaves all of its stores, not b alone")
+	named := s.Command(t.Context(), nil, "drain", "--socket", socket)
+	named.Env = append(named.Env, "RESQUED_STORE=b")
+	out, err := named.CombinedOutput()
+	require.Error(t, err, "the variable names a store as the flag does")
+	require.Contains(t, string(out), "Without RESQUED_STORE it drains.")
 	s.AwaitStatus("b: running")
 
 	stdout, stderr, code := s.Run("drain", "--socket", socket, "--no-wait")
