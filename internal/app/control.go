@@ -3,12 +3,14 @@ package app
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/control"
 	"github.com/resqued/resqued/internal/master"
+	"github.com/resqued/resqued/internal/signals"
 )
 
 // NoControl is the value of control_socket with which a daemon has none.
@@ -33,6 +35,8 @@ type controls struct {
 	requests chan master.Request
 	log      *zap.Logger
 	servers  []*control.Server // the last one is in use
+	// waits says what the daemon waits for before there is a master; nil = there is one.
+	waits atomic.Pointer[string]
 }
 
 // listen creates the socket, unless it is there. Without one the daemon works all the same. At the
@@ -89,6 +93,11 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 		return drainSelf(reply)
 	default:
 		reply.Text = control.Unknown
+		return reply
+	}
+	if waits := c.waits.Load(); waits != nil {
+		reply.OK, reply.State, reply.Store = r.Do == control.Status, string(signals.Starting), c.store
+		reply.Text = "the daemon is starting: " + *waits
 		return reply
 	}
 	verdicts := make(chan master.Verdict, 1)

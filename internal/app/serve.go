@@ -110,9 +110,20 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	runners := &templates{now: first, log: d.Log}
 	defer runners.stop()
-	if stopped, err := waitForRedis(ctx, redis, relay, notifier, d.Log); stopped || err != nil {
+	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, requests: make(chan master.Request), log: d.Log}
+	if d.Dev != nil || d.bench {
+		asked.path = NoControl
+	}
+	defer asked.close()
+	booting := "its runners boot"
+	asked.waits.Store(&booting)
+	if d.Elder == nil && Supervisor() == 0 { // so that it can be asked whether it lives; the one above the masters is asked itself
+		asked.listen(true)
+	}
+	if stopped, err := waitForRedis(ctx, redis, relay, notifier, asked, d.Log); stopped || err != nil {
 		return err
 	}
+	asked.waits.Store(&booting)
 	if d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
 		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
 		if stopped {
@@ -128,10 +139,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	others := d.newBeside(redis, self)
-	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, requests: make(chan master.Request), log: d.Log}
-	if d.Dev != nil || d.bench {
-		asked.path = NoControl
-	}
 	inCharge := func(on bool) {
 		others.inCharge(on)
 		if on {
@@ -179,7 +186,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		others.inCharge(true)
 		asked.listen(true)
 	}
-	defer asked.close()
+	asked.waits.Store(nil)
 	stop := others.run(ctx)
 	defer stop()
 	return m.Run(ctx)
@@ -336,7 +343,7 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 
 // waitForRedis waits until Redis answers, without a limit. Stopped reports that a signal asked
 // the daemon to end.
-func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
+func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, asked *controls, log *zap.Logger) (stopped bool, err error) {
 	began := time.Now()
 	return whileStarting(ctx, "redis", relay, log, func(ctx context.Context) error {
 		return redis.WaitReady(ctx, func(err error, wait time.Duration) {
@@ -345,6 +352,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			status := fmt.Sprintf(waitsForRedis+" at %s for %s: it is %s", redis.Where(),
 				time.Since(began).Round(time.Second), store.TroubleOf(err))
 			notifier.Status(status)
+			asked.waits.Store(&status)
 			if elder := notifier.d.Elder; elder != nil {
 				elder.Failed(status) // if it waits no longer, it knows why
 			}

@@ -40,6 +40,8 @@ const (
 	storeSpeaks = 10 * time.Second
 	// storesTell bounds how often the status is told.
 	storesTell = time.Second
+	// storesLate is how late the loop may be. If it is later, this process stood still.
+	storesLate = time.Second
 )
 
 // StorePlan is what the process above the masters knows of a store.
@@ -177,9 +179,13 @@ func (s *Stores) due(t time.Time) bool {
 
 // turn does everything that is due.
 func (s *Stores) turn() {
+	late := !s.wake.IsZero() && time.Since(s.wake) > storesLate
 	s.now = time.Now()
 	s.wake = s.now.Add(time.Hour)
 	for _, m := range slices.Clone(s.masters) {
+		if late && !m.pinged.IsZero() {
+			m.pinged = s.now // its signs of life may have been missed, or it stood still, too
+		}
 		switch {
 		case len(m.pids) == 0 && m.leaving:
 			s.forget(m)

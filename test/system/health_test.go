@@ -30,3 +30,25 @@ func TestHealth(t *testing.T) {
 	server.Restart()
 	proctest.Await(t, patience, func() bool { _, _, code := d.Run("health", "--socket", socket); return code == 0 }, "that it is healthy")
 }
+
+// A daemon that is started without its Redis is alive: what would start it anew need not.
+func TestHealthWhileRedisIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, durable)
+	server.Kill()
+	socket := filepath.Join(t.TempDir(), "control.sock")
+	d := harness.Start(t, harness.Options{App: true, Redis: server, Unready: true, Env: []string{"RESQUED_CONTROL_SOCKET=" + socket}})
+	d.AwaitLog("waiting for redis")
+	stdout, stderr, code := d.Run("health", "--alive", "--socket", socket)
+	require.Zero(t, code, stdout+stderr)
+	require.Contains(t, stdout, "the daemon is starting: waiting for redis")
+	stdout, _, code = d.Run("health", "--socket", socket)
+	require.Equal(t, 3, code, stdout)
+	_, stderr, code = d.Run("reload", "--socket", socket)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stderr, "the daemon is starting")
+	server.Restart()
+	d.AwaitReady()
+	stdout, stderr, code = d.Run("health", "--socket", socket)
+	require.Zero(t, code, stdout+stderr)
+}
