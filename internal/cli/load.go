@@ -28,12 +28,17 @@ func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 	if err := hasStores(r, "this command needs"); err != nil {
 		return nil, err
 	}
+	a.warnOf(r)
+	return r, nil
+}
+
+// warnOf prints those warnings of a configuration that matter to every verb.
+func (a *cli) warnOf(r *config.Resolved) {
 	for _, w := range r.Warnings {
 		if slices.Contains(concernsAll, w.Key) {
 			a.warn("%s", w.Message)
 		}
 	}
-	return r, nil
 }
 
 // concernsAll are the keys whose warnings matter to every verb; the others are for those that

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/locker"
@@ -72,11 +73,12 @@ command line, which every user can read.`,
 func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
 	url := ""
 	if f.urlFile == "" {
-		r, err := a.load(c)
+		r, err := a.loadAs(c, config.Options{Store: a.store})
 		if err != nil {
 			return err
 		}
-		url = r.DatabaseURL
+		a.warnOf(r)
+		url = r.DatabaseURL // of all stores, if there are several
 	} else {
 		var err error
 		if url, err = a.readDatabaseURL(f.urlFile); err != nil {
