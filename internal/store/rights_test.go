@@ -101,6 +101,21 @@ func TestSilenceWithoutARight(t *testing.T) {
 	require.Empty(t, reply.Lost)
 }
 
+// What only Ruby's pages need is left out where the server is full, and no trouble of the jobs.
+func TestMirrorsOfAFullServer(t *testing.T) {
+	t.Parallel()
+	r := storetest.NewRig(t)
+	key := storetest.Space + "resqued:inflight:p1"
+	require.NoError(t, r.Redis.HSet(t.Context(), key, "1", "record").Err())
+	mirrors := []store.Mirror{{Token: "1", Worker: "h:1:q", Value: []byte("{}")}}
+	require.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.NoError(t, r.Store.WriteMirrors(t.Context(), "p1", mirrors))
+	require.Zero(t, r.Redis.Exists(t.Context(), storetest.Space+"worker:h:1:q").Val())
+	require.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.NoError(t, r.Store.WriteMirrors(t.Context(), "p1", mirrors))
+	require.Equal(t, "{}", r.Redis.Get(t.Context(), storetest.Space+"worker:h:1:q").Val())
+}
+
 // rightless is a user who loses rights.
 type rightless struct{ admin, user *redis.Client }
 
