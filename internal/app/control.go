@@ -39,6 +39,14 @@ type controls struct {
 	waits atomic.Pointer[string]
 }
 
+// begin creates the socket before there is a master, unless another daemon listens there: this one may
+// never come to work.
+func (c *controls) begin() {
+	if c.path == "" || !control.Taken(c.path) {
+		c.listen(true)
+	}
+}
+
 // listen creates the socket, unless it is there. Without one the daemon works all the same. At the
 // first start, which takes no other's place, no other daemon should have it.
 func (c *controls) listen(first bool) {

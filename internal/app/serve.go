@@ -115,16 +115,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 		asked.path = NoControl
 	}
 	defer asked.close()
-	booting := "its runners boot"
-	asked.waits.Store(&booting)
+	begun, booting := "it has just begun", "its runners boot"
+	asked.waits.Store(&begun)
 	if d.Elder == nil && Supervisor() == 0 { // so that it can be asked whether it lives; the one above the masters is asked itself
-		asked.listen(true)
+		asked.begin()
 	}
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, asked, d.Log); stopped || err != nil {
 		return err
 	}
-	asked.waits.Store(&booting)
+	asked.waits.Store(&begun)
 	if d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
+		asked.waits.Store(&booting)
 		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
 		if stopped {
 			return nil

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,14 +47,8 @@ func TestHealthOfStores(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "ctl") // short enough for a socket
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
-			path := filepath.Join(dir, "c.sock")
 			c.reply.OK, c.reply.PID = true, 7
-			server, err := control.Listen(path, func(context.Context, control.Request) control.Reply { return c.reply })
-			require.NoError(t, err)
-			t.Cleanup(server.Close)
+			path := answering(t, func(context.Context, control.Request) control.Reply { return c.reply })
 			stdout, stderr, code := newHost(t, nil).run(t, nil, append([]string{"health", "--socket", path}, c.args...)...)
 			require.Equal(t, c.want, code, stdout+stderr)
 			require.Contains(t, stdout+stderr, c.output)

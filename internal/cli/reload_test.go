@@ -11,21 +11,28 @@ import (
 	"github.com/resqued/resqued/internal/control"
 )
 
-func TestNoVerdict(t *testing.T) {
-	t.Parallel()
+// answering returns the path of a control socket that has answer answer until the end of the test.
+func answering(t *testing.T, answer func(context.Context, control.Request) control.Reply) (path string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "ctl") // short enough for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "c.sock")
-	server, err := control.Listen(path, func(ctx context.Context, r control.Request) control.Reply {
+	path = filepath.Join(dir, "c.sock")
+	server, err := control.Listen(path, answer)
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	return path
+}
+
+func TestNoVerdict(t *testing.T) {
+	t.Parallel()
+	path := answering(t, func(ctx context.Context, r control.Request) control.Reply {
 		if r.Do == control.Status {
 			return control.Reply{OK: true, PID: 7, Text: "Redis away for 42s: EOF; running, 1 worker"}
 		}
 		<-ctx.Done()
 		return control.Reply{}
 	})
-	require.NoError(t, err)
-	t.Cleanup(server.Close)
 	h := newHost(t, nil)
 	_, stderr, code := h.run(t, nil, "reload", "--socket", path, "--timeout", "10ms")
 	require.Equal(t, exitFailed, code)
