@@ -49,12 +49,23 @@ type Options struct {
 	share *share // of the memory for answers that are under way
 }
 
+// Conn is the part of a redis.UniversalClient that resqued uses. The rest of that interface names
+// types of go-redis with 1,500 methods, which each package that knows a Client would compile again.
+type Conn interface {
+	redis.Cmdable
+	AddHook(hook redis.Hook)
+	Do(ctx context.Context, args ...any) *redis.Cmd
+	Process(ctx context.Context, cmd redis.Cmder) error
+	PoolStats() *redis.PoolStats
+	Close() error
+}
+
 // Client talks to one Redis. It is safe for concurrent use.
 type Client struct {
 	// Prefix is what all keys begin with: the namespace and a colon.
 	Prefix string
 	// Write never repeats a command by itself; Read does.
-	Write, Read redis.UniversalClient
+	Write, Read Conn
 
 	// opts are replaced by Use.
 	opts atomic.Pointer[Options]
@@ -114,10 +125,19 @@ func (c *Client) Use(opts Options) error {
 
 // Another returns a client for the same server with a pool of its own, for connections on
 // which little is said.
-func (c *Client) Another(pool int) (redis.UniversalClient, error) {
+func (c *Client) Another(pool int) (Conn, error) {
 	opts := *c.opts.Load()
 	opts.PoolSize, opts.small = pool, true
 	return newClient(opts, -1)
+}
+
+// Node returns the server that has the keys of the namespace. In a cluster all of them lie in one
+// slot, and any other node knows none of them.
+func (c *Client) Node(ctx context.Context) (redis.Cmdable, error) {
+	if cluster, ok := c.Read.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, c.Prefix)
+	}
+	return c.Read, nil
 }
 
 // Close ends all connections.

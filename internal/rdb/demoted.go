@@ -21,10 +21,10 @@ var errDemoted = errors.New("the server of this connection was no primary any mo
 type demotions struct{ seen atomic.Int64 }
 
 // watch makes a client, and the clients of its nodes, tell d of demotions.
-func (d *demotions) watch(c redis.UniversalClient) { hook(c, d) }
+func (d *demotions) watch(c Conn) { hook(c, d) }
 
 // hook adds a hook to a client that has connections, or to those of all nodes.
-func hook(c redis.UniversalClient, h redis.Hook) {
+func hook(c Conn, h redis.Hook) {
 	if cluster, ok := c.(*redis.ClusterClient); ok {
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(h) })
 		return

@@ -19,11 +19,10 @@ import (
 
 // Timeouts of the connections to Redis. They are set here because the library's
 // defaults change between its versions.
-const (
-	dialTimeout = 3 * time.Second
-	// IOTimeout is how long an answer may take.
-	IOTimeout = 5 * time.Second
-)
+var dialTimeout = 3 * time.Second
+
+// IOTimeout is how long an answer may take.
+const IOTimeout = 5 * time.Second
 
 // smallBuffer is enough for connections on which little is said.
 const smallBuffer = 4 << 10
@@ -52,7 +51,7 @@ func (o Options) credentials(user, password string) func(context.Context) (strin
 //
 // Its connections say who they are by their name alone: the library's CLIENT SETINFO is two
 // errors for each connection to a server before 7.2.
-func newClient(o Options, retries int) (redis.UniversalClient, error) {
+func newClient(o Options, retries int) (Conn, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
 		return nil, fmt.Errorf("redis_url: %w", withoutURL(err))
@@ -99,7 +98,7 @@ func newClient(o Options, retries int) (redis.UniversalClient, error) {
 }
 
 // newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
-func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
 	if master == "" || u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
@@ -131,7 +130,7 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (redis.UniversalClien
 }
 
 // newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
-func newCluster(u *url.URL, o Options, pool, retries int) (redis.UniversalClient, error) {
+func newCluster(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
 	}

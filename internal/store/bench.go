@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/resqued/resqued/internal/rdb"
 )
 
@@ -43,7 +41,7 @@ type ServerLoad struct {
 
 // Load asks the server how much it has done.
 func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
-	node, err := s.node(ctx)
+	node, err := s.db.Node(ctx)
 	if err != nil {
 		return l, err
 	}
@@ -70,15 +68,6 @@ func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
 	return l, nil
 }
 
-// node is the server that has the keys of the namespace.
-func (s *Store) node(ctx context.Context) (redis.Cmdable, error) {
-	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
-		// All keys of a namespace lie in one slot; any other node knows none of them.
-		return c.MasterForKey(ctx, s.db.Key(keyQueues))
-	}
-	return s.db.Read, nil
-}
-
 // RoundTrip returns how long an answer takes to a command that does nothing.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
@@ -94,7 +83,7 @@ func (s *Store) RemoveBench(ctx context.Context) (removed int, err error) {
 	if !strings.Contains(s.db.Prefix, benchSpace) {
 		return 0, fmt.Errorf("%q %w", s.db.Prefix, errNotBench)
 	}
-	node, err := s.node(ctx)
+	node, err := s.db.Node(ctx)
 	if err != nil {
 		return 0, err
 	}

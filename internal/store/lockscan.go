@@ -121,12 +121,9 @@ func (s *Store) FindLocks(ctx context.Context, name string) ([]LockInfo, error) 
 // and some perhaps twice, until visit returns false. It reports false if it gave up
 // before the last key.
 func (s *Store) scan(ctx context.Context, begin string, visit func(key string) bool) (complete bool, err error) {
-	var node redis.Cmdable = s.db.Read
-	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
-		// All keys of a namespace lie in one slot; any other node knows none of them.
-		if node, err = c.MasterForKey(ctx, s.db.Key(begin)); err != nil {
-			return false, err
-		}
+	node, err := s.db.Node(ctx)
+	if err != nil {
+		return false, err
 	}
 	var cursor uint64
 	for range maxScans {

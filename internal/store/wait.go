@@ -40,7 +40,7 @@ var (
 // connection. It is safe for concurrent use.
 type Waiter struct {
 	store  *Store
-	client redis.UniversalClient
+	client rdb.Conn
 }
 
 // OpenWaiter returns a Waiter for at most so many waits at a time, which connects when it is
@@ -96,13 +96,9 @@ func (s *Store) CanWait(ctx context.Context) error {
 // reports false if the server does not say: its user has the right to neither INFO nor CONFIG, or a service
 // hides its limit.
 func (s *Store) Connections(ctx context.Context) (most, free int, known bool) {
-	var node redis.Cmdable = s.db.Read
-	if c, ok := s.db.Read.(*redis.ClusterClient); ok {
-		master, err := c.MasterForKey(ctx, s.db.Key(keyQueues))
-		if err != nil {
-			return 0, 0, false
-		}
-		node = master
+	node, err := s.db.Node(ctx)
+	if err != nil {
+		return 0, 0, false
 	}
 	info, err := node.Info(ctx, "clients").Result()
 	if err != nil {

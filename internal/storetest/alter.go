@@ -24,7 +24,7 @@ import (
 // Patient gives a server more time to answer than a daemon does: the Lua of a miniredis
 // is slow, on a busy machine and with the race detector more than that.
 func Patient(c *rdb.Client) {
-	for _, client := range []redis.UniversalClient{c.Read, c.Write} {
+	for _, client := range []rdb.Conn{c.Read, c.Write} {
 		if c, ok := client.(*redis.Client); ok {
 			c.Options().ReadTimeout, c.Options().WriteTimeout = time.Minute, time.Minute
 		}

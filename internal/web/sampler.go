@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,10 +100,12 @@ type Sample struct {
 	late bool
 }
 
-// rest is for how many times as long as a sample took Redis is left alone. One that was away, or
-// refused all of it, has done nothing meanwhile, and whoever looks wants to see that it is back.
+// rest is for how many times as long as a sample took Redis is left alone. One that was away for a
+// part of it, or refused all of it, has mostly waited, and its visitors want to see that it is back.
 func (v Sample) rest(times time.Duration) time.Duration {
-	if v.Queues.Err != nil && v.Workers.Err != nil && v.Jobs.Err != nil {
+	parts := []error{v.Queues.Err, v.Workers.Err, v.Jobs.Err, v.Stats.Err}
+	away := func(err error) bool { return rdb.Unreachable(err) || rdb.Waitable(err) }
+	if !slices.Contains(parts, nil) || slices.ContainsFunc(parts, away) {
 		return 0
 	}
 	return times * v.Took
