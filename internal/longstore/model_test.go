@@ -35,11 +35,7 @@ import (
 // is to find. `make model` runs far more sequences.
 func TestLongModel(t *testing.T) {
 	t.Parallel()
-	shards := 3 // of a hundred sequences each
-	if testing.Short() || storetest.RaceDetector {
-		shards = 1
-	}
-	storetest.RunModel(t, shards, longSequence, shards > 1, longSights)
+	storetest.RunModel(t, 1, 3, longSequence, longSights)
 }
 
 // longSights are what a run has to come across, or it proves nothing.

@@ -164,7 +164,7 @@ func TestLongShortcuts(t *testing.T) {
 		names = append(names, m.Name())
 	}
 	for _, d := range slices.Concat(tenantDefects, recurringDefects) {
-		names = append(names, d.name)
+		names = append(names, d.Name())
 	}
 	require.Subset(t, names, slices.Collect(maps.Keys(longShortcuts)))
 	for name, seed := range longShortcuts {
@@ -175,6 +175,6 @@ func TestLongShortcuts(t *testing.T) {
 // TestLongModelFindsDefects is TestModelFindsDefects of package store for long jobs.
 func TestLongModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: longMutants, Sequence: longSequence, Shortcuts: longShortcuts}
+	defects := storetest.Defects{Mutants: longMutants, Prepare: storetest.OnRig(longSequence), Shortcuts: longShortcuts}
 	defects.Find(t)
 }

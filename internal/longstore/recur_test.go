@@ -37,7 +37,7 @@ type recurring struct {
 	url     string
 	store   *store.Store
 	long    *longstore.Store
-	defects []defect
+	defects []storetest.Mutant
 	ns      string
 	now     int64 // ms
 
@@ -48,10 +48,7 @@ type recurring struct {
 	next            int
 }
 
-// defect is a change of a script that breaks a promise.
-type defect struct{ name, file, from, to string }
-
-func newRecurring(t *testing.T, defects ...defect) *recurring {
+func newRecurring(t *testing.T, defects ...storetest.Mutant) *recurring {
 	t.Helper()
 	server := redistest.Shared(t)
 	r := &recurring{
@@ -72,39 +69,19 @@ func (r *recurring) open() *store.Store {
 	r.t.Cleanup(func() { require.NoError(r.t, s.Close()) })
 	require.NoError(r.t, storetest.Alter(s.Redis(), "base", `call('TIME')`, fmt.Sprintf(`{call('GET', '%s:clock'), 0}`, r.ns)))
 	for _, d := range r.defects {
-		require.NoError(r.t, storetest.Alter(s.Redis(), d.file, d.from, d.to))
+		require.NoError(r.t, storetest.Alter(s.Redis(), d[1], d[2:]...))
 	}
 	return s
 }
 
-// findsDefects wants a property to fail with each of some defects. The sequences are the same
-// each time.
-func findsDefects(t *testing.T, defects []defect, property func(t *testing.T, c *rapid.T, defects ...defect)) {
+// findsDefects requires that a property fails with each of some defects.
+func findsDefects(t *testing.T, mutants []storetest.Mutant, property func(t *testing.T, c *rapid.T, defects ...storetest.Mutant)) {
 	t.Helper()
-	if testing.Short() || storetest.RaceDetector {
-		t.Skip("the property itself is looked at; make test runs this without the race detector")
-	}
-	for _, d := range defects {
-		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
-			for _, seed := range storetest.SeedsOf(longShortcuts, d.name, 1000) {
-				failure := rapid.Custom(func(c *rapid.T) (failure string) {
-					defer func() {
-						if p := recover(); p != nil {
-							failure = fmt.Sprint(p)
-						}
-					}()
-					property(t, c, d)
-					return ""
-				}).Example(seed)
-				if failure != "" {
-					t.Logf("found by sequence %d: %.300s", seed+1, failure)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	defects := storetest.Defects{Mutants: mutants, Shortcuts: longShortcuts, Prepare: func(t *testing.T, m storetest.Mutant) func(*rapid.T) {
+		t.Helper()
+		return func(c *rapid.T) { property(t, c, m) }
+	}}
+	defects.Find(t)
 }
 
 func (r *recurring) advance(ms int64) {
@@ -387,7 +364,7 @@ func TestRecurringProperties(t *testing.T) {
 }
 
 // recurringDefects each break one promise of recurring long jobs.
-var recurringDefects = []defect{
+var recurringDefects = []storetest.Mutant{
 	{"a tick starts more than belong to it", "recur", `left, credit, active_ = left - 1,`, `left, credit, active_ = left,`},
 	{"what has piled up starts at once", "recur", `passed = math.min(passed, most)`, ``},
 	{"less time counts than has passed", "recur", `passed = math.min(passed, most)`, `passed = math.min(passed, every)`},
@@ -404,7 +381,7 @@ func TestRecurringFindsDefects(t *testing.T) {
 	findsDefects(t, recurringDefects, recurs)
 }
 
-func recurs(t *testing.T, c *rapid.T, defects ...defect) {
+func recurs(t *testing.T, c *rapid.T, defects ...storetest.Mutant) {
 	t.Helper()
 	r := newRecurring(t, defects...)
 	r.interval = r.every * rapid.Int64Range(3, 40).Draw(c, "ticks in an interval")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // tenants is a world of long jobs that belong to tenants, with a clock of its own.
@@ -39,7 +40,7 @@ type slicehand struct {
 	over     bool // its end is saved
 }
 
-func newTenants(t *testing.T, f fatal, share int, defects ...defect) *tenants {
+func newTenants(t *testing.T, f fatal, share int, defects ...storetest.Mutant) *tenants {
 	t.Helper()
 	return &tenants{recurring: newRecurring(t, defects...), f: f, share: share, hands: map[string]*slicehand{}, whose: map[string]string{}, lines: map[string][]string{}, slept: map[string]bool{}}
 }
@@ -314,7 +315,7 @@ func TestTenantsModel(t *testing.T) {
 }
 
 // tenantDefects each break one promise to tenants.
-var tenantDefects = []defect{
+var tenantDefects = []storetest.Mutant{
 	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
 	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
 	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
@@ -344,7 +345,7 @@ func TestTenantsFindsDefects(t *testing.T) {
 	findsDefects(t, tenantDefects, takeTurns)
 }
 
-func takeTurns(t *testing.T, c *rapid.T, defects ...defect) {
+func takeTurns(t *testing.T, c *rapid.T, defects ...storetest.Mutant) {
 	t.Helper()
 	w := newTenants(t, c, rapid.IntRange(0, 3).Draw(c, "share"), defects...)
 	if w.share > 0 {

@@ -125,30 +125,9 @@ var handOverDefects = []storetest.Mutant{
 // TestHandOverFindsDefects: a lock is handed over though, or badly.
 func TestHandOverFindsDefects(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || storetest.RaceDetector {
-		t.Skip("the test itself runs; make test runs this without the race detector")
-	}
-	for _, m := range handOverDefects {
-		t.Run(m.Name(), func(t *testing.T) {
-			t.Parallel()
-			w := newTwins(t, m[2:]...)
-			for seed := range storetest.Sequences {
-				failure := rapid.Custom(func(t *rapid.T) (failure string) {
-					defer func() {
-						if p := recover(); p != nil {
-							failure = fmt.Sprint(p)
-						}
-					}()
-					w.handOvers(t)
-					return ""
-				}).Example(seed)
-				if failure != "" {
-					require.NotContains(t, failure, "compiling script", "it is to be wrong, not nonsense")
-					t.Logf("found by sequence %d: %.200s", seed+1, failure)
-					return
-				}
-			}
-			t.Errorf("not found in %d sequences", storetest.Sequences)
-		})
-	}
+	defects := storetest.Defects{Mutants: handOverDefects, Prepare: func(t *testing.T, m storetest.Mutant) func(*rapid.T) {
+		t.Helper()
+		return newTwins(t, m[2:]...).handOvers
+	}}
+	defects.Find(t)
 }

@@ -17,11 +17,7 @@ import (
 // true here.
 func TestModelFair(t *testing.T) {
 	t.Parallel()
-	shards := 4
-	if testing.Short() || storetest.RaceDetector {
-		shards = 1
-	}
-	storetest.RunModel(t, shards, fairSequence, shards > 1, fairSights)
+	storetest.RunModel(t, 1, 4, fairSequence, fairSights)
 }
 
 // fairSights are what a run has to come across beside others.
@@ -169,7 +165,7 @@ var fairShortcuts = map[string]int{
 // TestModelFairFindsDefects is TestModelFindsDefects for these.
 func TestModelFairFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: fairMutants, Sequence: fairSequence, Shortcuts: fairShortcuts}
+	defects := storetest.Defects{Mutants: fairMutants, Prepare: storetest.OnRig(fairSequence), Shortcuts: fairShortcuts}
 	defects.Find(t)
 	for name, seed := range fairShortcuts {
 		require.True(t, slices.ContainsFunc(fairMutants, func(m storetest.Mutant) bool { return m.Name() == name }), name)

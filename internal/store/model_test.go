@@ -39,11 +39,7 @@ import (
 // far more sequences.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	shards := 10 // of a hundred sequences each
-	if testing.Short() || storetest.RaceDetector {
-		shards = 2
-	}
-	storetest.RunModel(t, shards, sequence, shards > 2, sights)
+	storetest.RunModel(t, 3, 10, sequence, sights)
 }
 
 // sights are what a run has to come across, or it proves nothing.

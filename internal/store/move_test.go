@@ -311,8 +311,8 @@ var moveMutants = []storetest.Mutant{
 // TestMoveModelFindsDefects is TestModelFindsDefects for moves.
 func TestMoveModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: moveMutants, Sequence: func(r *storetest.Rig, t *rapid.T) {
+	defects := storetest.Defects{Mutants: moveMutants, Prepare: storetest.OnRig(func(r *storetest.Rig, t *rapid.T) {
 		(&moveModel{store: r.Store, redis: r.Redis, ctx: r.Ctx, space: storetest.Space}).run(t)
-	}}
+	})}
 	defects.Find(t)
 }

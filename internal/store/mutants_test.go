@@ -257,7 +257,7 @@ var shortcuts = map[string]int{
 // fail.
 func TestModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: mutants, Sequence: sequence, Shortcuts: shortcuts}
+	defects := storetest.Defects{Mutants: mutants, Prepare: storetest.OnRig(sequence), Shortcuts: shortcuts}
 	defects.Find(t)
 }
 

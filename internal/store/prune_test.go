@@ -241,9 +241,9 @@ var pruneMutants = []storetest.Mutant{
 
 func TestPruneModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: pruneMutants, Sequence: func(r *storetest.Rig, t *rapid.T) {
+	defects := storetest.Defects{Mutants: pruneMutants, Prepare: storetest.OnRig(func(r *storetest.Rig, t *rapid.T) {
 		(&pruneModel{store: r.Store, redis: r.Redis, ctx: r.Ctx, space: storetest.Space}).run(t)
-	}}
+	})}
 	defects.Find(t)
 }
 

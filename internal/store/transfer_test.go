@@ -159,37 +159,16 @@ var transferMutants = []storetest.Mutant{
 
 func TestTransferModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || storetest.RaceDetector {
-		t.Skip("the model itself runs; make test runs this without the race detector")
-	}
-	for _, mutant := range transferMutants {
-		t.Run(mutant.Name(), func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t, redistest.Options{})
-			a, b := setup(t, server), setup(t, server)
-			for _, s := range []*fixture{a, b} {
-				require.NoError(t, storetest.Alter(s.Redis(), mutant[1], mutant[2], mutant[3]))
-			}
-			m := &transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":"}
-			for seed := range storetest.Sequences {
-				failure := rapid.Custom(func(t *rapid.T) (failure string) {
-					defer func() {
-						if p := recover(); p != nil {
-							failure = fmt.Sprint(p)
-						}
-					}()
-					m.run(t)
-					return ""
-				}).Example(seed)
-				if failure != "" {
-					require.NotContains(t, failure, "compiling script", "it is to be wrong, not nonsense")
-					t.Logf("found by sequence %d", seed+1)
-					return
-				}
-			}
-			t.Errorf("not found in %d sequences", storetest.Sequences)
-		})
-	}
+	defects := storetest.Defects{Mutants: transferMutants, Prepare: func(t *testing.T, m storetest.Mutant) func(*rapid.T) {
+		t.Helper()
+		server := redistest.Start(t, redistest.Options{})
+		a, b := setup(t, server), setup(t, server)
+		for _, s := range []*fixture{a, b} {
+			require.NoError(t, storetest.Alter(s.Redis(), m[1], m[2], m[3]))
+		}
+		return (&transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":"}).run
+	}}
+	defects.Find(t)
 }
 
 // A store that is full takes no jobs of another, as it takes none of a program.

@@ -333,6 +333,6 @@ func twinSequence(r *storetest.Rig, t *rapid.T) {
 // TestUniqueModelFindsDefects is TestModelFindsDefects for long unique queues.
 func TestUniqueModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: uniqueMutants, Sequence: twinSequence, Shortcuts: shortcuts, Also: farApart}
+	defects := storetest.Defects{Mutants: uniqueMutants, Prepare: storetest.OnRig(twinSequence, farApart...), Shortcuts: shortcuts}
 	defects.Find(t)
 }

@@ -18,34 +18,44 @@ func (m Mutant) Name() string { return m[0] }
 // few, the worst some hundreds.
 const Sequences = 1000
 
-// Defects are to be found by sequences of random steps.
+// Defects are defects of the scripts that sequences of random steps must find.
 type Defects struct {
-	Mutants  []Mutant
-	Sequence func(*Rig, *rapid.T)
-	// Shortcuts are sequences that find what the first few do not; they come first. When the
-	// model or the scripts change, others may be the first to find it: a test that has become
-	// slow says which, with -v.
+	Mutants []Mutant
+	// Prepare makes the scripts of a test defective and returns one sequence of steps, which
+	// fails if it notices.
+	Prepare func(*testing.T, Mutant) func(*rapid.T)
+	// Shortcuts are the seeds of sequences that find what the first few do not, by the name of the
+	// defect. They come first. When the model or the scripts change, others may be the first to
+	// find it: a test that has become slow says which, with -v.
 	Shortcuts map[string]int
-	// Also are other changes to the file of each defect.
-	Also []string
 }
 
-// Find runs sequences on scripts with a defect each, and wants one to fail. The sequences are
-// the same each time.
+// OnRig is a Defects.Prepare for sequences on a rig. Also are other changes to the file of each
+// defect.
+func OnRig(sequence func(*Rig, *rapid.T), also ...string) func(*testing.T, Mutant) func(*rapid.T) {
+	return func(t *testing.T, m Mutant) func(*rapid.T) {
+		t.Helper()
+		r := NewRig(t)
+		require.NoError(t, Alter(r.Store.Redis(), m[1], append(m[2:4:4], also...)...))
+		return func(t *rapid.T) { sequence(r, t) }
+	}
+}
+
+// Find requires that some sequence fails for each chosen defect. The sequences are the same each
+// time. They test the models rather than the scripts, so most runs try few: see chosen.
 func (d *Defects) Find(t *testing.T) {
 	t.Helper()
-	if testing.Short() || RaceDetector {
-		t.Skip("the model itself runs; make test runs this without the race detector")
+	if testing.Short() {
+		t.Skip("the model itself runs; make test runs this")
 	}
-	for _, mutant := range d.Mutants {
+	for _, mutant := range chosen(t, d.Mutants) {
 		t.Run(mutant.Name(), func(t *testing.T) {
 			t.Parallel()
-			r := NewRig(t)
-			require.NoError(t, Alter(r.Store.Redis(), mutant[1], append(mutant[2:4:4], d.Also...)...))
-			for _, seed := range SeedsOf(d.Shortcuts, mutant.Name(), Sequences) {
-				if failure := r.example(seed, d.Sequence); failure != "" {
+			sequence := d.Prepare(t, mutant)
+			for _, seed := range d.seeds(mutant.Name()) {
+				if failure := example(seed, sequence); failure != "" {
 					require.NotContains(t, failure, "compiling script", "it is to be wrong, not nonsense")
-					t.Logf("found by sequence %d: %.200s", seed+1, failure)
+					t.Logf("found by sequence %d: %.300s", seed+1, failure)
 					return
 				}
 			}
@@ -54,27 +64,27 @@ func (d *Defects) Find(t *testing.T) {
 	}
 }
 
-// SeedsOf returns the seeds of n sequences, behind the one that is known to find a defect.
-func SeedsOf(shortcuts map[string]int, name string, n int) []int {
+// seeds returns those of all sequences, behind the one that is known to find a defect.
+func (d *Defects) seeds(name string) []int {
 	var seeds []int
-	if first, ok := shortcuts[name]; ok {
+	if first, ok := d.Shortcuts[name]; ok {
 		seeds = append(seeds, first)
 	}
-	for seed := range n {
+	for seed := range Sequences {
 		seeds = append(seeds, seed)
 	}
 	return seeds
 }
 
 // example runs one sequence and returns how it failed.
-func (r *Rig) example(seed int, sequence func(*Rig, *rapid.T)) string {
+func example(seed int, sequence func(*rapid.T)) string {
 	return rapid.Custom(func(t *rapid.T) (failure string) {
 		defer func() {
 			if p := recover(); p != nil {
 				failure = fmt.Sprint(p)
 			}
 		}()
-		sequence(r, t)
+		sequence(t)
 		return ""
 	}).Example(seed)
 }

@@ -1,6 +1,7 @@
-// Package testlevel decides which tests run. There are three levels: unit tests, which
-// start neither servers nor processes (make unit); short ones, which do, and end within
-// a few seconds (make check, go test -short); and all of them (make test, go test).
+// Package testlevel decides which tests run. There are four levels: unit tests, which start
+// neither servers nor processes (make unit); short ones, which do, and end within a few seconds
+// (make check, go test -short); those that judge a change (make test, go test); and all of them
+// (make nightly).
 package testlevel
 
 import (
@@ -8,7 +9,7 @@ import (
 	"testing"
 )
 
-// env names the level. The flag -short is the level between "unit" and all.
+// env names the level, "unit" or "nightly". The flag -short is the level behind "unit".
 const env = "RESQUED_TEST_LEVEL"
 
 // Unit reports whether only tests are to run that start no server and no process.
@@ -31,3 +32,6 @@ func Long(tb testing.TB) {
 		tb.Skip("takes long; make test runs it")
 	}
 }
+
+// Nightly reports whether all tests run, also those that are too slow to judge each change.
+func Nightly() bool { return os.Getenv(env) == "nightly" }

@@ -1,6 +1,0 @@
-//go:build !race
-
-package storetest
-
-// RaceDetector makes scripts no different, and tests of them slow.
-const RaceDetector = false
