@@ -91,6 +91,10 @@ func TestBlockTimeoutHolds(t *testing.T) {
 			require.False(t, ran)
 			require.ErrorContains(t, err, "no answer within 50ms", "a row that is locked")
 		})
+		// The server is told of the end of a statement on a connection of its own: until then it waits on.
+		proctest.Await(t, 30*time.Second, func() bool {
+			return value[int](t, f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", f.table) == 0
+		}, "the end of what was tried")
 		require.NoError(t, tx.Rollback(t.Context()))
 
 		var free []func()
