@@ -148,13 +148,13 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 	proxied.Go(func() { _ = proxy.Run(serving) })
 	t.Cleanup(func() { over(); proxied.Wait() })
 	key := func(name string) string { return space + ":" + name }
-	const jobs = 4000
+	const jobs, perList = 800, 200
 	ctx := t.Context()
 	for i := range jobs {
-		list := fmt.Sprintf("%d", 1000+i/1000)
+		list := fmt.Sprintf("%d", 1000+i/perList)
 		redisClient.RPush(ctx, key("delayed:"+list), fmt.Sprintf(`{"class":"A","args":[%d],"queue":"q"}`, i))
-		if i%1000 == 0 {
-			redisClient.ZAdd(ctx, key("delayed_queue_schedule"), redis.Z{Score: float64(1000 + i/1000), Member: list})
+		if i%perList == 0 {
+			redisClient.ZAdd(ctx, key("delayed_queue_schedule"), redis.Z{Score: float64(1000 + i/perList), Member: list})
 		}
 	}
 	moving, stop := context.WithCancel(ctx)
@@ -168,9 +168,10 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 	left := func() int64 { return jobs - redisClient.LLen(ctx, key("queue:q")).Val() }
 	lost := 0
 	for left() > 0 {
-		// The script has run, and its reply is lost.
+		// The second script runs, and its reply is lost. A mover that loses all of its replies waits for
+		// seconds between its tries.
 		select {
-		case <-proxy.DropReply(faultproxy.Drop{}):
+		case <-proxy.DropReply(faultproxy.Drop{Nth: 2}):
 			lost++
 		case <-time.After(30 * time.Second):
 			t.Fatalf("%d jobs are left", left())

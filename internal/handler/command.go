@@ -32,9 +32,10 @@ const (
 	// requeueAfter keeps a command that always asks for another try from spinning.
 	requeueAfter     = time.Second
 	defaultKillAfter = 10 * time.Second
-	// slowStart is when it is said that a program does not begin.
-	slowStart = 5 * time.Second
 )
+
+// slowStart is when it is said that a program does not begin.
+var slowStart = 5 * time.Second
 
 var errNotStarted = errors.New("its command was not started")
 

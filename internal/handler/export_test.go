@@ -9,6 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
+func init() { slowStart = time.Second }
+
 // Patience sets for how long jobs wait for what their command needs to be started.
 func (s *Set) Patience(d time.Duration) { s.runner.scarcity.patience = d }
 

@@ -401,6 +401,7 @@ func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
 	proctest.WriteProgram(t, program, []byte("#!/bin/sh\ntouch ran\n"))
 	giveBack := proctest.Lease(t, program)
 	f := setup(t, "", func(_ *handler.Options, c *resqued.Class) { c.Command.Argv = []string{program} })
+	done := f.start(t.Context())
 	for name, slow := range map[string]func(c *resqued.Class) context.Context{
 		"by its time limit": func(c *resqued.Class) context.Context {
 			c.Timeout = 1500 * time.Millisecond
@@ -423,7 +424,6 @@ func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
 			require.NoFileExists(t, f.dir+"/ran")
 		})
 	}
-	done := f.start(t.Context())
 	other := setup(t, "exit 0")
 	require.NoError(t, wait(t, other.start(t.Context())))
 	proctest.Await(t, soon, func() bool { return f.logs.FilterMessageSnippet("does not begin").Len() == 1 }, "a warning")

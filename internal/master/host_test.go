@@ -79,6 +79,7 @@ func TestTheDeadOfAMachine(t *testing.T) {
 	await("the first round", "gone requeue", "reused requeue")
 	// Only a lease that is past proves that the others are dead.
 	redis.set(func() { redis.orphans = []string{rebooted, elsewhere} })
+	sigs <- syscall.SIGUSR2 // the next round comes at once
 	await("a round after the leases", "elsewhere requeue", "gone requeue", "rebooted requeue", "reused requeue")
 	require.True(t, proctest.Alive(at.PID))
 

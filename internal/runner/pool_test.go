@@ -434,7 +434,7 @@ func BenchmarkEcho(b *testing.B) {
 func TestTell(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
-		f := setup(t, fork, n, "")
+		f := setup(t, fork, n, "", func(o *Options) { o.tick = time.Millisecond })
 		heard := func() (list []string) {
 			for _, e := range f.logs.FilterMessage("runner says").All() {
 				list = append(list, fmt.Sprint(e.ContextMap()["message"]))

@@ -32,14 +32,14 @@ const (
 	// pauseFrom and pauseTo are the pauses between two starts that fail.
 	pauseFrom = 100 * time.Millisecond
 	pauseTo   = 30 * time.Second
-	// leaveFor is how long a template may take to end when nobody needs it any more, and again after
-	// TERM.
-	leaveFor = 2 * time.Second
 	// drainFor is how long output is waited for when a template has ended.
 	drainFor = time.Second
 	// maxTold bounds what of stderr stands in an error, in bytes.
 	maxTold = 2 << 10
 )
+
+// leaveFor is how long a template may take to end when no process needs it any more, and again after TERM.
+var leaveFor = 2 * time.Second
 
 // Options describe a template.
 type Options struct {

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		beTemplate(how)
 		return
 	}
+	leaveFor = 500 * time.Millisecond
 	goleak.VerifyTestMain(m)
 }
 

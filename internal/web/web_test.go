@@ -295,16 +295,21 @@ func TestNumbers(t *testing.T) {
 // server.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"<script>alert(1)</script>", "a/b?c#d", "bad \xff\xfe UTF-8", "\u202eabc", `"quoted\`, "new\nline", strings.Repeat("x", 64<<10), "-", "..", "%2F"} {
+	values := []string{"x", "-", "%00", "%ff", "..%2f..", "%2e%2e", strings.Repeat("a", 5000), "-1", "9999999999999999999"}
+	queries := []string{"", "?name=%ff", "?limit=-1", "?limit=1e9", "?cursor=99999999999999999999", "?cursor=-5", "?class=%ff", "?args=" + strings.Repeat("a", 5000), "?since=x", "?%zz", "?kind=%00"}
+	for n, name := range []string{"<script>alert(1)</script>", "a/b?c#d", "bad \xff\xfe UTF-8", "\u202eabc", `"quoted\`, "new\nline", strings.Repeat("x", 64<<10), "-", "..", "%2F"} {
 		f := setup(t)
 		f.fill(name)
 		for _, r := range web.Table() {
 			if r.Method != http.MethodGet {
 				continue
 			}
-			for _, value := range []string{"x", "-", "%00", "%ff", "..%2f..", "%2e%2e", strings.Repeat("a", 5000), "-1", "9999999999999999999"} {
+			for v, value := range values {
 				path := placeholder.ReplaceAllString(r.Path, strings.ReplaceAll(value, "$", ""))
-				for _, query := range []string{"", "?name=%ff", "?limit=-1", "?limit=1e9", "?cursor=99999999999999999999", "?cursor=-5", "?class=%ff", "?args=" + strings.Repeat("a", 5000), "?since=x", "?%zz", "?kind=%00"} {
+				for q, query := range queries {
+					if v > 0 && (path == r.Path || n > 0 && q > 0) {
+						continue // asked already, or as good as: with the first name every pair is asked
+					}
 					answer := f.ask(r.Method, path+query, "")
 					require.Less(t, answer.Code, 500, "%s%s: %s", path, query, answer.Body.String())
 				}

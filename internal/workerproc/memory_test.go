@@ -18,7 +18,7 @@ import (
 
 // Memory is checked when a job has ended, not only with the next report.
 func TestMemoryAsAJobEnds(t *testing.T) { //nolint:paralleltest // other tests would take memory, too
-	const takes = 256 << 20
+	const takes = 128 << 20
 	var pages []byte
 	var ended atomic.Bool
 	limit := proctest.Memory(os.Getpid()) + takes/2
@@ -32,12 +32,9 @@ func TestMemoryAsAJobEnds(t *testing.T) { //nolint:paralleltest // other tests w
 		}
 		ended.Store(true)
 		return nil
-	}}, options{cfg: workerproc.Config{MaxRSS: limit, Threads: 2}})
+	}}, options{short: true, cfg: workerproc.Config{MaxRSS: limit, Threads: 2}})
 	defer func() { _ = unix.Munmap(pages) }()
-	beats := func() *proc.Message { return f.beat.Load() }
-	eventually(t, "a report", func() bool { return beats() != nil })
-	last := beats()
-	eventually(t, "another one, so that the next is two seconds away", func() bool { return beats() != last })
+	eventually(t, "a report, so that the next is not near", func() bool { return f.beat.Load() != nil })
 	f.push(payload(1))
 	began := time.Now()
 	asks := f.expect(proc.Retires)
@@ -46,8 +43,8 @@ func TestMemoryAsAJobEnds(t *testing.T) { //nolint:paralleltest // other tests w
 	require.Equal(t, "memory", asks.Reason)
 	require.Greater(t, asks.RSS, limit)
 	require.Equal(t, limit, asks.MaxRSS)
-	if took < proc.BeatEvery && !early { // else a report has noticed it while the job took the memory
-		require.LessOrEqual(t, beats().RSS, limit, "before a report could tell")
+	if took < proc.ReportEvery(8*time.Second)/2 && !early { // else a report has noticed it while the job took the memory
+		require.LessOrEqual(t, f.beat.Load().RSS, limit, "before a report could tell")
 	}
 	f.drain()
 }

@@ -48,10 +48,10 @@ import (
 
 // tickEvery is how often the loop looks at what only time changes: running jobs
 // to mirror, deadlines, age and memory.
-const tickEvery = 250 * time.Millisecond
+var tickEvery = 250 * time.Millisecond
 
 // mirrorAfter is how long a job runs before Ruby's pages show it.
-const mirrorAfter = time.Second
+var mirrorAfter = time.Second
 
 // ErrFenced means that another process has recovered the jobs of this one, because its
 // lease was past. The process must end without touching them.

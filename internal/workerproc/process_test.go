@@ -1,6 +1,7 @@
 package workerproc_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ type options struct {
 	queues  []string
 	state   string
 	wrap    func(workerproc.Store) workerproc.Store
-	short   bool // leases of a few seconds, longer than a busy machine stalls
+	short   bool // leases of a few seconds, longer than a busy machine stalls; cfg may set that of locks
 	hooks   resqued.Hooks
 	events  chan workerproc.Event
 	noReady bool
@@ -176,7 +177,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 		so.URL = server.URLAs(o.user, "SECRET")
 	}
 	if o.short {
-		so.Lease, so.LockTTL, so.BeatEvery = 8*time.Second, 8*time.Second, 200*time.Millisecond
+		so.Lease, so.LockTTL, so.BeatEvery = 8*time.Second, cmp.Or(o.cfg.LockDuration, 8*time.Second), 200*time.Millisecond
 		o.cfg.LockDuration, o.cfg.BeatEvery = so.LockTTL, so.BeatEvery
 	}
 	s, err := store.Open(so)
@@ -546,7 +547,7 @@ func TestKill(t *testing.T) {
 		h, running, open := gate()
 		f := start(t, handlers{"A": func(ctx context.Context, job *resqued.Job) error { // ignores its kill
 			return h(context.WithoutCancel(ctx), job)
-		}}, options{cfg: workerproc.Config{Threads: 2}})
+		}}, options{short: true, cfg: workerproc.Config{Threads: 2}})
 		f.push(payload(1))
 		<-running
 		f.down <- proc.Message{Type: proc.KillJobs, Grace: patience}
@@ -742,7 +743,7 @@ func TestLocks(t *testing.T) {
 		var cut atomic.Bool
 		f := start(t, handlers{"A": h}, options{
 			short: true, queues: []string{"q", "free"},
-			cfg:  workerproc.Config{Threads: 2, Locketed: func(q string) bool { return q != "free" }},
+			cfg:  workerproc.Config{Threads: 2, LockDuration: 5 * time.Second, Locketed: func(q string) bool { return q != "free" }},
 			wrap: func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
 		})
 		f.push(payload(1))
@@ -768,15 +769,15 @@ func TestLocks(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
-			case <-time.After(1400 * time.Millisecond): // some looks at the locks
+			case <-time.After(6 * workerproc.TickEvery): // some looks at the locks
 				return nil
 			}
 		}}, options{
-			short: true,
-			wrap:  func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
+			short: true, cfg: workerproc.Config{LockDuration: 5 * time.Second},
+			wrap: func(s workerproc.Store) workerproc.Store { return &deaf{Store: s, cut: &cut} },
 		})
 		cut.Store(true)
-		<-time.After(6 * time.Second) // a lock from before would be about to expire
+		<-time.After(3 * time.Second) // a job with a lock from before would have to stop
 		// Another beat keeps its lease, so that it may take jobs.
 		_, err := f.store.Beat(t.Context(), store.BeatRequest{Proc: "h:boot:1-1:0.1"})
 		require.NoError(t, err)

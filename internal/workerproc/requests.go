@@ -12,7 +12,7 @@ import (
 // Requests to kill one job come through Redis, from anywhere; see store.KillRequest.
 // They are looked for every askEvery, as long as a job has been running for askAfter:
 // an idle process asks for nothing, and short jobs cost nothing.
-const (
+var (
 	askEvery = time.Second
 	askAfter = time.Second
 )

@@ -212,7 +212,7 @@ func TestRequests(t *testing.T) {
 		var asked int64
 		eventually(t, "no request is looked for", func() bool {
 			asked = m.asked.Load()
-			<-time.After(1500 * time.Millisecond)
+			<-time.After(6 * workerproc.TickEvery)
 			return m.asked.Load() == asked
 		})
 		f.push(`{"class":"B","args":[]}`)
@@ -229,7 +229,7 @@ func TestAJobThatIgnoresItsTimeout(t *testing.T) {
 	h, running, open := gate()
 	ignore, free := stuck(running)
 	f := start(t, handlers{"A": h, "Stuck": ignore}, options{
-		timeout: time.Millisecond, cfg: workerproc.Config{Threads: 2, TermTimeout: 2 * time.Second},
+		timeout: time.Millisecond, cfg: workerproc.Config{Threads: 2, TermTimeout: 500 * time.Millisecond},
 	})
 	defer close(free)
 	f.push(payload(1))
@@ -257,7 +257,7 @@ func TestTheLongestTimeout(t *testing.T) {
 		t.Fatal("the process has left")
 	case m := <-f.up:
 		require.NotEqual(t, proc.Tainted, m.Type, m.Reason)
-	case <-time.After(2 * time.Second):
+	case <-time.After(6 * workerproc.TickEvery):
 	}
 	close(open)
 	f.drain()

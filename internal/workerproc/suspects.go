@@ -15,7 +15,7 @@ import (
 // many wait; he starts processes that are Alone.
 
 // tellEvery is how often a number of suspects that does not change is sent.
-const tellEvery = time.Second
+var tellEvery = time.Second
 
 // suspects reports suspects to the master. The loop owns all fields.
 type suspects struct {

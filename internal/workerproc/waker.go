@@ -37,8 +37,8 @@ const (
 	rest = 2 * time.Millisecond
 	// awaitLong is the length of a wait that proves that the queue really was empty.
 	awaitLong = time.Second
-	// Bounds of the time until another try after waiting has failed.
-	waitAgain, waitAgainMax = time.Second, 30 * time.Second
+	// waitAgainMax bounds the time until another try after waiting has failed.
+	waitAgainMax = 30 * time.Second
 	// crowded is that time where the server has no connection to spare.
 	crowded = 5 * time.Minute
 	// sickFor is how long a key that holds no list is left alone.
@@ -48,6 +48,9 @@ const (
 	// maxSeen bounds the names that are kept.
 	maxSeen = 256
 )
+
+// waitAgain is the time until the first other try after waiting has failed.
+var waitAgain = time.Second
 
 // waked is the end of a wait.
 type waked struct {

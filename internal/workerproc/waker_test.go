@@ -203,7 +203,7 @@ func TestWaker(t *testing.T) {
 		f.lookout(true)
 		f.waits(1)
 		f.push(payload(1))
-		looks(t, 100)
+		looks(t, 30)
 		require.LessOrEqual(t, f.calls(), 3)
 		require.NoError(t, f.redis.Del(t.Context(), lock).Err())
 		eventually(t, "processed", func() bool { return f.processed() == 1 })
@@ -221,7 +221,7 @@ func TestWaker(t *testing.T) {
 		f.lookout(true)
 		f.waitsNow(1)
 		began := time.Now()
-		looks(t, 100)
+		looks(t, 30)
 		// Each wait for the other queue lasts five seconds.
 		require.LessOrEqual(t, f.calls(), 2+int(time.Since(began)/(5*time.Second)))
 		f.push(payload(2))
@@ -239,7 +239,7 @@ func TestWaker(t *testing.T) {
 		began := time.Now()
 		f := wakeful(t, handlers{"A": succeed}, o)
 		f.lookout(true)
-		looks(t, 100)
+		looks(t, 30)
 		// The pauses grow to a second.
 		require.Less(t, awaited.Load(), 20+int64(time.Since(began)/time.Second))
 		f.drain()

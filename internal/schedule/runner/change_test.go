@@ -42,13 +42,13 @@ func TestTheNewestDefinitionCounts(t *testing.T) {
 	r.eventually(func() bool { return r.length("recent") > 0 })
 	before := r.length("old")
 	at := r.length("recent")
-	r.eventually(func() bool { return r.length("recent") > at+2 })
+	r.eventually(func() bool { return r.length("recent") > at+1 })
 	require.Equal(t, before, r.length("old"), "the older one waits")
 
 	oldRunner.Set(Config{Schedules: []schedule.Definition{old}}) // HUP
-	r.eventually(func() bool { return r.length("old") > before+1 })
+	r.eventually(func() bool { return r.length("old") > before })
 	at = r.length("recent")
-	r.eventually(func() bool { return r.length("old") > before+3 })
+	r.eventually(func() bool { return r.length("old") > before+2 })
 	require.Equal(t, at, r.length("recent"))
 	stop()
 	<-done

@@ -138,8 +138,8 @@ func (r *rig) record(name string) store.CronRecord {
 func TestEveryTickOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const schedules = 12
-	ticks := 7
+	const schedules = 20
+	ticks := 4
 	if testing.Short() {
 		ticks = 2
 	}
