@@ -192,6 +192,7 @@ func listen(ctx context.Context) (done func() []string) {
 
 // TestViews looks at every page on every screen.
 func TestViews(t *testing.T) {
+	t.Parallel()
 	ctx := browser(t)
 	s := serve(t, sampleAt)
 	for _, sample := range pagestest.Samples() {
@@ -221,6 +222,7 @@ func TestViews(t *testing.T) {
 
 // TestDetectors: what finds nothing elsewhere finds something here.
 func TestDetectors(t *testing.T) {
+	t.Parallel()
 	ctx := browser(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)

@@ -25,6 +25,7 @@ import (
 // TestServer: the real server over a real Redis, in a browser: first without JavaScript, then up
 // to date with it.
 func TestServer(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, browser(t))
 	r, ns := redistest.Shared(t), redistest.Namespace(t)
 	s, err := store.Open(store.Options{URL: r.URL(), Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})

@@ -9,7 +9,8 @@
 //	go NAME        is type-checked in the place of HERE in testdata/go/NAME.txt, in a module of its own
 //	config         is a configuration of which "config check" finds nothing but missing programs
 //	commands NAME  is run line by line beside the files of testdata/sh/NAME.txtar (none if there is
-//	               no NAME): what is shown is no wrong usage, and Redis answers
+//	               no NAME): nothing is refused as wrong usage, and Redis answers. A daemon runs
+//	               until the end of the block
 //	output COMMAND is what the command prints; numbers may differ
 //	make           names targets and packages that exist
 //	json           is JSON
@@ -48,7 +49,7 @@ var short = []string{
 var database *pgtest.Server
 
 func TestMain(m *testing.M) {
-	os.Exit(harness.Main(short, func() int {
+	os.Exit(harness.Main(short, nil, func() int {
 		var tests interface{ Run() int } = m
 		if !testing.Short() {
 			tests = pgtest.Beside(m, &database)

@@ -24,9 +24,10 @@ const patience = 20 * time.Minute
 
 // terminal is a program that runs until it is interrupted, and what it has printed.
 type terminal struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	text bytes.Buffer
+	cmd   *exec.Cmd
+	ended chan struct{}
+	mu    sync.Mutex
+	text  bytes.Buffer
 }
 
 func (s *terminal) Write(p []byte) (int, error) {
@@ -44,14 +45,22 @@ func (s *terminal) String() string {
 // open starts a command in the background, in a process group of its own.
 func open(t *testing.T, dir string, env []string, command string) *terminal {
 	t.Helper()
-	s := &terminal{cmd: exec.Command("sh", "-c", command)}
+	s := &terminal{cmd: exec.Command("sh", "-c", command), ended: make(chan struct{})}
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = dir, env, s, s
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.cmd.WaitDelay = time.Second
 	require.NoError(t, s.cmd.Start(), command)
-	t.Cleanup(func() {
-		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	go func() {
 		_ = s.cmd.Wait()
+		close(s.ended)
+	}()
+	t.Cleanup(func() {
+		select {
+		case <-s.ended: // another process may have its number
+		default:
+			_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+			<-s.ended
+		}
 		if t.Failed() {
 			t.Log(command, "\n", s)
 		}
@@ -63,22 +72,26 @@ func open(t *testing.T, dir string, env []string, command string) *terminal {
 func (s *terminal) await(t *testing.T, line string) {
 	t.Helper()
 	pattern := fits(line)
-	proctest.Await(t, patience, func() bool { return pattern.MatchString(s.String()) }, "%q on the screen", line)
+	proctest.Await(t, patience, func() bool {
+		select {
+		case <-s.ended:
+			require.Regexp(t, pattern, s, "it has ended")
+			return true
+		default:
+			return pattern.MatchString(s.String())
+		}
+	}, "%q on the screen", line)
 }
 
 // interrupt presses ^C and waits for the end.
 func (s *terminal) interrupt(t *testing.T) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(-s.cmd.Process.Pid, syscall.SIGINT))
-	proctest.Await(t, patience, func() bool {
-		return syscall.Kill(-s.cmd.Process.Pid, 0) != nil || !alive(s.cmd.Process.Pid)
-	}, "the end of what was started")
-}
-
-// alive reports whether a process runs; one that has ended and is not waited for does not.
-func alive(pid int) bool {
-	left := proctest.Find(func(p proctest.Process) bool { return p.PID == pid })
-	return len(left) > 0
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
 }
 
 // steps are those of README.md, by name.
@@ -122,7 +135,7 @@ func TestReadme(t *testing.T) {
 		walked[name] = true
 		return text[name]
 	}
-	goEnv := []string{"GOPROXY=off", "GOFLAGS=-trimpath -mod=mod", "GOWORK=off"}
+	goEnv := []string{"GOPROXY=off", "GOWORK=off"}
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		value, err := exec.Command("go", "env", name).Output()
 		require.NoError(t, err)
@@ -131,7 +144,7 @@ func TestReadme(t *testing.T) {
 
 	t.Run("the first look", func(t *testing.T) {
 		t.Parallel()
-		env := append(environment(t, t.TempDir()), goEnv[0], "GOFLAGS=-trimpath", goEnv[3], goEnv[4])
+		env := append(environment(t, t.TempDir()), goEnv...)
 		// "make test" is what runs this.
 		require.Len(t, statements(step("dev")), 2)
 		line(t, text["dev"], "make test")

@@ -259,6 +259,13 @@ func (p *template) request(packet string, files ...*os.File) {
 	require.NoError(p.tb, err)
 }
 
+// within returns the template for the use of a subtest.
+func (p *template) within(tb testing.TB) *template {
+	its := *p
+	its.tb = tb
+	return &its
+}
+
 // fork asks for a runner, and waits for its hello. Its process id is the kernel's.
 func (p *template) fork(concurrency int) *runner {
 	p.tb.Helper()

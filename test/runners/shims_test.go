@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"strings"
@@ -25,22 +26,21 @@ var cases = []struct {
 	check       func(t *testing.T, s shim, r *runner)
 }{
 	{"jobs that succeed", 1, func(t *testing.T, _ shim, r *runner) {
-		for range many() {
+		for range many {
 			assert.Contains(t, r.perform("Nop", 42, "hello", nil, []int{1}, map[string]any{"a": 1.5}), "done")
 		}
 	}},
 	{"jobs that succeed, several at a time", 4, func(t *testing.T, _ shim, r *runner) {
-		jobs := many()
 		over := map[int]bool{}
 		for range 4 {
 			r.start("Nop", 1)
 		}
-		for len(over) < jobs {
+		for len(over) < many {
 			number, is := r.read()["done"].(float64)
 			require.True(t, is)
 			require.False(t, over[int(number)])
 			over[int(number)] = true
-			if r.next < jobs {
+			if r.next < many {
 				r.start("Nop", 1)
 			}
 		}
@@ -266,13 +266,8 @@ var cases = []struct {
 	}},
 }
 
-// many is a number of jobs in a row.
-func many() int {
-	if testing.Short() {
-		return 200
-	}
-	return 3000
-}
+// many jobs in a row take more than one buffer of a socket.
+const many = 1000
 
 // cancelled cancels a job, whose failure and whose runner's end must follow.
 func cancelled(t *testing.T, r *runner, number int) {
@@ -344,10 +339,11 @@ func TestRunners(t *testing.T) {
 			}
 			t.Run("forked", func(t *testing.T) {
 				t.Parallel()
+				p := s.boot(t)
 				for _, c := range cases {
 					t.Run(c.name, func(t *testing.T) {
 						t.Parallel()
-						c.check(t, s, s.boot(t).fork(c.concurrency))
+						c.check(t, s, p.within(t).fork(c.concurrency))
 					})
 				}
 			})
@@ -399,20 +395,20 @@ func TestTemplates(t *testing.T) {
 			t.Run("requests that are none", func(t *testing.T) {
 				t.Parallel()
 				p := s.boot(t)
-				null, err := os.Open(os.DevNull)
+				reader, writer, err := os.Pipe()
 				require.NoError(t, err)
-				defer null.Close()
-				// The first fork may open something that stays.
-				p.fork(1)
-				before := len(descriptors(t, p.pid))
+				defer reader.Close()
 				p.request("no JSON")
-				p.request("[]", null)
-				p.request(`{"fork":7}`, null, null, null)
+				p.request("[]", writer)
+				p.request(`{"fork":7}`, writer, writer, writer)
 				p.request(`{"fork":{"concurrency":1}}`)
-				p.request(`{"fork":{"concurrency":1}}`, null, null)
-				p.request(`{"fork":{"concurrency":1}}`, null, null, null, null)
+				p.request(`{"fork":{"concurrency":1}}`, writer, writer)
+				p.request(`{"fork":{"concurrency":1}}`, writer, writer, writer, writer)
+				require.NoError(t, writer.Close())
 				assert.Contains(t, p.fork(1).perform("Nop"), "done")
-				assert.LessOrEqual(t, len(descriptors(t, p.pid)), before, "descriptors that came with them")
+				require.NoError(t, reader.SetReadDeadline(time.Now().Add(patience)))
+				_, err = reader.Read(make([]byte, 1))
+				assert.ErrorIs(t, err, io.EOF, "the template keeps descriptors that came with them")
 			})
 			for _, room := range []int{0, 2} {
 				t.Run(fmt.Sprintf("there is room for %d of the descriptors of a request", room), func(t *testing.T) {
