@@ -16,7 +16,7 @@ import (
 
 // shortLease makes locks and leases short, but not so short that they end when two cores are
 // busy.
-const shortLease = "heartbeat_frequency: 2\njob_lock_duration: 7\n"
+const shortLease = "heartbeat_frequency: 1\njob_lock_duration: 3\n"
 
 // lockValues returns the values of the held job locks by key.
 func lockValues(t *testing.T, d *harness.Daemon) map[string]string {

@@ -29,7 +29,7 @@ var short = []string{
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(harness.Main(short, func() int {
+	os.Exit(harness.Main(short, nightly, func() int {
 		code := m.Run()
 		if nodeInstalled != "" {
 			_ = os.RemoveAll(nodeInstalled)

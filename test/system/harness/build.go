@@ -32,12 +32,13 @@ const (
 var buildDir string
 
 // Main runs the tests of a package that uses this one; call it from TestMain with the function
-// that runs them. It removes the binaries that they built. With -short it runs only the tests
-// named in short, unless -run selects others, and at the level of unit tests none.
+// that runs them. It removes the binaries that they built. At the level of unit tests it runs
+// none. Unless -run selects others, it runs only the tests named in short with -short, and those
+// of nightly only at that level.
 //
 // Unless -parallel is given, four times as many tests run in parallel as Go would run: they
 // wait for processes most of the time.
-func Main(short []string, run func() int) int {
+func Main(short []string, nightly map[string]string, run func() int) int {
 	if testlevel.Unit() {
 		return 0
 	}
@@ -54,6 +55,14 @@ func Main(short []string, run func() int) int {
 		defaults["test.run"] = "^(" + strings.Join(short, "|") + ")$"
 	}
 	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
+	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && len(nightly) > 0 && !testlevel.Nightly() {
+		var patterns []string
+		for pattern := range nightly {
+			test, part, _ := strings.Cut(pattern, "/")
+			patterns = append(patterns, strings.TrimSuffix("^"+test+"$/"+part, "/"))
+		}
+		defaults["test.skip"] = strings.Join(patterns, "|")
+	}
 	for name, value := range defaults {
 		if err := flag.Set(name, value); err != nil {
 			fmt.Fprintln(os.Stderr, "system tests:", err)
