@@ -7,17 +7,15 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # What builds packages and releases; it has the module of the tools.
 RELEASE := cd tools && $(GO) run ./release
 
-# A test that hangs fails with all stacks instead of stopping the run for ever.
-TIMEOUT ?= 25m
 # One line per package, the output of what failed, and the totals at the end.
 TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped
 # Property tests take the same examples each time, so that a change is judged by what it
 # changes. `make model` and `make explore` look for others: RAPID_SEED=0.
 export RAPID_SEED ?= 1
-# With RERUN=<folder> a test that fails is run again, twice at most, and what passes only
-# then is noted in that folder as flaky. A data race is never run again.
+# With RERUN=<folder> a test that fails is run again, and what passes only then is noted in that
+# folder as flaky.
 RERUN   ?=
-rerun    = $(if $(RERUN),--rerun-fails=2 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race --rerun-fails-report=$(RERUN)/$(1))
+export RERUN
 
 # The sequences of `make model`.
 MODEL   ?= 50000
@@ -26,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
+.PHONY: help build unit check lint cross test nightly race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -40,7 +38,7 @@ unit: ## the tests that start neither servers nor processes, in seconds
 # The packages that take longest mostly wait, so twice as many run side by side.
 check: lint ## the quick look before a commit: linter, and the short tests
 	@command -v redis-server >/dev/null && command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && command -v mariadbd >/dev/null || sh scripts/provide
-	$(TESTS) -- -short -p $$((2 * $$(nproc))) ./...
+	$(TESTS) -- -short -parallel 8 -p $$((2 * $$(nproc))) ./...
 
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
@@ -51,20 +49,31 @@ lint: ## run the linter (.golangci.yml)
 cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) Windows
 	sh scripts/cross
 
-# The packages of the scripts. Their models and the defects that these must find run without
-# the race detector, with which they take several times as long and see no more.
+# The packages that make test runs with the race detector: the production code of each starts
+# goroutines in the process of its tests. test/house compares this list with the code.
+RACE    := ./client ./internal/app ./internal/cli ./internal/control ./internal/deadhost ./internal/devredis ./internal/handler ./internal/launch ./internal/locket/classlock ./internal/logqueue ./internal/master ./internal/retry ./internal/runner ./internal/signals ./internal/statsd ./internal/template ./internal/top ./internal/tuning ./internal/web ./internal/workerproc ./locker ./longjob ./longjob/sqlscan ./resquedtest ./web
+
+test: ## install what the tests need, then run all that judge a change
+	sh scripts/provide
+	@RACE='$(RACE)' TESTS='$(TESTS)' sh scripts/tests
+
+# The packages of the scripts.
 SCRIPTS := ./internal/store ./internal/longstore
 
-test: ## install what the tests need, then run all tests with the race detector
-	sh scripts/provide
-	$(TESTS) $(call rerun,tests) --packages ./... -- -race -timeout $(TIMEOUT)
-	$(TESTS) $(call rerun,models) --packages '$(SCRIPTS)' -- -timeout $(TIMEOUT) -run 'FindsDefects$$|^Test(Long)?Model(Fair)?$$|WithoutARight$$'
+# Before an issue is resolved, and each night: what is too slow for every change, and seeds that
+# were never tried.
+nightly: ## all that make test leaves out: every test, defect, fault and race (2 hours)
+	sh scripts/provide rpm:rpm
+	RESQUED_TEST_LEVEL=nightly $(TESTS) --packages '$(SCRIPTS) ./test/system' -- -timeout 60m
+	@sh scripts/valkey $(GO) test -short -timeout 25m ./internal/store
+	$(MAKE) race explore chaos-defects
+	$(MAKE) chaos CHAOS='-profile long -duration 10m'
+	$(MAKE) chaos CHAOS='-profile gate -stores 2'
+	RESQUED_TEST_PACKAGES=deb $(TESTS) -- -timeout 20m ./test/packages
 
-	@sh scripts/valkey $(GO) test -short -timeout $(TIMEOUT) ./internal/store
-
-race: ## the system tests against a daemon that is built with the race detector
+race: ## the tests of the scripts with the race detector, and the system tests against a daemon with it
 	sh scripts/provide
-	RESQUED_TEST_RACE=1 $(TESTS) -- -race -timeout 30m ./test/...
+	RESQUED_TEST_RACE=1 $(TESTS) -- -race -timeout 60m $(SCRIPTS) ./test/system ./test/runners
 
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
@@ -77,7 +86,7 @@ model: ## the model tests of the scripts, MODEL (50,000) random sequences, and s
 # The packages with property tests; the scripts' own are those of `make model`.
 explore: ## the property tests with examples that were never tried, 1,000 each
 	sh scripts/provide
-	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout $(TIMEOUT) $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v '/internal/\(long\)\?store$$')
+	RAPID_SEED=0 RAPID_CHECKS=1000 $(GO) test -timeout 25m $$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | sed -n 's/ .*pgregory.net\/rapid.*//p' | grep -v '/internal/\(long\)\?store$$')
 	$(MAKE) model MODEL=2000
 
 # What to do with it: CHAOS='-profile long -duration 30m', or a run again: CHAOS='-seed 7', or
@@ -123,7 +132,7 @@ package: ## build .deb and .rpm for amd64 and arm64 in dist
 package-test: ## install, upgrade under load and remove the packages under a real systemd (as root)
 	sh scripts/provide rpm:rpm
 	cd tools && $(GO) test ./release
-	RESQUED_TEST_PACKAGES=1 $(TESTS) -- -timeout $(TIMEOUT) ./test/packages
+	RESQUED_TEST_PACKAGES=1 $(TESTS) -- -timeout 25m ./test/packages
 
 release: licenses ## build all of a release in dist: archives, packages, bills of materials, checksums
 	$(RELEASE) build

@@ -38,7 +38,7 @@ func buildBeside(ctx context.Context, commit, dir string) (program string, err e
 		return "", err
 	}
 	program = filepath.Join(dir, "beside")
-	if _, err := output(ctx, tree, "go", "build", "-trimpath", "-o", program, "./test/chaos"); err != nil {
+	if _, err := output(ctx, tree, "go", "build", "-o", program, "./test/chaos"); err != nil {
 		return "", fmt.Errorf("build commit %s: %w", commit, err)
 	}
 	return program, nil
