@@ -159,7 +159,12 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
 	c := &counting{}
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
 	s := serve(t, func(r *http.Request) pages.Page {
+		if r.Header.Get("Fragment") != "" && r.URL.RawQuery == "held" {
+			asked <- struct{}{}
+			<-answer
+		}
 		if p := c.page(r); p != nil && r.URL.Path == "/" {
 			return p
 		}
@@ -176,10 +181,13 @@ func TestKeys(t *testing.T) {
 	until(t, ctx, `document.documentElement.dataset.theme === "dark"`)
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/queues")))
 	until(t, ctx, `document.documentElement.dataset.theme === "dark"`)
-	require.NoError(t, chromedp.Do(ctx, press("t"), chromedp.Navigate(s.URL+"/"), press("r")))
-	until(t, ctx, `document.getElementById("state").textContent.startsWith("frozen at")`)
+	require.NoError(t, chromedp.Do(ctx, press("t"), chromedp.Navigate(s.URL+"/?held")))
+	<-asked
+	require.NoError(t, chromedp.Do(ctx, press("r")))
+	close(answer) // it comes too late, and changes nothing
 	require.NoError(t, chromedp.Do(ctx, press("?")))
 	until(t, ctx, `document.getElementById("keys").open`)
+	until(t, ctx, `document.getElementById("state").textContent.startsWith("frozen at")`)
 }
 
 // TestSearchGoesOn: a search in steps goes on by itself and shows how far it is; the address is

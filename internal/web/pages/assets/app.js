@@ -60,12 +60,13 @@
         const html = await answer.text();
         if (!document.hidden && !frozen) { morph(html); etag = answer.headers.get("ETag") || ""; }
       }
+      if (frozen) return; // meanwhile
       pause = every;
       seen = clock();
       say("live", "live");
     } catch {
       pause = Math.min(slowest, pause * 2);
-      if (!document.hidden) say("lost", "no answer since " + seen);
+      if (!document.hidden && !frozen) say("lost", "no answer since " + seen);
     } finally {
       clearTimeout(late);
       asking = null;
