@@ -33,7 +33,7 @@ build: ## build bin/resqued
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/resqued/resqued/internal/cli.Version=$(VERSION)' -o bin/resqued ./cmd/resqued
 
 unit: ## the tests that start neither servers nor processes, in seconds
-	RESQUED_TEST_LEVEL=unit $(TESTS) -- -short ./...
+	RESQUED_TEST_LEVEL=unit $(TESTS) -- -short -vet=off ./...
 
 # The packages that take longest mostly wait, so twice as many run side by side.
 check: lint ## the quick look before a commit: linter, and the short tests
