@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test nightly race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
+.PHONY: help build unit check lint cross test nightly every-test every-chaos deb race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -60,24 +60,30 @@ test: ## install what the tests need, then run all that judge a change
 # The packages of the scripts.
 SCRIPTS := ./internal/store ./internal/longstore
 
-# Before an issue is resolved, and each night: what is too slow for every change, and seeds that
-# were never tried.
-nightly: ## all that make test leaves out: every test, defect, fault and race (2 hours)
-	sh scripts/provide rpm:rpm
-	RESQUED_TEST_LEVEL=nightly $(TESTS) --packages '$(SCRIPTS) ./test/system' -- -timeout 60m
+# Before an issue is resolved, and each night. With `make -k nightly` a part that fails does not
+# keep the others from running.
+nightly: every-test race explore chaos-defects every-chaos deb ## what make test leaves out: all tests, defects, faults and races (hours)
+
+every-test:
+	sh scripts/provide
+	RESQUED_TEST_LEVEL=nightly $(TESTS) --packages '$(SCRIPTS) ./test/system' -- -count=1 -parallel 8 -timeout 60m
 	@sh scripts/valkey $(GO) test -short -timeout 25m ./internal/store
-	$(MAKE) race explore chaos-defects
+
+every-chaos:
 	$(MAKE) chaos CHAOS='-profile long -duration 10m'
 	$(MAKE) chaos CHAOS='-profile gate -stores 2'
-	RESQUED_TEST_PACKAGES=deb $(TESTS) -- -timeout 20m ./test/packages
 
-race: ## the tests of the scripts with the race detector, and the system tests against a daemon with it
+deb:
+	RESQUED_TEST_PACKAGES=deb $(TESTS) -- -count=1 -timeout 20m ./test/packages
+
+race: ## all tests with the race detector, those of the system against a daemon with it
 	sh scripts/provide
-	RESQUED_TEST_RACE=1 $(TESTS) -- -race -timeout 60m $(SCRIPTS) ./test/system ./test/runners
+	$(TESTS) --packages "$$($(GO) list ./... | grep -v /test/ | tr '\n' ' ')" -- -race -count=1 -parallel 8 -timeout 60m
+	RESQUED_TEST_RACE=1 RESQUED_TEST_LEVEL=nightly $(TESTS) -- -race -count=1 -timeout 60m ./test/...
 
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide
-	RESQUED_TEST_FULL=1 $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/... ./locker
+	RESQUED_TEST_FULL=1 RESQUED_TEST_LEVEL=nightly $(TOOL) gotestsum --format standard-verbose -- -timeout 30m ./test/... ./locker
 
 model: ## the model tests of the scripts, MODEL (50,000) random sequences, and some of long jobs
 	sh scripts/provide

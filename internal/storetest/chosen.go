@@ -1,11 +1,14 @@
 package storetest
 
 import (
+	"os"
 	"os/exec"
 	"path"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/testlevel"
 )
@@ -22,6 +25,9 @@ func chosen(t *testing.T, all []Mutant) []Mutant {
 		return all
 	}
 	touched, err := changedScripts()
+	if os.Getenv(baseEnv) != "" {
+		require.NoError(t, err, baseEnv)
+	}
 	if err != nil {
 		t.Logf("only the first defect is tried, as git does not say which scripts have changed: %v", err)
 	}

@@ -100,12 +100,11 @@ type Sample struct {
 	late bool
 }
 
-// rest is for how many times as long as a sample took Redis is left alone. One that was away for a
-// part of it, or refused all of it, has mostly waited, and its visitors want to see that it is back.
+// rest is for how many times as long as a sample took Redis is left alone. A server that answered
+// nothing, or that is on its way up, has mostly waited, and visitors want to see that it is back.
 func (v Sample) rest(times time.Duration) time.Duration {
-	parts := []error{v.Queues.Err, v.Workers.Err, v.Jobs.Err, v.Stats.Err}
-	away := func(err error) bool { return rdb.Unreachable(err) || rdb.Waitable(err) }
-	if !slices.Contains(parts, nil) || slices.ContainsFunc(parts, away) {
+	parts := []error{v.Queues.Err, v.Workers.Err, v.Jobs.Err}
+	if !slices.Contains(parts, nil) || slices.ContainsFunc(parts, rdb.Waitable) {
 		return 0
 	}
 	return times * v.Took

@@ -55,7 +55,8 @@ func Main(short []string, nightly map[string]string, run func() int) int {
 		defaults["test.run"] = "^(" + strings.Join(short, "|") + ")$"
 	}
 	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
-	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && len(nightly) > 0 && !testlevel.Nightly() {
+	chosen := flag.Lookup("test.run").Value.String() != "" && os.Getenv("RERUN") == "" // gotestsum names what it runs again
+	if !chosen && flag.Lookup("test.skip").Value.String() == "" && len(nightly) > 0 && !testlevel.Nightly() {
 		var patterns []string
 		for pattern := range nightly {
 			test, part, _ := strings.Cut(pattern, "/")
