@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"os"
 	"os/exec"
 	"path"
 	"strings"
@@ -13,10 +12,6 @@ import (
 	"github.com/resqued/resqued/internal/testlevel"
 )
 
-// baseEnv names the commit that a change is compared with. Without it, that is the newest commit
-// that is six hours older than HEAD.
-const baseEnv = "RESQUED_TEST_BASE"
-
 // chosen returns the defects to try: all of them at night, else the first one of the table and
 // those of the scripts that the change touches.
 func chosen(t *testing.T, all []Mutant) []Mutant {
@@ -25,8 +20,8 @@ func chosen(t *testing.T, all []Mutant) []Mutant {
 		return all
 	}
 	touched, err := changedScripts()
-	if os.Getenv(baseEnv) != "" {
-		require.NoError(t, err, baseEnv)
+	if testlevel.Base() != "" {
+		require.NoError(t, err, "the commit %s", testlevel.Base())
 	}
 	if err != nil {
 		t.Logf("only the first defect is tried, as git does not say which scripts have changed: %v", err)
@@ -41,11 +36,12 @@ func chosen(t *testing.T, all []Mutant) []Mutant {
 	return some
 }
 
-// changedScripts returns the names of the scripts, without ".lua", that differ from the base.
+// changedScripts returns the names of the scripts, without ".lua", that differ from the base, by
+// default the newest commit that is six hours older than HEAD.
 var changedScripts = sync.OnceValues(func() (map[string]bool, error) {
 	out, err := exec.Command("sh", "-c", `
-		base=${`+baseEnv+`:-$(git rev-list -1 --before=$(($(git log -1 --format=%ct) - 21600)) HEAD)} &&
-		git diff --name-only "$base" -- ":(top)*.lua" && git ls-files --others --exclude-standard -- ":(top)*.lua"`).Output()
+		base=${1:-$(git rev-list -1 --before=$(($(git log -1 --format=%ct) - 21600)) HEAD)} &&
+		git diff --name-only "$base" -- ":(top)*.lua" && git ls-files --others --exclude-standard -- ":(top)*.lua"`, "sh", testlevel.Base()).Output()
 	if err != nil {
 		return nil, err
 	}

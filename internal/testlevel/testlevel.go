@@ -35,3 +35,6 @@ func Long(tb testing.TB) {
 
 // Nightly reports whether all tests run, also those that are too slow to judge each change.
 func Nightly() bool { return os.Getenv(env) == "nightly" }
+
+// Base names the commit that a change is compared with; "" if the caller chooses.
+func Base() string { return os.Getenv("RESQUED_TEST_BASE") }
