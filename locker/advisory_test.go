@@ -95,10 +95,8 @@ func TestAdvisory(t *testing.T) {
 			})
 		}
 		t.Run("the session's limits do not end it", func(t *testing.T) {
-			f.exec(t, "ALTER ROLE postgres IN DATABASE postgres SET idle_in_transaction_session_timeout = '50ms'")
-			defer f.exec(t, "ALTER ROLE postgres IN DATABASE postgres RESET idle_in_transaction_session_timeout")
-			f.pool.Reset()
-			f.db.SetMaxIdleConns(0)
+			f := &fixture{table: f.table, bySQL: f.bySQL}
+			f.open(t, "idle_in_transaction_session_timeout", "50ms")
 			_, err := f.advisory(t.Context(), key, locker.AdvisoryOptions{Blocking: true}, func(ctx context.Context) error {
 				select {
 				case <-ctx.Done():

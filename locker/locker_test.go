@@ -196,11 +196,8 @@ func TestEndsBeforeTheLease(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		l := f.lock(t, "k", locker.Options{LockFor: 8 * time.Second, RenewEvery: 100 * time.Millisecond})
 		ran, err := l.Run(t.Context(), func(ctx context.Context, _ int64) error {
-			tx, err := f.pool.Begin(t.Context())
-			require.NoError(t, err)
+			tx := f.begin(t, "SELECT FROM %s FOR UPDATE")
 			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
-			_, err = tx.Exec(t.Context(), "SELECT FROM "+f.table+" FOR UPDATE")
-			require.NoError(t, err)
 			receive(t, ctx.Done())
 			require.ErrorIs(t, context.Cause(ctx), locker.ErrLockStolen)
 			work, lease := l.Left()

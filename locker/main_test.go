@@ -3,14 +3,17 @@
 package locker_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
@@ -43,13 +46,16 @@ type fixture struct {
 
 var tables atomic.Int64
 
-// newPool opens a pool whose connections have an application name.
-func newPool(t *testing.T, url, name string, conns int32) *pgxpool.Pool {
+// newPool opens a pool whose connections have an application name, and settings: pairs of name and value.
+func newPool(t *testing.T, url, name string, conns int32, params ...string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	config.MaxConns = conns
 	config.ConnConfig.RuntimeParams["application_name"] = name
+	for pair := range slices.Chunk(params, 2) {
+		config.ConnConfig.RuntimeParams[pair[0]] = pair[1]
+	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -59,14 +65,32 @@ func newPool(t *testing.T, url, name string, conns int32) *pgxpool.Pool {
 func setup(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{table: fmt.Sprintf("locks%d", tables.Add(1))}
-	f.pool = newPool(t, server.URL(""), f.table, 4)
+	f.open(t)
+	require.NoError(t, locker.Migrate(t.Context(), f.pool, f.table))
+	return f
+}
+
+// open gives the fixture pools whose connections have these settings.
+func (f *fixture) open(t *testing.T, params ...string) {
+	t.Helper()
+	f.pool = newPool(t, server.URL(""), f.table, 4, params...)
 	config := f.pool.Config().ConnConfig.Copy()
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4)
 	t.Cleanup(func() { _ = db.Close() }) // and not f.db, which a test may replace
 	f.db = db
-	require.NoError(t, locker.Migrate(t.Context(), f.pool, f.table))
-	return f
+}
+
+// begin opens a transaction that ends with the test, and executes a statement in it.
+func (f *fixture) begin(t *testing.T, statement string) pgx.Tx {
+	t.Helper()
+	tx, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	// Before the pool is closed, which waits for it.
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	_, err = tx.Exec(t.Context(), strings.ReplaceAll(statement, "%s", f.table))
+	require.NoError(t, err)
+	return tx
 }
 
 // both runs a test through pgx's pool and through database/sql.

@@ -82,10 +82,7 @@ func TestBlockTimeoutHolds(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		o := locker.Options{LockFor: longLease, Blocking: true, BlockTimeout: 50 * time.Millisecond}
 		f.exec(t, "INSERT INTO %s (key) VALUES ('k')")
-		tx, err := f.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "SELECT FROM "+f.table+" FOR UPDATE")
-		require.NoError(t, err)
+		tx := f.begin(t, "SELECT FROM %s FOR UPDATE")
 		within(t, func() {
 			ran, err := f.run(t, "k", o)
 			require.False(t, ran)
@@ -102,10 +99,12 @@ func TestBlockTimeoutHolds(t *testing.T) {
 			if f.bySQL {
 				conn, err := f.db.Conn(t.Context())
 				require.NoError(t, err)
+				t.Cleanup(func() { _ = conn.Close() })
 				free = append(free, func() { _ = conn.Close() })
 			} else {
 				conn, err := f.pool.Acquire(t.Context())
 				require.NoError(t, err)
+				t.Cleanup(conn.Release)
 				free = append(free, conn.Release)
 			}
 		}

@@ -62,6 +62,7 @@ type Server struct {
 	options Options
 	port    *port
 	ahead   time.Duration // of the server's clock
+	counter *redis.Client // of Commands
 
 	mu      sync.Mutex
 	process *devredis.Process
@@ -183,6 +184,30 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	c := redis.NewClient(o)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// Commands returns how many commands the server has carried out, those of scripts included. It
+// is for a server of Start: others send commands to the shared one.
+func (s *Server) Commands(tb testing.TB) int {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if s == shared.server {
+		tb.Fatal("redistest: the shared server counts the commands of other tests, too")
+	}
+	if s.counter == nil { // a new connection costs commands
+		s.counter = s.Client(s.tb)
+	}
+	text, err := s.counter.Info(tb.Context(), "stats").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(text, "total_commands_processed:")
+	var n int
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		tb.Fatalf("redistest: the server does not say how many commands it ran: %v", err)
+	}
+	return n
 }
 
 // Kill ends the server as a crash does. Data that is not on disk is lost.

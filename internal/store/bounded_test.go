@@ -31,7 +31,7 @@ func TestBoundedWork(t *testing.T) {
 		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:inflight:p1"), tokens...).Err())
 		return f.redis.SAdd(t.Context(), f.key("resqued:masters"), ids...).Err()
 	})
-	calls := func() int { return commandsRun(t, f.redis) }
+	calls := func() int { return server.Commands(t) }
 	before := calls()
 	_, _, err := f.Orphans(t.Context())
 	require.NoError(t, err)

@@ -53,12 +53,12 @@ func TestLinesBudget(t *testing.T) {
 	f := setup(t, server)
 	f.push("q", lockmates("A", jobs+70)...)
 	held := f.turn(8, f.turn(8, nil, "q"), "q")
-	before := commandsRun(t, f.redis)
+	before := server.Commands(t)
 	for range jobs {
 		held = f.turn(8, held, "q")
 		require.Len(t, held, 1)
 	}
-	got := float64(commandsRun(t, f.redis)-before-1) / jobs
+	got := float64(server.Commands(t)-before-1) / jobs
 	t.Logf("%.2f commands for a job", got)
 	require.LessOrEqual(t, got, 16.1)
 }

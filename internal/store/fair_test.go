@@ -715,13 +715,13 @@ func TestFairCost(t *testing.T) {
 			queues[0].Fair = nil
 		}
 		held := f.fairly(8, nil, queues...)
-		before := commandsRun(t, f.redis)
+		before := server.Commands(t)
 		_, spent := commandStat(t, f.redis, "evalsha")
 		for range jobs / 8 {
 			held = f.fairly(8, held, queues...)
 			require.Len(t, held, 8)
 		}
-		each := float64(commandsRun(t, f.redis)-before) / jobs
+		each := float64(server.Commands(t)-before) / jobs
 		_, usec := commandStat(t, f.redis, "evalsha")
 		t.Logf("%d tenants: %.1f commands and %.1f µs of the server a job", tenants, each, float64(usec-spent)/jobs)
 		require.Less(t, each, 12.0)

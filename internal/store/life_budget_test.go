@@ -38,7 +38,7 @@ func TestLifeBudget(t *testing.T) {
 				require.Zero(t, held)
 				require.Equal(t, []string{"resque:resqued:meta"}, client.Keys(t.Context(), "*").Val(), "nothing stays but the id of the data")
 			}
-			count := func() int { return commandsRun(t, client) }
+			count := func() int { return server.Commands(t) }
 			life() // loads the scripts
 			before := count()
 			life()

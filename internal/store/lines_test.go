@@ -375,12 +375,12 @@ func TestLineCost(t *testing.T) {
 		f.push("q", lockmates("A", waiting)...)
 		held := f.turn(8, nil, "q")
 		const jobs = 200
-		before := commandsRun(t, f.redis)
+		before := server.Commands(t)
 		for range jobs {
 			held = f.turn(8, held, "q")
 			require.Len(t, held, 1)
 		}
-		each := float64(commandsRun(t, f.redis)-before) / jobs
+		each := float64(server.Commands(t)-before) / jobs
 		t.Logf("%d wait: %.1f commands a job", waiting, each)
 		require.Less(t, each, 30.0)
 	}

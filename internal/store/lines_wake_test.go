@@ -157,33 +157,32 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 // in parts.
 func TestSuspectsInLines(t *testing.T) {
 	t.Parallel()
-	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		f := setup(t, server)
-		const jobs = 2000
-		f.push("q", slices.Repeat([]string{job("A", "[1]")}, jobs)...)
-		held := f.turn(2, nil, "q")
-		require.Len(t, held, 1)
-		for f.exists("queue:q") {
-			f.turn(2, nil, "q")
-		}
-		_, _, err := f.Fence(t.Context(), "p1", true)
-		require.NoError(t, err)
-		require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Suspect}}))
-		f.register("p1")
-		most, last, apart := int64(0), -1, 0
-		for apart != last {
-			last = apart
-			before := commandsRun(t, f.redis)
-			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: lined("q"), Suspects: store.SetApart})
-			most = max(most, int64(commandsRun(t, f.redis)-before))
-			require.Empty(t, reply.Jobs)
-			apart = len(f.list("resqued:suspects:q"))
-			require.Equal(t, apart < jobs, reply.More)
-		}
-		require.Equal(t, jobs, apart)
-		require.Less(t, most, int64(5000))
-		f.noLines("q")
-	})
+	server := redistest.Start(t, redistest.Options{})
+	f := setup(t, server)
+	const jobs = 2000
+	f.push("q", slices.Repeat([]string{job("A", "[1]")}, jobs)...)
+	held := f.turn(2, nil, "q")
+	require.Len(t, held, 1)
+	for f.exists("queue:q") {
+		f.turn(2, nil, "q")
+	}
+	_, _, err := f.Fence(t.Context(), "p1", true)
+	require.NoError(t, err)
+	require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Suspect}}))
+	f.register("p1")
+	most, last, apart := int64(0), -1, 0
+	for apart != last {
+		last = apart
+		before := server.Commands(t)
+		reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: lined("q"), Suspects: store.SetApart})
+		most = max(most, int64(server.Commands(t)-before))
+		require.Empty(t, reply.Jobs)
+		apart = len(f.list("resqued:suspects:q"))
+		require.Equal(t, apart < jobs, reply.More)
+	}
+	require.Equal(t, jobs, apart)
+	require.Less(t, most, int64(5000))
+	f.noLines("q")
 }
 
 // TestNamesOfLines: lines are told apart whatever their locks and queues are called.
@@ -305,12 +304,12 @@ func TestLineCostBeyondTheBound(t *testing.T) {
 		held = append(turn(held), turn(nil)...)
 	}
 	const jobs = 100
-	before := commandsRun(t, f.redis)
+	before := server.Commands(t)
 	for range jobs {
 		held = turn(held)
 		require.Len(t, held, 1)
 	}
-	each := float64(commandsRun(t, f.redis)-before) / jobs
+	each := float64(server.Commands(t)-before) / jobs
 	t.Logf("%s wait in lines: %.1f commands a job", waits, each)
 	require.Less(t, each, 80.0)
 	// When half of them are left the others come into lines again.

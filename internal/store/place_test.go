@@ -103,7 +103,7 @@ func TestLookAroundOfAFleet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := setup(t, server)
-	commands := func() int { return commandsRun(t, f.redis) }
+	commands := func() int { return server.Commands(t) }
 	f.register("a:b:2-3:0.0")
 	master := func(i int) string { return fmt.Sprintf("host%d:b:2-3", i) }
 	cost, lease := map[int]int{}, time.Now().Add(30*time.Second).UnixMilli()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,16 +67,6 @@ func (f *fixture) register(proc string) {
 		Proc: proc, Workers: []string{"h/0.0:1:q", "h/0.1:1:q"}, Started: "2026-11-20 09:56:21 -0500",
 		Info: map[string]string{"pid": "1"},
 	}))
-}
-
-// commandsRun returns how many commands a server has carried out, those of scripts included.
-func commandsRun(t *testing.T, client *redis.Client) int {
-	t.Helper()
-	found := regexp.MustCompile(`total_commands_processed:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "stats").Val())
-	require.NotNil(t, found)
-	n, err := strconv.Atoi(found[1])
-	require.NoError(t, err)
-	return n
 }
 
 func (f *fixture) key(name string) string { return f.ns + ":" + name }
@@ -705,7 +693,7 @@ func TestPollOfEmptyQueues(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	f := setup(t, server)
-	commands := func() int { return commandsRun(t, f.redis) }
+	commands := func() int { return server.Commands(t) }
 	look := func() int {
 		_, err := f.Poll(t.Context(), store.PollRequest{All: true})
 		require.NoError(t, err) // loads the script

@@ -134,19 +134,11 @@ func TestLockedRows(t *testing.T) {
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT i, 'drop' FROM generate_series(1, 100) i")
 		return b
 	}
-	lock := func(t *testing.T, b *bed, statement string) pgx.Tx {
-		tx, err := b.other.Begin(t.Context())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(t.Context(), statement)
-		require.NoError(t, err)
-		return tx
-	}
 
 	t.Run("nobody waits for them, and they go when they are free", func(t *testing.T) {
 		t.Parallel()
 		b := fill(t, longjob.Options{MaxUnits: 1})
-		tx := lock(t, b, "SELECT FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
+		tx := b.begin("SELECT FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
 		b.fn = b.deletes("kind = 'drop'", sqlscan.Options{Batch: 10})
 		res, err := b.Enqueue(t.Context(), "Scan", nil)
 		require.NoError(t, err)
@@ -166,7 +158,7 @@ func TestLockedRows(t *testing.T) {
 	t.Run("not for ever", func(t *testing.T) {
 		t.Parallel()
 		b := fill(t, longjob.Options{Retries: -1})
-		lock(t, b, "SELECT FROM t WHERE id = 7 FOR UPDATE")
+		b.begin("SELECT FROM t WHERE id = 7 FOR UPDATE")
 		run := b.run(b.deletes("", sqlscan.Options{Batch: 10, Patience: time.Second}))
 		require.Equal(t, longjob.StatusFailed, run.Status)
 		require.Contains(t, run.Error, sqlscan.ErrLocked.Error()+` for 1s: 1, one of them is ["7"]`)
@@ -177,7 +169,7 @@ func TestLockedRows(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000)")
-		tx := lock(t, b, "SELECT FROM t WHERE id <= 3000 FOR UPDATE")
+		tx := b.begin("SELECT FROM t WHERE id <= 3000 FOR UPDATE")
 		n := 0
 		b.watch.on("SKIP LOCKED", func() {
 			if n++; n == 7 {
@@ -193,7 +185,7 @@ func TestLockedRows(t *testing.T) {
 	t.Run("a table that somebody changes is waited for", func(t *testing.T) {
 		t.Parallel()
 		b := fill(t, longjob.Options{})
-		tx := lock(t, b, "LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+		tx := b.begin("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
 		n := 0
 		b.watch.on("FROM \"t\"", func() {
 			if n++; n == 2 {

@@ -173,10 +173,7 @@ func TestScanDestroy(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})
 		b.sql(files)
-		tx, err := b.other.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "UPDATE t SET name = 'changed' WHERE id IN (5, 6, 95)")
-		require.NoError(t, err)
+		tx := b.begin("UPDATE t SET name = 'changed' WHERE id IN (5, 6, 95)")
 		var seen []file
 		b.completes(b.destroys("name <> 'x'", sqlscan.Options{Batch: 10, KeepRows: true, HoldFor: time.Nanosecond}, func(ctx context.Context, _ *longjob.Runner, _ pgx.Tx, f file) error {
 			if seen = append(seen, f); len(seen) == 97 {

@@ -138,6 +138,17 @@ func jobs(t testing.TB, o longjob.Options) *bed {
 	return b
 }
 
+// begin opens a transaction that is not the scan's and ends with the test, and executes a statement in it.
+func (b *bed) begin(statement string) pgx.Tx {
+	b.t.Helper()
+	tx, err := b.other.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.t.Context())) })
+	_, err = tx.Exec(b.t.Context(), statement)
+	require.NoError(b.t, err)
+	return tx
+}
+
 // sql runs statements.
 func (b *bed) sql(statement string, args ...any) {
 	b.t.Helper()

@@ -80,8 +80,7 @@ func postgresShop(t *testing.T, o longjob.Options) *shop {
 			b.sql("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", b.pool.Config().ConnConfig.RuntimeParams["application_name"])
 		},
 		begin: func() (func(string) error, func() error) {
-			tx, err := b.other.Begin(t.Context())
-			require.NoError(t, err)
+			tx := b.begin("SELECT")
 			return func(statement string) error {
 				_, err := tx.Exec(t.Context(), statement)
 				return err
