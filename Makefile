@@ -2,7 +2,7 @@
 
 GO      ?= go
 # Every tool runs from tools/go.mod, so that none becomes a dependency of resqued.
-TOOL    := $(GO) tool -modfile=tools/go.mod
+TOOL    := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # What builds packages and releases; it has the module of the tools.
 RELEASE := cd tools && $(GO) run ./release
@@ -39,10 +39,12 @@ unit: ## the tests that start neither servers nor processes, in seconds
 check: lint ## the quick look before a commit: linter, and the short tests
 	@command -v redis-server >/dev/null && command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && command -v mariadbd >/dev/null || sh scripts/provide
 	$(TESTS) -- -short -parallel 8 -p $$((2 * $$(nproc))) ./...
+	cd test/dashboard && $(GO) test -short ./...
 
 lint: ## run the linter (.golangci.yml)
 	$(TOOL) golangci-lint run ./...
-	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd bench && $(TOOL) golangci-lint run ./...
+	cd test/dashboard && $(TOOL) golangci-lint run ./...
 	cd tools && $(GO) tool golangci-lint run ./...
 	$(GO) -C tools test ./site
 
@@ -80,6 +82,7 @@ race: ## all tests with the race detector, those of the system against a daemon 
 	sh scripts/provide
 	$(TESTS) --packages "$$($(GO) list ./... | grep -v /test/ | tr '\n' ' ')" -- -race -count=1 -parallel 8 -timeout 60m
 	RESQUED_TEST_RACE=1 RESQUED_TEST_LEVEL=nightly $(TESTS) -- -race -count=1 -timeout 60m ./test/...
+	cd test/dashboard && $(TESTS) -- -race -count=1 -timeout 20m
 
 system: ## the system tests at full size, 20,000 jobs a run, with their figures
 	sh scripts/provide

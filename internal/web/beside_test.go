@@ -11,27 +11,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 // What goes on beside the requests has ended when Run returns, and nothing begins after. Not parallel: it looks
 // at all goroutines of the process.
 func TestNothingOutlivesRun(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	f := setupOn(t, server)
-	f.fill("mail")
+	f := webtest.SetupOn(t, server)
+	f.Fill("mail")
 	for range 20 {
 		var records []any
 		for i := range 1000 {
 			records = append(records, fmt.Sprintf(`{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"A","args":[%d]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"q"}`, i))
 		}
-		f.do("RPUSH", "failed", records...)
+		f.Do("RPUSH", "failed", records...)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ran := make(chan struct{})
-	go func() { defer close(ran); f.server.Run(ctx) }()
-	f.get("/api/v1/overview")
-	f.get("/api/v1/failed/groups") // 20,000 take longer than a request: it goes on beside
+	go func() { defer close(ran); f.Server.Run(ctx) }()
+	f.Get("/api/v1/overview")
+	f.Get("/api/v1/failed/groups") // 20,000 take longer than a request: it goes on beside
 	server.Hang()
 	defer server.Resume()
 	stop()
@@ -39,12 +40,12 @@ func TestNothingOutlivesRun(t *testing.T) {
 	require.Empty(t, ofPackageWeb())
 	server.Resume()
 
-	answer := f.ask(http.MethodPost, "/api/v1/failed/retry", `{"filter":{"all":true},"background":true}`)
+	answer := f.Ask(http.MethodPost, "/api/v1/failed/retry", `{"filter":{"all":true},"background":true}`)
 	require.Equal(t, http.StatusServiceUnavailable, answer.Code, "an act that nothing waits for")
 	require.Contains(t, answer.Body.String(), "stopping")
-	f.ask(http.MethodGet, "/api/v1/failed/groups", "")
-	f.ask(http.MethodGet, "/api/v1/overview", "")
-	f.ask(http.MethodGet, "/", "")
+	f.Ask(http.MethodGet, "/api/v1/failed/groups", "")
+	f.Ask(http.MethodGet, "/api/v1/overview", "")
+	f.Ask(http.MethodGet, "/", "")
 	require.Empty(t, ofPackageWeb())
 }
 

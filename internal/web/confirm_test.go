@@ -16,12 +16,12 @@ import (
 func TestCommandsOfQuestions(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.fill("mail")
-	job := s.get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
+	s.Fill("mail")
+	job := s.Get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
 	said := regexp.MustCompile(`From a shell: <code>(.*?)</code>`)
 	ask := func(path, body string) string {
 		t.Helper()
-		answer := s.ask(http.MethodPost, path, body, func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
+		answer := s.Ask(http.MethodPost, path, body, func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
 		require.Equal(t, http.StatusOK, answer.Code, answer.Body.String())
 		if m := said.FindStringSubmatch(answer.Body.String()); m != nil {
 			return html.UnescapeString(m[1])

@@ -34,9 +34,9 @@ func TestLocksInADatabase(t *testing.T) {
 			}, limit > 2, broken
 		}
 	})
-	f.fill("mail")
+	f.Fill("mail")
 	keys := func(path string) (keys []string) {
-		for _, one := range f.get(path)["items"].([]any) {
+		for _, one := range f.Get(path)["items"].([]any) {
 			keys = append(keys, one.(map[string]any)["key"].(string))
 		}
 		return keys
@@ -46,7 +46,7 @@ func TestLocksInADatabase(t *testing.T) {
 	require.Equal(t, []string{"Payout-4711", "Payout-4712"}, keys("/api/v1/locks?kind=postgres"))
 	require.NotContains(t, keys("/api/v1/locks?kind=locket"), "Payout-4711")
 	html := func(r *http.Request) { r.Header.Set("Accept", "text/html") }
-	page := f.ask(http.MethodGet, "/locks", "", html).Body.String()
+	page := f.Ask(http.MethodGet, "/locks", "", html).Body.String()
 	require.Contains(t, page, "Payout-4711")
 	require.Contains(t, page, "In PostgreSQL")
 	require.Contains(t, page, "web-1:9120.0.3<")
@@ -55,13 +55,13 @@ func TestLocksInADatabase(t *testing.T) {
 
 	role = web.Viewer
 	require.NotContains(t, keys("/api/v1/locks"), "Payout-4711", "its key is made of arguments")
-	require.NotContains(t, f.ask(http.MethodGet, "/locks", "", html).Body.String(), "Payout-47")
+	require.NotContains(t, f.Ask(http.MethodGet, "/locks", "", html).Body.String(), "Payout-47")
 
 	broken = errors.New("connection refused")
 	require.Len(t, keys("/api/v1/locks"), len(both)-2)
-	require.Equal(t, "PostgreSQL: connection refused", f.get("/api/v1/locks")["missing"])
-	require.Equal(t, http.StatusServiceUnavailable, f.ask(http.MethodGet, "/api/v1/locks?kind=postgres", "").Code)
-	page = f.ask(http.MethodGet, "/locks", "", html).Body.String()
+	require.Equal(t, "PostgreSQL: connection refused", f.Get("/api/v1/locks")["missing"])
+	require.Equal(t, http.StatusServiceUnavailable, f.Ask(http.MethodGet, "/api/v1/locks?kind=postgres", "").Code)
+	page = f.Ask(http.MethodGet, "/locks", "", html).Body.String()
 	require.Contains(t, page, "connection refused")
 	require.Contains(t, page, `id="held"`)
 }
@@ -83,15 +83,15 @@ func TestADatabaseThatHangs(t *testing.T) {
 	defer func() { // ends what still waits
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		f.server.Run(ctx)
+		f.Server.Run(ctx)
 	}()
 	html := func(r *http.Request) { r.Header.Set("Accept", "text/html") }
-	page := func() string { return f.ask(http.MethodGet, "/locks", "", html).Body.String() }
+	page := func() string { return f.Ask(http.MethodGet, "/locks", "", html).Body.String() }
 	require.Contains(t, page(), "Payout-4711")
 	hangs.Store(true)
-	f.do("SADD", "queue:payouts:uniqueue", "payload")
-	f.do("RPUSH", "queue:payouts", `{"class":"A","args":[]}`)
-	f.do("SADD", "queues", "payouts")
+	f.Do("SADD", "queue:payouts:uniqueue", "payload")
+	f.Do("RPUSH", "queue:payouts", `{"class":"A","args":[]}`)
+	f.Do("SADD", "queues", "payouts")
 	text := page()
 	require.Contains(t, text, "Payout-4711", "what was read last")
 	require.Contains(t, text, "Not up to date")

@@ -16,8 +16,8 @@ func TestDelayedPages(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	add := func(at, n int) {
-		f.do("ZADD", "delayed_queue_schedule", at, fmt.Sprint(at))
-		f.do("RPUSH", fmt.Sprintf("delayed:%d", at), fmt.Sprintf(`{"class":"Mail","args":["job%04d"],"queue":"q"}`, n))
+		f.Do("ZADD", "delayed_queue_schedule", at, fmt.Sprint(at))
+		f.Do("RPUSH", fmt.Sprintf("delayed:%d", at), fmt.Sprintf(`{"class":"Mail","args":["job%04d"],"queue":"q"}`, n))
 	}
 	const all = 120
 	for n := range all {
@@ -32,7 +32,7 @@ func TestDelayedPages(t *testing.T) {
 	var got []string
 	for path, pages := "/api/v1/schedule/delayed?limit=33", 0; path != ""; pages++ {
 		require.Less(t, pages, all)
-		v := f.get(path)
+		v := f.Get(path)
 		require.Equal(t, false, v["partial"])
 		for _, item := range v["items"].([]any) {
 			got = append(got, item.(map[string]any)["args"].([]any)[0].(string))
@@ -45,12 +45,12 @@ func TestDelayedPages(t *testing.T) {
 	}
 	require.Equal(t, want, got)
 
-	f.do("DEL", "delayed:4102444700")
+	f.Do("DEL", "delayed:4102444700")
 	got = nil
 	next := regexp.MustCompile(`<a href="([^"]*)" rel="next">`)
 	for path, pages := "/schedule?class=Mail", 0; path != ""; pages++ {
 		require.Less(t, pages, all)
-		answer := f.ask(http.MethodGet, path, "")
+		answer := f.Ask(http.MethodGet, path, "")
 		require.Equal(t, http.StatusOK, answer.Code)
 		got = append(got, name.FindAllString(answer.Body.String(), -1)...)
 		path = ""

@@ -42,19 +42,19 @@ func TestFailuresThatComeDuringAnAct(t *testing.T) {
 				// The log has an act just before it is done.
 				o.Log = zap.NewNop().WithOptions(zap.WrapCore(func(zapcore.Core) zapcore.Core {
 					return zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(writing(func() {
-						once.Do(func() { f.do("RPUSH", "failed", "new", strings.Replace(twin, "[1]", "[2]", 1)) })
+						once.Do(func() { f.Do("RPUSH", "failed", "new", strings.Replace(twin, "[1]", "[2]", 1)) })
 					})), zap.InfoLevel)
 				}))
 			})
-			f.do("RPUSH", "failed", twin, twin)
-			answer := f.ask(http.MethodPost, one.path, one.body, func(r *http.Request) {
+			f.Do("RPUSH", "failed", twin, twin)
+			answer := f.Ask(http.MethodPost, one.path, one.body, func(r *http.Request) {
 				if one.form {
 					r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 				}
 			})
 			require.Less(t, answer.Code, 400, answer.Body.String())
-			proctest.Await(t, time.Minute, func() bool { return f.redis.LLen(t.Context(), f.ns+":failed").Val() <= 2 }, "the act")
-			require.Equal(t, []string{"new", strings.Replace(twin, "[1]", "[2]", 1)}, f.redis.LRange(t.Context(), f.ns+":failed", 0, -1).Val())
+			proctest.Await(t, time.Minute, func() bool { return f.Redis.LLen(t.Context(), f.Namespace+":failed").Val() <= 2 }, "the act")
+			require.Equal(t, []string{"new", strings.Replace(twin, "[1]", "[2]", 1)}, f.Redis.LRange(t.Context(), f.Namespace+":failed", 0, -1).Val())
 		})
 	}
 }
@@ -71,17 +71,17 @@ func (w writing) Write(text []byte) (int, error) {
 func TestAnActOnEqualFailuresIsSentAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.do("RPUSH", "failed", twin, twin, twin)
+	f.Do("RPUSH", "failed", twin, twin, twin)
 	for range 3 {
-		f.post("/api/v1/failed/retry", `{"ids":["`+client.FailureID([]byte(twin), 1)+`"]}`)
-		f.ask(http.MethodPost, "/failed", "act=retry&id="+client.FailureID([]byte(twin), 1), func(r *http.Request) {
+		f.Post("/api/v1/failed/retry", `{"ids":["`+client.FailureID([]byte(twin), 1)+`"]}`)
+		f.Ask(http.MethodPost, "/failed", "act=retry&id="+client.FailureID([]byte(twin), 1), func(r *http.Request) {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		})
 	}
-	left := f.redis.LRange(t.Context(), f.ns+":failed", 0, -1).Val()
+	left := f.Redis.LRange(t.Context(), f.Namespace+":failed", 0, -1).Val()
 	require.Equal(t, twin, left[0])
 	require.Equal(t, twin, left[2])
-	require.EqualValues(t, 1, f.redis.LLen(t.Context(), f.ns+":queue:q").Val())
+	require.EqualValues(t, 1, f.Redis.LLen(t.Context(), f.Namespace+":queue:q").Val())
 }
 
 // A search goes on where it was when lists of failures come and go between its steps.
@@ -91,10 +91,10 @@ func TestListsOfFailuresComeDuringASearch(t *testing.T) {
 	add := func(list string, from, to int) {
 		t.Helper()
 		if list != "failed" {
-			f.do("SADD", "failed_queues", list)
+			f.Do("SADD", "failed_queues", list)
 		}
 		for i := from; i < to; i++ {
-			f.do("RPUSH", list, strings.Replace(twin, "[1]", fmt.Sprintf("[%d]", i), 1))
+			f.Do("RPUSH", list, strings.Replace(twin, "[1]", fmt.Sprintf("[%d]", i), 1))
 		}
 	}
 	add("failed", 0, 2)
@@ -104,7 +104,7 @@ func TestListsOfFailuresComeDuringASearch(t *testing.T) {
 	var found []int
 	steps, cursor := 0, ""
 	for {
-		v := f.get("/api/v1/failed?class=A&limit=1&cursor=" + url.QueryEscape(cursor))
+		v := f.Get("/api/v1/failed?class=A&limit=1&cursor=" + url.QueryEscape(cursor))
 		for _, one := range v["items"].([]any) {
 			found = append(found, int(one.(map[string]any)["args"].([]any)[0].(float64)))
 		}
@@ -120,25 +120,25 @@ func TestListsOfFailuresComeDuringASearch(t *testing.T) {
 			add("b_failed", 102, 104)
 			add("m_failed", 104, 105)
 		case 5:
-			f.do("SREM", "failed_queues", "p@x_failed")
-			require.NoError(t, f.redis.Del(t.Context(), f.ns+":p@x_failed").Err())
+			f.Do("SREM", "failed_queues", "p@x_failed")
+			require.NoError(t, f.Redis.Del(t.Context(), f.Namespace+":p@x_failed").Err())
 			add("q_failed", 105, 106)
 		}
 		require.Less(t, steps, 20)
 	}
 	require.Equal(t, []int{1, 0, 100, 3, 2, 105, 7, 6}, found, "what comes later and before is passed over, as new failures are")
-	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=x", "").Code)
-	require.Equal(t, http.StatusBadRequest, f.ask(http.MethodGet, "/api/v1/failed?cursor=-1@m_failed", "").Code)
+	require.Equal(t, http.StatusBadRequest, f.Ask(http.MethodGet, "/api/v1/failed?cursor=x", "").Code)
+	require.Equal(t, http.StatusBadRequest, f.Ask(http.MethodGet, "/api/v1/failed?cursor=-1@m_failed", "").Code)
 }
 
 // TestGroupsThatTakeLong: a request whose time is up does not wait until another one has grouped failures.
 func TestGroupsThatTakeLong(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	let := f.server.HoldGroups()
+	let := f.Server.HoldGroups()
 	defer let()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	answer := f.ask(http.MethodGet, "/api/v1/failed/groups", "", func(r *http.Request) { *r = *r.WithContext(ctx) })
+	answer := f.Ask(http.MethodGet, "/api/v1/failed/groups", "", func(r *http.Request) { *r = *r.WithContext(ctx) })
 	require.Equal(t, http.StatusServiceUnavailable, answer.Code, answer.Body)
 }

@@ -200,16 +200,16 @@ func TestKeysOfWrongTypes(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			f.fill("mail")
+			f.Fill("mail")
 			before := f.all(t)
-			seen := f.server
-			f.do("DEL", key)
+			seen := f.Server
+			f.Do("DEL", key)
 			if key == "stat:processed" || strings.HasPrefix(key, "resqued:inflight") {
-				f.do("LPUSH", key, "of a wrong type")
+				f.Do("LPUSH", key, "of a wrong type")
 			} else {
-				f.do("SET", key, "of a wrong type")
+				f.Do("SET", key, "of a wrong type")
 			}
-			f.server = web.New(f.options) // one that has seen nothing before
+			f.Server = web.New(f.Options) // one that has seen nothing before
 			found := map[string]string{}
 			after := f.all(t)
 			for path, text := range after {
@@ -224,8 +224,8 @@ func TestKeysOfWrongTypes(t *testing.T) {
 				}
 			}
 			// One that has seen it as it was goes on to show that, and says so.
-			f.server = seen
-			f.server.Outdate()
+			f.Server = seen
+			f.Server.Outdate()
 			for _, path := range []string{"/queues", "/jobs", "/workers"} {
 				if c.says[path] == "Cannot be shown" {
 					text := f.html(path)
@@ -304,7 +304,7 @@ func (f *fixture) all(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
 	for _, path := range append([]string{"/metrics", "/readyz", "/api/v1/live", "/api/v1/queues", "/api/v1/workers", "/api/v1/jobs", "/api/v1/schedule"}, allPages...) {
-		answer := f.ask(http.MethodGet, path, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") })
+		answer := f.Ask(http.MethodGet, path, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") })
 		assert.True(t, answer.Code == http.StatusOK || strings.HasPrefix(path, "/api/"), "%s: %d", path, answer.Code)
 		pages[path] = answer.Body.String()
 	}
@@ -312,7 +312,7 @@ func (f *fixture) all(t *testing.T) map[string]string {
 }
 
 func (f *fixture) html(path string) string {
-	return f.ask(http.MethodGet, path, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }).Body.String()
+	return f.Ask(http.MethodGet, path, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }).Body.String()
 }
 
 type apiError struct{ Code, Message, Hint string }

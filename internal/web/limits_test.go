@@ -16,21 +16,21 @@ import (
 func TestSearches(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.fill("mail")
+	f.Fill("mail")
 	for range 2 * web.MaxSearches {
-		require.Equal(t, http.StatusOK, f.ask(http.MethodGet, "/api/v1/failed?class=mail", "").Code, "each leaves its place")
+		require.Equal(t, http.StatusOK, f.Ask(http.MethodGet, "/api/v1/failed?class=mail", "").Code, "each leaves its place")
 	}
 	ends := make([]func(), web.MaxSearches)
 	for i := range ends {
-		ends[i] = f.server.Search()
+		ends[i] = f.Server.Search()
 	}
 	searches := []string{"/api/v1/failed?class=mail", "/api/v1/failed/groups?class=mail", "/failed?class=mail", "/failed?view=flat&args=x", "/api/v1/queues/mail/jobs?args=x", "/queues/mail?class=mail"}
 	answers := make(chan *httptest.ResponseRecorder, len(searches))
 	for _, path := range searches {
-		go func() { answers <- f.ask(http.MethodGet, path, "") }()
+		go func() { answers <- f.Ask(http.MethodGet, path, "") }()
 	}
 	for _, path := range []string{"/api/v1/failed", "/api/v1/failed/groups", "/failed", "/failed?view=flat", "/api/v1/queues/mail/jobs", "/queues/mail"} {
-		require.Equal(t, http.StatusOK, f.ask(http.MethodGet, path, "").Code, path)
+		require.Equal(t, http.StatusOK, f.Ask(http.MethodGet, path, "").Code, path)
 	}
 	require.Empty(t, answers, "they wait")
 	ends[0]()
@@ -38,15 +38,15 @@ func TestSearches(t *testing.T) {
 		answer := <-answers
 		assert.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, answer.Code)
 	}
-	f.server.Search() // the place that was free
-	require.Contains(t, f.ask(http.MethodGet, "/api/v1/failed?class=mail", "").Body.String(), `"code":"busy"`)
+	f.Server.Search() // the place that was free
+	require.Contains(t, f.Ask(http.MethodGet, "/api/v1/failed?class=mail", "").Body.String(), `"code":"busy"`)
 }
 
 // No route takes a body of more than 64 KiB.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.fill("mail")
+	f.Fill("mail")
 	large := strings.Repeat("x", 64<<10)
 	tried := 0
 	for path, form := range map[string]bool{
@@ -57,7 +57,7 @@ func TestBodies(t *testing.T) {
 		if form {
 			body = "act=pause&id=" + large
 		}
-		answer := f.ask(http.MethodPost, path, body, func(r *http.Request) {
+		answer := f.Ask(http.MethodPost, path, body, func(r *http.Request) {
 			if form {
 				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			}
@@ -66,8 +66,8 @@ func TestBodies(t *testing.T) {
 		tried++
 	}
 	require.Equal(t, 13, tried)
-	paused, _, err := f.store.Paused(t.Context(), "mail")
+	paused, _, err := f.Store.Paused(t.Context(), "mail")
 	require.NoError(t, err)
 	require.False(t, paused["mail"])
-	require.EqualValues(t, http.StatusOK, f.ask(http.MethodPost, "/api/v1/jobs", `{"class":"A","queue":"mail","args":["`+large[:60<<10]+`"]}`).Code)
+	require.EqualValues(t, http.StatusOK, f.Ask(http.MethodPost, "/api/v1/jobs", `{"class":"A","queue":"mail","args":["`+large[:60<<10]+`"]}`).Code)
 }

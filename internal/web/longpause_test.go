@@ -71,14 +71,14 @@ func TestPagesPauseALongJob(t *testing.T) {
 func TestPausingALongJob(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.do("HSET", "resqued:longjob:run:u1", "class", "Copy", "status", "queued", "slice", "1", "args", "[]", "queue", "medium", "name", `"Copy"`, "kind", "k")
-	f.do("ZADD", "resqued:longjob:active", "5", "u1")
-	f.do("HSET", "resqued:longjob:run:u2", "class", "Copy", "status", "completed", "slice", "1", "args", "[]")
+	f.Do("HSET", "resqued:longjob:run:u1", "class", "Copy", "status", "queued", "slice", "1", "args", "[]", "queue", "medium", "name", `"Copy"`, "kind", "k")
+	f.Do("ZADD", "resqued:longjob:active", "5", "u1")
+	f.Do("HSET", "resqued:longjob:run:u2", "class", "Copy", "status", "completed", "slice", "1", "args", "[]")
 	post := func(path string) int {
-		_, code := f.post(path, "")
+		_, code := f.Post(path, "")
 		return code
 	}
-	shown := func() any { return f.get("/api/v1/longjobs/u1")["status"] }
+	shown := func() any { return f.Get("/api/v1/longjobs/u1")["status"] }
 	require.Equal(t, http.StatusOK, post("/api/v1/longjobs/u1/pause"))
 	require.Equal(t, "paused", shown())
 	require.Equal(t, http.StatusOK, post("/api/v1/longjobs/u1/pause"), "again")
@@ -88,7 +88,7 @@ func TestPausingALongJob(t *testing.T) {
 	for _, act := range []string{"pause", "resume"} {
 		require.Equal(t, http.StatusConflict, post("/api/v1/longjobs/u2/"+act))
 		for _, id := range unlikely {
-			answer := f.ask(http.MethodPost, "/api/v1/longjobs/"+id+"/"+act, "")
+			answer := f.Ask(http.MethodPost, "/api/v1/longjobs/"+id+"/"+act, "")
 			assert.GreaterOrEqual(t, answer.Code, 400, "%s %s", act, id)
 			assert.Less(t, answer.Code, 500, "%s %s: %s", act, id, answer.Body)
 		}

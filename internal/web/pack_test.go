@@ -19,12 +19,12 @@ import (
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.fill("mail")
+	f.Fill("mail")
 	for i := range 300 {
-		f.do("SADD", "workers", fmt.Sprintf("ruby:%d:mail", i))
-		f.do("SADD", "queues", fmt.Sprintf("queue-%d", i))
+		f.Do("SADD", "workers", fmt.Sprintf("ruby:%d:mail", i))
+		f.Do("SADD", "queues", fmt.Sprintf("queue-%d", i))
 	}
-	server := httptest.NewServer(f.server)
+	server := httptest.NewServer(f.Server)
 	defer server.Close()
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	defer client.CloseIdleConnections()
@@ -67,6 +67,6 @@ func TestPacked(t *testing.T) {
 	}
 	answer, _ := ask(http.MethodGet, "/healthz", "gzip")
 	assert.Empty(t, answer.Get("Content-Encoding"), "it is not worth it")
-	missing := f.ask(http.MethodHead, "/api/v1/queues/none", "")
+	missing := f.Ask(http.MethodHead, "/api/v1/queues/none", "")
 	assert.Equal(t, http.StatusNotFound, missing.Code)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/web"
+	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 const notReady = "not ready: Redis does not answer as it should; the log says why\n"
@@ -31,36 +32,36 @@ func strangers(t *testing.T) func(*web.Options) {
 func TestProbesNeedNoLogin(t *testing.T) {
 	t.Parallel()
 	own := redistest.Start(t, redistest.Options{})
-	f := setupOn(t, own, strangers(t))
-	f.fill("mail")
+	f := webtest.SetupOn(t, own, strangers(t))
+	f.Fill("mail")
 	token := func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }
 	for _, path := range []string{"/healthz", "/readyz", "/healthz?verbose", "/readyz?verbose=1"} {
-		answer := f.ask(http.MethodGet, path, "")
+		answer := f.Ask(http.MethodGet, path, "")
 		require.Equal(t, http.StatusOK, answer.Code, path)
 		require.Equal(t, "ok\n", answer.Body.String(), path)
 		require.Equal(t, "no-store", answer.Header().Get("Cache-Control"))
-		require.Equal(t, http.StatusOK, f.ask(http.MethodHead, path, "", token).Code, path)
-		foreign := f.ask(http.MethodGet, path, "", func(r *http.Request) { r.Host = "evil.example" })
+		require.Equal(t, http.StatusOK, f.Ask(http.MethodHead, path, "", token).Code, path)
+		foreign := f.Ask(http.MethodGet, path, "", func(r *http.Request) { r.Host = "evil.example" })
 		require.Equal(t, http.StatusMisdirectedRequest, foreign.Code, path)
 	}
 	for _, r := range web.Table() {
 		if r.Role != 0 {
-			require.Equal(t, http.StatusUnauthorized, f.ask(r.Method, placeholder.ReplaceAllString(r.Path, "x"), "").Code, "%s %s", r.Method, r.Path)
+			require.Equal(t, http.StatusUnauthorized, f.Ask(r.Method, placeholder.ReplaceAllString(r.Path, "x"), "").Code, "%s %s", r.Method, r.Path)
 		}
 	}
 	for _, one := range []string{"POST /healthz", "DELETE /readyz", "GET /healthz/", "GET /healthz/x", "GET /nothing", "GET /HEALTHZ"} {
 		method, path, _ := strings.Cut(one, " ")
-		require.Equal(t, http.StatusUnauthorized, f.ask(method, path, "").Code, one)
+		require.Equal(t, http.StatusUnauthorized, f.Ask(method, path, "").Code, one)
 	}
 
 	// One that has never asked does not say what another one has heard before.
-	fresh := web.New(f.options)
+	fresh := web.New(f.Options)
 	own.Kill()
-	f.server = fresh
-	answer := f.ask(http.MethodGet, "/readyz", "")
+	f.Server = fresh
+	answer := f.Ask(http.MethodGet, "/readyz", "")
 	require.Equal(t, http.StatusServiceUnavailable, answer.Code)
 	require.Equal(t, notReady, answer.Body.String(), "not where Redis is, or what it said")
-	require.Equal(t, http.StatusOK, f.ask(http.MethodGet, "/healthz", "").Code)
+	require.Equal(t, http.StatusOK, f.Ask(http.MethodGet, "/healthz", "").Code)
 }
 
 // Which stores there are is not said without a login.
@@ -68,7 +69,7 @@ func TestProbesOfStores(t *testing.T) {
 	t.Parallel()
 	main := setup(t, strangers(t), func(o *web.Options) { o.StoreName = "main" })
 	bulk := setup(t, strangers(t), func(o *web.Options) { o.StoreName = "bulk" })
-	both := web.NewStores([]web.Options{main.options, bulk.options})
+	both := web.NewStores([]web.Options{main.Options, bulk.Options})
 	for path, want := range map[string]int{
 		"/healthz": http.StatusOK, "/readyz": http.StatusOK,
 		"/store/main/healthz": http.StatusUnauthorized, "/store/main/readyz": http.StatusUnauthorized,
@@ -83,5 +84,5 @@ func TestProbesOfStores(t *testing.T) {
 		assert.NotContains(t, answer.Body.String(), "bulk", path)
 	}
 	// One that is shown alone is probed as ever.
-	require.Equal(t, http.StatusOK, main.ask(http.MethodGet, "/readyz", "").Code)
+	require.Equal(t, http.StatusOK, main.Ask(http.MethodGet, "/readyz", "").Code)
 }

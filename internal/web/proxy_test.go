@@ -32,8 +32,8 @@ func TestBehindProxy(t *testing.T) {
 	f := setup(t, func(o *web.Options) {
 		o.PathPrefix, o.Hosts, o.Who = "/tools/jobs", []string{"jobs.example"}, login.Who
 	})
-	f.fill("mail")
-	behind := httptest.NewServer(f.server)
+	f.Fill("mail")
+	behind := httptest.NewServer(f.Server)
 	t.Cleanup(behind.Close)
 	target, err := url.Parse(behind.URL)
 	require.NoError(t, err)
@@ -103,11 +103,11 @@ func TestProxyByUnixSocket(t *testing.T) {
 	require.NoError(t, err)
 	login := &web.Login{Anonymous: web.Viewer, UserHeader: "X-User", Operators: []string{"ann", self.Username}}
 	f := setup(t, func(o *web.Options) { o.Who = login.Who })
-	f.fill("mail")
+	f.Fill("mail")
 	path := filepath.Join(t.TempDir(), "web")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
-	server := f.server.HTTP()
+	server := f.Server.HTTP()
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -146,7 +146,7 @@ func TestProxyByUnixSocket(t *testing.T) {
 	login.ProxyUsers, act = []int{os.Getuid()}, "/api/v1/resume"
 	code, text = ask(ann)
 	require.Equal(t, http.StatusOK, code, text)
-	events, err := f.store.Events(t.Context(), "", 1)
+	events, err := f.Store.Events(t.Context(), "", 1)
 	require.NoError(t, err)
 	require.Equal(t, "ann", events[0].By)
 	code, _ = ask(http.Header{"X-User": {"bob"}})
@@ -158,9 +158,9 @@ func TestProxyByUnixSocket(t *testing.T) {
 	code, _ = ask(http.Header{"X-User": {"bob", "ann"}})
 	require.Equal(t, http.StatusForbidden, code, "whose name comes first is not said")
 	// The same header by TCP is not believed.
-	tcp := f.ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
+	tcp := f.Ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
 	require.Equal(t, http.StatusOK, tcp.Code, "127.0.0.1 is of 0.0.0.0/0")
 	login.Proxies = nil
-	tcp = f.ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
+	tcp = f.Ask(http.MethodPost, "/api/v1/pause", "", func(r *http.Request) { r.Header.Set("X-User", "ann") })
 	require.Equal(t, http.StatusForbidden, tcp.Code)
 }

@@ -23,24 +23,24 @@ const secret = "tomato-4711"
 // private puts the secret wherever arguments are.
 func (f *fixture) private() {
 	f.Helper()
-	f.fill("mail")
+	f.Fill("mail")
 	payload := `{"class":"Mail","args":["harmless",{"token":"` + secret + `"},12345678901234567890]}`
 	for range 3 {
-		f.do("RPUSH", "queue:mail", payload)
+		f.Do("RPUSH", "queue:mail", payload)
 	}
-	f.do("RPUSH", "queue:mail", secret)
+	f.Do("RPUSH", "queue:mail", secret)
 	record := `{"failed_at":"2026/11/24 01:02:03 UTC","payload":` + payload + `,"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"mail"}`
-	f.do("RPUSH", "failed", record, record, secret)
-	f.do("RPUSH", "delayed:4102444800", strings.Replace(payload, "{", `{"queue":"q",`, 1), secret)
-	f.do("SADD", "workers", "ruby:8:mail")
-	f.do("SET", "worker:ruby:8:mail", `{"queue":"mail","run_at":"2026-01-20T14:56:21Z","payload":`+payload+`}`)
+	f.Do("RPUSH", "failed", record, record, secret)
+	f.Do("RPUSH", "delayed:4102444800", strings.Replace(payload, "{", `{"queue":"q",`, 1), secret)
+	f.Do("SADD", "workers", "ruby:8:mail")
+	f.Do("SET", "worker:ruby:8:mail", `{"queue":"mail","run_at":"2026-01-20T14:56:21Z","payload":`+payload+`}`)
 	for _, e := range []store.Event{
 		{Kind: store.EventReleased, By: "ann", Via: "cli", Subject: "lock resque:lock:Mail:harmless", Text: "its state was: orphan", Count: 1},
 		{Kind: store.EventLockLost, By: "d", Via: "daemon", Text: "Mail of queue mail: resqued: job lock lost: resque:locket:job_locks:Mail[harmless] is held by another or gone", Count: 1},
 	} {
-		require.NoError(f, f.store.NoteEvent(f.Context(), e))
+		require.NoError(f, f.Store.NoteEvent(f.Context(), e))
 	}
-	reply, err := f.store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: []store.Want{
+	reply, err := f.Store.Exchange(f.Context(), store.ExchangeRequest{Proc: proc, Wants: []store.Want{
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.1-x:mail"},
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.2-x:mail"},
 		{Token: redistest.Unique(), Worker: "web-1~resqued:9120.0.3-x:mail"},
@@ -57,7 +57,7 @@ func (f *fixture) everything() map[string]string {
 	for list, field := range map[string][2]string{
 		"/api/v1/jobs": {"{id}", "id"}, "/api/v1/workers": {"{worker}", "worker"}, "/api/v1/locks": {"{key}", "key"}, "/api/v1/failed": {"{id}", "id"},
 	} {
-		for _, item := range f.get(list)["items"].([]any) {
+		for _, item := range f.Get(list)["items"].([]any) {
 			names[list+field[0]] = append(names[list+field[0]], item.(map[string]any)[field[1]].(string))
 		}
 	}
@@ -79,7 +79,7 @@ func (f *fixture) everything() map[string]string {
 		}
 		for _, path := range paths {
 			for _, query := range []string{"", "?view=flat", "?kind=locket", "?limit=500"} {
-				answers[path+query] = f.ask(http.MethodGet, path+query, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }).Body.String()
+				answers[path+query] = f.Ask(http.MethodGet, path+query, "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }).Body.String()
 			}
 		}
 	}
@@ -118,41 +118,41 @@ func TestRedaction(t *testing.T) {
 
 	t.Run("a search is no oracle", func(t *testing.T) {
 		for _, path := range []string{"/api/v1/queues/mail/jobs?args=", "/api/v1/failed?args=", "/queues/mail?args=", "/failed?view=flat&args=", "/failed?args=", "/api/v1/failed/groups?args="} {
-			hit, miss := f.ask(http.MethodGet, path+secret, "").Body.String(), f.ask(http.MethodGet, path+strings.ToUpper(secret), "").Body.String()
+			hit, miss := f.Ask(http.MethodGet, path+secret, "").Body.String(), f.Ask(http.MethodGet, path+strings.ToUpper(secret), "").Body.String()
 			if strings.HasPrefix(path, "/api") {
 				assert.JSONEq(t, miss, hit, path)
 			}
 			assert.NotContains(t, hit, "[redacted]", path)
 		}
-		assert.Contains(t, f.ask(http.MethodGet, "/api/v1/failed?args=harmless", "").Body.String(), "[redacted]", "what is shown is found")
+		assert.Contains(t, f.Ask(http.MethodGet, "/api/v1/failed?args=harmless", "").Body.String(), "[redacted]", "what is shown is found")
 	})
 	t.Run("nor is the key of a lock", func(t *testing.T) {
-		locks, err := f.redis.Keys(t.Context(), f.ns+":*"+secret+"*").Result()
+		locks, err := f.Redis.Keys(t.Context(), f.Namespace+":*"+secret+"*").Result()
 		require.NoError(t, err)
 		require.NotEmpty(t, locks)
 		for _, key := range locks {
-			answer := f.ask(http.MethodGet, "/api/v1/locks/-?name="+url.QueryEscape(key), "")
+			answer := f.Ask(http.MethodGet, "/api/v1/locks/-?name="+url.QueryEscape(key), "")
 			assert.Equal(t, http.StatusNotFound, answer.Code, answer.Body)
 			assert.NotContains(t, strings.ReplaceAll(answer.Body.String(), url.QueryEscape(key), ""), "held")
 		}
 	})
 	t.Run("acts are on what was pushed", func(t *testing.T) {
 		var id string
-		for _, item := range f.get("/api/v1/failed")["items"].([]any) {
+		for _, item := range f.Get("/api/v1/failed")["items"].([]any) {
 			if one := item.(map[string]any); one["class"] == "Mail" {
 				id = one["id"].(string)
 			}
 		}
-		before, err := f.store.Length(t.Context(), "mail")
+		before, err := f.Store.Length(t.Context(), "mail")
 		require.NoError(t, err)
-		v, _ := f.post("/api/v1/failed/retry", `{"ids":["`+id+`"]}`)
+		v, _ := f.Post("/api/v1/failed/retry", `{"ids":["`+id+`"]}`)
 		require.EqualValues(t, 1, v["count"])
-		pushed, err := f.store.Payloads(t.Context(), "mail", before, 1)
+		pushed, err := f.Store.Payloads(t.Context(), "mail", before, 1)
 		require.NoError(t, err)
 		require.Contains(t, string(pushed[0]), secret)
-		_, code := f.post("/api/v1/schedule/nightly/run", "")
+		_, code := f.Post("/api/v1/schedule/nightly/run", "")
 		require.Equal(t, http.StatusOK, code)
-		pushed, err = f.store.Payloads(t.Context(), "runs", 0, 1)
+		pushed, err = f.Store.Payloads(t.Context(), "runs", 0, 1)
 		require.NoError(t, err)
 		require.Contains(t, string(pushed[0]), secret)
 	})
@@ -163,23 +163,23 @@ func TestRedaction(t *testing.T) {
 			o.Who = func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "ann", Role: role}, nil }
 		})
 		f.private()
-		worker := f.get("/api/v1/workers")["items"].([]any)[0].(map[string]any)["worker"].(string)
-		require.NoError(t, f.store.NoteEvent(t.Context(), store.Event{
+		worker := f.Get("/api/v1/workers")["items"].([]any)[0].(map[string]any)["worker"].(string)
+		require.NoError(t, f.Store.NoteEvent(t.Context(), store.Event{
 			Kind: store.EventLockLost, By: worker, Via: "daemon", Count: 1,
 			Text: worker + ": Mail of queue mail: resqued: job lock lost: resque:locket:job_locks:Mail[harmless] is held by another or gone",
 		}))
 		html := func(r *http.Request) { r.Header.Set("Accept", "text/html") }
-		require.Contains(t, f.ask(http.MethodGet, "/failed", "", html).Body.String(), "no failure record")
+		require.Contains(t, f.Ask(http.MethodGet, "/failed", "", html).Body.String(), "no failure record")
 		at := "/workers/" + url.PathEscape(worker)
-		require.Contains(t, f.ask(http.MethodGet, at, "", html).Body.String(), "Mail[harmless]")
+		require.Contains(t, f.Ask(http.MethodGet, at, "", html).Body.String(), "Mail[harmless]")
 		role = web.Viewer
-		text := f.ask(http.MethodGet, at, "", html).Body.String()
+		text := f.Ask(http.MethodGet, at, "", html).Body.String()
 		require.Contains(t, text, "job lock lost")
 		require.NotContains(t, text, "harmless")
 		for _, path := range []string{"/failed", "/api/v1/failed/groups"} {
-			require.NotContains(t, f.ask(http.MethodGet, path, "", html).Body.String(), secret, path)
-			f.server.GroupMore(t.Context()) // as for very many
-			require.NotContains(t, f.ask(http.MethodGet, path, "", html).Body.String(), secret, path)
+			require.NotContains(t, f.Ask(http.MethodGet, path, "", html).Body.String(), secret, path)
+			f.Server.GroupMore(t.Context()) // as for very many
+			require.NotContains(t, f.Ask(http.MethodGet, path, "", html).Body.String(), secret, path)
 		}
 	})
 	t.Run("viewers may see nothing at all", func(t *testing.T) {

@@ -127,7 +127,7 @@ func (s *Server) serve(r route) http.Handler {
 //go:embed openapi.yaml
 var description []byte
 
-// descriptionJSON is the same; TestDescription writes it with -update.
+// descriptionJSON is the same; TestDescription of test/dashboard writes it with -update.
 //
 //go:embed openapi.json
 var descriptionJSON []byte

@@ -10,17 +10,18 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/web"
+	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 // Each store has its pages, with a switch to the same page of the others.
 func TestStores(t *testing.T) {
 	t.Parallel()
 	own := redistest.Start(t, redistest.Options{})
-	main := setupOn(t, own, func(o *web.Options) { o.StoreName, o.PathPrefix = "main", "/jobs" })
+	main := webtest.SetupOn(t, own, func(o *web.Options) { o.StoreName, o.PathPrefix = "main", "/jobs" })
 	bulk := setup(t, func(o *web.Options) { o.StoreName, o.PathPrefix = "bulk", "/jobs" })
-	main.do("SADD", "queues", "mail")
-	bulk.do("SADD", "queues", "import")
-	both := web.NewStores([]web.Options{main.options, bulk.options})
+	main.Do("SADD", "queues", "mail")
+	bulk.Do("SADD", "queues", "import")
+	both := web.NewStores([]web.Options{main.Options, bulk.Options})
 	server := httptest.NewServer(both)
 	t.Cleanup(server.Close)
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -178,7 +178,7 @@ func covers(entry, path string) bool {
 // free reports whether a package may import what it likes: tests, their helpers, and the
 // wiring.
 func free(dir string) bool {
-	for _, at := range []string{"test", "examples", "deploy", "internal/redistest", "internal/storetest", "internal/dbtest", "internal/pgtest", "internal/mysqltest", "internal/proctest", "internal/testlevel", "internal/web/pages/pagestest"} {
+	for _, at := range []string{"test", "examples", "deploy", "internal/redistest", "internal/storetest", "internal/dbtest", "internal/pgtest", "internal/mysqltest", "internal/proctest", "internal/testlevel", "internal/web/pages/pagestest", "internal/web/webtest"} {
 		if dir == at || strings.HasPrefix(dir, at+"/") {
 			return true
 		}

@@ -1,6 +1,8 @@
-// Package browser_test looks at the dashboard's pages in a browser: what they look like at two
-// widths in light and dark, whether everybody can use them, and whether they stay up to date.
-package browser_test
+// Package dashboard_test looks at the dashboard as others do: browsers (what its pages look like at
+// two widths in light and dark, whether they are accessible and stay up to date), Prometheus, and
+// clients of the API. It is a module of its own, so that no program that imports resqued depends on
+// what it takes for that.
+package dashboard_test
 
 import (
 	"bytes"
