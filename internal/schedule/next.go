@@ -34,7 +34,7 @@ func (t Timing) Next(after time.Time) time.Time {
 func (s *spec) next(after time.Time) time.Time {
 	now := after.In(s.zone)
 	_, offset := now.Zone()
-	start, end := now.ZoneBounds()
+	start, end := bounds(now)
 	wall := onWall(now, offset)
 	if !start.IsZero() && !s.hourly {
 		// Until then the clock shows what it has shown before.
@@ -63,8 +63,19 @@ func (s *spec) next(after time.Time) time.Time {
 			wall = entered.Add(-time.Second)
 		}
 		offset = next
-		_, end = end.In(s.zone).ZoneBounds()
+		_, end = bounds(end.In(s.zone))
 	}
+}
+
+// bounds is t.ZoneBounds, with an end that is always after t. Where a zone's rules are computed,
+// as all are with the database that is built in, Go ends a leap year a day early
+// (https://go.dev/issue/81583): the end of its last day is the day's beginning.
+func bounds(t time.Time) (start, end time.Time) {
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = t.Add(24 * time.Hour) // no clock changes in that night
+	}
+	return start, end
 }
 
 // onWall is what the clock shows at an instant, as if that were UTC.

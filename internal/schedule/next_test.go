@@ -2,6 +2,10 @@ package schedule
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +28,37 @@ func ticks(t *testing.T, text, zone, from string, n int) (out []string) {
 		out = append(out, at.Format(layout))
 	}
 	return out
+}
+
+// TestBuiltInZones runs all tests with the database of zones that is built in: an image from
+// scratch has no other one.
+func TestBuiltInZones(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("ZONEINFO") != "" {
+		t.Skip("they run with it")
+	}
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.timeout=1m")
+	cmd.Env = append(cmd.Environ(), "ZONEINFO="+filepath.Join(strings.TrimSpace(string(root)), "lib/time/zoneinfo.zip"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// TestTurnOfTheYear: the last day of a leap year has an end, also after 2037, up to which most
+// databases list all changes.
+func TestTurnOfTheYear(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "America/Santiago", "Africa/Cairo"} {
+		for _, year := range []string{"2024", "2028", "2040"} {
+			got := ticks(t, "0 2 * * *", zone, year+"-12-31 01:30", 3)
+			require.Equal(t, year+"-12-31 02:00:00", got[0][:19], zone)
+			require.Equal(t, "-01-01 02:00:00", got[1][4:19], zone)
+			require.Equal(t, "-01-02 02:00:00", got[2][4:19], zone)
+		}
+	}
 }
 
 // What the clock does when daylight saving time begins and ends.

@@ -149,7 +149,7 @@ func rules(loc *time.Location) string {
 	_, last := at.Zone()
 	fmt.Fprint(&b, last)
 	for {
-		_, next := at.ZoneBounds()
+		_, next := bounds(at)
 		if next.IsZero() || !next.Before(end) {
 			return b.String()
 		}
