@@ -16,6 +16,7 @@ import (
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -135,6 +136,11 @@ var failedFilters = []string{"all", "class", "error", "match", "queue", "older-t
 
 // resolve completes the filter with the pattern and the times.
 func (o *failureFilter) resolve(now time.Time) (err error) {
+	for flag, name := range map[string]string{"class": o.filter.Class, "queue": o.filter.Queue} {
+		if selector.IsPattern(name) {
+			return usage("Write the whole name; --error takes a part of the exception or message.", "--%s %q: failures are not selected by globs", flag, name)
+		}
+	}
 	if o.pattern != "" {
 		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
 			return usage("", "--match %q: %s", o.pattern, err)

@@ -220,6 +220,8 @@ func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads b
 	switch {
 	case cut:
 		a.note("only %s; there may be more, see --limit", plural(len(l.items), "job"))
+	case l.partial && len(l.items) == 0:
+		a.note("none of the first %s; --all looks at the other %s, too", view.Grouped(looked), view.Grouped(total-looked))
 	case l.partial:
 		a.note("looked at %s of %s; --all for the rest", view.Grouped(looked), view.Grouped(total))
 	case len(l.items) == 0 && a.forPeople():

@@ -224,7 +224,7 @@ func Capped(entry string) bool {
 func (p *parser) cap(text, limit string) (int, string) {
 	if !capForm().MatchString(limit) {
 		return 0, fmt.Sprintf(`a cap is a whole number of threads or of per cent above 0; write "%s:8" or "%s:25%%"`+
-			` (a queue that is really called so is matched by a glob: %q)`, text, text, literally(text, limit))
+			` (a queue that is really called so is matched by a glob: %q)`, text, text, Literal(text+":"+limit))
 	}
 	digits, share := strings.CutSuffix(limit, "%")
 	n, err := strconv.Atoi(digits)
@@ -241,10 +241,32 @@ func (p *parser) cap(text, limit string) (int, string) {
 	return n, ""
 }
 
-// literally returns a glob for the queue whose name ends like a cap.
-func literally(text, limit string) string {
-	_, size := utf8.DecodeRuneInString(limit)
-	return text + ":[" + limit[:size] + "]" + limit[size:]
+// Literal returns the entry of a list that means the queue of a name: the name itself, or a glob
+// where the name would be read as a glob, an exclusion, a cap, or two names. In a glob "?" stands
+// for what no entry may hold, such as a comma.
+func Literal(name string) string {
+	glob := isGlob(name) || strings.HasPrefix(name, "!") || Capped(name) || strings.TrimSpace(name) != name ||
+		!utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ',' || unicode.IsControl(r) })
+	if !glob {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		_, size := utf8.DecodeRuneInString(name[i:])
+		switch last := i+size == len(name); {
+		case r == ',' || unicode.IsControl(r) || r == utf8.RuneError && size == 1:
+			b.WriteByte('?')
+		case strings.ContainsRune(globChars+`\`, r):
+			b.WriteString(`\` + string(r))
+		case i == 0 && r == '!':
+			b.WriteString(`[\!]`)
+		case (i == 0 || last) && unicode.IsSpace(r), last && (r == '%' || unicode.IsDigit(r)):
+			b.WriteString("[" + string(r) + "]")
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 func checkText(text string) string {

@@ -67,7 +67,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an exclusion without a name", "a,!", "the name is empty"},
 		{"a cap of 0", "mail:0", `a cap of 0 would never take a job; write "mail" for no cap, or leave the queue out`},
 		{"a share of 0", "mail:0%", "a cap of 0 would never take a job"},
-		{"a negative cap", "mail:-1", `write "mail:8" or "mail:25%" (a queue that is really called so is matched by a glob: "mail:[-]1")`},
+		{"a negative cap", "mail:-1", `write "mail:8" or "mail:25%" (a queue that is really called so is matched by a glob: "mail:-[1]")`},
 		{"a fraction", "mail:12.5%", "a cap is a whole number"},
 		{"a cap behind a space", "mail: 8", `write "mail:8"`},
 		{"a share above 100 %", "mail:150%", `a share is at most 100%; write "mail:150" for 150 threads, or "mail" for no cap`},

@@ -86,3 +86,19 @@ func TestResolveKeepsItsPromises(t *testing.T) {
 		}
 	})
 }
+
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"mail": "mail", "a:b": "a:b", "mail:8": "mail:[8]", "*": `\*`, "!low": `[\!]low`, " x": "[ ]x", "a,b": "a?b"} {
+		require.Equal(t, want, Literal(name))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		part := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "8", "%", ":", "*", "?", "[", "]", "!", "^", "-", "\\", " ", "ü"}), 1, 6)
+		name, other := strings.Join(part.Draw(t, "name"), ""), strings.Join(part.Draw(t, "other"), "")
+		spec, _, err := Parse([]string{Literal(name)}, 1)
+		require.NoError(t, err, "%q", Literal(name))
+		require.Zero(t, spec.Patterns[0].Cap)
+		require.True(t, MatchAny([]string{spec.Patterns[0].Text}, name))
+		require.Equal(t, name == other, MatchAny([]string{spec.Patterns[0].Text}, other))
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -235,11 +236,11 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		}
 		settings, others := splitDiffering(v.Differs)
 		if len(settings) > 0 {
-			add(CodeSettingsDiffer, FindingFail, "config show", true, "%s has another %s than most daemons: see docs/reliability.md for what breaks",
+			add(CodeSettingsDiffer, FindingFail, "config show", true, "%s has another %s than the other daemons: see docs/reliability.md for what breaks",
 				v.Worker, strings.Join(settings, ", "))
 		}
 		if len(others) > 0 {
-			add(CodeVersionDiffers, FindingWarn, "workers -o wide", true, "%s has another %s than most daemons", v.Worker, strings.Join(others, " and "))
+			add(CodeVersionDiffers, FindingWarn, "workers -o wide", true, "%s has another %s than the other daemons", v.Worker, strings.Join(others, " and "))
 		}
 		for _, p := range v.Processes {
 			if p.Problem != "" {
@@ -319,6 +320,10 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			})
 		}
 	}
+	// Those that are named are the longest.
+	for _, of := range kinds {
+		slices.SortStableFunc(of, func(a, b *Queue) int { return cmp.Compare(sizeOf(b), sizeOf(a)) })
+	}
 	say := func(code, state, status, text, more string, fix func(q *Queue) string) {
 		for i, q := range kinds[state] {
 			if cutFindings(i, len(kinds[state])) {
@@ -338,7 +343,7 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			found = append(found, f)
 		}
 	}
-	say(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(q.Queue) })
+	say(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
 	say(CodeQueueBroken, QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
 	say(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
 	say(CodeQueuePaused, QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
@@ -348,6 +353,13 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 // cutFindings reports whether the finding at index i of n and all after it are counted in one
 // line. The last one alone takes no more room with its name than as "1 more".
 func cutFindings(i, n int) bool { return i == namedFindings && i < n-1 }
+
+func sizeOf(q *Queue) int64 {
+	if q.Size == nil {
+		return 0
+	}
+	return *q.Size
+}
 
 func waiting(n int64) string {
 	if n == 1 {

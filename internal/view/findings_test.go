@@ -51,7 +51,12 @@ func fixes(f *fixture, check string) (fixes []string) {
 func TestFindingsNamesInCommands(t *testing.T) {
 	views(t, func(f *fixture) {
 		for i := range 5 {
-			f.push(fmt.Sprintf("orphan-%d", i), `{"class":"A","args":[]}`)
+			name := fmt.Sprintf("orphan-%d", i)
+			if i == 7 {
+				name = "*"
+				f.push(name, `{"class":"A","args":[]}`)
+			}
+			f.push(name, `{"class":"A","args":[]}`)
 		}
 		f.push("x; touch /tmp/it's", `{"class":"A","args":[]}`)
 		require.Contains(f, fixes(f, "queues"), `work --queues 'x; touch /tmp/it'\''s'`)
@@ -158,11 +163,18 @@ func TestFindings(t *testing.T) {
 		}
 
 		for i := range 8 {
-			f.push(fmt.Sprintf("orphan-%d", i), `{"class":"A","args":[]}`)
+			name := fmt.Sprintf("orphan-%d", i)
+			if i == 7 {
+				name = "*"
+				f.push(name, `{"class":"A","args":[]}`)
+			}
+			f.push(name, `{"class":"A","args":[]}`)
 		}
 		texts := failing(f, "queues", view.Checks{})
-		require.Len(f, texts, 6, "five are named, the others counted")
-		require.Equal(f, "fail orphan-0: 1 job waits, and nothing works this queue", texts[0])
+		require.Len(f, texts, 6, "the five longest are named, the others counted")
+		require.Equal(f, "fail *: 2 jobs wait, and nothing works this queue", texts[0])
+		require.Contains(f, fixes(f, "queues"), `work --queues '\*'`)
+		require.Equal(f, "fail orphan-0: 1 job waits, and nothing works this queue", texts[1])
 		require.Equal(f, "fail 3 queues more with jobs are worked by nothing", texts[5])
 
 		for i, settings := range []string{`{"a":"1"}`, `{"a":"2"}`} {
@@ -180,7 +192,7 @@ func TestFindings(t *testing.T) {
 		}})
 		require.Contains(f, texts, "warn web-2:9 is paused")
 		require.Contains(f, fixes(f, "daemons"), "workers resume web-2:9")
-		require.Contains(f, texts, "fail web-3:9 has another a than most daemons: see docs/reliability.md for what breaks")
+		require.Contains(f, texts, "fail web-3:9 has another a than the other daemons: see docs/reliability.md for what breaks")
 
 		f.do("HSET", "resqued:parked", "vm:b:1-2:0.0#5", "1 f 1795000000000 - 0 4 14 9\nmailfailed is no list{}")
 		f.do("SET", "resqued:parked:vm:b:1-2:0.0#5", "{}")

@@ -76,7 +76,8 @@ func (r ProcessRow) Recycles() string {
 	if n == 1 {
 		said = "recycles after this job"
 	}
-	if r.Rate != nil && *r.Rate > 0 {
+	// A rate that decays says nothing of more than a day.
+	if r.Rate != nil && float64(n) < *r.Rate*(24*time.Hour).Seconds() {
 		said += " (~" + view.Age(time.Duration(float64(n) / *r.Rate * float64(time.Second))) + ")"
 	}
 	return said
