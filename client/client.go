@@ -200,7 +200,7 @@ func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere
 // Enqueue pushes a job with the payload {"class":class,"args":[…]}.
 //
 // args may be a struct, whose exported fields become the arguments in order (the counterpart
-// of resqued.Handle); a slice with one element for each argument; resqued.Args, which are
+// of resqued.Handle; the last ones that are optional and zero are left out); a slice with one element for each argument; resqued.Args, which are
 // pushed unchanged; nil for no arguments; or any other value as the only argument. To pass a
 // list as one argument, put it into another slice: []any{list}.
 //

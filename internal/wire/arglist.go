@@ -52,14 +52,21 @@ func Args(args any) (resqued.Args, error) {
 	return e.Args, nil
 }
 
+// fields leaves out the last ones that are optional and zero: workers that do not know a new field
+// take the job, and it has the lock of one that was pushed before the field was there.
 func fields(v reflect.Value) []any {
-	list := []any{}
+	list, needed := []any{}, 0
 	for i := range v.NumField() {
-		if v.Type().Field(i).IsExported() {
-			list = append(list, v.Field(i).Interface())
+		f := v.Type().Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		list = append(list, v.Field(i).Interface())
+		if f.Tag.Get("resqued") != "optional" || !v.Field(i).IsZero() {
+			needed = len(list)
 		}
 	}
-	return list
+	return list[:needed]
 }
 
 // encodesItself reports a struct such as time.Time that is one argument.
