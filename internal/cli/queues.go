@@ -52,12 +52,7 @@ wide) wait beside the queue to run alone, because their worker process has died.
 	limit := int64(maxShown)
 	show := &cobra.Command{
 		Use: "show QUEUE…", Short: "show the first jobs that wait in a queue",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("See: "+a.again()+" queues", "which queue?")
-			}
-			return nil
-		},
+		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 0 {
@@ -71,6 +66,14 @@ wide) wait beside the queue to run alone, because their worker process has died.
 	show.Flags().Int64Var(&limit, "limit", maxShown, "how many jobs of each queue")
 	parent.AddCommand(show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false))
 	return parent
+}
+
+// namesQueue demands the name of a queue at least.
+func (a *cli) namesQueue(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("See: "+a.again()+" queues", "which queue?")
+	}
+	return nil
 }
 
 func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) error {

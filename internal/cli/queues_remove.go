@@ -33,12 +33,7 @@ func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
 		Use: verb + " QUEUE…", Short: short,
 		Long: strings.ToUpper(short[:1]) + short[1:] + `, and what is known of the locks of these jobs.
 Jobs that run are not touched. On a terminal it asks first; elsewhere it needs --yes.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("See: "+a.again()+" queues", "which queue?")
-			}
-			return nil
-		},
+		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			var views []*removedView

@@ -18,7 +18,7 @@ func (a *cli) tenantsCommand() *cobra.Command {
 and how many jobs each has. "(back)" are the jobs of all tenants that came back without
 having run: they are next. Jobs that no worker process has moved to a line yet, which
 is soon done, are not among them, nor are those that wait for a lock, see "locks waiting".`,
-		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.live(queueNames),
+		Args: a.namesQueue, ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, queues []string) error {
 			if limit < 1 {
 				return usage("", "--limit %d: use 1 or more", limit)

@@ -320,7 +320,11 @@ func (o *webOptions) open() (net.Listener, error) {
 	}
 	path, isUnix := strings.CutPrefix(o.listen, "unix:")
 	if !isUnix {
-		l, err := net.Listen("tcp", o.listen)
+		network := "tcp"
+		if at, err := netip.ParseAddrPort(o.listen); err == nil && at.Addr().Is4() {
+			network = "tcp4" // 0.0.0.0 would be all addresses of IPv6, too
+		}
+		l, err := net.Listen(network, o.listen)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
 			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another port."}

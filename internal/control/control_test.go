@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,17 @@ func TestWhatIsNoSocketStays(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "queues: [a]\n", string(text))
+}
+
+// A socket can be renamed to a path that is too long to connect to.
+func TestLongPath(t *testing.T) {
+	t.Parallel()
+	in := dir(t)
+	_, err := Listen(filepath.Join(in, strings.Repeat("x", 108-len(in))), nil)
+	require.ErrorContains(t, err, "and 107 are the most")
+	entries, err := os.ReadDir(in)
+	require.NoError(t, err)
+	require.Empty(t, entries)
 }
 
 func TestBadRequests(t *testing.T) {

@@ -51,6 +51,10 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != fs.ModeSocket {
 		return nil, fmt.Errorf("control socket %s: there is something else than a socket: remove it, or set control_socket to another path", path)
 	}
+	// No client can connect to a longer one, although a socket can be renamed to it.
+	if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return nil, fmt.Errorf("control socket %s: the path has %d bytes, and %d are the most: set control_socket to another path", path, len(path), most)
+	}
 	// A name of its own first, so that there is no moment without a socket, nor one with a
 	// socket that others can reach.
 	temporary := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%d", os.Getpid()))
@@ -61,7 +65,7 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	}}
 	opened, err := private.Listen(context.Background(), "unix", temporary)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("control socket %s: the path is too long: 107 bytes at most, with a few to spare", path)
+		return nil, fmt.Errorf("control socket %s: the path is too long for a temporary name beside it: set control_socket to another path", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
