@@ -33,7 +33,8 @@ type FailedFilter struct {
 	Error   string
 	Pattern *regexp.Regexp
 	// Before and After limit the time at which the job failed; zero = any. A record whose
-	// time cannot be read meets neither.
+	// time cannot be read meets neither. One whose time zone is not certain meets them only
+	// if it does in each zone that may be meant.
 	Before, After time.Time
 	// Again selects for RetryFailed also the records that were retried before. Those in
 	// IDs are retried anyway.
@@ -439,8 +440,8 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 			return failure, false
 		}
 	}
-	at := failure.FailedAt
-	if !f.Before.IsZero() && (at.IsZero() || !at.Before(f.Before)) || !f.After.IsZero() && (at.IsZero() || !at.After(f.After)) {
+	earliest, latest := failure.Between()
+	if !f.Before.IsZero() && (latest.IsZero() || !latest.Before(f.Before)) || !f.After.IsZero() && (earliest.IsZero() || !earliest.After(f.After)) {
 		return failure, false
 	}
 	if f.Pattern != nil && !f.Pattern.MatchString(failure.Exception) && !f.Pattern.MatchString(failure.Error) {

@@ -127,8 +127,19 @@ func TestRetryFailed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, report.Matched, "%+v", filter)
 		}
-		require.NoError(t, f.redis.RPop(t.Context(), f.ns+":failed").Err())
-		require.NoError(t, f.redis.RPop(t.Context(), f.ns+":failed").Err())
+		// Zones that are not certain: IST is 02:30 to 07:00 UTC, XYZT 18:00 of the day before to 20:00.
+		f.fail(t, recordAt("2026/11/19 08:00:00 IST", `{"class":"Zone","args":[]}`, "Timeout", "zone"), recordAt("2026/11/19 08:00:00 XYZT", `{"class":"Zone","args":[]}`, "Timeout", "zone"))
+		for hour, want := range map[int][2]int{-8: {0, 2}, 2: {0, 1}, 4: {0, 0}, 8: {1, 0}, 21: {2, 0}} {
+			at := time.Date(2026, 11, 19, hour, 0, 0, 0, time.UTC)
+			for i, filter := range []client.FailedFilter{{Queue: "zone", Before: at}, {Queue: "zone", After: at}} {
+				report, err := f.CountFailed(t.Context(), filter, true)
+				require.NoError(t, err)
+				require.Equal(t, want[i], report.Matched, "%+v", filter)
+			}
+		}
+		for range 4 {
+			require.NoError(t, f.redis.RPop(t.Context(), f.ns+":failed").Err())
+		}
 		_, err := f.CountFailed(t.Context(), client.FailedFilter{Limit: 3, Again: true}, true)
 		require.ErrorIs(t, err, client.ErrNoFilter)
 

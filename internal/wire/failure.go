@@ -24,7 +24,8 @@ const (
 
 // Failure is one record of the failed list.
 type Failure struct {
-	// FailedAt is written in its own zone, to the second.
+	// FailedAt is written to the second, in UTC. It is zero in a record whose time is not known,
+	// or is of a zone that is not known; see Between.
 	FailedAt time.Time
 	// Payload is the job's payload. Bytes that are no payload are written as an
 	// object of class Resqued::InvalidPayload with the base64 of them as argument.
@@ -37,10 +38,20 @@ type Failure struct {
 	// Attempts is how often a job has run that was allowed to run more than once; 0 = it
 	// was not. Pages of others do not know it.
 	Attempts int
-	// Bare leaves the zone out of FailedAt, as resque-retry does.
+	// Bare leaves the zone out of FailedAt and writes its own, as resque-retry does.
 	Bare bool
 	// RetriedAt is when the job was retried, as it stands there; empty if it was not.
 	RetriedAt string
+
+	earliest, latest time.Time
+}
+
+// Between returns the times between which the job of a record failed for certain. They are equal unless the zone of its time is not known, and zero if nothing is known.
+func (f Failure) Between() (earliest, latest time.Time) {
+	if f.latest.IsZero() {
+		return f.FailedAt, f.FailedAt
+	}
+	return f.earliest, f.latest
 }
 
 // Encode returns the record as Ruby's Resque writes it. It is valid JSON
@@ -109,8 +120,9 @@ func parseFailure(record []byte, whole bool) (Failure, error) {
 	if err != nil {
 		return Failure{}, fmt.Errorf("failure record %s: %w", excerpt(record), err)
 	}
+	when := parseTime(fields[fieldFailedAt], time.Local)
 	f := Failure{
-		FailedAt:  parseTime(textOf(fields[fieldFailedAt])),
+		FailedAt: when.at, earliest: when.earliest, latest: when.latest,
 		Payload:   fields[fieldPayload],
 		Exception: textOf(fields[fieldException]),
 		Error:     textOf(fields[fieldError]),
@@ -223,7 +235,10 @@ func (f Failure) Original() []byte { return Unwrap(f.Payload) }
 // without the "start_at" that a Ruby worker with resque-uniqueue has added behind the last
 // key when it took the job from its queue. With it the job would be another one than its
 // equals that are enqueued.
-func (f Failure) Pushed() []byte { return cutStartAt(f.Original(), f.FailedAt) }
+func (f Failure) Pushed() []byte {
+	_, latest := f.Between()
+	return cutStartAt(f.Original(), latest)
+}
 
 // Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds, and any
 // other payload as it is. Ruby's page pushes such a payload when a record of bytes that

@@ -30,7 +30,7 @@ func TestEncodeFailure(t *testing.T) {
 			Worker: "w", Queue: "q", Attempts: 3, RetriedAt: "2026/11/20 10:00:00 EST",
 		}
 		record := f.Encode()
-		require.Equal(t, `{"failed_at":"2026/11/20 09:56:21 EST","payload":{"class":"A","args":[1]},"exception":"E","error":"bad","backtrace":["a:1"],`+
+		require.Equal(t, `{"failed_at":"2026/11/20 14:56:21 UTC","payload":{"class":"A","args":[1]},"exception":"E","error":"bad","backtrace":["a:1"],`+
 			`"worker":"w","queue":"q","attempts":3,"retried_at":"2026/11/20 10:00:00 EST"}`, string(record))
 		back, err := ParseFailure(record)
 		require.NoError(t, err)

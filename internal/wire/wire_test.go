@@ -24,7 +24,7 @@ func golden(t testing.TB, name string) []byte {
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "2026-11-20 09:56:21 -0500", FormatStart(example))
-	require.Equal(t, "2026/11/20 09:56:21 EST", FormatFail(example))
+	require.Equal(t, "2026/11/20 14:56:21 UTC", FormatFail(example))
 	require.Equal(t, "2026-11-20T09:56:21-05:00", FormatISO(example))
 	require.Equal(t, "2026-11-20T14:56:21+00:00", FormatISO(example.UTC()))
 	require.Equal(t, "2026-11-20T14:56:21Z", FormatISOUTC(example))
@@ -43,13 +43,32 @@ func TestParseTime(t *testing.T) {
 		"2026-11-20 09:56:21 -0500",
 		"Fri Nov 20 2026 09:56:21 GMT-0500 (Eastern Standard Time)",
 		"Fri Nov 20 2026 14:56:21 GMT+0000 (Coordinated Universal Time)",
+		"2026-11-20 14:56:21 UTC",
+		"2026/11/20 16:56:21 SAST",
+		"2026/11/21 00:56:21 ChST",
+		"2026/11/20 20:41:21 +0545",
+		"Fri Nov 20 09:56:21 EST 2026",
+		"Fri Nov 20 14:56:21 UTC 2026",
+		"1795186581",
+		"1795186581000",
 	} {
-		require.True(t, parseTime(text).Equal(example), "%s gives %s", text, parseTime(text))
+		got := parseTime([]byte(`"`+text+`"`), time.UTC)
+		require.True(t, got.at.Equal(example), "%s gives %s", text, got.at)
+		require.Zero(t, got.latest, text)
 	}
-	bare := time.Date(2026, 11, 20, 9, 56, 21, 0, time.Local)
-	require.True(t, parseTime("2026/11/20 09:56:21").Equal(bare))
-	require.Zero(t, parseTime("yesterday"))
-	require.Zero(t, parseTime(""))
+	require.True(t, parseTime([]byte("1795186581.25"), time.UTC).at.Truncate(time.Second).Equal(example), "a number")
+	require.True(t, parseTime([]byte(`"2026/11/20 09:56:21"`), example.Location()).at.Equal(example), "no zone")
+	for _, raw := range []string{`"yesterday"`, `""`, "null", "", "0", "-5", "1e300", `"NaN"`, "true", `"2026/13/20 09:56:21 UTC"`} {
+		require.Zero(t, parseTime([]byte(raw), time.UTC), raw)
+	}
+
+	// The same letters, in the zone that has them and in others.
+	at := func(hour, minute int) time.Time { return time.Date(2026, 11, 20, hour, minute, 0, 0, time.UTC) }
+	israel, err := time.LoadLocation("Asia/Jerusalem")
+	require.NoError(t, err)
+	require.True(t, parseTime([]byte(`"2026/11/20 12:00:00 IST"`), israel).at.Equal(at(10, 0)))
+	require.Equal(t, moment{earliest: at(6, 30), latest: at(11, 0)}, parseTime([]byte(`"2026/11/20 12:00:00 IST"`), time.UTC))
+	require.Equal(t, moment{earliest: at(-2, 0), latest: at(24, 0)}, parseTime([]byte(`"Fri Nov 20 12:00:00 XYZT 2026"`), time.UTC))
 }
 
 func TestPrintable(t *testing.T) {
