@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
@@ -64,6 +67,11 @@ func (f *file) readSchedule(from field) schedule.Definition {
 	for _, field := range f.fields(from.value, at+".") {
 		name := at + "." + field.name
 		lines[field.name] = field.line
+		if text, ok := symbol(field.value); ok {
+			of := *field.value
+			of.Value = text
+			field.value = &of
+		}
 		switch field.name {
 		case "cron":
 			f.readText(name, field, &s.Cron, printable)
@@ -170,7 +178,7 @@ func (f *file) readArgs(name string, from field, s *schedule.Definition) {
 	}
 }
 
-// appendJSON writes YAML as JSON: maps keep their order, numbers their digits.
+// appendJSON writes YAML as JSON; maps keep their order.
 func appendJSON(b []byte, node *yaml.Node, depth int) ([]byte, error) {
 	node = resolved(node)
 	if depth > 100 || len(b) > maxArgs {
@@ -193,40 +201,102 @@ func appendJSON(b []byte, node *yaml.Node, depth int) ([]byte, error) {
 		b = append(b, '{')
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			key := resolved(node.Content[i])
-			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || seen[key.Value] {
-				return nil, fmt.Errorf("line %d: the keys of a map must be plain text, each once", key.Line)
+			name := resolved(node.Content[i])
+			key, err := scalarJSON(name)
+			if err == nil && key[0] != '"' && string(key) != "null" { // Ruby makes a text of the number
+				key = wire.AppendString(nil, string(key))
 			}
-			seen[key.Value] = true
+			if name.Kind != yaml.ScalarNode || name.ShortTag() == "!!merge" || seen[string(key)] || string(key) == "null" {
+				return nil, fmt.Errorf("line %d: the keys of a map must be plain text, each once", name.Line)
+			}
+			if err != nil {
+				return nil, err
+			}
+			seen[string(key)] = true
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(wire.AppendString(b, key.Value), ':')
-			var err error
+			b = append(append(b, key...), ':')
 			if b, err = appendJSON(b, node.Content[i+1], depth+1); err != nil {
 				return nil, err
 			}
 		}
 		return append(b, '}'), nil
 	}
-	switch tag := node.ShortTag(); tag {
+	text, err := scalarJSON(node)
+	return append(b, text...), err
+}
+
+// rubyNumber is what Ruby's YAML reads as a number, rubyTime as a time, or as seconds. Unlike in
+// YAML 1.2, 1,000 and 12:30 are numbers, and 1e3 is a text.
+var (
+	rubyNumber = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:[-+]?(?:(?:[0-9][0-9_,]*)?\.[0-9]*(?:[eE][-+][0-9]+)?|0b[01_,]+|0[0-7_,]+|0|[1-9](?:[0-9]|,[0-9]|_[0-9])*|0x[0-9a-fA-F_,]+)|(?i:[-+]?\.inf|\.nan))$`)
+	})
+	rubyTime = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^-?\d{4}-\d{1,2}-\d{1,2}(?:[Tt]|\s+)\d{1,2}:\d\d:\d\d|^\d{4}-\d{1,2}-\d{1,2}$|^[-+]?[0-9][0-9_]*(?::[0-5]?[0-9]){1,2}(?:\.[0-9_]*)?$`)
+	})
+	isoDate = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d{4}-\d\d-\d\d$`) })
+)
+
+// unquoted reports whether a value is neither quoted nor tagged, so that its text says what it is.
+func unquoted(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.Style == 0 }
+
+// symbol returns the text of a symbol of Ruby: :name, or :"name".
+func symbol(node *yaml.Node) (string, bool) {
+	text, ok := strings.CutPrefix(node.Value, ":")
+	if !ok || text == "" || !unquoted(node) {
+		return "", false
+	}
+	if n := len(text); n > 1 && (text[0] == '"' || text[0] == '\'') && text[n-1] == text[0] {
+		text = strings.TrimPrefix(text[1:n-1], ":")
+	}
+	return text, true
+}
+
+// scalarJSON writes a value as the JSON that Ruby makes of it, because a file of
+// resque-scheduler has to push the same jobs here. It refuses a value that Ruby and YAML read as
+// different things.
+func scalarJSON(node *yaml.Node) ([]byte, error) {
+	value, tag := node.Value, node.ShortTag()
+	if unquoted(node) {
+		if text, ok := symbol(node); ok {
+			return wire.AppendString(nil, text), nil
+		}
+		switch strings.ToLower(value) {
+		case "", "~", "null":
+			return []byte("null"), nil
+		case "yes", "true", "on":
+			return []byte("true"), nil
+		case "no", "false", "off":
+			return []byte("false"), nil
+		}
+		number := tag == "!!int" || tag == "!!float"
+		if rubyTime().MatchString(value) && !isoDate().MatchString(value) || rubyNumber().MatchString(value) != number {
+			return nil, fmt.Errorf("line %d: Ruby and others read %s differently; put it in quotes if it is a text, or write a number in digits only", node.Line, shown(value))
+		}
+	}
+	switch tag {
 	case "!!null":
-		return append(b, "null"...), nil
+		return []byte("null"), nil
 	case "!!str", "!!timestamp":
-		return wire.AppendString(b, node.Value), nil
+		return wire.AppendString(nil, value), nil
 	case "!!int", "!!float", "!!bool":
-		if tag != "!!bool" && json.Valid([]byte(node.Value)) {
-			return append(b, node.Value...), nil
+		if tag != "!!bool" && json.Valid([]byte(value)) && !strings.Contains(value, ".") {
+			return []byte(value), nil // an integer, also one that no integer of Go holds
 		}
 		var v any
 		if err := node.Decode(&v); err != nil {
 			return nil, fmt.Errorf("line %d: %w", node.Line, err)
 		}
+		if x, ok := v.(float64); ok {
+			v = resqued.RubyFloat(x)
+		}
 		text, err := json.Marshal(v)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %s is no number in JSON", node.Line, shown(node.Value))
+			return nil, fmt.Errorf("line %d: %s is no number in JSON", node.Line, shown(value))
 		}
-		return append(b, text...), nil
+		return text, nil
 	default:
 		return nil, fmt.Errorf("line %d: tag %s is not supported", node.Line, tag)
 	}

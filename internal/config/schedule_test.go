@@ -32,7 +32,7 @@ schedule:
 		},
 		{
 			Name: "nightly", Class: "Report", Queue: "reports", Cron: "0 2 * * *", TimeZone: "Europe/Berlin", IfRunning: "skip", CatchUp: "all",
-			Args: json.RawMessage(`[1,16,1.10,"2","yes",null,null,"2026-01-01",{"b":1,"a":["<é>"]}]`), Description: "a word",
+			Args: json.RawMessage(`[1,16,1.1,"2",true,null,null,"2026-01-01",{"b":1,"a":["<é>"]}]`), Description: "a word",
 		},
 	}, r.Schedules)
 	require.Equal(t, 5, r.Sources["schedule.nightly"].Line)
@@ -42,6 +42,34 @@ schedule:
 	require.True(t, shared)
 	_, shared = from{}.mustLoad(t).SchedulerLockPrefix()
 	require.False(t, shared)
+}
+
+// TestScheduleArgsOfRuby compares with what Psych 4.0.3 and Ruby's json make of the same YAML.
+func TestScheduleArgsOfRuby(t *testing.T) {
+	t.Parallel()
+	schedule := func(args string) string {
+		return "schedule:\n  n:\n    every: 1h\n    queue: :high\n    args:" + args
+	}
+	for args, want := range map[string]string{
+		"\n      :account: 5": `[{"account":5}]`,
+		"\n    - :all\n    - ':x'\n    - \":x\"\n    - :\"a b\"": `["all",":x",":x","a b"]`,
+		" [yes, off, No, on, tRue, 'yes']":                       `[true,false,false,true,true,"yes"]`,
+		" [y, n, nUll, ~, 'null']":                               `["y","n",null,null,"null"]`,
+		" [017, 0x1F, 0b11, 1_000, -3]":                          `[15,31,3,1000,-3]`,
+		" [1.50, 5., .5, 1.5e+3]":                                `[1.5,5.0,0.5,1500.0]`,
+		" [123456789012345678901234]":                            `[123456789012345678901234]`,
+		" {yes: 1, 1: 2, 1.50: 3, 'a': 4}":                       `[{"true":1,"1":2,"1.5":3,"a":4}]`,
+		" [2026-01-05, 1.2.3, a:b, 1 000]":                       `["2026-01-05","1.2.3","a:b","1 000"]`,
+		" [!!str yes]":                                           `["yes"]`,
+	} {
+		r := from{yaml: schedule(args)}.mustLoad(t)
+		require.Equal(t, want, string(r.Schedules[0].Args), args)
+		require.Equal(t, "high", r.Schedules[0].Queue)
+	}
+	for _, arg := range []string{"12:30:45", "12:30", "190:20:30.15", "1,000", "1e3", "1.5e3", "0o17", "089", "2026-01-05 10:00:00", "2026-01-05T10:00:00Z", "2026-1-5"} {
+		_, err := from{yaml: schedule("\n    - " + arg)}.load(t)
+		require.ErrorContains(t, err, "Ruby and others read \""+arg+"\" differently")
+	}
 }
 
 func TestScheduleRefused(t *testing.T) {
