@@ -160,7 +160,7 @@ func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
 // their order, until found returns false or Limit is reached. It looks at most jobs from the
 // head of the queue on, 0 = at all, and returns at how many it has looked. A filter without
 // conditions selects every job. The queue is read in parts, and others push to it and take from
-// it meanwhile: a job that is put back during the call may be found twice.
+// it meanwhile: a job that is put back during the call, or moved to a line, may be found twice.
 func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter, most int64, found func(WaitingJob) bool) (looked int64, err error) {
 	m, err := f.matcher()
 	if err != nil {

@@ -14,19 +14,15 @@ var (
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded
 // size, and returns how many those were. The companions of a unique queue follow. Suspects
-// (see PollReply) have been taken from their queue and stay. After each part removed is
+// (see PollReply) have been taken from their queue and stay. Jobs that workers move into lines during the call are
+// removed, too. After each part removed is
 // called with its payloads, unless it is nil; its error ends the call.
 //
 // After an error that is not Unexecuted the last part may have been removed, too.
 func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
 	removed func(payloads [][]byte) error,
 ) (count int64, err error) {
-	places, err := s.places(ctx, queue)
-	for _, place := range places {
-		if err == nil {
-			err = s.dequeueFrom(ctx, queue, place, match, removed, &count)
-		}
-	}
+	err = s.eachPlace(ctx, queue, func(p place) error { return s.dequeueFrom(ctx, queue, p, match, removed, &count) })
 	if err != nil {
 		return count, fmt.Errorf("dequeue from %q: %w", queue, err)
 	}

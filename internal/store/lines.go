@@ -86,23 +86,59 @@ type place struct {
 	line string
 }
 
-// places returns where jobs of a queue wait: in the queue, then in its lines for locks, the oldest first, then in
-// those of its tenants, the next first.
-func (s *Store) places(ctx context.Context, queue string) ([]place, error) {
-	pipe := s.db.Read.Pipeline()
-	names, tenants := pipe.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1), pipe.ZRange(ctx, s.db.Key(keyTurns)+queue, 0, -1)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("lines of %q: %w", queue, err)
+// eachPlace visits the lists in which jobs of a queue wait, in the order in which jobs go through them: the queue,
+// the lines of its tenants, the lines for locks. It lists each kind when it has visited the one before. So it meets
+// each job that waits all the time, even if workers move the job to a line meanwhile.
+func (s *Store) eachPlace(ctx context.Context, queue string, visit func(place) error) error {
+	if err := visit(s.placeOf(queue)); err != nil {
+		return err
 	}
-	out := make([]place, 0, 1+len(names.Val())+len(tenants.Val()))
-	out = append(out, place{key: s.db.QueueKey(queue)})
-	for _, name := range names.Val() {
-		out = append(out, place{key: s.db.LineKey(queue, name), line: "l" + name})
+	for _, kind := range []string{"t", "l"} {
+		lines, err := s.linesOf(ctx, queue, kind)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if err := visit(line); err != nil {
+				return err
+			}
+		}
 	}
-	for _, tenant := range tenants.Val() {
-		out = append(out, place{key: s.turnKey(queue, tenant), line: "t" + tenant})
+	return nil
+}
+
+// oldestFirst visits the lines of a queue first, because their jobs are older than those of the queue itself, and
+// then all places as eachPlace does.
+func (s *Store) oldestFirst(ctx context.Context, queue string, visit func(place) error) error {
+	lines, err := s.linesOf(ctx, queue, "lt")
+	for _, line := range lines {
+		if err == nil {
+			err = visit(line)
+		}
 	}
-	return out, nil
+	if err != nil {
+		return err
+	}
+	return s.eachPlace(ctx, queue, visit)
+}
+
+// linesOf returns lines of a queue. The kinds are l, lines for locks, the oldest first, and t, the lines of tenants, the
+// next first.
+func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place, err error) {
+	for _, kind := range kinds {
+		index, key := s.db.Key(rdb.KeyLines), s.db.LineKey
+		if kind == 't' {
+			index, key = s.db.Key(keyTurns), s.turnKey
+		}
+		names, err := s.db.Read.ZRange(ctx, index+queue, 0, -1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("lines of %q: %w", queue, err)
+		}
+		for _, name := range names {
+			lines = append(lines, place{key: key(queue, name), line: string(kind) + name})
+		}
+	}
+	return lines, nil
 }
 
 // turnKey is the list of the jobs of one place among those that wait for turns; see lua/lib/lines.lua.
@@ -132,12 +168,12 @@ func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err er
 // linePayloads returns payloads of the lines of a queue, the first line first, without the first
 // offset of them.
 func (s *Store) linePayloads(ctx context.Context, queue string, offset, limit int64) ([]string, error) {
-	places, err := s.places(ctx, queue)
+	lines, err := s.linesOf(ctx, queue, "lt")
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for part := range slices.Chunk(places[1:], 100) {
+	for part := range slices.Chunk(lines, 100) {
 		sizes := make([]*redis.IntCmd, len(part))
 		if err := s.readEach(ctx, len(part), func(pipe redis.Pipeliner, i int) { sizes[i] = pipe.LLen(ctx, part[i].key) }); err != nil {
 			return nil, fmt.Errorf("lines of %q: %w", queue, err)

@@ -1,8 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,30 +19,36 @@ var (
 // suspectsPart is how many suspects one step of MoveSuspects looks at.
 const suspectsPart = 200
 
+// errSeen ends a walk early.
+var errSeen = errors.New("seen enough")
+
 // ScanQueue goes through the payloads that wait in a queue from its head on, and then through
-// those in its lines, in parts of bounded size, until look returns false. Others may push and take meanwhile: what waits all the time is
-// seen, and the index is the one that it had when it was read.
+// those in its lines, in parts of bounded size, until look returns false. Others may push and take meanwhile, and
+// move jobs into lines: what waits all the time is seen, perhaps twice, and the index is the one that it had when it
+// was read.
 func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte) bool) error {
-	places, err := s.places(ctx, queue)
 	before := int64(0)
-	for _, place := range places {
-		w := s.walk(place.key)
+	err := s.eachPlace(ctx, queue, func(p place) error {
+		w := s.walk(p.key)
 		for {
 			from, page, err := w.next(ctx)
 			if err != nil {
 				return fmt.Errorf("read %q: %w", queue, err)
 			}
 			if len(page) == 0 {
-				break
+				before += w.pos
+				return nil
 			}
 			for i, payload := range page {
 				if !look(before+from+int64(i), []byte(payload)) {
-					return nil
+					return errSeen
 				}
 			}
 			w.done(from, page)
 		}
-		before += w.pos
+	})
+	if errors.Is(err, errSeen) {
+		return nil
 	}
 	return err
 }
@@ -89,8 +95,8 @@ type MoveReport struct {
 
 // MoveJobs moves payloads from one queue to another, in parts of bounded size. In each part a
 // script takes a payload out and pushes it in one step, so that it always waits in exactly one
-// of the queues. Their order is kept. Suspects (see PollReply) stay. What is pushed during the
-// call may stay as well.
+// of the queues. Their order is kept, except for jobs that workers move into lines during the call: these are moved,
+// too, behind the others. Suspects (see PollReply) stay. What is pushed during the call may stay as well.
 //
 // After an error that is not Unexecuted the last part may have been moved, too.
 func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error) {
@@ -98,16 +104,16 @@ func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error)
 	if r.From == r.To {
 		return report, fmt.Errorf("move from %q to itself", r.From)
 	}
-	places, err := s.places(ctx, r.From)
-	if !r.Head {
-		slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(rdb.Flag(b.line != ""), rdb.Flag(a.line != "")) }) // those in lines are older
-	}
-	for _, place := range places {
-		if err == nil && r.Head {
-			err = s.moveBackward(ctx, &r, place, &report)
-		} else if err == nil {
-			err = s.moveForward(ctx, r, place, &report)
-		}
+	var err error
+	if r.Head {
+		err = s.eachPlace(ctx, r.From, func(p place) error { return s.moveBackward(ctx, &r, p, &report) })
+	} else {
+		err = s.oldestFirst(ctx, r.From, func(p place) error {
+			if p.line == "" {
+				report.Duplicates = 0 // the lines are visited again
+			}
+			return s.moveForward(ctx, r, p, &report)
+		})
 	}
 	if err != nil {
 		return report, fmt.Errorf("move from %q to %q: %w", r.From, r.To, err)

@@ -112,18 +112,12 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 		}
 		return moved, fmt.Errorf("move %q: %w", r.Queue, err)
 	}
-	places, err := s.places(ctx, r.Queue)
-	if err != nil {
-		return moved, err
-	}
-	places = append(places[1:], places[0]) // those in lines are older
 	left := r.Limit
-	for _, place := range places {
-		if left, err = s.transferFrom(ctx, r, place, to, left, arrive); err != nil {
-			return moved, err
-		}
-	}
-	return moved, nil
+	err = s.oldestFirst(ctx, r.Queue, func(p place) (err error) {
+		left, err = s.transferFrom(ctx, r, p, to, left, arrive)
+		return err
+	})
+	return moved, err
 }
 
 // transferFrom is Transfer for a queue itself, or one of its lines. It returns how many are left of
@@ -139,7 +133,9 @@ func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place
 		for i, payload := range page {
 			if !r.Pick([]byte(payload)) {
 				kept = append(kept, payload)
-			} else if size += len(payload); len(wanted) == 0 || len(wanted) < transferJobs && size <= transferBytes {
+				continue
+			}
+			if size += len(payload); len(wanted) == 0 || len(wanted) < transferJobs && size <= transferBytes {
 				wanted = append(wanted, payload)
 			} else { // the rest is read again
 				page = page[:i]

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -10,10 +11,10 @@ const (
 	pageElements = 500
 	pageBytes    = 1 << 20
 	// overlap is how far a list may move toward its head between two reads (in pages of
-	// small elements) without the walk beginning anew.
+	// small elements) and still be found by the same read.
 	overlap = 200
-	// maxRestarts bounds how often it does.
-	maxRestarts = 5
+	// maxRestarts bounds how often a walk begins anew, because the element before its place is gone.
+	maxRestarts = 200
 )
 
 // walk goes through a list from its head to its tail while others push to it and take
@@ -57,11 +58,34 @@ func (w *walk) next(ctx context.Context) (from int64, page []string, err error) 
 				return w.pos, part[i+1:], nil
 			}
 		}
-		if w.restarts++; w.restarts > maxRestarts {
-			return 0, nil, fmt.Errorf("%s changes faster than it can be read", w.key)
+		if err := w.back(ctx, start); err != nil {
+			return 0, nil, err
 		}
-		w.pos = 0
 	}
+}
+
+// back looks for the last element before an index. It stands there if more than overlap was taken from the head.
+// Otherwise the walk begins anew.
+func (w *walk) back(ctx context.Context, end int64) error {
+	for end > 0 {
+		start := max(0, end-w.size)
+		part, err := w.s.db.Read.LRange(ctx, w.key, start, end-1).Result()
+		if err != nil {
+			return err
+		}
+		for i, element := range slices.Backward(part) {
+			if element == w.last {
+				w.pos = start + int64(i) + 1
+				return nil
+			}
+		}
+		end = start
+	}
+	if w.restarts++; w.restarts > maxRestarts {
+		return fmt.Errorf("%s changes faster than it can be read", w.key)
+	}
+	w.pos = 0
+	return nil
 }
 
 // done steps over the elements of a page that are still there.

@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// TestWalksWhileLinesFill: what waits during the whole call is met, though workers move it into lines
+// meanwhile, of tenants or for locks.
+func TestWalksWhileLinesFill(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		const jobs = 6000
+		walks := map[string]func(f *fixture, look func(payload []byte) bool){
+			"dequeue": func(f *fixture, look func([]byte) bool) {
+				_, err := f.Dequeue(f.t.Context(), "q", look, nil)
+				require.NoError(f.t, err)
+			},
+			"scan": func(f *fixture, look func([]byte) bool) {
+				require.NoError(f.t, f.ScanQueue(f.t.Context(), "q", func(_ int64, payload []byte) bool {
+					look(payload)
+					return true
+				}))
+			},
+			"move": func(f *fixture, look func([]byte) bool) {
+				_, err := f.MoveJobs(f.t.Context(), store.MoveRequest{From: "q", To: "other", Pick: func(p []byte) (string, bool) { return "", look(p) }})
+				require.NoError(f.t, err)
+			},
+			"move to the head": func(f *fixture, look func([]byte) bool) {
+				_, err := f.MoveJobs(f.t.Context(), store.MoveRequest{From: "q", To: "other", Head: true, Pick: func(p []byte) (string, bool) { return "", look(p) }})
+				require.NoError(f.t, err)
+			},
+			"transfer": func(f *fixture, look func([]byte) bool) {
+				other := setup(f.t, server)
+				_, err := f.Transfer(f.t.Context(), other.Store, store.TransferRequest{Queue: "q", Where: "b", Limit: jobs, Pick: look})
+				require.NoError(f.t, err)
+			},
+		}
+		for name, walk := range walks {
+			for each, queues := range map[int][]store.Queue{101: fair(byArg, "q"), 3: lined("q")} {
+				t.Run(fmt.Sprint(name, ", ", each), func(t *testing.T) {
+					t.Parallel()
+					f := setup(t, server)
+					payloads := make([]string, jobs)
+					for i := range payloads {
+						payloads[i] = fmt.Sprintf(`{"class":"A","args":["%d"],"n":%d,"want":%d}`, i%each, i, i/each%2)
+					}
+					f.push("q", payloads...)
+					looks, seen := 0, map[string]bool{}
+					gone := map[string]bool{}
+					walk(f, func(payload []byte) bool {
+						if looks++; looks%150 == 0 {
+							for _, j := range f.fairly(1, nil, queues...) {
+								gone[string(j.Payload)] = true
+							}
+						}
+						seen[string(payload)] = true
+						return payload[len(payload)-2] == '1'
+					})
+					if name == "scan" {
+						for _, p := range payloads {
+							require.True(t, seen[p] || gone[p], p)
+						}
+						return
+					}
+					require.NoError(t, f.ScanQueue(t.Context(), "q", func(_ int64, payload []byte) bool {
+						require.NotEqual(t, byte('1'), payload[len(payload)-2], string(payload))
+						return true
+					}))
+				})
+			}
+		}
+	})
+}
