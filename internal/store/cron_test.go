@@ -125,6 +125,25 @@ func testTick(t *testing.T, server *redistest.Server) {
 		require.Equal(t, store.TickEnqueued, s.next().Record.Outcome)
 	})
 
+	t.Run("unique, skip: not while a job waits in a line, for its lock or its turn", func(t *testing.T) {
+		free := fair(byArg, "q")
+		free[0].Locked = false
+		for _, mode := range []string{"unique", "skip"} {
+			for kind, queues := range map[string][]store.Queue{"lock": lined("q"), "turn": free} {
+				s := newSchedule(t, server)
+				s.req.IfRunning, s.req.Payload = mode, []byte(job("Report", `["a"]`))
+				for i := range 1100 {
+					s.push("q", fmt.Sprintf(`{"class":"Report","args":["a"],"n":%d}`, i))
+				}
+				require.Equal(t, store.TickEnqueued, s.next().Record.Outcome, kind)
+				for len(s.list("queue:q")) > 0 {
+					s.fairly(1, nil, queues...)
+				}
+				require.Equal(t, store.TickSkipped, s.next().Record.Outcome, "%s, %s", mode, kind)
+			}
+		}
+	})
+
 	t.Run("a unique queue", func(t *testing.T) {
 		s := newSchedule(t, server)
 		s.req.Unique = true

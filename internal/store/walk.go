@@ -64,7 +64,7 @@ func (w *walk) next(ctx context.Context) (from int64, page []string, err error) 
 	}
 }
 
-// back looks for the last element before an index. It stands there if more than overlap was taken from the head.
+// back looks for the last element before an index. It is there if more than overlap was taken from the head.
 // Otherwise the walk begins anew.
 func (w *walk) back(ctx context.Context, end int64) error {
 	for end > 0 {

@@ -28,7 +28,7 @@
 --           persistent_schedules any more, {'HELD', ms, holder} another scheduler has the lock,
 --           {'STUCK', ms, reason}; error NOPERM: nothing was done
 -- COST      about 14 commands, and 2 per job; O(jobs). Unless if_running is queue a search
---           through up to 200,000 jobs of the queue, and with skip those of inhand and among in
+--           through up to 200,000 jobs of the queue and 3 per line, of 10,000 at most, and with skip those of inhand and among in
 --           classlock in addition.
 --
 -- A record is "1 <print> <since> <counted from> <last tick> <when that was seen to>
@@ -59,6 +59,10 @@ need(prefix .. 'queues', 'SADD')
 need(key, 'LLEN', 'RPUSH')
 if ARGV[17] ~= '' then need(ARGV[17], 'SET', 'GET', 'EXPIRE') end
 if unique then needcompanions(prefix) end
+if ARGV[13] ~= 'queue' then
+  need(prefix .. 'resqued:lined', 'HGET')
+  need(prefix .. 'resqued:lines:', 'ZRANGE')
+end
 if ARGV[13] == 'skip' then -- else every job would count as one that runs
   need(prefix .. 'resqued:procs', 'ZRANGE')
   need(prefix .. 'resqued:inflight:', 'HLEN', 'HVALS')
@@ -81,7 +85,8 @@ local function busy()
   if ARGV[13] == 'queue' then return false end
   local deep = 100000
   twins.looks = twins.looks + 2 * deep -- one search, which may go further than those for jobs
-  if found(key, payload, call('LLEN', key), deep) then return true end
+  local function look(list) return found(list, payload, len(list) or 0, deep) end
+  if look(key) or inline(prefix, queue, payload, look) then return true end
   return ARGV[13] == 'skip' and (inhand(prefix, queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true))
 end
 

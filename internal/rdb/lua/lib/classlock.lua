@@ -10,7 +10,7 @@
 --          nameof(value): the name in it or nil; expired(value, ms): whether its time is past;
 --          standing(prefix, lock, ms, elsewhere): the value in the way or nil;
 --          markname(queue, payload): the name in a marker;
---          among(key, payload, behind), inline(prefix, queue, payload), inhand(prefix, queue,
+--          among(key, payload, behind), inline(prefix, queue, payload, look), inhand(prefix, queue,
 --          payload), waits(prefix, queue, payload): whether a payload waits in a list, in a line,
 --          is in hand, or any of these;
 --          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
@@ -92,15 +92,15 @@ local function inhand(prefix, queue, payload)
 end
 
 -- inline reports whether a payload waits in one of a queue's lines (see lines). Where that would take too long the
--- answer is yes.
-local function inline(prefix, queue, payload)
+-- answer is yes. A caller that may take longer passes look, which searches a list; then up to 10,000 lines are searched.
+local function inline(prefix, queue, payload, look)
   local n = pcall_('HGET', prefix .. 'resqued:lined', queue)
   if type(n) ~= 'string' then return false end
   for _, kind in ipairs({'line', 'turn'}) do
-    local names = (tonumber(n) or 1001) <= 1000 and pcall_('ZRANGE', prefix .. 'resqued:' .. kind .. 's:' .. queue, 0, -1)
-    if not names or names.err then return true end
+    local names = (look or (tonumber(n) or 1001) <= 1000) and pcall_('ZRANGE', prefix .. 'resqued:' .. kind .. 's:' .. queue, 0, 10000)
+    if not names or names.err or #names > 10000 then return true end
     for _, name in ipairs(names) do
-      if among(prefix .. 'resqued:' .. kind .. ':' .. #queue .. ':' .. queue .. ':' .. name, payload) then return true end
+      if (look or among)(prefix .. 'resqued:' .. kind .. ':' .. #queue .. ':' .. queue .. ':' .. name, payload) then return true end
     end
   end
   return false
