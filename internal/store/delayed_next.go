@@ -236,7 +236,7 @@ func (s *Store) scheduledDelayed(ctx context.Context, after DelayedPlace) iter.S
 				if w.key != found.key {
 					continue // several times of one score, those before the place
 				}
-				w.pos, w.last, found = found.index, found.item, nil
+				w.pos, w.tail, found = found.index, []string{found.item}, nil
 			}
 			if !delayedList(ctx, w, z.score, yield) {
 				return

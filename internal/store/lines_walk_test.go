@@ -77,3 +77,31 @@ func TestWalksWhileLinesFill(t *testing.T) {
 		}
 	})
 }
+
+// TestWalkAmongEquals: many equal jobs do not hide one among them when the head is taken from meanwhile.
+func TestWalkAmongEquals(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	var payloads []string
+	for i := range 4000 {
+		payload := job("Same", "[]")
+		if i%9 == 0 {
+			payload = job("One", fmt.Sprintf("[%d]", i))
+		}
+		payloads = append(payloads, payload)
+	}
+	f.push("q", payloads...)
+	seen, looks := map[string]bool{}, 0
+	require.NoError(t, f.ScanQueue(t.Context(), "q", func(_ int64, payload []byte) bool {
+		seen[string(payload)] = true
+		if looks++; looks%500 == 0 {
+			require.NoError(t, f.redis.LPopCount(t.Context(), f.key("queue:q"), 250).Err())
+		}
+		return true
+	}))
+	left := f.list("queue:q")
+	require.Greater(t, len(left), 1000)
+	for _, payload := range left {
+		require.True(t, seen[payload], payload)
+	}
+}
