@@ -7,6 +7,11 @@ type DeathError struct {
 	Err error
 	// Shared: other jobs ran in the same process, so that this one need not be to blame.
 	Shared bool
+	// Told: failure hooks of the application know of the death, as of any failure. What they have
+	// done must not be followed by another run of the job.
+	Told bool
+	// Discarded: they do not count it as a failure; a plugin runs the job again, say.
+	Discarded bool
 }
 
 // Error says how the process ended.

@@ -64,6 +64,8 @@ type hello struct {
 	App         string   `json:"app"`
 	Classes     []string `json:"classes"`
 	Template    bool     `json:"template"`
+	// FailureHooks: it understands the line about a job whose process has died.
+	FailureHooks bool `json:"failure_hooks"`
 }
 
 var (

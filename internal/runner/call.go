@@ -39,6 +39,9 @@ type call struct {
 	job       *resqued.Job
 	slice     *cmdslice.Slice
 	killAfter time.Duration
+	// died is how the process has died that performed the job, where this only tells its failure
+	// hooks; else empty.
+	died string
 
 	number int64
 	// lines are what the process says of the job, where it has several slots.
@@ -93,7 +96,7 @@ func (c *call) hand() (over func() bool, err error) {
 	q.conn.writing.Lock()
 	defer q.conn.writing.Unlock()
 	q.conn.after = false
-	q.line = appendJob(q.line[:0], c.number, c.job, c.slice)
+	q.line = appendJob(q.line[:0], c.number, c.job, c.slice, c.died)
 	c.cancelling.Add(1)
 	over = context.AfterFunc(c.ctx, c.cancel)
 	_, err = q.conn.file.Write(q.line)

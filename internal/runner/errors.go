@@ -57,7 +57,7 @@ type EndError struct {
 
 // Error says how it ended and shows the end of its stderr.
 func (e *EndError) Error() string {
-	text := fmt.Sprintf("process %d of runner %s %s", e.PID, wire.Printable(e.Runner, shownName), e.How)
+	text := e.brief()
 	switch {
 	case e.Stderr == "":
 		return text + ", nothing on stderr"
@@ -65,6 +65,11 @@ func (e *EndError) Error() string {
 		return text + ":\n" + e.Stderr
 	}
 	return text + ": " + e.Stderr
+}
+
+// brief says how it ended, in one line.
+func (e *EndError) brief() string {
+	return fmt.Sprintf("process %d of runner %s %s", e.PID, wire.Printable(e.Runner, shownName), e.How)
 }
 
 // Exception is the name under which the failure is recorded.

@@ -13,9 +13,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// appendJob appends the line that hands out a job.
-func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice) []byte {
-	b = strconv.AppendInt(append(b, `{"job":{"number":`...), number, 10)
+// appendJob appends the line that hands out a job. died: the job is not to be performed; its
+// process has died, and how.
+func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died string) []byte {
+	if died == "" {
+		b = append(b, `{"job":{"number":`...)
+	} else {
+		b = append(wire.AppendString(append(b, `{"died":{"how":`...), died), `,"number":`...)
+	}
+	b = strconv.AppendInt(b, number, 10)
 	b = wire.AppendString(append(b, `,"id":`...), job.ID)
 	b = wire.AppendString(append(b, `,"class":`...), job.Class)
 	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)

@@ -52,6 +52,7 @@ func (s *shim) say(format string, args ...any) {
 
 type shimJob struct {
 	Number  int64
+	How     string
 	ID      string
 	Class   string
 	Payload struct{ Args []any }
@@ -77,6 +78,7 @@ func beRunner() {
 		}
 		var m struct {
 			Job       *shimJob
+			Died      *shimJob
 			Cancel    int64
 			Why       string
 			Leave     bool
@@ -95,6 +97,8 @@ func beRunner() {
 				continue
 			}
 			os.Exit(0)
+		case m.Died != nil:
+			s.hook(m.Died)
 		case m.Job != nil:
 			cancelled := make(chan string, 1)
 			cancels.Store(m.Job.Number, cancelled)
@@ -129,6 +133,22 @@ func beRunner() {
 	}
 }
 
+// hook does, in place of failure hooks, what the last argument of a job says.
+func (s *shim) hook(job *shimJob) {
+	n, args := job.Number, job.Payload.Args
+	switch what := args[len(args)-1]; what {
+	case "told":
+		s.say(`{"failed":%d,"exception":"Resque::DirtyExit","message":"m"}`, n)
+	case "discards":
+		s.say(`{"discard":%d,"why":"runs again: %s"}`, n, job.How)
+	case "dies":
+		os.Exit(5)
+	case "hangs":
+	default:
+		s.say(`{"done":%d}`, n)
+	}
+}
+
 // boot says hello; how is what goes wrong with it. false: the process is to end.
 func (s *shim) boot(how string) bool {
 	word, rest, _ := strings.Cut(how, " ")
@@ -153,7 +173,7 @@ func (s *shim) boot(how string) bool {
 	if word == "version" {
 		protocol = 2
 	}
-	s.say(`{"hello":{"protocol":%d,"concurrency":%d,"language":"go","app":"test","classes":null}}`, protocol, s.slots)
+	s.say(`{"hello":{"protocol":%d,"concurrency":%d,"language":"go","app":"test","classes":null,"failure_hooks":%t}}`, protocol, s.slots, word == "hooks")
 	if word == "brief" {
 		os.Exit(0)
 	}

@@ -109,6 +109,7 @@ func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Dur
 		c := call{q: q, ctx: ctx, job: job, slice: s, killAfter: killAfter}
 		begun, err := c.perform()
 		if begun {
+			err = p.tellDeath(&c, err)
 			p.tells()
 			return err
 		}

@@ -141,4 +141,5 @@ func Fatal(job Reserved, final string, maxDeaths int, blamed bool) string {
 const (
 	OnceOnly  = "at_most_once: it may have run, so it does not run again by itself"
 	FailsOnly = "on_worker_death is fail"
+	ToldOnly  = "its failure hooks were told, so it does not run again by itself"
 )

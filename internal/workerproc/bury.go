@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
@@ -29,9 +30,15 @@ type burial interface {
 func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
 	j.orphaned = true
 	policy := t.cfg.DeathPolicy
+	death, _ := errors.AsType[*jobctx.DeathError](out.Err)
 	final := ""
 	switch {
 	case j.resumes:
+	case death.Discarded:
+		out.Result = thread.Discarded
+		return out
+	case death.Told:
+		final = store.ToldOnly
 	case j.atMostOnce:
 		final = store.OnceOnly
 	case policy.Fail:

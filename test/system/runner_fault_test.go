@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,6 +92,69 @@ func TestRunnerShortDeaths(t *testing.T) {
 	d.AwaitProcessed(2, patience)
 	require.Len(t, a.notes("begin"), 3)
 	require.Len(t, a.notes("end"), 1)
+	a.ended(d)
+}
+
+// plugins are classes with what resque-lock-timeout and resque-retry do, as far as a death is concerned.
+const plugins = `
+class Locked
+  def self.perform(id) = (note("begin", id, Process.pid); gate("go"))
+  def self.around_perform_lock(*)
+    File.open(File.join(%DIR%, "lock"), File::CREAT | File::EXCL).close
+    yield
+    File.delete(File.join(%DIR%, "lock"))
+  rescue Errno::EEXIST
+    note("locked")
+  end
+  def self.on_failure_lock(error, id)
+    note("told", id, error.class, error.message)
+    File.delete(File.join(%DIR%, "lock")) if error.is_a?(Resque::DirtyExit)
+  end
+end
+class Again < Locked
+  def self.around_perform_lock(*) = yield
+  def self.on_failure_lock(error, id) = note("again", id, error.class)
+end
+class Suppressing < Resque::Failure::Multiple
+  def save = (super unless payload["class"] == "Again")
+end
+Suppressing.classes = [Resque::Failure::Redis]
+Resque::Failure.backend = Suppressing
+`
+
+// TestRunnerDeathsAndHooks kills runners of jobs with failure hooks: these are told, as by Resque's
+// worker, and the job does not run again beside what they have done.
+func TestRunnerDeathsAndHooks(t *testing.T) {
+	t.Parallel()
+	standin, err := filepath.Abs("../../runners/ruby/test/apps/standin.rb")
+	require.NoError(t, err)
+	a := newRubyApp(t, "hooks", fmt.Sprintf("require 'json'\nrequire %q\n", standin))
+	a.write(fmt.Sprintf("require 'json'\nrequire %q\n", standin) + strings.ReplaceAll(plugins, "%DIR%", strconv.Quote(a.d)))
+	d := harness.Start(t, harness.Options{Threads: 1, Config: a.config("")})
+	d.Push("q", "Locked", 1)
+	pid, err := strconv.Atoi(a.await("begin", 1)[0][2])
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	f := d.AwaitFailures(1)
+	require.Equal(t, "Resque::DirtyExit", f[0].Exception)
+	require.Contains(t, f[0].Error, "its failure hooks were told")
+	told := strings.Join(a.notes("told")[0], " ")
+	require.Contains(t, told, fmt.Sprintf("told 1 Resque::DirtyExit process %d of runner hooks ", pid))
+
+	d.Push("q", "Again", 2)
+	pid, err = strconv.Atoi(a.await("begin", 2)[1][2])
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	d.AwaitLog("Suppressing suppressed Resque::DirtyExit")
+	a.open("go")
+	d.Push("q", "Locked", 3)
+	d.AwaitProcessed(3, patience)
+	require.Len(t, a.notes("begin"), 3, "each has run once")
+	require.Len(t, d.Failures(), 1)
+	require.Len(t, a.notes("again"), 1)
+	require.Empty(t, a.notes("locked"))
+	events, _, _ := d.Run("events", "--kind", "died")
+	require.Equal(t, 2, strings.Count(events, "a runner, with "), events)
 	a.ended(d)
 }
 

@@ -59,9 +59,12 @@ class Peer
     read
   end
 
-  def send_job(klass, *args, **more)
+  def next_number
     @number = @number.to_i + 1
-    described = { number: @number, id: "id-#{@number}", class: klass, queue: "mail", attempt: 1, deaths: 0,
+  end
+
+  def send_job(klass, *args, **more)
+    described = { number: next_number, id: "id-#{@number}", class: klass, queue: "mail", attempt: 1, deaths: 0,
                   worker: "host:77-1:mail,low", payload: { class: klass, args: args } }.merge(more)
     described.delete(:payload) if described.key?(:payload_base64)
     write(job: described)

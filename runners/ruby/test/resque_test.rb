@@ -75,6 +75,26 @@ class TestResque < RunnerTest
     end
   end
 
+  def test_hooks_and_backends_are_told_of_a_death_as_by_the_worker_of_resque
+    assert_equal true, @peer.hello["failure_hooks"]
+    answer = death("Hooked", "fail")
+    assert_equal ["Resque::DirtyExit", "ended by SIGKILL"], answer.values_at("exception", "message")
+    assert_equal ["on_failure Resque::DirtyExit", "REPORTS Resque::DirtyExit host:77-1:mail,low mail Hooked"],
+                 @peer.output.lines(chomp: true)[-3, 2]
+    refute_match(/WRITES|perform/, @peer.output)
+    assert_match(/Suppressing suppressed Resque::DirtyExit: ended by SIGKILL/, death("Hooked", "again")["why"])
+    ["Connected", "Nope", "Kernel"].each { |name| assert_equal ["done"], death(name).keys, "it has no hooks" }
+    @peer.output.lines.count { |line| line.start_with?("REPORTS") }.then { |told| assert_equal 1, told }
+    assert_equal ["done"], @peer.job("Hooked").keys
+  end
+
+  def death(name, *args)
+    number = @peer.next_number
+    @peer.write(died: { number: number, how: "ended by SIGKILL", id: "id", class: name, queue: "mail",
+                        worker: "host:77-1:mail,low", payload: { class: name, args: args } })
+    @peer.read
+  end
+
   def test_hooks_of_the_worker
     assert_equal ["done"], @peer.job("Hooked").keys
     @peer.write(pause: true)

@@ -4,6 +4,7 @@
 # hooks, its failure backends, its hooks of a worker's life. No queues, no Redis.
 module Resque
   class TermException < SignalException; end
+  class DirtyExit < RuntimeError; end
 
   HOOKS = [:before_first_fork, :before_fork, :after_fork, :before_pause, :after_pause, :worker_exit, :shutdown].freeze
 
@@ -123,8 +124,22 @@ module Resque
       hooks("after_perform").each { |name| payload_class.send(name, *args) }
       performed
     rescue Object => e # rubocop:disable Lint/RescueException
-      hooks("on_failure").each { |name| payload_class.send(name, e, *args) }
+      run_failure_hooks(e)
       raise
+    end
+
+    def fail(exception)
+      run_failure_hooks(exception)
+    ensure
+      Failure.create(payload: payload, exception: exception, worker: worker, queue: queue)
+    end
+
+    def failure_hooks
+      hooks("on_failure")
+    end
+
+    def run_failure_hooks(exception)
+      failure_hooks.each { |name| payload_class.send(name, exception, *args) }
     end
 
     def hooks(prefix)

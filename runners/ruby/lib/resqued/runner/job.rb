@@ -59,6 +59,11 @@ module Resqued
         @described["fence"]
       end
 
+      # How the process that performed it has died; nil: it is to be performed.
+      def died
+        @described["how"]
+      end
+
       # Whether this is a slice of a long job.
       def slice?
         @described.key?("run")

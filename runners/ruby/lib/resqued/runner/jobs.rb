@@ -204,7 +204,7 @@ module Resqued
       end
 
       def dispatch(message)
-        if (described = message["job"])
+        if (described = message["job"] || message["died"])
           unless described.is_a?(Hash) && described["number"].is_a?(Integer)
             @later << -> { tell(error: "a job without a number") }
             return

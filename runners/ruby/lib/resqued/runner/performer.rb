@@ -16,6 +16,8 @@ module Resqued
 
       def call(job)
         Thread.current.thread_variable_set(CURRENT, job)
+        return death(job) if job.died
+
         outcome = catch(OUTCOME) do
           job.slice? ? LongJob::Run.new(job).perform(Constants.find(job.class_name)) : perform(job)
         end
@@ -41,11 +43,21 @@ module Resqued
       # Hooks of a runner's life, which only Resque has.
       def hook(_name, *_args); end
 
+      # Whether classes may have hooks that are told of a failure.
+      def failure_hooks?
+        false
+      end
+
       private
 
       def perform(job)
         Constants.find(job.payload["class"]).perform(*job.args)
         :done
+      end
+
+      # The line for a job whose process has died. done: nothing was told of it.
+      def death(job)
+        "{\"done\":#{job.number}}"
       end
 
       def failure(job, exception)

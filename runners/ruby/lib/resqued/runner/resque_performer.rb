@@ -32,6 +32,10 @@ module Resqued
         end
       end
 
+      def failure_hooks?
+        ::Resque::Job.method_defined?(:failure_hooks)
+      end
+
       # Remembers what DontPerform says: Resque::Job#perform keeps it to itself.
       module Noted
         def initialize(*)
@@ -60,12 +64,33 @@ module Resqued
       def perform(job)
         here = Thread.current
         here.thread_variable_set(NOTED, nil)
-        resque_job = ::Resque::Job.new(job.queue, job.payload)
-        resque_job.worker = worker(job.worker.to_s, job)
+        resque_job = resque_job(job)
         Constants.find(job.payload["class"])
         return :done if resque_job.perform
 
         [:discard, why_not(here.thread_variable_get(NOTED))]
+      end
+
+      def resque_job(job)
+        ::Resque::Job.new(job.queue, job.payload).tap { |made| made.worker = worker(job.worker.to_s, job) }
+      end
+
+      # Plugins release their locks, and put the job back, in hooks that Resque's worker calls when
+      # its child has died. Without hooks nothing is told, and the job may run again.
+      def death(job)
+        dead = resque_job(job)
+        return super if hooks_of(dead).empty?
+
+        exception = ::Resque::DirtyExit.new(job.died)
+        failed = told(job, "a failure hook, or the failure backend,") { dead.fail(exception) }
+        failed ? Performer.failed(job, exception) : ended(job, [:discard, suppressed(exception)])
+      end
+
+      def hooks_of(resque_job)
+        Constants.find(resque_job.payload["class"])
+        resque_job.failure_hooks
+      rescue StandardError, ScriptError # it cannot have been performed
+        []
       end
 
       def why_not(dont_perform)
@@ -79,23 +104,26 @@ module Resqued
         return super if job.slice?
 
         line = super
-        told(job, exception) ? line : ended(job, [:discard, suppressed(exception)])
+        failed = told(job, "the failure backend") do
+          ::Resque::Failure.create(exception: exception, worker: worker(job.worker.to_s, job),
+                                   queue: job.queue, payload: payload_of(job))
+        end
+        failed ? line : ended(job, [:discard, suppressed(exception)])
       end
 
       def suppressed(exception)
         "#{::Resque::Failure.backend} suppressed #{Text.class_name(exception)}: #{Text.utf8(Text.message(exception), 300)}"
       end
 
-      # Tells the failure backends; reports whether it counts as a failure to them.
-      def told(job, exception)
+      # Reports whether what the block tells the failure backends counts as a failure to them.
+      def told(job, what)
         reached = []
         Thread.current.thread_variable_set(REACHED, reached)
         backend = ::Resque::Failure.backend
-        ::Resque::Failure.create(exception: exception, worker: worker(job.worker.to_s, job),
-                                 queue: job.queue, payload: payload_of(job))
+        yield
         reached.any? || !writes_to_redis?(backend)
       rescue Exception => e # rubocop:disable Lint/RescueException
-        job.log("the failure backend #{backend} raised #{Text.class_name(e)}: #{Text.message(e)}", level: :error)
+        job.log("#{what} #{backend} raised #{Text.class_name(e)}: #{Text.message(e)}", level: :error)
         true
       ensure
         Thread.current.thread_variable_set(REACHED, nil)

@@ -59,7 +59,7 @@ module Resqued
       end
 
       def hello
-        Worker.hello(@app, @concurrency)
+        Worker.hello(@app, @concurrency, @performer.failure_hooks? ? { failure_hooks: true } : {})
       end
 
       # Takes jobs and performs them. TermException reaches the code of a job only: what comes

@@ -1,0 +1,68 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
+)
+
+// Failure hooks are told of a death in another process, and what they say decides about the job.
+func TestHooksAreToldOfADeath(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, way.fork, way.number, "hooks")
+			for what, want := range map[string]jobctx.DeathError{
+				"none": {}, "told": {Told: true}, "dies": {Told: true}, "discards": {Told: true, Discarded: true},
+			} {
+				var death *jobctx.DeathError
+				require.ErrorAs(t, f.run(t.Context(), "Kill", what), &death, what)
+				require.ErrorContains(t, death, "of runner app ")
+				require.ErrorContains(t, death, "last words")
+				require.Equal(t, want.Discarded, errors.Is(death, resqued.Discard))
+				death.Err, death.Shared = nil, false
+				require.Equal(t, &want, death, what)
+			}
+			require.NoError(t, f.run(t.Context(), "Echo"))
+		})
+	}
+}
+
+// Hooks of a job that was told to stop, and had to be killed, are told as well, and have less time.
+func TestHooksOfAKilledJob(t *testing.T) {
+	t.Parallel()
+	for what, want := range map[string]error{"told": nil, "discards": resqued.Discard, "hangs": nil} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, true, 1, "hooks", func(o *Options) {
+				if o.KillAfter = 50 * time.Millisecond; what == "hangs" {
+					o.KillGrace = 2 * time.Second
+				}
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- f.run(ctx, "Stubborn", f.path("there"), what) }()
+			f.read(t, "there")
+			cancel()
+			err := <-ended
+			var end *EndError
+			if want == nil {
+				require.ErrorAs(t, err, &end)
+			} else {
+				require.ErrorIs(t, err, want)
+			}
+			// On a slow machine the time may be over before they begin.
+			require.Equal(t, what == "hangs", f.logs.FilterMessageSnippet("the failure hooks of a job whose runner died").Len() == 1)
+			require.NoError(t, f.run(t.Context(), "Echo"))
+		})
+	}
+}
