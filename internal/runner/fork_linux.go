@@ -197,5 +197,5 @@ func over(pidfd uintptr) bool {
 	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }
 
-// reap implements handle. The template learns how the process ended, and this one does not.
+// reap implements handle. The template learns how the process ended, and tells it by another way.
 func (h *forked) reap() (string, error) { return "", h.file.Close() }

@@ -39,6 +39,7 @@ type process struct {
 	conn   *conn
 	handle handle
 	out    output
+	status *os.File // of one that the template forks: what it says of its end
 	forked bool
 	born   time.Time
 	hello  hello
@@ -161,7 +162,11 @@ func (q *process) boot() error {
 	if q.forked = p.forks.Load(); q.forked {
 		// The request may wait for the template, which may take as long to boot.
 		limit = limit.Add(most)
-		err = q.ask(files, limit)
+		var status *os.File
+		if q.status, status, err = os.Pipe(); err == nil {
+			files = append(files, status)
+			err = q.ask(files, limit)
+		}
 	} else {
 		err = q.start(files)
 	}
@@ -240,6 +245,9 @@ func (q *process) bury(err error) {
 		q.handle.await()
 		q.sweep()
 		how, _ = q.handle.reap()
+	}
+	if q.status != nil {
+		how = q.reported()
 	}
 	q.out.drain()
 	if q.conn != nil {

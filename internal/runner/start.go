@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -81,6 +82,18 @@ func (s *started) reap() (string, error) {
 		return program.Explain(failed, o.Argv[0], o.Dir, "runners").Error(), err
 	}
 	return describe(status), err
+}
+
+// reported returns what the template says of the end of the process; empty if it says nothing: it is
+// gone, or hangs.
+func (q *process) reported() string {
+	defer func() { _ = q.status.Close() }()
+	_ = q.status.SetReadDeadline(time.Now().Add(exitFor))
+	var status syscall.WaitStatus
+	if _, err := fmt.Fscanln(q.status, &status); err != nil {
+		return ""
+	}
+	return describe(status)
 }
 
 // describe says how a process ended.

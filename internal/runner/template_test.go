@@ -4,6 +4,7 @@ package runner
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -25,7 +26,7 @@ func beTemplate() {
 	_ = f.Close()
 	requests := c.(*net.UnixConn)
 	for {
-		packet, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(12))
+		packet, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(16))
 		n, m, _, _, err := requests.ReadMsgUnix(packet, oob)
 		if err != nil || n == 0 {
 			return
@@ -44,7 +45,7 @@ func beTemplate() {
 			panic(err)
 		}
 		fds, err := unix.ParseUnixRights(&list[0])
-		if err != nil || len(fds) != 3 {
+		if err != nil || len(fds) != 4 {
 			panic(err)
 		}
 		cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -61,7 +62,12 @@ func beTemplate() {
 		for _, f := range files {
 			_ = f.Close()
 		}
-		go func() { _ = cmd.Wait() }()
+		go func() {
+			_ = cmd.Wait()
+			status := os.NewFile(uintptr(fds[3]), "")
+			_, _ = fmt.Fprintln(status, int(cmd.ProcessState.Sys().(syscall.WaitStatus)))
+			_ = status.Close()
+		}()
 	}
 }
 

@@ -122,6 +122,8 @@ type runner struct {
 	out, err *output
 	hello    map[string]any
 	pid      int
+	// ending is what the template says of the end of a forked one.
+	ending *os.File
 	// wait returns how a process ended that was started directly.
 	wait func() (int, error)
 	next int
@@ -289,6 +291,10 @@ func (p *template) fork(concurrency int) *runner {
 		})
 		files = append(files, writer)
 	}
+	ending, writer, err := os.Pipe()
+	require.NoError(p.tb, err)
+	p.tb.Cleanup(func() { _ = ending.Close() })
+	files, r.ending = append(files, writer), ending
 	p.request(fmt.Sprintf(`{"fork":{"concurrency":%d,"env":{"RESQUED_PROC":"proc-2"}}}`, concurrency), files...)
 	for _, file := range files {
 		require.NoError(p.tb, file.Close())

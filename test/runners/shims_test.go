@@ -400,10 +400,10 @@ func TestTemplates(t *testing.T) {
 				defer reader.Close()
 				p.request("no JSON")
 				p.request("[]", writer)
-				p.request(`{"fork":7}`, writer, writer, writer)
+				p.request(`{"fork":7}`, writer, writer, writer, writer)
 				p.request(`{"fork":{"concurrency":1}}`)
 				p.request(`{"fork":{"concurrency":1}}`, writer, writer)
-				p.request(`{"fork":{"concurrency":1}}`, writer, writer, writer, writer)
+				p.request(`{"fork":{"concurrency":1}}`, writer, writer, writer, writer, writer)
 				require.NoError(t, writer.Close())
 				assert.Contains(t, p.fork(1).perform("Nop"), "done")
 				require.NoError(t, reader.SetReadDeadline(time.Now().Add(patience)))
@@ -421,7 +421,7 @@ func TestTemplates(t *testing.T) {
 						limit = crowded(t, p.pid, room)
 						conn, other := pair(t, unix.SOCK_STREAM)
 						asked = &runner{tb: t, conn: conn, lines: bufio.NewReader(conn), err: p.err}
-						p.request(`{"fork":{"concurrency":1,"env":{}}}`, other, other, other)
+						p.request(`{"fork":{"concurrency":1,"env":{}}}`, other, other, other, other)
 						require.NoError(t, other.Close())
 						require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 						if _, err := asked.lines.ReadString('\n'); err != nil {
@@ -434,7 +434,7 @@ func TestTemplates(t *testing.T) {
 					code, err := p.wait()
 					require.NoError(t, err)
 					assert.NotZero(t, code)
-					assert.Contains(t, p.err.String(), fmt.Sprintf("%d of 3 descriptors", room))
+					assert.Contains(t, p.err.String(), fmt.Sprintf("%d of 4 descriptors", room))
 					assert.Contains(t, p.err.String(), fmt.Sprintf("limit of open files is %d", limit))
 					asked.closed()
 					assert.Contains(t, r.perform("Nop"), "done", "its runners go on")
@@ -447,6 +447,23 @@ func TestTemplates(t *testing.T) {
 				r.write(`{"leave":true}`)
 				r.closed()
 				require.Eventually(t, func() bool { return unix.Kill(r.pid, 0) == unix.ESRCH }, patience, time.Millisecond)
+			})
+			t.Run("it says how runners have ended", func(t *testing.T) {
+				t.Parallel()
+				p := s.boot(t)
+				one, two, three := p.fork(1), p.fork(1), p.fork(1)
+				one.start("Die")
+				require.NoError(t, unix.Kill(two.pid, syscall.SIGKILL))
+				for r, want := range map[*runner]syscall.WaitStatus{one: 3 << 8, two: syscall.WaitStatus(syscall.SIGKILL)} {
+					require.NoError(t, r.ending.SetReadDeadline(time.Now().Add(patience)))
+					text, err := io.ReadAll(r.ending)
+					require.NoError(t, err, "another runner holds the descriptor")
+					var status syscall.WaitStatus
+					_, err = fmt.Sscanln(string(text), &status)
+					require.NoError(t, err)
+					assert.Equal(t, want, status)
+				}
+				assert.Contains(t, three.perform("Nop"), "done")
 			})
 			t.Run("it ends when nobody can ask it any more", func(t *testing.T) {
 				t.Parallel()

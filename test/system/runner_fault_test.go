@@ -87,7 +87,7 @@ func TestRunnerShortDeaths(t *testing.T) {
 	}
 	f := d.AwaitFailures(1)
 	require.Equal(t, "Resque::DirtyExit", f[0].Exception)
-	require.Contains(t, f[0].Error, "of runner dies ended")
+	require.Contains(t, f[0].Error, "of runner dies was ended by SIGKILL")
 	d.Push("q", "Fine", 2)
 	d.AwaitProcessed(2, patience)
 	require.Len(t, a.notes("begin"), 3)
@@ -139,7 +139,7 @@ func TestRunnerDeathsAndHooks(t *testing.T) {
 	require.Equal(t, "Resque::DirtyExit", f[0].Exception)
 	require.Contains(t, f[0].Error, "its failure hooks were told")
 	told := strings.Join(a.notes("told")[0], " ")
-	require.Contains(t, told, fmt.Sprintf("told 1 Resque::DirtyExit process %d of runner hooks ", pid))
+	require.Contains(t, told, fmt.Sprintf("told 1 Resque::DirtyExit process %d of runner hooks was ended by SIGKILL", pid))
 
 	d.Push("q", "Again", 2)
 	pid, err = strconv.Atoi(a.await("begin", 2)[1][2])
@@ -185,7 +185,7 @@ func TestTemplateWithoutRoom(t *testing.T) {
 func TestRunnerDeaths(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]string{
-		"Exits": "exit", "Closer": "", "Junk": "no json", "Twice": "does not have",
+		"Exits": "exited with code 3", "Closer": "", "Junk": "no json", "Twice": "does not have",
 	} {
 		t.Run(class, func(t *testing.T) {
 			t.Parallel()

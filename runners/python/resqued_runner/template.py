@@ -19,8 +19,9 @@ from .perform import complain
 from .worker import hello
 
 
-# What a request to fork brings: the socket of the runner, its standard output and error.
-DESCRIPTORS = 3
+# A request to fork brings the socket of the runner, its standard output and error, and a pipe on which
+# to say how it has ended.
+DESCRIPTORS = 4
 # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
 FULL = 71
 
@@ -32,7 +33,8 @@ class Template:
         self.socket.setblocking(True)
         self.concurrency = concurrency
         self.app = app
-        self.children = set()
+        self.children = {}                # the descriptor for how each ends, by its process id
+        self.reaping = 0                  # how often reap runs: a signal may come within it
         self.warned = False
 
     def run(self):
@@ -104,17 +106,17 @@ class Template:
                 traceback.print_exc()
                 complain("the forked runner could not begin")
                 os._exit(1)
-        self.children.add(child)
+        self.children[child] = descriptors.pop()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         return None
 
     def become_runner(self, request, descriptors):
         reset_signals()
         os.setsid()
-        connection, out, err = descriptors
+        connection, out, err, status = descriptors
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for descriptor in (out, err):
+        for descriptor in (out, err, status, *self.children.values()):
             if descriptor > 2:
                 os.close(descriptor)
         self.socket.close()
@@ -149,13 +151,23 @@ class Template:
                     max(native, len(others)), " (" + ", ".join(others) + ")" if others else ""))}})
 
     def reap(self, *_):
+        self.reaping += 1
         for child in list(self.children):
             try:
-                ended, _ = os.waitpid(child, os.WNOHANG)
+                ended, status = os.waitpid(child, os.WNOHANG)
             except ChildProcessError:
-                ended = child
-            if ended:
-                self.children.discard(child)
+                if self.reaping > 1:
+                    continue  # the outer one may have its status, and not written it yet
+                ended, status = child, None  # the application has waited for it
+            pipe = self.children.pop(child, None) if ended else None
+            if pipe is not None:
+                try:
+                    if status is not None:
+                        os.write(pipe, b"%d\n" % status)
+                except OSError:
+                    pass  # its worker process is gone
+                os.close(pipe)
+        self.reaping -= 1
 
     def tell(self, line):
         # What is gone, or does not read, must not hold up the forks.

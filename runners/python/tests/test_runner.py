@@ -206,7 +206,7 @@ class RunnerTest(unittest.TestCase):
     def forked(self):
         ours, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR)
-        socket.send_fds(self.requests, [b'{"fork":{"concurrency":1}}'], [theirs.fileno(), null, null])
+        socket.send_fds(self.requests, [b'{"fork":{"concurrency":1}}'], [theirs.fileno(), null, null, null])
         theirs.close()
         os.close(null)
         runner = Connection(ours)
@@ -233,7 +233,7 @@ class RunnerTest(unittest.TestCase):
             self.template(path)
             ours, theirs = socket.socketpair()
             self.addCleanup(ours.close)
-            socket.send_fds(self.requests, [b'{"fork":{}}'], [theirs.fileno()] * 3)
+            socket.send_fds(self.requests, [b'{"fork":{}}'], [theirs.fileno()] * 4)
             theirs.close()
             self.assertEqual(b"", ours.recv(1))
             _, said = self.process.communicate(timeout=PATIENCE)

@@ -47,10 +47,10 @@ class Peer
     ours, theirs = UNIXSocket.pair
     output = Tempfile.new("forked")
     file = File.open(output.path, "a")
+    ended = File.open(File::NULL, "w")
     request = JSON.generate(fork: { concurrency: concurrency, env: env })
-    @requests.sendmsg(request, 0, nil, Socket::AncillaryData.unix_rights(theirs, file, file))
-    theirs.close
-    file.close
+    @requests.sendmsg(request, 0, nil, Socket::AncillaryData.unix_rights(theirs, file, file, ended))
+    [theirs, file, ended].each(&:close)
     Forked.new(ours, output)
   end
 

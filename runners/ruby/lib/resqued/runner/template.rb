@@ -9,8 +9,9 @@ module Resqued
       MOST = 64 * 1024
       # Signals whose effects the application may have changed, for a template.
       SIGNALS = %w[HUP INT QUIT TERM USR1 USR2 CHLD CONT PIPE ALRM TTIN TTOU WINCH].freeze
-      # What a request to fork brings: the socket of the runner, its standard output and error.
-      DESCRIPTORS = 3
+      # What a request to fork brings: the socket of the runner, its standard output and error, and
+      # where to say how it has ended.
+      DESCRIPTORS = 4
       # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
       FULL = 71
 
@@ -72,7 +73,7 @@ module Resqued
         @performer.hook(:before_fork, :job)
         Connections.close(false)
         pid = fork { child(asked, given) }
-        @children[pid] = true
+        @children[pid] = given.pop
         reap # it may have ended before it was in the list
       rescue Errno::EMFILE => e # of a hook
         full("cannot fork: #{Text.message(e)}")
@@ -94,8 +95,9 @@ module Resqued
 
       # Never returns to the template's code.
       def child(asked, given)
-        socket, out, err = given
+        socket, out, err, status = given
         begin
+          [status, *@children.values].each(&:close)
           asked.fetch("env", {}).each { |name, value| ENV[name.to_s] = value&.to_s }
           Process.setsid
           STDOUT.reopen(out)
@@ -130,12 +132,20 @@ module Resqued
         nil
       end
 
-      # Only its own children: the application may wait for others.
+      # Only its own children: the application may wait for others. A signal may call it within
+      # itself, so whichever gets the status writes it.
       def reap
-        @children.keys.each do |pid|
-          @children.delete(pid) if Process.waitpid(pid, Process::WNOHANG)
+        @children.to_a.each do |pid, pipe|
+          _, status = Process.waitpid2(pid, Process::WNOHANG)
+          next unless status
+
+          @children.delete(pid)
+          pipe.syswrite("#{status.to_i}\n")
+          pipe.close
         rescue Errno::ECHILD
           @children.delete(pid)
+        rescue SystemCallError, IOError
+          next # its worker process is gone
         end
       end
 
