@@ -107,6 +107,52 @@ class TestLongJob < RunnerTest
     flunk "it does not come to its end"
   end
 
+  # A later slice runs in another process, where the records are other objects.
+  def records(how)
+    1.upto(20) do |number|
+      @peer = start(Peer.app("long"))
+      last, ended = slice("Rows", [how, 1, 2, 3], number) { |job, _| @peer.write(slice_over: job) }
+      assert_equal ["done"], ended.keys, ended.inspect
+      yield @peer.output.lines(chomp: true)
+      return number if last["done"]
+    end
+    flunk "it does not come to its end"
+  end
+
+  def test_records_are_told_apart_by_class_and_id
+    %w[records within relation].each do |how|
+      @state = {}
+      sent = []
+      assert_operator records(how) { |lines| sent.concat(lines.grep(/sent/)) }, :>, 1
+      assert_equal ["sent 1", "sent 2", "sent 3"], sent, how
+    end
+  end
+
+  def test_a_relation_is_loaded_in_pages
+    last, = slice("Rows", ["relation", *1..250], 1)
+    assert_equal true, last["done"]
+    lines = @peer.output.lines(chomp: true)
+    assert_equal ["loads 100", "loads 100", "loads 50"], lines.grep(/loads/)
+    assert_equal (1..250).map { |id| "sent #{id}" }, lines.grep(/sent/)
+  end
+
+  def test_items_that_a_later_slice_could_not_know_again_are_refused
+    { "object" => /a Object has no JSON that is the same in each slice/, "unsaved" => /a Row without an id/ }.each do |how, message|
+      _, ended = slice("Rows", [how], 1)
+      assert_equal "ArgumentError", ended["exception"]
+      assert_match message, ended["message"]
+    end
+    assert_empty @peer.output
+  end
+
+  def test_a_state_is_the_same_in_the_slice_that_sets_it
+    _, ended = slice("State", [], 1)
+    assert_match(/a Object has no JSON/, ended["message"])
+    list = [{ "id" => 1, "on" => "1970-01-01 00:00:00 UTC" }]
+    assert_equal ["returned #{list}", "read #{list} \"symbol\""], @peer.output.lines(chomp: true)
+    assert_equal list, @state["list"]
+  end
+
   def test_a_tree_goes_on_where_it_was
     tree = { "a" => { "a/b" => 1, "a/c" => { "a/c/d" => 2 } }, "e" => 3 }
     slices("Tree", [tree]) { |_, number| assert_operator number, :>, 1 }

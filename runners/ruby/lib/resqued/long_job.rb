@@ -154,12 +154,13 @@ module Resqued
       private_constant :NONE
 
       # state(key) reads, state(key, value) sets, state(key) { value } sets what was never set.
+      # A value is what its JSON says, already in the slice that sets it.
       def state(key, value = NONE)
         key = own(key)
-        return set(key, value) unless value.equal?(NONE)
+        return set(key, Values.plain(value)) unless value.equal?(NONE)
         return get(key) if !block_given? || has?(key)
 
-        set(key, yield)
+        set(key, Values.plain(yield))
       end
 
       def clear_state(key)
@@ -222,24 +223,21 @@ module Resqued
         nil
       end
 
-      # A unit for each item of the list that this run has not done yet. Items are told apart
-      # by their JSON, so the list may change between slices.
+      # A unit for each item of the list that this run has not done yet. Records are told apart by
+      # class and id, other items by their JSON, so the list may change between slices.
       def work_each(key, values)
         step = step(key)
         return if get(step)
 
-        values = values.to_a
-        raise TooLarge, "work_each(#{key.inspect}) has #{values.size} items and keeps at most #{ITEMS}; " \
-                        "work parts of a sorted list, with the last key in the state" if values.size > ITEMS
+        list = Values.of(values)
+        raise TooLarge, "work_each(#{key.inspect}) has #{list.size} items and keeps at most #{ITEMS}; " \
+                        "work parts of a sorted list, with the last key in the state" if list.size > ITEMS
         done = done_items(step)
-        values.each do |value|
-          digest = digest(value)
-          if done[digest].positive?
-            done[digest] -= 1
-            next
-          end
-          unit("#{step}/#{digest}") { yield(value) }
-          finish_item(step, digest)
+        digests = list.identities.map { |identity| digest(identity) }
+        rest = digests.each_index.reject { |index| done[digests[index]].positive? && (done[digests[index]] -= 1) }
+        list.at(rest) do |index, value|
+          unit("#{step}/#{digests[index]}") { yield(value) }
+          finish_item(step, digests[index])
         end
         finish_step(step)
         nil
@@ -334,8 +332,8 @@ module Resqued
         done
       end
 
-      def digest(value)
-        [Digest::SHA256.digest(JSON.generate(value))[0, 6]].pack("m0")
+      def digest(identity)
+        [Digest::SHA256.digest(JSON.generate(identity))[0, 6]].pack("m0")
       end
 
       def forget(prefix)
@@ -376,4 +374,5 @@ module Resqued
   end
 end
 
+require_relative "long_job/values"
 require_relative "long_job/recurring"

@@ -35,6 +35,82 @@ class Units
   end
 end
 
+# Records as ActiveRecord has them: their JSON names the object, and units change them.
+class Row
+  attr_reader :id
+  attr_accessor :sent
+
+  def initialize(id)
+    @id = id
+  end
+
+  def to_key
+    [id] if id
+  end
+end
+
+module ActiveRecord
+  # A table of rows 1 to n, of which those that are sent leave the Relation.
+  class Relation
+    def initialize(ids)
+      @ids = ids
+    end
+
+    attr_reader :ids
+
+    def klass
+      Struct.new(:name, :primary_key).new("Row", "id")
+    end
+
+    def loaded?
+      false
+    end
+
+    def unscope(*)
+      self
+    end
+
+    def where(condition)
+      puts "loads #{condition['id'].size}"
+      (@ids & condition["id"]).map { |id| Row.new(id) }
+    end
+  end
+end
+
+class Rows
+  extend Resqued::LongJob
+
+  def self.long_job_perform(run, how, *ids)
+    list = case how
+           when "relation" then ActiveRecord::Relation.new(ids)
+           when "records" then ids.map { |id| Row.new(id) }
+           when "within" then ids.map { |id| { "row" => Row.new(id) } }
+           when "object" then [1, Object.new]
+           when "unsaved" then [Row.new(nil)]
+           end
+    run.work_each(:send, list) do |row|
+      row = row["row"] if row.is_a?(Hash)
+      row.sent = true
+      puts "sent #{row.id}"
+    end
+  end
+end
+
+class State
+  extend Resqued::LongJob
+
+  def self.long_job_perform(run)
+    run.work_once(:set) do
+      list = run.state(:list, [{ id: 1, on: Time.at(0).utc }])
+      puts "returned #{list}"
+      run.state(:list)
+      run.state(:once) { :symbol }
+    end
+    puts "read #{run.state(:list)} #{run.state(:once).inspect}"
+    run.work_once(:object) { run.state(:object, [Object.new]) }
+  end
+end
+
 class Unconfigured
   extend Resqued::LongJob
 end

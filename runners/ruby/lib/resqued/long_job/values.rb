@@ -1,0 +1,116 @@
+# frozen_string_literal: true
+
+require "json"
+require "set"
+
+module Resqued
+  module LongJob
+    # What a run remembers of Ruby's objects: slices run in different processes, so it must mean
+    # the same in each of them.
+    module Values
+      # How many records of a Relation are loaded at a time.
+      PAGE = 100
+
+      class << self
+        # The value as a later slice reads it.
+        def plain(value)
+          JSON.parse(JSON.generate(convert(value, false)), max_nesting: false)
+        end
+
+        # What tells an item from others in each process. A unit changes the attributes of its
+        # record, so records count by class and id.
+        def identity(value)
+          convert(value, true)
+        end
+
+        def record(klass, id)
+          raise ArgumentError, "a #{klass} without an id cannot be found again in the next slice" if id.empty?
+
+          [(klass.respond_to?(:base_class) ? klass.base_class : klass).name, id]
+        end
+
+        private
+
+        def convert(value, by_key)
+          case value
+          when nil, true, false, String, Symbol, Numeric, Range then value
+          when Hash then value.to_h { |name, inner| [convert_name(name, by_key), convert(inner, by_key)] }
+          when Array, Set then value.map { |inner| convert(inner, by_key) }
+          else by_key && key(value) || (value.is_a?(Struct) ? convert(value.to_h, by_key) : stable(value))
+          end
+        end
+
+        def convert_name(name, by_key)
+          name = convert(name, by_key)
+          name.is_a?(Array) || name.is_a?(Hash) ? JSON.generate(name) : name
+        end
+
+        # ActiveModel's key, or the GlobalID of what has no such key.
+        def key(object)
+          return record(object.class, Array(object.to_key)) if object.respond_to?(:to_key)
+
+          object.to_global_id.to_s if object.respond_to?(:to_global_id)
+        end
+
+        # Object#to_s has the address of the object, and the JSON of an object that defines neither is its to_s.
+        def stable(object)
+          own = object.method(:to_json).owner != Object.instance_method(:to_json).owner
+          return object if own || !object.method(:to_s).owner.equal?(Kernel)
+
+          raise ArgumentError, "a #{object.class} has no JSON that is the same in each slice: use its id, a String, a Hash or an Array"
+        end
+      end
+
+      # The items of a list.
+      class List
+        def initialize(values)
+          @values = values.to_a
+        end
+
+        def size
+          @values.size
+        end
+
+        def identities
+          @values.map { |value| Values.identity(value) }
+        end
+
+        # Yields the items at the indexes.
+        def at(indexes)
+          indexes.each { |index| yield(index, @values[index]) }
+        end
+      end
+
+      # The records of an ActiveRecord::Relation. All their ids are read, in its order, but only the
+      # records of one page.
+      class Records
+        def initialize(relation)
+          @relation = relation
+          @ids = relation.ids
+        end
+
+        def size
+          @ids.size
+        end
+
+        def identities
+          @ids.map { |id| Values.record(@relation.klass, Array(id)) }
+        end
+
+        # Records that have left the Relation meanwhile are left out. The ids fix limit and order.
+        def at(indexes)
+          page = @relation.unscope(:limit, :offset, :order)
+          indexes.each_slice(PAGE) do |part|
+            records = page.where(@relation.klass.primary_key => part.map { |index| @ids[index] }.uniq).to_h { |record| [record.id, record] }
+            part.each { |index| yield(index, records[@ids[index]]) if records.key?(@ids[index]) }
+          end
+        end
+      end
+
+      def self.of(values)
+        relation = defined?(::ActiveRecord::Relation) && values.is_a?(::ActiveRecord::Relation)
+        relation && !values.loaded? ? Records.new(values) : List.new(values)
+      end
+    end
+  end
+end
