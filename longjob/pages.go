@@ -39,15 +39,15 @@ func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx co
 		var page Page[P]
 		var next json.RawMessage
 		inner := fmt.Sprintf("%s%s%d", s.name, scopeEnd, s.place.N)
-		err := r.unit(ctx, func(ctx context.Context) (err error) {
-			if page, err = fn(within(ctx, inner), from); err != nil {
+		err := r.unit(ctx, r.within(inner, func(ctx context.Context) (err error) {
+			if page, err = fn(ctx, from); err != nil {
 				return err
 			}
 			if next, err = json.Marshal(page.Next); err != nil {
 				return fmt.Errorf("longjob: the next page of step %q: %w", key, err)
 			}
 			return nil
-		}, func() (*change, error) {
+		}), func() (*change, error) {
 			s.place.N += page.Done
 			s.place.Value = next
 			total := page.Total

@@ -45,6 +45,8 @@ type Runner struct {
 	message   string
 	warning   string
 	steps     []Step
+	scope     string          // of the unit that is under way; "" = none, or one of no step
+	spent     map[string]bool // the keys of the steps of that scope that are done
 	touched   map[string]bool // the steps that this slice has come across; nil = that is not known
 	top       string          // the step of steps that is under way
 	ticked    time.Time       // until when its time is counted
@@ -66,7 +68,7 @@ type every struct {
 func newRunner(s *longstore.Store, slice longstore.Slice, class string, o Options, record longstore.Record) *Runner {
 	r := &Runner{
 		store: s, slice: slice, class: class, o: o, ctx: context.Background(), cancel: func(error) {}, pausing: make(chan struct{}),
-		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
+		state: record.State, dirty: map[string]bool{}, locks: map[string]bool{}, touched: map[string]bool{}, spent: map[string]bool{}, began: time.Now(), savedAt: time.Now(),
 		ranBefore: time.Duration(record.Number("ran")) * time.Millisecond,
 		units:     record.Number("units"), unitTime: time.Duration(record.Number("unit_ms")) * time.Millisecond,
 		failures: int(record.Number("failures")), message: record.Fields["message"], warning: record.Fields["warning"],

@@ -44,8 +44,20 @@ func scope(ctx context.Context) string {
 	return s
 }
 
-func within(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, name+scopeEnd)
+// within returns fn as the function of a unit whose steps are within the step name.
+func (r *Runner) within(name string, fn func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		r.mu.Lock()
+		scope, spent := r.scope, r.spent
+		r.scope, r.spent = name+scopeEnd, map[string]bool{}
+		r.mu.Unlock()
+		defer func() {
+			r.mu.Lock()
+			r.scope, r.spent = scope, spent
+			r.mu.Unlock()
+		}()
+		return fn(context.WithValue(ctx, scopeKey{}, name+scopeEnd))
+	}
 }
 
 // step is one WorkOnce, WorkEach or WorkTree that is under way.
@@ -62,15 +74,27 @@ func (r *Runner) step(ctx context.Context, key string) (*step, error) {
 		return nil, fmt.Errorf("longjob: the name of step %q has a zero byte", key)
 	}
 	s := &step{r: r, key: key, name: scope(ctx) + key, top: scope(ctx) == ""}
+	r.mu.Lock()
+	scoped, spent := r.scope == scope(ctx), r.spent[key]
 	if s.top {
-		r.mu.Lock()
 		r.touched[key] = true
-		r.mu.Unlock()
+	}
+	r.mu.Unlock()
+	switch { // what another step has done would be passed over
+	case !scoped:
+		return nil, fmt.Errorf("%w: step %q is called with a context from outside of its unit: pass the context that the function of the unit gets", ErrFinal, key)
+	case spent:
+		return nil, fmt.Errorf("%w: step %q was used before: each step of a function, or of a unit, needs a key of its own", ErrFinal, key)
 	}
 	if text, ok := r.look(stateStep + s.name); ok {
 		if err := json.Unmarshal([]byte(text), &s.place); err != nil {
 			return nil, fmt.Errorf("longjob: what is saved of step %q: %w", key, err)
 		}
+	}
+	if s.place.Done {
+		r.mu.Lock()
+		r.spent[key] = true
+		r.mu.Unlock()
 	}
 	return s, nil
 }
@@ -92,6 +116,9 @@ func (s *step) mark(inner string, total int64, further map[string]*string) (*cha
 	maps.Copy(set, further)
 	return &change{set: set, kept: func() {
 		s.r.progress, s.r.failures = true, 0
+		if s.place.Done {
+			s.r.spent[s.key] = true
+		}
 		s.show(total)
 	}}, nil
 }
@@ -151,7 +178,8 @@ func (r *Runner) tick() {
 }
 
 // WorkOnce is the step key: it runs fn as a unit, once per run. In later slices it does nothing.
-// Steps of a function must have different keys.
+// Steps of a function must have different keys, and steps within a unit must get the context of the
+// unit. Otherwise the run fails.
 func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -161,7 +189,7 @@ func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.C
 	if err := r.Continue(ctx); err != nil {
 		return err
 	}
-	return r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, s.name)) }, func() (*change, error) {
+	return r.unit(ctx, s.r.within(s.name, fn), func() (*change, error) {
 		s.place.Done, s.place.N = true, 1
 		return s.mark(s.name, 1, nil)
 	})
@@ -174,7 +202,7 @@ func (s *step) item(ctx context.Context, print mark64, total int64, fn func(ctx 
 		return err
 	}
 	inner := s.name + scopeEnd + print.String()
-	return s.r.unit(ctx, func(ctx context.Context) error { return fn(within(ctx, inner)) }, func() (*change, error) {
+	return s.r.unit(ctx, s.r.within(inner, fn), func() (*change, error) {
 		s.place.N++
 		s.place.Last = print.String()
 		return s.mark(inner, total, done())

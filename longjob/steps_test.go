@@ -18,6 +18,45 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
+// A mistake with keys or contexts would pass work over.
+func TestStepsThatWouldPassWorkOver(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func(ctx context.Context, r *longjob.Runner) error{
+		`step "rows" was used before`: func(ctx context.Context, r *longjob.Runner) error {
+			for _, part := range [][]int{{1, 2}, {3, 4}} {
+				if err := longjob.WorkEach(ctx, r, "rows", part, func(context.Context, int) error { return nil }); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		`step "mail" is called with a context from outside`: func(ctx context.Context, r *longjob.Runner) error {
+			return longjob.WorkEach(ctx, r, "shops", []int{1, 2}, func(context.Context, int) error {
+				return r.WorkOnce(ctx, "mail", func(context.Context) error { return nil })
+			})
+		},
+		`step "inner" is called with a context from outside`: func(ctx context.Context, r *longjob.Runner) error {
+			return longjob.WorkPages(ctx, r, "pages", func(_ context.Context, from int) (longjob.Page[int], error) {
+				return longjob.Page[int]{Next: from + 1, Last: from == 2}, r.WorkOnce(ctx, "inner", func(context.Context) error { return nil })
+			})
+		},
+	} {
+		for _, units := range []int{0, 1} {
+			t.Run(fmt.Sprint(name, " ", units), func(t *testing.T) {
+				t.Parallel()
+				b := newBed(t)
+				longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ int) error { return fn(ctx, r) },
+					longjob.Options{Queue: "q", MaxUnits: units})
+				id := b.enqueue("L", 1)
+				b.work("q")
+				run := b.run(id)
+				require.Equal(t, longjob.StatusFailed, run.Status)
+				require.Contains(t, run.Error, name)
+			})
+		}
+	}
+}
+
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	t.Run("each item is worked once, and the next slice goes on behind the last", func(t *testing.T) {
