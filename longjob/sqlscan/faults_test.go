@@ -62,7 +62,8 @@ func TestRefusedConnections(t *testing.T) {
 	}{
 		{[]string{"57P01", "57P02", "57P03"}, longjob.StatusCompleted},
 		{[]string{"53300", "08006"}, longjob.StatusCompleted},
-		{[]string{"28P01"}, longjob.StatusFailed}, // a wrong password
+		{[]string{"25006"}, longjob.StatusCompleted}, // the new primary is not known yet
+		{[]string{"28P01"}, longjob.StatusFailed},    // a wrong password
 	} {
 		t.Run(strings.Join(c.states, " "), func(t *testing.T) {
 			t.Parallel()
@@ -75,6 +76,71 @@ func TestRefusedConnections(t *testing.T) {
 			require.Equal(t, c.want, run.Status, run.Error)
 			require.Empty(t, db.states)
 		})
+	}
+}
+
+// Keys are kept as text, of which extra_float_digits cuts the digits.
+func TestFloatKeys(t *testing.T) {
+	t.Parallel()
+	table := func(t *testing.T, column string) *bed {
+		t.Helper()
+		b := setupAt(t, server, longjob.Options{Retries: -1}, "&extra_float_digits=0")
+		b.sql("CREATE TABLE t (k " + column + " PRIMARY KEY, done bool); INSERT INTO t VALUES (0.1), (0.2), (0.1::" + column + " + 0.2::" + column + "), (1::" + column + " / 3)")
+		return b
+	}
+	for _, column := range []string{"float4", "float8"} {
+		for _, o := range []sqlscan.Options{{}, {Batch: 1}} {
+			t.Run(fmt.Sprint(column, " ", o.Batch), func(t *testing.T) {
+				t.Parallel()
+				b := table(t, column)
+				var shown string
+				b.completes(func(ctx context.Context, r *longjob.Runner) error {
+					return sqlscan.ScanDestroy(ctx, r, "destroy", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}}, sqlscan.Options{Batch: o.Batch, KeepRows: true}, pgx.RowToMap,
+						func(ctx context.Context, tx pgx.Tx, _ map[string]any) error {
+							return tx.QueryRow(ctx, "SHOW extra_float_digits").Scan(&shown)
+						})
+				})
+				require.Equal(t, "0", shown, "the function has the settings of its connection")
+				b.completes(b.deletes("", o))
+				require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+			})
+		}
+	}
+	t.Run("a scan that does not get on", func(t *testing.T) {
+		t.Parallel()
+		b := table(t, "float8")
+		// The condition changes the setting back once the scan has set it.
+		run := b.run(b.deletes("set_config('extra_float_digits', '0', true) <> ''", sqlscan.Options{Batch: 1}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, "is found behind itself")
+	})
+}
+
+func TestStatementsOfTheFunctionThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	slow := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+		return err
+	}
+	b := setup(t, longjob.Options{Retries: -1})
+	b.sql(files)
+	o := sqlscan.Options{StatementTimeout: 200 * time.Millisecond}
+	for _, fn := range []func(ctx context.Context, r *longjob.Runner) error{
+		b.destroys("", o, func(ctx context.Context, _ *longjob.Runner, tx pgx.Tx, _ file) error { return slow(ctx, tx) }),
+		func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoop(ctx, r, "review", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}}, o, pgx.RowToStructByName[file],
+				func(ctx context.Context, _ file) error {
+					tx, err := sqlscan.Tx(ctx)
+					if err != nil {
+						return err
+					}
+					return slow(ctx, tx)
+				})
+		},
+	} {
+		run := b.run(fn)
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, "a statement of the function may take 200ms in its transaction (Options.StatementTimeout): ")
 	}
 }
 

@@ -58,7 +58,8 @@ type Options struct {
 	// StatementTimeout is the longest duration of a statement. A batch that takes longer is
 	// tried again with half of its rows, and so on; later batches grow again, as long as a
 	// statement takes two fifths of that. The default is 250 milliseconds, and a second for a
-	// batch of one row.
+	// batch of one row. It also limits the statements of a function in its transaction: one of
+	// these that takes longer is an error of the function. In Tx the default is a second.
 	StatementTimeout time.Duration
 	// LockTimeout is how long a statement waits for a lock, such as that of the table.
 	LockTimeout time.Duration

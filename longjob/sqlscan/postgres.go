@@ -250,6 +250,7 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 		{"plan_cache_mode", "force_custom_plan"},
 		// Keys are kept as text, which must be convertible back.
 		{"datestyle", "ISO"},
+		{"extra_float_digits", "3"},
 		// If the planner assumes that few rows are left it would read and sort all of them,
 		// which is wrong for a new table: until byKey they are read in order. The cost of that
 		// must not look high enough for JIT compilation.
@@ -272,14 +273,14 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 func (s *pgTx) byKey(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
 		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), "+
-		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true)")
+		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '3', true)")
 }
 
 // release resets what must not affect the statements of others.
 func (s *pgTx) release(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
 		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true), "+
-		"set_config('plan_cache_mode', NULL, true), set_config('datestyle', NULL, true), set_config('enable_seqscan', NULL, true)")
+		"set_config('plan_cache_mode', NULL, true), set_config('datestyle', NULL, true), set_config('extra_float_digits', NULL, true), set_config('enable_seqscan', NULL, true)")
 }
 
 func (s *pgTx) set(ctx context.Context, settings string) error {
@@ -309,6 +310,7 @@ func (s *postgres) judge(err error) (v verdict) {
 	case fn && !lost:
 	case c == "57P01", c == "57P02", c == "57P03", // ended, crashed, starting
 		c == "53300", // too many connections
+		c == "25006", // read only: another server is the primary by now
 		len(c) == 5 && c[:2] == "08":
 		v.passing = true
 	default:

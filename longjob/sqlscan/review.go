@@ -118,7 +118,11 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 	switch {
 	case next.Over: // the table is empty
 	case b.passed < len(b.found) || len(b.found) == b.size:
-		next.Last = b.found[b.passed-1].key
+		last := b.found[b.passed-1].key
+		if err := next.behind(last); err != nil {
+			return page, err
+		}
+		next.Last = last
 	default:
 		next.leap()
 	}

@@ -96,6 +96,7 @@ func newScan(r *longjob.Runner, step string, o Options) *scan {
 type rowScan struct {
 	*scan
 	longest time.Duration // of the calls of the function in this transaction
+	allowed time.Duration // for a statement of this transaction
 	begun   *place        // what the first try has found; later ones of the first batch know it
 	// visit processes the rows of a batch, and returns how many of them are done; nil means
 	// that the rows are only deleted.
@@ -120,7 +121,7 @@ func (s *rowScan) call(tx transaction, n int, fn func(i int) error) (int, error)
 		err := fn(i)
 		s.longest = max(s.longest, time.Since(call))
 		if err != nil {
-			return i, fnError{err}
+			return i, s.failed(err, s.allowed)
 		}
 		if err := tx.intact(); err != nil {
 			return i, err
@@ -166,8 +167,10 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 		if s.sweeping = s.visit == nil && s.careful == 0 && !at.returns(); s.sweeping {
 			k = sweeping
 		}
+		l := s.limits(k, at)
+		s.allowed = l.statement
 		try := func(ctx context.Context) error {
-			return s.stoodStill(s.transaction(ctx, s.limits(k, at), func(tx transaction) (err error) {
+			return s.stoodStill(s.transaction(ctx, l, func(tx transaction) (err error) {
 				next, done, err = s.batch(ctx, tx, at)
 				return err
 			}), s.longest)
@@ -309,11 +312,13 @@ func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next pla
 		}
 	}
 	if len(passed) < len(found) || len(found) == size {
-		next.Last = passed[len(passed)-1].key
+		last := passed[len(passed)-1].key
+		err = next.behind(last)
+		next.Last = last
 	} else {
 		next.leap()
 	}
-	return next, done, nil
+	return next, done, err
 }
 
 // sweep deletes a batch in one statement, which fails if a row is locked.
@@ -331,11 +336,12 @@ func (s *rowScan) sweep(ctx context.Context, tx transaction, next place, size in
 		return next, 0, err
 	}
 	if last != nil && !slices.Equal(last, next.Edge) {
+		err = next.behind(last)
 		next.Last = last
 	} else {
 		next.leap()
 	}
-	return next, done, nil
+	return next, done, err
 }
 
 // begin starts the scan: it records where the table ends.
@@ -372,7 +378,9 @@ func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) 
 		if size, usual := s.size(*at), min(DefaultBatch, s.most); size < usual {
 			n = max(n*size/usual, 1)
 		}
-		at.Edge, err = tx.edge(ctx, span{from: at.Last, to: at.End}, n)
+		if at.Edge, err = tx.edge(ctx, span{from: at.Last, to: at.End}, n); err == nil && at.Edge != nil {
+			err = at.behind(at.Edge)
+		}
 	}
 	if at.Edge == nil {
 		at.Edge = at.End
@@ -384,6 +392,15 @@ func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) 
 func (p *place) leap() {
 	p.Over = slices.Equal(p.Edge, p.End)
 	p.Last, p.Edge = p.Edge, nil
+}
+
+// behind returns an error if a row that was found behind Last has the key of Last: the scan would
+// go round for ever.
+func (p *place) behind(key []string) error {
+	if p.Last == nil || !slices.Equal(key, p.Last) {
+		return nil
+	}
+	return refusal{fmt.Errorf("row %q is found behind itself: the database does not read the key back from its text as it was", key)}
 }
 
 // work visits rows and deletes them. It returns how many were handled, and how many of these

@@ -98,7 +98,7 @@ func (h *holder) call(ctx context.Context, fn func(ctx context.Context) error) e
 		h.longest = max(h.longest, time.Since(began))
 	}()
 	if err := fn(context.WithValue(ctx, turnKey{}, t)); err != nil {
-		return fnError{err}
+		return h.s.failed(err, h.s.o.StatementTimeout)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,6 +136,14 @@ func (h *holder) end(ctx context.Context, err error) error {
 		return err
 	}
 	return h.s.stoodStill(h.tx.end(ctx, err), h.longest)
+}
+
+// failed returns the error of the program's function. limit is that of a statement in its transaction.
+func (s *scan) failed(err error, limit time.Duration) error {
+	if s.d.judge(err).tooLong {
+		err = fmt.Errorf("a statement of the function may take %s in its transaction (Options.StatementTimeout): %w", limit, err)
+	}
+	return fnError{err}
 }
 
 // stoodStill turns the error of a transaction that the server has ended because a function took too
