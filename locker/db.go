@@ -140,7 +140,7 @@ func passing(err error) bool {
 
 // unprepared are the pools whose connections do not keep prepared statements, as those of
 // poolers that share connections by transaction.
-var unprepared sync.Map // of weak.Pointer[pgxpool.Pool]
+var unprepared sync.Map // of weak.Pointer[pgxpool.Pool] and weak.Pointer[sql.DB]
 
 type pgxDB struct{ *pgxpool.Pool }
 
@@ -163,11 +163,18 @@ func (d pgxDB) row(ctx context.Context, statement string, args []any, dest ...an
 		return pgxRow(ctx, conn, statement, pgxArgs(args), dest)
 	}
 	found, err := pgxRow(ctx, conn, statement, args, dest)
-	if code := sqlState(err); code == unknownStatement || code == knownStatement {
+	if forgotten(err) {
 		unprepared.Store(pool, true)
 		return pgxRow(ctx, conn, statement, pgxArgs(args), dest)
 	}
 	return found, err
+}
+
+// forgotten reports whether a statement was not run because the connection has other prepared
+// statements than the driver knows of.
+func forgotten(err error) bool {
+	code := sqlState(err)
+	return code == unknownStatement || code == knownStatement
 }
 
 func (d pgxDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {
@@ -273,11 +280,25 @@ func (d sqlDB) rowOnce(ctx context.Context, statement string, args, dest []any) 
 		return false, &unsentError{err}
 	}
 	defer func() { _ = conn.Close() }()
-	return sqlRow(ctx, conn, statement, args, dest)
+	pool, s := weak.Make(d.DB), sqlSession{conn}
+	if _, forgets := unprepared.Load(pool); forgets {
+		return s.row(ctx, statement, args, dest...)
+	}
+	found, err := sqlRow(ctx, conn, statement, args, dest)
+	if forgotten(err) && s.pgx() {
+		unprepared.Store(pool, true)
+		return s.row(ctx, statement, args, dest...)
+	}
+	return found, err
 }
 
 func (d sqlDB) rows(ctx context.Context, statement string, args []any, read func(func(...any) error) error) error {
-	rows, err := d.QueryContext(ctx, statement, args...)
+	conn, err := d.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	rows, err := conn.QueryContext(ctx, statement, sqlSession{conn}.args(args)...)
 	if err != nil {
 		return err
 	}
@@ -332,7 +353,20 @@ func (s sqlSession) exec(ctx context.Context, statement string) error {
 }
 
 func (s sqlSession) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	return sqlRow(ctx, s.conn, statement, args, dest)
+	return sqlRow(ctx, s.conn, statement, s.args(args), dest)
+}
+
+// args keeps pgx from preparing a statement, as pgxArgs does. Other drivers do not know pgx's mode.
+func (s sqlSession) args(args []any) []any {
+	if s.pgx() {
+		return pgxArgs(args)
+	}
+	return args
+}
+
+// pgx reports whether pgx is the driver.
+func (s sqlSession) pgx() bool {
+	return s.raw(func(*pgx.Conn) error { return nil }) == nil
 }
 
 // raw hands out pgx's connection, if that is the driver.

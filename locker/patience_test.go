@@ -180,21 +180,41 @@ func TestForgottenStatements(t *testing.T) {
 	config, err := pgxpool.ParseConfig(server.URL(""))
 	require.NoError(t, err)
 	var forgot atomic.Int64
-	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	forget := func(ctx context.Context, conn *pgx.Conn) error {
 		forgot.Add(1)
 		_, err := conn.Exec(ctx, "DEALLOCATE ALL")
+		return err
+	}
+	config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		err := forget(ctx, conn)
 		return err == nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
+	db := stdlib.OpenDB(*config.ConnConfig, stdlib.OptionResetSession(forget))
+	defer func() { require.NoError(t, db.Close()) }()
+	db.SetMaxOpenConns(1) // the next statement is on a connection that has forgotten it
+	forgets(t, f, pool)
+	forgets(t, f, db)
+	require.Greater(t, forgot.Load(), int64(8))
+	require.EqualValues(t, 10, value[int64](t, f, "SELECT sequence FROM %s WHERE key = 'k'"), "none is run twice")
+}
+
+// forgets uses a pool whose connections forget their statements.
+func forgets[D locker.DB](t *testing.T, f *fixture, db D) {
+	t.Helper()
+	nothing := func(context.Context, int64) error { return nil }
 	for range 5 {
-		ran, err := locker.Run(t.Context(), pool, "k", locker.Options{Table: f.table}, func(context.Context, int64) error { return nil })
+		ran, err := locker.Run(t.Context(), db, "k", locker.Options{Table: f.table}, nothing)
+		require.NoError(t, err)
+		require.True(t, ran)
+		_, err = locker.List(t.Context(), db, f.table)
+		require.NoError(t, err)
+		ran, err = locker.Advisory(t.Context(), db, f.table, locker.AdvisoryOptions{}, func(context.Context) error { return nil })
 		require.NoError(t, err)
 		require.True(t, ran)
 	}
-	require.Greater(t, forgot.Load(), int64(4))
-	require.EqualValues(t, 5, value[int64](t, f, "SELECT sequence FROM %s WHERE key = 'k'"), "none is run twice")
 }
 
 // TestColumnsThatMustBeFilled checks tables with Rails' time stamps, which have no default.
