@@ -73,6 +73,10 @@ func (m *Master) carryOut(o store.Order) (done bool, text string) {
 // intend does what a signal of that intent would do; wanted is the state that it leads to.
 func (m *Master) intend(intent signals.Intent, wanted signals.State, verb string) (done bool, text string) {
 	if m.state == wanted || m.state == signals.Starting && m.startAs == wanted && wanted != signals.Draining {
+		if wanted != signals.Draining {
+			m.passOnSignal(intent)
+			m.passOnAll(true)
+		}
 		return true, "it is " + string(wanted) + " already"
 	}
 	switch step := signals.Master(m.state, intent, time.Since(m.since)); step.Do {
@@ -81,7 +85,7 @@ func (m *Master) intend(intent signals.Intent, wanted signals.State, verb string
 		return true, string(step.Next)
 	case signals.StartPaused, signals.StartRunning:
 		m.startAs = wanted
-		m.passOnAll()
+		m.passOnAll(true)
 		return true, "it is starting, and will be " + string(wanted)
 	}
 	return false, "it is " + string(m.state)

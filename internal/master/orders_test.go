@@ -53,17 +53,17 @@ func TestOrders(t *testing.T) {
 		hears  []string
 	}{
 		{signals.Starting, store.OrderPause, signals.Starting, obeyed("it is starting, and will be paused"), []string{"state paused"}},
-		{signals.Starting, store.OrderResume, signals.Starting, obeyed("it is running already"), nil},
+		{signals.Starting, store.OrderResume, signals.Starting, obeyed("it is running already"), []string{"state running"}},
 		{signals.Starting, store.OrderDrain, signals.Draining, obeyed("draining"), []string{"state draining"}},
 		{signals.Starting, store.OrderRecycle, signals.Starting, refused("it is starting"), nil},
 
 		{signals.Running, store.OrderPause, signals.Paused, obeyed("paused"), []string{"state paused"}},
-		{signals.Running, store.OrderResume, signals.Running, obeyed("it is running already"), nil},
+		{signals.Running, store.OrderResume, signals.Running, obeyed("it is running already"), []string{"state running"}},
 		{signals.Running, store.OrderDrain, signals.Draining, obeyed("draining"), []string{"state draining"}},
 		{signals.Running, store.OrderRecycle, signals.Running, obeyed("replacing 2 worker processes"), nil},
 		{signals.Running, "explode", signals.Running, refused(`this version does not know the order "explode"`), nil},
 
-		{signals.Paused, store.OrderPause, signals.Paused, obeyed("it is paused already"), nil},
+		{signals.Paused, store.OrderPause, signals.Paused, obeyed("it is paused already"), []string{"state paused"}},
 		{signals.Paused, store.OrderResume, signals.Running, obeyed("running"), []string{"state running"}},
 		{signals.Paused, store.OrderDrain, signals.Draining, obeyed("draining"), []string{"state draining"}},
 		{signals.Paused, store.OrderRecycle, signals.Paused, obeyed("replacing 2 worker processes"), nil},

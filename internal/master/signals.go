@@ -42,13 +42,18 @@ func (m *Master) onSignal(sig os.Signal) {
 		m.enter(step.Next, string(intent))
 	case signals.KillJobs:
 		m.killJobs(string(intent))
+		if step.Next == signals.Running && m.state == signals.Running {
+			m.passOnAll(true) // it also ends the pause of a single process
+		}
 		m.enter(step.Next, string(intent))
 	case signals.StartPaused:
 		m.startAs = signals.Paused
-		m.passOnAll()
+		m.passOnAll(true)
 	case signals.StartRunning:
 		m.startAs = signals.Running
-		m.passOnAll()
+		m.passOnAll(true)
+	case signals.Repeat:
+		m.passOnAll(true)
 	case signals.Reread, signals.RereadLater:
 		m.reload()
 	case signals.KillNow:
@@ -83,13 +88,17 @@ func (m *Master) enter(next signals.State, why string) {
 		m.killAll(why)
 		return
 	}
-	m.passOnAll()
+	m.passOnAll(false)
 }
 
-// passOnAll tells every worker process the state that it shall be in. One that
-// has not said hello gets it with its welcome.
-func (m *Master) passOnAll() {
+// passOnAll tells every worker process the state that it shall be in; again: also one that was
+// told before, for a signal of its own may have changed it since. One that has not said hello
+// gets the state with its welcome.
+func (m *Master) passOnAll(again bool) {
 	for w := range m.workers {
+		if again {
+			w.state = ""
+		}
 		m.passOn(w)
 	}
 }

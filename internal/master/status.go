@@ -83,6 +83,12 @@ func (m *Master) status(outage string) string {
 		workers = fmt.Sprintf("%d of %s", n.ready, plural(m.cfg.Slots, "worker"))
 	}
 	parts = append(parts, workers)
+	if n.paused > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them paused", n.paused))
+	}
+	if n.running > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them running", n.running))
+	}
 	if n.retiring > 0 && !m.leaving() {
 		parts = append(parts, fmt.Sprintf("%d retiring", n.retiring))
 	}
@@ -110,6 +116,9 @@ type counts struct {
 	ready, retiring, busy, done int
 	// alone are there for one suspect each, and count nowhere else.
 	alone int
+	// paused are those that a signal of their own has paused while this master runs, running
+	// those that one lets run while this master is paused.
+	paused, running int
 	// current run the configuration that is being rolled out.
 	current int
 }
@@ -132,6 +141,12 @@ func (m *Master) count() counts {
 		case w.ahead, w.held:
 		case !w.readyAt.IsZero():
 			n.ready++
+			switch said := signals.State(w.beat.State); {
+			case m.state == signals.Running && said == signals.Paused:
+				n.paused++
+			case m.state == signals.Paused && said == signals.Running:
+				n.running++
+			}
 		}
 	}
 	return n

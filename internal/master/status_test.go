@@ -32,6 +32,20 @@ func TestStatus(t *testing.T) {
 		require.Contains(t, f.sys.title(), "master: paused")
 	})
 
+	bubble(t, "one that a signal of its own has paused, or lets work, is told", func(t *testing.T) {
+		f := setup(t)
+		up := f.up(2)
+		up[0].say(proc.Message{Type: proc.Beat, State: "paused"})
+		up[1].say(proc.Message{Type: proc.Beat, State: "running"})
+		f.wait(time.Second)
+		require.Contains(t, f.sys.title(), "running, 2 workers, 1 of them paused, ")
+		f.signal(syscall.SIGUSR2)
+		require.Contains(t, f.sys.title(), "paused, 2 workers, 0/8")
+		up[1].say(proc.Message{Type: proc.Beat, State: "running"})
+		f.wait(time.Second)
+		require.Contains(t, f.sys.title(), "paused, 2 workers, 1 of them running, ")
+	})
+
 	bubble(t, "jobs of the dead stay counted", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)

@@ -79,7 +79,7 @@ func (m *Master) follow(state string) {
 	switch {
 	case m.state == signals.Starting:
 		m.startAs = next
-		m.passOnAll()
+		m.passOnAll(false)
 	case !m.leaving():
 		m.enter(next, "the old master is")
 	}

@@ -243,7 +243,7 @@ func (m *Master) giveSlot() *worker {
 	m.cfg.Slots = len(m.slots)
 	w := s.current
 	m.clearOut(s, "the new version takes over")
-	m.passOnAll() // who waited for another one's place need not any more
+	m.passOnAll(false) // who waited for another one's place need not any more
 	return w
 }
 

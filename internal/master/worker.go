@@ -201,7 +201,7 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 // passOn tells w the state that it shall be in, unless it knows.
 func (m *Master) passOn(w *worker) {
 	if state := m.stateFor(w); w.greeted && !w.killed && state != w.state {
-		w.state = state
+		w.state, w.beat.State = state, "" // its next beat says whether it obeys
 		m.send(w, proc.Message{Type: proc.SetState, State: string(state)})
 	}
 }

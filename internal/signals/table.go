@@ -21,6 +21,8 @@ const (
 	// StartPaused and StartRunning: note in which state the start shall end.
 	StartPaused  Action = "start paused"
 	StartRunning Action = "start running"
+	// Repeat: tell every worker process the state again. One may have left it by a signal of its own.
+	Repeat Action = "tell all again"
 	// Reread: read the configuration again and roll the worker processes.
 	Reread Action = "reload"
 	// RereadLater: the same, as soon as the start has ended.
@@ -63,6 +65,7 @@ var masterTable = Table{
 		Interrupt: {Do: Enter, Next: Draining},
 		Pause:     {Do: StartPaused, Next: Starting},
 		Resume:    {Do: StartRunning, Next: Starting},
+		Abort:     {Do: StartRunning, Next: Starting},
 		Reload:    {Do: RereadLater, Next: Starting},
 	},
 	Running: {
@@ -71,6 +74,7 @@ var masterTable = Table{
 		Interrupt: {Do: Enter, Next: Draining},
 		Abort:     {Do: KillJobs, Next: Running},
 		Pause:     {Do: Enter, Next: Paused},
+		Resume:    {Do: Repeat, Next: Running},
 		Reload:    {Do: Reread, Next: Running},
 	},
 	Paused: {
@@ -78,6 +82,7 @@ var masterTable = Table{
 		Drain:     {Do: Enter, Next: Draining},
 		Interrupt: {Do: Enter, Next: Draining},
 		Abort:     {Do: KillJobs, Next: Running},
+		Pause:     {Do: Repeat, Next: Paused},
 		Resume:    {Do: Enter, Next: Running},
 		Reload:    {Do: Reread, Next: Paused},
 	},
@@ -100,6 +105,7 @@ var workerTable = Table{
 		Drain:  {Do: Enter, Next: Draining},
 		Pause:  {Do: StartPaused, Next: Starting},
 		Resume: {Do: StartRunning, Next: Starting},
+		Abort:  {Do: StartRunning, Next: Starting},
 		Reload: {Do: Refuse, Next: Starting},
 	},
 	Running: {
