@@ -124,7 +124,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	asked.waits.Store(&begun)
-	if d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
+	// A first start with other handlers works without its runners until they boot. A process that
+	// takes the place of a living daemon does not: that one still has them.
+	if d.Elder != nil || d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
 		asked.waits.Store(&booting)
 		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
 		if stopped {

@@ -332,7 +332,7 @@ func (s *Stores) report(answer func(control.Reply)) func() {
 				case err != nil:
 					one.Outage = err.Error()
 				default:
-					one.State, one.Ready, one.Outage, one.Text, one.PID, one.Version = r.State, r.Ready, r.Outage, r.Text, r.PID, r.Version
+					one.State, one.Ready, one.Outage, one.Trouble, one.Text, one.PID, one.Version = r.State, r.Ready, r.Outage, r.Trouble, r.Text, r.PID, r.Version
 				}
 			})
 		}

@@ -191,7 +191,11 @@ func waitForTemplates(ctx context.Context, t *templates, relay *relay, notifier 
 					return
 				case <-tick.C:
 					proc.SetTitle(proc.TitleOf + "master: booting runners")
-					notifier.Status(t.trouble())
+					trouble := t.trouble()
+					notifier.Status(trouble)
+					if elder := notifier.d.Elder; elder != nil {
+						elder.Failed(trouble) // if it waits no longer, it knows why
+					}
 					notifier.ExtendTimeout(30 * time.Second)
 				}
 			}

@@ -29,7 +29,9 @@ type healthView struct {
 	Ready int `json:"ready"`
 	// Outage is why Redis is of no use; "" = it is.
 	Outage string `json:"outage"`
-	Text   string `json:"text"`
+	// Trouble says which runners are not there; "" = all are.
+	Trouble string `json:"trouble,omitempty"`
+	Text    string `json:"text"`
 	// Stores are those of a daemon that has several.
 	Stores []control.StoreReply `json:"stores,omitempty"`
 }
@@ -40,7 +42,7 @@ func (a *cli) healthCommand() *cobra.Command {
 		Use: "health [PID]", Short: "say whether the daemon of this machine works: for containers and probes",
 		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
 jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
-starting or leaving, no worker process is ready, or Redis is away.
+starting or leaving, no worker process is ready, a runner has not booted, or Redis is away.
 
 A daemon with several stores is unhealthy while one of them is, and says which; --store, or
 RESQUED_STORE, asks about one alone.
@@ -79,20 +81,20 @@ func (a *cli) health(path, store, by string, alive bool, patience time.Duration)
 	case err != nil:
 		return err
 	}
-	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Text: reply.Text, Stores: reply.Stores}
+	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Trouble: reply.Trouble, Text: reply.Text, Stores: reply.Stores}
 	i := slices.IndexFunc(reply.Stores, func(one control.StoreReply) bool { return one.Store == store && !one.Leaving })
 	switch {
 	case store == "" || len(reply.Stores) == 0 && reply.Store == store: // it works that one alone
 	case i >= 0:
 		one := reply.Stores[i]
-		v.State, v.PID, v.Ready, v.Outage, v.Text, v.Stores = one.State, one.PID, one.Ready, one.Outage, one.Text, reply.Stores[i:i+1]
+		v.State, v.PID, v.Ready, v.Outage, v.Trouble, v.Text, v.Stores = one.State, one.PID, one.Ready, one.Outage, one.Trouble, one.Text, reply.Stores[i:i+1]
 	default:
 		return &problem{exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("the daemon has no store %q (%s)", store, by)}}
 	}
-	v.Healthy = reply.OK && (alive || works(v.State, v.Ready, v.Outage))
+	v.Healthy = reply.OK && (alive || works(v.State, v.Ready, v.Outage+v.Trouble))
 	var idle []string
 	for _, one := range v.Stores {
-		if !one.Leaving && !works(one.State, one.Ready, one.Outage) {
+		if !one.Leaving && !works(one.State, one.Ready, one.Outage+one.Trouble) {
 			v.Healthy = v.Healthy && alive
 			idle = append(idle, "store "+one.Store+": "+cmp.Or(one.Outage, one.Text))
 		}
@@ -118,7 +120,8 @@ func (a *cli) health(path, store, by string, alive bool, patience time.Duration)
 	return err
 }
 
-// works reports whether a daemon, or one of its stores, takes jobs or was paused.
-func works(state string, ready int, outage string) bool {
-	return (state == string(signals.Running) || state == string(signals.Paused)) && ready > 0 && outage == ""
+// works reports whether a daemon, or one of its stores, takes jobs or was paused. Trouble is what
+// is wrong with its Redis or its runners.
+func works(state string, ready int, trouble string) bool {
+	return (state == string(signals.Running) || state == string(signals.Paused)) && ready > 0 && trouble == ""
 }

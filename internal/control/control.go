@@ -42,11 +42,13 @@ type Reply struct {
 	// several lines.
 	Text string `json:"text,omitempty"`
 
-	// State, Ready and Outage are of an answer to Status: the daemon's state, how many worker
-	// processes are ready, and why Redis is of no use, "" = it is. Older daemons say only Text.
-	State  string `json:"state,omitempty"`
-	Ready  int    `json:"ready,omitempty"`
-	Outage string `json:"outage,omitempty"`
+	// State, Ready, Outage and Trouble are of an answer to Status: the daemon's state, how many worker
+	// processes are ready, why Redis is of no use, "" = it is, and which runners are not there. Older
+	// daemons say only Text.
+	State   string `json:"state,omitempty"`
+	Ready   int    `json:"ready,omitempty"`
+	Outage  string `json:"outage,omitempty"`
+	Trouble string `json:"trouble,omitempty"`
 	// Store is the one that the daemon works alone, Stores are those of a daemon that has several, in an
 	// answer to Status.
 	Store  string       `json:"store,omitempty"`
@@ -56,10 +58,11 @@ type Reply struct {
 // StoreReply is how one of several stores is.
 type StoreReply struct {
 	Store string `json:"store"`
-	// State, Ready, Outage, Text, PID and Version are those of its master.
+	// State, Ready, Outage, Trouble, Text, PID and Version are those of its master.
 	State   string `json:"state"`
 	Ready   int    `json:"ready"`
 	Outage  string `json:"outage"`
+	Trouble string `json:"trouble,omitempty"`
 	Text    string `json:"text"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`

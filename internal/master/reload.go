@@ -41,11 +41,12 @@ type Verdict struct {
 	// Text says what is in force now and what goes on, or why nothing has changed.
 	Text string
 
-	// State, Ready and Outage are of an answer to Status: the master's state, how many worker
-	// processes are ready, and why Redis is of no use, "" = it is.
-	State  string
-	Ready  int
-	Outage string
+	// State, Ready, Outage and Trouble are of an answer to Status: the master's state, how many
+	// worker processes are ready, why Redis is of no use, "" = it is, and which runners are not there.
+	State   string
+	Ready   int
+	Outage  string
+	Trouble string
 }
 
 // rereading is the reading of a new configuration, or the start of a new master, which happens
@@ -83,8 +84,11 @@ type roll struct {
 func (m *Master) requested(r Request) {
 	switch {
 	case r.Status:
-		outage := m.outage()
-		r.Answer(Verdict{OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage})
+		outage, trouble := m.outage(), ""
+		if m.d.Trouble != nil {
+			trouble = m.d.Trouble()
+		}
+		r.Answer(Verdict{Trouble: trouble, OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage})
 	case m.leaving():
 		r.Answer(Verdict{Text: "the daemon is stopping"})
 	case m.given():

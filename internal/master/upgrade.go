@@ -26,7 +26,7 @@ import (
 
 const (
 	// upgradePatience is how long a new master may take until its first worker process is
-	// ready. It is less than a service manager waits for a reload.
+	// ready. It is less than a service manager waits for a reload. It grows with boot_timeout of runners.
 	upgradePatience = 60 * time.Second
 	// giveEvery is how long the next slot waits for the worker process that leaves the one
 	// before: a long job does not hold up the others, and they do not all double at once.
@@ -69,8 +69,9 @@ type heard struct {
 
 // handing is a new master on its way into the place of this one.
 type handing struct {
-	peer Peer
-	by   time.Time // it must be ready then
+	peer     Peer
+	patience time.Duration
+	by       time.Time // it must be ready then: patience after its start
 	// given: it is in charge. inCharge: it has said so.
 	given, inCharge bool
 	reason          string // why it cannot work, as it has said
@@ -91,7 +92,8 @@ func (m *Master) elsewhere() string {
 
 // await begins to wait for a master that was started.
 func (m *Master) await(peer Peer) {
-	m.handing = &handing{peer: peer, by: time.Now().Add(upgradePatience), slots: len(m.slots)}
+	m.handing = &handing{peer: peer, patience: max(upgradePatience, upgradePatience/2+m.cfg.BootTimeout), slots: len(m.slots)}
+	m.handing.by = time.Now().Add(m.handing.patience)
 	m.log.Info("the program has changed: its new version starts beside this one", zap.Int("pid", peer.PID()))
 	m.children.Go(func() { m.listen(peer) })
 	if m.leaving() {
@@ -207,7 +209,7 @@ func (m *Master) giveSlots() {
 	}
 	if !n.given {
 		if m.due(n.by) {
-			why := fmt.Sprintf("the new version was not ready after %s", upgradePatience)
+			why := fmt.Sprintf("the new version was not ready after %s", n.patience)
 			if n.reason != "" {
 				why += ": " + n.reason
 			}

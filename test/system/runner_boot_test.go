@@ -130,6 +130,9 @@ func TestRunnerThatDoesNotBoot(t *testing.T) {
 		d.AwaitProcessed(2, patience)
 		d.AwaitStatus("runner halfboot does not boot: exit code 1")
 		d.AwaitLog("no database here")
+		out, _, code := d.Run("health", "--socket", "control.sock")
+		require.Equal(t, 3, code, out)
+		require.Contains(t, out, "unhealthy")
 		d.Push("q", "Count", 1)
 		a.write(versionOf("mended"))
 		a.await("mended", 1)
@@ -137,6 +140,21 @@ func TestRunnerThatDoesNotBoot(t *testing.T) {
 		proctest.Await(t, patience, func() bool { return !strings.Contains(d.Status(), "halfboot") }, "a status without the trouble")
 		require.Empty(t, d.Failures())
 		a.ended(d)
+	})
+	t.Run("in a new version, beside other handlers", func(t *testing.T) {
+		t.Parallel()
+		a := newRubyApp(t, "upgraded", strings.ReplaceAll(versionOf("old"), "Count", "OfRuby"))
+		d := deploy(t, harness.Options{Config: a.config("")}) // its program has classes of its own
+		proctest.Await(t, patience, func() bool { _, code := d.ask("health"); return code == 0 }, "its runner")
+		a.write(broken)
+		d.install(harness.NextApp(t))
+		text, code := d.ask("reload")
+		require.Equal(t, 1, code, text)
+		require.Contains(t, text, "no database here")
+		d.Push("q", "OfRuby", 1)
+		a.await("old", 1)
+		d.Signal(quit)
+		require.Zero(t, d.Exit())
 	})
 }
 
