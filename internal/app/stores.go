@@ -284,6 +284,7 @@ func (s *Stores) onSignal(sig os.Signal) {
 		s.reload(control.Reload)
 		return
 	case signals.Abort:
+		s.paused = false // as in each master
 	default:
 		return
 	}

@@ -67,6 +67,23 @@ func TestStoresReloadWhileStarting(t *testing.T) {
 	require.Equal(t, "READY=1", all[len(all)-1])
 }
 
+// A pause that USR1 has ended does not come back with a master that is started later.
+func TestStoresPauseEnds(t *testing.T) {
+	t.Parallel()
+	s, _ := newStores(t)
+	s.exits, s.Invocation.Path, s.Invocation.Args = make(chan storeExit, 3), "/bin/true", []string{"true"}
+	m := &storeMaster{plan: StorePlan{Name: "a"}, base: filepath.Join(t.TempDir(), "a"), pids: map[*os.Process]bool{}}
+	for _, sigs := range [][]os.Signal{{syscall.SIGUSR2}, {syscall.SIGCONT}, {syscall.SIGUSR2, syscall.SIGUSR1}} {
+		for _, sig := range sigs {
+			s.onSignal(sig)
+		}
+		s.start(m)
+		<-s.exits
+		require.Equal(t, sigs[0] == os.Signal(syscall.SIGUSR2) && len(sigs) == 1, len(m.wants) == 1)
+		m.wants = nil
+	}
+}
+
 // A master that could not be asked for a reload, as it waited for its Redis, and that works by the time
 // the others have answered, reads its configuration: it does not drain.
 func TestStoresReloadOfOneThatBegins(t *testing.T) {
