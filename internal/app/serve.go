@@ -392,7 +392,7 @@ func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logg
 				cancel()
 				<-done
 				return true, nil
-			case signals.Pause, signals.Resume, signals.Reload:
+			case signals.Abort, signals.Pause, signals.Resume, signals.Reload:
 				if len(kept) < cap(relay.out)/2 {
 					kept = append(kept, sig)
 				}

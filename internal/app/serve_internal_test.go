@@ -1,0 +1,35 @@
+package app
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+)
+
+// Signals that come while Redis is waited for reach the master, also the one that ends a pause.
+func TestSignalsWhileStarting(t *testing.T) {
+	t.Parallel()
+	received := make(chan os.Signal)
+	r := newRelay(received, false)
+	defer r.stop()
+	want := []os.Signal{syscall.SIGUSR2, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGCONT}
+	stopped, err := whileStarting(t.Context(), "redis", r, zap.NewNop(), func(context.Context) error {
+		for _, sig := range want {
+			received <- sig
+		}
+		for len(r.out) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.False(t, stopped)
+	for _, sig := range want {
+		require.Equal(t, sig, <-r.out)
+	}
+}
