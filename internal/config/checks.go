@@ -261,6 +261,37 @@ func certificates(text []byte) string {
 	}
 }
 
+// warnOfExposed warns of files that every user may read and that hold a password.
+func (l *loader) warnOfExposed() {
+	exposed := func(key, path string) {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 {
+			l.warn(key, "exposed", fmt.Sprintf("Every user of this machine can read %s, where %s holds a password. Let only the group of the service read it: chgrp GROUP %[1]s && chmod 640 %[1]s; or keep the password in a file of its own.", path, key))
+		}
+	}
+	for _, one := range []struct {
+		key    string
+		secret bool
+	}{
+		{"database_url", hasSecret(l.result.DatabaseURL)},
+		{"redis_url", hasSecret(l.result.RedisURL)},
+	} {
+		switch from := l.result.Sources[one.key]; {
+		case !one.secret || !l.ok(one.key):
+		case from.Kind == FromFile:
+			exposed(one.key, from.Name)
+		case from.Kind == FromEnvFile:
+			exposed(one.key, from.File)
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(l.file.handlers)) {
+		h := l.file.handlers[class]
+		if h.Lock != nil && hasSecret(h.Lock.Redis) {
+			exposed("handlers."+class+".lock.redis", l.file.path)
+			return // once is enough
+		}
+	}
+}
+
 // readPassword puts the password of redis_password_file, or of systemd's
 // credential, into the URL.
 func (l *loader) readPassword() {

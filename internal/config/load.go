@@ -90,6 +90,7 @@ func Load(o Options) (*Resolved, error) {
 		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.readCA()
+		l.warnOfExposed()
 		l.readPassword()
 		l.readDatabase()
 		l.takeRunners()

@@ -118,6 +118,13 @@ func password(text string) string {
 // HasPassword reports whether a URL has a password in it.
 func HasPassword(url string) bool { return password(url) != "" }
 
+// hasSecret reports whether a URL has a password, also in its parameters. A name alone is not one.
+func hasSecret(text string) bool {
+	scheme, _, rest := splitURL(text)
+	bare := scheme + "://" + rest
+	return HasPassword(text) || text != "" && redactURL(bare) != bare
+}
+
 // withPassword returns the URL with a password put in, which has none yet.
 func withPassword(text, pw string) string {
 	scheme, credentials, rest := splitURL(text)

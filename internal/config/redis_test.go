@@ -198,6 +198,25 @@ func TestPasswordFile(t *testing.T) {
 		require.Equal(t, "password_in_argv", r.Warnings[0].Code)
 	})
 
+	t.Run("so is one in a configuration that everybody can read", func(t *testing.T) {
+		t.Parallel()
+		path := write(t, "redis_url: redis://:mine@h\ndatabase_url: postgres://u:pw@h/d\nhandlers: {A: {command: [a], lock: {redis: 'redis://:x@l'}}, B: {command: [b], lock: {redis: 'redis://:x@l'}}}\n")
+		for mode, want := range map[os.FileMode][]string{0o644: {"database_url", "redis_url", "handlers.A.lock.redis"}, 0o640: nil} {
+			require.NoError(t, os.Chmod(path, mode))
+			r, err := Load(Options{File: path, Environ: []string{}})
+			require.NoError(t, err)
+			var keys []string
+			for _, w := range r.Warnings {
+				if w.Code == "exposed" {
+					keys = append(keys, w.Key)
+					require.Contains(t, w.Message, "chmod 640 "+path)
+					require.NotContains(t, w.Message, "mine")
+				}
+			}
+			require.Equal(t, want, keys)
+		}
+	})
+
 	t.Run("a file that everybody can read is warned of", func(t *testing.T) {
 		t.Parallel()
 		path := write(t, secret)

@@ -294,6 +294,7 @@ func TestDebian(t *testing.T) {
 	require.Equal(t, "disabled", m.Property(unit, "UnitFileState"))
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"), "nothing starts before its queues are set")
 	require.Equal(t, "/etc/resqued/resqued.yaml", strings.Fields(m.Exec("dpkg-query", "--show", "--showformat=${Conffiles}", "resqued"))[0])
+	require.Equal(t, "640:root:resqued", m.Exec("stat", "-c", "%a:%U:%G", "/etc/resqued/resqued.yaml"), "it may hold a password")
 	require.Contains(t, m.Exec("getent", "passwd", "resqued"), "/var/lib/resqued")
 	require.Contains(t, m.Exec("bash", "--norc", "-c", "source /usr/share/bash-completion/completions/resqued; complete -p resqued"), "__start_resqued")
 	// As it stands the configuration is harmless, and says what is missing.
@@ -350,6 +351,7 @@ func TestFedora(t *testing.T) {
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"))
 	require.Equal(t, "/etc/resqued/resqued.yaml", m.Exec("rpm", "--query", "--configfiles", "resqued"))
+	require.Equal(t, "640:root:resqued", m.Exec("stat", "-c", "%a:%U:%G", "/etc/resqued/resqued.yaml"), "it may hold a password")
 	require.Contains(t, m.Exec("rpm", "--query", "--licensefiles", "resqued"), "LICENSE")
 	m.start(t)
 	m.upgrade(t, "rpm", "--upgrade", "--nodeps", shelf+second+".rpm")
