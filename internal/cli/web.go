@@ -48,6 +48,9 @@ type webOptions struct {
 	listen, prefix, tokens, userHeader string
 	hosts, proxies, operators          []string
 	operator, whileStdin, hideArgs     bool
+
+	// wide are the trusted networks to warn of.
+	wide []string
 }
 
 func (a *cli) webCommand() *cobra.Command {
@@ -119,6 +122,10 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		first = r.Stores[0]
 	}
 	log, _ := a.daemonLog(c, first, first.LogLevel)
+	login.Log = log
+	for _, network := range o.wide {
+		log.Warn("every address of a wide network is believed to be a proxy that has checked who asks", zap.String("trusted_proxy", network))
+	}
 	server, where, closes, err := a.dashboard(c, r, func(s *web.Options) {
 		s.PathPrefix, s.Hosts, s.Who, s.Log, s.HideArgs = o.prefix, o.hosts, login.Who, log, o.hideArgs
 	})
@@ -241,6 +248,12 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 		if err != nil {
 			return nil, usage("", "--trusted-proxy %q: use an address, a network such as 10.0.0.0/8, or unix:USER", text)
 		}
+		if network.Bits() == 0 {
+			return nil, usage("Use the address of the proxy, or of its network.", "--trusted-proxy %q: holds every address, so any visitor could give any name", text)
+		}
+		if network = network.Masked(); wide(network) {
+			o.wide = append(o.wide, network.String())
+		}
 		if at.Network() == "unix" {
 			return nil, usage("", "--trusted-proxy %q: it comes by a unix socket, which has no addresses: use unix: and the user that it runs as", text)
 		}
@@ -266,6 +279,18 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 			"%s: others reach that address, and there is no login", at)
 	}
 	return l, nil
+}
+
+// wide reports whether a network holds more than a private network or a company's own one does.
+func wide(network netip.Prefix) bool {
+	at := network.Addr()
+	switch {
+	case at.IsPrivate(), at.IsLoopback(), at.IsLinkLocalUnicast():
+		return network.Bits() < 7 || at.Is4() && network.Bits() < 8
+	case at.Is4():
+		return network.Bits() < 16
+	}
+	return network.Bits() < 32
 }
 
 // proxyUser returns the id of the user that a proxy runs as which comes by a unix socket.

@@ -32,6 +32,24 @@ func TestTokensAreAddedLater(t *testing.T) {
 	require.ErrorContains(t, err, "there is no login")
 }
 
+func TestWideProxies(t *testing.T) {
+	t.Parallel()
+	for network, wide := range map[string]bool{
+		"10.0.0.0/8": false, "172.16.0.0/12": false, "192.0.2.7": false, "203.0.113.0/24": false, "fd00::/8": false, "2001:db8::/48": false,
+		"10.0.0.0/7": true, "203.0.0.0/8": true, "128.0.0.0/1": true, "2000::/3": true,
+	} {
+		o := webOptions{proxies: []string{network}, userHeader: "X-User"}
+		_, err := o.login(&net.TCPAddr{IP: net.IPv4zero})
+		require.NoError(t, err)
+		require.Equal(t, wide, len(o.wide) == 1, network)
+	}
+	for _, network := range []string{"0.0.0.0/0", "::/0", "10.0.0.0/0"} {
+		o := webOptions{proxies: []string{network}, userHeader: "X-User"}
+		_, err := o.login(&net.TCPAddr{IP: net.IPv4zero})
+		require.ErrorContains(t, err, "holds every address")
+	}
+}
+
 func TestPathPrefixes(t *testing.T) {
 	t.Parallel()
 	for prefix, ok := range map[string]bool{

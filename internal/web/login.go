@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // Login decides who a visitor is.
@@ -34,24 +36,27 @@ type Login struct {
 	UserHeader string
 	// Operators are names, of the proxy or of this machine's users, that may change things.
 	Operators []string
+	// Log gets the logins that fail, of each address once in failureTime; nil = none.
+	Log *zap.Logger
 
 	mu     sync.Mutex
 	failed map[netip.Addr]*failures
+	since  time.Time // when the first address in failed began to fail
 }
 
 const (
-	// maxFailures is how many logins from one address may fail within failureTime.
+	// maxFailures is how many wrong tokens from one address are looked at within failureTime.
 	maxFailures = 10
 	failureTime = time.Minute
-	// maxFailing is how many addresses are remembered.
-	maxFailing = 10_000
+	// maxFailing is how many addresses are remembered, and so how many lines are logged, within
+	// failureTime. Addresses beyond share one entry.
+	maxFailing = 1_000
 )
 
 // failures are the tokens that were wrong, each once: a page that stays open after its token was
-// removed asks with it every two seconds, and must not bar all others of its address.
+// removed asks with it every two seconds, and must not slow down others of its address.
 type failures struct {
 	tokens map[[sha256.Size]byte]bool
-	since  time.Time
 }
 
 func unauthorized(message string) *Error {
@@ -67,6 +72,7 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: l.UserHeader + " is there more than once", Hint: "Have the proxy replace what it is sent."}
 		}
 		if !l.trusts(r, from) {
+			l.fails(r, from, l.UserHeader, l.UserHeader+" from an address that is not a trusted proxy")
 			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, origin(r)), Hint: "Name it with --trusted-proxy."}
 		}
 		return l.named(name), nil
@@ -140,9 +146,6 @@ func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
 	if l.Tokens == nil {
 		return Visitor{}, unauthorized("this server knows no tokens")
 	}
-	if l.barred(from) {
-		return Visitor{}, &Error{Status: http.StatusTooManyRequests, Code: "too_many", Message: "too many logins from this address have failed", Hint: "Wait a minute."}
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		var ok bool
@@ -155,32 +158,38 @@ func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
 	if err != nil {
 		return Visitor{}, err
 	}
-	if !found {
-		l.failedOnce(from, token)
-		return Visitor{}, unauthorized("the token is not known")
+	if found {
+		return v, nil // whatever others of its address have tried
 	}
-	return v, nil
+	if l.fails(r, from, token, "the token is not known") {
+		return Visitor{}, &Error{Status: http.StatusTooManyRequests, Code: "too_many", Message: "too many logins from this address have failed", Hint: "Wait a minute."}
+	}
+	return Visitor{}, unauthorized("the token is not known")
 }
 
-func (l *Login) barred(from netip.Addr) bool {
+// fails notes a login that has failed, and reports whether too many of its address have before.
+func (l *Login) fails(r *http.Request, from netip.Addr, token, why string) (tooMany bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := l.failed[from]
-	return f != nil && len(f.tokens) >= maxFailures && time.Since(f.since) < failureTime
-}
-
-func (l *Login) failedOnce(from netip.Addr, token string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failed == nil || len(l.failed) >= maxFailing {
-		l.failed = map[netip.Addr]*failures{}
+	if time.Since(l.since) >= failureTime {
+		l.since, l.failed = time.Now(), map[netip.Addr]*failures{}
+	}
+	if len(l.failed) >= maxFailing && l.failed[from] == nil {
+		from = netip.Addr{}
 	}
 	f := l.failed[from]
-	if f == nil || time.Since(f.since) >= failureTime {
-		f = &failures{tokens: map[[sha256.Size]byte]bool{}, since: time.Now()}
+	if f == nil {
+		f = &failures{tokens: map[[sha256.Size]byte]bool{}}
 		l.failed[from] = f
+		if l.Log != nil {
+			l.Log.Warn("a login has failed", zap.String("from", origin(r)), zap.String("why", why))
+		}
+	}
+	if len(f.tokens) >= maxFailures {
+		return true
 	}
 	f.tokens[sha256.Sum256([]byte(token))] = true
+	return false
 }
 
 // Tokens is a file with a line for each token: its name, the role, and the SHA-256 of the token

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
@@ -382,7 +384,9 @@ func TestLogin(t *testing.T) {
 	// A proxy that adds to what the visitor has sent: whose name comes first is not said.
 	_, code = who("10.1.2.3:1", func(r *http.Request) { r.Header["X-User"] = []string{"bob", "eve"} })
 	require.Equal(t, http.StatusForbidden, code)
-	// A page whose token was removed asks again and again; only guesses bar an address.
+	// A page whose token was removed asks again and again; only guesses slow down an address.
+	logs, seen := observer.New(zap.WarnLevel)
+	login.Log = zap.New(logs)
 	for range 20 {
 		_, code = who("192.0.2.9:1", bearer("removed"))
 		require.Equal(t, http.StatusUnauthorized, code)
@@ -391,10 +395,19 @@ func TestLogin(t *testing.T) {
 		_, code = who("192.0.2.9:1", bearer(fmt.Sprint("guess", i)))
 		require.Equal(t, http.StatusUnauthorized, code)
 	}
-	_, code = who("192.0.2.9:1", bearer("look"))
+	_, code = who("192.0.2.9:1", bearer("another guess"))
 	require.Equal(t, http.StatusTooManyRequests, code)
-	_, code = who("192.0.2.1:1", bearer("look"))
-	require.Equal(t, http.StatusOK, code, "another address is not barred")
+	v, code = who("192.0.2.9:1", bearer("look"))
+	require.Equal(t, http.StatusOK, code, "a right token is never refused for what others of its address try")
+	require.Equal(t, "grafana", v.Name)
+	_, code = who("192.0.2.8:1", bearer("guess"))
+	require.Equal(t, http.StatusUnauthorized, code, "another address is not slowed down")
+	require.Len(t, seen.All(), 2, "a line for each address")
+	require.Equal(t, map[string]any{"from": "192.0.2.9:1", "why": "the token is not known"}, seen.All()[0].ContextMap())
+	for i := range 3_000 {
+		who(fmt.Sprintf("198.51.%d.%d:1", i/250, i%250), bearer("guess"))
+	}
+	require.LessOrEqual(t, seen.Len(), 1_001, "from however many addresses")
 	require.NoError(t, os.Chmod(path, 0o604))
 	require.NoError(t, os.WriteFile(path, web.FormatTokens(nil), 0o604))
 	_, err := (&web.Tokens{Path: path}).List()
