@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,6 +97,9 @@ func asProblem(err error) *problem {
 		}
 	}
 	p = &problem{exit: exitFailed, code: "failed", lines: []string{err.Error()}, cause: err, redis: rdb.Unauthorized(err)}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		p.redis = true
+	}
 	switch rdb.Refusal(err) {
 	case "NOPERM":
 		p.redis = true

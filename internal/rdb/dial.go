@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -51,14 +53,27 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	wants := false // a certificate of the client
+	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		wants = true
+		return &tls.Certificate{}, nil
+	}
 	secure := tls.Client(conn, conf)
 	err := secure.HandshakeContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil && wants:
+		return &uncertified{Conn: secure}, nil
+	case err == nil:
 		return secure, nil
 	}
 	_ = conn.Close()
 	var record tls.RecordHeaderError
+	var unknown x509.UnknownAuthorityError
 	switch {
+	case errors.As(err, &unknown):
+		return nil, fmt.Errorf("%w; if the certificate is from a CA of your own, name the file of that CA with redis_ca_file", err)
+	case wants:
+		return nil, fmt.Errorf("%w: %w", errUncertified, err)
 	case errors.As(err, &record):
 		if looks := looksLike(record.RecordHeader[:]); looks != "" {
 			err = fmt.Errorf("%w: it answers as %s does; if this port does not speak TLS, write redis:// instead of rediss://", err, looks)
@@ -71,6 +86,35 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 		return nil, err // what is wrong with a certificate, say, no waiting heals
 	}
 	return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
+}
+
+var errUncertified = errors.New("the server wants a certificate of the client, which resqued does not have: set tls-auth-clients of Redis to optional or no")
+
+// uncertified is a connection to a server that has asked for a certificate of the client. One
+// that requires it refuses the connection only after the handshake.
+type uncertified struct {
+	net.Conn
+	heard atomic.Bool
+}
+
+func (c *uncertified) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, c.explain(err)
+}
+
+func (c *uncertified) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.explain(err)
+}
+
+func (c *uncertified) explain(err error) error {
+	if refused, ok := errors.AsType[*net.OpError](err); ok && !c.heard.Load() && !refused.Timeout() {
+		return &hungUp{err, errUncertified.Error()}
+	}
+	return err
 }
 
 // silent reports whether err is the end of a connection on which nothing was said.
@@ -124,7 +168,7 @@ func (c *measuredConn) Read(p []byte) (int, error) {
 		c.heard = true
 	}
 	if err != nil && !c.heard && c.plain && silent(err) {
-		err = &hungUp{err}
+		err = &hungUp{err, "it hung up without an answer, as a port does that expects TLS (then write rediss:// instead of redis://), or a proxy with no server behind it"}
 	}
 	return n, err
 }
@@ -143,12 +187,13 @@ func (c *measuredConn) SyscallConn() (syscall.RawConn, error) {
 	return unchecked{}, nil
 }
 
-// hungUp is the end of a connection on which the server has said nothing.
-type hungUp struct{ err error }
-
-func (h *hungUp) Error() string {
-	return "it hung up without an answer, as a port does that expects TLS (then write rediss:// instead of redis://), or a proxy with no server behind it: " + h.err.Error()
+// hungUp is the end of a connection on which the server has said nothing, and what that means.
+type hungUp struct {
+	err error
+	why string
 }
+
+func (h *hungUp) Error() string { return h.why + ": " + h.err.Error() }
 
 // Unwrap returns more than one error by its type, because the library strips an error of
 // what it is wrapped in when a connection has just been made.

@@ -44,6 +44,26 @@ func impostor(t *testing.T, answer string) (addr string) {
 	return l.Addr().String()
 }
 
+// TestCertificates: what a certificate is refused for does not heal by waiting, and says what to do.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{TLS: true, Args: []string{"--tls-auth-clients", "yes"}})
+	ca, err := rdb.ReadCA(server.CAFile)
+	require.NoError(t, err)
+	for name, c := range map[string]struct{ ca, says string }{
+		"an unknown CA":                   {"", "name the file of that CA with redis_ca_file"},
+		"none of the client is presented": {ca, "the server wants a certificate of the client"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := rdb.Open(rdb.Options{URL: server.URL(), Namespace: "resque", CA: c.ca})
+			require.NoError(t, err)
+			defer s.Close() //nolint:errcheck // of a test
+			require.ErrorContains(t, s.Read.Ping(t.Context()).Err(), c.says)
+		})
+	}
+}
+
 // TestNoRedis: what answers is no Redis, or not in the way that the URL says. The error
 // says what it looks like, and it may be gone with the next try.
 func TestNoRedis(t *testing.T) {
