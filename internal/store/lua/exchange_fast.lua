@@ -113,6 +113,9 @@ if may then
   if nplain + nother > 0 then
     need(prefix .. 'stat:processed', 'INCRBY')
     need(prefix .. 'resqued:awaited', 'HMGET') -- who waits for the locks
+    if lacks(prefix .. 'resqued:ready:', 'ZADD') and pcall_('EXISTS', prefix .. 'resqued:awaited') ~= 0 then
+      need(prefix .. 'resqued:ready:', 'ZADD') -- else a line would not hear of its lock
+    end
   end
   if nwant > 0 then
     need(inflight, 'HSET', 'PERSIST')

@@ -52,6 +52,7 @@ need(failedkey, 'RPUSH')
 need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
 need(prefix .. 'resqued:turn:', 'LPUSH')
 need(prefix .. 'resqued:awaited', 'HMGET')
+if inline then need(prefix .. 'resqued:ready:', 'ZADD') end
 need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
 needcompanions(prefix)
 -- Who goes by the counts of deaths takes what is in none of these keys for a job that has
