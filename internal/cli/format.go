@@ -18,7 +18,7 @@ import (
 var editing = []string{
 	"failed retry", "failed rm", "hosts dead", "jobs kill", "jobs move", "jobs rm", "locks release", "locks repair", "longjobs cancel", "longjobs pause", "longjobs resume", "longjobs requeue",
 	"longjobs recurring pause", "longjobs recurring resume", "longjobs recurring rm",
-	"parked retry", "parked rm", "queues move", "queues prune", "queues purge", "queues rm", "schedule rm", "schedule run",
+	"parked retry", "parked rm", "queues move", "queues prune", "queues purge", "queues rm", "queues unline", "schedule rm", "schedule run",
 	"workers drain", "workers pause", "workers recycle", "workers resume",
 }
 

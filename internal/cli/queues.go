@@ -64,7 +64,7 @@ wide) wait beside the queue to run alone, because their worker process has died.
 		},
 	}
 	show.Flags().Int64Var(&limit, "limit", maxShown, "how many jobs of each queue")
-	parent.AddCommand(show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false))
+	parent.AddCommand(show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false), a.unlineQueuesCommand())
 	return parent
 }
 

@@ -36,7 +36,7 @@ const (
 // refuse to guess which one is meant.
 var storeScopes = map[string]storeScope{
 	"queues": ofAll, "queues ls": ofAll, "queues show": ofAll, "queues tenants": ofAll,
-	"queues pause": ofQueues, "queues resume": ofQueues, "queues purge": ofQueues, "queues rm": ofQueues, "queues prune": ofQueues, "queues move": ofQueues,
+	"queues pause": ofQueues, "queues resume": ofQueues, "queues purge": ofQueues, "queues rm": ofQueues, "queues prune": ofQueues, "queues move": ofQueues, "queues unline": ofQueues,
 	"jobs": ofAll, "jobs ls": ofAll, "jobs show": ofAll, "jobs find": ofAll,
 	"jobs kill": ofIDs, "jobs rm": ofQueueFlag, "jobs move": ofQueueFlag,
 	"workers": ofAll, "workers ls": ofAll, "workers show": ofAll,

@@ -102,7 +102,7 @@ type System interface {
 type Store interface {
 	// PutMaster also returns the orders that waited, and takes them.
 	PutMaster(ctx context.Context, m store.MasterInfo) ([]store.Order, error)
-	DropMaster(ctx context.Context, id string) error
+	DropMaster(ctx context.Context, id string) (lined int64, err error)
 	// CheckEviction returns an error if Redis may throw jobs away.
 	CheckEviction(ctx context.Context) error
 	LookAround(ctx context.Context, digest, place, self string) (store.Around, error)

@@ -576,6 +576,7 @@ type fakeRedis struct {
 	answers  []store.KillAnswer
 	masters  []store.MasterInfo
 	dropped  bool
+	lined    int64
 	check    func(proc string)
 	uneven   []string
 	healed   []string
@@ -633,11 +634,11 @@ func (r *fakeRedis) renewals() int {
 	return len(r.masters)
 }
 
-func (r *fakeRedis) DropMaster(context.Context, string) error {
+func (r *fakeRedis) DropMaster(context.Context, string) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropped = true
-	return r.down
+	return r.lined, r.down
 }
 
 func (r *fakeRedis) CheckEviction(context.Context) error { return nil }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
@@ -109,6 +110,7 @@ func TestShutdown(t *testing.T) {
 	bubble(t, "a drain ends when the last worker has left", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
+		f.redis.set(func() { f.redis.lined = 7 })
 		f.signal(syscall.SIGQUIT)
 		up[0].leave(5, "")
 		f.wait(time.Hour)
@@ -117,6 +119,7 @@ func TestShutdown(t *testing.T) {
 		up[1].leave(5, "")
 		require.NoError(t, f.over())
 		require.True(t, f.redis.dropped)
+		require.Equal(t, 1, f.logs.FilterMessageSnippet("queues unline").FilterField(zap.Int64("jobs", 7)).Len())
 	})
 
 	bubble(t, "a worker that does not leave after a kill is ended shortly after its grace", func(t *testing.T) {

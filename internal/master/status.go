@@ -212,8 +212,12 @@ func (m *Master) farewell() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if err := m.d.Store.DropMaster(ctx, m.d.Self.String()); err != nil {
+	lined, err := m.d.Store.DropMaster(ctx, m.d.Self.String())
+	if err != nil {
 		m.log.Warn("the entry of this master stays in redis until it expires", zap.Error(err))
+	}
+	if lined > 0 {
+		m.log.Warn("jobs wait in lines until a daemon of resqued runs again; for workers of other programs run: resqued queues unline QUEUE", zap.Int64("jobs", lined))
 	}
 	m.d.Notifier.Status("gone")
 }

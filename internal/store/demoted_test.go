@@ -69,7 +69,10 @@ func TestAServerThatIsPrimaryNoMore(t *testing.T) {
 			_, err := s.PutMaster(ctx, store.MasterInfo{ID: "m", Fields: map[string]string{"a": "b"}, TTL: time.Minute})
 			return err
 		},
-		"remove a master": func(ctx context.Context, s *store.Store) error { return s.DropMaster(ctx, "m") },
+		"remove a master": func(ctx context.Context, s *store.Store) error {
+			_, err := s.DropMaster(ctx, "m")
+			return err
+		},
 	}
 	for name, call := range calls {
 		for word, staleReads := range map[string]string{"READONLY": "yes", "MASTERDOWN": "no"} {

@@ -24,7 +24,10 @@ const (
 	keyStrangers = "resqued:strangers"
 )
 
-var dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/records", "lib/rights", "lib/lines", "drop_lines")
+var (
+	dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/records", "lib/rights", "lib/lines", "drop_lines")
+	unlineScript    = rdb.NewScript(Lua, "unline", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "unline")
+)
 
 // LineInfo is a line of jobs that wait for one lock.
 type LineInfo struct {
@@ -163,6 +166,31 @@ func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err er
 			return jobs, nil
 		}
 	}
+}
+
+// Unline puts the jobs in the lines of a queue back to its head, in parts of bounded size, and returns how many these
+// were. Workers of other programs find them there. Daemons that still work the queue may move them into lines again.
+func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error) {
+	lined, err := s.Lined(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// A daemon that fills the lines again must not keep this going without end.
+	for calls := 100 + lined[queue]/100; calls > 0; calls-- {
+		raw, err := s.db.Eval(ctx, unlineScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, 1000})
+		if err != nil {
+			return jobs, fmt.Errorf("lines of %q: %w", queue, err)
+		}
+		list, _ := raw.([]any)
+		if len(list) != 2 {
+			return jobs, fmt.Errorf("script unline: unexpected reply %v", raw)
+		}
+		jobs += rdb.Number(list[0])
+		if rdb.Number(list[1]) == 0 {
+			return jobs, nil
+		}
+	}
+	return jobs, fmt.Errorf("lines of %q: a daemon fills them again; stop the daemons that work the queue first", queue)
 }
 
 // linePayloads returns payloads of the lines of a queue, the first line first, without the first

@@ -122,3 +122,40 @@ func TestLinesWithoutRights(t *testing.T) {
 	f.exchange(ends)
 	require.Equal(t, lockmates("A", 2)[1:], payloads(f.turn(1, nil, "q")))
 }
+
+// TestUnline: jobs in lines go back to the head of their queue, in their order, and nothing of lines is left.
+func TestUnline(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		all := lockmates("A", 1500)
+		f.push("q", all...)
+		held := f.turn(2, nil, "q")
+		for len(f.list("queue:q")) > 0 {
+			require.Empty(t, f.turn(2, nil, "q"))
+		}
+		f.push("q", job("B", "[1]"))
+		lined, err := f.DropMaster(t.Context(), "m") // the last one
+		require.NoError(t, err)
+		require.EqualValues(t, 1499, lined)
+		n, err := f.Unline(t.Context(), "q")
+		require.NoError(t, err)
+		require.EqualValues(t, 1499, n)
+		require.Equal(t, append(all[1:], job("B", "[1]")), f.list("queue:q"))
+		f.noLines("q")
+		f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(held[0])}})
+
+		// Jobs that wait for turns go behind jobs that wait for a lock.
+		f.push("r", jobsOf("a", 0, 3)...)
+		f.push("r", jobsOf("b", 0, 3)...)
+		queues := fair(byArg, "r")
+		f.fairly(1, nil, queues...)
+		require.Empty(t, f.list("queue:r"))
+		n, err = f.Unline(t.Context(), "r")
+		require.NoError(t, err)
+		require.EqualValues(t, 5, n)
+		require.Equal(t, append(jobsOf("b", 0, 3), jobsOf("a", 1, 2)...), f.list("queue:r"))
+		f.noTurns("r")
+		require.Len(t, f.reserve(5, "r"), 5)
+	})
+}

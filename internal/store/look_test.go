@@ -81,7 +81,8 @@ func TestSharedLooks(t *testing.T) {
 		})
 		t.Run("not with one daemon", func(t *testing.T) {
 			f := setup(t, server)
-			require.NoError(t, f.DropMaster(t.Context(), "two"))
+			_, err := f.DropMaster(t.Context(), "two")
+			require.NoError(t, err)
 			require.False(t, look(f, all).Shared)
 			require.False(t, look(f, all).Shared)
 			require.Empty(t, f.redis.Keys(t.Context(), f.key("resqued:look:*")).Val())

@@ -96,7 +96,7 @@ type MoveReport struct {
 // MoveJobs moves payloads from one queue to another, in parts of bounded size. In each part a
 // script takes a payload out and pushes it in one step, so that it always waits in exactly one
 // of the queues. Their order is kept, except for jobs that workers move into lines during the call: these are moved,
-// too, behind the others. Suspects (see PollReply) stay. What is pushed during the call may stay as well.
+// too, behind the others. Suspects (see PollReply) stay, and so may jobs that are pushed during the call.
 //
 // After an error that is not Unexecuted the last part may have been moved, too.
 func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error) {

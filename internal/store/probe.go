@@ -162,12 +162,13 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	})
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
 	_ = s.ReleaseSchedulerLock(ctx, scheduler)
+	_, _ = s.Unline(ctx, plain.Name)
 	_, _ = s.RemoveQueue(ctx, plain.Name, false)
 	_, _ = s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+plain.Name, []any{s.db.Prefix, plain.Name})
 	_, _ = s.RemoveQueue(ctx, unique.Name, true)
 	_, _ = s.SweepQueues(ctx, "probe", time.Minute, "")
 	_, _ = s.PruneQueue(ctx, unique.Name)
-	_ = s.DropMaster(ctx, "probe")
+	_, _ = s.DropMaster(ctx, "probe")
 }
 
 // remains are the keys that outlive life in a namespace.

@@ -266,8 +266,9 @@ func (s *Store) PutMaster(ctx context.Context, m MasterInfo) ([]Order, error) {
 	return parseOrders(rdb.Texts(raw)), nil
 }
 
-// DropMaster removes the entry of a master.
-func (s *Store) DropMaster(ctx context.Context, id string) error {
-	_, err := s.db.Eval(ctx, dropMasterScript, s.db.Key(keyMaster)+id, []any{s.db.Key(keyMasters), id})
-	return err
+// DropMaster removes the entry of a master. If it was the last one it returns how many jobs wait in lines, where workers
+// of other programs do not look.
+func (s *Store) DropMaster(ctx context.Context, id string) (lined int64, err error) {
+	raw, err := s.db.Eval(ctx, dropMasterScript, s.db.Key(keyMaster)+id, []any{s.db.Key(keyMasters), id, s.db.Key(keyLined)})
+	return rdb.Number(raw), err
 }

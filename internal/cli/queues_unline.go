@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/store"
+)
+
+func (a *cli) unlineQueuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "unline QUEUE…", Short: "put jobs that wait in lines back to the head of their queue",
+		Long: `Put the jobs that wait for a lock, or for the turn of their tenant, back to the head of their
+queue. Only resqued finds jobs in lines, so give this command before workers of other programs take over: stop
+the daemons that work the queue, then run it. The order within each line stays.
+
+Suspects, which wait beside their queue to run alone, stay; "queues move" moves them.`,
+		Example: "  " + a.name + " queues unline mail",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("See: "+a.again()+" queues", "which queue?")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.live(queueNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+				views, err := a.queueSizes(ctx, c, s, args)
+				for i, v := range views {
+					if err == nil {
+						v.Jobs, err = s.Unline(ctx, v.Queue)
+					}
+					if err != nil {
+						_ = a.tellRemoved(views[:i], "unlined")
+						return err
+					}
+					a.acts = append(a.acts, act(store.EventMoved, "queue "+v.Queue, fmt.Sprintf("%s out of lines", plural(int(v.Jobs), "job")), int(v.Jobs)))
+				}
+				if err != nil {
+					return err
+				}
+				return a.tellRemoved(views, "unlined")
+			})
+		},
+	}
+}

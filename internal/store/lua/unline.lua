@@ -1,0 +1,35 @@
+-- unline puts jobs of the lines of a queue back to its head, where workers of other programs find them. The order
+-- within each line stays. Jobs that wait for a lock come before jobs that wait for the turn of their tenant.
+--
+-- KEYS[1]   queue:<q>
+-- ARGV[1]   prefix
+-- ARGV[2]   queue
+-- ARGV[3]   how many jobs to put back at most
+-- RETURNS   {how many jobs these were, whether lines are left (1|0)}; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 8 commands, 2 per job and up to 9 per line, of 200 at most
+
+local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
+needlist(key)
+need(prefix .. 'queues', 'SADD')
+need(prefix .. 'resqued:line:', 'LLEN', 'RPOP')
+need(prefix .. 'resqued:lines:', 'ZREVRANGE', 'ZREM')
+need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HDEL', 'HINCRBY')
+local l, moved = lines(prefix), 0
+
+call('SADD', prefix .. 'queues', queue) -- the first write: a full server refuses it, and nothing was done
+forget_seen(prefix, queue)
+-- What is put back last is at the head: the oldest line.
+for _, kind in ipairs({'t', 'l'}) do
+  local names = pcall_('ZREVRANGE', kind == 't' and l.turns(queue) or prefix .. 'resqued:lines:' .. queue, '0', '99')
+  for _, name in ipairs(names.err and {} or names) do
+    local list = kind == 't' and l.tenant(queue, name) or l.list(queue, name)
+    local n = math.min(left, len(list) or 0)
+    for _ = 1, n do call('LPUSH', key, (call('RPOP', list))) end
+    moved, left = moved + n, left - n
+    l.less(queue, kind .. name, n)
+    if left == 0 then return {moved, 1} end
+  end
+  if #names == 100 then return {moved, 1} end -- the other lines of this kind come first
+end
+return {moved, 0}
