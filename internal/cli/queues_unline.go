@@ -17,13 +17,8 @@ queue. Only resqued finds jobs in lines, so give this command before workers of 
 the daemons that work the queue, then run it. The order within each line stays.
 
 Suspects, which wait beside their queue to run alone, stay; "queues move" moves them.`,
-		Example: "  " + a.name + " queues unline mail",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("See: "+a.again()+" queues", "which queue?")
-			}
-			return nil
-		},
+		Example:           "  " + a.name + " queues unline mail",
+		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {

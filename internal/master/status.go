@@ -217,7 +217,7 @@ func (m *Master) farewell() {
 		m.log.Warn("the entry of this master stays in redis until it expires", zap.Error(err))
 	}
 	if lined > 0 {
-		m.log.Warn("jobs wait in lines until a daemon of resqued runs again; for workers of other programs run: resqued queues unline QUEUE", zap.Int64("jobs", lined))
+		m.log.Info("jobs wait in lines until a daemon of resqued runs again; for workers of other programs run: resqued queues unline QUEUE", zap.Int64("jobs", lined))
 	}
 	m.d.Notifier.Status("gone")
 }
