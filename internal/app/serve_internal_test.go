@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/resqued/resqued/internal/proctest"
 )
 
 // Signals that come while Redis is waited for reach the master, also the one that ends a pause.
@@ -22,9 +24,7 @@ func TestSignalsWhileStarting(t *testing.T) {
 		for _, sig := range want {
 			received <- sig
 		}
-		for len(r.out) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		proctest.Await(t, time.Minute, func() bool { return len(r.out) == 0 }, "the last signal is read")
 		return nil
 	})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ local l, moved = lines(prefix), 0
 
 call('SADD', prefix .. 'queues', queue) -- the first write: a full server refuses it, and nothing was done
 forget_seen(prefix, queue)
--- What is put back last is at the head: the oldest line.
+-- The oldest line is put back last, so it is at the head.
 for _, kind in ipairs({'t', 'l'}) do
   local names = pcall_('ZREVRANGE', kind == 't' and l.turns(queue) or prefix .. 'resqued:lines:' .. queue, '0', '99')
   for _, name in ipairs(names.err and {} or names) do

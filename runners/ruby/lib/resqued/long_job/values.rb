@@ -5,10 +5,10 @@ require "set"
 
 module Resqued
   module LongJob
-    # What a run remembers of Ruby's objects: slices run in different processes, so it must mean
-    # the same in each of them.
+    # A run remembers objects as values that mean the same in each process, because slices run in
+    # different ones.
     module Values
-      # How many records of a Relation are loaded at a time.
+      # A page is so many records of a Relation, which are loaded at a time.
       PAGE = 100
 
       class << self
@@ -17,7 +17,7 @@ module Resqued
           JSON.parse(JSON.generate(convert(value, false)), max_nesting: false)
         end
 
-        # What tells an item from others in each process. A unit changes the attributes of its
+        # The identity tells an item from others in each process. A unit changes the attributes of its
         # record, so records count by class and id.
         def identity(value)
           convert(value, true)
