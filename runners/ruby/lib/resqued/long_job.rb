@@ -266,6 +266,8 @@ module Resqued
       # Of units within others only the innermost count for those who are called back.
       def finish_unit(before)
         innermost = @units == before
+        # A slice that reports nothing gets more time for its first unit.
+        @job.report({}) if @units.zero?
         @units += 1
         return unless innermost
 
