@@ -154,6 +154,25 @@ class TestLongJob < RunnerTest
     assert_equal list, @state["list"]
   end
 
+  def test_lists_without_a_key
+    slices("Keys", ["none"]) { |_, number| assert_operator number, :>, 1 }
+    assert_equal ["setup 1", "setup 2", "finalize 1", "finalize 2", "setup", "other"], @peer.output.lines(chomp: true)
+  end
+
+  # The second step would be passed over.
+  def test_a_key_that_is_used_twice
+    %w[work_once work_each].each do |how|
+      @state = {}
+      _, ended = slice("Keys", [how], 1)
+      assert_equal "ArgumentError", ended["exception"]
+      assert_match(/step :a was used before/, ended["message"])
+    end
+    @state = {}
+    last, = slice("Keys", ["again"], 1)
+    assert_equal true, last["done"]
+    assert_equal ["[1]", "[1]", "a"], @peer.output.lines(chomp: true)
+  end
+
   def test_a_tree_goes_on_where_it_was
     tree = { "a" => { "a/b" => 1, "a/c" => { "a/c/d" => 2 } }, "e" => 3 }
     slices("Tree", [tree]) { |_, number| assert_operator number, :>, 1 }

@@ -102,6 +102,7 @@ module Resqued
         @state = (job["state"] || {}).dup
         @changes = {}
         @path = []
+        @used = {} # the done steps of the unit that is under way
         @units = 0
         @worked = 0
         @reports = 0
@@ -216,7 +217,7 @@ module Resqued
       # A unit that runs once per run.
       def work_once(key)
         step = step(key)
-        return if get(step)
+        return if done?(step)
 
         unit(step) { yield if block_given? }
         finish_step(step)
@@ -224,10 +225,12 @@ module Resqued
       end
 
       # A unit for each item of the list that this run has not done yet. Records are told apart by
-      # class and id, other items by their JSON, so the list may change between slices.
-      def work_each(key, values)
+      # class and id, other items by their JSON, so the list may change between slices. Lists
+      # without a key are numbered in the order of their calls.
+      def work_each(key, values = NONE)
+        key, values = list_key, key if values.equal?(NONE)
         step = step(key)
-        return if get(step)
+        return if done?(step)
 
         list = Values.of(values)
         raise TooLarge, "work_each(#{key.inspect}) has #{list.size} items and keeps at most #{ITEMS}; " \
@@ -288,14 +291,35 @@ module Resqued
       end
 
       def unit(step, &block)
+        used = @used
+        @used = {}
         @path.push(step)
         work_unit(&block)
       ensure
         @path.pop
+        @used = used
       end
 
       def step(key)
+        step = name(key)
+        # The step would be passed over, because another one has done it.
+        raise ArgumentError, "step #{key.inspect} was used before: each step needs a key of its own" if @used[step]
+
+        step
+      end
+
+      def name(key)
         "#{@path.empty? ? STEP : "#{@path.last}/"}#{key}"
+      end
+
+      def done?(step)
+        @used[step] = true if get(step)
+      end
+
+      def list_key
+        number = 1
+        number += 1 while @used[name("each #{number}")]
+        "each #{number}"
       end
 
       def own(key)
@@ -309,6 +333,7 @@ module Resqued
       def finish_step(step)
         forget("#{step}/")
         set(step, true)
+        @used[step] = true
         save
       end
 

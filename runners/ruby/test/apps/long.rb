@@ -96,6 +96,28 @@ class Rows
   end
 end
 
+class Keys
+  extend Resqued::LongJob
+
+  def self.long_job_perform(run, how)
+    case how
+    when "none" # the lists of the Files.com fork
+      run.work_each(%w[setup finalize]) { |part| run.work_each([1, 2]) { |n| puts "#{part} #{n}" } }
+      run.work_each(%w[setup other]) { |part| puts part }
+    when "again"
+      begin
+        run.work_once(:a) { raise IOError }
+      rescue IOError
+        run.work_once(:a) { puts "a" }
+      end
+    else
+      [[1], [2]].each do |list|
+        run.public_send(how, :a, *(how == "work_each" ? [list] : [])) { puts list.inspect }
+      end
+    end
+  end
+end
+
 class State
   extend Resqued::LongJob
 
