@@ -5,10 +5,10 @@ require "set"
 
 module Resqued
   module LongJob
-    # A run remembers objects as values that mean the same in each process, because slices run in
-    # different ones.
+    # Values that a run remembers. Slices run in different processes, so a value must mean the same
+    # in each of them.
     module Values
-      # A page is so many records of a Relation, which are loaded at a time.
+      # The number of records of a Relation that are loaded at a time.
       PAGE = 100
 
       class << self
@@ -17,8 +17,8 @@ module Resqued
           JSON.parse(JSON.generate(convert(value, false)), max_nesting: false)
         end
 
-        # The identity tells an item from others in each process. A unit changes the attributes of its
-        # record, so records count by class and id.
+        # The same value for an item in each process, and another one for each other item. A unit
+        # changes the attributes of its record, so records count by class and id.
         def identity(value)
           convert(value, true)
         end
@@ -52,7 +52,8 @@ module Resqued
           object.to_global_id.to_s if object.respond_to?(:to_global_id)
         end
 
-        # Object#to_s has the address of the object, and the JSON of an object that defines neither is its to_s.
+        # The JSON of an object that defines none is its to_s, and Object#to_s has the address of the
+        # object.
         def stable(object)
           own = object.method(:to_json).owner != Object.instance_method(:to_json).owner
           return object if own || !object.method(:to_s).owner.equal?(Kernel)
