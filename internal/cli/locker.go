@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,7 +128,7 @@ func askTable(ctx context.Context, url string) error {
 }
 
 func (a *cli) readDatabaseURL(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := config.Open(path)
 	if err != nil {
 		return "", usage("", "--database-url-file: %s", err)
 	}

@@ -235,7 +235,7 @@ func (l *loader) readCA() {
 		l.refuse("redis_ca_file", path, fmt.Sprintf("redis_url (%s) does not use TLS; write rediss://", l.result.Sources["redis_url"]))
 		return
 	}
-	text, err := os.ReadFile(path)
+	text, err := readLimited(path)
 	switch {
 	case err != nil:
 		l.refuse("redis_ca_file", path, withoutPath(err).Error())

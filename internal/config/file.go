@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,8 +64,19 @@ func readLimited(path string) ([]byte, error) {
 	return readChecked(path, func(os.FileInfo) error { return nil })
 }
 
+// Open opens a file of the configuration. It refuses a FIFO, whose open waits for a process that
+// writes to it; a pipe that this process was given, as /dev/stdin, has no name and is opened.
+func Open(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		if _, err := filepath.EvalSymlinks(path); err == nil {
+			return nil, errors.New("is a FIFO, which may be waited for without end; name a file")
+		}
+	}
+	return os.Open(path)
+}
+
 func readChecked(path string, check func(os.FileInfo) error) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -443,6 +444,17 @@ func TestWhichFile(t *testing.T) {
 			require.Equal(t, tc.want, r.Namespace)
 		})
 	}
+	t.Run("a FIFO is refused, for it would be waited for", func(t *testing.T) {
+		t.Parallel()
+		fifo := filepath.Join(t.TempDir(), "fifo")
+		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+		_, err := load(Options{Environ: []string{"RESQUED_CONFIG=" + fifo}})
+		require.ErrorContains(t, err, "is a FIFO")
+		for _, key := range []string{"RESQUED_REDIS_PASSWORD_FILE", "RESQUED_REDIS_CA_FILE"} {
+			_, err = load(Options{Environ: []string{"REDIS_URL=rediss://h", key + "=" + fifo}})
+			require.ErrorContains(t, err, "is a FIFO", key)
+		}
+	})
 	t.Run("one that is missing is refused, and nothing is said that only it could answer", func(t *testing.T) {
 		t.Parallel()
 		_, err := load(Options{Environ: []string{"RESQUED_CONFIG=/no/such/file", "WORKER_COUNT=x"}, NeedQueues: true})

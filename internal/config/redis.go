@@ -184,7 +184,7 @@ func secretParam(name string) bool {
 // readSecret reads a file that holds a secret, for example a password: one line, its
 // end cut off. exposed reports whether every user of the machine may read it.
 func readSecret(path, what string) (secret string, exposed bool, err error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return "", false, errors.New(refusal(path, err))
 	}
