@@ -17,12 +17,15 @@ type process struct {
 	control  *bufio.Reader
 	tail     program.Tail
 	late     atomic.Bool
+	hung     atomic.Bool
 }
 
 // Supported reports whether this system can have templates.
 const Supported = false
 
 func requestPair() ([2]int, error) { return [2]int{}, errors.ErrUnsupported }
+
+func firstOf(*os.File) string { return "" }
 
 func (t *Template) spawn() (*process, error) { return nil, errors.ErrUnsupported }
 

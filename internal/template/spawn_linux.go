@@ -27,7 +27,8 @@ type process struct {
 	readers  []*os.File
 	reading  sync.WaitGroup
 	tail     program.Tail
-	late     atomic.Bool
+	late     atomic.Bool // it was killed, because it was not ready in time
+	hung     atomic.Bool // it was killed, because it took no request
 }
 
 // Supported reports whether this system can have templates.
@@ -35,6 +36,16 @@ const Supported = true
 
 func requestPair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+}
+
+// firstOf returns the packet that waits first in a socket, "" if none does. It stays there.
+func firstOf(socket *os.File) string {
+	head := make([]byte, 4<<10)
+	n, _, err := unix.Recvfrom(int(socket.Fd()), head, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil {
+		return ""
+	}
+	return string(head[:n])
 }
 
 // spawn starts a process, in a session of its own. It outlives a master that dies: worker processes

@@ -38,6 +38,12 @@ const (
 	maxTold = 2 << 10
 )
 
+// hungLooks is how many looks in a row, lookEvery apart, a template may leave the same request
+// unread. Looks are counted and not time: a machine that stood still has looked once.
+const hungLooks = 10
+
+var lookEvery = time.Second
+
 // leaveFor is how long a template may take to end when no process needs it any more, and again after TERM.
 var leaveFor = 2 * time.Second
 
@@ -281,7 +287,11 @@ func (t *Template) run() error {
 		t.tried()
 		t.log.Info("template of runners ready", zap.Int("pid", p.cmd.Pid), zap.Duration("took", time.Since(began)),
 			zap.String("language", wire.Printable(p.greeting.Language, 100)), zap.String("app", wire.Printable(p.greeting.App, 200)))
+		var looks sync.WaitGroup
+		looks.Go(func() { t.watch(p, ended) })
 		p.listen(t.log)
+		<-ended
+		looks.Wait()
 	} else if err != nil {
 		// One that is ending by itself has closed its socket a moment before: its exit code says more
 		// than a signal from here.
@@ -304,12 +314,39 @@ func (t *Template) run() error {
 	return t.judge(p, err, status, waited)
 }
 
+// watch kills a template that is ready and takes no request: it was stopped, or hangs around a
+// fork. The next one finds the request, and whoever waits for one that was taken asks again.
+func (t *Template) watch(p *process, ended <-chan struct{}) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	last, same := "", 0
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		head := firstOf(t.serves)
+		if head == "" || head != last {
+			last, same = head, 0
+			continue
+		}
+		if same++; same >= hungLooks {
+			p.hung.Store(true)
+			_ = p.cmd.Kill()
+			return
+		}
+	}
+}
+
 // judge says how a process has ended.
 func (t *Template) judge(p *process, unsaid error, status *os.ProcessState, waited error) error {
 	var text string
 	switch {
 	case p.late.Load():
 		text = fmt.Sprintf("it was not ready after %s (boot_timeout)", t.o.BootTimeout)
+	case p.hung.Load():
+		text = fmt.Sprintf("it hung: it has not taken a request for a runner for %s", hungLooks*lookEvery)
 	case unsaid != nil && !errors.Is(unsaid, io.EOF):
 		text = unsaid.Error()
 	case waited != nil:

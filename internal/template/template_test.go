@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		beTemplate(how)
 		return
 	}
-	leaveFor = 500 * time.Millisecond
+	leaveFor, lookEvery = 500*time.Millisecond, 20*time.Millisecond
 	goleak.VerifyTestMain(m)
 }
 
@@ -65,7 +65,7 @@ func beTemplate(how string) {
 		os.Exit(71)
 	}
 	_, _ = fmt.Fprintln(control, hello)
-	if how == "deaf" {
+	if how == "deaf" || how == "stuck" {
 		<-time.After(time.Hour)
 	}
 	for buf := make([]byte, 100); ; {
@@ -160,6 +160,23 @@ func TestDies(t *testing.T) {
 	require.NoError(t, unix.Kill(first, unix.SIGKILL))
 	require.Eventually(t, func() bool { i := tpl.Info(); return i.State == Ready && i.PID != first }, soon, time.Millisecond)
 	require.NoError(t, tpl.Booted(t.Context()), "it had booted")
+}
+
+// One that does not take a request is ended and started again; one that does is left alone.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	core, logged := observer.New(zap.ErrorLevel)
+	stuck, well := start(t, "stuck", func(o *Options) { o.Log = zap.New(core) }), start(t, "well")
+	for _, tpl := range []*Template{stuck, well} {
+		require.NoError(t, tpl.Booted(t.Context()))
+		_, err := tpl.Requests().Write([]byte(`{"fork":{}}`))
+		require.NoError(t, err)
+	}
+	first := stuck.Info().PID
+	require.Eventually(t, func() bool { i := stuck.Info(); return i.Restarts > 0 && i.PID != first }, soon, time.Millisecond)
+	require.False(t, proctest.Alive(first))
+	require.Contains(t, logged.All()[0].ContextMap()["because"], "it hung: it has not taken a request for a runner")
+	require.Zero(t, well.Info().Restarts)
 }
 
 // One that is ready and ends at once, again and again, boots less and less often, and says why.
