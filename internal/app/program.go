@@ -55,6 +55,7 @@ func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
 	warnings = append(warnings, littleMemory(r, procfs.MemoryLimit())...)
 	warnings = append(warnings, p.leftOut(r)...)
+	warnings = append(warnings, p.unhandled(r)...)
 	warnings = append(warnings, unpassed(r.Config, os.Environ())...)
 	if len(r.Handlers) == 0 && len(p.Handlers.Classes()) == 0 {
 		warnings = append(warnings, config.Warning{

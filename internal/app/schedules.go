@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/schedule/runner"
+	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -46,6 +48,25 @@ func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
 	return slices.DeleteFunc(schedule.OfClasses(p.Handlers), func(own schedule.Definition) bool {
 		return !c.Home(own.Queue) || slices.Contains(c.SchedulesElsewhere, own.Name) || slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == own.Name })
 	})
+}
+
+// unhandled warns of schedules whose jobs this daemon would take, and has no handler for.
+func (p Program) unhandled(r *config.Resolved) (warnings []config.Warning) {
+	known := slices.AppendSeq(p.Registry().Classes(), maps.Keys(r.Handlers))
+	if len(known) == 0 {
+		return nil // which is warned of
+	}
+	for _, s := range r.Schedules {
+		works := func(c selector.Choice) bool { return c.Queue == s.Queue }
+		if wire.ClassIn(known, s.Class) || !slices.ContainsFunc(r.Queues.Resolve([]string{s.Queue}), works) {
+			continue // or another daemon works them
+		}
+		warnings = append(warnings, config.Warning{
+			Key: "schedule." + s.Name, Code: "no_handler",
+			Message: fmt.Sprintf("No handler is known for class %s: each job of schedule %s will fail.", wire.Printable(s.Class, 200), wire.Printable(s.Name, 200)),
+		})
+	}
+	return warnings
 }
 
 // ScheduleDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
