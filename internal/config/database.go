@@ -69,6 +69,8 @@ func checkDatabaseURL(text string) error {
 	switch {
 	case text == "":
 		return nil
+	case variableForm().MatchString(text):
+		return errNotExpanded
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return errors.New("must not hold control characters; percent-encode them in a password")
 	case !found:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -222,8 +223,15 @@ func (f *file) readValue(k key, from field) {
 		f.refuse(from.name, "", from.line, err.Error())
 		return
 	}
+	if unquoted(from.value) && octal().MatchString(text) {
+		f.refuse(from.name, text, from.line, "is read differently by YAML's versions: write "+cmp.Or(strings.TrimLeft(text, "0"), "0")+", or put it in quotes")
+		return
+	}
 	f.values[k.name], f.lines[k.name] = text, from.line
 }
+
+// octal is a number that YAML 1.1 reads as octal.
+var octal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0[0-9]+$`) })
 
 // list reads a list of plain values and the line of each.
 func (f *file) list(name string, node *yaml.Node) (list []string, lines []int, ok bool) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
@@ -104,6 +105,9 @@ func Load(o Options) (*Resolved, error) {
 		return nil, l.markFound()
 	}
 	l.warnOfStrangers()
+	if _, err := time.LoadLocation(strings.TrimPrefix(l.env["TZ"], ":")); err != nil {
+		l.warn("schedule", "time_zone", fmt.Sprintf("TZ (environment) is %s, which is not a known time zone: all times are UTC.", shown(l.env["TZ"])))
+	}
 	return l.result, nil
 }
 
@@ -143,6 +147,9 @@ func (l *loader) layers() (*viper.Viper, error) {
 		} else if name, overruled := l.env.find(k); name != "" {
 			environment[k.name] = l.env[name]
 			l.result.Sources[k.name] = Source{Kind: FromEnv, Name: name}
+			if v := l.env[name]; len(v) > 1 && !slices.Contains(foreign, name) && (v[0] == '"' || v[0] == '\'') && v[len(v)-1] == v[0] {
+				l.refuse(k.name, v, "its quotes are a part of the value: docker takes an env file literally; write it without quotes")
+			}
 			for _, other := range overruled {
 				l.warn(k.name, "overruled", fmt.Sprintf("%s (environment) has no effect: %s is set too and wins.", other, name))
 			}

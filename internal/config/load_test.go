@@ -78,6 +78,20 @@ func TestLoadWithoutAnything(t *testing.T) {
 	}
 }
 
+// TestEnvironmentMistakes: docker takes an env file literally, and Go takes an unknown zone for UTC.
+func TestEnvironmentMistakes(t *testing.T) {
+	t.Parallel()
+	for _, env := range []string{`QUEUES="*"`, `RESQUE_NAMESPACE='resque'`, `STATSD_HOST="127.0.0.1"`} {
+		_, err := from{env: env}.load(t)
+		require.ErrorContains(t, err, "its quotes are a part of the value", env)
+	}
+	from{env: `DATABASE_URL="mysql://h"`}.mustLoad(t) // of another program
+	for zone, warned := range map[string]bool{"Bogus": true, "CET-1CEST": true, "Europe/Berlin": false, ":UTC": false, "": false} {
+		r := from{env: "TZ=" + zone}.mustLoad(t)
+		require.Equal(t, warned, len(r.Warnings) == 1 && strings.Contains(r.Warnings[0].Message, "not a known time zone"), zone)
+	}
+}
+
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

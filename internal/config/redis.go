@@ -7,9 +7,11 @@ import (
 	"math"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -40,11 +42,18 @@ func splitURL(text string) (scheme, credentials, rest string) {
 	return scheme, "", rest
 }
 
+// variableForm is a variable of a shell or of compose.
+var variableForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{\w+`) })
+
+var errNotExpanded = errors.New("variables such as ${NAME} are not expanded; write the value, or set the whole URL in the environment")
+
 // checkRedisURL refuses a URL with which no connection can be made. The message never
 // repeats the URL. Errors that only Redis can find show when the store connects.
 func checkRedisURL(text string) error {
 	scheme, credentials, rest := splitURL(text)
 	switch {
+	case variableForm().MatchString(text):
+		return errNotExpanded
 	case scheme == "":
 		return errors.New("not a URL; write redis://host:6379/0")
 	case strings.ContainsRune(scheme, ':'): // a part of a password before it
