@@ -55,7 +55,7 @@ func PreparePIDFile(path string, holder int) (*PIDFile, error) {
 
 // heldBy returns an error if a living process but pid holds the file.
 func heldBy(path string, pid int) error {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := openOwn(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -107,9 +107,18 @@ func (p *PIDFile) Remove() error {
 // errRaced: another process came between; try again.
 var errRaced = errors.New("pidfile changed meanwhile")
 
+// openOwn opens a file that is there. It does not follow a link, which another user may have made.
+func openOwn(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link, which is not followed: name the file itself", path)
+	}
+	return f, err
+}
+
 // openPIDFile takes over an existing file.
 func openPIDFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := openOwn(path)
 	if err != nil {
 		return nil, err
 	}

@@ -69,3 +69,11 @@ func TestPIDFile(t *testing.T) {
 		require.ErrorContains(t, err, "/nowhere")
 	})
 }
+
+func TestPIDFileThatIsALink(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pid")
+	require.NoError(t, os.Symlink("elsewhere", path))
+	_, err := WritePIDFile(path)
+	require.ErrorContains(t, err, "is a symbolic link")
+}
