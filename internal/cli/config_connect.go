@@ -56,7 +56,7 @@ func (a *cli) connectRedis(ctx context.Context, r *config.Resolved) (all []conne
 				case rdb.Unreachable(step.Err):
 					one.exit, one.Hint = exitUnreachable, "Start it, or mend redis_url, which is "+origin+"."
 				case rdb.Unauthorized(step.Err) && cfg.RedisURL == r.RedisURL:
-					one.Hint = "redis_url is " + origin + ". " + passwordHint(r)
+					one.Hint = "redis_url is " + origin + ". " + passwordHint(r, step.Err)
 				}
 			}
 			all = append(all, one)

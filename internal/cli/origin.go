@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,7 @@ func (a *cli) explained(p *problem) *problem {
 	told := *p
 	told.hint = fmt.Sprintf("redis_url is %s, %s.", config.RedactURL(r.RedisURL), r.Origin("redis_url"))
 	if rdb.Unauthorized(p.cause) {
-		told.hint += " " + passwordHint(r)
+		told.hint += " " + passwordHint(r, p.cause)
 	} else if p.hint != "" {
 		told.hint += " " + p.hint
 	}
@@ -26,9 +27,11 @@ func (a *cli) explained(p *problem) *problem {
 }
 
 // passwordHint says what to do when Redis refuses the password, or misses one.
-func passwordHint(r *config.Resolved) string {
+func passwordHint(r *config.Resolved, err error) string {
 	const set = "name a file with the password (RESQUED_REDIS_PASSWORD_FILE, or redis_password_file in the configuration), or put it into REDIS_URL"
 	switch {
+	case errors.Is(err, rdb.ErrSentinelPassword):
+		return "The sentinels have a password of their own: add ?sentinel_password=… to it, and sentinel_username if they have users."
 	case r.RedisPasswordFile != "":
 		return fmt.Sprintf("The password is that of %s (%s).", r.RedisPasswordFile, r.Sources["redis_password_file"])
 	case config.HasPassword(r.RedisURL):

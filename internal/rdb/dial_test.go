@@ -1,7 +1,9 @@
 package rdb_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -41,6 +43,59 @@ func impostor(t *testing.T, answer string) (addr string) {
 		_ = l.Close()
 		<-done
 	})
+	return l.Addr().String()
+}
+
+// TestSentinels: sentinels that answer are not unreachable.
+func TestSentinels(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer, says string
+		password     bool
+	}{
+		"an unknown master": {"*-1\r\n", `know no master called "mymaster"`, false},
+		"no password":       {"-NOAUTH Authentication required.\r\n", "the sentinels refuse the password", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := rdb.Open(rdb.Options{URL: "redis-sentinel://" + sentinel(t, c.answer) + "/mymaster", Namespace: "resque"})
+			require.NoError(t, err)
+			defer s.Close() //nolint:errcheck // of a test
+			err = s.Read.Ping(t.Context()).Err()
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, c.password, errors.Is(err, rdb.ErrSentinelPassword))
+		})
+	}
+}
+
+// sentinel returns the address of a server that answers each question about a master with answer.
+func sentinel(t *testing.T, answer string) string {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					switch strings.ToLower(lines.Text()) {
+					case "hello":
+						_, _ = conn.Write([]byte("-ERR unknown command 'HELLO'\r\n"))
+					case "client":
+						_, _ = conn.Write([]byte("+OK\r\n"))
+					case "sentinel":
+						_, _ = conn.Write([]byte(answer))
+					}
+				}
+			}()
+		}
+	}()
 	return l.Addr().String()
 }
 

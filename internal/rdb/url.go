@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"strconv"
@@ -126,7 +127,38 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	opts.Dialer = dialer(opts.TLSConfig, o.share)
-	return redis.NewFailoverClient(opts), nil
+	client := redis.NewFailoverClient(opts)
+	client.AddHook(askedSentinels{master})
+	return client, nil
+}
+
+// ErrSentinelPassword: the sentinels miss a password, or refuse it. It is not that of Redis.
+var ErrSentinelPassword = errors.New("the sentinels refuse the password, or miss one")
+
+// askedSentinels says what is wrong where the library calls sentinels unreachable that have answered.
+type askedSentinels struct{ master string }
+
+// DialHook explains why no connection was made.
+func (a askedSentinels) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		switch {
+		case err == nil || !strings.Contains(err.Error(), "all sentinels"):
+		case Unauthorized(err):
+			err = fmt.Errorf("%w: %w", ErrSentinelPassword, err)
+		case errors.Is(err, redis.Nil):
+			err = fmt.Errorf("the sentinels know no master called %q; write its name in redis-sentinel://host:26379/NAME/0: %w", a.master, err)
+		}
+		return conn, err
+	}
+}
+
+// ProcessHook changes nothing.
+func (askedSentinels) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (askedSentinels) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
