@@ -276,6 +276,23 @@ func TestLargePayloads(t *testing.T) {
 		})
 	}
 
+	t.Run("it does not join the line for the lock of its reference", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, server)
+		large := payload(1_040_000)
+		f.push("q", large)
+		held := f.turn(1, nil, "q")
+		id := "p1#" + held[0].Token
+		f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &held[0], Kind: store.Failed, Failure: record(`"` + id + `"`)}}})
+		reference := `{"class":"R","args":["` + id + `"]}`
+		f.push("q", reference, reference)
+		held = f.turn(2, nil, "q")
+		require.Equal(t, []string{reference}, payloads(held))
+		require.Empty(t, f.list("queue:q"))
+		f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &held[0], Kind: store.Restored, Parked: id, Failure: store.Record([]byte("gone"))}}})
+		require.Equal(t, []string{large}, f.list("queue:q"))
+	})
+
 	t.Run("one whose record has no place waits for it", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, server)

@@ -216,7 +216,8 @@ for c = nplain + 1, nplain + nother do
         start = fmt('%.0f', math.floor(ms / 1000))
       end
       local payload = kind == 'r' and failure ~= '' and failure or record.payload
-      if kind == 'b' and line.known and line.known.lead(queue, payload, lock) then -- it is the next of its line
+      -- It is the next of its line. The lock of a payload that was kept is not that of its reference.
+      if kind == 'b' and line.known and line.known.lead(queue, payload, kept and '' or lock) then -- done
       elseif not putback(prefix, queue, payload, start, kind == 'b') then
         applied[c] = 'u'
       end
