@@ -153,38 +153,6 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 	})
 }
 
-// TestSuspectsInLines: equal jobs share what is known of their deaths. A line of them is set apart
-// in parts.
-func TestSuspectsInLines(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	f := setup(t, server)
-	const jobs = 2000
-	f.push("q", slices.Repeat([]string{job("A", "[1]")}, jobs)...)
-	held := f.turn(2, nil, "q")
-	require.Len(t, held, 1)
-	for f.exists("queue:q") {
-		f.turn(2, nil, "q")
-	}
-	_, _, err := f.Fence(t.Context(), "p1", true)
-	require.NoError(t, err)
-	require.NoError(t, f.Recover(t.Context(), "p1", []store.Verdict{{Token: held[0].Token, Action: store.Suspect}}))
-	f.register("p1")
-	most, last, apart := int64(0), -1, 0
-	for apart != last {
-		last = apart
-		before := server.Commands(t)
-		reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: lined("q"), Suspects: store.SetApart})
-		most = max(most, int64(server.Commands(t)-before))
-		require.Empty(t, reply.Jobs)
-		apart = len(f.list("resqued:suspects:q"))
-		require.Equal(t, apart < jobs, reply.More)
-	}
-	require.Equal(t, jobs, apart)
-	require.Less(t, most, int64(5000))
-	f.noLines("q")
-}
-
 // TestNamesOfLines: lines are told apart whatever their locks and queues are called.
 func TestNamesOfLines(t *testing.T) {
 	t.Parallel()

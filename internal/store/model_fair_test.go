@@ -133,7 +133,7 @@ var fairMutants = []storetest.Mutant{
       looked = looked + 1
     elseif fenced(lock) then
       give`},
-	{"suspects among tenants run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' then
+	{"suspects among tenants run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' and not (name and line.behind(queue, payload, lock)) then
       set_apart(prefix, queue, payload, '-')
       moved, step`, `elseif false then
       moved, step`},

@@ -403,3 +403,41 @@ func TestSuspectBehindABacklog(t *testing.T) {
 		}
 	})
 }
+
+// TestSuspectsOfALine: of equal jobs in a line no more than one is set apart. When it has ended well the others run
+// beside other jobs.
+func TestSuspectsOfALine(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		for name, queues := range map[string][]store.Queue{"lines": lined("q"), "turns": fair(byArg, "q")} {
+			for _, filled := range []bool{true, false} {
+				f := setup(t, server)
+				equal := make([]string, 40)
+				for i := range equal {
+					equal[i] = job("A", `["a"]`)
+				}
+				f.push("q", equal...)
+				held := f.want(1, store.SetApart, queues...).Jobs
+				if filled { // the others are in the line when the first one dies
+					f.want(1, store.SetApart, queues...)
+				}
+				f.dies(store.Suspect, held...)
+				for range 5 {
+					require.Empty(t, f.want(4, store.SetApart, queues...).Jobs, name)
+					require.Equal(t, map[string]int{"q": 1}, f.suspects(), name)
+				}
+				held = f.want(1, store.OnlySuspects, queues...).Jobs
+				require.Len(t, held, 1)
+				require.Empty(t, f.want(4, store.SetApart, queues...).Jobs, name)
+				require.Empty(t, f.suspects(), name)
+				f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(held[0])}})
+				ran := 0
+				for held = f.fairly(4, nil, queues...); len(held) > 0; held = f.fairly(4, held, queues...) {
+					ran += len(held)
+				}
+				require.Equal(t, 39, ran, name)
+				f.noLines("q")
+			}
+		}
+	})
+}

@@ -390,6 +390,17 @@ local function died(queue, payload)
   return dead.of(prefix, queue, payload)
 end
 
+-- behind reports whether a job that may have killed its process has to wait in the line for its lock: the lock is held, or
+-- an equal job is set apart. Equal jobs share the blame, and the first that ends well clears the others.
+function line.behind(queue, payload, lock)
+  if taken[lock] or pcall_('EXISTS', lock) == 1 and held(prefix, lock) then return true end
+  local elements = pcall_('LRANGE', apartkey(prefix, queue), '0', '99')
+  for _, element in ipairs(elements.err and {} or elements) do
+    if suspect(element) == payload then return true end
+  end
+  return false
+end
+
 -- separable reports whether suspects of a queue can be set apart.
 local function separable(queue)
   local set = prefix .. 'resqued:suspects'
@@ -628,6 +639,7 @@ function line.serve(queue, room, capped)
       if full then
         call('ZADD', ready, turn, name)
       elseif not payload then -- others have removed them
+      elseif blame > 0 and onsuspects == 'a' and line.behind(queue, payload, lock) then -- ready when the suspect has run
       elseif blame > 0 and onsuspects == 'a' then
         set_apart(prefix, queue, payload, '-')
         call('ZADD', ready, turn, name) -- its lock is free still
@@ -699,13 +711,14 @@ function line.intake(queue, key, left, room, capped, flags)
       if anydeaths then deaths, blame = died(queue, payload) end
       local name = nameof(queue, payload, byGo)
       local lock, mates = jobs .. (name or ''), name and ends[name]
-      if blame > 0 and onsuspects == 'a' then
+      local blamed = blame > 0 and onsuspects == 'a'
+      if blamed and not (name and (mates or line.behind(queue, payload, lock))) then
         set_apart(prefix, queue, payload, '-')
         moved = moved + 1
       elseif not name then
         unnamed = true
         break
-      elseif mates or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
+      elseif mates or blamed or lined > 0 and (len(line.known.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
         or not take(lock, me .. asked[w][1]) then
         if not mates then
           mates = {}
@@ -860,13 +873,13 @@ function line.turns(queue, key, left, room, capped, flags, adds)
     if not payload then
       over[#over + 1] = t.place
       at = at + 1
-    elseif blame > 0 and onsuspects == 'a' then
+    elseif blame > 0 and onsuspects == 'a' and not (name and line.behind(queue, payload, lock)) then
       set_apart(prefix, queue, payload, '-')
       moved, step = moved + 1, 0
     elseif not name then
       give(queue, payload, '', '-', capped, deaths, blame)
       room = room - 1
-    elseif ends[name] or lined and (len(l.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
+    elseif ends[name] or blame > 0 and onsuspects == 'a' or lined and (len(l.list(queue, name)) or 0) > 0 or requests and requests.kept(lock)
       or not take(lock, me .. asked[w][1]) then
       if not ends[name] then ends[name], names[#names + 1] = {}, name end
       table.insert(ends[name], payload)
