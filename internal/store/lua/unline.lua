@@ -12,14 +12,14 @@ local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 needlist(key)
 need(prefix .. 'queues', 'SADD')
-need(prefix .. 'resqued:line:', 'LLEN', 'RPOP')
+need(prefix .. 'resqued:line:', 'LLEN', 'RPOP', 'EXISTS')
 need(prefix .. 'resqued:lines:', 'ZREVRANGE', 'ZREM')
 need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HDEL', 'HINCRBY')
 local l, moved = lines(prefix), 0
 
 call('SADD', prefix .. 'queues', queue) -- the first write: a full server refuses it, and nothing was done
 forget_seen(prefix, queue)
--- The oldest line is put back last, so it is at the head.
+-- The oldest line is put back last, so that its jobs are at the head.
 for _, kind in ipairs({'t', 'l'}) do
   local names = pcall_('ZREVRANGE', kind == 't' and l.turns(queue) or prefix .. 'resqued:lines:' .. queue, '0', '99')
   for _, name in ipairs(names.err and {} or names) do
