@@ -96,7 +96,7 @@ func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) e
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer postgres.ClosePool(pool)
 	return lockerProblem(do(pool))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/resqued/resqued/internal/locket/classlock/postgres"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )
@@ -99,7 +100,7 @@ func databaseLocks(ctx context.Context, url string) (list func(ctx context.Conte
 			locks = append(locks, databaseLock(ctx, r))
 		}
 		return locks, len(rows) <= limit, nil
-	}, pool.Close, nil
+	}, func() { postgres.ClosePool(pool) }, nil
 }
 
 // noTable reports whether an error says that the table belongs to another program, or is not there.

@@ -79,8 +79,27 @@ func (s *Store) Where() string { return s.where }
 
 // Close ends the connections.
 func (s *Store) Close() error {
-	s.pool.Close()
+	ClosePool(s.pool)
 	return nil
+}
+
+// closeWithin is how long connections may take to close.
+const closeWithin = time.Second
+
+// ClosePool closes connections. It does not wait for a server that hangs, which pgxpool asks for a
+// minute and more; the process is about to end, and the server sees that.
+func ClosePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	late := time.NewTimer(closeWithin)
+	defer late.Stop()
+	select {
+	case <-closed:
+	case <-late.C:
+	}
 }
 
 // key is the key in the table. Keys are made of arguments, which may be too long for an

@@ -222,3 +222,23 @@ func TestTrouble(t *testing.T) {
 		require.NotContains(t, err.Error(), "er2")
 	})
 }
+
+// A connection that does not come back, for its server hangs, keeps no process from leaving.
+func TestClosePool(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), server.URL(""))
+	require.NoError(t, err)
+	used, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		postgres.ClosePool(pool)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "it waits for the connection")
+	}
+	used.Release() // what waits still ends now
+}
