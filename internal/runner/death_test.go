@@ -37,6 +37,19 @@ func TestHooksAreToldOfADeath(t *testing.T) {
 	}
 }
 
+// The stderr of an earlier job does not explain a later death.
+func TestWordsOfAnEarlierJob(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, way.fork, way.number, "")
+			require.NoError(t, f.run(t.Context(), "Stderr"))
+			require.ErrorContains(t, f.run(t.Context(), "Kill"), " was ended by SIGKILL: last words")
+		})
+	}
+}
+
 // Hooks of a job that was told to stop, and had to be killed, are told as well, and have less time.
 func TestHooksOfAKilledJob(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,15 @@ func (q *process) ask(files []*os.File, limit time.Time) error {
 	return nil
 }
 
+// unread returns how many bytes wait in a pipe.
+func unread(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // forked is a process that the template has forked.
 type forked struct {
 	pidfd int

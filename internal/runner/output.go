@@ -21,24 +21,24 @@ type output struct {
 	log *zap.Logger
 	// about returns fields for a line.
 	about   func() []zap.Field
-	tail    program.Tail
+	errs    lastWords
 	readers []*os.File
 	done    sync.WaitGroup
 }
 
 // connect returns the process's ends of the pipes, which the caller closes.
 func (o *output) connect() (stdout, stderr *os.File, err error) {
-	if stdout, err = o.pipe(func(r io.Reader) { o.lines("stdout", r) }); err != nil {
+	if stdout, err = o.pipe(func(r *os.File) { o.lines("stdout", r) }); err != nil {
 		return nil, nil, err
 	}
-	if stderr, err = o.pipe(func(r io.Reader) { o.lines("stderr", io.TeeReader(r, &o.tail)) }); err != nil {
+	if stderr, err = o.pipe(func(r *os.File) { o.lines("stderr", o.errs.of(r)) }); err != nil {
 		_ = stdout.Close()
 		return nil, nil, err
 	}
 	return stdout, stderr, nil
 }
 
-func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
+func (o *output) pipe(read func(*os.File)) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -245,6 +245,9 @@ func (p *Pool) put(q *process, worked bool) {
 	q.since = time.Now()
 	if worked {
 		p.failures = 0
+		if q.busy == 0 {
+			q.out.errs.forget()
+		}
 	}
 	if q.state == ready {
 		p.offer(q)

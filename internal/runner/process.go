@@ -267,7 +267,7 @@ func (q *process) bury(err error) {
 	if how == "" {
 		how = "ended"
 	}
-	q.ending = &EndError{Runner: q.pool.o.Name, PID: int(q.pid.Load()), How: how, Stderr: q.out.tail.Text()}
+	q.ending = &EndError{Runner: q.pool.o.Name, PID: int(q.pid.Load()), How: how, Stderr: q.out.errs.text()}
 }
 
 // awaitFor waits for the end of the process, but not for long.

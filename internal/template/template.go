@@ -315,7 +315,7 @@ func (t *Template) run() error {
 }
 
 // watch kills a template that is ready and takes no request: it was stopped, or hangs around a
-// fork. The next one finds the request, and whoever waits for one that was taken asks again.
+// fork. The next one finds the request, and a worker process whose request was taken asks again.
 func (t *Template) watch(p *process, ended <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

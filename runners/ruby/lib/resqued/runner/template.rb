@@ -9,8 +9,8 @@ module Resqued
       MOST = 64 * 1024
       # Signals whose effects the application may have changed, for a template.
       SIGNALS = %w[HUP INT QUIT TERM USR1 USR2 CHLD CONT PIPE ALRM TTIN TTOU WINCH].freeze
-      # A request to fork brings the socket of the runner, its standard output and error, and a
-      # descriptor that says how the runner has ended.
+      # A request to fork brings the socket of the runner, its standard output and error, and a pipe on
+      # which to say how it has ended.
       DESCRIPTORS = 4
       # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
       FULL = 71
