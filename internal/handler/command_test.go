@@ -144,14 +144,15 @@ func TestCommandExit(t *testing.T) {
 		require.ErrorIs(t, err, resqued.Discard)
 		require.EqualError(t, err, `resqued: discarded: "sh" exited with code 100: gone`)
 	})
-	t.Run("only the end of a long stderr is kept", func(t *testing.T) {
+	t.Run("the beginning and the end of a long stderr are kept", func(t *testing.T) {
 		t.Parallel()
 		err := setup(t, `i=0; while [ $i -lt 3000 ]; do echo "line $i of many, many lines on stderr" >&2; i=$((i+1)); done; exit 1`).run(t.Context())
 		var failed *handler.CommandError
 		require.ErrorAs(t, err, &failed)
 		require.LessOrEqual(t, len(failed.Stderr), 16<<10)
 		require.Greater(t, len(failed.Stderr), 15<<10)
-		require.True(t, strings.HasPrefix(failed.Stderr, "…line "), "%.40s", failed.Stderr)
+		require.True(t, strings.HasPrefix(failed.Stderr, "line 0 of many, many lines on stderr\nline 1 "), "%.40s", failed.Stderr)
+		require.Contains(t, failed.Stderr, " of many, many lines on stderr\n…line ")
 		require.True(t, strings.HasSuffix(failed.Stderr, "line 2999 of many, many lines on stderr"))
 	})
 	t.Run("the end of one endless line is kept", func(t *testing.T) {

@@ -51,11 +51,15 @@ func skipLine(b *bufio.Reader) (skipped int, err error) {
 	}
 }
 
-// Tail keeps the last MaxTail bytes that are written to it.
+// Tail keeps the first maxHead and the last MaxTail bytes that are written to it: a crash report
+// begins with what has happened, and other programs end with it.
 type Tail struct {
-	buf []byte
-	cut bool
+	head, buf []byte
+	cut       bool
 }
+
+// maxHead is how much of a long text is from its beginning, in bytes.
+const maxHead = MaxTail / 4
 
 // Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
@@ -68,6 +72,9 @@ func (t *Tail) Write(p []byte) (int, error) {
 
 func (t *Tail) trim() {
 	if extra := len(t.buf) - MaxTail; extra > 0 {
+		if !t.cut {
+			t.head = bytes.Clone(t.buf[:maxHead])
+		}
 		t.buf = append(t.buf[:0], t.buf[extra:]...)
 		t.cut = true
 	}
@@ -77,33 +84,60 @@ func (t *Tail) trim() {
 // again not longer than MaxTail.
 func (t *Tail) Text() string {
 	t.trim()
-	raw := strings.ReplaceAll(string(t.buf), "\r\n", "\n")
-	if t.cut {
-		// Not from the middle of a line, if that is possible.
-		if _, rest, ok := strings.Cut(raw, "\n"); ok && rest != "" {
-			raw = rest
-		}
+	end := printable(bytes.TrimRight(t.buf, " \t\r\n"))
+	if !t.cut {
+		return Ends(end, MaxTail)
 	}
+	return first(printable(t.head), maxHead) + "…" + last(end, MaxTail-maxHead-len("…"))
+}
+
+// Ends returns a text of at most so many bytes: of a longer one the first quarter is from its
+// beginning, the rest from its end.
+func Ends(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return first(text, most/4) + "…" + last(text, most-most/4-len("…"))
+}
+
+// printable returns text that is printable but for its line breaks and tabs.
+func printable(text []byte) string {
 	var b strings.Builder
-	for raw = strings.TrimRight(raw, " \t\r\n"); ; {
+	for raw := strings.ReplaceAll(string(text), "\r\n", "\n"); ; {
 		i := strings.IndexAny(raw, "\n\t")
 		if i < 0 {
 			b.WriteString(wire.Printable(raw, 0))
-			break
+			return b.String()
 		}
 		b.WriteString(wire.Printable(raw[:i], 0))
 		b.WriteByte(raw[i])
 		raw = raw[i+1:]
 	}
-	text := b.String()
-	if !t.cut && len(text) <= MaxTail {
-		return text
-	}
-	if over := len(text) - (MaxTail - len("…")); over > 0 {
-		text = text[over:]
-		for !utf8.RuneStart(text[0]) {
-			text = text[1:]
+}
+
+// first returns the beginning of a text, at most so many bytes: whole lines, if that is possible.
+func first(text string, most int) string {
+	if len(text) > most {
+		for !utf8.RuneStart(text[most]) {
+			most--
 		}
+		text = text[:most]
 	}
-	return "…" + text
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[:i+1]
+	}
+	return text
+}
+
+// last returns the end of a text in the same way.
+func last(text string, most int) string {
+	from := max(0, len(text)-most)
+	for from < len(text) && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	text = text[from:]
+	if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
+		text = rest
+	}
+	return text
 }

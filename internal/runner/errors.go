@@ -51,7 +51,7 @@ type EndError struct {
 	PID    int
 	// How it ended.
 	How string
-	// Stderr is the end of what it wrote there, printable.
+	// Stderr is the beginning and the end of what it wrote there, printable.
 	Stderr string
 }
 

@@ -361,10 +361,7 @@ func (t *Template) judge(p *process, unsaid error, status *os.ProcessState, wait
 		text = status.String()
 	}
 	if end := p.tail.Text(); end != "" {
-		if over := len(end) - maxTold; over > 0 {
-			end = "…" + strings.ToValidUTF8(end[over:], "")
-		}
-		text += "; the end of its stderr:\n" + end
+		text += "; the end of its stderr:\n" + program.Ends(end, maxTold)
 	}
 	return errors.New(text)
 }
