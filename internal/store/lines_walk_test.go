@@ -159,3 +159,16 @@ func TestUnline(t *testing.T) {
 		require.Len(t, f.reserve(5, "r"), 5)
 	})
 }
+
+// TestPausedLineBehindAnEmptyQueue: the fast path has not looked for pauses of queues that are expected to be empty.
+func TestPausedLineBehindAnEmptyQueue(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	f.push("q", lockmates("A", 2)...)
+	held := f.turn(2, nil, "q")
+	require.Len(t, held, 1)
+	require.Empty(t, f.list("queue:q"))
+	require.NoError(t, f.redis.Set(t.Context(), f.key("pause:queue:q"), "true", 0).Err())
+	reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: lined("q"), Empty: 1, Completions: []store.Completion{done(held[0])}})
+	require.Empty(t, reply.Jobs)
+}

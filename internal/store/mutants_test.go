@@ -164,7 +164,6 @@ var mutants = []storetest.Mutant{
     for`},
 	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_slow", `elseif not line.enough and not line.paused(i) then`, `elseif not line.enough then`},
-	{"a pause that was not looked for is taken for none", "exchange_slow", `i > empty and i <= obstacles.to)`, `true)`},
 	{"a pause of everything is not seen", "exchange_slow", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
