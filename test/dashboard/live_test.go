@@ -174,7 +174,7 @@ func TestKeys(t *testing.T) {
 		return chromedp.SendKeys(chromedp.CSS("main"), keys)
 	}
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/"), press("gq")))
-	until(t, ctx, `location.pathname === "/queues"`)
+	until(t, ctx, `location.pathname === "/queues" && document.getElementById("state")?.textContent === "live"`) // keys are heard from then on
 	require.NoError(t, chromedp.Do(ctx, press("/")))
 	until(t, ctx, `document.activeElement.name === "name"`)
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/"), press("t")))

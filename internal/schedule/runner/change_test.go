@@ -20,7 +20,7 @@ func (r *rig) length(queue string) int {
 
 func (r *rig) eventually(what func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, what, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(r.t, what, 2*time.Minute, 10*time.Millisecond)
 }
 
 // Of two definitions the one that was read last counts, until the other is read again.
