@@ -155,8 +155,8 @@ func TestSignalsToTheMaster(t *testing.T) {
 				d.AwaitLog(`"does":"start paused"`)
 				// The log line comes before the message to the worker process. When the next
 				// signal has been handled, the message has been sent.
-				d.Signal(usr1)
-				d.AwaitLog(`"signal":"SIGUSR1"`)
+				d.Signal(usr2)
+				proctest.Await(t, patience, func() bool { return strings.Count(d.Log(), `"does":"start paused"`) == 2 }, "the second signal")
 				letBoot(t, d)
 				awaitState(t, d, "paused")
 				takesNothing(t, d)
