@@ -42,10 +42,10 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 	}
 }
 
-// handshake makes a connection one of TLS, or closes it. No command was sent if it fails.
+// handshake makes a connection one of TLS, or closes it. No command was sent if it fails. conf is that
+// of this connection alone.
 func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, addr string) (net.Conn, error) {
 	if conf.ServerName == "" {
-		conf = conf.Clone()
 		conf.ServerName = addr
 		if host, _, err := net.SplitHostPort(addr); err == nil {
 			conf.ServerName = host

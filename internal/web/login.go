@@ -40,7 +40,7 @@ type Login struct {
 	Log *zap.Logger
 
 	mu     sync.Mutex
-	failed map[netip.Addr]*failures
+	failed map[netip.Addr]wrong
 	since  time.Time // when the first address in failed began to fail
 }
 
@@ -53,11 +53,9 @@ const (
 	maxFailing = 1_000
 )
 
-// failures are the tokens that were wrong, each once: a page that stays open after its token was
+// wrong are the tokens that were wrong, each once: a page that stays open after its token was
 // removed asks with it every two seconds, and must not slow down others of its address.
-type failures struct {
-	tokens map[[sha256.Size]byte]bool
-}
+type wrong map[[sha256.Size]byte]bool
 
 func unauthorized(message string) *Error {
 	return &Error{Status: http.StatusUnauthorized, Code: "unauthorized", Message: message, Hint: "Log in with a token: as password, or as Authorization: Bearer."}
@@ -172,23 +170,23 @@ func (l *Login) fails(r *http.Request, from netip.Addr, token, why string) (tooM
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.since) >= failureTime {
-		l.since, l.failed = time.Now(), map[netip.Addr]*failures{}
+		l.since, l.failed = time.Now(), map[netip.Addr]wrong{}
 	}
 	if len(l.failed) >= maxFailing && l.failed[from] == nil {
 		from = netip.Addr{}
 	}
 	f := l.failed[from]
 	if f == nil {
-		f = &failures{tokens: map[[sha256.Size]byte]bool{}}
+		f = wrong{}
 		l.failed[from] = f
 		if l.Log != nil {
 			l.Log.Warn("a login has failed", zap.String("from", origin(r)), zap.String("why", why))
 		}
 	}
-	if len(f.tokens) >= maxFailures {
+	if len(f) >= maxFailures {
 		return true
 	}
-	f.tokens[sha256.Sum256([]byte(token))] = true
+	f[sha256.Sum256([]byte(token))] = true
 	return false
 }
 

@@ -3,7 +3,6 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,11 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/web"
-	"github.com/resqued/resqued/longjob"
+	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 // TestServer: the real server over a real Redis, in a browser: first without JavaScript, then up
@@ -27,17 +22,8 @@ import (
 func TestServer(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
-	r, ns := redistest.Shared(t), redistest.Namespace(t)
-	s, err := store.Open(store.Options{URL: r.URL(), Namespace: ns, Lease: time.Hour, LockTTL: store.DefaultLease})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	jobs, err := client.New(client.Options{URL: r.URL(), Namespace: ns})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = jobs.Close() })
-	long, err := longjob.NewClient(longjob.ClientOptions{URL: r.URL(), Namespace: ns})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = long.Close() })
-	redis := r.Client(t)
+	f := webtest.Setup(t)
+	redis, ns := f.Redis, f.Namespace
 	require.NoError(t, redis.SAdd(t.Context(), ns+":queues", "mail").Err())
 	for i := range 130 {
 		class := "Mail"
@@ -47,14 +33,10 @@ func TestServer(t *testing.T) {
 		require.NoError(t, redis.RPush(t.Context(), ns+":failed", fmt.Sprintf(
 			`{"failed_at":"2026/11/24 10:00:00 UTC","payload":{"class":%q,"args":[%d]},"exception":"Timeout","error":"no answer","backtrace":[],"worker":"w","queue":"mail"}`, class, i)).Err())
 	}
-	server := web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: ns, Long: func(context.Context) *longjob.Client { return long },
-		Who: func(*http.Request) (web.Visitor, error) { return web.Visitor{Role: web.Operator}, nil },
-	})
-	at := httptest.NewServer(server)
+	at := httptest.NewServer(f.Server)
 	running, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); server.Run(running) }()
+	go func() { defer close(ended); f.Server.Run(running) }()
 	t.Cleanup(func() { at.Close(); end(); <-ended })
 
 	scripts := func(off bool) {
