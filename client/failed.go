@@ -432,11 +432,10 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 		if err != nil {
 			return failure, false
 		}
-		class := e.Class
 		if ref, ok := wire.ReferenceOf(e); ok {
-			class = ref.Class
+			e = wire.Envelope{Class: ref.Class}
 		}
-		if class != f.Class {
+		if !e.Is(f.Class) {
 			return failure, false
 		}
 	}
@@ -452,11 +451,11 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 
 // cannotMatch reports whether the bytes of a record prove that it does not meet the conditions:
 // a name that needs no escapes stands in them as it is, unless another program has escaped it
-// all the same.
+// anyway. The name of mail, UserMailer#welcome, is made of two.
 func (f FailedFilter) cannotMatch(record []byte) bool {
 	for _, name := range [...]string{f.Class, f.Queue, f.Error} {
 		if name == "" || bytes.Contains(record, []byte(name)) || strings.ContainsFunc(name, func(r rune) bool {
-			return r < ' ' || r >= utf8.RuneSelf || r == '"' || r == '\\' || r == '/'
+			return r < ' ' || r >= utf8.RuneSelf || r == '"' || r == '\\' || r == '/' || r == '#'
 		}) {
 			continue
 		}

@@ -22,13 +22,16 @@ func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (re
 	if err != nil {
 		return 0, fmt.Errorf("dequeue: %w", err)
 	}
-	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class && same(e.Args) })
+	return c.dequeue(ctx, queue, func(e wire.Envelope) bool {
+		_, args := e.As(class)
+		return e.Is(class) && same(args)
+	})
 }
 
 // DequeueClass removes all jobs of a class that wait in a queue and returns their number, as
 // Dequeue does.
 func (c *Client) DequeueClass(ctx context.Context, queue, class string) (removed int64, err error) {
-	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Class == class })
+	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Is(class) })
 }
 
 func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.Envelope) bool) (int64, error) {

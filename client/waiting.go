@@ -47,10 +47,12 @@ type WaitingJob struct {
 	Position int64
 	// ID is the payload's own, or else what WaitingID returns.
 	ID string
-	// Class and Args are those in the payload, unless Invalid says why it is no job.
-	Class   string
-	Args    resqued.Args
-	Invalid error
+	// Class and Args are those in the payload, or of the Active Job in it, unless Invalid says
+	// why they cannot be read. Wrappers are the classes around an Active Job, inside out.
+	Class    string
+	Args     resqued.Args
+	Wrappers []string
+	Invalid  error
 	// EnqueuedAt is when it was enqueued; zero = not known.
 	EnqueuedAt time.Time
 	// LongJob is the run of a long job of which this is a slice; empty = none.
@@ -129,7 +131,7 @@ func (m *waitingMatcher) matches(payload []byte) (e wire.Envelope, invalid error
 		return e, invalid, len(m.Classes) == 0 && m.same == nil && m.Pattern == nil && m.Before.IsZero()
 	}
 	switch {
-	case len(m.Classes) > 0 && !selector.MatchAny(m.Classes, e.Class),
+	case len(m.Classes) > 0 && !wire.Performs(m.Classes, e.Names()...),
 		m.same != nil && !m.same(e.Args),
 		m.Pattern != nil && !m.Pattern.MatchString(e.Args.String()),
 		!m.Before.IsZero() && (e.EnqueuedAt.IsZero() || !e.EnqueuedAt.Before(m.Before)):
@@ -177,7 +179,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 			return true
 		}
 		job := WaitingJob{
-			Queue: queue, Position: index + 1, ID: e.ID, Class: e.Class, Args: e.Args, Invalid: invalid, EnqueuedAt: e.EnqueuedAt,
+			Queue: queue, Position: index + 1, ID: e.ID, Class: e.Class, Args: e.Args, Wrappers: e.Wrappers, Invalid: invalid, EnqueuedAt: e.EnqueuedAt,
 			Payload: payload,
 		}
 		if job.ID == "" {

@@ -61,7 +61,9 @@ func runnerOptions(c config.Config, name string) runner.Options {
 		o.JobsPerRunner = c.JobsPerFork
 	}
 	if len(r.Classes) > 0 {
-		o.Performs = func(class string) bool { return wire.Performs(r.Classes, class) }
+		o.Performs = func(class string, wrappers ...string) bool {
+			return wire.Performs(r.Classes, append([]string{class}, wrappers...)...)
+		}
 	}
 	return o
 }

@@ -311,7 +311,7 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 
 // jobText returns a job as Class["arg",2], safe for a terminal.
 func jobText(class, args string) string {
-	return wire.Printable(class, 100) + wire.Printable(args, 200)
+	return wire.Printable(class, 100) + wire.Printable(wire.ShortArgs(args), 200)
 }
 
 // withStore opens the store for a verb that only looks.

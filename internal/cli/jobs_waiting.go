@@ -117,6 +117,8 @@ type waitingView struct {
 	ID       string          `json:"id"`
 	Class    string          `json:"class"`
 	Args     json.RawMessage `json:"args"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
 	// EnqueuedAt is null where the payload does not hold it.
 	EnqueuedAt *time.Time `json:"enqueued_at"`
 	LongJob    string     `json:"long_job,omitempty"`
@@ -236,13 +238,13 @@ func (o *waitingFlags) shows(rules *redact.Rules, j client.WaitingJob) bool {
 		return true
 	}
 	args := j.Args.String()
-	shown := string(rules.Args(j.Class, json.RawMessage(args)))
+	shown := string(rules.Args(j.Class, json.RawMessage(args), j.Wrappers...))
 	return (o.filter.Args == nil || shown == args) && (o.filter.Pattern == nil || o.filter.Pattern.MatchString(shown))
 }
 
 func (a *cli) addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.Time, payloads bool) {
-	v := &waitingView{Queue: j.Queue, Position: j.Position, ID: j.ID, Class: j.Class, Args: rules.Args(j.Class, json.RawMessage(j.Args.String())), LongJob: j.LongJob}
-	class, args := j.Class, string(v.Args)
+	v := &waitingView{Queue: j.Queue, Position: j.Position, ID: j.ID, Class: j.Class, Args: rules.Args(j.Class, json.RawMessage(j.Args.String()), j.Wrappers...), Wrappers: j.Wrappers, LongJob: j.LongJob}
+	class, args := j.Class, wire.ShortArgs(string(v.Args))
 	if j.Invalid != nil {
 		v.Invalid, v.Args = rules.Text(j.Invalid.Error()), json.RawMessage("null")
 		class, args = "(invalid)", v.Invalid

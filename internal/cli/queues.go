@@ -118,7 +118,7 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		}
 		l.partial = l.partial || partial
 		for _, job := range v.Jobs {
-			class, args := job.Class, string(job.Args)
+			class, args := job.Class, wire.ShortArgs(string(job.Args))
 			if job.Invalid != "" {
 				class, args = "(invalid)", job.Invalid
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/wire"
@@ -121,11 +122,12 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 
 // Lookup returns the class that a payload's class name means. A name that is not
 // registered as it is spelled is resolved as Ruby's Resque does: without a
-// leading "::", and foo-bar as FooBar. Patterns are what counts last, the longest first. A class
+// leading "::", and foo-bar as FooBar. Then come the wrappers of an Active Job, as wire.Envelope has
+// them. Patterns are what counts last, the longest first. A class
 // that its runner does not perform is not registered.
-func (s *Set) Lookup(name string) (*resqued.Class, bool) {
-	e := s.lookup(name)
-	if e == nil || !e.takes(name) {
+func (s *Set) Lookup(name string, wrappers ...string) (*resqued.Class, bool) {
+	e := s.lookup(name, wrappers)
+	if e == nil || !e.takes(name, wrappers) {
 		return nil, false
 	}
 	return e.class, true
@@ -162,13 +164,14 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 			s.end(ctx, job, &GoexitError{stack: stack()}, done)
 		}
 	}()
-	e := s.lookup(job.Class)
+	wrappers := jobctx.RunOf(job).Wrappers
+	e := s.lookup(job.Class, wrappers)
 	err, stray := s.strays(ctx, job, e)
 	switch {
 	case stray:
 	case e == nil:
 		err = newUnknownClass(job.Class, s.names)
-	case !e.takes(job.Class):
+	case !e.takes(job.Class, wrappers):
 		err = &UnknownClassError{Class: job.Class, Runner: e.class.Command.Runner, Known: e.only[:min(len(e.only), shownClasses)], Others: max(0, len(e.only)-shownClasses)}
 	default:
 		err = s.survive(ctx, job, e)
@@ -180,7 +183,7 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 // strays asks of a job that this process is not to perform whether it is a slice of a long job.
 func (s *Set) strays(ctx context.Context, job *resqued.Job, e *entry) (err error, is bool) {
 	const slice = 36 // where the id of a slice has a dot, behind the UUID of its run
-	if s.stray == nil || len(job.ID) <= slice+1 || job.ID[slice] != '.' || e != nil && e.class.Resumes && e.takes(job.Class) {
+	if s.stray == nil || len(job.ID) <= slice+1 || job.ID[slice] != '.' || e != nil && e.class.Resumes && e.takes(job.Class, nil) {
 		return nil, false
 	}
 	return s.stray(ctx, job)
@@ -293,14 +296,17 @@ func (s *Set) add(class resqued.Class, middleware []resqued.Middleware, runnerCl
 	return nil
 }
 
-func (s *Set) lookup(name string) *entry {
+func (s *Set) lookup(name string, wrappers []string) *entry {
 	if e := s.classes[name]; e != nil { // as nearly always
 		return e
 	}
-	if len(s.patterns) > 0 && !strings.HasPrefix(name, "::") && !strings.Contains(name, "-") { // it has one spelling
+	if len(wrappers) == 0 && len(s.patterns) > 0 && !strings.HasPrefix(name, "::") && !strings.Contains(name, "-") { // it has one spelling
 		return s.covering(name)
 	}
 	names := wire.ClassNames(name)
+	for _, wrapper := range wrappers {
+		names = append(names, wire.ClassNames(wrapper)...)
+	}
 	for _, n := range names {
 		if e := s.classes[n]; e != nil {
 			return e
@@ -321,5 +327,7 @@ func (s *Set) covering(names ...string) *entry {
 	return nil
 }
 
-// takes reports whether a class is among those that the runner performs.
-func (e *entry) takes(class string) bool { return e.only == nil || wire.Performs(e.only, class) }
+// takes reports whether a class, or a wrapper of it, is among those that the runner performs.
+func (e *entry) takes(class string, wrappers []string) bool {
+	return e.only == nil || wire.Performs(e.only, append([]string{class}, wrappers...)...)
+}

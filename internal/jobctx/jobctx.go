@@ -17,6 +17,8 @@ type Run struct {
 	Proc, Token string
 	// Fence is the fencing token of the job.
 	Fence int64
+	// Wrappers are the classes around an Active Job, as wire.Envelope has them.
+	Wrappers []string
 }
 
 var runOf func(job any) *Run

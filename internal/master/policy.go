@@ -60,7 +60,7 @@ func (p deathPolicy) listed(classes []string, job store.Reserved) bool {
 	if err != nil {
 		return false // it has no class, and no code of any runs for it
 	}
-	return wire.ClassIn(classes, envelope.Class)
+	return wire.ClassIn(classes, envelope.Names()...)
 }
 
 // counted returns the name by which statistics count a job.

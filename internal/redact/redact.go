@@ -23,9 +23,6 @@ const (
 	root = "args"
 	any1 = "*"  // any element or member
 	deep = "**" // any number of them, none included
-
-	// wrapper is how the class ends that Active Job puts around the jobs of others.
-	wrapper = "JobWrapper"
 )
 
 // value and list stand for a value, and for all arguments, in JSON.
@@ -162,17 +159,55 @@ func (r *Rules) of(class string) (paths [][]string) {
 	return paths
 }
 
-// Args returns arguments as they may be shown. What stays is as it was, byte by byte.
-func (r *Rules) Args(class string, args json.RawMessage) json.RawMessage {
+// Args returns arguments as they may be shown; the rest is as it was, byte by byte. wrappers are the
+// classes around an Active Job, inside out, as wire.Envelope has them: their rules count, too. Of a
+// wrapper's own arguments those are kept back that its job keeps back.
+func (r *Rules) Args(class string, args json.RawMessage, wrappers ...string) json.RawMessage {
 	if !r.Any() || string(args) == "null" {
 		return args
 	}
 	paths := r.of(class)
-	if inner, ok := jobClass(args); ok {
-		for _, path := range r.of(inner) {
-			paths = append(paths, append([]string{"0", "arguments"}, path...))
+	if e := wire.ActiveJob(class, args); len(wrappers) == 0 && len(e.Wrappers) > 0 {
+		for _, class := range e.Names()[:len(e.Wrappers)] {
+			for _, path := range r.of(class) {
+				paths = append(paths, append(slices.Clone(wrapped), path...))
+			}
 		}
 	}
+	for i, wrapper := range wrappers {
+		for _, path := range r.of(wrapper) {
+			if i == len(wrappers)-1 { // it leads through the arguments of the wrapper
+				paths = append(paths, inside(path, wrapped...)...)
+			} else {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return without(args, paths)
+}
+
+// wrapped is the way from the arguments of a wrapper to those of its job.
+var wrapped = []string{"0", "arguments"}
+
+// inside returns what is left of a path after some steps; none if it leads elsewhere.
+func inside(path []string, steps ...string) (rest [][]string) {
+	if len(steps) == 0 || len(path) == 0 {
+		return [][]string{path}
+	}
+	switch path[0] {
+	case steps[0], any1:
+		return inside(path[1:], steps[1:]...)
+	case deep: // it may end at each of these steps, or lead on
+		for i := range steps {
+			rest = append(rest, inside(path[1:], steps[i:]...)...)
+		}
+		return append(rest, append([]string{deep}, path[1:]...))
+	}
+	return nil
+}
+
+// without leaves out of arguments what the paths lead to.
+func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	switch {
 	case len(paths) == 0:
 		return args
@@ -182,20 +217,6 @@ func (r *Rules) Args(class string, args json.RawMessage) json.RawMessage {
 	s := rewriter{text: args}
 	s.value(paths)
 	return s.out.Bytes()
-}
-
-// jobClass returns the class of the job in the arguments of Active Job's wrapper.
-func jobClass(args json.RawMessage) (string, bool) {
-	if !bytes.Contains(args, []byte(`"job_class"`)) {
-		return "", false
-	}
-	var one []struct {
-		Class string `json:"job_class"`
-	}
-	if json.Unmarshal(args, &one) != nil || len(one) == 0 {
-		return "", false
-	}
-	return one[0].Class, one[0].Class != ""
 }
 
 // Payload returns a payload as it may be shown. One that is no job is not: what stands where in it
@@ -208,7 +229,8 @@ func (r *Rules) Payload(payload []byte) string {
 	if err != nil || !json.Valid(payload) {
 		return Shown
 	}
-	s := rewriter{text: payload, args: func(args []byte) []byte { return r.Args(e.Class, args) }}
+	class, _ := e.As(e.Wrapper())
+	s := rewriter{text: payload, args: func(args []byte) []byte { return r.Args(class, args) }}
 	s.value(nil)
 	return s.out.String()
 }
@@ -224,10 +246,10 @@ func (r *Rules) Text(text string) string {
 // Key returns the key of a lock as it may be shown. Keys are made of the arguments, so one of a job
 // that keeps some back, or of which nothing is known, is named by a digest. Args are nil if they are
 // not known.
-func (r *Rules) Key(kind, class string, args []byte, key string) string {
+func (r *Rules) Key(kind, class string, args []byte, key string, wrappers ...string) string {
 	switch {
-	case !r.Any(), class != "" && args != nil && bytes.Equal(r.Args(class, args), args),
-		class != "" && args == nil && len(r.of(class)) == 0 && !strings.HasSuffix(class, wrapper):
+	case !r.Any(), class != "" && args != nil && bytes.Equal(r.Args(class, args, wrappers...), args),
+		class != "" && args == nil && len(r.of(class)) == 0:
 		return key
 	}
 	return Digest(kind, class, key)

@@ -53,6 +53,17 @@ func TestActiveJob(t *testing.T) {
 	require.Equal(t, strings.Replace(args, `["to",{"token":"s"}]`, `"[redacted]"`, 1), string(rules(t, "Mail=args").Args(class, json.RawMessage(args))))
 	require.Equal(t, args, string(rules(t, "Other=args").Args(class, json.RawMessage(args))))
 	require.Equal(t, `["[redacted]"]`, string(rules(t, "ActiveJob*=args").Args(class, json.RawMessage(args))))
+	// The same of the job's own arguments.
+	const own = `["to",{"token":"s"}]`
+	for text, want := range map[string]string{
+		"Mail=args.1.token": strings.Replace(own, `"s"`, `"[redacted]"`, 1), "ActiveJob*=args.0.arguments.1.token": strings.Replace(own, `"s"`, `"[redacted]"`, 1),
+		"ActiveJob*=args.**.token": strings.Replace(own, `"s"`, `"[redacted]"`, 1), "ActiveJob*=args.*.*.0": strings.Replace(own, `"to"`, `"[redacted]"`, 1),
+		"ActiveJob*=args.0": `["[redacted]"]`, "ActiveJob*=args.0.**": `["[redacted]"]`, "ActiveJob*=args.0.job_id": own, "ActiveJob*=args.1": own,
+	} {
+		require.Equal(t, want, string(rules(t, text).Args("Mail", json.RawMessage(own), class)), text)
+	}
+	payload := `{"class":"` + class + `","args":` + args + `}`
+	require.Equal(t, strings.Replace(payload, `"s"`, `"[redacted]"`, 1), rules(t, "Mail=args.1.token").Payload([]byte(payload)))
 }
 
 func TestPayload(t *testing.T) {

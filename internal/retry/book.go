@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -14,7 +15,7 @@ type BookConfig struct {
 	Store Store
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
-	Class   func(name string) (*resqued.Class, bool)
+	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
 	// Style is how hashes among arguments stand in keys.
 	Style wire.RubyStyle
 }
@@ -68,7 +69,7 @@ func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	if len(b.policies) == 0 {
 		return nil, nil //nolint:nilnil // no policy
 	}
-	class, ok := b.cfg.Class(job.Class)
+	class, ok := b.cfg.Class(job.Class, jobctx.RunOf(job).Wrappers...)
 	if !ok || b.policies[class] == nil {
 		return nil, nil //nolint:nilnil // as above
 	}

@@ -20,7 +20,7 @@ func book(t *testing.T, s Store, classes ...resqued.Class) *Book {
 		c.Handler = func(context.Context, *resqued.Job) error { return nil }
 		h.Register(c)
 	}
-	b, err := NewBook(BookConfig{Store: s, Classes: h.Classes(), Class: h.Lookup})
+	b, err := NewBook(BookConfig{Store: s, Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
@@ -60,7 +60,7 @@ func TestBegin(t *testing.T) {
 	bad.Register(resqued.Class{Name: "A", Handler: func(context.Context, *resqued.Job) error { return nil }})
 	class, _ := bad.Lookup("A")
 	class.Retry = &resqued.Retry{NeverOn: resqued.Errors{Messages: []string{"("}}}
-	_, err = NewBook(BookConfig{Classes: bad.Classes(), Class: bad.Lookup})
+	_, err = NewBook(BookConfig{Classes: bad.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return bad.Lookup(name) }})
 	require.ErrorContains(t, err, `class "A"`)
 }
 

@@ -57,8 +57,8 @@ type Options struct {
 	// KillAfter is how long a job may take to end when it is told to, unless its class says
 	// otherwise; 0 = 10 s. It is never more than half of KillGrace, if that is not 0.
 	KillAfter, KillGrace time.Duration
-	// Performs reports whether jobs of a class may be performed; nil = all.
-	Performs func(class string) bool
+	// Performs reports whether jobs of a class, in these wrappers, may be performed; nil = all.
+	Performs func(class string, wrappers ...string) bool
 	// Proc names the worker process.
 	Proc string
 	Log  *zap.Logger

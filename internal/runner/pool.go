@@ -13,6 +13,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/program"
 )
@@ -97,7 +98,7 @@ func (p *Pool) cannotFork(err error) {
 
 // Perform implements handler.Runner.
 func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error {
-	if p.o.Performs != nil && !p.o.Performs(job.Class) {
+	if p.o.Performs != nil && !p.o.Performs(job.Class, jobctx.RunOf(job).Wrappers...) {
 		return &classError{p.o.Name, job.Class}
 	}
 	killAfter = p.o.killAfter(killAfter)

@@ -36,7 +36,7 @@ var (
 )
 
 // lockFields is how many fields the scripts return of a lock; see lock_info.lua.
-const lockFields = 15
+const lockFields = 16
 
 // payloadRoom is how much of a job's payload is read for a person, in bytes.
 const payloadRoom = 4096
@@ -69,6 +69,8 @@ type LockJob struct {
 	Fence  int64
 	// Class and Args are as in the payload's JSON, long arguments cut.
 	Class, Args string
+	// Wrappers are the classes around an Active Job, whose own Class and Args are.
+	Wrappers []string
 	// Since is when the job was reserved, or enqueued if it waits; zero = not known.
 	Since time.Time
 	// Payload is the beginning of the payload, Size all of its length.
@@ -181,6 +183,9 @@ func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	}
 	info.Job = &LockJob{
 		Queue: text(7), Worker: text(8), Class: text(9), Args: text(10), Fence: whole(11), Payload: []byte(text(13)), Size: size,
+	}
+	if wrapper := text(15); wrapper != "" {
+		info.Job.Class, info.Job.Wrappers = wire.Named(text(9), []byte(text(10)), wrapper)
 	}
 	if ms := whole(12); ms > 0 {
 		info.Job.Since = time.UnixMilli(ms)

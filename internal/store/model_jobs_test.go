@@ -14,8 +14,8 @@ import (
 
 // common payloads are what locks collide over; the others are odd.
 var common = []body{
-	{`{"class":"A","args":[0],"n":%d}`, "A", `[0]`},
-	{`{"class":"A","args":[ 0 ],"n":%d}`, "A", `[0]`},
+	{`{"class":"A","args":["a/b"],"n":%d}`, "A", `["a/b"]`},
+	{`{"class":"X::JobWrapper","args":[{"arguments":[ "a\/b" ],"job_class":"A"}],"n":%d}`, "A", `["a/b"]`},
 	{`{"class":"B","args":[1],"n":%d}`, "B", `[1]`},
 }
 

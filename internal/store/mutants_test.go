@@ -30,7 +30,9 @@ var mutants = []storetest.Mutant{
 	{"many locks are not released", "exchange_fast", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange_slow", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
-	{"arguments with other white space are others", "payload", `elseif spaced then rest = squeeze(rest) end`, `end`},
+	{"arguments with other white space are others", "payload", `if spaced then rest = squeeze(rest) end`, ``},
+	{"arguments with other escapes are others", "payload", `unescape(rest)`, `rest`},
+	{"an Active Job is not looked into", "payload", `if own then return own`, `if false then return own`},
 
 	{"a completion is applied again", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
 	{"a completion leaves the record", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},

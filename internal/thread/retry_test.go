@@ -27,7 +27,7 @@ func retries(t *testing.T, count int, r resqued.Retry) *retry.Book {
 	t.Helper()
 	h := resqued.New()
 	h.Register(resqued.Class{Name: "A", Retry: &r, Handler: func(context.Context, *resqued.Job) error { return nil }})
-	b, err := retry.NewBook(retry.BookConfig{Store: counts(count), Classes: h.Classes(), Class: h.Lookup})
+	b, err := retry.NewBook(retry.BookConfig{Store: counts(count), Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b
@@ -122,7 +122,7 @@ func TestKilledBeforeTheCountIsKnown(t *testing.T) {
 			t.Parallel()
 			h := resqued.New()
 			h.Register(resqued.Class{Name: "A", Retry: &c.retry, Handler: func(context.Context, *resqued.Job) error { return nil }})
-			b, err := retry.NewBook(retry.BookConfig{Store: silent{}, Classes: h.Classes(), Class: h.Lookup})
+			b, err := retry.NewBook(retry.BookConfig{Store: silent{}, Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }})
 			require.NoError(t, err)
 			t.Cleanup(b.Close)
 			r := thread.Runner{

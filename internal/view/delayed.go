@@ -30,7 +30,9 @@ type DelayedJob struct {
 	ID          string          `json:"id,omitempty"`
 	Class       string          `json:"class"`
 	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
+	Queue    string   `json:"queue"`
 	// Invalid is the beginning of a payload that is no job.
 	Invalid string `json:"invalid,omitempty"`
 }
@@ -43,7 +45,14 @@ type DelayedFilter struct {
 
 // Matches reports whether a job is one of those that are meant.
 func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
-	return (f.Queue == "" || f.Queue == j.Queue) && (f.Class == "" || f.Class == newDelayed(nil, j).Class)
+	if f.Queue != "" && f.Queue != j.Queue {
+		return false
+	}
+	if f.Class == "" {
+		return true
+	}
+	v := newDelayed(nil, j)
+	return isOf([]string{f.Class}, v.Class, v.Wrappers)
 }
 
 // DelayedStore is what the view of delayed jobs needs of the store.
@@ -108,7 +117,7 @@ func newDelayed(rules *redact.Rules, j *store.DelayedJob) DelayedJob {
 	id, due := j.ID(), j.Due
 	v := DelayedJob{Name: id[:ShortID], ID: id, When: "once", Next: &due, Queue: j.Queue, Args: json.RawMessage("null")}
 	if e, err := wire.Parse(j.Payload, 0); err == nil {
-		v.Class, v.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
+		v.Class, v.Args, v.Wrappers = shown(rules, e)
 	} else {
 		v.Class, v.Invalid = "(invalid)", rules.Text(wire.Printable(string(j.Payload), 200))
 	}

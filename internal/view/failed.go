@@ -21,13 +21,15 @@ type Failure struct {
 	// ID is the digest of the record and, after "@", its place, counted from the oldest.
 	ID string `json:"id"`
 	// List is failed, or one of Resque's multi-queue failure backend.
-	List      string          `json:"list"`
-	Class     string          `json:"class"`
-	Args      json.RawMessage `json:"args"`
-	Queue     string          `json:"queue"`
-	Exception string          `json:"exception"`
-	Error     string          `json:"error"`
-	FailedAt  *time.Time      `json:"failed_at"`
+	List  string          `json:"list"`
+	Class string          `json:"class"`
+	Args  json.RawMessage `json:"args"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers  []string   `json:"wrappers,omitempty"`
+	Queue     string     `json:"queue"`
+	Exception string     `json:"exception"`
+	Error     string     `json:"error"`
+	FailedAt  *time.Time `json:"failed_at"`
 	// Attempts is how often the job has run, if its class has retries.
 	Attempts  int      `json:"attempts,omitempty"`
 	RetriedAt string   `json:"retried_at,omitempty"`
@@ -211,7 +213,7 @@ func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 		v.FailedAt = &f.FailedAt
 	}
 	if e, err := wire.Parse(payload, 0); err == nil {
-		v.Class, v.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
+		v.Class, v.Args, v.Wrappers = shown(rules, e)
 		if ref, ok := wire.ReferenceOf(e); ok {
 			v.KeptAs, v.KeptSize = ref.ID, ref.Size
 			if v.Class = ref.Class; ref.Class == "" {

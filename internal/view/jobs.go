@@ -27,8 +27,10 @@ type Job struct {
 	ID    string          `json:"id"`
 	Class string          `json:"class"`
 	Args  json.RawMessage `json:"args"`
-	Queue string          `json:"queue"`
-	State string          `json:"state"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
+	Queue    string   `json:"queue"`
+	State    string   `json:"state"`
 	// AgeS is for how many seconds the job has been running.
 	AgeS   int64  `json:"age_s"`
 	Worker string `json:"worker"`
@@ -89,7 +91,7 @@ func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
 	for _, v := range all {
 		switch {
 		case len(f.Queues) > 0 && !slices.Contains(f.Queues, v.Queue),
-			len(f.Classes) > 0 && !slices.Contains(f.Classes, v.Class),
+			len(f.Classes) > 0 && !isOf(f.Classes, v.Class, v.Wrappers),
 			time.Duration(v.AgeS)*time.Second < f.OlderThan:
 		case len(picked) == f.Limit:
 			return picked, true
@@ -185,7 +187,7 @@ func (v *Job) LockKey() string {
 	if e, err := wire.Parse(v.payload, 0); err == nil {
 		args = []byte(e.Args.String())
 	}
-	return v.rules.Key(store.LocketLock, v.Class, args, v.Record.LockKey)
+	return v.rules.Key(store.LocketLock, v.Class, args, v.Record.LockKey, v.Wrappers...)
 }
 
 // newJob returns the view of a payload that runs.
@@ -195,7 +197,8 @@ func newJob(rules *redact.Rules, payload []byte, queue, worker string, started, 
 		v.AgeS = seconds(now.Sub(started))
 	}
 	if e, err := wire.Parse(payload, 0); err == nil {
-		v.ID, v.Class, v.Args = e.ID, e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
+		v.ID = e.ID
+		v.Class, v.Args, v.Wrappers = shown(rules, e)
 	}
 	return v
 }

@@ -38,7 +38,9 @@ type Lock struct {
 	// are null if they are long.
 	Class string          `json:"class,omitempty"`
 	Args  json.RawMessage `json:"args,omitempty"`
-	Queue string          `json:"queue,omitempty"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
+	Queue    string   `json:"queue,omitempty"`
 
 	// Value to Waiting are set by Detail, Sequence for locks in PostgreSQL only.
 	Value   string `json:"value,omitempty"`
@@ -155,13 +157,14 @@ func shownKey(rules *redact.Rules, lock store.LockInfo) string {
 	if !rules.Any() {
 		return lock.Key
 	}
-	class, args := "", []byte(nil)
+	class, args, wrappers := "", []byte(nil), []string(nil)
 	if job := lock.Job; job != nil {
+		wrappers = job.Wrappers
 		if class = job.Class; json.Valid([]byte(job.Args)) {
 			args = []byte(job.Args)
 		}
 	}
-	return rules.Key(lock.Kind, class, args, lock.Key)
+	return rules.Key(lock.Kind, class, args, lock.Key, wrappers...)
 }
 
 // digest returns by which name a key that is kept back is shown.
@@ -189,9 +192,9 @@ func newLock(rules *redact.Rules, lock store.LockInfo) *Lock {
 		v.AgeS = whole(d)
 	}
 	if job := lock.Job; job != nil {
-		v.Class, v.Queue = job.Class, job.Queue
+		v.Class, v.Wrappers, v.Queue = job.Class, job.Wrappers, job.Queue
 		if v.Args = json.RawMessage("null"); json.Valid([]byte(job.Args)) {
-			v.Args = rules.Args(job.Class, json.RawMessage(job.Args))
+			v.Args = rules.Args(job.Class, json.RawMessage(job.Args), job.Wrappers...)
 		}
 		if job.Worker != "" {
 			v.Holder = &job.Worker
@@ -207,7 +210,7 @@ func (v *Lock) ArgsText() string {
 	case v.Info.Job == nil:
 		return ""
 	case string(v.Args) != "null":
-		return string(v.Args)
+		return wire.ShortArgs(string(v.Args))
 	}
 	return v.rules.Text(v.Info.Job.Args)
 }

@@ -69,6 +69,8 @@ type WaitingJob struct {
 	Position int64           `json:"position"`
 	Class    string          `json:"class"`
 	Args     json.RawMessage `json:"args"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
 	// Invalid says why the payload is no job.
 	Invalid string `json:"invalid,omitempty"`
 }
@@ -182,12 +184,17 @@ func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int6
 	return v.Size != nil && int64(len(payloads)) < *v.Size, nil
 }
 
+// Is reports whether the job is of a class, or an Active Job in a wrapper of that class.
+func (j WaitingJob) Is(class string) bool { return isOf([]string{class}, j.Class, j.Wrappers) }
+
 func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob {
 	e, err := wire.Parse(payload, 0)
 	if err != nil {
 		return WaitingJob{Position: position, Args: json.RawMessage("null"), Invalid: rules.Text(err.Error())}
 	}
-	return WaitingJob{Position: position, Class: e.Class, Args: rules.Args(e.Class, json.RawMessage(e.Args.String()))}
+	v := WaitingJob{Position: position}
+	v.Class, v.Args, v.Wrappers = shown(rules, e)
+	return v
 }
 
 // queueList is a list of queues, and how many workers have it.

@@ -2,9 +2,11 @@ package view
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 type redactKey struct{}
@@ -28,7 +30,7 @@ func (v *Snapshot) Redacted(rules *redact.Rules) *Snapshot {
 	out.Jobs = slices.Clone(v.Jobs)
 	for i, j := range v.Jobs {
 		one := *j
-		one.Args, one.rules = rules.Args(j.Class, j.Args), rules
+		one.Args, one.rules = rules.Args(j.Class, j.Args, j.Wrappers...), rules
 		out.Jobs[i] = &one
 	}
 	out.Workers = slices.Clone(v.Workers)
@@ -57,6 +59,16 @@ func (v *Worker) redacted(rules *redact.Rules) *Worker {
 }
 
 func (v ThreadJob) redacted(rules *redact.Rules) ThreadJob {
-	v.Args = rules.Args(v.Class, v.Args)
+	v.Args = rules.Args(v.Class, v.Args, v.Wrappers...)
 	return v
+}
+
+// shown returns the class and the arguments of a job as they may be shown, and its wrappers.
+func shown(rules *redact.Rules, e wire.Envelope) (class string, args json.RawMessage, wrappers []string) {
+	return e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()), e.Wrappers...), e.Wrappers
+}
+
+// isOf reports whether a job of a class and its wrappers is of any of some classes.
+func isOf(classes []string, class string, wrappers []string) bool {
+	return slices.Contains(classes, class) || slices.ContainsFunc(wrappers, func(w string) bool { return slices.Contains(classes, w) })
 }

@@ -108,11 +108,13 @@ type Process struct {
 // ThreadJob is the job of a thread, or of a foreign worker.
 type ThreadJob struct {
 	// ID is what "jobs" takes; empty of a foreign worker's job without one.
-	ID     string          `json:"id,omitempty"`
-	Class  string          `json:"class"`
-	Args   json.RawMessage `json:"args"`
-	Queue  string          `json:"queue"`
-	Thread int             `json:"thread"`
+	ID    string          `json:"id,omitempty"`
+	Class string          `json:"class"`
+	Args  json.RawMessage `json:"args"`
+	// Wrappers are the classes around an Active Job, inside out.
+	Wrappers []string `json:"wrappers,omitempty"`
+	Queue    string   `json:"queue"`
+	Thread   int      `json:"thread"`
 	// RunningS is how long it has been running, in seconds.
 	RunningS int64 `json:"running_s"`
 
@@ -339,7 +341,8 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 	for _, job := range p.Running {
 		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt)), Stubborn: p.Stubborn(job.Token)}
 		if e, err := wire.Parse(job.Payload, 0); err == nil {
-			r.ID, r.Class, r.Args = e.ID, e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
+			r.ID = e.ID
+			r.Class, r.Args, r.Wrappers = shown(rules, e)
 		}
 		if r.ID == "" {
 			r.ID = store.RunName{Proc: p.Proc, Token: job.Token}.String()
@@ -364,7 +367,7 @@ func foreignJob(rules *redact.Rules, working string, now time.Time) *ThreadJob {
 	}
 	r := &ThreadJob{Queue: w.Queue, Args: json.RawMessage("null")}
 	if e, err := wire.Parse(w.Payload, 0); err == nil {
-		r.Class, r.Args = e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()))
+		r.Class, r.Args, r.Wrappers = shown(rules, e)
 	}
 	if t, err := time.Parse(time.RFC3339, w.RunAt); err == nil {
 		r.RunningS = seconds(now.Sub(t))

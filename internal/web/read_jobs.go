@@ -73,7 +73,7 @@ func (s *Server) waiting(ctx context.Context, queue, class, args string, offset,
 		}
 		for _, job := range v.Jobs {
 			next, looked = next+1, looked+1
-			if (class == "" || job.Class == class) && (args == "" || strings.Contains(string(job.Args), args)) {
+			if (class == "" || job.Is(class)) && (args == "" || strings.Contains(string(job.Args), args)) {
 				if jobs = append(jobs, job); int64(len(jobs)) == limit {
 					break
 				}

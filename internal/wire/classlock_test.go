@@ -33,7 +33,7 @@ func TestClassLockKey(t *testing.T) {
 			t.Parallel()
 			var args resqued.Args
 			require.NoError(t, json.Unmarshal([]byte(tt.args), &args))
-			key, err := ClassLockKey(&resqued.Class{Name: "My::Job", Lock: &tt.lock}, "X", args, RubyUpTo33)
+			key, err := ClassLockKey(&resqued.Class{Name: "My::Job", Lock: &tt.lock}, "::My::Job", args, RubyUpTo33)
 			require.NoError(t, err)
 			require.Equal(t, tt.want, key)
 		})

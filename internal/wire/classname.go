@@ -24,10 +24,10 @@ func ClassNames(class string) []string {
 	return names
 }
 
-// ClassOf returns the class that a job is of, by the name in its payload and what is registered
-// for it: keys are made of it. A pattern stands for many classes, so it is none of them.
+// ClassOf returns the class that a job is of, by its name and what is registered for it: keys are
+// made of it. A pattern or a wrapper stands for many classes.
 func ClassOf(class *resqued.Class, name string) string {
-	if !selector.IsPattern(class.Name) {
+	if slices.Contains(ClassNames(name), class.Name) {
 		return class.Name
 	}
 	return PlainClass(name)
@@ -39,16 +39,28 @@ func PlainClass(name string) string {
 	return names[len(names)-1]
 }
 
-// ClassIn reports whether a list has a class. Names count before patterns, and long patterns
-// before short ones; entries that start with "!" say that it has not.
-func ClassIn(list []string, class string) bool {
+// spellings returns ClassNames of each class.
+func spellings(classes []string) (names []string) {
+	for _, class := range classes {
+		names = append(names, ClassNames(class)...)
+	}
+	return names
+}
+
+// ClassIn reports whether a list has a class, given as Envelope.Names returns it. Names count
+// before patterns, the first before others, and long patterns before short ones; entries that start with "!" say that
+// it has not.
+func ClassIn(list []string, classes ...string) bool {
 	if len(list) == 0 {
 		return false
 	}
-	names := ClassNames(class)
+	names := spellings(classes)
 	for _, name := range names {
-		if slices.Contains(list, name) {
+		switch {
+		case slices.Contains(list, name):
 			return true
+		case slices.Contains(list, "!"+name):
+			return false
 		}
 	}
 	no := map[string]bool{}
@@ -58,9 +70,6 @@ func ClassIn(list []string, class string) bool {
 		entries[i], no[plain] = plain, excluded
 	}
 	patterns := selector.Patterns(entries)
-	if len(patterns) == 0 || slices.ContainsFunc(names, func(name string) bool { return no[name] }) {
-		return false
-	}
 	for _, pattern := range patterns {
 		if slices.ContainsFunc(names, func(name string) bool { return selector.Matches(pattern, name) }) {
 			return !no[pattern]
@@ -70,9 +79,9 @@ func ClassIn(list []string, class string) bool {
 }
 
 // Performs reports whether a list for selector.MatchAny has a class by one of its spellings, and
-// excludes it by none.
-func Performs(list []string, class string) bool {
-	names := ClassNames(class)
+// excludes it by none. The class is given as Envelope.Names returns it.
+func Performs(list []string, classes ...string) bool {
+	names := spellings(classes)
 	excluded := slices.ContainsFunc(names, func(name string) bool { return selector.Excludes(list, name) })
 	return !excluded && slices.ContainsFunc(names, func(name string) bool { return selector.MatchAny(list, name) })
 }

@@ -20,17 +20,26 @@ const excerptLen = 120
 
 // Envelope is what resqued reads of a payload. Other keys are ignored, and kept when the
 // payload is moved, since its bytes are moved as they are.
+//
+// The payload of an Active Job holds the job in the only argument of a class that wraps it. Class,
+// Args, ID and EnqueuedAt are the job's own then.
 type Envelope struct {
 	Class string
 	// Args are the raw JSON of each argument, slices of the payload itself; none
 	// if "args" is missing, null or empty.
 	Args resqued.Args
-	// ID is the payload's "id" where that is a string (the Files.com fork).
+	// Wrappers are the classes around an Active Job, inside out; the last one is the payload's.
+	// Whatever is set for a class counts for them where nothing is set for Class. Mail is
+	// UserMailer#welcome in ActionMailer::MailDeliveryJob in the class of the adapter.
+	Wrappers []string
+	// WrapperArgs are the arguments of the last wrapper.
+	WrapperArgs resqued.Args
+	// ID is the payload's "id" where that is a string (the Files.com fork), or an Active Job's.
 	ID string
 	// Generation counts the retries of the Files.com fork; 0 if it is not there.
 	Generation int
-	// EnqueuedAt is the payload's "enqueued_at" (epoch seconds); zero if it is
-	// not there or no sensible time.
+	// EnqueuedAt is the payload's "enqueued_at" (epoch seconds), or that of an Active Job, which
+	// for a delayed one is when it was due; zero if it is not there or no sensible time.
 	EnqueuedAt time.Time
 }
 
@@ -116,6 +125,7 @@ func (e *Envelope) scan(s *scanner) bool {
 	if !seen.has(keyClass) {
 		return s.fail(`no "class"`)
 	}
+	e.unwrap()
 	return true
 }
 

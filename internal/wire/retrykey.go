@@ -36,13 +36,19 @@ func RetryKey(class string, args resqued.Args, style RubyStyle) (string, error) 
 // its payload's name stands for and whichever Ruby's style is in use. They hold no space.
 func RetryKeys(e Envelope) []string {
 	var keys []string
-	for _, class := range ClassNames(e.Class) {
-		for _, style := range []RubyStyle{RubyUpTo33, Ruby34} {
-			key, err := RetryKey(class, e.Args, style)
-			if err == nil && !slices.Contains(keys, key) {
-				keys = append(keys, key)
+	add := func(class string, args resqued.Args) {
+		for _, name := range ClassNames(class) {
+			for _, style := range []RubyStyle{RubyUpTo33, Ruby34} {
+				key, err := RetryKey(name, args, style)
+				if err == nil && !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
 			}
 		}
+	}
+	add(e.Class, e.Args)
+	if wrapper := e.Wrapper(); wrapper != "" {
+		add(wrapper, e.WrapperArgs)
 	}
 	return keys
 }

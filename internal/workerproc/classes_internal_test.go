@@ -11,6 +11,6 @@ var neverEnding = context.Background()
 // classes knows the class A, and Once, whose jobs run at most once.
 type classes struct{}
 
-func (classes) Lookup(class string) (*resqued.Class, bool) {
+func (classes) Lookup(class string, _ ...string) (*resqued.Class, bool) {
 	return &resqued.Class{Name: class, AtMostOnce: class == "Once"}, class == "A" || class == "Once"
 }

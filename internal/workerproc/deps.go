@@ -147,7 +147,7 @@ type Tenants interface {
 
 // Handlers is what a worker process needs to know of its handlers.
 type Handlers interface {
-	Lookup(class string) (*resqued.Class, bool)
+	Lookup(class string, wrappers ...string) (*resqued.Class, bool)
 }
 
 // Event is the end of a job, for Deps.Observe.

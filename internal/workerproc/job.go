@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
@@ -185,7 +186,7 @@ func (j *job) cause() error {
 func (j *job) locks(rules *redact.Rules) string {
 	var names []string
 	name := func(kind, key string) {
-		names = append(names, wire.Printable(rules.Key(kind, j.job.Class, []byte(j.job.Args.String()), key), 300))
+		names = append(names, wire.Printable(rules.Key(kind, j.job.Class, []byte(j.job.Args.String()), key, jobctx.RunOf(&j.job).Wrappers...), 300))
 	}
 	if j.LockKey != "" {
 		name(store.LocketLock, j.LockKey)

@@ -74,7 +74,7 @@ func (l *leftovers) giveBack(records []store.Reserved) {
 		}
 		l.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
 		if env, err := wire.Parse(r.Payload, l.maxPayload); err == nil {
-			if class, ok := l.handlers.Lookup(env.Class); ok && class.AtMostOnce {
+			if class, ok := l.handlers.Lookup(env.Class, env.Wrappers...); ok && class.AtMostOnce {
 				index := l.threads.whose(&r)
 				l.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},

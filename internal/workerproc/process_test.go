@@ -91,7 +91,7 @@ func (m *master) expect(kind string) proc.Message {
 
 type handlers map[string]func(ctx context.Context, job *resqued.Job) error
 
-func (h handlers) Lookup(class string) (*resqued.Class, bool) {
+func (h handlers) Lookup(class string, _ ...string) (*resqued.Class, bool) {
 	_, ok := h[class]
 	c := &resqued.Class{Name: class, AtMostOnce: class == "Once"}
 	if class == "Resident" {

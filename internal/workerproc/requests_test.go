@@ -270,7 +270,7 @@ type timed struct {
 	limit time.Duration
 }
 
-func (h timed) Lookup(class string) (*resqued.Class, bool) {
+func (h timed) Lookup(class string, _ ...string) (*resqued.Class, bool) {
 	c, ok := h.Handlers.Lookup(class)
 	if class == "Stuck" {
 		c.Timeout = h.limit

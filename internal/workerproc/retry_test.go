@@ -22,7 +22,7 @@ func book(t *testing.T, s *store.Store, r *resqued.Retry) *retry.Book {
 	t.Helper()
 	h := resqued.New()
 	h.Register(resqued.Class{Name: "A", Retry: r, Handler: succeed})
-	b, err := retry.NewBook(retry.BookConfig{Store: s, Classes: h.Classes(), Class: h.Lookup})
+	b, err := retry.NewBook(retry.BookConfig{Store: s, Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }})
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b

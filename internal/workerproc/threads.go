@@ -204,11 +204,15 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	if !r.EnqueuedAt.IsZero() {
 		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
 	}
-	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence}
-	if class, ok := t.handlers.Lookup(env.Class); ok {
+	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers}
+	if class, ok := t.handlers.Lookup(env.Class, env.Wrappers...); ok {
 		// The longest durations there are mean that there is no end; a grace comes on top.
 		if j.resident = class.Command != nil && class.Command.Runner != ""; j.resident {
 			t.used--
+		}
+		if class.Name == env.Wrapper() && !j.resident { // code for all that it wraps reads the payload's own arguments
+			j.job.Class, j.job.Args = env.As(class.Name)
+			jobctx.RunOf(&j.job).Wrappers = nil
 		}
 		j.known, j.timeout, j.atMostOnce, j.resumes = true, min(class.Timeout, longest), class.AtMostOnce, class.Resumes
 	}

@@ -61,7 +61,7 @@ type Config struct {
 	OpenPostgres func() (Store, error)
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
-	Class   func(name string) (*resqued.Class, bool)
+	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
 	// Style is how hashes among arguments stand in keys.
 	Style wire.RubyStyle
 	// Grace is how long a job may take to stop (resque_term_timeout).
@@ -160,7 +160,7 @@ func (c *Locks) Close() {
 // answer Lock goes on trying until ctx ends: a job never runs without its lock. A lock that
 // another holds is a [HeldError].
 func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
-	class, ok := c.cfg.Class(job.Class)
+	class, ok := c.cfg.Class(job.Class, jobctx.RunOf(job).Wrappers...)
 	if !ok || class.Lock == nil {
 		return jobctx.WithLocks(ctx, service{locks: c}), func() {}, nil
 	}
@@ -317,7 +317,7 @@ func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 
 // shown returns the key of a job's lock as it may stand in a text.
 func (c *Locks) shown(job *resqued.Job, key string) string {
-	return wire.Printable(c.cfg.Redact.Key(store.TimeoutLock, job.Class, []byte(job.Args.String()), key), 300)
+	return wire.Printable(c.cfg.Redact.Key(store.TimeoutLock, job.Class, []byte(job.Args.String()), key, jobctx.RunOf(job).Wrappers...), 300)
 }
 
 // shownError returns an error that says nothing of the key which may not be shown.

@@ -3,6 +3,7 @@ package jobkey
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -24,10 +25,10 @@ type Config struct {
 	// Style is one of Styles or a template.
 	Style string
 	// Classes are the names of the registered classes, and Class returns what is
-	// registered under one; resqued.Handlers has both. A class may bring a function
+	// registered for one and its wrappers, as handler.Set.Lookup does. A class may bring a function
 	// of its own (JobLockKey).
 	Classes []string
-	Class   func(name string) (*resqued.Class, bool)
+	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
 	// All computes the keys of classes without a function of their own; nil = Style.
 	All func(job *resqued.Job) string
 	// Log gets the panics of functions; nil = they are not logged.
@@ -43,7 +44,7 @@ type Keyer struct {
 	classes  map[string]func(job *resqued.Job) string
 	// patterns: the functions of some classes are those of patterns, and class finds them.
 	patterns bool
-	class    func(name string) (*resqued.Class, bool)
+	class    func(name string, wrappers ...string) (*resqued.Class, bool)
 	all      func(job *resqued.Job) string
 	log      *zap.Logger
 
@@ -76,7 +77,8 @@ func New(cfg Config) (*Keyer, error) {
 	for _, name := range cfg.Classes {
 		if class, ok := cfg.Class(name); ok && class.JobLockKey != nil {
 			k.classes[name] = class.JobLockKey
-			k.patterns = k.patterns || selector.IsPattern(name)
+			// A script knows neither patterns nor what is shown of mail.
+			k.patterns = k.patterns || selector.IsPattern(name) || strings.Contains(name, "#")
 		}
 	}
 	return k, nil
@@ -137,19 +139,21 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 		return classArgs(payload), false
 	}
 	ok = true
-	name, fn := env.Class, k.classes[env.Class]
-	if fn == nil && k.patterns {
-		if class, ok := k.class(env.Class); ok && selector.IsPattern(class.Name) {
+	name, fn := "", k.all
+	for _, class := range env.Names() {
+		if own := k.classes[class]; own != nil {
+			name, fn = class, own
+			break
+		}
+	}
+	if name == "" && k.patterns {
+		if class, ok := k.class(env.Class, env.Wrappers...); ok && selector.IsPattern(class.Name) && class.JobLockKey != nil {
 			name, fn = class.Name, class.JobLockKey
 		}
 	}
-	if fn == nil {
-		name, fn = "", k.all
-	}
 	if fn != nil {
-		job := &resqued.Job{
-			ID: env.ID, Class: env.Class, Queue: queue, Args: env.Args, Payload: payload, EnqueuedAt: env.EnqueuedAt,
-		}
+		job := &resqued.Job{ID: env.ID, Queue: queue, Payload: payload, EnqueuedAt: env.EnqueuedAt}
+		job.Class, job.Args = env.As(name)
 		if key, ok = k.call(name, fn, job); key != "" {
 			return shorten(key), true
 		}
@@ -162,7 +166,7 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key string, ok bool) {
 	switch {
 	case k.template != nil:
-		if key := k.template.Fill(queue, env.Class, env.Args); key != "" {
+		if key := k.template.Fill(queue, *env); key != "" {
 			return shorten(key), true
 		}
 		// All jobs without the argument would have one lock.

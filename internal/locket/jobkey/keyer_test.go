@@ -17,7 +17,7 @@ import (
 // keyer returns a Keyer for a registry, as the daemon makes it.
 func keyer(t testing.TB, style string, h *resqued.Handlers) *Keyer {
 	t.Helper()
-	k, err := New(Config{Style: style, Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc()})
+	k, err := New(Config{Style: style, Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }, All: h.JobLockKeyFunc()})
 	require.NoError(t, err)
 	return k
 }
@@ -53,6 +53,11 @@ func TestKey(t *testing.T) {
 	}{
 		{name: "class and arguments", style: "class-args", want: `My::Job[7,"x",{"a":null}]`},
 		{name: "the payload", style: "payload", want: payload},
+		{name: "an Active Job", style: "class-args", payload: activeJob(`"arguments":[1, "é\/"],"executions":2`), want: `A::B[1,"é/"]`},
+		{
+			name: "an Active Job, by a template", style: "{{class}}:{{args.0}}:{{args.0.job_id}}:{{args.0.arguments.0}}", payload: activeJob(`"arguments":[5]`),
+			want: `A::B:5:7:5`,
+		},
 		{name: "old Ruby", style: "ruby", want: `{"class"=>"My::Job", "args"=>[7, "x", {"a"=>nil}], "id"=>"0af3"}`},
 		{name: "new Ruby", style: "ruby34", want: `{"class" => "My::Job", "args" => [7, "x", {"a" => nil}], "id" => "0af3"}`},
 		{name: "a template", style: "{{queue}} {{class}}:{{args.0}}", want: "mail My::Job:7"},
@@ -123,7 +128,7 @@ func TestKey(t *testing.T) {
 		h.JobLockKey(argument)
 		core, logs := observer.New(zap.InfoLevel)
 		k, err := New(Config{
-			Style: "class-args", Classes: h.Classes(), Class: h.Lookup, All: h.JobLockKeyFunc(), Log: zap.New(core),
+			Style: "class-args", Classes: h.Classes(), Class: func(name string, _ ...string) (*resqued.Class, bool) { return h.Lookup(name) }, All: h.JobLockKeyFunc(), Log: zap.New(core),
 		})
 		require.NoError(t, err)
 		for _, class := range []string{"My::Job", "A", "My::Job", "B"} {
@@ -232,4 +237,19 @@ func TestCache(t *testing.T) {
 		wait.Wait()
 		require.Len(t, k.cache.young, 50)
 	})
+}
+
+// Programs of several languages push equal jobs, each with the escapes of its own encoder.
+func TestSpellings(t *testing.T) {
+	t.Parallel()
+	for _, style := range []string{ClassArgs, Ruby, "{{args}}"} {
+		want, _ := keyer(t, style, resqued.New()).Key("q", []byte(`{"class":"J","args":["a/ü😀<",["\n"]]}`))
+		for _, args := range []string{
+			`["a\/\u00fc\ud83d\ude00<",["\n"]]`, `["a/ü😀\u003c",["\n"]]`, `["a/\u00FC\uD83D\uDE00\u003C",["\u000a"]]`, `[ "\u0061/ü😀<", ["\n"] ]`,
+		} {
+			got, ok := keyer(t, style, resqued.New()).Key("q", []byte(`{"class":"J","args":`+args+`}`))
+			require.True(t, ok)
+			require.Equal(t, want, got, "%s %s", style, args)
+		}
+	}
 }

@@ -93,27 +93,38 @@ func ParseTemplate(text string) (*Template, error) {
 }
 
 // Fill returns the key of a job. A reference to a string is replaced by its text, one to any
-// other value by the JSON that was pushed, without white space outside of strings, and one to
-// a value that the job does not have by nothing.
-func (t *Template) Fill(queue, class string, args resqued.Args) string {
+// other value by the JSON that was pushed, without white space outside of strings and with as few
+// escapes as possible, and one to a value that the job does not have by nothing. A path that leads nowhere in an Active Job is followed in
+// its payload: {{args.0.job_id}} is its id.
+func (t *Template) Fill(queue string, job wire.Envelope) string {
 	var b strings.Builder
 	for _, p := range t.parts {
 		switch p.ref {
 		case refNone:
 			b.WriteString(p.text)
 		case refClass:
-			b.WriteString(class)
+			b.WriteString(job.Class)
 		case refQueue:
 			b.WriteString(queue)
 		case refArgs:
-			b.WriteString(compact([]byte(args.String())))
+			b.WriteString(compact([]byte(job.Args.String())))
 		case refArg:
-			if p.index < len(args) {
-				b.WriteString(show(follow(args[p.index], p.path)))
+			value := p.of(job.Args)
+			if value == nil {
+				value = p.of(job.WrapperArgs)
 			}
+			b.WriteString(show(value))
 		}
 	}
 	return b.String()
+}
+
+// of returns the value among arguments that the part refers to; nil if there is none.
+func (p part) of(args resqued.Args) json.RawMessage {
+	if p.index >= len(args) {
+		return nil
+	}
+	return follow(args[p.index], p.path)
 }
 
 func parsePart(name string) (part, error) {
@@ -191,7 +202,7 @@ func compact(value []byte) string {
 	if json.Compact(&b, value) != nil { // no JSON: the caller had it from no parser
 		return string(value)
 	}
-	return b.String()
+	return string(unescape(b.Bytes()))
 }
 
 func position(text string, offset int) string {

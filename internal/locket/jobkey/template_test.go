@@ -24,7 +24,7 @@ func TestFill(t *testing.T) {
 		"{{args.2.id}}":                 "2",
 		"{{args.2.7}}":                  "x",
 		"{{args.2.user.a.b}}|":          "|",
-		"{{args.3}}":                    `[1,[true,null],"\u00e9\n"]`,
+		"{{args.3}}":                    `[1,[true,null],"é\n"]`,
 		"{{args.3.1.0}}":                "true",
 		"{{args.3.1.1}}":                "null",
 		"{{args.3.2}}":                  "é\n",
@@ -56,7 +56,7 @@ func TestFill(t *testing.T) {
 
 	t.Run("all arguments are as they were pushed, without white space", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, `[42,"a b",{"user":{"id":7,"a.b":1},"7":"x","id":1,"id":2},[1,[true,null],"\u00e9\n"],1.50,"","\u0000"]`,
+		require.Equal(t, `[42,"a b",{"user":{"id":7,"a.b":1},"7":"x","id":1,"id":2},[1,[true,null],"é\n"],1.50,"","\u0000"]`,
 			fill(t, "{{args}}", payload))
 		require.Equal(t, "[]", fill(t, "{{args}}", `{"class":"A"}`))
 		require.Equal(t, `["<&>"]`, fill(t, "{{args}}", `{"class":"A","args":["<&>"]}`))
@@ -99,7 +99,7 @@ func TestTemplateProperties(t *testing.T) {
 			before, between, after := fixed.Draw(t, "before"), fixed.Draw(t, "between"), fixed.Draw(t, "after")
 			parsed, err := ParseTemplate(before + "{{class}}" + between + "{{queue}}" + after)
 			require.NoError(t, err)
-			require.Equal(t, before+"C"+between+"Q"+after, parsed.Fill("Q", "C", nil))
+			require.Equal(t, before+"C"+between+"Q"+after, parsed.Fill("Q", wire.Envelope{Class: "C"}))
 		})
 	})
 	t.Run("a text is put in as it is", func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestTemplateProperties(t *testing.T) {
 			require.NoError(t, err)
 			parsed, err := ParseTemplate("{{args.0.k}}/{{args.1}}")
 			require.NoError(t, err)
-			require.Equal(t, text+"/"+text, parsed.Fill("", "", e.Args))
+			require.Equal(t, text+"/"+text, parsed.Fill("", e))
 		})
 	})
 }
@@ -135,7 +135,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.Equal(t, parsed.Fill("q", e.Class, e.Args), parsed.Fill("q", e.Class, e.Args))
+		require.Equal(t, parsed.Fill("q", e), parsed.Fill("q", e))
 	})
 }
 
@@ -145,5 +145,5 @@ func fill(t *testing.T, template, payload string) string {
 	require.NoError(t, err)
 	e, err := wire.Parse([]byte(payload), 0)
 	require.NoError(t, err)
-	return parsed.Fill("mail", e.Class, e.Args)
+	return parsed.Fill("mail", e)
 }

@@ -160,7 +160,7 @@ func (t *Tenants) Tenant(queue string, payload []byte) string {
 		return ""
 	}
 	if rule.template != nil {
-		return shorten(rule.template.Fill(queue, env.Class, env.Args))
+		return shorten(rule.template.Fill(queue, env))
 	}
 	return shorten(t.call(rule, &resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: queue, Args: env.Args, Payload: payload, EnqueuedAt: env.EnqueuedAt,

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"crypto/sha1" //nolint:gosec // the only hash that Redis scripts have
 	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // longest is how many bytes of a job's arguments stand in a key in plain text.
@@ -20,11 +24,11 @@ func classArgs(payload []byte) string {
 	if !ok {
 		return wholePayload(payload)
 	}
-	return string(class) + abridge(squeeze(args))
+	return string(unescape(class)) + abridge(unescape(squeeze(args)))
 }
 
 // flat reads what most payloads are: the class, then short arguments without an array among
-// them. It is the counterpart of quickname in payload.lua: the first rule of the algorithm,
+// them and without escapes. It is the counterpart of quickname in payload.lua: the first rule of the algorithm,
 // which also decides about some payloads that are no JSON.
 func flat(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
@@ -37,7 +41,7 @@ func flat(s []byte) (class, args []byte, ok bool) {
 	}
 	for i, c := range args[1 : len(args)-1] {
 		switch c {
-		case '[', ']', '\n', '\t', '\r':
+		case '[', ']', '\\', '\n', '\t', '\r':
 			return nil, nil, false
 		case ' ':
 			if bytes.IndexByte([]byte("[{,:"), args[i]) >= 0 || bytes.IndexByte([]byte("]},:"), args[i+2]) >= 0 {
@@ -63,54 +67,81 @@ func checksum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// envelope finds the class and the arguments as they stand in the payload. Like
-// the script it only goes from quote to quote and from bracket to bracket, so
-// that both give the same answer for what is no JSON at all.
+// envelope finds the class and the arguments as they stand in the payload, those of an Active Job
+// inside of its wrapper. Like the script it only goes from quote to quote and from bracket to
+// bracket, so that both give the same answer for what is no JSON at all.
 func envelope(s []byte) (class, args []byte, ok bool) {
-	if class, args, ok = usual(s); class != nil {
-		return class, args, ok
-	}
-	i := skip(s, 0)
-	if at(s, i) != '{' {
-		return nil, nil, false
-	}
-	i = skip(s, i+1)
-	for {
-		key, next, found := keyAt(s, i)
-		if !found {
+	if class, args, ok = usual(s); class == nil {
+		i := skip(s, 0)
+		if at(s, i) != '{' {
 			return nil, nil, false
 		}
-		i = next
-		end := valueEnd(s, i)
-		if end < 0 {
-			return nil, nil, false
-		}
-		switch string(key) {
-		case "class":
-			if s[i] != '"' {
-				return nil, nil, false
+		_, ok = object(s, skip(s, i+1), func(key string, value []byte) {
+			switch key {
+			case "class":
+				class = value
+			case "args":
+				args = value
 			}
-			class = s[i+1 : end-1]
-		case "args":
-			args = s[i:end]
-		}
-		i = skip(s, end)
-		separator := at(s, i)
-		if separator == '}' {
-			break
-		}
-		if separator != ',' {
+		})
+		if !ok || at(class, 0) != '"' {
 			return nil, nil, false
 		}
-		i = skip(s, i+1)
+		class = class[1 : len(class)-1]
+		if args == nil || string(args) == "null" {
+			args = []byte("[]")
+		}
 	}
-	if class == nil {
+	if ok && bytes.HasSuffix(class, []byte("::JobWrapper")) {
+		if own, list, is := unwrapped(args); is {
+			return own, list, true
+		}
+	}
+	return class, args, ok
+}
+
+// unwrapped returns the class and the arguments of the Active Job in the arguments of its wrapper.
+func unwrapped(args []byte) (class, list []byte, ok bool) {
+	i := skip(args, 1)
+	if at(args, 0) != '[' || at(args, i) != '{' {
 		return nil, nil, false
 	}
-	if args == nil || string(args) == "null" {
-		args = []byte("[]")
+	behind, ok := object(args, skip(args, i+1), func(key string, value []byte) {
+		switch key {
+		case "job_class":
+			class = value
+		case "arguments":
+			list = value
+		}
+	})
+	if !ok || string(args[behind:]) != "]" || len(class) < 3 || class[0] != '"' || at(list, 0) != '[' {
+		return nil, nil, false
 	}
-	return class, args, true
+	return class[1 : len(class)-1], list, true
+}
+
+// object calls member for each member of an object whose first key is at i. It returns the index
+// behind the object and the white space after it; false for anything but a plain object.
+func object(s []byte, i int, member func(key string, value []byte)) (behind int, ok bool) {
+	for {
+		key, start, found := keyAt(s, i)
+		if !found {
+			return 0, false
+		}
+		end := valueEnd(s, start)
+		if end < 0 {
+			return 0, false
+		}
+		member(string(key), s[start:end])
+		end = skip(s, end)
+		separator := at(s, end)
+		if separator != ',' && separator != '}' {
+			return 0, false
+		}
+		if i = skip(s, end+1); separator == '}' {
+			return i, true
+		}
+	}
 }
 
 // usualClass reads the class of a payload as Resque writes it, and where the array of its
@@ -237,6 +268,75 @@ func squeeze(s []byte) []byte {
 	}
 	return out
 }
+
+// unescape writes the strings of JSON without escapes that they do not need, and control characters
+// in one way, so that what two encoders make of one text is equal.
+func unescape(s []byte) []byte {
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] != '\\' || i+1 == len(s):
+			out = append(out, s[i])
+			continue
+		case s[i+1] == '/':
+			out = append(out, '/')
+		case s[i+1] == 'u' && i+6 <= len(s) && isHex(s[i+2:i+6]):
+			n, _ := strconv.ParseUint(string(s[i+2:i+6]), 16, 16)
+			out = appendUnit(out, uint16(n))
+			i += 4
+		default:
+			out = append(out, s[i], s[i+1])
+		}
+		i++
+	}
+	return joinHalves(out)
+}
+
+// joinHalves replaces two halves of a character beyond 16 bits, as appendUnit writes them, by the
+// character.
+func joinHalves(s []byte) []byte {
+	half := func(i int, kind byte) (bits rune, ok bool) {
+		if i+2 >= len(s) || s[i] != 0xed || s[i+1]&0xf0 != kind || s[i+2]&0xc0 != 0x80 {
+			return 0, false
+		}
+		return rune(s[i+1]&0xf)<<6 | rune(s[i+2]&0x3f), true
+	}
+	out := s[:0]
+	for i := 0; i < len(s); i++ {
+		if high, ok := half(i, 0xa0); ok {
+			if low, ok := half(i+3, 0xb0); ok {
+				out = utf8.AppendRune(out, 0x10000+high<<10|low)
+				i += 5
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return out
+}
+
+// appendUnit appends a character of 16 bits as it is in a string of JSON. Halves of larger ones
+// become three bytes each, as in CESU-8.
+func appendUnit(b []byte, n uint16) []byte {
+	if i := strings.IndexByte("\b\t\n\f\r\"\\", byte(n)); n < 0x80 && i >= 0 {
+		return append(b, '\\', "btnfr\"\\"[i])
+	}
+	switch {
+	case n < 0x20:
+		return fmt.Appendf(b, `\u%04x`, n)
+	case n < 0x80:
+		return append(b, byte(n))
+	case n < 0x800:
+		return append(b, 0xc0|byte(n>>6), 0x80|byte(n&0x3f))
+	default:
+		return append(b, 0xe0|byte(n>>12), 0x80|byte(n>>6&0x3f), 0x80|byte(n&0x3f))
+	}
+}
+
+func isHex(s []byte) bool { return len(bytes.Trim(s, "0123456789abcdefABCDEF")) == 0 }
 
 // spaces are what Lua's %s stands for.
 const spaces = " \t\n\v\f\r"

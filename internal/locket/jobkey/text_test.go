@@ -83,15 +83,24 @@ func oddPayloads() []string {
 		"{\"class\":\"A\",\"args\":[1,\r2]}", "{\"class\":\"A\",\"args\":[1,\n2]}", "{\"class\":\"A\",\"args\":[1,\v2]}",
 		`{"class":"` + long + long[:100] + `","args":["a]}`,
 		`{"class":"A","args":["` + long[:50] + ` ` + long[:145] + `"]}`, `{"class":"A","args":["` + long[:50] + ` ` + long[:146] + `"]}`,
+		`{"class":"A","args":["a\u00e9\/","\u0022\u005c\u000a\u0001\u007f\u20AC"]}`, `{"class":"A\/\u00e9","args":["\\u0041","\ud83d\ude00","\ud83dx","\ude00"]}`,
+		activeJob(`"executions":0,"arguments":["a", [1]]`), activeJob(`"arguments":["\/"],"arguments":[2]`), activeJob(`"arguments":{}`), activeJob(`"arguments":[1]} , {"a":1`),
+		`{"class":"ActiveJob::JobWrapper","args":[ { "job_class" : "A" , "arguments" : [ ] } ] }`, `{"class":"ActiveJob::JobWrapper","args":[{"job_class":"","arguments":[]}]}`,
+		`{"args":[{"arguments":[],"job_class":"A"}],"class":"ActiveJob::JobWrapper"}`, `{"class":"JobWrapper","args":[{"job_class":"A","arguments":[]}]}`,
 		`{"class":"","args":[1]x`, long[:200], long[:201], `{"class":"A","args":["` + long[:196] + `"]}`, `{"class":"A","args":["` + long[:197] + `"]}`,
 	}
+}
+
+// activeJob returns the payload of a job with these members.
+func activeJob(members string) string {
+	return `{"class":"ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper","args":[{"job_class":"A::B","job_id":"7",` + members + `}]}`
 }
 
 // pieces generates texts from parts of payloads, most of which are no JSON.
 func pieces() *rapid.Generator[string] {
 	piece := rapid.SampledFrom([]string{
 		`{`, `}`, `[`, `]`, `,`, `:`, ` `, "\n", "\x00", `"`, `\`, `\"`, `"class"`, `"args"`, `"class":"A"`, `"args":[`, `{"class":"A","args":[`,
-		`null`, `1`, `"x y"`, `"\u0041"`, `é`, "\xff", `"id":"1"`, strings.Repeat("z ", 60),
+		`null`, `1`, `"x y"`, `"\u0041"`, `\u00e9`, `\ud83d`, `\ude00`, `\/`, `{"class":"X::JobWrapper","args":[`, `{"job_class":"A","arguments":[`, `"arguments":[1]`, `}]}`, `é`, "\xff", `"id":"1"`, strings.Repeat("z ", 60),
 		`"` + strings.Repeat("long ", 210) + `"`, strings.Repeat("12,", 400), // the script reads long ones another way
 	})
 	return rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(piece, 0, 12).Draw(t, "pieces"), "") })
@@ -128,6 +137,13 @@ func valid() *rapid.Generator[string] {
 		switch kind := rapid.IntRange(0, 4).Draw(t, "kind"); {
 		case depth > 0 && kind == 0:
 			return list(t, "[", "]", func() string { return value(t, depth-1) })
+		case depth > 0 && kind == 1 && rapid.Bool().Draw(t, "job"):
+			return list(t, "{", "}", func() string {
+				if rapid.Bool().Draw(t, "class") {
+					return `"job_class":` + rapid.SampledFrom([]string{`"B"`, `"B\/\u0043"`, `1`}).Draw(t, "job")
+				}
+				return `"arguments":` + value(t, depth-1)
+			})
 		case depth > 0 && kind == 1:
 			return list(t, "{", "}", func() string {
 				return name.Draw(t, "name") + space.Draw(t, "space") + ":" + space.Draw(t, "space") + value(t, depth-1)
@@ -135,7 +151,7 @@ func valid() *rapid.Generator[string] {
 		}
 		return scalar.Draw(t, "scalar")
 	}
-	class := rapid.SampledFrom([]string{`"A"`, `"My::Job"`, `"é"`, `"A\u0042"`, `"A\"B"`, `""`, `7`, `null`})
+	class := rapid.SampledFrom([]string{`"A"`, `"X::JobWrapper"`, `"My::Job"`, `"é"`, `"A\u0042"`, `"A\"B"`, `""`, `7`, `null`})
 	return rapid.Custom(func(t *rapid.T) string {
 		args := func() string { return list(t, "[", "]", func() string { return value(t, 3) }) }
 		fields := []string{`"class":` + class.Draw(t, "class"), `"args":` + args()}

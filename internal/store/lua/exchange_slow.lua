@@ -299,10 +299,10 @@ end
 
 -- nameof returns what a payload's lock is called, or nil if Go has to name it.
 local function nameof(queue, payload, byGo)
-  local known, class = false, nil
-  if nclasses > 0 then known, class = pcall(envelope, payload) end
+  local known, class, _, wrapper = false, nil, nil, nil
+  if nclasses > 0 then known, class, _, _, wrapper = pcall(envelope, payload) end
   -- Go also reads what is written with escapes.
-  if byGo or known and (not class or inGo[class] or find(class, '\\', 1, true)) then
+  if byGo or known and (not class or inGo[class] or inGo[wrapper or ''] or find(class, '\\', 1, true)) then
     return locknames[queue .. '\0' .. redis.sha1hex(payload)]
   end
   local ok, name = pcall(lockname, payload, style)

@@ -80,7 +80,7 @@ func args(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
 	}
-	return middle(string(raw), maxArgs)
+	return middle(wire.ShortArgs(string(raw)), maxArgs)
 }
 
 // middle cuts a text in its middle so that most bytes are left.

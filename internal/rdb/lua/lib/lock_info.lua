@@ -21,9 +21,10 @@ end
 
 -- described adds a job to what is known of a lock, room bytes of its payload.
 local function described(l, queue, payload, room)
-  local ok, class, args = pcall(envelope, payload)
+  local ok, class, args, _, wrapper = pcall(envelope, payload)
   l.queue, l.size, l.payload = queue, #payload, sub(payload, 1, room)
   l.class, l.args = ok and class or '', ok and class and sub(args, 1, 400) or ''
+  l.wrapper = ok and wrapper or ''
 end
 
 -- look returns what is known of a lock, nil if there is none. state is held, stale
@@ -33,7 +34,7 @@ local function look(prefix, kind, key, ms, room)
   local value = pcall_('GET', key)
   if not value then return nil end
   local l = {kind = kind, state = 'foreign', value = '', digest = 'other', epoch = '', proc = '', token = '',
-    queue = '', worker = '', class = '', args = '', fence = '0', at = '0', payload = '', size = 0}
+    queue = '', worker = '', class = '', args = '', wrapper = '', fence = '0', at = '0', payload = '', size = 0}
   l.ttl = call('PTTL', key)
   if type(value) ~= 'string' then return l end
   l.value, l.digest = sub(value, 1, 400), redis.sha1hex(value)
@@ -78,5 +79,5 @@ end
 local function fields(l)
   if not l then return {} end
   return {l.state, l.value, l.digest, l.ttl, l.epoch, l.proc, l.token, l.queue, l.worker, l.class, l.args,
-    l.fence, l.at, l.payload, l.size}
+    l.fence, l.at, l.payload, l.size, l.wrapper}
 end

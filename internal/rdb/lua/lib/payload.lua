@@ -5,9 +5,9 @@
 --          stringend(s, i, slash): index of the quote that ends a string, of the next backslash;
 --          closing(s, i): index of the bracket that ends a value, whether that is spaced;
 --          squeeze(s): s without white space outside of strings;
---          envelope(s): class, arguments, whether these are spaced; nil for what is no job;
+--          envelope(s): class, arguments, whether these are spaced, wrapper; nil for anything else than a job;
 --          lockname(payload, style): what jobs have in common that exclude each other;
---          spaced(text): whether JSON may hold white space outside of strings;
+--          spaced(text): whether JSON may hold white space outside of strings, or escapes;
 --          quickname(before, payload, tight): the first rule of lockname, a name or nil
 -- NEEDS    base
 -- KEYS     none
@@ -17,7 +17,7 @@
 -- the more so the more it knows of what is outside, so that most calls of the hot path get
 -- by with this one, which knows nothing.
 local function parts(find, byte, sub, match, quickname)
-  local stringend, closing, squeeze, envelope, lockname, leap
+  local stringend, closing, squeeze, object, unwrapped, envelope, unescape, lockname, leap
 
   -- stringend returns the index of the quote that ends the string beginning at i, or nil,
   -- and where the next backslash is. slash is where the last one was found so
@@ -111,18 +111,11 @@ local function parts(find, byte, sub, match, quickname)
     end
   end
 
-  -- envelope returns a payload's class and arguments as they stand in its JSON, and
-  -- whether squeeze has something to do there; nil for anything that is no plain job.
-  function envelope(s)
-    local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
-    if class then
-      local e, spaced = closing(s, i)
-      if not e then return nil end
-      return class, sub(s, i, e), spaced
-    end
-    local args, spaced
-    local pos = match(s, '^%s*{%s*()')
-    if not pos then return nil end
+  -- object finds members of an object, as they stand in its JSON: pos is where the first key
+  -- is. It returns their values by name, whether squeeze has something to do in them, and where
+  -- the object ends; nil for anything but a plain object.
+  function object(s, pos, wanted)
+    local values, spaced = {}, {}
     while true do
       local key, at = match(s, '^"([^"\\]*)"%s*:%s*()', pos)
       if not key then return nil end
@@ -136,30 +129,89 @@ local function parts(find, byte, sub, match, quickname)
         e = e and e - 1
       end
       if not e then return nil end
-      if key == 'class' then
-        if c ~= 34 then return nil end
-        class = sub(s, at + 1, e - 1)
-      elseif key == 'args' then
-        args, spaced = sub(s, at, e), blank
-      end
+      if wanted[key] then values[key], spaced[key] = sub(s, at, e), blank end
       local sep
       sep, pos = match(s, '^%s*([,}])%s*()', e + 1)
-      if sep == '}' then break end
+      if sep == '}' then return values, spaced, pos end
       if not sep then return nil end
     end
-    if not class then return nil end
-    if not args or args == 'null' then args = '[]' end
+  end
+
+  -- unwrapped returns the class and the arguments of the Active Job in the arguments of its
+  -- wrapper, and whether these are spaced; nil if there is none.
+  function unwrapped(args)
+    local at = match(args, '^%[%s*{%s*()')
+    if not at then return nil end
+    local values, spaced, behind = object(args, at, {job_class = true, arguments = true})
+    if not values or sub(args, behind) ~= ']' then return nil end
+    local class, list = values.job_class, values.arguments
+    if not class or #class < 3 or byte(class) ~= 34 or not list or byte(list) ~= 91 then return nil end
+    return sub(class, 2, -2), list, spaced.arguments
+  end
+
+  -- envelope returns a payload's class and arguments as they stand in its JSON, whether
+  -- squeeze has something to do there, and the wrapper's class if it is an Active Job; nil for
+  -- anything but a plain job.
+  function envelope(s)
+    local args, spaced
+    local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
+    if class then
+      local e
+      e, spaced = closing(s, i)
+      if not e then return nil end
+      args = sub(s, i, e)
+    else
+      local pos = match(s, '^%s*{%s*()')
+      if not pos then return nil end
+      local values, blank = object(s, pos, {class = true, args = true})
+      class = values and values.class
+      if not class or byte(class) ~= 34 then return nil end
+      class, args, spaced = sub(class, 2, -2), values.args, blank.args
+      if not args or args == 'null' then args = '[]' end
+    end
+    if sub(class, -12) == '::JobWrapper' then
+      local own, list, blank = unwrapped(args)
+      if own then return own, list, blank, class end
+    end
     return class, args, spaced
   end
 
-  -- lockname returns what jobs that exclude each other have in common. It is the text of
+  -- unescape writes the strings of JSON as they are without escapes that they do not need, and
+  -- control characters in one way, so that what two encoders make of one text is equal.
+  function unescape(s)
+    if not find(s, '\\', 1, true) then return s end
+    local char, short = string.char, {[8] = '\\b', [9] = '\\t', [10] = '\\n', [12] = '\\f', [13] = '\\r', [34] = '\\"', [92] = '\\\\'}
+    s = string.gsub(s, '\\(.)(%x*)', function(c, digits)
+      if c == '/' then return '/' .. digits end
+      if c ~= 'u' or #digits < 4 then return nil end
+      local n, rest = tonumber(sub(digits, 1, 4), 16), sub(digits, 5)
+      if short[n] then return short[n] .. rest end
+      if n < 32 then return string.format('\\u%04x', n) .. rest end
+      if n < 128 then return char(n) .. rest end
+      if n < 2048 then return char(192 + math.floor(n / 64), 128 + n % 64) .. rest end
+      return char(224 + math.floor(n / 4096), 128 + math.floor(n / 64) % 64, 128 + n % 64) .. rest
+    end)
+    -- Two halves of a character beyond 16 bits.
+    return (string.gsub(s, '\237([\160-\175])([\128-\191])\237([\176-\191])([\128-\191])', function(a, b, c, d)
+      local n = 65536 + (byte(a) % 16 * 64 + byte(b) % 64) * 1024 + byte(c) % 16 * 64 + byte(d) % 64
+      return char(240 + math.floor(n / 262144), 128 + math.floor(n / 4096) % 64, 128 + math.floor(n / 64) % 64, 128 + n % 64)
+    end))
+  end
+
+  -- lockname returns what jobs that exclude each other have in common: class and arguments, without
+  -- white space and with as few escapes as possible; of an Active Job its own. It is the text of
   -- internal/locket/jobkey/text.go, byte for byte, whatever the payload is.
   function lockname(payload, style)
     local name = style ~= 'payload' and quickname('', payload)
     if name then return name end
     local class, rest, spaced
     if style ~= 'payload' then class, rest, spaced = envelope(payload) end
-    if not class then class, rest = '', payload elseif spaced then rest = squeeze(rest) end
+    if class then
+      if spaced then rest = squeeze(rest) end
+      class, rest = unescape(class), unescape(rest)
+    else
+      class, rest = '', payload
+    end
     if #rest > 200 then rest = ':' .. redis.sha1hex(rest) end
     return class .. rest
   end
@@ -167,9 +219,10 @@ local function parts(find, byte, sub, match, quickname)
   return stringend, closing, squeeze, envelope, lockname
 end
 
--- spaced reports whether there may be white space outside of strings in a text of JSON: it
--- can only stand beside one of these. Plain searches cost next to nothing for a byte.
+-- spaced reports whether there may be white space outside of strings in a text of JSON, which
+-- can only be next to one of these, or an escape. Plain searches cost next to nothing for a byte.
 local function spaced(text)
+  if find(text, '\\', 1, true) then return true end
   if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end
   return find(text, ' ', 1, true) and (find(text, ', ', 1, true) or find(text, ': ', 1, true)
     or find(text, '[ ', 1, true) or find(text, '{ ', 1, true) or find(text, ' ,', 1, true) or find(text, ' :', 1, true)
@@ -177,8 +230,7 @@ local function spaced(text)
 end
 
 -- quickname is the first rule of lockname, for what most payloads are: the class, then
--- arguments without an array among them and without white space but in strings, as Ruby and
--- Go write them. It is nil for all others, and for what is not short. It needs none of the
+-- arguments without an array among them, without white space but in strings and without escapes. It is nil for all others, and for what is not short. It needs none of the
 -- functions of parts. tight says that nothing is spaced in the payload, which one look can
 -- show of many payloads.
 local function quickname(before, payload, tight)
