@@ -66,6 +66,8 @@ type Class struct {
 	FurtherQueue string
 	// Timeout is how long a job may run; 0 = without limit. See the option Timeout.
 	Timeout time.Duration
+	// MaxRun is after which time a job should make room; 0 = never. See the option MaxRun.
+	MaxRun time.Duration
 	// AtMostOnce makes a job run once or not at all. See the option AtMostOnce.
 	AtMostOnce bool
 	// Resumes makes a job whose worker process died run again, whatever on_worker_death
@@ -104,6 +106,10 @@ func Queue(name string) Option { return optionFunc(func(c *Class) { c.Queue = na
 // Timeout limits how long a job of the class may run. When the time is over, the job's
 // context ends with ErrTimeout. If the handler ignores that, its worker process is killed.
 func Timeout(d time.Duration) Option { return optionFunc(func(c *Class) { c.Timeout = d }) }
+
+// MaxRun asks a job of the class to make room after a time: the channel of Leaving is closed, as when
+// the worker process leaves. The job may go on; Timeout ends it.
+func MaxRun(d time.Duration) Option { return optionFunc(func(c *Class) { c.MaxRun = d }) }
 
 // AtMostOnce makes jobs of the class run once or not at all; other jobs run once or more
 // often. A job whose worker process dies has failed, even if its handler had not begun,

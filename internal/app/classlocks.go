@@ -39,7 +39,7 @@ func Commands(c config.Config) map[string]resqued.Class {
 			continue
 		}
 		classes[name] = resqued.Class{
-			Name: name, Queue: h.Queue, Timeout: h.Timeout, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, RubyStyle(c)), Retry: classRetry(h.Retry),
+			Name: name, Queue: h.Queue, Timeout: h.Timeout, MaxRun: h.MaxRun, AtMostOnce: h.AtMostOnce, Lock: classLock(h.Lock, RubyStyle(c)), Retry: classRetry(h.Retry),
 			Command: &command,
 		}
 	}

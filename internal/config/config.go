@@ -208,6 +208,8 @@ type Handler struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Timeout kills the command when it runs longer; 0 = never.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// MaxRun is after which time a job is asked to make room; 0 = never.
+	MaxRun time.Duration `json:"max_run,omitempty"`
 	// KillAfter is the time between TERM and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
 	// AtMostOnce: a job never runs again by itself, not even when its worker process

@@ -22,7 +22,7 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "kill_after", "at_most_once", "lock", "retry", "long_job"}
+var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "max_run", "kill_after", "at_most_once", "lock", "retry", "long_job"}
 
 // laterFields are fields that are planned, so that they are not reported as typos.
 var laterFields = []string{"require_signature"}
@@ -91,6 +91,8 @@ func (f *file) readHandler(class field) Handler {
 			f.readText(name, field, &h.Dir, printable)
 		case "timeout":
 			f.readDuration(name, field, &h.Timeout, nil)
+		case "max_run":
+			f.readDuration(name, field, &h.MaxRun, nil)
 		case "kill_after":
 			f.readDuration(name, field, &h.KillAfter, positive)
 		case "at_most_once":
@@ -107,6 +109,9 @@ func (f *file) readHandler(class field) Handler {
 	}
 	if h.AtMostOnce && h.Retry != nil {
 		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
+	}
+	if h.MaxRun > 0 && len(h.Command) > 0 {
+		f.refuse(at+".max_run", "", class.line, "a command cannot be asked to make room; write timeout to end it, or use a runner")
 	}
 	f.checkLongJob(at, class, h, given)
 	switch {

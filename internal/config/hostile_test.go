@@ -165,6 +165,7 @@ var hostileFields = map[string][][2]string{
 	"env":          {{"{command: [sh], env: {A: $HOME/x}}", "warn: A: env.A is given as it is written"}, {"{command: [sh], env: {A=B: c}}", "must not hold"}, {"{command: [sh], env: {RESQUED_FD: 1}}", "set by resqued itself"}},
 	"timeout":      {{"{command: [sh], timeout: 1h, lock: {timeout: 1m}}", "warn: A: timeout 1h has no effect: lock.timeout 1m ends the job before."}, {"{command: [sh], timeout: 5 min}", "not a duration"}},
 	"kill_after":   {{"{command: [sh], kill_after: 1d}", "warn: A: kill_after 24h becomes 15s"}, {"{command: [sh], kill_after: 0}", "above 0"}},
+	"max_run":      {{"{command: [sh], max_run: 1m}", "cannot be asked to make room"}},
 	"at_most_once": {{"{command: [sh], at_most_once: true, retry: {}}", "contradict each other"}},
 	"lock":         {{"{command: [sh], lock: true}", "must be a map"}},
 	"retry":        {{"{command: [sh], retry: 5}", "must be a map"}},

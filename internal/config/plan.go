@@ -189,6 +189,9 @@ func (r *Resolved) planHandlers() []PlanLine {
 		if h.Timeout > 0 {
 			value += ", timeout " + FormatDuration(h.Timeout)
 		}
+		if h.MaxRun > 0 {
+			value += ", max_run " + FormatDuration(h.MaxRun)
+		}
 		value += ", kill_after " + FormatDuration(h.KillAfter)
 		if h.AtMostOnce {
 			value += ", at_most_once"

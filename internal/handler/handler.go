@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -228,11 +229,34 @@ func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 			job.Deadline = end
 		}
 	}
+	if e.class.MaxRun > 0 {
+		var end func()
+		ctx, end = leavingAfter(ctx, e.class.MaxRun)
+		defer end()
+	}
 	err := sound(s.surrounded(ctx, job, e))
 	if err != nil && ctx.Err() != nil && isFailure(err) {
 		return stoppedBy(context.Cause(ctx), timeout, err)
 	}
 	return err
+}
+
+// leavingAfter returns a context whose job should also make room when a time is over. The caller must
+// call end.
+func leavingAfter(ctx context.Context, d time.Duration) (leaving context.Context, end func()) {
+	ch, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		limit := time.NewTimer(d)
+		defer limit.Stop()
+		select {
+		case <-ended:
+			return
+		case <-jobctx.Leaving(ctx):
+		case <-limit.C:
+		}
+		close(ch)
+	}()
+	return jobctx.WithLeaving(ctx, ch), sync.OnceFunc(func() { close(ended) })
 }
 
 // surrounded runs the hooks around the class.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -241,6 +242,21 @@ func deepPanic(n int) error {
 		panic("at the bottom")
 	}
 	return deepPanic(n - 1)
+}
+
+// After max_run a job is asked to make room, as when its process leaves; nothing ends it.
+func TestMaxRun(t *testing.T) {
+	t.Parallel()
+	wait := func(ctx context.Context, _ *resqued.Job) error {
+		<-resqued.Leaving(ctx)
+		return ctx.Err()
+	}
+	require.NoError(t, perform(t, goSet(t, wait, resqued.MaxRun(time.Millisecond))))
+	leaving := make(chan struct{})
+	close(leaving)
+	s := goSet(t, wait, resqued.MaxRun(time.Hour))
+	ctx := jobctx.WithLeaving(t.Context(), leaving)
+	s.Perform(jobctx.WithJob(ctx, &resqued.Job{Class: s.Classes()[0]}), &resqued.Job{Class: s.Classes()[0]}, func(err error) { require.NoError(t, err) })
 }
 
 func TestTimeout(t *testing.T) {

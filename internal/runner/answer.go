@@ -66,6 +66,8 @@ type hello struct {
 	Template    bool     `json:"template"`
 	// FailureHooks: it understands the line about a job whose process has died.
 	FailureHooks bool `json:"failure_hooks"`
+	// Leaving: it understands the line about a job that should make room.
+	Leaving bool `json:"leaving"`
 }
 
 var (

@@ -142,6 +142,40 @@ func why(cause error) string {
 	return "killed"
 }
 
+// watch tells the process when the job should save what it has done, until end is called.
+func (c *call) watch() (end func()) {
+	tell := c.tellLeaving
+	switch {
+	case c.slice != nil:
+		tell = c.tellOver
+	case !c.q.hello.Leaving || c.died != "":
+		return func() {}
+	}
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		tell(ended)
+	}()
+	return func() {
+		close(ended)
+		<-watched
+	}
+}
+
+// tellLeaving waits until the job should make room and tells the process. It returns when ended is
+// closed.
+func (c *call) tellLeaving(ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-c.ctx.Done():
+		return
+	case <-jobctx.Leaving(c.ctx):
+	case <-c.q.leaves:
+	}
+	_ = c.q.conn.write(leavingLine(c.number)) // an error: it has ended
+}
+
 // tellOver waits for the end of the slice and tells the process. It returns when ended is closed.
 func (c *call) tellOver(ended <-chan struct{}) {
 	select {

@@ -24,19 +24,9 @@ func (c *call) many() (begun bool, err error) {
 		}
 		return false, nil
 	}
-	var watched, ended chan struct{}
-	if c.slice != nil {
-		watched, ended = make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(watched)
-			c.tellOver(ended)
-		}()
-	}
+	end := c.watch()
 	a, ok := c.listen()
-	if ended != nil {
-		close(ended)
-		<-watched
-	}
+	end()
 	cancelled := c.settle(over)
 	c.disarm()
 	if cancelled || c.outOfTime {

@@ -31,20 +31,9 @@ func (c *call) one() (begun bool, err error) {
 		}
 		return false, nil
 	}
-	var watched chan struct{}
-	var ended chan struct{}
-	if c.slice != nil {
-		watched, ended = make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(watched)
-			c.tellOver(ended)
-		}()
-	}
+	end := c.watch()
 	a, err := c.hear()
-	if ended != nil {
-		close(ended)
-		<-watched
-	}
+	end()
 	cancelled := c.settle(over)
 	q.current.Store(nil)
 	switch {

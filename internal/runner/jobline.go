@@ -9,6 +9,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -49,6 +50,9 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 		b = appendFlat(append(b, `,"state":`...), s.State)
 	case job.LockKey != "":
 		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
+	}
+	if s == nil && len(jobctx.RunOf(job).Wrappers) > 0 { // those in the payload are the wrapper's
+		b = appendFlat(append(b, `,"args":`...), []byte(job.Args.String()))
 	}
 	b = appendPayload(b, job.Payload)
 	return append(b, "}}\n"...)
@@ -92,6 +96,10 @@ var (
 
 func cancelLine(number int64, why string) []byte {
 	return append(strconv.AppendInt([]byte(`{"cancel":`), number, 10), `,"why":"`+why+"\"}\n"...)
+}
+
+func leavingLine(number int64) []byte {
+	return append(strconv.AppendInt([]byte(`{"leaving":`), number, 10), "}\n"...)
 }
 
 func sliceOverLine(number int64) []byte {

@@ -80,6 +80,7 @@ func beRunner() {
 			Job       *shimJob
 			Died      *shimJob
 			Cancel    int64
+			Leaving   int64
 			Why       string
 			Leave     bool
 			SliceOver int64 `json:"slice_over"`
@@ -115,8 +116,8 @@ func beRunner() {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
 			go s.perform(m.Job, cancelled, gone)
-		case m.Cancel != 0 || m.SliceOver != 0:
-			if c, ok := cancels.Load(max(m.Cancel, m.SliceOver)); ok {
+		case m.Cancel != 0 || m.SliceOver != 0 || m.Leaving != 0:
+			if c, ok := cancels.Load(max(m.Cancel, m.SliceOver, m.Leaving)); ok {
 				leaving = leaving || m.Cancel != 0 && s.slots > 1
 				select {
 				case c.(chan string) <- m.Why:
@@ -173,7 +174,7 @@ func (s *shim) boot(how string) bool {
 	if word == "version" {
 		protocol = 2
 	}
-	s.say(`{"hello":{"protocol":%d,"concurrency":%d,"language":"go","app":"test","classes":null,"failure_hooks":%t}}`, protocol, s.slots, word == "hooks")
+	s.say(`{"hello":{"protocol":%d,"concurrency":%d,"language":"go","app":"test","classes":null,"failure_hooks":%t,"leaving":%t}}`, protocol, s.slots, word == "hooks", word == "rooms")
 	if word == "brief" {
 		os.Exit(0)
 	}

@@ -413,6 +413,24 @@ func TestStays(t *testing.T) {
 	})
 }
 
+// A job is told that it should make room: when its worker process leaves, and when its process is
+// replaced.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, fork bool, n int) {
+		f := setup(t, fork, n, "rooms", func(o *Options) { o.tick = time.Millisecond })
+		leaving, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- f.run(jobctx.WithLeaving(t.Context(), leaving), "Finishes", f.path("began")) }()
+		f.read(t, "began")
+		require.Empty(t, done)
+		close(leaving)
+		require.NoError(t, <-done)
+
+		old := setup(t, fork, n, "rooms", func(o *Options) { o.tick, o.MaxAge = time.Millisecond, 50*time.Millisecond })
+		require.NoError(t, old.run(t.Context(), "Finishes", old.path("began")))
+	})
+}
+
 func BenchmarkEcho(b *testing.B) {
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {

@@ -34,7 +34,8 @@ class Job {
   }
 
   get args() {
-    const {args} = this.payload;
+    // An Active Job's are described, because its payload has those of its wrapper.
+    const args = this.described.args ?? this.payload.args;
     if (args === undefined || args === null) return [];
     if (!Array.isArray(args)) throw new TypeError(`the args of a job have to be a list, and are ${typeof args}`);
     return args;
@@ -44,6 +45,7 @@ class Job {
 class Context {
   #channel;
   #controller = null;
+  #leaving = new AbortController();
   #cancelled = null;
 
   constructor(described, channel) {
@@ -66,7 +68,16 @@ class Context {
     return this.#cancelled;
   }
 
-  // Called by the runner.
+  // Aborted when the job should make room: save what it has done and end.
+  get leaving() {
+    return this.#leaving.signal;
+  }
+
+  // Called by the runner, as cancel.
+  leave() {
+    this.#leaving.abort();
+  }
+
   cancel(why) {
     if (this.#cancelled) return;
     this.#cancelled = new Cancelled(why);

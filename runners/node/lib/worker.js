@@ -23,7 +23,7 @@ class Worker {
     });
     process.on('uncaughtException', (error, origin) => this.broken(error, origin));
     this.channel.tell({
-      hello: {protocol: 1, concurrency, language: `node ${process.versions.node}`, app, classes: [...handlers.keys()].sort()},
+      hello: {protocol: 1, concurrency, language: `node ${process.versions.node}`, app, classes: [...handlers.keys()].sort(), leaving: true},
     });
   }
 
@@ -33,6 +33,9 @@ class Worker {
     else if (line.leave !== undefined) {
       this.leaving = true;
       this.maybeLeave();
+    } else if (line.leaving !== undefined) {
+      const context = this.jobs.get(line.leaving);
+      if (context) context.leave();
     } else if (line.slice_over !== undefined) {
       const context = this.jobs.get(line.slice_over);
       if (context) {

@@ -4,6 +4,12 @@ import {setTimeout as sleep} from 'node:timers/promises';
 import {spawnSync} from 'node:child_process';
 import * as resqued from '../lib/index.js';
 
+export async function MakesRoom() {
+  this.progress(1);
+  await sleep(600000, undefined, {signal: this.leaving}).catch(() => {});
+  this.discard('made room');
+}
+
 export async function Cleanup() {
   try {
     await sleep(600000, undefined, {signal: this.signal});

@@ -74,6 +74,15 @@ test('what is thrown becomes a failure', async (t) => {
   assert.match((await failed('cause'))[2][0], /jobs\.mjs:\d+:in 'Context\.Throws'$/);
 });
 
+test('a job that should make room is told', async (t) => {
+  const runner = await ready(t);
+  const number = runner.begin('MakesRoom');
+  assert.ok((await runner.read()).progress);
+  runner.write({leaving: number + 7}); // one that has ended meanwhile
+  runner.write({leaving: number});
+  assert.deepEqual(await runner.read(), {discard: number, why: 'made room'});
+});
+
 test('a cancelled job may clean up, and the runner leaves', async (t) => {
   const runner = await ready(t);
   runner.write({cancel: runner.begin('Cleanup'), why: 'timeout'});

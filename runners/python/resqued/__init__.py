@@ -14,7 +14,7 @@ import logging
 
 __all__ = [
     "Cancelled", "Discard", "Job", "LogHandler", "LongJob", "Requeue", "UnknownClass",
-    "after_fork", "before_fork", "current_job", "discard", "job", "log", "long_job",
+    "after_fork", "before_fork", "current_job", "discard", "job", "leaving", "log", "long_job",
     "on_pause", "on_resume", "progress", "refresh_lock", "requeue",
 ]
 
@@ -56,7 +56,7 @@ class Job:
     """One job, as resqued describes it, and what it can tell resqued while it runs."""
 
     __slots__ = ("number", "described", "_payload", "_outlet", "cancelled", "thread", "raising",
-                 "raised", "ended", "task", "loop", "run")
+                 "raised", "ended", "task", "loop", "run", "leaving")
 
     def __init__(self, described, outlet):
         self.number = described["number"]
@@ -67,6 +67,8 @@ class Job:
         self.cancelled = None
         self.thread = self.task = self.loop = self.run = None
         self.raising = self.raised = self.ended = False
+        # Whether it should make room: its worker process leaves, or it has run for its max_run.
+        self.leaving = False
 
     @property
     def id(self):
@@ -129,7 +131,9 @@ class Job:
 
     @property
     def args(self):
-        args = self.payload.get("args")
+        args = self.described.get("args")  # of an Active Job, whose payload has those of its wrapper
+        if args is None:
+            args = self.payload.get("args")
         if args is None:
             return []
         if not isinstance(args, list):
@@ -315,6 +319,14 @@ def progress(done, total=None, message=None, step=None):
 def refresh_lock():
     """Restarts the time limit of the current job's class lock."""
     _here().refresh_lock()
+
+
+def leaving():
+    """Reports whether the current job should make room: save what it has done and end.
+
+    Its worker process leaves, its runner is replaced, or it has run for its max_run.
+    """
+    return _here().leaving
 
 
 def log(message, level="info"):

@@ -35,7 +35,7 @@ def hello(concurrency, app, template=False):
     version = "%d.%d.%d" % sys.version_info[:3]
     said = {
         "protocol": PROTOCOL, "concurrency": concurrency, "language": "python " + version,
-        "app": app, "classes": sorted(resqued._jobs),
+        "app": app, "classes": sorted(resqued._jobs), "leaving": True,
     }
     if template:
         said["template"] = True
@@ -351,6 +351,10 @@ class Worker:
             self.leaving = True
             if self.concurrency > 1:
                 self.maybe_over()
+        elif "leaving" in line:
+            job = self.find(line["leaving"])
+            if job is not None:
+                job.leaving = True
         elif "slice_over" in line:
             job = self.find(line["slice_over"])
             if job is not None and job.run is not None:

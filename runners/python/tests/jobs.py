@@ -76,6 +76,14 @@ def caught(seconds):
             pass
 
 
+@resqued.job("MakesRoom")
+def makes_room():
+    resqued.progress(1)
+    while not resqued.leaving():
+        time.sleep(0.01)
+    resqued.discard("made room")
+
+
 @resqued.job("Cleanup")
 def cleanup():
     try:

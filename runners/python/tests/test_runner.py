@@ -136,6 +136,15 @@ class RunnerTest(unittest.TestCase):
         runner.write({"cancel": number, "why": "timeout"})
         self.assertEqual("cleaned up after timeout", runner.read()["why"])
 
+    def test_a_job_that_should_make_room_is_told(self):
+        for concurrency in (1, 2):
+            runner = self.runner(concurrency)
+            number = runner.start("MakesRoom")
+            self.assertIn("progress", runner.read())
+            runner.write({"leaving": number + 7})  # one that has ended meanwhile
+            runner.write({"leaving": number})
+            self.assertEqual({"discard": number, "why": "made room"}, runner.read())
+
     def test_what_outlives_its_job_does_not_speak_for_it(self):
         runner = self.runner()
         self.assertEqual({"done": 1}, runner.perform("Outlives"))

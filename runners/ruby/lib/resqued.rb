@@ -24,6 +24,11 @@ module Resqued
       nil
     end
 
+    # Whether the job should make room: save what it has done and end, and enqueue what is left.
+    def leaving?
+      job&.leaving ? true : false
+    end
+
     # Restarts the time limit of the lock of the job's class.
     def refresh_lock
       job&.refresh_lock

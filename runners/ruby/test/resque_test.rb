@@ -123,3 +123,31 @@ class TestResque < RunnerTest
     assert_equal "after_fork Resque::Job\nshutdown NilClass\nworker_exit NilClass\n", runner.output
   end
 end
+
+# Continuations of Active Job ask at each checkpoint whether to go on.
+class TestStopping < Minitest::Test
+  def test_a_job_that_should_make_room_is_interrupted_at_its_checkpoint
+    require "active_support"
+    require "active_support/lazy_load_hooks"
+    Resqued::Runner::Stopping.provide
+    continuable = Module.new do
+      def checkpoint!
+        :goes_on
+      end
+
+      def interrupt!(reason:)
+        reason
+      end
+    end
+    ActiveSupport.run_load_hooks(:active_job_continuable, continuable)
+    job = Class.new { include continuable }.new
+    assert_equal :goes_on, job.checkpoint!
+    performed = Struct.new(:leaving).new(true)
+    Thread.current.thread_variable_set(Resqued::CURRENT, performed)
+    assert_equal :stopping, job.checkpoint!
+  rescue LoadError
+    skip "Active Support is not installed"
+  ensure
+    Thread.current.thread_variable_set(Resqued::CURRENT, nil)
+  end
+end

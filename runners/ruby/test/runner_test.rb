@@ -114,6 +114,19 @@ class TestRunner < RunnerTest
     assert_equal({ "done" => 1 }, peer.read)
   end
 
+  def test_a_job_that_should_make_room_is_told
+    [1, 2].each do |concurrency|
+      peer = start(concurrency: concurrency)
+      assert peer.hello["leaving"]
+      number = peer.send_job("MakesRoom")
+      assert peer.read["progress"]
+      peer.write(leaving: number + 7) # one that has ended meanwhile
+      peer.write(leaving: number)
+      assert_equal({ "discard" => number, "why" => "made room" }, peer.read)
+      assert_equal ["done"], peer.job("Echo").keys, "the runner may stay"
+    end
+  end
+
   def test_payloads_that_are_not_json
     peer = start
     good = ['{"class":"Echo","args":[1]}'].pack("m0")

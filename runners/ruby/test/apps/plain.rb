@@ -10,6 +10,14 @@ class Echo
   end
 end
 
+class MakesRoom
+  def self.perform
+    Resqued.progress(1)
+    sleep 0.01 until Resqued.leaving?
+    Resqued.discard("made room")
+  end
+end
+
 class Boom
   def self.perform(message = "boom")
     raise ArgumentError, message

@@ -7,6 +7,8 @@ module Resqued
       attr_reader :number, :queue
       # The thread that performs it; why it is to stop, if it is; whether it has ended. Kept by Jobs.
       attr_accessor :thread, :cancelled, :over
+      # Whether it should make room: its worker process leaves, or it has run for its max_run.
+      attr_accessor :leaving
       # Of a slice of a long job: how many reports are saved, and whether the slice is over.
       attr_accessor :saved, :slice_over
       # What came of the lock that it asked for; nil = nothing yet.

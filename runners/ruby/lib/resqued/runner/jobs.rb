@@ -14,7 +14,7 @@ module Resqued
       # The longest line that resqued reads.
       LONGEST = 8 * 1024 * 1024
 
-      attr_accessor :on_pause, :on_resume, :on_long, :on_full
+      attr_accessor :on_pause, :on_resume, :on_leaving, :on_long, :on_full
 
       def initialize(channel, term)
         @channel = channel
@@ -225,6 +225,10 @@ module Resqued
           line = reply["line"] if job && reply["line"].is_a?(Hash)
           job.saved = [job.saved, line["saved"]].max if line && line["saved"].is_a?(Integer)
           job.locked = line["held"] if line && line.key?("lock")
+        elsif (number = message["leaving"])
+          job = @running[number]
+          job.leaving = true if job
+          @later << -> { on_leaving&.call } if job
         elsif (number = message["slice_over"])
           @running[number]&.slice_over = true
         elsif message["leave"]

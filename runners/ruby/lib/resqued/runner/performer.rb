@@ -8,6 +8,7 @@ module Resqued
       def self.for_application
         if defined?(::Resque::Job) && ::Resque::Job.method_defined?(:perform)
           Locket.leave_to_daemon
+          Stopping.provide
           ResquePerformer.new
         else
           new
@@ -69,6 +70,23 @@ module Resqued
         case verb
         when :requeue then JSON.generate(requeue: job.number, after: detail)
         when :discard then JSON.generate(discard: job.number, why: Text.utf8(detail, 1000))
+        end
+      end
+    end
+
+    # Interrupts continuations of Active Job at their next checkpoint.
+    module Stopping
+      # Active Job may be loaded later, and each class may have an adapter of its own.
+      def self.provide
+        return unless defined?(::ActiveSupport) && ::ActiveSupport.respond_to?(:on_load)
+
+        ::ActiveSupport.on_load(:active_job_continuable) { prepend Checkpoint }
+      end
+
+      # In front of ActiveJob::Continuable.
+      module Checkpoint
+        def checkpoint!
+          Resqued.leaving? ? interrupt!(reason: :stopping) : super
         end
       end
     end

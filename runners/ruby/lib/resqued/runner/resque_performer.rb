@@ -153,6 +153,7 @@ module Resqued
         @worker_class ||= ResqueWorker.build
         worker = (@workers[Thread.current] ||= {})[id] ||= @worker_class.new(id)
         @last = id if job
+        $resque_worker = worker if job # rubocop:disable Style/GlobalVars -- where job-iteration looks for it
         worker.job = job && { "queue" => job.queue, "payload" => job.payload }
         worker
       end
@@ -208,7 +209,7 @@ module Resqued
         end
 
         def shutdown?
-          false
+          Resqued.leaving?
         end
 
         # A slot is idle as soon as its job is over, so a runner cannot leave by itself.

@@ -31,6 +31,7 @@ module Resqued
         die_of_term
         @jobs.on_pause = -> { hook(:before_pause) }
         @jobs.on_resume = -> { hook(:after_pause) }
+        @jobs.on_leaving = -> { shut_down }
         @jobs.on_long = method(:title)
         title([])
         @channel.send(JSON.generate(hello: hello))
@@ -59,7 +60,7 @@ module Resqued
       end
 
       def hello
-        Worker.hello(@app, @concurrency, @performer.failure_hooks? ? { failure_hooks: true } : {})
+        Worker.hello(@app, @concurrency, { failure_hooks: @performer.failure_hooks? || nil, leaving: true }.compact)
       end
 
       # Takes jobs and performs them. TermException reaches the code of a job only: what comes
@@ -164,7 +165,7 @@ module Resqued
       # Children of Resque run at_exit blocks only if asked to: those of a forked runner were
       # registered in the template, and are about that.
       def finish
-        hook_quietly(:shutdown)
+        shut_down
         hook_quietly(:worker_exit)
         $stdout.flush
         $stderr.flush
@@ -172,6 +173,15 @@ module Resqued
         0
       rescue IOError, SystemCallError
         0
+      end
+
+      # Calls the hooks of Resque.shutdown once: they may set what jobs ask for. The first job that
+      # should make room is told by then.
+      def shut_down
+        return if @shut_down
+
+        @shut_down = true
+        hook_quietly(:shutdown)
       end
 
       def hook_quietly(name)
