@@ -26,6 +26,7 @@ func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx co
 	if err != nil || s.place.Done {
 		return err
 	}
+	s.enter(0)
 	for {
 		if err := r.Continue(ctx); err != nil {
 			return err

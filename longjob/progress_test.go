@@ -145,6 +145,45 @@ func TestProgress(t *testing.T) {
 		})
 	})
 
+	t.Run("pages", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newSliced()
+			fn := func(ctx context.Context, r *Runner) error {
+				return WorkPages(ctx, r, "pages", func(ctx context.Context, from int) (Page[int], error) {
+					p := Page[int]{Next: from + 1, Done: 10, Total: 100, Last: from == 9}
+					return p, WorkEach(ctx, r, "rows", make([]int, 4), takes(time.Second))
+				})
+			}
+			require.False(t, s.run(t, fn))
+			require.False(t, s.run(t, fn))
+			require.False(t, s.run(t, fn))
+			require.Equal(t, []Step{{Name: "pages", Done: 70, Total: 100, Milliseconds: 28000, ItemMilliseconds: 2000}}, s.steps())
+			left, _ := s.steps()[0].Left()
+			require.Equal(t, 11600*time.Millisecond, left)
+			for !s.run(t, fn) {
+			}
+			require.Equal(t, []Step{{Name: "pages", Done: 100, Total: 100, Milliseconds: 40000, Finished: true}}, s.steps())
+		})
+	})
+
+	t.Run("a total that is known only with a page is shown before it", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newSliced()
+			fn := func(ctx context.Context, r *Runner) error {
+				return WorkPages(ctx, r, "pages", func(ctx context.Context, from int) (Page[int], error) {
+					p := Page[int]{Next: from + 1, Done: 10, Total: 100}
+					return p, WorkEach(ctx, r, "rows", make([]int, 30), takes(time.Second))
+				})
+			}
+			for range 5 { // of ten seconds; each page takes thirty
+				require.False(t, s.run(t, fn))
+			}
+			require.Equal(t, []Step{{Name: "pages", Done: 10, Total: 100, Milliseconds: 30000, ItemMilliseconds: 20000}}, s.steps())
+		})
+	})
+
 	t.Run("a step is shown before its first item is done", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -123,7 +123,8 @@ func (s *step) mark(inner string, total int64, further map[string]*string) (*cha
 	}}, nil
 }
 
-// enter shows a step that is about to go on; what it takes from now on is its own time.
+// enter shows a step that is about to go on; what it takes from now on is its own time. A total of 0 is
+// unknown: the step keeps the one that it has.
 func (s *step) enter(total int64) {
 	if !s.top {
 		return
@@ -134,7 +135,10 @@ func (s *step) enter(total int64) {
 	r.tick()
 	r.top, r.ticked = s.name, time.Now()
 	st := r.shown(s.name)
-	st.Done, st.Total = s.place.N, total
+	st.Done = s.place.N
+	if total > 0 {
+		st.Total = total
+	}
 }
 
 // show notes the progress of a step that is not within another; r.mu is held.
