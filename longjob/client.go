@@ -40,7 +40,7 @@ const (
 	OutcomeNew Outcome = "new"
 	// OutcomeExisting: a run waits or runs already, and nothing was done.
 	OutcomeExisting Outcome = "existing"
-	// OutcomeRerun: a run waits or runs already, and one more follows it.
+	// OutcomeRerun: a run that has begun waits or runs, and one more follows it.
 	OutcomeRerun Outcome = "rerun"
 )
 
@@ -60,7 +60,7 @@ const (
 	Always Form = 'a'
 	// Unique is the form of EnqueueUnique: there is no new run.
 	Unique Form = 'u'
-	// Debounce is the form of EnqueueDebounce: one more run follows the other.
+	// Debounce is the form of EnqueueDebounce: one more run follows one that has begun.
 	Debounce Form = 'd'
 )
 
@@ -163,8 +163,8 @@ func (c *Client) EnqueueUnique(ctx context.Context, class string, args any, opts
 	return c.one(ctx, Unique, class, args, opts)
 }
 
-// EnqueueDebounce is like EnqueueUnique, but if a run waits or runs, one more run follows when
-// it has ended: one, however often EnqueueDebounce is called until then.
+// EnqueueDebounce is like EnqueueUnique, but if the run has begun, one more run follows when it has
+// ended: one, however often EnqueueDebounce is called until then.
 //
 // After an error the run may or may not have been enqueued.
 func (c *Client) EnqueueDebounce(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {

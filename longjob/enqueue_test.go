@@ -88,6 +88,30 @@ func TestEnqueue(t *testing.T) {
 		require.Len(t, runs, 2)
 	})
 
+	t.Run("a run that has not begun is not followed by another", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t)
+		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ int) error {
+			return longjob.WorkEach(ctx, r, "e", []int{1, 2}, func(context.Context, int) error { return nil })
+		}, longjob.Options{Queue: "q", MaxUnits: 1})
+		debounce := func() longjob.Outcome {
+			res, err := b.EnqueueDebounce(t.Context(), "L", 1)
+			require.NoError(t, err)
+			return res.Outcome
+		}
+		require.Equal(t, longjob.OutcomeNew, debounce())
+		require.Equal(t, longjob.OutcomeExisting, debounce())
+		k := b.take("q")
+		require.Equal(t, longjob.OutcomeExisting, debounce(), "a worker process has it, and its code has not begun")
+		require.NoError(t, k.perform())
+		k.complete(nil)
+		require.Equal(t, longjob.OutcomeRerun, debounce(), "its second slice waits")
+		require.Equal(t, 3, b.work("q"))
+		runs, err := b.List(t.Context(), longjob.Filter{Class: "L"})
+		require.NoError(t, err)
+		require.Len(t, runs, 2)
+	})
+
 	t.Run("arguments that another program writes otherwise are the same", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)

@@ -26,7 +26,7 @@ func (a *cli) startLongjobCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "start CLASS [ARG…]", Short: "enqueue a run of a long job",
 		Long: `Enqueue a run of a long job, unless one with the same arguments waits or runs. An ARG is
-read as by "enqueue". With --debounce one that waits or runs is followed by one more; with
+read as by "enqueue". With --debounce one that has begun is followed by one more; with
 --always it is superseded: it saves nothing more and does not go on.`,
 		Example: "  " + a.name + " longjobs start Migrate north\n  " + a.name + " longjobs start Migrate --json '[\"north\"]' -o name",
 		Args: func(c *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ read as by "enqueue". With --debounce one that waits or runs is followed by one 
 	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices; default: the class's own")
 	c.Flags().StringVar(&f.tenant, "tenant", "", "whose run it is: those of one tenant take turns")
 	c.Flags().StringVar(&f.list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
-	c.Flags().BoolVar(&f.debounce, "debounce", false, "have one more run follow one that waits or runs")
+	c.Flags().BoolVar(&f.debounce, "debounce", false, "have one more run follow one that has begun")
 	c.Flags().BoolVar(&f.always, "always", false, "take the place of one that waits or runs")
 	_ = c.RegisterFlagCompletionFunc("tenant", cobra.NoFileCompletions)
 	for _, name := range []string{"queue", "requeue-queue"} {

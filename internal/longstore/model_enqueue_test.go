@@ -47,8 +47,11 @@ func (m *longModel) add(t *rapid.T) {
 		case old == nil || !old.active() || way == longstore.Always:
 			m.create(l.UUID, l.Kind, l.Class, string(l.Args), l.Queue, l.Again)
 			m.displace(old)
-		case way == longstore.Unique:
+		case way == longstore.Unique, !old.everBegun():
 			want = longstore.Added{Outcome: 'e', UUID: old.uuid}
+			if way == longstore.Debounce {
+				m.See("one more asked for of a run that has not begun")
+			}
 		default:
 			want = longstore.Added{Outcome: 'r', UUID: old.uuid}
 			if old.rerun {
@@ -61,6 +64,11 @@ func (m *longModel) add(t *rapid.T) {
 			t.Fatalf("enqueued %c: %c %s, should be %c %s", way, added[i].Outcome, added[i].UUID, want.Outcome, want.UUID)
 		}
 	}
+}
+
+func (r *longRun) everBegun() bool {
+	_, begun := r.times["begun"]
+	return begun
 }
 
 // cancel ends a run for good.

@@ -112,7 +112,7 @@ func (m *longModel) begun(t *rapid.T, h *hand) (ok bool) {
 	r.set("fence", fence)
 	r.set("deaths", r.deaths)
 	r.times["seen"], r.times["started"] = now, now
-	if _, ever := r.times["begun"]; !ever {
+	if !r.everBegun() {
 		r.times["begun"] = now
 	}
 	h.kind = r.kind

@@ -45,7 +45,7 @@ var longSights = []string{
 	"cancel OVER", "cancel ENDING", "cancel OK", "pause OVER", "pause ENDING", "pause OK", "resume OVER", "resume RUNS", "resume MOVED", "resume OK",
 	"begin PAUSED", "died while it paused", "goes on that was parked", "lost while it paused", "again PAUSED",
 	"again OVER", "again MOVED", "again ENDING", "again NEWER", "again OK",
-	"one more asked for twice", "one more", "superseded", "died", "died after progress", "recovered in parts", "lost", "found again", "set apart",
+	"one more asked for twice", "one more asked for of a run that has not begun", "one more", "superseded", "died", "died after progress", "recovered in parts", "lost", "found again", "set apart",
 	"waited", "late completion", "lock taken", "lock taken over", "forgotten", "full", "right missing", "wrong type",
 }
 

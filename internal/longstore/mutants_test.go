@@ -15,6 +15,7 @@ var longMutants = []storetest.Mutant{
 	{"a unique run is enqueued beside another", "add", `way ~= 'a' and active`, `way == 'x' and active`},
 	{"a run that is over is in the way", "add", `active(call(`, `(call(`},
 	{"one more that is asked for is forgotten", "add", `'rerun', '1')`, `'other', '1')`},
+	{"a run that has not begun is followed by another", "add", `call('HGET', runkey(prefix, old), 'begun')`, `'1'`},
 	{"a run goes on beside the one that takes its place", "add", `if old then displace`, `if false then displace`},
 	{"an older run is not looked at", "add", `if old then needhash`, `if false then needhash`},
 

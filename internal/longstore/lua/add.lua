@@ -1,7 +1,7 @@
 -- add enqueues runs of long jobs, each in one of three ways:
 --   a  always: the newest run of the same kind, if there is one, is superseded
 --   u  unique: unless the newest run of the same kind waits or runs
---   d  debounce: as unique, but one that waits or runs is followed by one more
+--   d  debounce: as unique, but one that has begun is followed by one more
 --
 -- KEYS[1]   resqued:longjob:current
 -- ARGV[1]   prefix
@@ -26,8 +26,10 @@ for i = 4, #ARGV, 8 do
   local id, kind = ARGV[i], ARGV[i + 1]
   local old = call('HGET', KEYS[1], kind)
   if old and way ~= 'a' and active(call('HGET', runkey(prefix, old), 'status')) then
-    if way == 'd' then call('HSET', runkey(prefix, old), 'rerun', '1') end
-    reply[#reply + 1] = way == 'd' and 'r' or 'e'
+    -- A run that has not begun sees all that the caller has done before.
+    local more = way == 'd' and call('HGET', runkey(prefix, old), 'begun')
+    if more then call('HSET', runkey(prefix, old), 'rerun', '1') end
+    reply[#reply + 1] = more and 'r' or 'e'
     reply[#reply + 1] = old
   else
     addrun(prefix, id, kind, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7], ms)

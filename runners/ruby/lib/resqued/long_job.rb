@@ -49,7 +49,7 @@ module Resqued
       start_long_job(args)
     end
 
-    # The same, and one more run when that has ended.
+    # The same, and one more run when one that has begun has ended.
     def enqueue_debounce(*args)
       start_long_job(args, "--debounce")
     end
