@@ -72,7 +72,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 		close(over)
 	}()
 	s := &cmdslice.Slice{
-		Args: args, Run: r.UUID(), Number: r.slice.Number, Fence: r.Fence(), State: r.ownState(), Message: r.message,
+		Args: args, Run: r.UUID(), Number: r.slice.Number, Fence: r.Fence(), Units: r.units, State: r.ownState(), Message: r.message,
 		Over: over, Ends: r.began.Add(r.o.Slice), Grace: r.o.Grace, Report: c.report, MaxLine: r.o.StateLimit + lineExtra,
 	}
 	err := run(ctx, s)
@@ -190,6 +190,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 	if m.shown != nil {
 		c.show(m.shown)
 	}
+	c.r.count(m.units)
 	if m.set != nil {
 		if err := c.save(ctx, m.set); err != nil {
 			return nil, err
@@ -236,12 +237,18 @@ func (c *commandSlice) lock(ctx context.Context, name string) (reply []byte, err
 	return append(wire.AppendString(fmt.Appendf(nil, `{"saved":%d,"lock":`, c.saved), name), fmt.Sprintf(`,"held":%t}`, got)...), nil
 }
 
-// worked notes a state that the command has reported: a unit is done, and if the state is
-// a new one that is progress.
+// count adds units that the command has done. They are saved with the next state, or within seconds.
+func (r *Runner) count(units int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.units += units
+	r.news = r.news || units > 0
+}
+
+// worked notes a state that the command has reported: a new one is progress.
 func (r *Runner) worked() (moved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.units++
 	if moved = len(r.dirty) > 0; moved {
 		r.progress, r.failures = true, 0
 	}

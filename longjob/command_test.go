@@ -5,6 +5,7 @@ package longjob_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,7 +94,7 @@ func TestCommand(t *testing.T) {
 			read -r job; echo "$job" >> jobs
 			case $RESQUED_LONG_SLICE in
 			1) echo '{"state":{"page": 1,"big":12345678901234567890.10,"tmp":"x"}}' >&3; echo '{"yield":true}' >&3;;
-			2) echo '{"state":{"page":2,"tmp":null},"progress":{"done":2,"total":3,"step":"copy","message":"two of three"},"yield":true}' >&3;;
+			2) echo '{"state":{"page":2,"tmp":null},"progress":{"done":2,"total":3,"step":"copy","message":"two of three"},"units":7,"yield":true}' >&3;;
 			esac`, longjob.Options{Slice: never})
 		uuid := c.enqueue("C", []any{"north", 12})
 		run, err := c.slice(uuid)
@@ -114,23 +115,23 @@ func TestCommand(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
 		require.Equal(t, 3, run.Slices)
-		require.EqualValues(t, 2, run.Units)
+		require.EqualValues(t, 8, run.Units)
 		require.Nil(t, c.take("q", "low"))
 		var seen []string
 		for line := range strings.Lines(c.await("jobs")) {
 			var job struct {
 				Run, Message, Deadline string
 				Args, State            json.RawMessage
-				Slice, Fence           int64
+				Slice, Fence, Units    int64
 			}
 			require.NoError(t, json.Unmarshal([]byte(line), &job))
 			require.Equal(t, uuid, job.Run)
 			require.Equal(t, `["north",12]`, string(job.Args))
 			require.Positive(t, job.Fence)
 			require.NotEmpty(t, job.Deadline)
-			seen = append(seen, string(job.State)+job.Message)
+			seen = append(seen, fmt.Sprint(job.Units, " ", string(job.State), job.Message))
 		}
-		require.Equal(t, []string{`{}`, `{"big":12345678901234567890.10,"page":1,"tmp":"x"}`, `{"big":12345678901234567890.10,"page":2}two of three`}, seen)
+		require.Equal(t, []string{`0 {}`, `1 {"big":12345678901234567890.10,"page":1,"tmp":"x"}`, `8 {"big":12345678901234567890.10,"page":2}two of three`}, seen)
 	})
 
 	t.Run("what is acknowledged is saved", func(t *testing.T) {

@@ -20,6 +20,9 @@ type report struct {
 	set         map[string]*string
 	shown       *shown
 	yield, done bool
+	// units is how many units have been done since the last line. A line with a state that
+	// does not say counts as one.
+	units int64
 	// lock and unlock name a lock of CriticalUnit that is wanted, or given back; empty = none.
 	lock, unlock string
 	// odd is what was not understood and did no harm.
@@ -34,7 +37,7 @@ type shown struct {
 
 // Keys of a report, and of its progress.
 var (
-	reportKeys   = []string{"state", "progress", "yield", "done", "lock", "unlock"}
+	reportKeys   = []string{"state", "progress", "yield", "done", "lock", "unlock", "units"}
 	progressKeys = []string{"step", "done", "total", "message"}
 )
 
@@ -79,6 +82,13 @@ func parseReport(line []byte) (r report, err error) {
 	}
 	if raw, ok := top["progress"]; ok {
 		r.shown, r.odd = parseProgress(raw)
+	}
+	if raw, ok := top["units"]; ok {
+		if r.units, ok = count(string(raw)); !ok && r.odd == "" {
+			r.odd = `"units" is no count`
+		}
+	} else if r.set != nil {
+		r.units = 1
 	}
 	if text := oddKeys(top, reportKeys); r.odd == "" {
 		r.odd = text

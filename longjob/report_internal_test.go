@@ -18,8 +18,11 @@ func TestReports(t *testing.T) {
 		`{}`: {},
 		`{"state":{"page":41,"big":12345678901234567890.10,"o":{ "a" : [1,  2] },"gone":null}}`: {set: map[string]*string{
 			"s:page": value("41"), "s:big": value("12345678901234567890.10"), "s:o": value(`{ "a" : [1,  2] }`), "s:gone": nil,
-		}},
-		`{"state":{}}`:                      {set: map[string]*string{}},
+		}, units: 1},
+		`{"state":{}}`:                      {set: map[string]*string{}, units: 1},
+		`{"state":{},"units":0}`:            {set: map[string]*string{}},
+		`{"units":12}`:                      {units: 12},
+		`{"units":"12"}`:                    {odd: `"units" is no count`},
 		` {"yield" : true , "done":false} `: {yield: true},
 		`{"done":true}`:                     {done: true},
 		`{"progress":{"done":3,"total":9.0,"step":"copy","message":"to \u00e9"}}`: {shown: &shown{
@@ -30,8 +33,8 @@ func TestReports(t *testing.T) {
 		`{"progress":{"done":"3","message":"m"}}`:      {shown: &shown{message: value("m")}, odd: `"done" of "progress" is no count`},
 		`{"progress":{"message":3}}`:                   {shown: &shown{}, odd: `"message" of "progress" is no text`},
 		`{"progress":3}`:                               {odd: `"progress": it is no JSON object`},
-		`{"progress":null,"state":{"a":1}}`:            {set: map[string]*string{"s:a": value("1")}, odd: `"progress": it is no JSON object`},
-		`{"refresh_lock":true,"state":{"a":"\ud800"}}`: {set: map[string]*string{"s:a": value(`"\ud800"`)}, odd: `"refresh_lock" is not known; there are state, progress, yield, done, lock, unlock`},
+		`{"progress":null,"state":{"a":1}}`:            {set: map[string]*string{"s:a": value("1")}, units: 1, odd: `"progress": it is no JSON object`},
+		`{"refresh_lock":true,"state":{"a":"\ud800"}}`: {set: map[string]*string{"s:a": value(`"\ud800"`)}, units: 1, odd: `"refresh_lock" is not known; there are state, progress, yield, done, lock, unlock, units`},
 	} {
 		got, err := parseReport([]byte(line))
 		require.NoError(t, err, line)

@@ -17,6 +17,8 @@ type Slice struct {
 	// Run names the run; Number and Fence are those of the slice.
 	Run           string
 	Number, Fence int64
+	// Units is how many units the run has done before.
+	Units int64
 	// State is what the run remembers, a JSON object; Message is its line for people.
 	State   []byte
 	Message string

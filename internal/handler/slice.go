@@ -59,6 +59,7 @@ func (s *slice) describe(b []byte) []byte {
 	b = wire.AppendString(append(b, `,"run":`...), s.Run)
 	b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
 	b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
+	b = strconv.AppendInt(append(b, `,"units":`...), s.Units, 10)
 	b = wire.AppendString(append(b, `,"message":`...), s.Message)
 	return append(append(b, `,"state":`...), s.State...)
 }

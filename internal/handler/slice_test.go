@@ -71,7 +71,7 @@ func TestSliceInput(t *testing.T) {
 		s := newSliced(t, `cat > in; echo "$RESQUED_REPLY_FD $RESQUED_LONG_RUN $RESQUED_LONG_SLICE $RESQUED_LONG_FENCE $RESQUED_JOB_DEADLINE" > env`)
 		require.NoError(t, s.Run(t.Context(), &resqued.Job{ID: "r-1.3", Class: "Run", Queue: "q", Args: raw(`"r-1"`), Attempt: 1}))
 		require.Equal(t, `{"id":"r-1.3","class":"Run","args":["north"],"queue":"q","attempt":1,"max_attempts":null,"enqueued_at":null,`+
-			`"deadline":"2026-11-22T15:00:00Z","run":"r-1","slice":3,"fence":17,"message":"so\nfar","state":{"n": 1.50}}`, s.read(t, "in"))
+			`"deadline":"2026-11-22T15:00:00Z","run":"r-1","slice":3,"fence":17,"units":0,"message":"so\nfar","state":{"n": 1.50}}`, s.read(t, "in"))
 		require.Equal(t, "4 r-1 3 17 2026-11-22T15:00:00Z", s.read(t, "env"))
 	})
 	t.Run("an ordinary command has no fourth descriptor", func(t *testing.T) {

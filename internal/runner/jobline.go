@@ -46,6 +46,7 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 		b = wire.AppendString(append(b, `,"run":`...), s.Run)
 		b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
 		b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
+		b = strconv.AppendInt(append(b, `,"units":`...), s.Units, 10)
 		b = wire.AppendString(append(b, `,"message":`...), s.Message)
 		b = appendFlat(append(b, `,"state":`...), s.State)
 	case job.LockKey != "":

@@ -134,10 +134,10 @@ func TestJobLine(t *testing.T) {
 		string(appendJob(nil, 17, j, nil, "")))
 	before := string(j.Payload)
 	require.Contains(t, before, "\n", "the payload of the job is left alone")
-	s := &cmdslice.Slice{Args: []json.RawMessage{[]byte("1")}, Run: "r", Number: 2, Fence: 7, State: []byte(`{"a":1.0}`), Message: "m"}
-	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[1],"run":"r","slice":2,"fence":7,"message":"m","state":{"a":1.0},"payload":`)
+	s := &cmdslice.Slice{Args: []json.RawMessage{[]byte("1")}, Run: "r", Number: 2, Fence: 7, Units: 5, State: []byte(`{"a":1.0}`), Message: "m"}
+	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[1],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a":1.0},"payload":`)
 	s.Args, s.State = []json.RawMessage{[]byte("[1,\r\n2]")}, []byte("{\"a\":\n1}")
-	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[[1,  2]],"run":"r","slice":2,"fence":7,"message":"m","state":{"a": 1},"payload":`)
+	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[[1,  2]],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a": 1},"payload":`)
 	j.Payload = []byte("{\"class\":\"\xff\"}")
 	require.Contains(t, string(appendJob(nil, 17, j, nil, "was \"killed\"")), `{"died":{"how":"was \"killed\"","number":17,"id":`)
 	require.Contains(t, string(appendJob(nil, 17, j, nil, "")), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)

@@ -11,8 +11,8 @@ class TestLongJob < RunnerTest
 
   # Plays the worker process for one slice: keeps the state, answers each report. The block
   # sees each report. Returns the last report and the line that ended the slice.
-  def slice(klass, args, number)
-    job = @peer.send_job(klass, "uuid", run: "uuid", slice: number, args: args, state: @state, fence: number)
+  def slice(klass, args, number, **more)
+    job = @peer.send_job(klass, "uuid", run: "uuid", slice: number, args: args, state: @state, fence: number, **more)
     saved = 0
     last = nil
     loop do
@@ -70,6 +70,22 @@ class TestLongJob < RunnerTest
       assert_equal({}, @peer.read["report"]["line"], "it has done a unit: the slice needs no more time")
       assert_equal({ "yield" => true }, @peer.read["report"]["line"])
       assert_equal ["done"], @peer.read.keys
+    end
+  end
+
+  def test_units_are_counted
+    units = 0
+    slice("Steps", %w[a b], 1, units: 0) { |_, line| units += line.fetch("units") }
+    assert_equal 3, units, "plan, and the innermost ones of two items"
+
+    Tempfile.create do |file|
+      job = @peer.send_job("Units", "uuid", run: "uuid", slice: 2, args: [file.path], state: {}, units: 3)
+      lines = [@peer.read, @peer.read].map { |line| line["report"]["line"] }
+      assert_equal [["units"]] * 2, lines.map(&:keys)
+      assert_equal 1, lines.first["units"]
+      assert_operator lines.last["units"], :>=, 1
+      @peer.write(slice_over: job)
+      lines << @peer.read["report"]["line"] until lines.last["yield"]
     end
   end
 

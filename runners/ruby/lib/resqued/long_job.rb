@@ -96,6 +96,8 @@ module Resqued
       # The done items of work_each are kept in blocks, so that each save is small.
       BLOCK = 100
       ITEMS = 20_000
+      # The seconds between two reports of nothing but units.
+      REPORT_EVERY = 1
 
       def initialize(job)
         @job = job
@@ -104,7 +106,8 @@ module Resqued
         @path = []
         @used = {} # the done steps of the unit that is under way
         @units = 0
-        @worked = 0
+        @worked = @told = 0
+        @told_at = now
         @reports = 0
         @locks = []
         @blocks = []
@@ -269,13 +272,28 @@ module Resqued
       # Of units within others only the innermost count for those who are called back.
       def finish_unit(before)
         innermost = @units == before
+        @worked += 1 if innermost
         # A slice that reports nothing gets more time for its first unit.
-        @job.report({}) if @units.zero?
+        @job.report(with_units({})) if @units.zero? || now - @told_at >= REPORT_EVERY
         @units += 1
         return unless innermost
 
-        @worked += 1
         @blocks.each { |block| block[:call].call if block[:n] && (@worked % block[:n]).zero? }
+      end
+
+      # The line with the number of units since the last one. A resqued that does not say how many
+      # there were before does not know that key.
+      def with_units(line)
+        return line unless @job["units"]
+
+        units = @worked - @told
+        @told = @worked
+        @told_at = now
+        line.merge(units: units)
+      end
+
+      def now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
       def take_lock(lock)
@@ -388,6 +406,7 @@ module Resqued
       end
 
       def report(line)
+        line = with_units(line)
         unless @changes.empty?
           line = { state: @changes }.merge(line)
           @reports += 1
