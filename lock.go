@@ -200,8 +200,8 @@ func decodeArgs[T any](args Args) (t T, err error) {
 }
 
 // Locked reports whether a job of the class with these arguments holds its class lock; that
-// may be the job that asks. ctx is that of a handler. args are as for Enqueue in package client.
-// The class must have a Lock.
+// may be the job that asks, whose args may be what its handler has decoded. ctx is that of a
+// handler. args are as for Enqueue in package client. The class must have a Lock.
 func Locked(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 // Locked reports whether a job of the class with these arguments holds its class lock.
-// args are as for Enqueue. The class must have a Lock in Options.Handlers.
+// args are as for Enqueue: if another producer has pushed other JSON for them, such as zeros for
+// optional arguments, pass that as resqued.Args. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {

@@ -180,6 +180,32 @@ func TestClassLock(t *testing.T) {
 		require.NotEmpty(t, l.get("lock:Graph:7-x"), "it goes with the completion")
 	})
 
+	t.Run("a job finds its own lock by what it was decoded into", func(t *testing.T) {
+		t.Parallel()
+		type render struct {
+			Graph int
+			Scale float64 `resqued:"optional"`
+			Style *string `resqued:"optional"`
+		}
+		for _, pushed := range []string{`[7]`, `[7,0]`, `[7,0.0,null]`, `[7,1e1]`} { // Go pushes [7] and [7,10]
+			h := resqued.New()
+			resqued.Handle(h, "Graph", func(ctx context.Context, r render) error {
+				for _, args := range []any{r, &r} {
+					held, err := resqued.Locked(ctx, "Graph", args)
+					require.NoError(t, err)
+					require.True(t, held, pushed)
+				}
+				r.Graph++
+				held, err := resqued.Locked(ctx, "Graph", r)
+				require.NoError(t, err)
+				require.False(t, held, "those of another job")
+				return nil
+			}, resqued.Lock[render]{})
+			out, _ := newLocks(t, h, options{}).run(t.Context(), "Graph", pushed)
+			require.Equal(t, thread.Done, out.Result, "%v", out.Err)
+		}
+	})
+
 	t.Run("a class without a lock takes none, and may ask about others", func(t *testing.T) {
 		t.Parallel()
 		h := graph(fine, lock{Loner: true})

@@ -3,6 +3,7 @@ package classlock
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
@@ -41,6 +42,20 @@ func (s service) RefreshLock(ctx context.Context) error {
 	return s.lease.refresh(ctx)
 }
 
+// decodes reports whether what was pushed is list once it is decoded into the type of args. Another
+// producer may have pushed optional arguments that are zero, or have written a number otherwise.
+func decodes(pushed resqued.Args, args any, list resqued.Args) bool {
+	if args == nil {
+		return false
+	}
+	into := reflect.New(reflect.TypeOf(args))
+	if pushed.Decode(into.Interface()) != nil {
+		return false
+	}
+	decoded, err := wire.Args(into.Elem().Interface())
+	return err == nil && decoded.String() == list.String()
+}
+
 // state asks for the lock that a job of the class with these arguments takes.
 func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.ClassLock, store.LockState, error) {
 	class, ok := c.cfg.Class(name)
@@ -53,6 +68,9 @@ func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.Clas
 	list, err := wire.Args(args)
 	if err != nil {
 		return nil, store.LockState{}, err
+	}
+	if job := resqued.JobFrom(ctx); job != nil && job.Class == name && decodes(job.Args, args, list) {
+		list = job.Args
 	}
 	key, err := wire.ClassLockKey(class, name, list, c.cfg.Style)
 	if err != nil {
