@@ -213,8 +213,11 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 }
 
 // HandleArgs registers a function that takes the arguments undecoded. It panics as Register
-// does.
+// does, and if fn is nil.
 func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Args) error, opts ...Option) {
+	if fn == nil {
+		panic(fmt.Sprintf("resqued: the function of class %q is nil", class))
+	}
 	h.Register(Class{Name: class, Handler: func(ctx context.Context, job *Job) error {
 		return fn(ctx, job.Args)
 	}}, opts...)
@@ -223,8 +226,11 @@ func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Ar
 // Handle registers a function whose arguments are decoded into a T as Args.Decode does: a
 // struct takes one argument for each exported field, any other type takes one argument. A job
 // whose arguments do not fit fails, with an error that names the argument. Handle panics as
-// Handlers.Register does.
+// Handlers.Register does, and if fn is nil.
 func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args T) error, opts ...Option) {
+	if fn == nil {
+		panic(fmt.Sprintf("resqued: the function of class %q is nil", class))
+	}
 	for _, opt := range opts {
 		l, ok := opt.(interface{ argsType() reflect.Type })
 		if ok && l.argsType() != reflect.TypeFor[T]() && l.argsType() != reflect.TypeFor[Args]() {

@@ -101,6 +101,12 @@ func TestRegister(t *testing.T) {
 			require.PanicsWithValue(t, tt.want, func() { h.Register(tt.class) })
 		})
 	}
+	t.Run("a function that is nil panics", func(t *testing.T) {
+		t.Parallel()
+		const want = `resqued: the function of class "B" is nil`
+		require.PanicsWithValue(t, want, func() { resqued.Handle[int](h, "B", nil) })
+		require.PanicsWithValue(t, want, func() { h.HandleArgs("B", nil) })
+	})
 	t.Run("typed handlers go the same way", func(t *testing.T) {
 		t.Parallel()
 		require.Panics(t, func() { resqued.Handle(h, "A", func(context.Context, int) error { return nil }) })

@@ -135,9 +135,12 @@ var (
 type Func[A any] func(ctx context.Context, r *Runner, args A) error
 
 // Register registers a class of long jobs. The arguments are decoded into an A as resqued.Handle
-// does. Register panics as resqued.Handlers.Register does, if Options.Queue is empty, and if an
-// option other than Retries is negative.
+// does. Register panics as resqued.Handlers.Register does, if fn is nil, if Options.Queue is empty,
+// and if an option other than Retries is negative.
 func Register[A any](h *resqued.Handlers, class string, fn Func[A], o Options) {
+	if fn == nil {
+		panic(fmt.Sprintf("longjob: the function of class %q is nil", class))
+	}
 	o.check(class)
 	o = o.defaults()
 	call := func(ctx context.Context, r *Runner, raw resqued.Args) error {

@@ -117,6 +117,7 @@ func TestRecur(t *testing.T) {
 		t.Parallel()
 		h := resqued.New()
 		require.Panics(t, func() { longjob.Recur(h, "L", longjob.Recurring{Interval: time.Hour}) })
+		require.PanicsWithValue(t, `longjob: the function of class "L" is nil`, func() { longjob.Register[int](h, "L", nil, longjob.Options{Queue: "q"}) })
 		longjob.Register(h, "L", func(context.Context, *longjob.Runner, int) error { return nil }, longjob.Options{Queue: "q"})
 		for _, r := range []longjob.Recurring{{}, {Interval: time.Hour, Every: time.Millisecond}, {Interval: time.Hour, Backlog: -1}, {Interval: time.Hour, Args: []any{make(chan int)}}} {
 			require.Panics(t, func() { longjob.Recur(h, "L", r) })
