@@ -3,6 +3,9 @@
 // queues, retries failed jobs and asks for class locks. It links no command line, no logger
 // and no configuration library.
 //
+// When Redis cannot be reached, calls return an error, and go-redis prints a line to standard
+// error as well; see SetRedisLog.
+//
 //	c, err := client.New(client.Options{URL: "redis://127.0.0.1:6379"})
 //	...
 //	res, err := c.Enqueue(ctx, "Mail", Mail{User: 42, Subject: "hi"}, client.Queue("mail"))
@@ -192,6 +195,16 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	return &Client{store: s, opts: o}, nil
+}
+
+// SetRedisLog passes to log, in place of standard error, what go-redis prints; with nil it prints
+// nothing. It applies to the whole program, also to clients of go-redis that the program opens
+// itself, as redis.SetLogger of go-redis does. No client calls it.
+func SetRedisLog(log func(text string)) {
+	if log == nil {
+		log = func(string) {}
+	}
+	rdb.SetLogger(log)
 }
 
 // Close closes the client's connections.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,11 +247,19 @@ func TestHooks(t *testing.T) {
 
 func TestOutage(t *testing.T) {
 	t.Parallel()
+	var dials atomic.Int32
+	client.SetRedisLog(func(text string) {
+		if strings.Contains(text, "failed to dial") {
+			dials.Add(1)
+		}
+	})
+	defer client.SetRedisLog(nil)
 	c, err := client.New(client.Options{URL: "redis://127.0.0.1:1/0"})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	_, err = c.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
 	require.True(t, client.Unreachable(err), err)
+	require.Positive(t, dials.Load())
 	require.True(t, client.NotEnqueued(err), err)
 
 	_, err = client.New(client.Options{URL: "http://127.0.0.1"})
