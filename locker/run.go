@@ -27,7 +27,8 @@ const (
 // block gets the sequence of this acquisition and a context that ends with the lease. Run returns
 // when block has returned, with the error of block. If the lock was lost meanwhile, ErrLockStolen is
 // joined to that error. ErrNotReleased means that block is done, but that others have to wait for
-// the end of the lease.
+// the end of the lease. So they do if Run has failed during an attempt to take the lock, and the
+// database does not answer within a second when Run gives back what it may have taken.
 func Run[D DB](ctx context.Context, db D, key string, o Options, block func(ctx context.Context, sequence int64) error) (bool, error) {
 	l, err := New(db, key, o)
 	if err != nil {
