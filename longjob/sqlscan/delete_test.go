@@ -155,6 +155,40 @@ func TestLockedRows(t *testing.T) {
 		require.EqualValues(t, 99, run.Steps[0].Done)
 	})
 
+	const goes = "CREATE FUNCTION goes(t) RETURNS bool LANGUAGE sql AS $$ SELECT $1.kind = 'drop' $$"
+
+	t.Run("a condition may name what only a table has", func(t *testing.T) {
+		t.Parallel()
+		b := fill(t, longjob.Options{MaxUnits: 1})
+		b.sql(goes)
+		tx := b.begin("SELECT FROM t WHERE id IN (3, 50) FOR UPDATE")
+		b.fn = b.deletes("goes(t) AND t.tableoid = 't'::regclass AND ctid IS NOT NULL", sqlscan.Options{Batch: 10})
+		res, err := b.Enqueue(t.Context(), "Scan", nil)
+		require.NoError(t, err)
+		for b.text("SELECT id FROM t ORDER BY id") != "3 50" {
+			_, more := b.slice()
+			require.True(t, more, "it waits for them")
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+		run := b.goOn(res.UUID)
+		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
+		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+	})
+
+	t.Run("the condition of a review may, too", func(t *testing.T) {
+		t.Parallel()
+		b := fill(t, longjob.Options{})
+		b.sql(goes)
+		q := sqlscan.Query{Table: pgx.Identifier{"t"}, Where: "goes(t) AND t.tableoid = 't'::regclass"}
+		b.completes(func(ctx context.Context, r *longjob.Runner) error {
+			return sqlscan.ReviewingSelectLoop(ctx, r, "review", b.pool, q, sqlscan.Options{}, pgx.RowToMap, func(ctx context.Context, row map[string]any) error {
+				_, err := b.pool.Exec(ctx, "UPDATE t SET kind = 'seen' WHERE id = $1", row["id"])
+				return err
+			})
+		})
+		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE kind = 'seen'"))
+	})
+
 	t.Run("not for ever", func(t *testing.T) {
 		t.Parallel()
 		b := fill(t, longjob.Options{Retries: -1})

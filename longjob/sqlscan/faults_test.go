@@ -216,6 +216,27 @@ func TestFaults(t *testing.T) {
 		require.EqualValues(t, 50, run.Steps[0].Done)
 	})
 
+	t.Run("a row that another table refers to is named, if COMMIT alone checks that", func(t *testing.T) {
+		t.Parallel()
+		for name, scan := range map[string]func(b *bed) func(ctx context.Context, r *longjob.Runner) error{
+			"ScanDelete": func(b *bed) func(ctx context.Context, r *longjob.Runner) error {
+				return b.deletes("", sqlscan.Options{})
+			},
+			"ScanDestroy": func(b *bed) func(ctx context.Context, r *longjob.Runner) error {
+				return b.destroys("", patient(sqlscan.Options{}), func(context.Context, *longjob.Runner, pgx.Tx, file) error { return nil })
+			},
+		} {
+			b := setup(t, longjob.Options{Retries: -1})
+			b.sql(files)
+			b.sql("CREATE TABLE u (t bigint REFERENCES t DEFERRABLE INITIALLY DEFERRED); INSERT INTO u VALUES (70)")
+			run := b.run(scan(b))
+			require.Equal(t, longjob.StatusFailed, run.Status, name)
+			require.Contains(t, run.Error, "violates foreign key constraint", name)
+			require.Contains(t, run.Error, "Key (id)=(70) is still referenced", name)
+			require.Equal(t, "100", b.text("SELECT count(*) FROM t"), name)
+		}
+	})
+
 	t.Run("a row that another table refers to is named once the function has worked", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{Retries: -1})

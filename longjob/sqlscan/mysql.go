@@ -323,12 +323,17 @@ func (t *myTx) bounded(ctx context.Context) error {
 	if t.l.kind == sweeping {
 		row = t.flavour.noWait
 	}
-	return t.set(ctx, [][2]string{
+	variables := [][2]string{
 		{t.flavour.statement, limit},
 		{t.flavour.idle, fmt.Sprint(seconds(t.o.IdleTimeout))},
 		{"innodb_lock_wait_timeout", fmt.Sprint(row)},
 		{"lock_wait_timeout", fmt.Sprint(seconds(t.l.lock))},
-	})
+	}
+	if t.l.kind == sweeping {
+		// It would refuse an index hint, and the program's condition.
+		variables = append(variables, [2]string{"sql_safe_updates", "0"})
+	}
+	return t.set(ctx, variables)
 }
 
 // set sets variables of the session.

@@ -71,6 +71,17 @@ func TestScanDeleteMySQL(t *testing.T) {
 		require.Equal(t, "101 200 100", b.text("SELECT CONCAT_WS(' ', MIN(id), MAX(id), COUNT(*)) FROM t"))
 	})
 
+	t.Run("the server wants a key in each WHERE", func(t *testing.T) {
+		t.Parallel()
+		b := setupMySQLAt(t, maria, longjob.Options{}, "&sql_safe_updates=1")
+		b.sql(myHundred)
+		b.completes(b.deletes("name <> 'x'", patient(sqlscan.Options{})))
+		require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
+		var safe int
+		require.NoError(t, b.db.QueryRowContext(t.Context(), "SELECT @@SESSION.sql_safe_updates").Scan(&safe))
+		require.Equal(t, 1, safe)
+	})
+
 	t.Run("the connections are as they were", func(t *testing.T) {
 		t.Parallel()
 		b := setupMySQLAt(t, maria, longjob.Options{}, "&innodb_lock_wait_timeout=7&max_statement_time=77.5&time_zone=%27SYSTEM%27&idle_transaction_timeout=777")

@@ -223,7 +223,7 @@ func (s *pgTx) end(ctx context.Context, err error) error {
 	if err == nil {
 		end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 		defer cancel()
-		err = s.tx.Commit(end)
+		err = s.detailed(s.tx.Commit(end))
 	}
 	if err != nil && s.tx.Conn().IsClosed() {
 		err = lostError{err}

@@ -121,12 +121,16 @@ func (s *pgTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
 	return s.key(ctx, st)
 }
 
-// sweep deletes the rows of a span that match. No index can have the condition, because the
-// planner cannot look behind CASE: what it assumes about it does not lead it away from the index
-// of the key.
+// hidden returns a condition that the planner cannot look into: what it assumes about the condition
+// does not lead it away from the index of the key.
+func (s *pgTx) hidden(where string) string {
+	return fmt.Sprintf("CASE WHEN %s.tableoid <> 0 THEN %s END", s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
+}
+
+// sweep deletes the rows of a span that match.
 func (s *pgTx) sweep(ctx context.Context, sp span) (int64, error) {
 	st, where := s.asking()
-	st.add("DELETE FROM %s WHERE %s AND CASE WHEN %s.tableoid <> 0 THEN %s END", s.t.name, s.in(st, sp), s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
+	st.add("DELETE FROM %s WHERE %s AND %s", s.t.name, s.in(st, sp), s.hidden(where))
 	return s.run(ctx, st)
 }
 
@@ -136,10 +140,15 @@ func (s *pgTx) run(ctx context.Context, st *statement) (int64, error) {
 	defer cancel()
 	defer s.clock()()
 	tag, err := s.tx.Exec(ctx, st.text.String(), st.args...)
+	return tag.RowsAffected(), s.detailed(err)
+}
+
+// detailed adds which row it is that another table refers to.
+func (s *pgTx) detailed(err error) error {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok && server.Detail != "" && s.judge(err).foreign {
-		err = fmt.Errorf("%w: %s", err, server.Detail) // which row
+		return fmt.Errorf("%w: %s", err, server.Detail)
 	}
-	return tag.RowsAffected(), err
+	return err
 }
 
 func (s *pgTx) exec(ctx context.Context, sql string) error {
@@ -158,11 +167,9 @@ func (s *pgTx) candidates(ctx context.Context, sp span, n int, lock bool) (found
 	st.add(" WHERE %s AND %s ORDER BY %s LIMIT %d) ", s.in(st, sp), where, s.t.list(), n)
 	st.add("SELECT %s, ", s.t.text("resqued_s."))
 	if lock {
-		// A look into the index of the key for each, whatever the planner assumes about the
-		// condition: because of OFFSET it is applied to the row once that is locked.
-		st.add("resqued_m.resqued_mine IS NOT NULL FROM resqued_seen resqued_s LEFT JOIN LATERAL (SELECT true AS resqued_mine FROM (")
-		st.add("SELECT * FROM %s WHERE %s = %s OFFSET 0 FOR UPDATE SKIP LOCKED", s.t.name, s.t.row(), tuple(s.t.behind("resqued_s.")))
-		st.add(") AS %s WHERE %s) resqued_m ON true", s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
+		// A look into the index of the key for each, whatever the planner assumes about the condition.
+		st.add("resqued_m.resqued_mine IS NOT NULL FROM resqued_seen resqued_s LEFT JOIN LATERAL (SELECT true AS resqued_mine FROM %s", s.t.name)
+		st.add(" WHERE %s = %s AND %s FOR UPDATE SKIP LOCKED) resqued_m ON true", s.t.row(), tuple(s.t.behind("resqued_s.")), s.hidden(where))
 	} else {
 		st.add("false FROM resqued_seen resqued_s")
 	}
@@ -181,8 +188,8 @@ func (s *pgTx) candidates(ctx context.Context, sp span, n int, lock bool) (found
 func (s *pgTx) matching(ctx context.Context, keys [][]string) ([][]string, error) {
 	st, where := s.asking()
 	unnested, values := s.t.unnest(st, keys)
-	st.add("SELECT resqued_m.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM (SELECT * FROM %s WHERE %s = %s OFFSET 0) AS %s WHERE %s) resqued_m",
-		unnested, s.t.text(""), s.t.name, s.t.row(), tuple(values), s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
+	st.add("SELECT resqued_m.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s AND %s OFFSET 0) resqued_m",
+		unnested, s.t.text(""), s.t.name, s.t.row(), tuple(values), s.hidden(where))
 	return s.keys(ctx, st)
 }
 
