@@ -35,7 +35,7 @@ class Peer
       options[4] = theirs4
       @env["RESQUED_FORK_FD"] = "4"
     end
-    @pid = spawn(@env, RbConfig.ruby, "-w", EXE, *arguments, **options)
+    @pid = spawn(@env, RbConfig.ruby, *("-w" unless env.key?("RUBYOPT")), EXE, *arguments, **options)
     theirs.close
     theirs4&.close
     @number = 0

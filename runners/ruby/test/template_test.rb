@@ -106,14 +106,27 @@ class TestTemplate < RunnerTest
         trap("USR1") { }
         Thread.new { sleep }.name = "metrics"
         Thread.new { sleep }
+        require "active_record/connection_adapters/reaper"
         class Threads; def self.perform; raise Thread.list.map(&:name).inspect; end; end
         class Signalled; def self.perform; Process.kill(:USR1, Process.pid); sleep; end; end
       RUBY
-      template = start("app", chdir: dir, template: true)
+      reaper = File.join(dir, "active_record/connection_adapters/reaper.rb")
+      FileUtils.mkdir_p(File.dirname(reaper))
+      File.write(reaper, 'Thread.new { sleep }; Thread.new { sleep }.name = "AR Pool Reaper"')
+      template = start("-I", dir, "app", chdir: dir, template: true)
       assert_match(/has started threads \(metrics, \S*app.rb:3\)/, template.read["log"]["message"])
       runner = forked(template)
       refute_match(/metrics/, runner.job("Threads")["message"])
       assert_match(/SIGUSR1/, runner.job("Signalled")["message"])
+    end
+  end
+
+  def test_ruby_without_warnings_says_why_a_runner_does_not_start
+    Dir.mktmpdir do |dir|
+      File.write(File.join(dir, "app.rb"), "require #{Peer.app('standin').inspect}\nResque.after_fork { raise 'no database' }")
+      runner = forked(start("app", chdir: dir, template: true, env: { "RUBYOPT" => "-W0" }))
+      assert_nil runner.hello
+      assert_match(/no database \(RuntimeError\)/, runner.output)
     end
   end
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+# Messages for people go to $stderr.puts: RUBYOPT=-W0 silences warn.
+
 require "json"
 
 require "resqued"

@@ -28,7 +28,7 @@ module Resqued
 
         runner(files)
       rescue OptionParser::ParseError, Application::Error => e
-        warn "resqued-runner: #{e.message}"
+        $stderr.puts "resqued-runner: #{e.message}"
         64
       end
 
@@ -57,7 +57,7 @@ module Resqued
       def runner(files)
         descriptor = number("RESQUED_FD")
         unless descriptor
-          warn format(BY_HAND, app: files.empty? ? "config/environment" : files.join(" "))
+          $stderr.puts format(BY_HAND, app: files.empty? ? "config/environment" : files.join(" "))
           return 64
         end
         requests = number("RESQUED_FORK_FD")

@@ -70,7 +70,7 @@ module Resqued
       def quietly
         yield
       rescue StandardError => e
-        warn "resqued-runner: closing a connection before a fork: #{Text.class_name(e)}: #{Text.message(e)}"
+        $stderr.puts "resqued-runner: closing a connection before a fork: #{Text.class_name(e)}: #{Text.message(e)}"
       end
     end
   end

@@ -101,7 +101,7 @@ module Resqued
         return unless ::Resque.respond_to?(:locket_enabled?) && ::Resque.locket_enabled?
 
         ::Resque.instance_variable_set(:@locket_enabled, false)
-        warn "resqued-runner: resque-locket is off in runners; resqued has its locks, see locketed_queues and job_lock_key"
+        $stderr.puts "resqued-runner: resque-locket is off in runners; resqued has its locks, see locketed_queues and job_lock_key"
       end
     end
   end

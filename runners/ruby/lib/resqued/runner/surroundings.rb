@@ -17,7 +17,7 @@ module Resqued
         Dir.chdir(@home) unless at_home?
         @outputs.each { |io, copy| repair(io, copy) unless open?(io) }
       rescue SystemCallError => e
-        warn "resqued-runner: what a job has changed cannot be put back: #{e.message}"
+        $stderr.puts "resqued-runner: what a job has changed cannot be put back: #{e.message}"
       end
 
       private

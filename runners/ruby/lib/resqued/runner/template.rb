@@ -14,6 +14,9 @@ module Resqued
       DESCRIPTORS = 4
       # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
       FULL = 71
+      # Threads that start again by themselves, or are not missed: of timeout, the reaper of ActiveRecord's
+      # pools, and the one that frees variables of concurrent-ruby.
+      HARMLESS = %r{\ATimeout|/active_record/connection_adapters/|/concurrent/atomic/ruby_thread_local_var}.freeze
 
       def initialize(channel, descriptor, name:, app:, concurrency:, compact: true)
         @channel = channel
@@ -88,7 +91,7 @@ module Resqued
       # Ends a process that has no room for descriptors: it would fail at each request, and its master
       # starts another one. at_exit might need a file, too.
       def full(why)
-        warn "resqued-runner: #{why}: the limit of open files is #{Process.getrlimit(:NOFILE).first} " \
+        $stderr.puts "resqued-runner: #{why}: the limit of open files is #{Process.getrlimit(:NOFILE).first} " \
              "(LimitNOFILE= of the service, ulimit -n); this template ends, and another one is started in its place"
         Process.exit!(FULL)
       end
@@ -118,7 +121,7 @@ module Resqued
         rescue SystemExit => e
           code = e.status
         rescue Exception => e # rubocop:disable Lint/RescueException
-          warn e.full_message(highlight: false)
+          $stderr.puts e.full_message(highlight: false)
           code = 1
         end
       ensure
@@ -165,7 +168,7 @@ module Resqued
 
       def say_threads
         threads = Thread.list - [Thread.main]
-        threads.reject! { |thread| thread.name.to_s.match?(/\ATimeout/) } # starts itself anew
+        threads.reject! { |thread| thread.name.to_s.match?(HARMLESS) || thread.inspect.match?(HARMLESS) }
         return if threads.empty?
 
         names = threads.map { |thread| thread.name || thread.inspect[/ (\S+:\d+)/, 1] || "one without a name" }
@@ -176,7 +179,7 @@ module Resqued
       def say(message, level: :error)
         line = JSON.generate(log: { level: level.to_s, message: Text.utf8(message, 8 * 1024) })
         # Where its master is gone, runners may still be asked for.
-        @channel.try(line) || warn("resqued-runner: #{message}")
+        @channel.try(line) || $stderr.puts("resqued-runner: #{message}")
       end
     end
   end

@@ -100,7 +100,7 @@ module Resqued
 
       # A job that forks without a block may come back here twice. The child is no runner.
       def leave_forked_child(answer)
-        warn "resqued-runner: a process that a job forked came to the job's end: #{answer}" unless answer.to_s.start_with?('{"done"')
+        $stderr.puts "resqued-runner: a process that a job forked came to the job's end: #{answer}" unless answer.to_s.start_with?('{"done"')
         Process.exit!(0)
       end
 
@@ -187,7 +187,7 @@ module Resqued
       def hook_quietly(name)
         @performer.hook(name)
       rescue Exception => e # rubocop:disable Lint/RescueException
-        warn "resqued-runner: hook #{name}: #{Text.class_name(e)}: #{Text.message(e)}"
+        $stderr.puts "resqued-runner: hook #{name}: #{Text.class_name(e)}: #{Text.message(e)}"
       end
     end
 
