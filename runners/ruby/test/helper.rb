@@ -145,6 +145,24 @@ class RunnerTest < Minitest::Test
     @peers.last
   end
 
+  # Plays the worker process for one slice: keeps the state, answers each report. The block
+  # sees each report. Returns the last report and the line that ended the slice.
+  def slice(klass, args, number, **more)
+    job = @peer.send_job(klass, "uuid", run: "uuid", slice: number, args: args, state: @state, fence: number, **more)
+    saved = 0
+    last = nil
+    loop do
+      line = @peer.read
+      return [last, line] unless (report = line["report"])
+
+      assert_equal job, report["job"]
+      last = report["line"]
+      last["state"]&.each { |key, value| value.nil? ? @state.delete(key) : @state[key] = value }
+      yield job, last if block_given?
+      @peer.write(reply: { job: job, line: { saved: saved += 1 } }) if last["state"]
+    end
+  end
+
   # Waits until the block is true.
   def eventually(what)
     limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + Peer::PATIENCE

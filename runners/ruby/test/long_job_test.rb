@@ -9,26 +9,6 @@ class TestLongJob < RunnerTest
     @state = {}
   end
 
-  # Plays the worker process for one slice: keeps the state, answers each report. The block
-  # sees each report. Returns the last report and the line that ended the slice.
-  def slice(klass, args, number, **more)
-    job = @peer.send_job(klass, "uuid", run: "uuid", slice: number, args: args, state: @state, fence: number, **more)
-    saved = 0
-    last = nil
-    loop do
-      line = @peer.read
-      return [last, line] unless (report = line["report"])
-
-      assert_equal job, report["job"]
-      last = report["line"]
-      if last["state"]
-        last["state"].each { |key, value| value.nil? ? @state.delete(key) : @state[key] = value }
-        @peer.write(reply: { job: job, line: { saved: saved += 1 } })
-      end
-      yield job, last if block_given?
-    end
-  end
-
   def test_a_run_in_one_slice
     last, ended = slice("Steps", %w[a b a], 1)
     assert_equal true, last["done"]
@@ -173,6 +153,13 @@ class TestLongJob < RunnerTest
   def test_lists_without_a_key
     slices("Keys", ["none"]) { |_, number| assert_operator number, :>, 1 }
     assert_equal ["setup 1", "setup 2", "finalize 1", "finalize 2", "setup", "other"], @peer.output.lines(chomp: true)
+  end
+
+  def test_pages
+    slices("Pages", []) { |_, number| assert_operator number, :>, 1 }
+    pages = ["nil", '{"page"=>1}', '{"page"=>2}']
+    assert_equal [0, 1].flat_map { |step| pages.map { |page| "#{step}: #{page}" } }, @peer.output.lines(chomp: true)
+    assert_equal ["~pages 0", "~pages 1"], @state.keys
   end
 
   # The second step would be passed over.

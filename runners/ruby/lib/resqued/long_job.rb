@@ -231,7 +231,7 @@ module Resqued
       # class and id, other items by their JSON, so the list may change between slices. Lists
       # without a key are numbered in the order of their calls.
       def work_each(key, values = NONE)
-        key, values = list_key, key if values.equal?(NONE)
+        key, values = free_key("each"), key if values.equal?(NONE)
         step = step(key)
         return if done?(step)
 
@@ -247,6 +247,29 @@ module Resqued
         end
         finish_step(step)
         nil
+      end
+
+      # A unit for each page. The block gets where the page begins: nil, then what it has returned for
+      # the page before. It returns nil for the last page.
+      def work_pages(key)
+        step = step(key)
+        return if done?(step)
+
+        place = "#{step}/~place"
+        while (following = unit(step) { yield(get(place)) })
+          forget("#{step}/")
+          set(place, Values.plain(following))
+          save
+        end
+        finish_step(step)
+        nil
+      end
+
+      # A key for a step without one: they are numbered in the order of their calls.
+      def free_key(kind)
+        number = 1
+        number += 1 while @used[name("#{kind} #{number}")]
+        "#{kind} #{number}"
       end
 
       # A unit for each key of a hash, which gets its value. Within one, the same for a hash below it:
@@ -334,11 +357,6 @@ module Resqued
         @used[step] = true if get(step)
       end
 
-      def list_key
-        number = 1
-        number += 1 while @used[name("each #{number}")]
-        "each #{number}"
-      end
 
       def own(key)
         key = key.to_s

@@ -118,6 +118,20 @@ class Keys
   end
 end
 
+class Pages
+  extend Resqued::LongJob
+
+  def self.long_job_perform(run)
+    2.times do |step|
+      run.work_pages("pages #{step}") do |from|
+        run.work_once(:inner) { puts "#{step}: #{from.inspect}" }
+        page = from ? from["page"] : 0
+        { page: page + 1 } if page < 2
+      end
+    end
+  end
+end
+
 class State
   extend Resqued::LongJob
 
