@@ -115,11 +115,14 @@ func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
 func (ps pools) await(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(ps)) {
 		if err := ps[name].Await(ctx); err != nil {
-			return err
+			return &noRunnerError{err}
 		}
 	}
 	return nil
 }
+
+// noRunnerError says that runners cannot be started. Another worker process could not, either.
+type noRunnerError struct{ error }
 
 // slots returns how many jobs the runners that are there can have in hand: those of the one with the
 // most, because jobs of another that is not there go back to their queues.

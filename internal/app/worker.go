@@ -133,6 +133,9 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 		workerFailed(log, exitFailed, err)
 		w.killSelf()
 	}
+	if none, ok := errors.AsType[*noRunnerError](err); ok {
+		return workerFailed(log, ExitConfig, none)
+	}
 	if err != nil {
 		return workerFailed(log, exitFailed, err)
 	}
@@ -175,12 +178,6 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		return nil, err
 	}
 	w.set = set
-	if h.Dev == nil && !h.Bench && onlyRunners(c, handlers) {
-		// Without them it could do nothing.
-		if err := w.pools.await(context.Background()); err != nil {
-			return nil, err
-		}
-	}
 	w.closers = append(w.closers, set.Close)
 	options := storeOptions(c, "resqued-worker")
 	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job
@@ -234,7 +231,11 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	if len(w.pools) > 0 {
 		deps.Runners = w.pools.describe
-		deps.Hooks = append(slices.Clone(deps.Hooks), w.pools.hooks())
+		hooks := w.pools.hooks()
+		if h.Dev == nil && !h.Bench && onlyRunners(c, handlers) {
+			hooks.AfterFork = w.pools.await // without them it could do nothing
+		}
+		deps.Hooks = append(slices.Clone(deps.Hooks), hooks)
 	}
 	if h.Waits.One > 0 {
 		deps.OpenWaiter, deps.Waits, deps.FleetWaits = func(waits int) (workerproc.Waiter, error) { return s.OpenWaiter(waits) }, h.Waits.One, h.Waits.All

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,7 +21,9 @@ const drainFor = time.Second
 type output struct {
 	log *zap.Logger
 	// about returns fields for a line.
-	about   func() []zap.Field
+	about func() []zap.Field
+	// quiet: lines are only for debug.
+	quiet   atomic.Bool
 	errs    lastWords
 	readers []*os.File
 	done    sync.WaitGroup
@@ -54,7 +57,11 @@ func (o *output) lines(stream string, r io.Reader) {
 		if left > 0 {
 			fields = append(fields, zap.Int("bytes_left_out", left))
 		}
-		o.log.Info("runner output", fields...)
+		level := zap.InfoLevel
+		if o.quiet.Load() {
+			level = zap.DebugLevel
+		}
+		o.log.Log(level, "runner output", fields...)
 	})
 }
 

@@ -280,6 +280,7 @@ func (p *Pool) ready(q *process, took time.Duration) {
 		return
 	}
 	q.state = ready
+	q.out.quiet.Store(false)
 	p.turned()
 	p.change()
 	p.inform(q)
@@ -391,6 +392,13 @@ func (p *Pool) complain(was state) {
 		what = "a runner could not be started; trying again"
 	}
 	p.log.Error(what, zap.Error(p.last), zap.Int("in_a_row", p.failures))
+}
+
+// failing reports whether the last process could not be used.
+func (p *Pool) failing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failures > 0
 }
 
 // wanted is how many processes there are to be.

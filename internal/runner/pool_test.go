@@ -348,6 +348,11 @@ func TestBoot(t *testing.T) {
 				return strings.Contains(trouble, want)
 			}, soon, time.Millisecond)
 			require.Zero(t, f.Slots())
+			if how == "dies" {
+				lines := f.logs.FilterMessage("runner output")
+				require.Greater(t, lines.Len(), 1)
+				require.Equal(t, 1, lines.FilterLevelExact(zap.InfoLevel).Len(), "the error says it for the others")
+			}
 		})
 	}
 	t.Run("slowly", func(t *testing.T) {

@@ -143,6 +143,7 @@ func (q *process) boot() error {
 	n, m := mark.Worker(own).Take()
 	q.tag, q.mark = fmt.Sprintf("%s/%d", own, n), m
 	q.out.log, q.out.about = p.log, q.about
+	q.out.quiet.Store(p.failing()) // its words are in the error, which is logged now and then
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,6 +122,19 @@ func TestRunnerThatDoesNotBoot(t *testing.T) {
 		}
 		require.Equal(t, int64(1), d.Snapshot().Queued)
 		require.Empty(t, kinOf("unbootable"))
+	})
+	t.Run("but its template does", func(t *testing.T) {
+		t.Parallel()
+		standin, err := filepath.Abs("../../runners/ruby/test/apps/standin.rb")
+		require.NoError(t, err)
+		a := newRubyApp(t, "unforked", fmt.Sprintf("require %q\nResque.after_fork { raise 'no session here' }\n", standin))
+		d := harness.Start(t, harness.Options{Unready: true, Config: a.config("    boot_timeout: 1h\n")})
+		d.AwaitLog("a runner could not be started; trying again")
+		d.AwaitLog("no session here")
+		d.Signal(quit)
+		require.Zero(t, d.Exit(), d.Log())
+		require.Empty(t, d.Residue())
+		require.Empty(t, kinOf("unforked"))
 	})
 	t.Run("beside other handlers", func(t *testing.T) {
 		t.Parallel()
