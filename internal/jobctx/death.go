@@ -7,6 +7,8 @@ type DeathError struct {
 	Err error
 	// Shared: other jobs ran in the same process, so that this one need not be to blame.
 	Shared bool
+	// Earlier: it was another process, before this run, which has not begun.
+	Earlier bool
 	// Told: failure hooks of the application know of the death, as of any failure. What they have
 	// done must not be followed by another run of the job.
 	Told bool

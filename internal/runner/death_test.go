@@ -37,6 +37,35 @@ func TestHooksAreToldOfADeath(t *testing.T) {
 	}
 }
 
+// A job whose worker process has died with it comes again: its hooks are told first, and decide
+// whether it runs.
+func TestHooksAreToldOfAnEarlierDeath(t *testing.T) {
+	t.Parallel()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, way.fork, way.number, "hooks")
+			again := func(f *fixture, what string) error {
+				j := job("Echo", what)
+				j.Deaths = 1
+				return f.Perform(jobctx.WithJob(t.Context(), j), j, 0, nil)
+			}
+			for what, want := range map[string]jobctx.DeathError{
+				"told": {Told: true}, "dies": {Told: true}, "discards": {Told: true, Discarded: true},
+			} {
+				var death *jobctx.DeathError
+				require.ErrorAs(t, again(f, what), &death, what)
+				require.ErrorContains(t, death, "died with the job before this run")
+				require.Equal(t, want.Discarded, errors.Is(death, resqued.Discard))
+				death.Err, want.Earlier = nil, true
+				require.Equal(t, &want, death, what)
+			}
+			require.NoError(t, again(f, "none"))
+			require.NoError(t, again(setup(t, way.fork, way.number, ""), "told"), "a shim that knows no hooks")
+		})
+	}
+}
+
 // The stderr of an earlier job does not explain a later death.
 func TestWordsOfAnEarlierJob(t *testing.T) {
 	t.Parallel()
@@ -74,7 +103,7 @@ func TestHooksOfAKilledJob(t *testing.T) {
 				require.ErrorIs(t, err, want)
 			}
 			// On a slow machine the time may be over before they begin.
-			require.Equal(t, what == "hangs", f.logs.FilterMessageSnippet("the failure hooks of a job whose runner died").Len() == 1)
+			require.Equal(t, what == "hangs", f.logs.FilterMessageSnippet("the failure hooks of a job whose").Len() == 1)
 			require.NoError(t, f.run(t.Context(), "Echo"))
 		})
 	}

@@ -102,7 +102,14 @@ func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Dur
 		return &classError{p.o.Name, job.Class}
 	}
 	killAfter = p.o.killAfter(killAfter)
-	for until := time.Now().Add(p.waits(job)); ; {
+	until := time.Now().Add(p.waits(job))
+	if job.Deaths > 0 && s == nil {
+		if err := p.tellEarlier(ctx, until, job, killAfter); err != nil {
+			p.tells()
+			return err
+		}
+	}
+	for {
 		q, err := p.take(ctx, until)
 		if err != nil {
 			return err

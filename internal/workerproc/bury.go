@@ -28,9 +28,9 @@ type burial interface {
 // again has failed. Others go back to the head of their queue, as the jobs of a process that has
 // died do, before this returns: until then the job is in hand, and keeps its lock.
 func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
-	j.orphaned = true
 	policy := t.cfg.DeathPolicy
 	death, _ := errors.AsType[*jobctx.DeathError](out.Err)
+	j.orphaned = !death.Earlier
 	final := ""
 	switch {
 	case j.resumes:
