@@ -127,7 +127,7 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 	case <-ctx.Done():
 	}
 	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
-	reply.State, reply.Ready, reply.Outage, reply.Trouble = v.State, v.Ready, v.Outage, v.Trouble
+	reply.State, reply.Ready, reply.Outage, reply.Trouble, reply.Takes = v.State, v.Ready, v.Outage, v.Trouble, v.Takes
 	if r.Do == control.Status {
 		reply.Store = c.store
 	}

@@ -27,9 +27,10 @@ type verdictView struct {
 }
 
 const (
-	// verdictPatience is how long a verdict is waited for: a little longer than a new version
-	// may take to start, and less than systemd waits for a reload.
+	// verdictPatience is how long a verdict is waited for: verdictMargin longer than a new version
+	// may take to start, which is longer where runners may take longer to boot.
 	verdictPatience = 80 * time.Second
+	verdictMargin   = 20 * time.Second
 	// statusPatience is how long a daemon that has not answered may take to say how it is.
 	statusPatience = time.Second
 	// A daemon that hands over meanwhile is asked for anew.
@@ -86,7 +87,7 @@ version is in charge.`,
 // asks completes a verb that asks a daemon to do something.
 func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes")
+	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes; longer by default where runners may boot for longer")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := *socket
 		if path == "" {
@@ -98,9 +99,18 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 		if err := oneStore(c, path, do); err != nil {
 			return err
 		}
+		if !c.Flags().Changed("timeout") {
+			*patience = patienceOf(path)
+		}
 		return a.ask(path, do, *patience)
 	}
 	return c
+}
+
+// patienceOf returns how long a verdict of the daemon of a socket is waited for.
+func patienceOf(path string) time.Duration {
+	now, _ := askInCharge(path, control.Status, verdictMargin) // one that does not say keeps the default
+	return max(verdictPatience, now.Takes+verdictMargin)
 }
 
 // addSocketFlag has a verb take the process id of a daemon or --socket.

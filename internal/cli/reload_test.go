@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,14 @@ func answering(t *testing.T, answer func(context.Context, control.Request) contr
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
 	return path
+}
+
+func TestPatienceOfAReload(t *testing.T) {
+	t.Parallel()
+	for takes, want := range map[time.Duration]time.Duration{0: verdictPatience, time.Minute: verdictPatience, time.Hour: time.Hour + verdictMargin} {
+		path := answering(t, func(context.Context, control.Request) control.Reply { return control.Reply{OK: true, Takes: takes} })
+		require.Equal(t, want, patienceOf(path))
+	}
 }
 
 func TestNoVerdict(t *testing.T) {

@@ -3,6 +3,8 @@
 // daemon's side, client.go that of whoever asks, place.go where the sockets are.
 package control
 
+import "time"
+
 // Version is that of the messages. A side that reads another one refuses it.
 const Version = 1
 
@@ -42,13 +44,15 @@ type Reply struct {
 	// several lines.
 	Text string `json:"text,omitempty"`
 
-	// State, Ready, Outage and Trouble are of an answer to Status: the daemon's state, how many worker
-	// processes are ready, why Redis is of no use, "" = it is, and which runners are not there. Older
-	// daemons say only Text.
+	// State, Ready, Outage, Trouble and Takes are of an answer to Status: the daemon's state, how many worker
+	// processes are ready, why Redis is of no use, "" = it is, which runners are not there, and how long a
+	// new version may take to be ready. Older daemons say only Text.
 	State   string `json:"state,omitempty"`
 	Ready   int    `json:"ready,omitempty"`
 	Outage  string `json:"outage,omitempty"`
 	Trouble string `json:"trouble,omitempty"`
+
+	Takes time.Duration `json:"takes_ns,omitempty"`
 	// Store is the one that the daemon works alone, Stores are those of a daemon that has several, in an
 	// answer to Status.
 	Store  string       `json:"store,omitempty"`

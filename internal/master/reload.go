@@ -41,12 +41,14 @@ type Verdict struct {
 	// Text says what is in force now and what goes on, or why nothing has changed.
 	Text string
 
-	// State, Ready, Outage and Trouble are of an answer to Status: the master's state, how many
-	// worker processes are ready, why Redis is of no use, "" = it is, and which runners are not there.
+	// State, Ready, Outage, Trouble and Takes are of an answer to Status: the master's state, how many
+	// worker processes are ready, why Redis is of no use, "" = it is, which runners are not there, and
+	// how long a new version may take to be ready.
 	State   string
 	Ready   int
 	Outage  string
 	Trouble string
+	Takes   time.Duration
 }
 
 // rereading is the reading of a new configuration, or the start of a new master, which happens
@@ -88,7 +90,7 @@ func (m *Master) requested(r Request) {
 		if m.d.Trouble != nil {
 			trouble = m.d.Trouble()
 		}
-		r.Answer(Verdict{Trouble: trouble, OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage})
+		r.Answer(Verdict{Trouble: trouble, OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage, Takes: m.patience()})
 	case m.leaving():
 		r.Answer(Verdict{Text: "the daemon is stopping"})
 	case m.given():
@@ -124,6 +126,7 @@ func (m *Master) reload() {
 			m.log.Warn("the worker processes are replaced by the program that runs", zap.Error(trouble))
 		}
 		m.d.Notifier.Reloading()
+		m.d.Notifier.ExtendTimeout(m.patience() + extension)
 		m.reread.under, m.reread.again = true, false
 		m.reread.asked, m.reread.next = m.reread.next, nil
 		m.helpers.Go(func() { m.reread.result <- m.prepare(upgrade) })

@@ -90,9 +90,14 @@ func (m *Master) elsewhere() string {
 	return fmt.Sprintf("process %d has taken over; this one only finishes its jobs", m.handing.peer.PID())
 }
 
+// patience is how long a new master may take until its first worker process is ready.
+func (m *Master) patience() time.Duration {
+	return max(upgradePatience, upgradePatience/2+m.cfg.BootTimeout)
+}
+
 // await begins to wait for a master that was started.
 func (m *Master) await(peer Peer) {
-	m.handing = &handing{peer: peer, patience: max(upgradePatience, upgradePatience/2+m.cfg.BootTimeout), slots: len(m.slots)}
+	m.handing = &handing{peer: peer, patience: m.patience(), slots: len(m.slots)}
 	m.handing.by = time.Now().Add(m.handing.patience)
 	m.log.Info("the program has changed: its new version starts beside this one", zap.Int("pid", peer.PID()))
 	m.children.Go(func() { m.listen(peer) })

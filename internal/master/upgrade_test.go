@@ -221,6 +221,18 @@ func TestUpgrade(t *testing.T) {
 		f.newest().boot()
 	})
 
+	bubble(t, "a longer time to boot gives a new version longer, and it is said", func(t *testing.T) {
+		f := setup(t, func(_ *fixture, c *Config) { c.BootTimeout = 3 * time.Minute })
+		require.Equal(t, 210*time.Second, (<-f.ask(Request{Status: true})).Takes)
+	})
+
+	bubble(t, "the service manager is asked for the time that it may take", func(t *testing.T) {
+		f, _, _ := upgrading(t, 2, nil)
+		f.ask(Request{Upgrade: true})
+		synctest.Wait()
+		require.Equal(t, 1, f.systemd.count("extend "+(upgradePatience+extension).String()))
+	})
+
 	for name, c := range map[string]struct {
 		start   error
 		fail    func(*fixture, *fakePeer)
