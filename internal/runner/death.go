@@ -33,6 +33,13 @@ func (p *Pool) tellDeath(c *call, err error) error {
 	// takes a quarter, and the kill of hooks that do not end an eighth.
 	most := p.o.killAfter(tellFor)
 	defer context.AfterFunc(c.ctx, func() { time.AfterFunc(program.Patience(c.ctx, most)/2, stop) })()
+	go func() { // the process that gets the job next may have a runner sooner
+		select {
+		case <-jobctx.Leaving(ctx):
+			time.AfterFunc(p.o.patience, stop)
+		case <-ctx.Done():
+		}
+	}()
 	answer, untold := p.tell(ctx, time.Now().Add(p.o.BootTimeout), c.job, end.brief(), most/4)
 	if untold != nil {
 		p.log.Error("the failure hooks of a job whose runner died were not told; locks of plugins may be left",

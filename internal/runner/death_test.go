@@ -5,6 +5,8 @@ package runner
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -64,6 +66,25 @@ func TestHooksAreToldOfAnEarlierDeath(t *testing.T) {
 			require.NoError(t, again(setup(t, way.fork, way.number, ""), "told"), "a shim that knows no hooks")
 		})
 	}
+}
+
+// A process that leaves does not wait for a runner to tell hooks for as long as one may boot: the
+// process that gets the job next tells them.
+func TestLeavingWithoutARunner(t *testing.T) {
+	t.Parallel()
+	link := filepath.Join(t.TempDir(), "runner")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, link))
+	f := setup(t, false, 1, "hooks", func(o *Options) { o.Argv[0], o.BootTimeout, o.patience = link, time.Hour, time.Second })
+	require.Eventually(t, func() bool { return f.run(t.Context(), "Echo") == nil }, soon, time.Millisecond)
+	require.NoError(t, os.Remove(link))
+	leaving := make(chan struct{})
+	close(leaving)
+	var death *jobctx.DeathError
+	require.ErrorAs(t, f.run(jobctx.WithLeaving(t.Context(), leaving), "Kill", "told"), &death)
+	require.False(t, death.Told)
+	require.Equal(t, 1, f.logs.FilterMessageSnippet("were not told").Len())
 }
 
 // The stderr of an earlier job does not explain a later death.

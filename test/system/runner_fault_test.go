@@ -3,6 +3,7 @@ package system_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,6 +109,7 @@ class Locked
   end
   def self.on_failure_lock(error, id)
     note("told", id, error.class, error.message)
+    gate("hook")
     File.delete(File.join(%DIR%, "lock")) if error.is_a?(Resque::DirtyExit)
   end
 end
@@ -135,6 +137,11 @@ func TestRunnerDeathsAndHooks(t *testing.T) {
 	pid, err := strconv.Atoi(a.await("begin", 1)[0][2])
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	a.await("told", 1)
+	old := d.WorkerPIDs()[0]
+	d.Signal(hup) // a deploy meanwhile: the hooks end in the old process
+	proctest.Await(t, patience, func() bool { return slices.ContainsFunc(d.WorkerPIDs(), func(pid int) bool { return pid != old }) }, "the next worker process")
+	a.open("hook")
 	f := d.AwaitFailures(1)
 	require.Equal(t, "Resque::DirtyExit", f[0].Exception)
 	require.Contains(t, f[0].Error, "its failure hooks were told")
