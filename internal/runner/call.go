@@ -40,8 +40,8 @@ type call struct {
 	slice     *cmdslice.Slice
 	killAfter time.Duration
 	// died is how the process has died that performed the job, where this only tells its failure
-	// hooks; else empty.
-	died string
+	// hooks.
+	died death
 
 	number int64
 	// lines are what the process says of the job, where it has several slots.
@@ -128,7 +128,16 @@ func (c *call) cancel() {
 	}
 	c.q.log.Debug("runner told to stop a job", zap.Int64("runner_pid", c.q.pid.Load()), zap.Duration("kill_after", wait))
 	// An error: it has ended. One that does not read is killed, and the write ends then.
-	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx))))
+	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx)), final(c.ctx)))
+}
+
+// final reports whether the job of a context must not run again, because a person has asked for its end.
+func final(ctx context.Context) bool {
+	told, ok := errors.AsType[interface {
+		error
+		Final() bool
+	}](context.Cause(ctx))
+	return ok && told.Final()
 }
 
 // why is the word for the cause with which a job's context has ended.

@@ -40,7 +40,7 @@ func (p *Pool) tellDeath(c *call, err error) error {
 		case <-ctx.Done():
 		}
 	}()
-	answer, untold := p.tell(ctx, time.Now().Add(p.o.BootTimeout), c.job, end.brief(), most/4)
+	answer, untold := p.tell(ctx, time.Now().Add(p.o.BootTimeout), c.job, death{end.brief(), final(c.ctx)}, most/4)
 	if untold != nil {
 		p.log.Error("the failure hooks of a job whose runner died were not told; locks of plugins may be left",
 			append(aboutJob(c.job), zap.Error(untold))...)
@@ -52,7 +52,7 @@ func (p *Pool) tellDeath(c *call, err error) error {
 // tellEarlier does what tellDeath does for a job whose worker process has died with it. That is known
 // when the job comes again. It returns nil for one that may run.
 func (p *Pool) tellEarlier(ctx context.Context, until time.Time, job *resqued.Job, killAfter time.Duration) error {
-	answer, untold := p.tell(ctx, until, job, diedBefore, killAfter)
+	answer, untold := p.tell(ctx, until, job, death{how: diedBefore}, killAfter)
 	if untold != nil || answer == nil {
 		return untold
 	}
@@ -61,7 +61,7 @@ func (p *Pool) tellEarlier(ctx context.Context, until time.Time, job *resqued.Jo
 
 // tell tells the failure hooks of a job of a death and returns what they answer; nil: there are none.
 // untold is why no process could be asked.
-func (p *Pool) tell(ctx context.Context, until time.Time, job *resqued.Job, died string, killAfter time.Duration) (answer, untold error) {
+func (p *Pool) tell(ctx context.Context, until time.Time, job *resqued.Job, died death, killAfter time.Duration) (answer, untold error) {
 	for {
 		q, absent := p.take(ctx, until)
 		if absent != nil {
@@ -96,12 +96,12 @@ func (p *Pool) afterDeath(job *resqued.Job, err, answer error) error {
 	case !discarded && !errors.As(answer, &said):
 		p.log.Error("the failure hooks of a job whose process died did not end", append(aboutJob(job), zap.Error(answer))...)
 	}
-	death, ok := errors.AsType[*jobctx.DeathError](err)
+	died, ok := errors.AsType[*jobctx.DeathError](err)
 	switch {
 	case ok:
-		death.Told, death.Discarded = true, discarded
+		died.Told, died.Discarded = true, discarded
 		if discarded {
-			death.Err = fmt.Errorf("%w; %w", death.Err, answer)
+			died.Err = fmt.Errorf("%w; %w", died.Err, answer)
 		}
 	case discarded:
 		return answer // as if it had ended by itself when it was told to

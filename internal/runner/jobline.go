@@ -14,13 +14,20 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// appendJob appends the line that hands out a job. died: the job is not to be performed; its
-// process has died, and how.
-func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died string) []byte {
-	if died == "" {
+// death is how the process of a job has died; how is empty where none has. final: no plugin is to run
+// the job again.
+type death struct {
+	how   string
+	final bool
+}
+
+// appendJob appends the line that hands out a job. died: the job is not to be performed.
+func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died death) []byte {
+	if died.how == "" {
 		b = append(b, `{"job":{"number":`...)
 	} else {
-		b = append(wire.AppendString(append(b, `{"died":{"how":`...), died), `,"number":`...)
+		b = wire.AppendString(append(b, `{"died":{"how":`...), died.how)
+		b = append(appendFinal(b, died.final), `,"number":`...)
 	}
 	b = strconv.AppendInt(b, number, 10)
 	b = wire.AppendString(append(b, `,"id":`...), job.ID)
@@ -95,8 +102,16 @@ var (
 	resumeLine = []byte(`{"resume":true}` + "\n")
 )
 
-func cancelLine(number int64, why string) []byte {
-	return append(strconv.AppendInt([]byte(`{"cancel":`), number, 10), `,"why":"`+why+"\"}\n"...)
+func cancelLine(number int64, why string, final bool) []byte {
+	b := append(strconv.AppendInt([]byte(`{"cancel":`), number, 10), `,"why":"`+why+`"`...)
+	return append(appendFinal(b, final), "}\n"...)
+}
+
+func appendFinal(b []byte, final bool) []byte {
+	if final {
+		b = append(b, `,"final":true`...)
+	}
+	return b
 }
 
 func leavingLine(number int64) []byte {

@@ -89,7 +89,7 @@ func FuzzJobLine(f *testing.F) {
 		f.Add([]byte(payload), "A")
 	}
 	f.Fuzz(func(t *testing.T, payload []byte, class string) {
-		line := appendJob(nil, 3, &resqued.Job{Class: class, ID: class, Payload: payload}, nil, "")
+		line := appendJob(nil, 3, &resqued.Job{Class: class, ID: class, Payload: payload}, nil, death{})
 		if n := bytes.IndexByte(line, '\n'); n != len(line)-1 {
 			t.Fatalf("%q is more than a line", line)
 		}
@@ -131,14 +131,17 @@ func TestJobLine(t *testing.T) {
 	jobctx.RunOf(j).Fence = 42
 	require.Equal(t, `{"job":{"number":17,"id":"x\ny","class":"Mail","queue":"q","attempt":2,"max_attempts":5,"enqueued_at":"2026-11-24T00:02:03Z",`+
 		`"deadline":"2026-11-24T00:02:03Z","deaths":1,"worker":"h:1-1:q","lock_key":"lock:1","fence":42,"payload":{"class":"Mail", "args":[1.0,"\n"]}}}`+"\n",
-		string(appendJob(nil, 17, j, nil, "")))
+		string(appendJob(nil, 17, j, nil, death{})))
 	before := string(j.Payload)
 	require.Contains(t, before, "\n", "the payload of the job is left alone")
 	s := &cmdslice.Slice{Args: []json.RawMessage{[]byte("1")}, Run: "r", Number: 2, Fence: 7, Units: 5, State: []byte(`{"a":1.0}`), Message: "m"}
-	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[1],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a":1.0},"payload":`)
+	require.Contains(t, string(appendJob(nil, 17, j, s, death{})), `"args":[1],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a":1.0},"payload":`)
 	s.Args, s.State = []json.RawMessage{[]byte("[1,\r\n2]")}, []byte("{\"a\":\n1}")
-	require.Contains(t, string(appendJob(nil, 17, j, s, "")), `"args":[[1,  2]],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a": 1},"payload":`)
+	require.Contains(t, string(appendJob(nil, 17, j, s, death{})), `"args":[[1,  2]],"run":"r","slice":2,"fence":7,"units":5,"message":"m","state":{"a": 1},"payload":`)
 	j.Payload = []byte("{\"class\":\"\xff\"}")
-	require.Contains(t, string(appendJob(nil, 17, j, nil, "was \"killed\"")), `{"died":{"how":"was \"killed\"","number":17,"id":`)
-	require.Contains(t, string(appendJob(nil, 17, j, nil, "")), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)
+	require.Contains(t, string(appendJob(nil, 17, j, nil, death{how: "was \"killed\""})), `{"died":{"how":"was \"killed\"","number":17,"id":`)
+	require.Contains(t, string(appendJob(nil, 17, j, nil, death{"x", true})), `{"died":{"how":"x","final":true,"number":17,"id":`)
+	require.Equal(t, `{"cancel":17,"why":"killed","final":true}`+"\n", string(cancelLine(17, "killed", true)))
+	require.Equal(t, `{"cancel":17,"why":"timeout"}`+"\n", string(cancelLine(17, "timeout", false)))
+	require.Contains(t, string(appendJob(nil, 17, j, nil, death{})), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)
 }

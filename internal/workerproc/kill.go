@@ -119,7 +119,7 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	for _, j := range jobs {
 		if j.doomed == nil {
 			j.doomed = cause
-			j.ctx.end(&told{cause, grace})
+			j.ctx.end(&told{cause, grace, j.request != nil && !j.request.Requeue})
 		}
 		if lost && !j.lost {
 			j.lost = true
@@ -303,6 +303,7 @@ func (k *kills) show(info map[string]string) {
 type told struct {
 	error
 	grace time.Duration
+	final bool
 }
 
 // Unwrap returns the cause.
@@ -310,3 +311,6 @@ func (t *told) Unwrap() error { return t.error }
 
 // Grace is how long the job may take to stop before its process has to go.
 func (t *told) Grace() time.Duration { return t.grace }
+
+// Final reports whether the job must not run again, because a person has asked for its end.
+func (t *told) Final() bool { return t.final }

@@ -75,6 +75,21 @@ class TestResque < RunnerTest
     end
   end
 
+  def test_resque_retry_gives_up_a_job_that_a_person_has_killed
+    [false, true].each do |final|
+      peer = start(Peer.app("resque"))
+      Tempfile.create do |file|
+        peer.send_job("Retried", file.path)
+        eventually("begins") { !File.zero?(file.path) }
+        peer.write({ cancel: 1, why: "killed", final: final })
+        assert_equal "Resque::TermException", peer.read["exception"]
+      end
+      assert_includes peer.output, "retries: #{!final}\n"
+    end
+    death("Retried", "x", final: true)
+    assert_includes @peer.output, "retries: false\n"
+  end
+
   def test_hooks_and_backends_are_told_of_a_death_as_by_the_worker_of_resque
     assert_equal true, @peer.hello["failure_hooks"]
     answer = death("Hooked", "fail")
@@ -88,10 +103,10 @@ class TestResque < RunnerTest
     assert_equal ["done"], @peer.job("Hooked").keys
   end
 
-  def death(name, *args)
+  def death(name, *args, **more)
     number = @peer.next_number
     @peer.write(died: { number: number, how: "ended by SIGKILL", id: "id", class: name, queue: "mail",
-                        worker: "host:77-1:mail,low", payload: { class: name, args: args } })
+                        worker: "host:77-1:mail,low", payload: { class: name, args: args } }.merge(more))
     @peer.read
   end
 

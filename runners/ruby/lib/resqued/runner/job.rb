@@ -9,6 +9,8 @@ module Resqued
       attr_accessor :thread, :cancelled, :over
       # Whether it should make room: its worker process leaves, or it has run for its max_run.
       attr_accessor :leaving
+      # Set where a person has killed it.
+      attr_writer :final
       # Of a slice of a long job: how many reports are saved, and whether the slice is over.
       attr_accessor :saved, :slice_over
       # What came of the lock that it asked for; nil = nothing yet.
@@ -64,6 +66,11 @@ module Resqued
       # How the process that performed it has died; nil: it is to be performed.
       def died
         @described["how"]
+      end
+
+      # Whether no plugin may run it again.
+      def final?
+        (@final || @described["final"]) == true
       end
 
       # Whether this is a slice of a long job.

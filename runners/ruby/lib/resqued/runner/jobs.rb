@@ -219,7 +219,7 @@ module Resqued
           @waiting_jobs << job
           on_full&.call if @waiting_jobs.size > @idle
         elsif (number = message["cancel"])
-          cancel(@running[number], message["why"])
+          cancel(@running[number], message)
         elsif (reply = message["reply"])
           job = @running[reply["job"]] if reply.is_a?(Hash)
           line = reply["line"] if job && reply["line"].is_a?(Hash)
@@ -256,10 +256,11 @@ module Resqued
       end
 
       # A job that ended meanwhile is not there any more: its answer has crossed the cancel.
-      def cancel(job, why)
+      def cancel(job, message)
         return if job.nil? || job.cancelled || job.over
 
-        job.cancelled = why || "killed"
+        job.cancelled = message["why"] || "killed"
+        job.final = message["final"]
         job.thread&.raise(@term.new("SIGTERM"))
       end
     end

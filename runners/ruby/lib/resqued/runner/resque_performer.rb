@@ -14,6 +14,7 @@ module Resqued
         @workers = {}
         require_failure_backends
         ::Resque::Job::DontPerform.prepend(Noted)
+        keep_killed(::Resque::Plugins::Retry) if defined?(::Resque::Plugins::Retry)
         [:Redis, :RedisMultiQueue].each do |name|
           ::Resque::Failure.const_get(name).prepend(Quiet) if ::Resque::Failure.const_defined?(name)
         end
@@ -60,6 +61,17 @@ module Resqued
       REACHED = :resqued_failure_reached
 
       private
+
+      # Keeps resque-retry from running a job again that a person has killed. A module that is prepended
+      # would not reach classes that have the plugin already, before Ruby 3.0.
+      def keep_killed(plugin)
+        plugin.class_eval do
+          alias_method :resqued_retry_criteria_valid?, :retry_criteria_valid?
+          define_method(:retry_criteria_valid?) do |*args|
+            !Thread.current.thread_variable_get(CURRENT)&.final? && resqued_retry_criteria_valid?(*args)
+          end
+        end
+      end
 
       def perform(job)
         here = Thread.current
