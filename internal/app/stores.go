@@ -77,7 +77,9 @@ type Stores struct {
 	state    signals.State
 	readied  bool
 	paused   bool
-	failed   error // what Run returns
+	kills    int       // TERMs, but for those that come within a second
+	killedAt time.Time // when the last of them came
+	failed   error     // what Run returns
 	told     string
 	toldAt   time.Time
 	pingedAt time.Time
@@ -267,6 +269,9 @@ func (s *Stores) onSignal(sig os.Signal) {
 		s.Log.Info("signal", zap.String("signal", signals.Name(sig)), zap.String("intent", string(intent)))
 		if intent == signals.Kill {
 			s.state = signals.Killing
+			if time.Since(s.killedAt) >= signals.Again {
+				s.kills, s.killedAt = s.kills+1, time.Now()
+			}
 		} else if s.state != signals.Killing {
 			s.state = signals.Draining
 		}
@@ -290,6 +295,9 @@ func (s *Stores) onSignal(sig os.Signal) {
 	}
 	for _, m := range s.masters {
 		m.wants = append(m.wants, sig)
+		if s.kills > 2 { // the second one it should have obeyed at once
+			m.kill(syscall.SIGKILL)
+		}
 	}
 }
 

@@ -87,7 +87,8 @@ func (s *Stores) newMaster(p StorePlan) (*storeMaster, error) {
 	}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.notifyPath(), Net: "unixgram"})
 	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", p.Name, err)
+		return nil, fmt.Errorf("store %s: the socket of its master cannot be made; XDG_RUNTIME_DIR, or TMPDIR, has to name a directory with a short path: %s",
+			p.Name, err.Error())
 	}
 	m.conn = conn
 	go m.listen(s.notes)

@@ -548,6 +548,17 @@ func TestStoresWatchdog(t *testing.T) {
 	require.Zero(t, s.Exit())
 }
 
+// A master that is stopped hears no TERM: the third one kills it.
+func TestStoresStoppedMaster(t *testing.T) {
+	t.Parallel()
+	s := startTwoStores(t, harness.Options{})
+	require.NoError(t, syscall.Kill(s.masterOf("b"), syscall.SIGSTOP))
+	proctest.Await(t, patience, func() bool {
+		_ = syscall.Kill(s.PID, syscall.SIGTERM) // it may have ended
+		return s.AwaitEnd(100 * time.Millisecond)
+	}, "the end")
+}
+
 // A container that was frozen for longer than the watchdog allows goes on with the masters that it has.
 func TestStoresFrozen(t *testing.T) {
 	t.Parallel()
