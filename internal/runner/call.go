@@ -157,7 +157,7 @@ func (c *call) watch() (end func()) {
 	switch {
 	case c.slice != nil:
 		tell = c.tellOver
-	case !c.q.hello.Leaving || c.died != "":
+	case !c.q.hello.Leaving || c.died.how != "":
 		return func() {}
 	}
 	ended, watched := make(chan struct{}), make(chan struct{})
