@@ -82,6 +82,9 @@ type Options struct {
 	// CAFile is a PEM file with the certificates to trust for TLS; empty = those of the
 	// system.
 	CAFile string
+	// CertFile and KeyFile are PEM files with the certificate that is presented to Redis, and its
+	// key; empty = none. They are read once.
+	CertFile, KeyFile string
 	// Handlers, if not nil, has the queues of the classes (resqued.Queue) and their locks
 	// (resqued.Lock).
 	Handlers *resqued.Handlers
@@ -184,13 +187,7 @@ func New(o Options) (*Client, error) {
 	if err := selector.CheckSet(o.UniqueQueues); err != nil {
 		return nil, fmt.Errorf("client: UniqueQueues: %w", err)
 	}
-	ca, err := rdb.ReadCA(o.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("client: CAFile: %w", err)
-	}
-	s, err := store.Open(store.Options{
-		URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-client",
-	})
+	s, err := open(o)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
@@ -205,6 +202,21 @@ func SetRedisLog(log func(text string)) {
 		log = func(string) {}
 	}
 	rdb.SetLogger(log)
+}
+
+// open opens the store of a client.
+func open(o Options) (*store.Store, error) {
+	ca, err := rdb.ReadCA(o.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("CAFile: %w", err)
+	}
+	cert, err := rdb.ReadCert(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("CertFile and KeyFile: %w", err)
+	}
+	return store.Open(store.Options{
+		URL: o.URL, Namespace: o.Namespace, CA: ca, Cert: cert, PoolSize: o.PoolSize, ClientName: "resqued-client",
+	})
 }
 
 // Close closes the client's connections.

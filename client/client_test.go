@@ -199,9 +199,9 @@ func TestEnqueue(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{TLS: true, Users: []string{"default off", "alice on >secret ~* &* +@all"}})
+	server := redistest.Start(t, redistest.Options{TLS: true, Args: []string{"--tls-auth-clients", "yes"}, Users: []string{"default off", "alice on >secret ~* &* +@all"}})
 	url := server.URLAs("alice", "secret")
-	c, err := client.New(client.Options{URL: url, CAFile: server.CAFile})
+	c, err := client.New(client.Options{URL: url, CAFile: server.CAFile, CertFile: server.CAFile, KeyFile: server.KeyFile})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	_, err = c.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/resqued/resqued"
@@ -204,16 +203,10 @@ func (s *stores) get(url string, o Options) (*store.Store, error) {
 	if known := s.open[url]; known != nil {
 		return known, nil
 	}
-	ca := ""
-	if strings.HasPrefix(url, "rediss") {
-		var err error
-		if ca, err = rdb.ReadCA(o.CAFile); err != nil {
-			return nil, fmt.Errorf("CAFile: %w", err)
-		}
+	if o.URL = url; !rdb.OverTLS(url) {
+		o.CAFile, o.CertFile, o.KeyFile = "", "", ""
 	}
-	opened, err := store.Open(store.Options{
-		URL: url, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-client",
-	})
+	opened, err := open(o)
 	if err != nil {
 		return nil, err
 	}

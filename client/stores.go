@@ -19,10 +19,10 @@ type Store struct {
 	// Queues are the queues that belong to the store: names, globs and "!" exclusions, "*" =
 	// all.
 	Queues []string
-	// URL, Namespace, CAFile and PoolSize are as in Options; empty = those of the Options that
-	// NewStores gets.
-	URL, Namespace, CAFile string
-	PoolSize               int
+	// URL, Namespace, CAFile, CertFile, KeyFile and PoolSize are as in Options; empty = those of
+	// the Options that NewStores gets.
+	URL, Namespace, CAFile, CertFile, KeyFile string
+	PoolSize                                  int
 }
 
 // Stores enqueues jobs to several stores, each to the store of its queue. It is safe for
@@ -66,6 +66,9 @@ func NewStores(common Options, all ...Store) (*Stores, error) {
 		}
 		if one.CAFile != "" {
 			o.CAFile = one.CAFile
+		}
+		if one.CertFile+one.KeyFile != "" {
+			o.CertFile, o.KeyFile = one.CertFile, one.KeyFile
 		}
 		if one.PoolSize != 0 {
 			o.PoolSize = one.PoolSize

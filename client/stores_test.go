@@ -148,6 +148,7 @@ func TestStores(t *testing.T) {
 			{{Name: "a", Queues: []string{"a"}}, {Name: "a", Queues: []string{"b"}}},
 			{{Name: "a", Queues: []string{"a"}, URL: "http://x"}},
 			{{Name: "a", Queues: []string{"a"}, CAFile: "/no/such"}},
+			{{Name: "a", Queues: []string{"a"}, CertFile: "/no/such"}},
 		} {
 			s, err := client.NewStores(client.Options{}, all...)
 			require.Error(t, err)

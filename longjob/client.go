@@ -66,9 +66,9 @@ const (
 
 // ClientOptions configure a Client. The zero value is for a Redis on this machine.
 type ClientOptions struct {
-	// URL, Namespace, CAFile and PoolSize are as in client.Options.
-	URL, Namespace, CAFile string
-	PoolSize               int
+	// URL, Namespace, CAFile, CertFile, KeyFile and PoolSize are as in client.Options.
+	URL, Namespace, CAFile, CertFile, KeyFile string
+	PoolSize                                  int
 	// Handlers, if not nil, has the queues of the classes.
 	Handlers *resqued.Handlers
 }
@@ -94,7 +94,11 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("longjob: CAFile: %w", err)
 	}
-	redis, err := rdb.Open(rdb.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
+	cert, err := rdb.ReadCert(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("longjob: CertFile and KeyFile: %w", err)
+	}
+	redis, err := rdb.Open(rdb.Options{URL: o.URL, Namespace: o.Namespace, CA: ca, Cert: cert, PoolSize: o.PoolSize, ClientName: "resqued-longjob"})
 	if err != nil {
 		return nil, fmt.Errorf("longjob: %w", err)
 	}

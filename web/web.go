@@ -36,6 +36,9 @@ type Options struct {
 	Namespace string
 	// CAFile is a PEM file with the certificates to trust for TLS; empty = those of the system.
 	CAFile string
+	// CertFile and KeyFile are PEM files with the certificate that is presented to Redis, and its
+	// key; empty = none.
+	CertFile, KeyFile string
 	// PathPrefix is the path under which the handler is mounted, such as "/jobs"; the requests have
 	// it still (no http.StripPrefix). Empty = the root.
 	PathPrefix string
@@ -100,7 +103,7 @@ func Handler(o Options) (*Dashboard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("web: Redact: %w", err)
 	}
-	jobs, err := client.New(client.Options{URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, Handlers: o.Handlers, UniqueQueues: o.UniqueQueues})
+	jobs, err := client.New(client.Options{URL: o.URL, Namespace: o.Namespace, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Handlers: o.Handlers, UniqueQueues: o.UniqueQueues})
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
@@ -109,8 +112,13 @@ func Handler(o Options) (*Dashboard, error) {
 		_ = jobs.Close()
 		return nil, fmt.Errorf("web: %w", err)
 	}
+	cert, err := rdb.ReadCert(o.CertFile, o.KeyFile)
+	if err != nil {
+		_ = jobs.Close()
+		return nil, fmt.Errorf("web: %w", err)
+	}
 	s, err := store.Open(store.Options{
-		URL: o.URL, Namespace: o.Namespace, CA: ca, ClientName: "resqued-web", Lease: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, LockTTL: store.DefaultLease,
+		URL: o.URL, Namespace: o.Namespace, CA: ca, Cert: cert, ClientName: "resqued-web", Lease: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, LockTTL: store.DefaultLease,
 	})
 	if err != nil {
 		_ = jobs.Close()

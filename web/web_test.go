@@ -110,7 +110,7 @@ func TestSchedules(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	for _, o := range []web.Options{{PathPrefix: "jobs"}, {PathPrefix: "/{x}"}, {PathPrefix: "/a//b"}, {PathPrefix: "//a"}, {PathPrefix: "/a/../b"}, {PathPrefix: "/a\nb"}, {URL: "http://x"}, {CAFile: "nowhere.pem"}, {UniqueQueues: []string{"["}}, {Redact: "Mail"}} {
+	for _, o := range []web.Options{{PathPrefix: "jobs"}, {PathPrefix: "/{x}"}, {PathPrefix: "/a//b"}, {PathPrefix: "//a"}, {PathPrefix: "/a/../b"}, {PathPrefix: "/a\nb"}, {URL: "http://x"}, {CAFile: "nowhere.pem"}, {KeyFile: "nowhere.pem"}, {UniqueQueues: []string{"["}}, {Redact: "Mail"}} {
 		_, err := web.Handler(o)
 		require.ErrorContains(t, err, "web: ", "%+v", o)
 	}

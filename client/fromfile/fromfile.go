@@ -38,12 +38,15 @@ func Stores(file string, o client.Options) (*client.Stores, error) {
 	if program.Handlers == nil {
 		program.Handlers = resqued.New()
 	}
-	o.URL, o.Namespace, o.CAFile = "", "", "" // what a store leaves out is the default
+	o.URL, o.Namespace, o.CAFile, o.CertFile, o.KeyFile = "", "", "", "", "" // what a store leaves out is the default
 	o.Handlers, o.Ruby34 = program.Classes(first), app.RubyStyle(first) == wire.Ruby34
 	o.UniqueQueues, o.UniqueQueuesStrict = first.UniqueQueues, first.UniqueQueuesStrict
 	all := make([]client.Store, len(each))
 	for i, one := range each {
-		all[i] = client.Store{Name: "default", Queues: []string{"*"}, URL: one.RedisURL, Namespace: one.Namespace, CAFile: one.RedisCAFile}
+		all[i] = client.Store{
+			Name: "default", Queues: []string{"*"}, URL: one.RedisURL, Namespace: one.Namespace,
+			CAFile: one.RedisCAFile, CertFile: one.RedisCertFile, KeyFile: one.RedisKeyFile,
+		}
 		if one.Store != "" {
 			all[i].Name, all[i].Queues = one.Store, one.Routes[i].Queues
 		}

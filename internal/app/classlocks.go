@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -124,12 +123,7 @@ func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.L
 	return classlock.New(classlock.Config{
 		Store: s, URL: c.RedisURL,
 		Open: func(url string) (classlock.Store, error) {
-			other := c
-			other.RedisURL = url
-			if !strings.HasPrefix(url, "rediss") {
-				other.RedisCA = ""
-			}
-			return OpenStore(other, "resqued-locks")
+			return OpenStore(c.At(url), "resqued-locks")
 		},
 		OpenPostgres: func() (classlock.Store, error) {
 			if c.DatabaseURL == "" {

@@ -17,11 +17,7 @@ import (
 // servers of class locks. Nothing is connected to.
 func (p Program) CheckRedis(c config.Config) error {
 	open := func(url string) error {
-		other := c
-		if other.RedisURL = url; url != c.RedisURL {
-			other.RedisCA = ""
-		}
-		s, err := OpenStore(other, "resqued-check")
+		s, err := OpenStore(c.At(url), "resqued-check")
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func storeOptions(c config.Config, client string) store.Options {
 	return store.Options{
 		URL: c.RedisURL, Namespace: c.Namespace, ClientName: client, PoolSize: connections,
 		Lease: lease, BeatEvery: beat, LockTTL: c.JobLockDuration, LockPayload: c.JobLockKey == jobkey.Payload,
-		Password: config.PasswordOf(c), CA: c.RedisCA, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
+		Password: config.PasswordOf(c), CA: c.RedisCA, Cert: c.RedisCert, AllowEviction: c.AllowEviction, FailureLists: c.FailureLists(),
 	}
 }
 

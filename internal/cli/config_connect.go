@@ -70,11 +70,7 @@ func (a *cli) connectRedis(ctx context.Context, r *config.Resolved) (all []conne
 			continue
 		}
 		seen = append(seen, lock.Redis)
-		other := r.Config
-		if other.RedisURL = lock.Redis; !strings.HasPrefix(other.RedisURL, "rediss") {
-			other.RedisCA = ""
-		}
-		try("lock.redis of "+class, other, "from "+r.Sources["handlers."+class].String())
+		try("lock.redis of "+class, r.At(lock.Redis), "from "+r.Sources["handlers."+class].String())
 	}
 	return all
 }

@@ -260,10 +260,11 @@ func (a *cli) clients(r *config.Resolved) (*client.Stores, error) {
 	for i, one := range r.Stores {
 		all = append(all, client.Store{
 			Name: one.Store, Queues: one.Routes[i].Queues, URL: one.RedisURL, Namespace: one.Namespace, CAFile: one.RedisCAFile,
+			CertFile: one.RedisCertFile, KeyFile: one.RedisKeyFile,
 		})
 	}
 	common := a.clientOptions(r.Stores[0].Config)
-	common.CAFile = "" // a store without one has that of the system
+	common.CAFile, common.CertFile, common.KeyFile = "", "", "" // a store without them has those of the system, or none
 	return client.NewStores(common, all...)
 }
 
@@ -274,7 +275,7 @@ func (a *cli) client(cfg config.Config) (*client.Client, error) {
 
 func (a *cli) clientOptions(cfg config.Config) client.Options {
 	return client.Options{
-		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile,
+		URL: cfg.RedisURL, Namespace: cfg.Namespace, CAFile: cfg.RedisCAFile, CertFile: cfg.RedisCertFile, KeyFile: cfg.RedisKeyFile,
 		Handlers: a.program().Classes(cfg), Ruby34: app.RubyStyle(cfg) == wire.Ruby34,
 		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
 	}

@@ -44,7 +44,7 @@ func (a *cli) warnOf(r *config.Resolved) {
 // concernsAll are the keys whose warnings matter to every verb; the others are for those that
 // run a daemon, and "config check".
 var concernsAll = []string{
-	config.ConfigFlag, "redis_url", "redis_password_file", "redis_ca_file", "namespace", "database_url", "database_url_file", "failure_backend",
+	config.ConfigFlag, "redis_url", "redis_password_file", "redis_ca_file", "redis_key_file", "namespace", "database_url", "database_url_file", "failure_backend",
 }
 
 // loadAs reads the configuration with the options of one verb.
@@ -89,7 +89,8 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 
 // useDevRedis puts the Redis of "resqued dev" in the place of the configured one.
 func useDevRedis(r *config.Resolved, url string) {
-	r.RedisURL, r.RedisCAFile, r.RedisCA = url, "", ""
+	r.Config = r.At(url)
+	r.RedisCAFile, r.RedisCertFile, r.RedisKeyFile = "", "", ""
 }
 
 // checkDatabase refuses a configuration whose class locks in PostgreSQL cannot be taken.

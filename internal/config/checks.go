@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -225,46 +226,83 @@ func hashTagged(namespace string) bool {
 	return open && closed && tag != ""
 }
 
-// readCA reads the certificates to trust.
-func (l *loader) readCA() {
-	path := l.result.RedisCAFile
-	if path == "" || !l.ok("redis_url", "redis_ca_file") {
-		return
-	}
-	if !strings.HasPrefix(l.result.RedisURL, "rediss") {
-		l.refuse("redis_ca_file", path, fmt.Sprintf("redis_url (%s) does not use TLS; write rediss://", l.result.Sources["redis_url"]))
-		return
-	}
-	text, err := readLimited(path)
+// readCertificates reads the certificates to trust, and the client's own with its key.
+func (l *loader) readCertificates() {
+	c := &l.result.Config
+	c.RedisCA = l.readPEM("redis_ca_file", c.RedisCAFile, "CERTIFICATE")
+	cert, key := l.readPEM("redis_cert_file", c.RedisCertFile, "CERTIFICATE"), l.readPEM("redis_key_file", c.RedisKeyFile, "PRIVATE KEY")
 	switch {
-	case err != nil:
-		l.refuse("redis_ca_file", path, withoutPath(err).Error())
-	case !x509.NewCertPool().AppendCertsFromPEM(text):
-		l.refuse("redis_ca_file", path, "no PEM certificate in it")
-	default:
-		l.result.RedisCA = certificates(text)
+	case c.RedisCertFile != "" && c.RedisKeyFile == "":
+		l.refuse("redis_cert_file", c.RedisCertFile, "needs its key: set redis_key_file")
+	case c.RedisKeyFile != "" && c.RedisCertFile == "":
+		l.refuse("redis_key_file", c.RedisKeyFile, "needs its certificate: set redis_cert_file")
+	case cert != "" && key != "":
+		if _, err := tls.X509KeyPair([]byte(cert), []byte(key)); err != nil {
+			l.refuse("redis_key_file", c.RedisKeyFile, fmt.Sprintf("not the key, without a passphrase, of the certificate in %s", c.RedisCertFile))
+			return
+		}
+		c.RedisCert = cert + key
 	}
 }
 
-// certificates are those of a file, and nothing else that may be in it, such as keys.
-func certificates(text []byte) string {
+// readPEM reads a file for TLS and returns its parts of a kind, without anything else that may be
+// in it; "" if it was refused.
+func (l *loader) readPEM(name, path, kind string) string {
+	if path == "" || !l.ok("redis_url", name) {
+		return ""
+	}
+	if !strings.HasPrefix(l.result.RedisURL, "rediss") {
+		l.refuse(name, path, fmt.Sprintf("redis_url (%s) does not use TLS; write rediss://", l.result.Sources["redis_url"]))
+		return ""
+	}
+	text, err := readLimited(path)
+	if err != nil {
+		l.refuse(name, path, withoutPath(err).Error())
+		return ""
+	}
+	found := partsOf(text, kind)
+	if found == "" || kind == "CERTIFICATE" && !x509.NewCertPool().AppendCertsFromPEM([]byte(found)) {
+		l.refuse(name, path, fmt.Sprintf("no PEM %s in it", strings.ToLower(kind)))
+		return ""
+	}
+	if kind == "PRIVATE KEY" {
+		l.warnOfReadable(name, path)
+	}
+	return found
+}
+
+// partsOf returns the parts of a PEM file whose type ends with kind.
+func partsOf(text []byte, kind string) string {
 	var b strings.Builder
 	for {
 		block, rest := pem.Decode(text)
 		if block == nil {
 			return b.String()
 		}
-		if block.Type == "CERTIFICATE" {
+		if strings.HasSuffix(block.Type, kind) {
 			_ = pem.Encode(&b, block) // to memory
 		}
 		text = rest
 	}
 }
 
+// isExposed reports whether every user of the machine may read a file.
+func isExposed(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
+}
+
+// warnOfReadable warns of a file of a secret alone that every user may read.
+func (l *loader) warnOfReadable(key, path string) {
+	if isExposed(path) {
+		l.warn(key, "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %[1]s", path))
+	}
+}
+
 // warnOfExposed warns of files that every user may read and that hold a password.
 func (l *loader) warnOfExposed() {
 	exposed := func(key, path string) {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 {
+		if isExposed(path) {
 			l.warn(key, "exposed", fmt.Sprintf("Every user of this machine can read %s, where %s holds a password. Let only the group of the service read it: chgrp GROUP %[1]s && chmod 640 %[1]s; or keep the password in a file of its own.", path, key))
 		}
 	}
@@ -335,14 +373,12 @@ func (l *loader) readPassword() {
 			"redis_url (%s) holds a password too; keep one of them", l.result.Sources["redis_url"]))
 		return
 	}
-	pw, exposed, err := readSecret(c.RedisPasswordFile, "password")
+	pw, err := readSecret(c.RedisPasswordFile, "password")
 	if err != nil {
 		l.refuse("redis_password_file", c.RedisPasswordFile, err.Error())
 		return
 	}
-	if exposed {
-		l.warn("redis_password_file", "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %s", c.RedisPasswordFile, c.RedisPasswordFile))
-	}
+	l.warnOfReadable("redis_password_file", c.RedisPasswordFile)
 	c.RedisURL = withPassword(c.RedisURL, pw)
 }
 

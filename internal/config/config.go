@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued/internal/locket/jobkey"
@@ -36,6 +37,11 @@ type Config struct {
 	RedisCAFile string `json:"redis_ca_file,omitempty"`
 	// RedisCA are these certificates, so that worker processes need not read the file again.
 	RedisCA string `json:"redis_ca,omitempty"`
+	// RedisCertFile and RedisKeyFile hold the certificate that is presented to Redis, and its key;
+	// empty = none. RedisCert is what is in them: log Redacted, never this.
+	RedisCertFile string `json:"redis_cert_file,omitempty"`
+	RedisKeyFile  string `json:"redis_key_file,omitempty"`
+	RedisCert     string `json:"redis_cert,omitempty"`
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool   `json:"allow_eviction,omitempty"`
 	Namespace     string `json:"namespace"`
@@ -238,10 +244,22 @@ func (c Config) DropsEnv(name string) bool { return selector.MatchAny(c.EnvDrop,
 // Unique reports whether a queue holds a payload at most once.
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
+// At returns a copy for the Redis of a URL. Another one has its password in the URL, and the same
+// certificates if it uses TLS.
+func (c Config) At(url string) Config {
+	if url != c.RedisURL {
+		c.RedisURL, c.RedisPasswordFile = url, ""
+	}
+	if !strings.HasPrefix(url, "rediss") {
+		c.RedisCA, c.RedisCert = "", ""
+	}
+	return c
+}
+
 // Redacted returns a copy that may be logged and shown: without the passwords in
 // URLs, without the values of the handlers' and runners' variables, and without what stands in files.
 func (c Config) Redacted() Config {
-	c.RedisCA = ""
+	c.RedisCA, c.RedisCert = "", ""
 	c.RedisURL = redactURL(c.RedisURL)
 	c.DatabaseURL = redactDatabase(c.DatabaseURL)
 	c.Handlers = maps.Clone(c.Handlers)

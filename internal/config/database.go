@@ -33,7 +33,7 @@ func (l *loader) readDatabase() {
 	}
 	c, source := &l.result.Config, l.result.Sources["database_url"]
 	if path := c.DatabaseURLFile; path != "" {
-		url, exposed, err := readSecret(path, "URL of the database")
+		url, err := readSecret(path, "URL of the database")
 		if err == nil {
 			err = checkDatabaseURL(url)
 		}
@@ -41,9 +41,7 @@ func (l *loader) readDatabase() {
 			l.refuse("database_url_file", path, err.Error())
 			return
 		}
-		if exposed {
-			l.warn("database_url_file", "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %s", path, path))
-		}
+		l.warnOfReadable("database_url_file", path)
 		if c.DatabaseURL != "" && source.Name != databaseVariable {
 			l.warn("database_url", "overruled", fmt.Sprintf("database_url (%s) has no effect: database_url_file (%s) is set too and wins.",
 				source, l.result.Sources["database_url_file"]))

@@ -28,6 +28,8 @@ var hostile = map[string][][2]string{
 	},
 	"redis_password_file": {{"redis_password_file: /no/such", "no such file"}, {"redis_password_file: /", "is a directory"}},
 	"redis_ca_file":       {{"redis_ca_file: /etc/passwd", "does not use TLS"}, {"redis_ca_file: /etc/passwd\nredis_url: rediss://h", "no PEM certificate"}},
+	"redis_cert_file":     {{"redis_cert_file: /etc/passwd\nredis_url: rediss://h", "no PEM certificate"}},
+	"redis_key_file":      {{"redis_key_file: /etc/passwd\nredis_url: rediss://h", "no PEM private key"}},
 	"allow_eviction":      {{"allow_eviction: maybe", "true or false"}},
 	"namespace":           {{"namespace: 'a b'", "spaces"}, {"namespace: 'a:'", "colon"}, {"namespace: ''", "empty"}},
 	"database_url": {
@@ -240,6 +242,8 @@ var hostileFields = map[string][][2]string{
 	},
 	"stores.redis_password_file": {{"{queues: [a], redis_password_file: /no/such}", "no such file"}},
 	"stores.redis_ca_file":       {{"{queues: [a], redis_ca_file: /etc/passwd}", "does not use TLS"}},
+	"stores.redis_cert_file":     {{"{queues: [a], redis_cert_file: /etc/passwd}", "does not use TLS"}},
+	"stores.redis_key_file":      {{"{queues: [a], redis_key_file: /etc/passwd}", "does not use TLS"}},
 	"stores.allow_eviction":      {{"{queues: [a], allow_eviction: 2}", "true or false"}},
 	"stores.namespace":           {{"{queues: [a], namespace: 'a b'}", "spaces"}, {"{queues: [a], redis_url: 'redis-cluster://h'}", "hash-tagged namespace"}},
 	"stores.queues":              {{"{queues: ['mail:1.5']}", "a cap is a whole number"}, {"{}", "has no queues"}, {"{namespace: s}", "has no queues"}},

@@ -76,6 +76,16 @@ var keys = []key{
 		kind: text(func(c *Config) *string { return &c.RedisCAFile }),
 	},
 	{
+		name: "redis_cert_file",
+		help: "`file` of the certificate that is presented to Redis",
+		kind: text(func(c *Config) *string { return &c.RedisCertFile }),
+	},
+	{
+		name: "redis_key_file",
+		help: "`file` of the key of redis_cert_file",
+		kind: text(func(c *Config) *string { return &c.RedisKeyFile }),
+	},
+	{
 		name: "allow_eviction", def: "false",
 		help: "accept a Redis that may throw away jobs when its memory is full",
 		kind: boolean(func(c *Config) *bool { return &c.AllowEviction }),

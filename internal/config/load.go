@@ -90,7 +90,7 @@ func Load(o Options) (*Resolved, error) {
 		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
 		l.warnOfDeaths()
 		l.warnOfLocks()
-		l.readCA()
+		l.readCertificates()
 		l.warnOfExposed()
 		l.readPassword()
 		l.readDatabase()

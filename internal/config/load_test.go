@@ -143,12 +143,11 @@ func TestEverySource(t *testing.T) {
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(ca, []byte(certificate), 0o600))
+	cert, key := certificate(t)
 	database := filepath.Join(t.TempDir(), "database")
 	require.NoError(t, os.WriteFile(database, []byte("postgres://app@db/locks\n"), 0o600))
 	values := map[string]string{
-		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": ca, "allow_eviction": "true", "namespace": "app:jobs",
+		"redis_url": "redis://other:1/2", "redis_password_file": password, "redis_ca_file": cert, "redis_cert_file": cert, "redis_key_file": key, "allow_eviction": "true", "namespace": "app:jobs",
 		"database_url": "postgres://app@other/locks", "database_url_file": database,
 		"worker_count": "7", "thread_count": "9", "jobs_per_fork": "0", "max_rss": "1GiB", "max_age": "2h", "max_retiring": "1",
 		"queues": "high:2,*:50%,!low", "interval": "2.5s", "until_empty": "true", "waker": "auto", "drain_timeout": "50s,fail",
@@ -181,6 +180,10 @@ func TestEverySource(t *testing.T) {
 					f.flags += " -w 7"
 				case "redis_ca_file":
 					f.flags += " --redis-url rediss://h"
+				case "redis_cert_file":
+					f.flags += " --redis-url rediss://h --redis-key-file " + key
+				case "redis_key_file":
+					f.flags += " --redis-url rediss://h --redis-cert-file " + cert
 				}
 				r := f.mustLoad(t)
 				require.Equal(t, value, k.show(&r.Config))
@@ -464,7 +467,7 @@ func TestWhichFile(t *testing.T) {
 		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 		_, err := load(Options{Environ: []string{"RESQUED_CONFIG=" + fifo}})
 		require.ErrorContains(t, err, "is a FIFO")
-		for _, key := range []string{"RESQUED_REDIS_PASSWORD_FILE", "RESQUED_REDIS_CA_FILE"} {
+		for _, key := range []string{"RESQUED_REDIS_PASSWORD_FILE", "RESQUED_REDIS_CA_FILE", "RESQUED_REDIS_KEY_FILE"} {
 			_, err = load(Options{Environ: []string{"REDIS_URL=rediss://h", key + "=" + fifo}})
 			require.ErrorContains(t, err, "is a FIFO", key)
 		}
@@ -507,7 +510,7 @@ func uncommented(t testing.TB) string {
 	settings, sections, found := strings.Cut(sample(t), "# schedule:\n")
 	require.True(t, found)
 	for _, k := range keys {
-		if k.name == "redis_password_file" || k.name == "redis_ca_file" || k.name == "database_url_file" {
+		if strings.HasSuffix(k.name, "_file") {
 			continue
 		}
 		settings = strings.Replace(settings, "\n# "+k.name+":", "\n"+k.name+":", 1)

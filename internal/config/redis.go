@@ -191,28 +191,25 @@ func secretParam(name string) bool {
 }
 
 // readSecret reads a file that holds a secret, for example a password: one line, its
-// end cut off. exposed reports whether every user of the machine may read it.
-func readSecret(path, what string) (secret string, exposed bool, err error) {
+// end cut off.
+func readSecret(path, what string) (secret string, err error) {
 	f, err := Open(path)
 	if err != nil {
-		return "", false, errors.New(refusal(path, err))
+		return "", errors.New(refusal(path, err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {
-		return "", false, withoutPath(err)
-	}
-	if info, err := f.Stat(); err == nil {
-		exposed = info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
+		return "", withoutPath(err)
 	}
 	secret = strings.TrimRight(string(data), "\r\n")
 	switch {
 	case secret == "":
-		return "", false, fmt.Errorf("the file is empty; write the %s into it", what)
+		return "", fmt.Errorf("the file is empty; write the %s into it", what)
 	case len(data) > maxSecret, strings.ContainsAny(secret, "\r\n\x00"):
-		return "", false, fmt.Errorf("the file holds more than one line; write only the %s into it", what)
+		return "", fmt.Errorf("the file holds more than one line; write only the %s into it", what)
 	}
-	return secret, exposed, nil
+	return secret, nil
 }
 
 // PasswordOf returns a function that reads the password for Redis anew, from the file that it
@@ -226,7 +223,7 @@ func PasswordOf(c Config) func() string {
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 			return "" // a pipe can be read once
 		}
-		secret, _, err := readSecret(path, "password")
+		secret, err := readSecret(path, "password")
 		if err != nil {
 			return ""
 		}

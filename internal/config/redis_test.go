@@ -1,11 +1,17 @@
 package config
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,42 +111,62 @@ func TestRedact(t *testing.T) {
 	})
 }
 
-// certificate is one that is used nowhere else.
-const certificate = `-----BEGIN CERTIFICATE-----
-MIIBEDCBuKADAgECAgEBMAoGCCqGSM49BAMCMAAwIBcNNzAwMTAxMDAwMDAwWhgP
-MjA5NjEwMDIwNzA2NDBaMAAwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQpgzct
-RqyEgq7E/ZM/0OiiWt9PfQiRnlWYjdB7AcaFNArWX1uajxMNsFNwyzcN6+1C8+t1
-GHSpiHY9396YHnTLoyEwHzAdBgNVHQ4EFgQUe5SEmJp1nDIfBSouou33/P2HT04w
-CgYIKoZIzj0EAwIDRwAwRAIgEEx/4YCU4nbeO8aj3/cTImAtEzS/yxX/bzuTaERP
-HQgCIEsMMFt5yX24sWDAXxdP5QJQ4SC2T0xO75OPUvM4O0Hy
------END CERTIFICATE-----
-`
-
-func TestCAFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(path, []byte("no certificate"), 0o600))
-	for name, tc := range map[string]struct{ env, want string }{
-		"without TLS":              {"REDIS_URL=redis://h RESQUED_REDIS_CA_FILE=" + path, `redis_url (environment REDIS_URL) does not use TLS; write rediss://`},
-		"that is missing":          {"REDIS_URL=rediss://h RESQUED_REDIS_CA_FILE=/no/such", "no such file or directory"},
-		"that holds anything else": {"REDIS_URL=rediss-sentinel://h/m RESQUED_REDIS_CA_FILE=" + path, "no PEM certificate in it"},
-	} {
-		t.Run("a file "+name+" is refused", func(t *testing.T) {
-			t.Parallel()
-			_, err := from{env: tc.env}.load(t)
-			require.ErrorContains(t, err, "(environment RESQUED_REDIS_CA_FILE): "+tc.want)
-		})
-	}
+// certificate writes a new certificate and its key to files.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	require.NoError(t, err)
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
+	return certFile, keyFile
 }
 
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ca.pem")
-	text := "comment\n-----BEGIN PRIVATE KEY-----\nUzNDUkVU\n-----END PRIVATE KEY-----\n" + certificate
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	c := from{env: "REDIS_URL=rediss://h RESQUED_REDIS_CA_FILE=" + path}.mustLoad(t).Config
-	require.Equal(t, certificate, c.RedisCA, "only the certificates go to worker processes")
-	require.Empty(t, c.Redacted().RedisCA)
+	cert, key := certificate(t)
+	_, other := certificate(t)
+	const secure = "REDIS_URL=rediss://h RESQUED_REDIS_"
+	for name, tc := range map[string]struct{ env, want string }{
+		"a CA without TLS":                 {"REDIS_URL=redis://h RESQUED_REDIS_CA_FILE=" + cert, `RESQUED_REDIS_CA_FILE): redis_url (environment REDIS_URL) does not use TLS; write rediss://`},
+		"a CA that is missing":             {secure + "CA_FILE=/no/such", "no such file or directory"},
+		"a CA that is no certificate":      {"REDIS_URL=rediss-sentinel://h/m RESQUED_REDIS_CA_FILE=" + key, "no PEM certificate in it"},
+		"a certificate without TLS":        {"REDIS_URL=redis://h RESQUED_REDIS_CERT_FILE=" + cert + " RESQUED_REDIS_KEY_FILE=" + key, "does not use TLS"},
+		"a certificate without its key":    {secure + "CERT_FILE=" + cert, "needs its key: set redis_key_file"},
+		"a key without its certificate":    {secure + "KEY_FILE=" + key, "needs its certificate: set redis_cert_file"},
+		"the key of another certificate":   {secure + "CERT_FILE=" + cert + " RESQUED_REDIS_KEY_FILE=" + other, "not the key, without a passphrase, of the certificate in " + cert},
+		"a certificate in the key's place": {secure + "CERT_FILE=" + cert + " RESQUED_REDIS_KEY_FILE=" + cert, "no PEM private key in it"},
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			t.Parallel()
+			_, err := from{env: tc.env}.load(t)
+			require.ErrorContains(t, err, "(environment RESQUED_REDIS_")
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+
+	t.Run("worker processes get what they need of the files, and nothing else shows it", func(t *testing.T) {
+		t.Parallel()
+		certificates, err := os.ReadFile(cert)
+		require.NoError(t, err)
+		secret, err := os.ReadFile(key)
+		require.NoError(t, err)
+		both := filepath.Join(t.TempDir(), "both.pem")
+		require.NoError(t, os.WriteFile(both, slices.Concat([]byte("comment\n"), secret, certificates), 0o644)) //nolint:gosec // is warned of
+		r := from{env: secure + "CA_FILE=" + both + " RESQUED_REDIS_CERT_FILE=" + both + " RESQUED_REDIS_KEY_FILE=" + both}.mustLoad(t)
+		require.Equal(t, string(certificates), r.RedisCA)
+		require.Equal(t, string(certificates)+string(secret), r.RedisCert)
+		require.Len(t, r.Warnings, 1)
+		require.Contains(t, r.Warnings[0].Message, "Every user of this machine can read "+both)
+		require.Empty(t, r.Redacted().RedisCA+r.Redacted().RedisCert)
+		require.Equal(t, r.RedisCert, r.At("rediss://locks").RedisCert)
+		require.Empty(t, r.At("redis://locks").RedisCA+r.At("redis://locks").RedisCert)
+	})
 }
 
 func TestPasswordFile(t *testing.T) {
@@ -161,6 +187,8 @@ func TestPasswordFile(t *testing.T) {
 		t.Parallel()
 		for _, u := range []string{"redis://h:1/0", "redis://app@h:1/0", "unix:///run/r.sock", "unix://app@/run/r.sock", "redis-sentinel://a:1,b:1/m"} {
 			r := from{env: "REDIS_URL=" + u + " RESQUED_REDIS_PASSWORD_FILE=" + write(t, secret+"\n")}.mustLoad(t)
+			require.NotNil(t, PasswordOf(r.At(r.RedisURL)))
+			require.Nil(t, PasswordOf(r.At("redis://:other@locks")), "another server does not get it")
 			user := userinfo(t, r)
 			pw, _ := user.Password()
 			require.Equal(t, secret, pw)

@@ -29,7 +29,7 @@ const (
 // storeFields are the fields of a store, in the order of the documentation: keys that each
 // store may set for itself, and "routes".
 var storeFields = []string{
-	"redis_url", "redis_password_file", "redis_ca_file", "allow_eviction", "namespace", "queues", "routes",
+	"redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file", "redis_key_file", "allow_eviction", "namespace", "queues", "routes",
 	"worker_count", "thread_count", "jobs_per_fork", "max_rss", "max_age", "max_retiring", "interval", "waker", "statsd_key",
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.
 	CA string
+	// Cert is the PEM certificate that is presented to the server, and its key; see ReadCert.
+	Cert string
 	// Password, if not nil, returns the password for each new connection, in place of that of
 	// the URL, so that one that is changed need not be told. "" = that of the URL.
 	Password func() string
@@ -109,16 +111,17 @@ func Open(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Use takes the CA and the AllowEviction of opts for all that follows: new connections trust
-// these certificates. Everything else stays as it was opened.
+// Use takes the CA, the Cert and the AllowEviction of opts for all that follows: new connections
+// use these certificates. Everything else stays as it was opened.
 func (c *Client) Use(opts Options) error {
 	changed := *c.opts.Load()
-	roots, err := trusted(opts.CA, overTLS(changed.URL))
+	opts.URL = changed.URL
+	certificates, err := opts.certificates()
 	if err != nil {
 		return err
 	}
-	changed.CA, changed.AllowEviction = opts.CA, opts.AllowEviction
-	changed.share.roots.Store(roots)
+	changed.CA, changed.Cert, changed.AllowEviction = opts.CA, opts.Cert, opts.AllowEviction
+	changed.share.tls.Store(certificates)
 	c.opts.Store(&changed)
 	return nil
 }

@@ -53,16 +53,22 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	wants := false // a certificate of the client
+	var wants error // why the server may refuse the client, if it asks for its certificate
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		wants = true
-		return &tls.Certificate{}, nil
+		if len(conf.Certificates) == 0 {
+			wants = errUncertified
+			return &tls.Certificate{}, nil
+		}
+		own := &conf.Certificates[0]
+		wants = fmt.Errorf("the server refuses the certificate of redis_cert_file (%s, valid until %s); tls-ca-cert-file of Redis must have its CA",
+			own.Leaf.Subject, own.Leaf.NotAfter.UTC().Format(time.DateTime+" UTC"))
+		return own, nil
 	}
 	secure := tls.Client(conn, conf)
 	err := secure.HandshakeContext(ctx)
 	switch {
-	case err == nil && wants:
-		return &uncertified{Conn: secure}, nil
+	case err == nil && wants != nil:
+		return &doubted{Conn: secure, why: wants.Error()}, nil
 	case err == nil:
 		return secure, nil
 	}
@@ -72,8 +78,8 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	switch {
 	case errors.As(err, &unknown):
 		return nil, fmt.Errorf("%w; if the certificate is from a CA of your own, name the file of that CA with redis_ca_file", err)
-	case wants:
-		return nil, fmt.Errorf("%w: %w", errUncertified, err)
+	case wants != nil:
+		return nil, fmt.Errorf("%w: %w", wants, err)
 	case errors.As(err, &record):
 		if looks := looksLike(record.RecordHeader[:]); looks != "" {
 			err = fmt.Errorf("%w: it answers as %s does; if this port does not speak TLS, write redis:// instead of rediss://", err, looks)
@@ -88,16 +94,17 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
 }
 
-var errUncertified = errors.New("the server wants a certificate of the client, which resqued does not have: set tls-auth-clients of Redis to optional or no")
+var errUncertified = errors.New("the server wants a certificate of the client: name its files with redis_cert_file and redis_key_file, or set tls-auth-clients of Redis to no")
 
-// uncertified is a connection to a server that has asked for a certificate of the client. One
-// that requires it refuses the connection only after the handshake.
-type uncertified struct {
+// doubted is a connection to a server that has asked for a certificate of the client. A server
+// refuses the connection only after the handshake.
+type doubted struct {
 	net.Conn
+	why   string // it does so
 	heard atomic.Bool
 }
 
-func (c *uncertified) Read(p []byte) (int, error) {
+func (c *doubted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.heard.Store(true)
@@ -105,14 +112,14 @@ func (c *uncertified) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-func (c *uncertified) Write(p []byte) (int, error) {
+func (c *doubted) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	return n, c.explain(err)
 }
 
-func (c *uncertified) explain(err error) error {
+func (c *doubted) explain(err error) error {
 	if refused, ok := errors.AsType[*net.OpError](err); ok && !c.heard.Load() && !refused.Timeout() {
-		return &hungUp{err, errUncertified.Error()}
+		return &hungUp{err, c.why}
 	}
 	return err
 }

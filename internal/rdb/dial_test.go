@@ -105,16 +105,27 @@ func TestCertificates(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{TLS: true, Args: []string{"--tls-auth-clients", "yes"}})
 	ca, err := rdb.ReadCA(server.CAFile)
 	require.NoError(t, err)
-	for name, c := range map[string]struct{ ca, says string }{
-		"an unknown CA":                   {"", "name the file of that CA with redis_ca_file"},
-		"none of the client is presented": {ca, "the server wants a certificate of the client"},
+	other := redistest.Start(t, redistest.Options{TLS: true})
+	cert := func(of *redistest.Server) string {
+		text, err := rdb.ReadCert(of.CAFile, of.KeyFile)
+		require.NoError(t, err)
+		return text
+	}
+	for name, c := range map[string]struct{ ca, cert, says string }{
+		"an unknown CA":                   {"", "", "name the file of that CA with redis_ca_file"},
+		"none of the client is presented": {ca, "", "name its files with redis_cert_file and redis_key_file"},
+		"that of the client is unknown":   {ca, cert(other), "the server refuses the certificate of redis_cert_file (CN=redistest, valid until 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := rdb.Open(rdb.Options{URL: server.URL(), Namespace: "resque", CA: c.ca})
+			opts := rdb.Options{URL: server.URL(), Namespace: "resque", CA: c.ca, Cert: c.cert}
+			s, err := rdb.Open(opts)
 			require.NoError(t, err)
 			defer s.Close() //nolint:errcheck // of a test
 			require.ErrorContains(t, s.Read.Ping(t.Context()).Err(), c.says)
+			opts.CA, opts.Cert = ca, cert(server)
+			require.NoError(t, s.Use(opts))
+			require.NoError(t, s.Ping(t.Context()), "new connections use what was read again")
 		})
 	}
 }

@@ -3,7 +3,6 @@ package rdb
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
@@ -33,18 +32,19 @@ const (
 var errForeign = errors.New("the server's answer is refused")
 
 // share is how many bytes are under way in large answers to all connections of a Client.
-// Beside that it is what else they have in common: roots are the certificates that new
-// connections trust, nil the system's; own is the address of this machine, nil while it is not known.
+// Beside that it is what else they have in common: tls has the
+// certificates of new connections, see credentials; own is the address of this machine, nil while it is not known.
 type share struct {
 	bytes atomic.Int64
-	roots atomic.Pointer[x509.CertPool]
+	tls   atomic.Pointer[tls.Config]
 	own   atomic.Pointer[string]
 }
 
-// trust is conf with the certificates that count now.
+// trust returns conf with the certificates that count now.
 func (s *share) trust(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
-	conf.RootCAs = s.roots.Load()
+	now := s.tls.Load()
+	conf.RootCAs, conf.Certificates = now.RootCAs, now.Certificates
 	return conf
 }
 

@@ -61,11 +61,11 @@ func newClient(o Options, retries int) (Conn, error) {
 	if pool == 0 {
 		pool = DefaultPoolSize
 	}
-	roots, err := trusted(o.CA, overTLS(o.URL))
+	certificates, err := o.certificates()
 	if err != nil {
 		return nil, err
 	}
-	o.share.roots.Store(roots)
+	o.share.tls.Store(certificates)
 	switch u.Scheme {
 	case "redis", "rediss", "unix":
 		opts, err := redis.ParseURL(o.URL)
@@ -187,23 +187,31 @@ func newCluster(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	return redis.NewClusterClient(opts), nil
 }
 
-// trusted are the certificates to trust; nil stands for the system's.
-func trusted(certificates string, secure bool) (*x509.CertPool, error) {
-	switch {
-	case certificates == "":
-		return nil, nil
-	case !secure:
+// certificates returns a configuration that has the certificates to trust and the certificate of
+// the client, where they are given.
+func (o Options) certificates() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA+o.Cert != "" && !OverTLS(o.URL) {
 		return nil, errors.New("certificates are given, and the URL of redis does not use TLS; write rediss://")
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(certificates)) {
-		return nil, errors.New("no PEM certificate is among those that are given for redis")
+	if o.CA != "" {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM([]byte(o.CA)) {
+			return nil, errors.New("no PEM certificate is among those that are given for redis")
+		}
 	}
-	return pool, nil
+	if o.Cert != "" {
+		pair, err := tls.X509KeyPair([]byte(o.Cert), []byte(o.Cert))
+		if err != nil {
+			return nil, fmt.Errorf("the client's certificate and key for redis: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
 }
 
-// overTLS reports whether connections to a URL use TLS.
-func overTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
+// OverTLS reports whether connections to a URL use TLS.
+func OverTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
 
 // ReadCA reads certificates for Options.CA; without a file there are none.
 func ReadCA(file string) (string, error) {
@@ -215,6 +223,25 @@ func ReadCA(file string) (string, error) {
 		err = fmt.Errorf("%s: no PEM certificate in it", file)
 	}
 	return string(text), err
+}
+
+// ReadCert reads a certificate and its key for Options.Cert; without files there is none.
+func ReadCert(certFile, keyFile string) (string, error) {
+	if certFile+keyFile == "" {
+		return "", nil
+	}
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return "", err
+	}
+	key, err := os.ReadFile(keyFile)
+	if err != nil {
+		return "", err
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		return "", fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return string(cert) + "\n" + string(key), nil
 }
 
 func hosts(u *url.URL, port string) []string {

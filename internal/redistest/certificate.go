@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-func (s *Server) keyFile() string { return filepath.Join(s.dir, "key.pem") }
-
-// makeCertificate writes a self-signed certificate for 127.0.0.1 and localhost.
+// makeCertificate writes a self-signed certificate for 127.0.0.1 and localhost, which clients
+// may present, too.
 func (s *Server) makeCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -31,7 +30,7 @@ func (s *Server) makeCertificate() error {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 		DNSNames:              []string{"localhost"},
 	}
@@ -45,12 +44,16 @@ func (s *Server) makeCertificate() error {
 	}
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
-	s.CAFile = filepath.Join(s.dir, "cert.pem")
+	s.CAFile, s.KeyFile = filepath.Join(s.dir, "cert.pem"), filepath.Join(s.dir, "key.pem")
 	if err := os.WriteFile(s.CAFile, certPEM, 0o600); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certPEM)
-	s.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return os.WriteFile(s.keyFile(), keyPEM, 0o600)
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return err
+	}
+	s.TLSConfig = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	return os.WriteFile(s.KeyFile, keyPEM, 0o600)
 }

@@ -51,8 +51,10 @@ type Server struct {
 	Addr string
 	// Socket is the path of the unix socket; empty for a miniredis.
 	Socket string
-	// CAFile is the certificate to trust, and TLSConfig trusts it; only with TLS.
+	// CAFile is the certificate to trust, and TLSConfig trusts it; only with TLS. A client may
+	// present it, with KeyFile.
 	CAFile    string
+	KeyFile   string
 	TLSConfig *tls.Config
 	// Mini is the miniredis of this server; nil for a real one.
 	Mini *miniredis.Miniredis
@@ -326,7 +328,7 @@ func (s *Server) launch(ctx context.Context) error {
 	args := []string{"--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}
 	if s.options.TLS {
 		args = append(args, "--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
-			"--tls-cert-file", s.CAFile, "--tls-key-file", s.keyFile(), "--tls-ca-cert-file", s.CAFile)
+			"--tls-cert-file", s.CAFile, "--tls-key-file", s.KeyFile, "--tls-ca-cert-file", s.CAFile)
 	} else {
 		args = append(args, "--port", port)
 	}

@@ -71,7 +71,7 @@ func Open(opts Options) (*Store, error) {
 }
 
 // Use takes other options for all calls from now on. The server, the namespace and what
-// concerns connections stay as they were opened, but for the certificates that new ones trust.
+// concerns connections stay as they were opened, but for the certificates of new ones.
 func (s *Store) Use(opts Options) error {
 	if err := opts.complete(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Store) Use(opts Options) error {
 func (o *Options) connection() rdb.Options {
 	return rdb.Options{
 		URL: o.URL, Namespace: o.Namespace, ClientName: o.ClientName, PoolSize: o.PoolSize,
-		Password: o.Password, CA: o.CA, AllowEviction: o.AllowEviction, BlockingReads: o.BlockingReads,
+		Password: o.Password, CA: o.CA, Cert: o.Cert, AllowEviction: o.AllowEviction, BlockingReads: o.BlockingReads,
 	}
 }
 

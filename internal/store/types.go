@@ -22,6 +22,8 @@ type Options struct {
 	// CA are PEM certificates to trust instead of the system's, for servers whose
 	// certificate is of one's own making; see ReadCA.
 	CA string
+	// Cert is the PEM certificate that is presented to the server, and its key; see rdb.ReadCert.
+	Cert string
 	// Password, if not nil, returns the password for each new connection; "" = that of URL.
 	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.

@@ -31,25 +31,29 @@ func TestJobThatExitsAsForItsConfiguration(t *testing.T) {
 // moment while it is replaced.
 func TestFilesOfTheConfigurationAreReadOnce(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{TLS: true, Users: []string{"default on nopass ~* &* +@all", "alice on >S3CRET ~* &* +@all"}})
+	server := redistest.Start(t, redistest.Options{TLS: true, Args: []string{"--tls-auth-clients", "yes"}, Users: []string{"default on nopass ~* &* +@all", "alice on >S3CRET ~* &* +@all"}})
 	dir := t.TempDir()
-	ca, password, database := dir+"/ca.pem", dir+"/password", dir+"/database"
+	ca, key, password, database := dir+"/ca.pem", dir+"/key.pem", dir+"/password", dir+"/database"
 	pem, err := os.ReadFile(server.CAFile)
 	require.NoError(t, err)
-	for file, text := range map[string]string{ca: string(pem), password: "S3CRET\n", database: "postgres://me:S3CRET@127.0.0.1:1/none\n"} {
+	private, err := os.ReadFile(server.KeyFile)
+	require.NoError(t, err)
+	for file, text := range map[string]string{ca: string(pem), key: string(private), password: "S3CRET\n", database: "postgres://me:S3CRET@127.0.0.1:1/none\n"} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	d := harness.Start(t, harness.Options{
 		Redis: server, JobsPerFork: 1, Env: []string{"REDIS_URL=rediss://alice@" + server.Addr},
 		Config: fmt.Sprintf(`
-redis_ca_file: %s
+redis_ca_file: %[1]s
+redis_cert_file: %[1]s
+redis_key_file: %s
 redis_password_file: %s
 database_url_file: %s
 handlers:
   Work: {command: ["true"]}
-`, ca, password, database),
+`, ca, key, password, database),
 	})
-	for _, file := range []string{ca, password, database} {
+	for _, file := range []string{ca, key, password, database} {
 		require.NoError(t, os.Remove(file))
 	}
 	d.Push("q", "Work", harness.Range(1, 4)...)
@@ -60,10 +64,10 @@ handlers:
 		argv, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
 		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
 		require.NotContains(t, string(argv)+string(environ), "S3CRET")
-		require.NotContains(t, string(argv)+string(environ), "CERTIFICATE")
+		require.NotContains(t, string(argv)+string(environ), "BEGIN ")
 	}
 	require.NotContains(t, d.Log(), "S3CRET")
-	require.NotContains(t, d.Log(), "BEGIN CERTIFICATE")
+	require.NotContains(t, d.Log(), "BEGIN ")
 
 	// A reload reads them. Without them it is refused, and the old configuration stays in
 	// force.

@@ -73,7 +73,7 @@ var reloadable = map[string][2]string{
 }
 
 // fixed are the settings that a reload refuses to change, or that this test cannot change.
-var fixed = []string{"redis_url", "redis_password_file", "redis_ca_file", "control_socket", "namespace", "database_url_file"}
+var fixed = []string{"redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file", "redis_key_file", "control_socket", "namespace", "database_url_file"}
 
 // reloading is a daemon whose whole configuration changes.
 type reloading struct {
