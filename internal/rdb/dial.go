@@ -42,6 +42,9 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 	}
 }
 
+// opHandshake is the Op of a handshake that failed. The library repeats a "dial" that took too long.
+const opHandshake = "TLS handshake"
+
 // handshake makes a connection one of TLS, or closes it. No command was sent if it fails. conf is that
 // of this connection alone.
 func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, addr string) (net.Conn, error) {
@@ -91,7 +94,7 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	default:
 		return nil, err // what is wrong with a certificate, say, no waiting heals
 	}
-	return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
+	return nil, &net.OpError{Op: opHandshake, Net: network, Addr: conn.RemoteAddr(), Err: err}
 }
 
 var errUncertified = errors.New("the server wants a certificate of the client: name its files with redis_cert_file and redis_key_file, or set tls-auth-clients of Redis to no")

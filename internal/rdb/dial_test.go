@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,29 @@ func TestCertificates(t *testing.T) {
 			require.NoError(t, s.Ping(t.Context()), "new connections use what was read again")
 		})
 	}
+}
+
+// TestSilentTLS: a port that says nothing to TLS, as a plain Redis does, is tried once, not four times.
+func TestSilentTLS(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	var asked atomic.Int32
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			asked.Add(1)
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+		}
+	}()
+	s, err := rdb.Open(rdb.Options{URL: "rediss://" + l.Addr().String(), Namespace: "resque"})
+	require.NoError(t, err)
+	defer s.Close() //nolint:errcheck // of a test
+	err = s.Read.Ping(t.Context()).Err()
+	require.ErrorContains(t, err, "write redis:// instead of rediss://")
+	require.True(t, rdb.Unexecuted(err) && rdb.Unreachable(err) && !rdb.Transient(err), "%v", err)
+	require.EqualValues(t, 1, asked.Load())
 }
 
 // TestNoRedis: what answers is no Redis, or not in the way that the URL says. The error

@@ -106,7 +106,7 @@ func Unexecuted(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if errors.As(err, &op) && (op.Op == "dial" || op.Op == opHandshake) {
 		return true
 	}
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrRefused) {
