@@ -47,7 +47,8 @@ const (
 type webOptions struct {
 	listen, prefix, tokens, userHeader string
 	hosts, proxies, operators          []string
-	operator, whileStdin, hideArgs     bool
+	operator, requireLogin             bool
+	whileStdin, hideArgs               bool
 
 	// wide are the trusted networks to warn of.
 	wide []string
@@ -64,7 +65,7 @@ func (a *cli) webCommand() *cobra.Command {
 run one for all machines. Nothing depends on it. Of several stores each has its
 pages, API and metrics below /store/NAME, unless --store names one.
 
-Everybody on this machine may look. Changes need an operator: somebody with a
+Everybody on this machine may look, unless --require-login. Changes need an operator: somebody with a
 token of that role ("web token add"), a user of this machine or of a trusted proxy
 who is named with --operators, or, with --operator, anybody on this machine.
 Addresses that others reach need tokens or a trusted proxy.
@@ -85,6 +86,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
 	f.BoolVar(&o.hideArgs, "hide-args", false, "show the arguments of jobs to operators only")
 	addTokensFlag(f, &o.tokens)
+	f.BoolVar(&o.requireLogin, "require-login", false, "visitors from this machine have to log in, too")
 	// For who starts it as a child: it ends with its parent, however that ends.
 	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
 	_ = f.MarkHidden("while-stdin")
@@ -271,12 +273,22 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 		}
 		known = len(list) > 0
 	}
-	if l.Anonymous = web.Viewer; o.operator {
+	why := ""
+	switch l.Anonymous = web.Viewer; {
+	case o.requireLogin && o.operator:
+		return nil, usage("", "--require-login and --operator: use one of them")
+	case o.requireLogin:
+		l.Anonymous, why = 0, "--require-login"
+		known = known || at.Network() == "unix" && len(o.operators) > 0
+	case o.operator:
 		l.Anonymous = web.Operator
 	}
-	if !local(at) && !known && len(l.Proxies) == 0 {
+	if !local(at) {
+		why = fmt.Sprintf("%s: others reach that address", at)
+	}
+	if why != "" && !known && len(o.proxies) == 0 {
 		return nil, usage("Add a token: resqued web token add NAME --role viewer. Or name a proxy that asks for a login: --trusted-proxy, --user-header.",
-			"%s: others reach that address, and there is no login", at)
+			"%s, and there is no login", why)
 	}
 	return l, nil
 }

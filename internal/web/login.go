@@ -26,8 +26,9 @@ import (
 type Login struct {
 	// Tokens has who may log in; nil = nobody.
 	Tokens *Tokens
-	// Anonymous is the role of who does not log in; 0 = everybody has to. It is only given to
-	// visitors of this machine: from a loopback address, or by a unix socket.
+	// Anonymous is the role of visitors who do not log in; 0 = a login is required, except of
+	// Operators by a unix socket. It is only given to visitors of this machine: from a loopback address, or by a
+	// unix socket.
 	Anonymous Role
 	// Proxies are addresses whose UserHeader is believed, ProxyUsers the ids of users of this machine
 	// whose UserHeader is when they come by a unix socket. They have checked who it is.
@@ -82,10 +83,12 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 		// Who is behind a proxy of this machine need not be on it.
 		return Visitor{}, unauthorized("a proxy asks, and does not say for whom")
 	}
-	if user, ok := localUserOf(r); ok && l.Anonymous > 0 {
+	if user, ok := localUserOf(r); ok {
 		v := l.named(user.name)
-		v.Role = max(v.Role, l.Anonymous)
-		return v, nil
+		if l.Anonymous > 0 || v.Role == Operator { // the kernel says who it is
+			v.Role = max(v.Role, l.Anonymous)
+			return v, nil
+		}
 	}
 	if l.Anonymous > 0 && local {
 		return Visitor{Role: l.Anonymous}, nil

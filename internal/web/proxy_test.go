@@ -142,6 +142,12 @@ func TestProxyByUnixSocket(t *testing.T) {
 	}
 	code, text := ask(nil)
 	require.Equal(t, http.StatusOK, code, "who asks for himself is known: %s", text)
+	login.Anonymous = 0
+	code, text = ask(nil)
+	require.Equal(t, http.StatusOK, code, "an operator, whom the kernel names: %s", text)
+	login.Operators = []string{"ann"}
+	code, text = ask(nil)
+	require.Equal(t, http.StatusUnauthorized, code, text)
 
 	login.ProxyUsers, act = []int{os.Getuid()}, "/api/v1/resume"
 	code, text = ask(ann)
