@@ -359,6 +359,21 @@ func TestFedora(t *testing.T) {
 	require.True(t, m.exists("/etc/resqued/resqued.yaml.rpmsave"))
 }
 
+// TestLintian: what is not as Debian's policy has it is in deploy/package/lintian-overrides, with the reason.
+func TestLintian(t *testing.T) {
+	t.Parallel()
+	if which := os.Getenv(wanted); which != "1" && which != "deb" {
+		t.Skip("builds packages, which takes a while")
+	}
+	if _, err := exec.LookPath("lintian"); err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, build())
+	out, err := exec.Command("lintian", "--fail-on", "error,warning", filepath.Join(folder, first, "resqued_"+first+"_"+runtime.GOARCH+".deb")).Output()
+	require.NoError(t, err, string(out))
+	require.Empty(t, string(out))
+}
+
 // Where systemd does not run, or is not there, the scripts do nothing and say nothing.
 func TestScriptsWithoutSystemd(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const defaultTargets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
@@ -96,6 +97,12 @@ func (b *build) common(targets []target) (err error) {
 	pages := b.command(static, "go", "run", "-trimpath", "./internal/cli/manual", "-version", b.version, "-date", b.date.Format("2006-01-02"), filepath.Join(b.work, "man"))
 	if err := pages.Run(); err != nil {
 		return fmt.Errorf("manual pages: %w", err)
+	}
+	// Debian wants changes in a form of its own.
+	changes := fmt.Sprintf("resqued (%s) stable; urgency=medium\n\n  * See /usr/share/doc/resqued/CHANGELOG.md.\n\n -- The resqued authors <resqued@users.noreply.github.com>  %s\n",
+		strings.ReplaceAll(b.version, "-", "~"), b.date.UTC().Format(time.RFC1123Z))
+	if err := b.writeGzip("packaged/changelog.gz", []byte(changes)); err != nil {
+		return err
 	}
 	for _, name := range []string{"resqued.1", "resqued.yaml.5"} {
 		page, err := os.ReadFile(filepath.Join(b.work, "man", name))

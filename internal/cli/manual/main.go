@@ -81,6 +81,7 @@ func commands(root *cobra.Command, version, date string) string {
 	p.section("FILES")
 	for _, f := range [][2]string{
 		{"./resqued.yaml, /etc/resqued/resqued.yaml", "The configuration, see resqued.yaml(5)."},
+		{"/usr/share/doc/resqued/docs", "The pages that messages name as docs/PAGE.md, of the packages."},
 		{"/etc/resqued/NAME.yaml", "That of the service resqued@NAME."},
 		{"/etc/resqued/resqued.env, /etc/resqued/NAME.env", "Variables of the services, one NAME=VALUE a line. They win over the files above."},
 		{"/etc/credstore/resqued.redis-password", "The password of Redis. For resqued@NAME: resqued.NAME.redis-password."},
