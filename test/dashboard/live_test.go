@@ -25,7 +25,7 @@ import (
 // tells how many asked for its content alone.
 type counting struct {
 	asked, fragments atomic.Int64
-	broken           atomic.Bool
+	broken, away     atomic.Bool // the server; its Redis
 }
 
 func (c *counting) page(r *http.Request) pages.Page {
@@ -42,6 +42,9 @@ func (c *counting) page(r *http.Request) pages.Page {
 			if r.URL.Path == "/" && s.Name == "overview" {
 				p.Refresh = 100 * time.Millisecond
 				p.Stats.Data.Processed = n
+				if c.away.Load() {
+					p.Problem = "i/o timeout"
+				}
 				return p
 			}
 		case *pages.Failed:
@@ -139,7 +142,8 @@ func TestNewContentLeavesWhatIsTouched(t *testing.T) {
 	assert.Equal(t, "true false half a wo args flex", kept)
 }
 
-// TestServerAway: a page says since when there is no answer, and goes on when there is one.
+// TestServerAway: a page reports a server that does not answer, and a Redis that is away, and
+// recovers.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
@@ -150,6 +154,12 @@ func TestServerAway(t *testing.T) {
 	c.broken.Store(true)
 	until(t, ctx, `document.getElementById("state").textContent.startsWith("no answer since")`)
 	c.broken.Store(false)
+	until(t, ctx, `document.getElementById("state").textContent === "live"`)
+	c.away.Store(true)
+	until(t, ctx, `document.getElementById("state").textContent === "Redis away" && document.getElementById("state").dataset.state === "lost"`)
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/")))
+	until(t, ctx, `document.getElementById("state").textContent === "Redis away"`)
+	c.away.Store(false)
 	until(t, ctx, `document.getElementById("state").textContent === "live"`)
 }
 

@@ -12,6 +12,8 @@
     state.dataset.state = name;
     state.textContent = text;
   };
+  // fresh says that the page is up to date, unless its own text says otherwise.
+  const fresh = () => main.querySelector(".banner") ? say("lost", "Redis away") : say("live", "live");
   const clock = () => new Date().toLocaleTimeString([], { hour12: false });
 
   // morph puts new content in the place of the old, and leaves what somebody has ticked, typed,
@@ -63,7 +65,7 @@
       if (frozen) return; // meanwhile
       pause = every;
       seen = clock();
-      say("live", "live");
+      fresh();
     } catch {
       pause = Math.min(slowest, pause * 2);
       if (!document.hidden && !frozen) say("lost", "no answer since " + seen);
@@ -165,5 +167,5 @@
   });
 
   if (document.getElementById("search-next")) search();
-  else if (every > 0) { say("live", "live"); plan(every); }
+  else if (every > 0) { fresh(); plan(every); }
 })();
