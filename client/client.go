@@ -9,6 +9,9 @@
 //	c, err := client.New(client.Options{URL: "redis://127.0.0.1:6379"})
 //	...
 //	res, err := c.Enqueue(ctx, "Mail", Mail{User: 42, Subject: "hi"}, client.Queue("mail"))
+//
+// While Redis is silent, Enqueue returns when its context ends. Other calls return at a deadline,
+// and up to five seconds after a cancellation. The error wraps that of the context.
 package client
 
 import (

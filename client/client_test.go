@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -195,6 +198,52 @@ func TestEnqueue(t *testing.T) {
 		require.ErrorContains(t, err, `enqueue "Mail"`)
 		require.True(t, client.NotEnqueued(err))
 	})
+}
+
+// TestSilentRedis: a call ends with its context, says so, and does not say that the job was not pushed.
+func TestSilentRedis(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]struct {
+		how func(context.Context) (context.Context, context.CancelFunc)
+		is  error
+	}{
+		"cancelled": {context.WithCancel, context.Canceled},
+		"its time is over": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 200*time.Millisecond)
+		}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+			c, err := client.New(client.Options{URL: "redis://" + l.Addr().String()})
+			require.NoError(t, err)
+			ctx, cancel := ends.how(t.Context())
+			defer cancel()
+			heard := make(chan net.Conn, 1)
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					_, _ = conn.Read(make([]byte, 1))
+				}
+				if ends.is == context.Canceled { //nolint:errorlint // of this test
+					cancel()
+				}
+				heard <- conn
+			}()
+			_, err = c.Enqueue(ctx, "Mail", nil, client.Queue("mail"))
+			require.ErrorIs(t, err, ends.is)
+			require.ErrorContains(t, err, "not known whether the job was pushed")
+			require.False(t, client.NotEnqueued(err))
+			conn := <-heard
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+			_, err = io.Copy(io.Discard, conn)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it did not wait until the connection was given up")
+			require.NoError(t, conn.Close())
+			require.NoError(t, c.Close())
+		})
+	}
 }
 
 func TestTLS(t *testing.T) {

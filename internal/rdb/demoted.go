@@ -54,12 +54,12 @@ func (d *demotions) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook looks at the answer of a command.
+// ProcessHook looks at the answer of a command, and explains why there is none.
 func (d *demotions) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		d.note(err)
-		return err
+		return gaveUp(ctx, err)
 	}
 }
 
@@ -73,8 +73,9 @@ func (d *demotions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		}
 		for _, cmd := range cmds {
 			d.note(cmd.Err())
+			cmd.SetErr(gaveUp(ctx, cmd.Err()))
 		}
-		return err
+		return gaveUp(ctx, err)
 	}
 }
 

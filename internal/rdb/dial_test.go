@@ -131,21 +131,54 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestSilentTLS: a port that says nothing to TLS, as a plain Redis does, is tried once, not four times.
-func TestSilentTLS(t *testing.T) {
-	t.Parallel()
+// silent returns the address of a server that answers nothing, and how many connections it has got.
+func silent(t *testing.T) (addr string, asked *atomic.Int32) {
+	t.Helper()
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	var asked atomic.Int32
+	asked = new(atomic.Int32)
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 			asked.Add(1)
 			go func() { _, _ = io.Copy(io.Discard, conn) }()
 		}
 	}()
-	s, err := rdb.Open(rdb.Options{URL: "rediss://" + l.Addr().String(), Namespace: "resque"})
+	return l.Addr().String(), asked
+}
+
+// TestCallerGaveUp: a call that ends with its context says so, and that Redis was silent.
+func TestCallerGaveUp(t *testing.T) {
+	t.Parallel()
+	addr, _ := silent(t)
+	s, err := rdb.Open(rdb.Options{URL: "redis://" + addr, Namespace: "resque"})
+	require.NoError(t, err)
+	defer s.Close() //nolint:errcheck // of a test
+	for name, call := range map[string]func(ctx context.Context) error{
+		"a command":                func(ctx context.Context) error { return s.Write.Incr(ctx, "n").Err() },
+		"one that may be repeated": s.Ping,
+		"one of a transaction": func(ctx context.Context) error {
+			pipe := s.Write.TxPipeline()
+			one := pipe.Incr(ctx, "n")
+			_, _ = pipe.Exec(ctx)
+			return one.Err()
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		require.True(t, rdb.Unreachable(err), name)
+		require.False(t, rdb.Unexecuted(err), name)
+	}
+}
+
+// TestSilentTLS: a port that says nothing to TLS, as a plain Redis does, is tried once, not four times.
+func TestSilentTLS(t *testing.T) {
+	t.Parallel()
+	addr, asked := silent(t)
+	s, err := rdb.Open(rdb.Options{URL: "rediss://" + addr, Namespace: "resque"})
 	require.NoError(t, err)
 	defer s.Close() //nolint:errcheck // of a test
 	err = s.Read.Ping(t.Context()).Err()

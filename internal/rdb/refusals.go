@@ -3,6 +3,7 @@ package rdb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -130,6 +131,19 @@ func Transient(err error) bool {
 	}
 	var op *net.OpError
 	return !errors.As(err, &op) // a refused connection does not heal within milliseconds
+}
+
+// gaveUp adds the error of a context that has ended to that of a server which had not answered by
+// then: the library's is only a timeout.
+func gaveUp(ctx context.Context, err error) error {
+	ended := ctx.Err()
+	if until, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(until) {
+		ended = context.DeadlineExceeded // the connection was faster
+	}
+	if ended == nil || !Unreachable(err) || errors.Is(err, ended) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ended, err)
 }
 
 // Unreachable reports whether err says that no server answered, in contrast to

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// together has jobs that are pushed at the same time leave in one call. A job goes at once if
-// nothing is under way; else it waits until a lane takes it with all that wait then. There are as
+// together has jobs that are pushed at the same time leave in one call. A job whose caller has to
+// wait for the answer goes at once if nothing is under way; else it waits until a lane takes it with all that wait then. There are as
 // many lanes as connections, so no job waits that could have had one for itself.
 //
 // A lane is a goroutine. It begins where a job finds none that is about to leave, and ends where
@@ -78,7 +78,7 @@ func (s *Store) PushTogether(ctx context.Context, queue string, payload []byte) 
 	case p := <-w.answer:
 		return s.answered(ctx, w, p)
 	default:
-		return 0, fmt.Errorf("push to %q: %w", queue, ctx.Err())
+		return 0, fmt.Errorf("push to %q: %w: it is not known whether the job was pushed", queue, ctx.Err())
 	}
 }
 
@@ -99,7 +99,7 @@ func (t *together) enter(ctx context.Context, s *Store, queue string, payload []
 	switch {
 	case t.closed:
 		return nil, redis.ErrClosed
-	case t.lanes == 0 && !t.several:
+	case t.lanes == 0 && !t.several && ctx.Done() == nil: // else the caller may leave before the answer
 		t.lanes = 1
 		return nil, nil //nolint:nilnil // as documented
 	}
