@@ -22,7 +22,7 @@ import (
 // Of the Options those count that no file has: Handlers, PoolSize and Hooks. Like client.NewStores
 // it does not connect.
 func Stores(file string, o client.Options) (*client.Stores, error) {
-	r, err := config.Load(config.Options{File: file})
+	r, err := config.Load(config.Options{File: file, FileSource: config.Source{Kind: config.FromFile, Name: "argument of Stores"}})
 	if err != nil {
 		return nil, fmt.Errorf("fromfile: %w", err)
 	}

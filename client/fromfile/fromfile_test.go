@@ -85,7 +85,7 @@ func TestOtherFiles(t *testing.T) {
 	_, err = fromfile.Stores(write(t, "stores: {main: {queus: [mail]}}"), client.Options{})
 	require.ErrorContains(t, err, "queues")
 	_, err = fromfile.Stores(filepath.Join(t.TempDir(), "none.yaml"), client.Options{})
-	require.ErrorContains(t, err, "none.yaml")
+	require.ErrorContains(t, err, "none.yaml\" (argument of Stores): no such file")
 }
 
 // Without a name it is the file of RESQUED_CONFIG.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -282,9 +283,17 @@ func unknownVerb(c *cobra.Command, verb string) error {
 	return usage(hint, "no command %q", verb)
 }
 
-// flagError adds the nearest flag to cobra's message about an unknown one.
+// flagError adds the nearest flag to cobra's message about an unknown one, and says what to write
+// instead of a value that is not a number.
 func flagError(c *cobra.Command, err error) string {
 	text := err.Error()
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		write := "write a whole number"
+		if number.Func == "ParseBool" {
+			write = "write true or false"
+		}
+		return strings.Replace(text, number.Error(), write, 1)
+	}
 	name, ok := strings.CutPrefix(text, "unknown flag: --")
 	if !ok {
 		return text

@@ -36,7 +36,8 @@ func (l *loader) readQueues() {
 		if l.result.Sources["queues"].Kind == FromDefault && l.useHandlerQueues() {
 			return
 		}
-		if l.options.NeedQueues {
+		refused := func(e Error) bool { return strings.HasPrefix(e.Key, "handlers") } // with its queue
+		if l.options.NeedQueues && !slices.ContainsFunc(l.errs, refused) {
 			l.refuse("queues", "", "no queue to work; set QUEUES=critical,mail (in order of priority) or QUEUES=*"+
 				" for all, or give --queues, or queues: in the file, or queue: of a handler")
 		}
@@ -208,6 +209,10 @@ func (l *loader) warnOfLocks() {
 					key, sources[key], sources["locketed_queues"]))
 			}
 		}
+	}
+	if strings.HasPrefix(c.JobLockKey, "locket:job_locks:") { // as the gem wants it
+		l.warn("job_lock_key", "prefix_twice", fmt.Sprintf("job_lock_key (%s) begins with locket:job_locks:, which resqued adds itself: the keys of locks have it twice. Leave it out.",
+			sources["job_lock_key"]))
 	}
 	if l.ok("fair", "lines") && len(c.Fair) > 0 && c.Lines != LinesAuto {
 		l.warn("fair", "no_effect", fmt.Sprintf("fair (%s) has no effect: lines (%s) is off.", sources["fair"], sources["lines"]))

@@ -233,6 +233,8 @@ func TestQueues(t *testing.T) {
 		require.ErrorContains(t, err, "queues (resqued.yaml:1): no queue to work")
 		_, err = from{needQueues: true, yaml: "handlers: {Mail: {command: [a]}}\nschedule: {x: {every: 1h, class: Else, queue: q}}"}.load(t)
 		require.ErrorContains(t, err, "no queue to work")
+		_, err = from{needQueues: true, yaml: "handlers: {Mail: {command: [a], queue: q, timeout: -1s}}"}.load(t)
+		require.EqualError(t, err, `handlers.Mail.timeout "-1s" (resqued.yaml:1): must not be negative`, "its queue is not missing")
 	})
 
 	t.Run("those of the handlers, in the order of the file, where nothing else names any", func(t *testing.T) {
@@ -342,6 +344,12 @@ func TestJobLockKey(t *testing.T) {
 			require.Empty(t, r.Warnings)
 		})
 	}
+	t.Run("the prefix of all keys is warned of", func(t *testing.T) {
+		t.Parallel()
+		warnings := from{yaml: "job_lock_key: 'locket:job_locks:{{class}}'"}.mustLoad(t).Warnings
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0].Message, "resqued.yaml:1) begins with locket:job_locks:, which resqued adds itself")
+	})
 }
 
 func TestWarnsOfSettingsWithoutEffect(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -65,7 +66,7 @@ func ParseCron(text, zone string) (Timing, error) {
 	}
 	parsed, err := parser.Parse(strings.Join(fields, " "))
 	if err != nil {
-		return Timing{}, errors.New(strings.TrimPrefix(err.Error(), "cron: "))
+		return Timing{}, wrongField(fields, err)
 	}
 	bits, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
@@ -78,6 +79,32 @@ func ParseCron(text, zone string) (Timing, error) {
 	}
 	t.print = Fingerprint("cron", strings.Join(fields, " "), rules(loc))
 	return t, nil
+}
+
+// cronFields are the fields of an expression, and what each takes.
+var cronFields = [...]struct{ name, takes string }{
+	{"second", "0 to 59"},
+	{"minute", "0 to 59"},
+	{"hour", "0 to 23"},
+	{"day", "1 to 31"},
+	{"month", "1 to 12, or JAN to DEC"},
+	{"weekday", "0 to 7, or SUN to SAT"},
+}
+
+// wrongField names the field for which the parser has refused an expression.
+func wrongField(fields []string, err error) error {
+	if fields[0][0] == '@' {
+		return fmt.Errorf("%q is not known; write @hourly, @daily, @weekly, @monthly, @yearly or @every 5m", fields[0])
+	}
+	for i, field := range fields {
+		alone := slices.Repeat([]string{"*"}, len(fields))
+		alone[i] = field
+		if _, wrong := parser.Parse(strings.Join(alone, " ")); wrong != nil {
+			f := cronFields[len(cronFields)-len(fields)+i]
+			return fmt.Errorf("the %s is %q: write %s, a list (1,2), a range (1-5), steps (*/5) or *", f.name, field, f.takes)
+		}
+	}
+	return err
 }
 
 // longest is the longest interval.
