@@ -312,7 +312,7 @@ func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (mast
 		OnMasterDeath: c.OnMasterDeath, DevSignals: d.Dev != nil, Worker: worker, Env: env, Files: files, BootTimeout: workerBoot(c, handlers), Unique: uniqueQueues(c),
 		Fields: map[string]string{
 			"queues": c.Queues.String(), "version": d.Program.Version,
-			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(),
+			"jobs_per_fork": strconv.Itoa(c.JobsPerFork), "config": c.Fingerprint(), "config_keys": c.KeyDigests(),
 			"lease_ms": strconv.FormatInt(lease.Milliseconds(), 10), "term_timeout_ms": strconv.FormatInt(c.TermTimeout.Milliseconds(), 10),
 		},
 	}, nil

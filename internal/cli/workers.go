@@ -134,7 +134,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 		fmt.Fprintf(b, "  config %s", wire.Printable(v.Config, 100))
 	}
 	if len(v.Differs) > 0 {
-		b.WriteString("  " + a.paint(yellow, "differs: "+wire.Printable(strings.Join(v.Differs, ", "), 0)))
+		b.WriteString("  " + a.paint(yellow, "differs: "+wire.Printable(strings.Join(v.Differing(), ", "), 0)))
 	}
 	b.WriteByte('\n')
 	if v.Job != nil {

@@ -290,12 +290,35 @@ func (c Config) Redacted() Config {
 // It is made of the redacted configuration, so that passwords cannot be guessed from a
 // log: a change of nothing but secrets does not show in it.
 func (c Config) Fingerprint() string {
+	sum := sha256.Sum256(c.redactedJSON())
+	return hex.EncodeToString(sum[:6])
+}
+
+// KeyDigests returns "key=digest" for each key whose value is not empty, from the redacted
+// configuration: two daemons can be told apart by key.
+func (c Config) KeyDigests() string {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(c.redactedJSON(), &values); err != nil {
+		panic(err)
+	}
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch value := string(values[key]); value {
+		case `""`, "0", "false", "null", "[]", "{}":
+		default:
+			sum := sha256.Sum256([]byte(value))
+			list = append(list, key+"="+hex.EncodeToString(sum[:2]))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func (c Config) redactedJSON() []byte {
 	text, err := json.Marshal(c.Redacted())
 	if err != nil { // plain data: nothing in it can fail
 		panic(err)
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:6])
+	return text
 }
 
 func (c Config) classes() []string { return slices.Sorted(maps.Keys(c.Handlers)) }

@@ -108,6 +108,10 @@ func TestRedact(t *testing.T) {
 		other.MaxDeaths++
 		require.NotEqual(t, r.Fingerprint(), other.Fingerprint())
 		require.Len(t, r.Fingerprint(), 12)
+		mine, its := strings.Fields(r.KeyDigests()), strings.Fields(other.KeyDigests())
+		changed := slices.DeleteFunc(its, func(key string) bool { return slices.Contains(mine, key) })
+		require.Len(t, changed, 1, "%v", mine)
+		require.Regexp(t, "^max_deaths=[0-9a-f]{4}$", changed[0])
 	})
 }
 

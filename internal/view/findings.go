@@ -234,7 +234,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 		if v.State == "paused" {
 			add(CodeDaemonPaused, FindingWarn, "workers resume "+Shell(v.Worker), true, "%s is paused", v.Worker)
 		}
-		settings, others := splitDiffering(v.Differs)
+		settings, others := splitDiffering(v.Differing())
 		if len(settings) > 0 {
 			add(CodeSettingsDiffer, FindingFail, "config show", true, "%s has another %s than the other daemons: see docs/reliability.md for what breaks",
 				v.Worker, strings.Join(settings, ", "))
@@ -296,7 +296,7 @@ func goes(p *Process, v *Worker) string {
 // splitDiffering parts the settings on which all daemons have to agree from what may differ.
 func splitDiffering(differs []string) (settings, others []string) {
 	for _, what := range differs {
-		if what == "version" || what == "config" {
+		if what == "version" || strings.HasPrefix(what, "config") {
 			others = append(others, what)
 		} else {
 			settings = append(settings, what)

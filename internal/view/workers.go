@@ -50,6 +50,9 @@ type Worker struct {
 	// Differs has in what this master differs from most of them: version, config, or the name
 	// of a setting on which all masters have to agree.
 	Differs []string `json:"differs"`
+	// ConfigDiffers are the keys in which its configuration differs from another one's, if that is
+	// known and "config" is in Differs.
+	ConfigDiffers []string `json:"config_differs,omitempty"`
 	// BeatS is how many seconds ago one of its processes was last heard of; null = not known.
 	BeatS *int64 `json:"beat_s"`
 	// Processes are those of a master of resqued.
@@ -69,8 +72,9 @@ type Worker struct {
 
 	// Beat is when one of its processes was last heard of; zero = not known.
 	Beat time.Time `json:"-"`
-	// Settings is what the master has written of what all have to agree on.
-	Settings string `json:"-"`
+	// Settings is what the master has written of what all have to agree on, Keys what it has written
+	// of its configuration: "key=digest", with blanks between.
+	Settings, Keys string `json:"-"`
 }
 
 // Process is one worker process.
@@ -184,7 +188,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v.Format, v.Unread = fields[store.InfoFormat], !store.Readable(fields)
 		v.Threads = threadsOf(fields)
 		_ = json.Unmarshal([]byte(fields[store.FieldTemplates]), &v.Templates) // of another version, or none
-		v.Host, v.Version, v.Config, v.Settings = fields["host"], fields["version"], fields["config"], fields["settings"]
+		v.Host, v.Version, v.Config, v.Settings, v.Keys = fields["host"], fields["version"], fields["config"], fields["settings"], fields["config_keys"]
 		if v.Problem = fields[store.FieldUnread]; v.Problem != "" {
 			v.State, v.Host = WorkerBroken, hostOf(id)
 		}
@@ -219,11 +223,11 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		})
 		list = append(list, v)
 	}
-	markDiffering(list)
 	list = append(list, strangers(Rules(ctx), ids, pids, now)...)
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})
+	markDiffering(list)
 	return list, err
 }
 
@@ -247,7 +251,40 @@ func markDiffering(masters []*Worker) {
 				v.Differs = append(v.Differs, what.name)
 			}
 		}
+		if what.name == "config" && several {
+			markKeys(masters, usual)
+		}
 	}
+}
+
+// markKeys notes in which keys masters differ from the first one with the usual configuration, or
+// with another one where none is usual.
+func markKeys(masters []*Worker, usual string) {
+	for _, v := range masters {
+		i := slices.IndexFunc(masters, func(o *Worker) bool {
+			return o.Keys != "" && o.Config != v.Config && (usual == "" || o.Config == usual)
+		})
+		if i < 0 || v.Keys == "" || v.Config == usual {
+			continue
+		}
+		mine, its := strings.Fields(v.Keys), strings.Fields(masters[i].Keys)
+		for _, entry := range slices.Concat(mine, its) {
+			if key, _, _ := strings.Cut(entry, "="); !slices.Contains(mine, entry) || !slices.Contains(its, entry) {
+				v.ConfigDiffers = append(v.ConfigDiffers, key)
+			}
+		}
+		slices.Sort(v.ConfigDiffers)
+		v.ConfigDiffers = slices.Compact(v.ConfigDiffers)
+	}
+}
+
+// Differing returns Differs for people, with the keys of the configuration.
+func (v *Worker) Differing() []string {
+	list := slices.Clone(v.Differs)
+	if i := slices.Index(list, "config"); i >= 0 && len(v.ConfigDiffers) > 0 {
+		list[i] += " (" + strings.Join(v.ConfigDiffers, ", ") + ")"
+	}
+	return list
 }
 
 // MarkSettings notes in which settings masters differ from most of them that have to agree on
