@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/resqued/resqued/internal/rdb"
@@ -9,7 +10,7 @@ import (
 
 // How many parts of the reply come before the jobs: of a call that took the fast path, and of
 // another one.
-const fastHeader, slowHeader = 2, 9
+const fastHeader, slowHeader = 2, 10
 
 // parseExchange reads the reply of the script.
 func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeReply, error) {
@@ -30,7 +31,7 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		return ExchangeReply{}, fmt.Errorf("script exchange: reply of %d parts", len(list))
 	}
 	reply := ExchangeReply{}
-	var reasons []string
+	var reasons, lined []string
 	if fast {
 		reply.More = rdb.Number(list[1]) == 1
 	} else {
@@ -42,7 +43,7 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		for i := 0; i+1 < len(unnamed); i += 2 {
 			reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
 		}
-		reply.Suspects = int(rdb.Number(list[8]))
+		reply.Suspects, lined = int(rdb.Number(list[8])), rdb.Texts(list[9])
 	}
 	if len(marks) != len(completions) {
 		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(completions))
@@ -90,6 +91,7 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 		if err != nil {
 			return ExchangeReply{}, err
 		}
+		job.Lined = fast && rdb.Number(list[1]) == 2 || slices.Contains(lined, token)
 		reply.Jobs = append(reply.Jobs, job)
 	}
 	return reply, nil

@@ -132,6 +132,20 @@ func TestLines(t *testing.T) {
 			f.register("p1")
 			require.Equal(t, lockmates("A", 1), payloads(f.turn(2, nil, "q")))
 		})
+		t.Run("a job whose lock has another name by now goes to the head of its queue", func(t *testing.T) {
+			f := setup(t, server)
+			f.push("q", lockmates("A", 3)...)
+			held := f.turn(2, nil, "q")
+			require.False(t, held[0].Lined)
+			f.push("q", job("B", "[1]"))
+			held = f.turn(1, held, "q")
+			require.Equal(t, lockmates("A", 2)[1:], payloads(held))
+			require.True(t, held[0].Lined)
+			back := done(held[0])
+			back.Kind, back.Renamed = store.Returned, true
+			f.exchange(store.ExchangeRequest{Completions: []store.Completion{back}})
+			require.Equal(t, []string{lockmates("A", 2)[1], job("B", "[1]")}, f.list("queue:q"))
+		})
 		t.Run("an operator who removes a lock lets the next one run", func(t *testing.T) {
 			f := setup(t, server)
 			f.push("q", lockmates("A", 2)...)

@@ -100,6 +100,9 @@ type Completion struct {
 	Mirrored bool
 	// Held: the job took class locks in this Redis, to be released with its end.
 	Held bool
+	// Renamed: the lock of a Returned job has another name than its LockKey by now. It goes to the head of its
+	// queue and not to the line for LockKey.
+	Renamed bool
 	// Killed: the process has obeyed a KillRequest for this job.
 	Killed bool
 	// Survived: a Requeued or Retried job has run to its end, so that it is no suspect
@@ -213,6 +216,8 @@ type Reserved struct {
 	// (whole seconds; zero where that is not known).
 	Unique     bool
 	EnqueuedAt time.Time
+	// Lined: the job has waited in a line, or may have, and has the lock of that line. Only Exchange fills it in.
+	Lined bool
 	// Kill is the request to end the job, if any; only Fence fills it in.
 	Kill *KillRequest
 }

@@ -134,7 +134,7 @@ type Stats interface {
 }
 
 // Namer returns the name of the lock of a payload; *jobkey.Keyer is one. Its answer for a
-// payload does not change. One goroutine calls it.
+// payload does not change. Several goroutines may call it.
 type Namer interface {
 	Name(queue string, payload []byte) string
 }
@@ -173,7 +173,8 @@ type Deps struct {
 	// Runners, if not nil, describes the processes that perform jobs in place of this one, for
 	// store.InfoRunners.
 	Runners func() string
-	// Namer is needed where the configuration has NamedLocks or NamedClasses.
+	// Namer is needed where the configuration has NamedLocks or NamedClasses. Without it, jobs of lines run with the
+	// lock of their line, whatever name that has by now.
 	Namer Namer
 	// Tenants is needed where the configuration has Fair.
 	Tenants Tenants

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,6 +20,8 @@ type exchangeResult struct {
 	reply store.ExchangeReply
 	// names answer the Unnamed of the reply.
 	names []store.LockName
+	// renamed are jobs of lines whose lock has another name by now; see exchanger.sort.
+	renamed []store.Reserved
 	// sent is the boot time at which the try was sent that was answered.
 	sent time.Duration
 	err  error
@@ -41,6 +44,7 @@ type rejoiner interface {
 type exchanger struct {
 	id           identity
 	lockDuration time.Duration
+	locketed     func(queue string) bool
 	store        exchangeStore
 	registrar    rejoiner
 	namer        Namer
@@ -52,7 +56,7 @@ type exchanger struct {
 
 func newExchanger(cfg Config, id identity, s exchangeStore, r rejoiner, namer Namer, tenants Tenants, beatNow bell, log *zap.Logger) *exchanger {
 	return &exchanger{
-		id: id, lockDuration: cfg.LockDuration, store: s, registrar: r, namer: namer, tenants: tenants, beatNow: beatNow, log: log,
+		id: id, lockDuration: cfg.LockDuration, locketed: cfg.Locketed, store: s, registrar: r, namer: namer, tenants: tenants, beatNow: beatNow, log: log,
 	}
 }
 
@@ -65,6 +69,7 @@ func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeRe
 		case req := <-l.requests:
 			r := e.exchangeUntilKnown(work, l, req)
 			r.names = e.nameAll(r.reply.Unnamed)
+			e.sort(&r)
 			answers <- r
 		}
 	}
@@ -80,6 +85,28 @@ func (e *exchanger) nameAll(unnamed []store.LockName) []store.LockName {
 		}
 	}
 	return unnamed
+}
+
+// jobLocks is in the key of each job lock, behind the namespace and before its name.
+const jobLocks = "locket:job_locks:"
+
+// sort moves the jobs that have waited in a line and whose lock has another name by now from the reply to renamed.
+// They were lined by a process with another job_lock_key, or another function in Go, and their lock does not exclude
+// what it has to. A daemon that takes no locks in their queue runs them with the lock of their line.
+func (e *exchanger) sort(r *exchangeResult) {
+	if e.namer == nil {
+		return
+	}
+	jobs := r.reply.Jobs[:0]
+	for _, job := range r.reply.Jobs {
+		_, name, _ := strings.Cut(job.LockKey, jobLocks)
+		if job.Lined && e.locketed(job.Queue) && name != e.namer.Name(job.Queue, job.Payload) {
+			r.renamed = append(r.renamed, job)
+		} else {
+			jobs = append(jobs, job)
+		}
+	}
+	r.reply.Jobs = jobs
 }
 
 // exchangeUntilKnown repeats a request until Redis has answered it. A request whose fate is
@@ -189,6 +216,9 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 	for len(req.Wants) > 0 && work.Err() == nil {
 		jobs, err := e.store.Records(work, req.Proc, tokensOf(req.Wants))
 		if err == nil {
+			for i := range jobs {
+				jobs[i].Lined = true // perhaps
+			}
 			r.reply.Jobs = jobs
 			r.sent, r.err = e.renewed(work, jobs, sent)
 			return r

@@ -154,7 +154,8 @@ type options struct {
 	ends    func() time.Duration // of locks that are kept elsewhere
 	retries *resqued.Retry       // of the class A
 	style   string               // of job lock keys, for the check before a job begins
-	name    string               // slot and sequence
+	namer   workerproc.Namer
+	name    string // slot and sequence
 	server  *redistest.Server
 	user    string // of the server
 	waker   bool
@@ -213,7 +214,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	}
 	deps := workerproc.Deps{
 		Store: ws, Conn: f.master, Handlers: counted, Stats: noStats{}, Signals: f.signals, Log: log,
-		Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends, Capacity: o.capacity, Roomier: o.roomier,
+		Namer: o.namer, Hooks: []resqued.Hooks{o.hooks}, LocksEnd: o.ends, Capacity: o.capacity, Roomier: o.roomier,
 		Runner: &thread.Runner{Performer: counted, Locker: o.locker, Describe: func(err error) (string, string, []string) {
 			return "Error", err.Error(), nil
 		}, Check: jobkey.NewCheck(o.style, s)},

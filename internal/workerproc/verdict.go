@@ -11,7 +11,8 @@ import (
 )
 
 // take notes what became of the completions of a call, and the names of locks for the next
-// one. It returns the new jobs.
+// one. It returns the new jobs; those that were renamed go
+// back.
 func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 	x.judge(r)
 	clear(r.req.Completions) // their jobs are not kept
@@ -21,6 +22,9 @@ func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 		x.names = r.names
 	case len(x.names) > 0 && len(r.req.Names) > 0 && &x.names[0] == &r.req.Names[0]:
 		x.names = nil // a call has taken them along; one of the other lane has not
+	}
+	for _, job := range r.renamed {
+		x.add(store.Completion{Job: &job, Kind: store.Returned, Renamed: true})
 	}
 	return r.reply.Jobs
 }

@@ -22,7 +22,8 @@
 --             s it goes back after it has run, n its attempts are counted, g the payload is
 --             missing in its failure record, l its payload is too large for that, x it is
 --             parked if it cannot be written, see parked, m its failure goes to the list of
---             its queue as Resque's multi-queue failure backend has them), worker if mirrored
+--             its queue as Resque's multi-queue failure backend has them, o its lock has another
+--             name by now: it goes to the head of its queue, not of the line for that lock), worker if mirrored
 --             else '', deaths, failure record or '', with n behind the count (see counted in
 --             exchange_slow), with g behind where the payload belongs, of a u behind what has
 --             it, of kind r what goes back in place of the job's own bytes or '', delay (ms);
@@ -34,14 +35,14 @@
 --             of a tenant>" and, for tenants of other weights, " <weight> <length> <tenant>"
 -- RETURNS   {'FENCED'} the process has no valid lease, or wants jobs and has not beaten for
 --           long: nothing was done;
---           {'+' and the marks of the completions (see below), more (1|0), record, …}
+--           {'+' and the marks of the completions (see below), more (1|0; 2 no, and the job has waited in a line), record, …}
 --           from a call that took the fast path alone, for the first of the wants;
 --           {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
 --           u (applied; it was a duplicate) p (applied; it was parked) for each completion
 --           as one text, the plain ones first, {reasons of the stuck and parked; then why no
 --           lock can be taken, if so}, {queues that are no lists}, {queues that were out of
 --           step}, {queue, payload whose lock, or tenant, is to be named, …}, how many suspects wait in the queues if this
---           call has met any, token, record, …};
+--           call has met any, {token of a job that has waited in a line, or may have, …}, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;
 --           2 to 5 for all completions together, and 2 per lock that is not removed with
@@ -308,7 +309,7 @@ while true do
           call('SET', lock, me .. token, 'EX', ttl)
           call('HSET', inflight, token, record)
           call('LPOP', list)
-          return {reply[1], 0, record}
+          return {reply[1], 2, record}
         elseif type(left) == 'number' and left < 0 then
           call('HDEL', lined, queue) -- that there are lines is not known
         elseif type(left) == 'number' then

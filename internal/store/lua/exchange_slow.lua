@@ -19,8 +19,8 @@ do
 end
 
 -- The jobs that the fast path has taken so far stand behind more in front.
-reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0}
-for i = 1, 2 * w - 2 do reply[9 + i] = fields[i] end
+reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0, {}}
+for i = 1, 2 * w - 2 do reply[10 + i] = fields[i] end
 for c = 1, alltold and nready or 0 do
   applied[c] = '1'
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
@@ -185,7 +185,7 @@ for c = nplain + 1, nplain + nother do
     if not back or kind == 't' then processed = processed + 1 end
     if kind == 'f' then failed = failed + 1 end
     if parks then
-      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or kind == 'b' and lock or ''
+      local text = kind == 'f' and failure or kind == 't' and ARGV[arg + 7] or kind == 'b' and not find(flags, 'o', 1, true) and lock or ''
       parked.keep(prefix, proc .. '#' .. token, large and 'F' or kind, ms, queue, record.start, record.payload, stuck, gap, text)
     elseif not back then
       if kind == 'f' then
@@ -217,7 +217,8 @@ for c = nplain + 1, nplain + nother do
       end
       local payload = kind == 'r' and failure ~= '' and failure or record.payload
       -- It is the next of its line. The lock of a payload that was kept is not that of its reference.
-      if kind == 'b' and line.known and line.known.lead(queue, payload, kept and '' or lock) then -- done
+      local other = kept or find(flags, 'o', 1, true)
+      if kind == 'b' and line.known and line.known.lead(queue, payload, other and '' or lock) then -- done
       elseif not putback(prefix, queue, payload, start, kind == 'b') then
         applied[c] = 'u'
       end
@@ -277,6 +278,7 @@ for _ = w, nwant do
   local token = sub(wants, wantat + 3, at - 1)
   local mine = again and call('HGET', inflight, token)
   if mine and whole(token, mine) then
+    table.insert(reply[10], token) -- perhaps
     reply[#reply + 1] = token
     reply[#reply + 1] = mine
   else
@@ -649,6 +651,7 @@ function line.serve(queue, room, capped)
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
       else
+        table.insert(reply[10], asked[w][1])
         give(queue, payload, lock, '-', capped, deaths, blame)
         room, gone = room - 1, true
       end
