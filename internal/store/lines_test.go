@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,6 +256,84 @@ func TestLines(t *testing.T) {
 			f.turn(2, nil, "q")
 			require.Len(t, f.list("queue:q"), 2)
 		})
+	})
+}
+
+// TestQueuesOfOneLock: a process that ends a job takes the next one of its line. A queue that other processes work gets the
+// lock, too, when it has asked for it.
+func TestQueuesOfOneLock(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		const asks, lock = "resqued:asks:A[1]", "locket:job_locks:A[1]"
+		turn := func(proc, queue string, ended ...store.Reserved) []store.Reserved {
+			req := store.ExchangeRequest{Proc: proc, Queues: lined(queue), Wants: f.wants(1)}
+			for _, j := range ended {
+				req.Completions = append(req.Completions, done(j))
+			}
+			return f.exchange(req).Jobs
+		}
+		aged := func() { // it has asked for a while
+			require.NoError(t, f.redis.PExpire(t.Context(), f.key(asks), 38*time.Second).Err())
+		}
+		procs := map[string]string{"q": "p1", "r": "p2", "s": "p3"}
+		for _, queue := range []string{"q", "r", "s"} {
+			f.register(procs[queue])
+			f.push(queue, lockmates("A", 8)...)
+		}
+		held := turn("p1", "q")
+		require.Empty(t, turn("p1", "q")) // the others wait in lines
+		require.Empty(t, turn("p2", "r"))
+		require.Empty(t, turn("p3", "s"))
+		held = turn("p1", "q", held...)
+		require.Equal(t, "q", held[0].Queue)
+
+		// s asks first, but r waits for longer.
+		require.Empty(t, turn("p3", "s"))
+		require.Equal(t, "s", f.get(asks))
+		require.Empty(t, turn("p2", "r"))
+		require.Equal(t, "r", f.get(asks))
+		held = turn("p1", "q", held...)
+		require.Equal(t, "q", held[0].Queue, "it has just asked")
+		var from []string
+		for range 6 {
+			for _, queue := range []string{"s", "r", "q"} {
+				if queue != held[0].Queue {
+					require.Empty(t, turn(procs[queue], queue))
+				}
+			}
+			aged()
+			next := turn(procs[held[0].Queue], held[0].Queue, held...)
+			require.Empty(t, next)
+			value := f.get(lock)
+			require.True(t, strings.HasPrefix(value, "line:"), value)
+			for queue, proc := range procs {
+				if got := turn(proc, queue); len(got) > 0 {
+					held, from = got, append(from, queue)
+				}
+			}
+			require.Equal(t, "line:"+held[0].Queue, value)
+		}
+		require.Equal(t, []string{"r", "q", "s", "r", "q", "s"}, from)
+
+		// One that asks and does not come keeps the others waiting for a moment.
+		require.Empty(t, turn("p1", "q"))
+		aged()
+		require.Empty(t, turn("p3", "s", held...))
+		ttl, err := f.redis.PTTL(t.Context(), f.key(lock)).Result()
+		require.NoError(t, err)
+		require.LessOrEqual(t, ttl, 5*time.Second)
+		require.NoError(t, f.redis.Del(t.Context(), f.key(lock)).Err())
+		require.Equal(t, []string{"s"}, f.look(store.PollRequest{Fixed: []string{"s"}}).Waiting)
+		held = turn("p3", "s")
+		require.Len(t, held, 1)
+
+		// One whose line is gone does not get it.
+		require.Empty(t, turn("p1", "q"))
+		aged()
+		_, err = f.RemoveQueue(t.Context(), "q", false)
+		require.NoError(t, err)
+		require.Len(t, turn("p3", "s", held...), 1)
 	})
 }
 

@@ -123,7 +123,7 @@ func (m *model) checkResidue(t *rapid.T) {
 		// What belongs to a counter that a stranger has removed ends by itself.
 		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:") || strings.HasPrefix(key, "resqued:heal:")) && e.TTL > 0
 		passes = passes || shown(key) && e.TTL > 0 || strings.HasPrefix(key, attemptsPrefix) // see checkAttempts
-		passes = passes || strings.HasPrefix(key, "resqued:request:") && e.TTL > 0
+		passes = passes || (strings.HasPrefix(key, "resqued:request:") || strings.HasPrefix(key, "resqued:asks:")) && e.TTL > 0
 		passes = passes || m.untidy && strings.HasPrefix(key, "timestamps:")
 		if !known && !passes {
 			t.Fatalf("left: %s, %q", key, e.Values)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -266,6 +267,9 @@ func (m *model) granted(t *rapid.T, p *process, job store.Reserved, timed bool) 
 			t.Fatalf("I3: fence %d of %s after %d", job.Fence, job.LockKey, m.fences[job.LockKey])
 		}
 		m.fences[job.LockKey] = job.Fence
+		if kept := m.kept[job.LockKey]; strings.HasPrefix(kept, "line:") && kept != "line:"+job.Queue {
+			t.Fatalf("I5: %s is kept for %q, and a job of %s has it", job.LockKey, kept, job.Queue)
+		}
 		if _, orphan := m.orphans[job.LockKey]; orphan {
 			m.See("lock taken over")
 			delete(m.orphans, job.LockKey)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -42,11 +43,28 @@ func (m *model) runAlone(t *rapid.T, p *process, queues []store.Queue, fate stri
 	return got
 }
 
-// checkKept holds the locks that are kept for suspects to what may be: one is kept for a suspect that waits for it, not for long.
+// checkKept holds the locks that are kept to what may be: one is kept for a suspect, or a line, that waits for it, not for long.
+// Each look makes the requests of lines old enough to be met with the next release.
 func (m *model) checkKept(t *rapid.T, holders map[string]string) {
-	maps.DeleteFunc(m.kept, func(lock, _ string) bool { _, there := m.now.Value(lock); return !there })
+	maps.DeleteFunc(m.kept, func(lock, _ string) bool {
+		_, there := m.now.Value(lock)
+		m.freed[lock] = m.freed[lock] || !there
+		return !there
+	})
 	for key, e := range m.now {
 		lock := storetest.Space + key
+		if strings.HasPrefix(key, "resqued:asks:") {
+			storetest.Must(t, m.Redis.PExpire(m.Ctx, lock, 38*time.Second).Err())
+		}
+		if name, ok := strings.CutPrefix(key, "locket:job_locks:"); ok && strings.HasPrefix(e.Values[0], "line:") {
+			waits := slices.ContainsFunc(m.now.Lines(), func(l storetest.Line) bool { return "line:"+l.Queue == e.Values[0] && l.Name == name })
+			if m.kept[lock] != e.Values[0] && !waits || e.TTL <= 0 {
+				t.Fatalf("I5: %s is kept for %q, which does not wait for it, for %d ms", lock, e.Values[0], e.TTL)
+			}
+			m.See("kept for a line")
+			holders[lock], m.kept[lock] = e.Values[0], e.Values[0]
+			continue
+		}
 		id, kept := "", false
 		if strings.HasPrefix(key, "locket:job_locks:") {
 			id, kept = strings.CutPrefix(e.Values[0], "suspect:")
@@ -77,14 +95,14 @@ func (m *model) keeps(before storetest.Snapshot) bool {
 	return false
 }
 
-// unkeep lets the time pass for which locks are kept, and for which suspects ask for them: those
+// unkeep lets the time pass for which locks are kept, and for which suspects and lines ask for them: those
 // may be gone.
 func (m *model) unkeep(t *rapid.T) {
 	for lock := range m.kept {
 		m.end(t, lock)
 	}
 	for key := range m.now {
-		if strings.HasPrefix(key, "resqued:request:") {
+		if strings.HasPrefix(key, "resqued:request:") || strings.HasPrefix(key, "resqued:asks:") {
 			storetest.Must(t, m.Redis.Del(m.Ctx, storetest.Space+key).Err())
 		}
 	}

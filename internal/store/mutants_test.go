@@ -141,12 +141,14 @@ var mutants = []storetest.Mutant{
 	{"a job that goes to a line stays in its queue", "exchange_slow", `if gone > 0 then call('LTRIM', key, gone, -1) end`, ``},
 	{"a job that was served stays in its line", "exchange_slow", `call('LPOP', key)
         line.known.add`, `line.known.add`},
-	{"a line is served though its lock is held", "exchange_slow", `elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free`, `elseif false then`},
+	{"a line is served though its lock is held", "exchange_slow", `elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then`, `elseif false then`},
 	{"a line is not told that its lock is free", "exchange_slow", `line.known.freed(released, us, alltold and #released == nlocks and obstacles.some)`, ``},
 	{"a line is not told that the lock of a dead process is free", "recover", `inline.freed(released, us)`, ``},
 	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
       return`},
-	{"a second queue that waits for a lock is not noted", "lines", `own = own .. fmt('%d ', #other) .. other`, `own = fmt('%d ', #other) .. other`},
+	{"a second queue that waits for a lock is not noted", "lines", `others(queue, name) .. fmt('%d ', #queue) .. queue)`, `fmt('%d ', #queue) .. queue)`},
+	{"a lock is kept for a queue without an end", "lines", `'NX', 'EX', hold)`, `'NX')`},
+	{"what is kept for a queue is any queue's", "lines", `~= 'line:' .. queue then return false end`, `== 'x' then return false end`},
 	{"a line stays known that is empty", "exchange_slow", `if not full and not payload or gone and not waiting[2] then line.known.finish(queue, name) end`, ``},
 	{"a line is forgotten while a job waits in it", "exchange_slow", `gone and not waiting[2]`, `gone`},
 	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},

@@ -35,7 +35,7 @@ processed = 0
 obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
 
 -- line has what is done with lines: known, if there are any or any may begin, what lines has.
-local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix), named = {}, fair = {}, reach = 512}
+local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix), named = {}, fair = {}, late = {}, reach = 512}
 
 -- paused reports whether the queue of an index is, which the fast path may have seen of some.
 function line.paused(i)
@@ -354,6 +354,8 @@ function line.requests()
   function r.kept(lock)
     local id = pcall_('GET', keyof(lock))
     if type(id) ~= 'string' then return false end
+    local value = pcall_('GET', lock)
+    if type(value) == 'string' and sub(value, 1, 5) == 'line:' then return false end -- a line has the turn, see claim
     if take(lock, 'suspect:' .. id, seconds) then pcall_('DEL', keyof(lock)) end
     return true
   end
@@ -647,7 +649,8 @@ function line.serve(queue, room, capped)
         call('ZADD', ready, turn, name) -- its lock is free still
         gone, behind, moved = true, true, moved + 1
       elseif requests and requests.kept(lock) then -- a suspect has the turn
-      elseif not take(lock, me .. asked[w][1]) then -- its holder says when it is free
+      elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then
+        table.insert(line.late, {queue, name}) -- the holder of its lock says when it is free
       elseif not fenced(lock) then
         call('ZADD', ready, turn, name)
       else
@@ -1102,5 +1105,7 @@ if fence == false then
   reasons[#reasons + 1] = fencekey .. ' holds no number that fencing tokens could go on from'
 end
 if line.known then line.known.flush() end
+-- A thread waits, and jobs of other queues have had these locks.
+for _, late in ipairs(w <= #asked and line.late or {}) do line.known.ask(late[1], late[2]) end
 reply[2], reply[3] = bounced, more
 return reply

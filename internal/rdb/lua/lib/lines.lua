@@ -18,7 +18,8 @@
 --                            keeps its turn until that has come
 --   resqued:turned           queues → how many of their jobs in lines wait for the turn of a tenant
 --   resqued:awaited          name of a lock → the queues that have a line for it, as a list of
---                            "<length> <queue>"
+--                            "<length> <queue>"; the first one has its turn before the others, see ask
+--   resqued:asks:<name>      the queue that asks for the lock of that name
 --
 -- Lines are served by every process that works the queue, whatever its settings: only who adds to
 -- them depends on these. A lock that expires, or that a stranger removes, is noticed by a probe,
@@ -29,15 +30,15 @@
 --          list(queue, name): the list; count(queue): how many jobs wait in lines of a queue;
 --          tenant(queue, place), turns(queue): the keys; begin(queue, name, ms), finish(queue,
 --          name), leave(queue, places), add(queue, n, turned), flush(), less(queue,
---          line, n): no result; what add was told is written by flush, which comes last; the name of a
+--          line, n), ask(queue, name): no result; claim(queue, name, value, ttl): whether the lock is the queue's; what add was told is written by flush, which comes last; the name of a
 --          line has an l in front there, the place of a tenant a t;
 --          lead(queue, payload, lock): whether a job was put at the head of the line for its lock, or
 --          before all tenants;
 --          freed(locks, us, known): no result; open(queue, us): whether any line may be served; waits(queue): whether any tenant may have a job
 -- NEEDS    base, records
 -- KEYS     reads and writes those above; reads job locks and in-flight records
--- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; freed: 1 per 1,000
---          locks, and 1 per queue with a line for one; open: 5 to 8, and 2 per process
+-- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; ask: 1 to 3;
+--          claim: 1 or 4; freed: 1 per 1,000 locks, and for one with lines 1, up to 5 more if a queue asks, and 1 per queue; open: 5 to 8, and 2 per process
 --          that holds one of 64, and 1 or 2 per free lock
 
 local function lines(prefix)
@@ -109,22 +110,31 @@ local function lines(prefix)
     end
   end
 
+  -- others returns the entry in awaited without a queue.
+  local function others(queue, name)
+    local rest = ''
+    queued(kept('HGET', awaited, name), function(other)
+      if other ~= queue then rest = rest .. fmt('%d ', #other) .. other end
+    end)
+    return rest
+  end
+
+  -- last puts a queue behind the others that wait for a lock.
+  local function last(queue, name)
+    kept('HSET', awaited, name, others(queue, name) .. fmt('%d ', #queue) .. queue)
+  end
+
   -- begin notes that a queue has a line for a lock from now on.
   function l.begin(queue, name, ms)
     kept('ZADD', prefix .. 'resqued:lines:' .. queue, fmt('%.0f', ms), name)
-    local others, own = kept('HGET', awaited, name), fmt('%d ', #queue) .. queue
-    queued(others, function(other) if other ~= queue then own = own .. fmt('%d ', #other) .. other end end)
-    kept('HSET', awaited, name, own)
+    last(queue, name)
   end
 
   -- finish notes that a line is empty.
   function l.finish(queue, name)
-    local key, rest = prefix .. 'resqued:lines:' .. queue, ''
-    pcall_('ZREM', key, name)
+    pcall_('ZREM', prefix .. 'resqued:lines:' .. queue, name)
     pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name)
-    queued(pcall_('HGET', awaited, name), function(other)
-      if other ~= queue then rest = rest .. fmt('%d ', #other) .. other end
-    end)
+    local rest = others(queue, name)
     if rest == '' then pcall_('HDEL', awaited, name) else pcall_('HSET', awaited, name, rest) end
     over(queue)
   end
@@ -158,6 +168,45 @@ local function lines(prefix)
     return true
   end
 
+  -- The process that releases a lock serves its own line at once, before other processes can see that the lock is free. So
+  -- a queue for which a thread waits asks for a lock that it finds held. When it has asked for wait (ms) the lock is
+  -- kept for it, as "line:<queue>", with the next release: for hold (s), within which a process of the queue looks again.
+  -- Otherwise the lock goes on to whichever looks first.
+  local asks, wait, memory, hold = prefix .. 'resqued:asks:', 1000, 40000, '5'
+
+  -- ask notes that a queue, which has a line for a lock, asks for it. Of several the first in awaited counts.
+  function l.ask(queue, name)
+    local other, first = pcall_('GET', asks .. name), nil
+    if other == queue then return end
+    if type(other) == 'string' then
+      queued(pcall_('HGET', awaited, name), function(q)
+        if not first and (q == queue or q == other) then first = q end
+      end)
+      if first ~= queue then return end
+    end
+    pcall_('SET', asks .. name, queue, 'PX', fmt('%d', memory))
+  end
+
+  -- keep keeps a lock that was released for the queue that asks for it. text is its entry in awaited.
+  local function keep(name, text)
+    local asking, waits = pcall_('GET', asks .. name), false
+    if type(asking) ~= 'string' then return end
+    queued(text, function(queue) waits = waits or queue == asking end)
+    local left = pcall_('PTTL', asks .. name)
+    if not waits or type(left) ~= 'number' or left > memory - wait then return end
+    if pcall_('EXISTS', prefix .. 'resqued:request:' .. name) ~= 0 then return end -- a suspect goes first
+    local set = pcall_('SET', locks .. name, 'line:' .. asking, 'NX', 'EX', hold)
+    if set and not refused(set) then pcall_('DEL', asks .. name) end
+  end
+
+  -- claim gives a record of this process a lock that is kept for a queue. The other queues come before it then.
+  function l.claim(queue, name, value, ttl)
+    if pcall_('GET', locks .. name) ~= 'line:' .. queue then return false end
+    call('SET', locks .. name, value, 'EX', ttl)
+    last(queue, name)
+    return true
+  end
+
   -- turn is that of a line whose lock was released. Such lines have theirs in this order.
   local function turn(us, i) return fmt('%.0f', us + i - 9e15) end
 
@@ -174,6 +223,7 @@ local function lines(prefix)
         queued(text, function(queue)
           kept('ZADD', prefix .. 'resqued:ready:' .. queue, turn(us, from + i), names[i])
         end)
+        if text then keep(names[i], text) end
       end
     end
   end
