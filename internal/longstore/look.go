@@ -266,13 +266,18 @@ func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, er
 
 // places are the lists in which jobs of a queue wait.
 func (s *Store) places(ctx context.Context, queue string) ([]string, error) {
-	names, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyLines)+queue, 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("lines of %q: %w", queue, err)
-	}
 	keys := []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue}
-	for _, name := range names {
-		keys = append(keys, s.db.LineKey(queue, name))
+	for _, kind := range []struct { // in the order in which jobs go through them
+		index string
+		key   func(queue, name string) string
+	}{{rdb.KeyTurns, s.db.TurnKey}, {rdb.KeyLines, s.db.LineKey}} {
+		names, err := s.db.Read.ZRange(ctx, s.db.Key(kind.index)+queue, 0, -1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("lines of %q: %w", queue, err)
+		}
+		for _, name := range names {
+			keys = append(keys, kind.key(queue, name))
+		}
 	}
 	return keys, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/longstore"
@@ -124,6 +125,27 @@ func TestTenants(t *testing.T) {
 		w.end(second, longstore.Completed)
 		require.Len(t, w.list("queue:q"), 1)
 		w.finish()
+	})
+
+	t.Run("a slice that waits in a line of its queue is not lost", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t, 1)
+		w.add(longstore.Always, "a1", "a")
+		w.add(longstore.Always, "b1", "b")
+		payloads := w.list("queue:q")
+		require.Len(t, payloads, 2)
+		require.NoError(t, w.redis.Del(t.Context(), w.ns+":queue:q").Err())
+		// The first one waits for the turn of a tenant of a fair queue, the second one for a lock.
+		line, turn := w.ns+":resqued:line:1:q:L[1]", w.ns+":resqued:turn:1:q:=x"
+		require.NoError(t, w.redis.RPush(t.Context(), line, payloads[1]).Err())
+		require.NoError(t, w.redis.ZAdd(t.Context(), w.ns+":resqued:lines:q", redis.Z{Member: "L[1]"}).Err())
+		require.NoError(t, w.redis.RPush(t.Context(), turn, payloads[0]).Err())
+		require.NoError(t, w.redis.ZAdd(t.Context(), w.ns+":resqued:turns:q", redis.Z{Member: "=x"}).Err())
+		var runs []longstore.Record
+		require.NoError(t, w.long.Runs(t.Context(), func(r longstore.Record) bool { runs = append(runs, r); return true }))
+		waits, err := w.long.Waiting(t.Context(), runs)
+		require.NoError(t, err)
+		require.Len(t, waits, 2)
 	})
 
 	t.Run("what people have deleted is found", func(t *testing.T) {

@@ -10,6 +10,7 @@ const (
 	KeySuspects = "resqued:suspects:"
 	KeyDelayed  = "resqued:delayed"
 	KeyLines    = "resqued:lines:"
+	KeyTurns    = "resqued:turns:"
 )
 
 // Key adds the namespace to a name.
@@ -22,6 +23,11 @@ func (c *Client) QueueKey(queue string) string { return c.Prefix + "queue:" + qu
 // lua/lib/lines.lua.
 func (c *Client) LineKey(queue, name string) string {
 	return c.Prefix + "resqued:line:" + strconv.Itoa(len(queue)) + ":" + queue + ":" + name
+}
+
+// TurnKey is the list of the jobs of one place among those of a queue that wait for turns; see lua/lib/lines.lua.
+func (c *Client) TurnKey(queue, place string) string {
+	return c.Prefix + "resqued:turn:" + strconv.Itoa(len(queue)) + ":" + queue + ":" + place
 }
 
 // RunName names one run of a job: its process and its token. While it is in flight its record

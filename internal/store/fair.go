@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
 
 // MaxWeight bounds the weight of a tenant.
@@ -49,12 +51,12 @@ type TenantInfo struct {
 
 // Tenants returns the tenants of a queue whose jobs wait in lines of theirs, the next first, at most limit.
 func (s *Store) Tenants(ctx context.Context, queue string, limit int) ([]TenantInfo, error) {
-	places, err := s.db.Read.ZRange(ctx, s.db.Key(keyTurns)+queue, 0, int64(limit)-1).Result()
+	places, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyTurns)+queue, 0, int64(limit)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("tenants of %q: %w", queue, err)
 	}
 	out, sizes := make([]TenantInfo, len(places)), make([]*redis.IntCmd, len(places))
-	err = s.readEach(ctx, len(places), func(pipe redis.Pipeliner, i int) { sizes[i] = pipe.LLen(ctx, s.turnKey(queue, places[i])) })
+	err = s.readEach(ctx, len(places), func(pipe redis.Pipeliner, i int) { sizes[i] = pipe.LLen(ctx, s.db.TurnKey(queue, places[i])) })
 	if err != nil {
 		return nil, fmt.Errorf("tenants of %q: %w", queue, err)
 	}

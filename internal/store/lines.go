@@ -18,8 +18,6 @@ const (
 	keyReady     = "resqued:ready:"
 	keyLined     = "resqued:lined"
 	keyAwaited   = "resqued:awaited"
-	keyTurn      = "resqued:turn:"
-	keyTurns     = "resqued:turns:"
 	keyTurned    = "resqued:turned" // queues → how many of their jobs in lines wait for turns, not for locks
 	keyStrangers = "resqued:strangers"
 )
@@ -131,7 +129,7 @@ func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place
 	for _, kind := range kinds {
 		index, key := s.db.Key(rdb.KeyLines), s.db.LineKey
 		if kind == 't' {
-			index, key = s.db.Key(keyTurns), s.turnKey
+			index, key = s.db.Key(rdb.KeyTurns), s.db.TurnKey
 		}
 		names, err := s.db.Read.ZRange(ctx, index+queue, 0, -1).Result()
 		if err != nil {
@@ -142,11 +140,6 @@ func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place
 		}
 	}
 	return lines, nil
-}
-
-// turnKey is the list of the jobs of one place among those that wait for turns; see lua/lib/lines.lua.
-func (s *Store) turnKey(queue, place string) string {
-	return s.db.Key(keyTurn) + strconv.Itoa(len(queue)) + ":" + queue + ":" + place
 }
 
 // dropLines removes all lines of a queue with the jobs in them, in parts of bounded size, and

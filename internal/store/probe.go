@@ -188,7 +188,7 @@ func remains(namespace string) []string {
 			names = append(names, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":="+n)
 			names = append(names, "resqued:line:"+strconv.Itoa(len(queue))+":"+queue+":Probe["+n+"]")
 		}
-		names = append(names, rdb.KeyLines+queue, keyReady+queue, keyTurns+queue, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":!", "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
+		names = append(names, rdb.KeyLines+queue, keyReady+queue, rdb.KeyTurns+queue, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":!", "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
 			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue, "resqued:twins:"+queue)
 	}
 	return names
