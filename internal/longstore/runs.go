@@ -15,7 +15,7 @@ import (
 var (
 	addScript    = rdb.NewScript(Lua, "longjob_add", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "add")
 	beginScript  = rdb.NewScript(Lua, "longjob_begin", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "begin")
-	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
+	saveScript   = rdb.NewScript(Lua, "longjob_save", "lib/base", "lib/grace", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "save")
 	cancelScript = rdb.NewScript(Lua, "longjob_cancel", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "cancel")
 	againScript  = rdb.NewScript(Lua, "longjob_again", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "again")
 	pauseScript  = rdb.NewScript(Lua, "longjob_pause", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/format", "pause_run")

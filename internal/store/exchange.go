@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	exchangeScript = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
-	exchangeUnique = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "exchange_slow")
+	exchangeScript = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow")
+	exchangeUnique = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow")
 )
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,

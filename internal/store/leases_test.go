@@ -150,5 +150,30 @@ func TestFleetOfSeveralLeases(t *testing.T) {
 				require.Less(t, time.Until(time.UnixMilli(at)), time.Hour)
 			}
 		})
+
+		t.Run("a pause that begins after the clock was set back is not cut", func(t *testing.T) {
+			f := setup(t, server)
+			const proc = "h:b:1-1:0.0"
+			f.register(proc)
+			f.beat("p1")
+			pause := func(n int) {
+				f.push("q", job("A", fmt.Sprint("[", n, "]")))
+				held := f.exchange(store.ExchangeRequest{Proc: proc, Wants: f.wants(1), Queues: locked("q")}).Jobs
+				later := done(held[0])
+				later.Kind, later.Delay = store.Requeued, 2*time.Hour
+				f.exchange(store.ExchangeRequest{Proc: proc, Completions: []store.Completion{later}})
+			}
+			pause(1)
+			f.silent(-time.Hour) // the first one began before
+			pause(2)
+			f.beat("p1")
+			var left []time.Duration
+			for _, z := range f.redis.ZRangeWithScores(t.Context(), f.key("resqued:delayed"), 0, -1).Val() {
+				left = append(left, time.Until(time.UnixMilli(int64(z.Score))))
+			}
+			require.Len(t, left, 2)
+			require.InDelta(t, time.Hour, left[0], float64(10*time.Minute))
+			require.InDelta(t, 2*time.Hour, left[1], float64(10*time.Minute))
+		})
 	})
 }

@@ -87,6 +87,7 @@ if not final then
   elseif op == 'y' then
     queueslice(prefix, id, tenant, queue, payload, ms)
   else
+    setback(prefix, ms)
     call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + wait), delayed('longjob:' .. id .. '#' .. slice, queue, payload, false))
     if tenant then giveup(prefix, tenant, id, ms) end
   end

@@ -197,10 +197,12 @@ for c = nplain + 1, nplain + nother do
         call('RPUSH', failedkey, failure)
       end
     elseif kind == 't' then
+      if pause > 0 then setback(prefix, ms) end
       if record and delay(prefix, queue, record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd' then
         applied[c] = 'u'
       end
     elseif record and pause > 0 then
+      setback(prefix, ms)
       pcall_('SADD', prefix .. 'queues', queue)
       call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))
     elseif record then
@@ -245,7 +247,7 @@ end
 -- whole reports whether a record that is asked for again still has its lock. If that has
 -- expired meanwhile, another process may have had it: its job, which has not begun,
 -- goes back to where it came from.
-local function whole(token, raw)
+function line.whole(token, raw)
   local record = unpack_(raw)
   if not record or record.lock == '' then return true end
   if pcall_('GET', record.lock) == me .. token then
@@ -277,7 +279,7 @@ for _ = w, nwant do
   local at, ends = wantat + 3 + t, wantat + 2 + t + a * 256 + b
   local token = sub(wants, wantat + 3, at - 1)
   local mine = again and call('HGET', inflight, token)
-  if mine and whole(token, mine) then
+  if mine and line.whole(token, mine) then
     table.insert(reply[10], token) -- perhaps
     reply[#reply + 1] = token
     reply[#reply + 1] = mine
@@ -406,7 +408,7 @@ function line.behind(queue, payload, lock)
 end
 
 -- separable reports whether suspects of a queue can be set apart.
-local function separable(queue)
+function line.separable(queue)
   local set = prefix .. 'resqued:suspects'
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
 end
@@ -1002,9 +1004,9 @@ function line.begins(queue, flags)
   return not line.shared or pcall_('SISMEMBER', others, queue) == 0 and pcall_('SISMEMBER', others, '*') == 0
 end
 
--- reserve_suspects takes suspects of one queue, whose own keys are not touched. The
+-- suspects takes suspects of one queue, whose own keys are not touched. The
 -- locked ones go to the tail.
-local function reserve_suspects(queue, room, capped, flags)
+function line.suspects(queue, room, capped, flags)
   local key, left = apartkey(prefix, queue), apart(prefix, queue)
   local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
   local requests = line.requests()
@@ -1043,13 +1045,11 @@ local function reserve_suspects(queue, room, capped, flags)
 end
 
 -- roomin returns how many threads a queue may still occupy.
-local function roomin(queue, cap)
+function line.roomin(queue, cap)
   if cap == 0 then return #asked end
   local n = tonumber(pcall_('HGET', capkey, queue) or 0)
   return cap - (n and n > 0 and n < 2 ^ 53 and math.floor(n) or 0)
 end
-
-line.roomin = roomin
 
 if onsuspects == 'o' then call('PERSIST', info) end -- as above
 if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end
@@ -1069,8 +1069,8 @@ for i = nextqueue, nqueue do
   if relock and find(flags, '[lf]') then
     -- A process may hold a lock that has expired: the queue waits for a beat.
   elseif onsuspects == 'o' then
-    if not paused(prefix, queue) and reserve_suspects(queue, roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
-  elseif not left or unique and not utyped(key) or onsuspects == 'a' and not separable(queue) then
+    if not paused(prefix, queue) and line.suspects(queue, line.roomin(queue, cap), cap > 0, flags) and nnames == 0 then break end
+  elseif not left or unique and not utyped(key) or onsuspects == 'a' and not line.separable(queue) then
     table.insert(reply[6], queue)
   else
     if unique and find(flags, 's', 1, true) and not instep(key, left) then
@@ -1084,7 +1084,7 @@ for i = nextqueue, nqueue do
     end
     local locked, room = find(flags, 'l', 1, true), nil
     if line.known and not relock and not line.paused(i) then
-      room = line.serve(queue, roomin(queue, cap), cap > 0)
+      room = line.serve(queue, line.roomin(queue, cap), cap > 0)
     end
     room = line.fairly(queue, key, left, room, cap, flags, unique)
     if line.unnamed and nnames == 0 then break end
@@ -1095,7 +1095,7 @@ for i = nextqueue, nqueue do
       end
     elseif room and room <= 0 or w > #asked then -- lines have taken it
     elseif not line.enough and not line.paused(i) then
-      room = room or roomin(queue, cap)
+      room = room or line.roomin(queue, cap)
       local from = locked and not unique and line.begins(queue, flags) and line.intake or reserve
       if room > 0 and w <= #asked and from(queue, key, left, room, cap > 0, flags) and nnames == 0 then break end
     end

@@ -1,13 +1,13 @@
 -- grace knows when leases may not be judged. resqued:meta holds the last beat of any process,
 -- the end of the grace, and the paces at which the processes beat.
 --
--- DEFINES  beaten(prefix, ms, lease, every, looks): notes a beat, no result;
+-- DEFINES  beaten(prefix, ms, lease, every, looks): notes a beat, no result; setback(prefix, ms): no result;
 --          unjudged(prefix, ms, lease, every): whether leases may not be judged now;
 --          paced(prefix, lease, every): how the fleet beats, see there
 -- NEEDS    base
 -- KEYS     reads and writes resqued:meta; after a silence writes resqued:relock from
 --          resqued:procs; where the clock was set back moves members of resqued:delayed
--- COST     beaten: 2 commands; unjudged: 1; after a silence 5 more, O(processes), or where the
+-- COST     beaten: 2 commands; unjudged, setback: 1; after a silence 5 more, O(processes), or where the
 --          clock was set back 1 for each of up to 10,000 delayed jobs
 
 -- paced reads how the fleet beats. Daemons may differ in how long leases last and how often
@@ -66,6 +66,13 @@ local function beaten(prefix, ms, lease, every, looks)
   end
   if not looks then table.insert(texts, 1, fmt('%.0f:%.0f:%.0f', lease, every, ms)) end
   call('HSET', key, 'beat', fmt('%.0f', ms), 'paces', table.concat(texts, ' '))
+end
+
+-- setback notes a beat if the clock was set back since the last one. It is called before a pause begins, so that beaten
+-- does not cut that pause with those that began before.
+local function setback(prefix, ms)
+  local last = pcall_('HGET', prefix .. 'resqued:meta', 'beat')
+  if type(last) == 'string' and ms < (tonumber(last) or 0) then beaten(prefix, ms, 35000, 10000, true) end
 end
 
 -- unjudged reports whether leases may not be judged now. It notes a gap in which none has
