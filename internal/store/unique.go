@@ -45,9 +45,12 @@ func (r UniqueReport) Changed() bool {
 
 // RepairUnique brings the set and the start times of a unique queue in step with it,
 // whatever they hold now, in steps that each take the server about a millisecond.
-// Jobs may be pushed and taken meanwhile.
+// Jobs may be pushed and taken meanwhile. Jobs in lines, of a time when the queue was not unique, go back to it first.
 func (s *Store) RepairUnique(ctx context.Context, queue string) (UniqueReport, error) {
 	report := UniqueReport{Queue: queue}
+	if _, err := s.Unline(ctx, queue); err != nil {
+		return report, fmt.Errorf("repair %q: %w", queue, err)
+	}
 	how := "b"
 	for passes := 0; ; {
 		step, err := s.repair(ctx, queue, how, &report)
@@ -73,8 +76,11 @@ func (s *Store) RepairUnique(ctx context.Context, queue string) (UniqueReport, e
 
 // HealUnique heals a unique queue if it is out of step. Between the steps it rests,
 // so that it takes no more than a small part of the server's time. It reports whether
-// there was anything to heal.
+// there was anything to heal. Jobs in lines go back to the queue first, as in RepairUnique.
 func (s *Store) HealUnique(ctx context.Context, queue string) (healed bool, err error) {
+	if _, err := s.Unline(ctx, queue); err != nil {
+		return false, fmt.Errorf("heal %q: %w", queue, err)
+	}
 	for {
 		step, err := s.repair(ctx, queue, "p", &UniqueReport{})
 		if err != nil {
@@ -205,7 +211,7 @@ type UniqueQueues struct {
 // outOfStepPages bounds how much of a large set of queues one OutOfStep looks at.
 const outOfStepPages = 20
 
-// OutOfStep returns the unique queues whose keys do not match, or whose healing has
+// OutOfStep returns the unique queues whose keys do not match, that have lines, or whose healing has
 // begun and not ended. Of a large set of queues it looks at a part, from cursor on (0
 // begins), and returns where to go on; 0 = that was all.
 func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (queues []string, next uint64, err error) {
@@ -242,7 +248,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 	}
 	type lengths struct {
 		jobs, members, times *redis.IntCmd
-		heals                *redis.BoolCmd
+		heals, lined         *redis.BoolCmd
 	}
 	pipe := s.db.Read.Pipeline()
 	all := make([]lengths, len(names))
@@ -250,7 +256,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 		key := s.db.QueueKey(name)
 		all[i] = lengths{
 			pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"),
-			pipe.HExists(ctx, s.db.Key(keyHeal)+name, "at"),
+			pipe.HExists(ctx, s.db.Key(keyHeal)+name, "at"), pipe.HExists(ctx, s.db.Key(keyLined), name),
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
@@ -260,7 +266,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
 			continue // a key of another type, which the exchange reports
 		}
-		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() {
+		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() || l.lined.Val() {
 			queues = append(queues, names[i])
 		}
 	}

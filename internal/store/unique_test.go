@@ -367,6 +367,44 @@ func TestOutOfStep(t *testing.T) {
 	})
 }
 
+// TestTurnedUniqueWithLines: a queue that becomes unique knows the equal jobs in its lines.
+func TestTurnedUniqueWithLines(t *testing.T) {
+	t.Parallel()
+	heals := map[string]func(f *fixture) error{
+		"by itself": func(f *fixture) error {
+			queues, _, err := f.OutOfStep(f.t.Context(), store.UniqueQueues{Match: func(string) bool { return true }}, 0)
+			require.Equal(f.t, []string{"q"}, queues)
+			if err == nil {
+				_, err = f.HealUnique(f.t.Context(), "q")
+			}
+			return err
+		},
+		"on request": func(f *fixture) error {
+			report, err := f.RepairUnique(f.t.Context(), "q")
+			require.EqualValues(f.t, 1, report.Duplicates)
+			return err
+		},
+	}
+	for name, heal := range heals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, redistest.Shared(t))
+			same := job("A", "[1]")
+			f.push("q", same, same, same)
+			held := f.turn(2, nil, "q")
+			require.Len(t, held, 1)
+			require.Empty(t, f.list("queue:q"))
+			require.NoError(t, heal(f))
+			require.Equal(t, []string{same}, f.list("queue:q"))
+			f.inStep("q")
+			f.noLines("q")
+			reply, err := f.PushUnique(t.Context(), "q", true, []byte(same))
+			require.NoError(t, err)
+			require.Equal(t, []bool{false}, reply.Pushed)
+		})
+	}
+}
+
 func TestOutOfStepInManyQueues(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))
