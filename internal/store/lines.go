@@ -24,7 +24,7 @@ const (
 
 var (
 	dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/records", "lib/rights", "lib/lines", "drop_lines")
-	unlineScript    = rdb.NewScript(Lua, "unline", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "unline")
+	unlineScript    = rdb.NewScript(Lua, "unline", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/parked", "unline")
 )
 
 // LineInfo is a line of jobs that wait for one lock.
@@ -169,7 +169,7 @@ func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error
 		return 0, err
 	}
 	// A daemon that fills the lines again must not keep this going without end.
-	for calls := 100 + lined[queue]/100; calls > 0; calls-- {
+	for calls := 100 + lined[queue]; calls > 0 && jobs <= 2*lined[queue]+1000; calls-- {
 		raw, err := s.db.Eval(ctx, unlineScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, 1000})
 		if err != nil {
 			return jobs, fmt.Errorf("lines of %q: %w", queue, err)

@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -158,6 +160,38 @@ func TestUnline(t *testing.T) {
 		f.noTurns("r")
 		require.Len(t, f.reserve(5, "r"), 5)
 	})
+}
+
+// TestUnlineLargePayloads: references in lines are replaced by the payloads that only resqued would find, and a call moves no
+// more than a few megabytes.
+func TestUnlineLargePayloads(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.Shared(t))
+	large := job("A", `["`+strings.Repeat("x", 3<<20)+`"]`)
+	reference := func(id string) string {
+		return job("Resqued::LargePayload", fmt.Sprintf(`[%q,%d,"sum","A"]`, id, len(large)))
+	}
+	f.put("resqued:parked:p1#7", large)
+	require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:parked"), "p1#7", "1 l 1700000000000 - 0 1 0 0\nq").Err())
+	f.push("q", slices.Repeat([]string{reference("p1#7"), reference("p1#8"), large}, 2)...)
+	held := f.turn(3, nil, "q")
+	require.Len(t, held, 3)
+	f.turn(3, nil, "q") // they wait in lines
+	for range 5 {
+		f.push("q", large)
+	}
+	f.turn(1, nil, "q")
+	require.Empty(t, f.list("queue:q"))
+	n, err := f.Unline(t.Context(), "q")
+	require.NoError(t, err)
+	require.EqualValues(t, 8, n)
+	list := f.list("queue:q")
+	require.Len(t, list, 8)
+	require.Len(t, slices.DeleteFunc(slices.Clone(list), func(p string) bool { return p == large }), 1)
+	require.Contains(t, list, reference("p1#8"), "nothing is kept for this one")
+	require.False(t, f.exists("resqued:parked"))
+	require.False(t, f.exists("resqued:parked:p1#7"))
+	f.noLines("q")
 }
 
 // TestPausedLineBehindAnEmptyQueue: the fast path has not looked for pauses of queues that are expected to be empty.

@@ -1,12 +1,13 @@
 -- unline puts jobs of the lines of a queue back to its head, where workers of other programs find them. The order
--- within each line stays. Jobs that wait for a lock come before jobs that wait for the turn of their tenant.
+-- within each line stays. Jobs that wait for a lock come before jobs that wait for the turn of their tenant. A reference,
+-- which only resqued understands, is replaced by the payload that is kept for it.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
--- ARGV[3]   how many jobs to put back at most
+-- ARGV[3]   how many jobs to put back at most; fewer if they have 4 MB
 -- RETURNS   {how many jobs these were, whether lines are left (1|0)}; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 8 commands, 2 per job and up to 9 per line, of 200 at most
+-- COST      about 8 commands, 2 per job, 8 more per reference, and up to 9 per line, of 200 at most
 
 local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
@@ -15,7 +16,15 @@ need(prefix .. 'queues', 'SADD')
 need(prefix .. 'resqued:line:', 'LLEN', 'RPOP', 'EXISTS')
 need(prefix .. 'resqued:lines:', 'ZREVRANGE', 'ZREM')
 need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HDEL', 'HINCRBY')
-local l, moved = lines(prefix), 0
+local l, moved, bytes = lines(prefix), 0, 0
+
+-- whole returns the payload that a reference stands for, or the payload itself.
+local function whole(payload)
+  local id = match(payload, '^{"class":"Resqued::LargePayload","args":%["([^"\\]+)",')
+  local kept = id and not parked.lacks(prefix) and parked.payload(prefix, id)
+  if kept then parked.drop(prefix, id) end
+  return kept or payload
+end
 
 call('SADD', prefix .. 'queues', queue) -- the first write: a full server refuses it, and nothing was done
 forget_seen(prefix, queue)
@@ -24,11 +33,17 @@ for _, kind in ipairs({'t', 'l'}) do
   local names = pcall_('ZREVRANGE', kind == 't' and l.turns(queue) or prefix .. 'resqued:lines:' .. queue, '0', '99')
   for _, name in ipairs(names.err and {} or names) do
     local list = kind == 't' and l.tenant(queue, name) or l.list(queue, name)
-    local n = math.min(left, len(list) or 0)
-    for _ = 1, n do call('LPUSH', key, (call('RPOP', list))) end
+    local n = 0
+    while n < left and bytes < 4194304 do
+      local payload = pcall_('RPOP', list)
+      if type(payload) ~= 'string' then break end
+      payload = whole(payload)
+      call('LPUSH', key, payload)
+      n, bytes = n + 1, bytes + #payload
+    end
     moved, left = moved + n, left - n
     l.less(queue, kind .. name, n)
-    if left == 0 then return {moved, 1} end
+    if left == 0 or bytes >= 4194304 then return {moved, 1} end
   end
   if #names == 100 then return {moved, 1} end -- the other lines of this kind come first
 end
