@@ -263,6 +263,8 @@ type TickRequest struct {
 	// Shown is what people can see of the schedule, as JSON; empty = as it is.
 	Shown         string
 	SchedulerLock SchedulerLock
+	// Keeper is noted as in SchedulesRequest if the schedule begins or the record gets this Print.
+	Keeper string
 }
 
 // TickReply answers Tick.
@@ -285,7 +287,7 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	raw, err := s.db.Eval(ctx, tickScript, s.db.Key(keyCron), []any{
 		s.db.Prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's', req.Claim, 'c'), req.IfRunning,
-		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.schedulerLockKey(req.SchedulerLock), req.SchedulerLock.Me,
+		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.schedulerLockKey(req.SchedulerLock), req.SchedulerLock.Me, req.Keeper,
 	})
 	if err != nil {
 		return TickReply{}, fmt.Errorf("schedule %q: %w", req.Name, err)

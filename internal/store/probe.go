@@ -158,7 +158,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.Schedules(ctx, SchedulesRequest{Names: []string{"probe"}, Prints: []string{"x"}, Keeper: "probe", Stored: true, SchedulerLock: scheduler})
 	_, _ = s.Tick(ctx, TickRequest{
 		Name: "probe", Print: "x", Tick: time.UnixMilli(1), Jobs: 2, Queue: unique.Name, Unique: true, Payload: payload("5"),
-		IfRunning: "skip", Shown: "{}", SchedulerLock: scheduler,
+		IfRunning: "skip", Shown: "{}", SchedulerLock: scheduler, Keeper: "probe",
 	})
 	_ = s.ForgetRemoved(ctx, map[string]KeptNote{"probe": {}})
 	_ = s.ReleaseSchedulerLock(ctx, scheduler)

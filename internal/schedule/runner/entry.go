@@ -164,7 +164,7 @@ func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 	req := &store.TickRequest{
 		Name: e.Name, Known: e.record, Print: e.print(), Since: e.since,
 		Queue: e.Queue, Payload: e.payload, Unique: e.unique, Strict: e.strict, IfRunning: e.IfRunning,
-		Stored: e.Stored, SchedulerLock: r.schedulerLock(),
+		Stored: e.Stored, SchedulerLock: r.schedulerLock(), Keeper: r.plan.cfg.Keeper,
 	}
 	known := e.record.Fingerprint != ""
 	other := known && store.CronPrint(e.record.Fingerprint, e.record.Job) != req.Print

@@ -39,6 +39,23 @@ func (r *rig) host(c Config) *host {
 	return h
 }
 
+// A daemon that removes a schedule right after its first tick forgets it, too: that it has the schedule is noted with the
+// record, not with the next look.
+func TestKeptFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := New(&master{Store: r.open(), rig: r, rate: 1}, nopLogger())
+	h.lookEvery = time.Hour
+	h.Set(withKeeper(of(secondly("s"))))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); h.Run(ctx) }()
+	r.eventually(func() bool { return r.length("s") > 0 })
+	cancel()
+	<-done
+	require.Regexp(t, `^\d+ somewhere$`, r.redis.HGet(t.Context(), r.key("resqued:schedules:kept"), "s").Val())
+}
+
 func (h *host) says(text string) {
 	h.rig.t.Helper()
 	h.rig.eventually(func() bool { return h.log.FilterMessageSnippet(text).Len() > 0 })

@@ -23,11 +23,12 @@
 -- ARGV[16]  time of the enqueueing for delayed:last_enqueued_at
 -- ARGV[17]  master lock of resque-scheduler ('' none)
 -- ARGV[18]  the caller's name in it
+-- ARGV[19]  keeper, as in schedules ('' none): noted with a record that begins or gets this definition
 -- RETURNS   {'DONE', ms, record, enqueued, skipped, duplicates}; or without having done
 --           anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} it is not kept in
 --           persistent_schedules any more, {'HELD', ms, holder} another scheduler has the lock,
 --           {'STUCK', ms, reason}; error NOPERM: nothing was done
--- COST      about 14 commands, and 2 per job; O(jobs). Unless if_running is queue a search
+-- COST      about 15 commands, and 2 per job; O(jobs). Unless if_running is queue a search
 --           through up to 200,000 jobs of the queue and 3 per line, of 10,000 at most, and with skip those of inhand and among in
 --           classlock in addition.
 --
@@ -36,7 +37,7 @@
 
 local prefix, name, known = ARGV[1], ARGV[2], ARGV[3]
 local tick, queue, payload, flags = ARGV[6], ARGV[10], ARGV[11], ARGV[12]
-local lasts, definitions = prefix .. 'delayed:last_enqueued_at', prefix .. 'resqued:schedules'
+local lasts, definitions, notes = prefix .. 'delayed:last_enqueued_at', prefix .. 'resqued:schedules', prefix .. 'resqued:schedules:kept'
 local key, unique = prefix .. 'queue:' .. queue, find(flags, 'u', 1, true)
 local ms = now()
 
@@ -54,6 +55,7 @@ if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= A
 
 need(KEYS[1], 'HSET')
 need(definitions, 'HSET')
+if ARGV[19] ~= '' then need(notes, 'HSET') end
 need(lasts, 'HSET')
 need(prefix .. 'queues', 'SADD')
 need(key, 'LLEN', 'RPUSH')
@@ -98,15 +100,22 @@ local function note(outcome, enqueued)
   call('HSET', KEYS[1], name, record)
 end
 
+-- keep notes that a daemon has this definition: it may end, or be reloaded, before its next look.
+local function keep()
+  if ARGV[19] ~= '' then pcall_('HSET', notes, name, fmt('%.0f %s', ms, ARGV[19])) end
+end
+
 if find(flags, 'c', 1, true) then
   record = string.gsub(known, '^1 %S+ %S+', function() return fmt('1 %s %s', ARGV[4], ARGV[5]) end)
   call('HSET', KEYS[1], name, record)
+  keep()
   if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
   return {'DONE', ms, record, 0, 0, 0}
 end
 
 -- The first write: a full server refuses it, and nothing was done.
 note('enqueued', 0)
+if tick == '' then keep() end
 if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
 local enqueued, skipped, duplicates, jobs = 0, 0, 0, tonumber(ARGV[9])
 -- One search is enough for all of the ticks: when the first job waits the others find it.
