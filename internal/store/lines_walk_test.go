@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/storetest"
 )
 
 // TestWalksWhileLinesFill: what waits during the whole call is met, though workers move it into lines
@@ -80,32 +82,37 @@ func TestWalksWhileLinesFill(t *testing.T) {
 	})
 }
 
-// TestWalkAmongEquals: many equal jobs do not hide one among them when the head is taken from meanwhile.
+// TestWalkAmongEquals: equal jobs do not hide one among them while the head is taken from and others are pushed.
 func TestWalkAmongEquals(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))
-	var payloads []string
-	for i := range 4000 {
-		payload := job("Same", "[]")
-		if i%9 == 0 {
-			payload = job("One", fmt.Sprintf("[%d]", i))
+	same := []any{job("Same", "[1]"), job("Same", "[2]")}
+	rapid.Check(t, func(t *rapid.T) {
+		ctx, key := f.t.Context(), f.key("queue:q")
+		storetest.Must(t, f.redis.Del(ctx, key).Err())
+		var payloads []any
+		for n := range rapid.IntRange(10, 150).Draw(t, "jobs") {
+			which := rapid.IntRange(0, 1).Draw(t, "which")
+			payloads = append(payloads, slices.Repeat(same[which:which+1], rapid.IntRange(0, 40).Draw(t, "equal jobs"))...)
+			payloads = append(payloads, job("One", fmt.Sprintf("[%d]", n)))
 		}
-		payloads = append(payloads, payload)
-	}
-	f.push("q", payloads...)
-	seen, looks := map[string]bool{}, 0
-	require.NoError(t, f.ScanQueue(t.Context(), "q", func(_ int64, payload []byte) bool {
-		seen[string(payload)] = true
-		if looks++; looks%500 == 0 {
-			require.NoError(t, f.redis.LPopCount(t.Context(), f.key("queue:q"), 250).Err())
+		storetest.Must(t, f.redis.RPush(ctx, key, payloads...).Err())
+		seen, looks := map[string]bool{}, 0
+		every, taken, pushed := rapid.IntRange(20, 400).Draw(t, "looks"), rapid.IntRange(1, 250).Draw(t, "taken"), rapid.IntRange(1, 20).Draw(t, "pushed")
+		storetest.Must(t, f.ScanQueue(ctx, "q", func(_ int64, payload []byte) bool {
+			seen[string(payload)] = true
+			if looks++; looks%every == 0 && looks < 3*len(payloads) {
+				f.redis.LPopCount(ctx, key, taken)
+				storetest.Must(t, f.redis.RPush(ctx, key, slices.Repeat(same[:1], pushed)...).Err())
+			}
+			return true
+		}))
+		for _, payload := range f.list("queue:q") {
+			if !seen[payload] {
+				t.Fatalf("not seen: %s", payload)
+			}
 		}
-		return true
-	}))
-	left := f.list("queue:q")
-	require.Greater(t, len(left), 1000)
-	for _, payload := range left {
-		require.True(t, seen[payload], payload)
-	}
+	})
 }
 
 // TestLinesWithoutRights: no lock is released whose line could not be told of it.

@@ -33,7 +33,7 @@ var odd = []body{
 const long = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789" +
 	"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
 
-// payload makes a new one; in a unique queue it has no number, so that equal ones meet.
+// payload makes a new one; in a unique queue it has no number, so that equal ones meet, and few numbers where many are to be equal.
 func (m *model) payload(t *rapid.T, queue store.Queue) string {
 	bodies := common
 	if rapid.IntRange(0, 2).Draw(t, "odd") == 2 {
@@ -50,6 +50,9 @@ func (m *model) numbered(queue store.Queue, b body) string {
 	if !queue.Unique {
 		m.number++
 		n = m.number
+		if m.equal {
+			n = m.number % 2
+		}
 	}
 	text := fmt.Sprintf(b.format, n)
 	m.bodies[text] = b

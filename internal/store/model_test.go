@@ -42,6 +42,16 @@ func TestModel(t *testing.T) {
 	storetest.RunModel(t, 3, 10, sequence, sights)
 }
 
+// TestModelEqual is TestModel with many equal payloads, in queues and in lines.
+func TestModelEqual(t *testing.T) {
+	t.Parallel()
+	storetest.RunModel(t, 1, 4, func(r *storetest.Rig, t *rapid.T) {
+		m := newModel(t, r)
+		m.equal, m.lined = true, true
+		m.run(t)
+	}, []string{"lined", "set apart"})
+}
+
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
 	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
@@ -90,6 +100,7 @@ type model struct {
 	pausing bool // queues are paused now and then
 	lined   bool // locked jobs wait in lines
 	fair    bool // tenants take turns
+	equal   bool // many payloads are equal
 }
 
 // body is a payload before it gets its number, with what its lock is made of.
