@@ -68,7 +68,7 @@ func TestActiveJob(t *testing.T) {
 	}
 }
 
-// What only calls itself a wrapper is the job that it says it is.
+// A payload that only calls itself a wrapper keeps its class.
 func TestNoActiveJob(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
@@ -84,7 +84,7 @@ func TestNoActiveJob(t *testing.T) {
 	}
 }
 
-// What is set for a class counts for its wrappers where nothing is set for it.
+// Settings of a wrapper count where the class has none.
 func TestWrappersInLists(t *testing.T) {
 	t.Parallel()
 	mail := []string{"UserMailer#welcome", "ActionMailer::MailDeliveryJob", adapter}
