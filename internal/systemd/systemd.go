@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,10 +28,12 @@ type Config struct {
 	WatchdogUSec, WatchdogPID string
 }
 
-// Notifier sends messages to the service manager. Use it from one goroutine.
+// Notifier sends messages to the service manager. It is safe for concurrent use.
 type Notifier struct {
-	cfg    Config
-	log    *zap.Logger
+	cfg Config
+	log *zap.Logger
+
+	mu     sync.Mutex
 	failed bool
 	silent bool
 	status string
@@ -52,19 +55,29 @@ func (n *Notifier) HandOver(pid int) {
 }
 
 // Hold says nothing more until Speak.
-func (n *Notifier) Hold() { n.silent = true }
+func (n *Notifier) Hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent = true
+}
 
 // Speak ends Hold. The next status is sent even if it was said before.
-func (n *Notifier) Speak() { n.silent, n.status = false, "" }
+func (n *Notifier) Speak() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.silent, n.status = false, ""
+}
 
 // Ready ends a start or a reload.
 func (n *Notifier) Ready() { n.send("READY=1") }
 
 // Status shows text in systemctl status. The same text is not sent twice.
 func (n *Notifier) Status(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if text != n.status {
 		n.status = text
-		n.send("STATUS=" + strings.ReplaceAll(text, "\n", " "))
+		n.say("STATUS=" + strings.ReplaceAll(text, "\n", " "))
 	}
 }
 
@@ -108,9 +121,15 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 	return time.Duration(usec) * time.Microsecond
 }
 
-// send never fails the caller: the daemon works without its service manager. It
-// complains once per failure, not once per message.
 func (n *Notifier) send(message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.say(message)
+}
+
+// say never fails the caller: the daemon works without its service manager. It
+// complains once per failure, not once per message.
+func (n *Notifier) say(message string) {
 	if !n.Enabled() || n.silent {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,4 +107,15 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 		}
 	}
 	require.Equal(t, "the service manager cannot be told", seen.All()[0].Message)
+}
+
+// A start that takes long is extended while the master says how far it is: for the race detector.
+func TestSeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	n := New(Config{Socket: filepath.Join(t.TempDir(), "none")}, zap.NewNop())
+	var all sync.WaitGroup
+	for _, say := range []func(){func() { n.ExtendTimeout(time.Second) }, func() { n.Status("booting") }, n.Hold, n.Speak} {
+		all.Go(say)
+	}
+	all.Wait()
 }

@@ -306,7 +306,7 @@ func TestStoresReload(t *testing.T) {
 	require.Contains(t, reload(0), "a: has another server or namespace")
 	harness.Watch(t, s.a.Client(t), s.Space+"-a").Push("a", "Count", 5)
 	s.AwaitNoted("ran", 4)
-	require.NotEqual(t, a, s.masterOf("a"))
+	proctest.Await(t, patience, func() bool { return s.masterOf("a") != a }, "the end of the master before")
 
 	s.Configure("queues: [a]")
 	require.Contains(t, reload(1), "no stores any more")
