@@ -22,6 +22,9 @@ import (
 // that the master gives, and than what is left of a lock.
 const parting = 150 * time.Millisecond
 
+// unhurried is parting while neither a lock nor the master presses: a busy Redis takes longer.
+const unhurried = time.Second
+
 // unrecorded are the ends of jobs that Redis has not got; exchanges are such.
 type unrecorded interface {
 	// unsettled reports whether there are any that may get there soon.
@@ -184,9 +187,13 @@ func (k *kills) overdue() {
 	if k.unrecorded.unsettled() {
 		if k.partedAt.IsZero() {
 			k.partedAt = now
-			k.alarm.after(parting)
 		}
-		if now.Sub(k.partedAt) < parting {
+		until := k.partedAt.Add(parting)
+		if later := k.partedAt.Add(unhurried); !locked && k.life.state != signals.Killing && later.Before(limit) {
+			until = later
+		}
+		if now.Before(until) {
+			k.alarm.wake(until)
 			return
 		}
 	}

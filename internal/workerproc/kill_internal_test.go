@@ -76,6 +76,7 @@ func TestKills(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s, k, e := killing(t)
+			k.cfg.TermTimeout = time.Minute
 			j := s.job("1")
 			s.job("2")
 			e.pending = true
@@ -94,6 +95,9 @@ func TestKills(t *testing.T) {
 			k.overdue()
 			require.Zero(t, s.exits.Load(), "an end may reach Redis")
 			<-time.After(parting)
+			k.overdue()
+			require.Zero(t, s.exits.Load(), "nothing presses")
+			<-time.After(unhurried - parting)
 			k.overdue()
 			require.EqualValues(t, 1, s.exits.Load())
 			require.Equal(t, proc.Tainted, (*s.master)[0].Type)
