@@ -245,11 +245,11 @@ func (r *Rules) Text(text string) string {
 
 // Key returns the key of a lock as it may be shown. Keys are made of the arguments, so one of a job
 // that keeps some back, or of which nothing is known, is named by a digest. Args are nil if they are
-// not known.
+// not known; a mail is not known without them, so an Active Job has a digest then if there are any rules.
 func (r *Rules) Key(kind, class string, args []byte, key string, wrappers ...string) string {
 	switch {
 	case !r.Any(), class != "" && args != nil && bytes.Equal(r.Args(class, args, wrappers...), args),
-		class != "" && args == nil && len(r.of(class)) == 0:
+		class != "" && args == nil && len(wrappers) == 0 && len(r.of(class)) == 0:
 		return key
 	}
 	return Digest(kind, class, key)
