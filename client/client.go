@@ -120,7 +120,8 @@ type Hooks struct {
 // Job is a job that is to be enqueued, as Hooks see it. A hook may change Queue and nothing
 // else.
 type Job struct {
-	// Class and Args are those in the payload.
+	// Class and Args are those in the payload, or of the Active Job in it, unless only the class of its
+	// wrapper is among the handlers.
 	Class string
 	// Queue is the queue to which the job goes.
 	Queue string
@@ -269,7 +270,8 @@ func (c *Client) job(payload []byte, opts ...Option) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	job := &Job{Class: envelope.Class, Args: envelope.Args, Payload: payload}
+	job := &Job{Payload: payload}
+	job.Class, job.Args = c.registered(envelope)
 	if class := c.class(job.Class); class != nil {
 		job.Queue = class.Queue
 	}

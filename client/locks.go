@@ -118,6 +118,15 @@ func (c *Client) class(name string) *resqued.Class {
 	return class
 }
 
+// registered returns the class and the arguments of a job for what is registered for it: the wrapper's
+// where only the wrapper of an Active Job is.
+func (c *Client) registered(e wire.Envelope) (class string, args resqued.Args) {
+	if wrapper := e.Wrapper(); wrapper != "" && c.class(e.Class) == nil && c.class(wrapper) != nil {
+		return e.As(wrapper)
+	}
+	return e.Class, e.Args
+}
+
 func (c *Client) classLock(class *resqued.Class, name string, args resqued.Args) (*classLock, error) {
 	style := wire.RubyUpTo33
 	if c.opts.Ruby34 {

@@ -95,6 +95,35 @@ func TestLoner(t *testing.T) {
 	})
 }
 
+// TestWrapperClass checks that what is registered for the wrapper of an Active Job counts where nothing is for the job.
+func TestWrapperClass(t *testing.T) {
+	t.Parallel()
+	const wrapper = "ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper"
+	h := resqued.New()
+	h.HandleArgs(wrapper, func(context.Context, resqued.Args) error { return nil }, resqued.Queue("rails"),
+		resqued.Lock[resqued.Args]{Loner: true, Timeout: time.Hour})
+	h.HandleArgs("Own", func(context.Context, resqued.Args) error { return nil }, resqued.Queue("own"))
+	f := setup(t, client.Options{Handlers: h})
+	payload := func(class string) []byte {
+		return []byte(`{"class":"` + wrapper + `","args":[{"job_class":"` + class + `","job_id":"1","arguments":[7]}]}`)
+	}
+	res, err := f.EnqueueRaw(t.Context(), payload("Mail"))
+	require.NoError(t, err)
+	require.Equal(t, client.Result{Queue: "rails", Position: 1, Status: client.StatusEnqueued}, res)
+	res, err = f.EnqueueRaw(t.Context(), payload("Mail"))
+	require.NoError(t, err)
+	require.Equal(t, client.StatusDuplicate, res.Status)
+	n, err := f.Dequeue(t.Context(), "rails", "Mail", []int{7})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	res, err = f.EnqueueRaw(t.Context(), payload("Mail"))
+	require.NoError(t, err)
+	require.Equal(t, client.StatusEnqueued, res.Status, "its marker has gone with it")
+	res, err = f.EnqueueRaw(t.Context(), payload("Own"))
+	require.NoError(t, err)
+	require.Equal(t, "own", res.Queue)
+}
+
 func TestLockHelpers(t *testing.T) {
 	t.Parallel()
 	t.Run("they tell what runs and what waits", func(t *testing.T) {

@@ -98,11 +98,12 @@ func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) er
 		if err != nil {
 			continue
 		}
-		class := c.class(e.Class)
-		if class == nil || class.Lock == nil || !class.Lock.Loner {
+		name, args := c.registered(e)
+		class := c.loner(name)
+		if class == nil {
 			continue
 		}
-		l, err := c.classLock(class, e.Class, e.Args)
+		l, err := c.classLock(class, name, args)
 		if err != nil {
 			continue // arguments of which no key can be made: it never was pushed as a loner
 		}

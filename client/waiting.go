@@ -370,14 +370,15 @@ func checkTarget(from, to string) error {
 // markerOf returns the key of the marker that a job of a loner class may have, or nothing; ok is
 // false if that is elsewhere.
 func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
-	class := c.loner(e.Class)
+	name, args := c.registered(e)
+	class := c.loner(name)
 	if class == nil {
 		return "", true
 	}
 	if class.Lock.Store == resqued.StorePostgres {
 		return "", false
 	}
-	l, err := c.classLock(class, e.Class, e.Args)
+	l, err := c.classLock(class, name, args)
 	if err != nil {
 		return "", true // arguments of which no key can be made: it never was pushed as a loner
 	}
