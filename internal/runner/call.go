@@ -96,7 +96,7 @@ func (c *call) hand() (over func() bool, err error) {
 	q.conn.writing.Lock()
 	defer q.conn.writing.Unlock()
 	q.conn.after = false
-	q.line = appendJob(q.line[:0], c.number, c.job, c.slice, c.died)
+	q.line = appendJob(q.line[:0], c.number, c.job, c.slice, c.died, q.hello.Classes...)
 	c.cancelling.Add(1)
 	over = context.AfterFunc(c.ctx, c.cancel)
 	_, err = q.conn.file.Write(q.line)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -21,17 +22,22 @@ type death struct {
 	final bool
 }
 
-// appendJob appends the line that hands out a job. died: the job is not to be performed.
-func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died death) []byte {
+// appendJob appends the line that hands out a job. died: the job is not to be performed. An Active Job
+// has the first of its names that is among the classes that the process performs.
+func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died death, classes ...string) []byte {
 	if died.how == "" {
 		b = append(b, `{"job":{"number":`...)
 	} else {
 		b = wire.AppendString(append(b, `{"died":{"how":`...), died.how)
 		b = append(appendFinal(b, died.final), `,"number":`...)
 	}
+	class, wrappers := job.Class, jobctx.RunOf(job).Wrappers
+	if i := slices.IndexFunc(wrappers, func(name string) bool { return slices.Contains(classes, name) }); i >= 0 && !slices.Contains(classes, class) {
+		class, wrappers = wrappers[i], wrappers[i+1:]
+	}
 	b = strconv.AppendInt(b, number, 10)
 	b = wire.AppendString(append(b, `,"id":`...), job.ID)
-	b = wire.AppendString(append(b, `,"class":`...), job.Class)
+	b = wire.AppendString(append(b, `,"class":`...), class)
 	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
 	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
 	b = append(b, `,"max_attempts":`...)
@@ -59,7 +65,7 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 	case job.LockKey != "":
 		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
 	}
-	if s == nil && len(jobctx.RunOf(job).Wrappers) > 0 { // those in the payload are the wrapper's
+	if s == nil && len(wrappers) > 0 { // those in the payload are the wrapper's
 		b = appendFlat(append(b, `,"args":`...), []byte(job.Args.String()))
 	}
 	b = appendPayload(b, job.Payload)

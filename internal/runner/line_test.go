@@ -145,3 +145,18 @@ func TestJobLine(t *testing.T) {
 	require.Equal(t, `{"cancel":17,"why":"timeout"}`+"\n", string(cancelLine(17, "timeout", false)))
 	require.Contains(t, string(appendJob(nil, 17, j, nil, death{})), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)
 }
+
+// An Active Job has the first of its names that the runner has code for.
+func TestJobLineOfActiveJob(t *testing.T) {
+	t.Parallel()
+	j := &resqued.Job{Class: "UserMailer#welcome", Args: resqued.Args{[]byte("1")}, Payload: []byte("{}")}
+	jobctx.RunOf(j).Wrappers = []string{"ActionMailer::MailDeliveryJob", "JobWrapper"}
+	for class, classes := range map[string][]string{
+		"UserMailer#welcome": {"JobWrapper", "UserMailer#welcome"}, "ActionMailer::MailDeliveryJob": {"ActionMailer::MailDeliveryJob", "JobWrapper"}, "JobWrapper": {"JobWrapper"},
+	} {
+		line := string(appendJob(nil, 17, j, nil, death{}, classes...))
+		require.Contains(t, line, `"class":"`+class+`"`)
+		require.Equal(t, class != "JobWrapper", strings.Contains(line, `"args":[1]`), "the payload has those of the wrapper")
+	}
+	require.Contains(t, string(appendJob(nil, 17, j, nil, death{})), `"class":"UserMailer#welcome"`)
+}
