@@ -110,7 +110,7 @@ func (t *Template) Fill(queue string, job wire.Envelope) string {
 			b.WriteString(compact([]byte(job.Args.String())))
 		case refArg:
 			value := p.of(job.Args)
-			if value == nil {
+			if value == nil && len(p.path) > 0 {
 				value = p.of(job.WrapperArgs)
 			}
 			b.WriteString(show(value))

@@ -54,6 +54,11 @@ func TestFill(t *testing.T) {
 		}
 	})
 
+	t.Run("an argument that a job of ActiveJob does not have is not its whole payload", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "A::B||7", fill(t, "{{class}}|{{args.0}}|{{args.0.job_id}}", activeJob(`"arguments":[]`)))
+	})
+
 	t.Run("all arguments are as they were pushed, without white space", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, `[42,"a b",{"user":{"id":7,"a.b":1},"7":"x","id":1,"id":2},[1,[true,null],"é\n"],1.50,"","\u0000"]`,
