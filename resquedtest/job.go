@@ -44,9 +44,10 @@ func Job(t testing.TB, class string, args any, opts ...JobOption) (context.Conte
 	if err != nil {
 		t.Fatalf("resquedtest: Job: %v", err)
 	}
+	_, own := envelope.As(class)
 	now := time.Now()
 	p := jobParts{job: &resqued.Job{
-		ID: "resquedtest/1", Class: class, Queue: "test", Args: slices.Clone(envelope.Args), Payload: payload,
+		ID: "resquedtest/1", Class: class, Queue: "test", Args: slices.Clone(own), Payload: payload,
 		Attempt: 1, Worker: "resquedtest:1:test", StartedAt: now, EnqueuedAt: now,
 	}}
 	for _, opt := range opts {

@@ -99,6 +99,12 @@ func TestJob(t *testing.T) {
 		}
 	})
 
+	t.Run("the class of a wrapper has the arguments of the wrapper", func(t *testing.T) {
+		t.Parallel()
+		_, job := resquedtest.Job(t, "X::JobWrapper", []map[string]any{{"job_class": "Mail", "arguments": []int{7}}})
+		require.Equal(t, `[{"arguments":[7],"job_class":"Mail"}]`, job.Args.String())
+	})
+
 	t.Run("options say what else it is", func(t *testing.T) {
 		t.Parallel()
 		ctx, job := resquedtest.Job(t, "Mail", nil, resquedtest.WithID("x"), resquedtest.WithQueue("mail"), resquedtest.WithAttempt(3),
