@@ -68,7 +68,9 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
 		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
 	}
-	t.done++
+	if out.Result != thread.Requeued { // as the counters in Redis, which leave out what goes back
+		t.done++
+	}
 	t.ends.end(c, j.doomed != nil && !again)
 	t.logEnd(j, out)
 }

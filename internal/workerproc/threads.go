@@ -237,7 +237,6 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 	t.ends.end(store.Completion{
 		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, t.id.proc, j.Token),
 	}, false)
-	t.done++
 }
 
 // unwrap puts the bytes that a payload of class Resqued::InvalidPayload holds back into their
@@ -245,7 +244,6 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 // payload around them.
 func (t *threads) unwrap(j *job) {
 	t.ends.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
-	t.done++
 	t.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
 }
 

@@ -93,6 +93,7 @@ func TestThreads(t *testing.T) {
 	require.Equal(t, []string{"3"}, e.killed)
 
 	require.Equal(t, 4, th.jobsBegun())
+	require.Equal(t, 3, th.jobsDone(), "what goes back is not done")
 	var processed, failed int
 	for _, stat := range th.flush() {
 		processed, failed = processed+stat.Processed, failed+stat.Failed
