@@ -53,6 +53,8 @@ func TestActiveJob(t *testing.T) {
 	require.Equal(t, strings.Replace(args, `["to",{"token":"s"}]`, `"[redacted]"`, 1), string(rules(t, "Mail=args").Args(class, json.RawMessage(args))))
 	require.Equal(t, args, string(rules(t, "Other=args").Args(class, json.RawMessage(args))))
 	require.Equal(t, `["[redacted]"]`, string(rules(t, "ActiveJob*=args").Args(class, json.RawMessage(args))))
+	require.Equal(t, strings.Replace(args, `"s"`, `"[redacted]"`, 1),
+		string(rules(t, "Mail=args.1.token").Args("ActiveScheduler::ResqueWrapper", json.RawMessage(args))), "a wrapper of another name")
 	// The same of the job's own arguments.
 	const own = `["to",{"token":"s"}]`
 	for text, want := range map[string]string{

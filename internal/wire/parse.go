@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued"
@@ -125,7 +126,9 @@ func (e *Envelope) scan(s *scanner) bool {
 	if !seen.has(keyClass) {
 		return s.fail(`no "class"`)
 	}
-	e.unwrap()
+	if strings.HasSuffix(e.Class, wrapperSuffix) {
+		e.unwrap()
+	}
 	return true
 }
 

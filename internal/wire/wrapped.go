@@ -20,11 +20,11 @@ const (
 	mailDelivery = "DeliveryJob"
 )
 
-// ActiveJob returns the job that a class wraps whose arguments are a JSON array. Without Wrappers,
-// it wraps none.
+// ActiveJob returns the job that a class wraps whose arguments are a JSON array, whatever the name
+// of the class. Without Wrappers, it wraps none.
 func ActiveJob(class string, args []byte) Envelope {
 	e := Envelope{Class: class}
-	if strings.HasSuffix(class, wrapperSuffix) && json.Valid(args) {
+	if bytes.Contains(args, []byte(`"job_class"`)) && json.Valid(args) {
 		e.Args, _ = elements(bytes.TrimSpace(args))
 		e.unwrap()
 	}
@@ -34,7 +34,7 @@ func ActiveJob(class string, args []byte) Envelope {
 // unwrap replaces the class and the arguments of an Active Job's wrapper by its job's own. A
 // payload whose only argument is not such a job keeps its own class.
 func (e *Envelope) unwrap() {
-	if !strings.HasSuffix(e.Class, wrapperSuffix) || len(e.Args) != 1 {
+	if len(e.Args) != 1 {
 		return
 	}
 	var (
