@@ -88,9 +88,10 @@ func TestBlockTimeoutHolds(t *testing.T) {
 			require.False(t, ran)
 			require.ErrorContains(t, err, "no answer within 50ms", "a row that is locked")
 		})
-		// The server is told of the end of a statement on a connection of its own: until then it waits on.
+		// The server is told of the end of a statement on a connection of its own. What it is told before it has
+		// read the statement is lost: it is told again here.
 		proctest.Await(t, 30*time.Second, func() bool {
-			return value[int](t, f, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", f.table) == 0
+			return value[int](t, f, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", f.table) == 0
 		}, "the end of what was tried")
 		require.NoError(t, tx.Rollback(t.Context()))
 

@@ -39,11 +39,10 @@ func TestStoppedDaemonLosesItsLock(t *testing.T) {
 			old.Push("mail", "Act", 1)
 			old.AwaitNoted("started", 1)
 			pid := old.WorkerPIDs()[0]
+			old.Stop() // before the other one starts, which may take longer than a lease
+			stopped := procfs.BootTime()
 			o.Namespace, o.Host = old.Space, ""
 			next := harness.Start(t, o)
-
-			old.Stop()
-			stopped := procfs.BootTime()
 			proctest.Await(t, 2*time.Minute, func() bool {
 				return next.Noted("started")["1"] == "2" && procfs.BootTime()-stopped >= least
 			}, "the start in the other daemon")
