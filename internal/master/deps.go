@@ -76,6 +76,8 @@ type Child interface {
 	Sweep(ctx context.Context) (killed int, err error)
 	// Wait waits for the end of the process.
 	Wait() proc.Exit
+	// CloseRead has Recv return what was sent already, and then io.EOF.
+	CloseRead() error
 	Close() error
 }
 

@@ -297,6 +297,8 @@ func (c *fakeChild) Wait() proc.Exit {
 	return c.exit
 }
 
+func (c *fakeChild) CloseRead() error { return nil }
+
 func (c *fakeChild) Close() error { return nil }
 
 func (c *fakeChild) die(e proc.Exit) {

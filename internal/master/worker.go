@@ -14,11 +14,6 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// goodbye is how long the last messages of a dead worker process may take to
-// arrive. They are in the socket already; but a process that it forked might
-// still hold the other end.
-const goodbye = time.Second
-
 // worker is a worker process as its master sees it. The loop alone touches it.
 type worker struct {
 	proc  string
@@ -108,14 +103,10 @@ func (m *Master) watch(w *worker) {
 		}
 	}()
 	exit := w.child.Wait()
-	timer := time.NewTimer(goodbye)
-	select {
-	case <-read:
-	case <-timer.C:
-	}
-	timer.Stop()
-	_ = w.child.Close()
+	// Its last messages are in the socket. A process that it forked may still hold the other end.
+	_ = w.child.CloseRead()
 	<-read
+	_ = w.child.Close()
 	m.exits <- exited{w, exit}
 }
 

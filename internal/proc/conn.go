@@ -149,5 +149,15 @@ func (c *Conn) read() (int, error) {
 	return io.ReadFull(c.f, c.buf[:n])
 }
 
+// CloseRead has Recv return every message that was sent already, and then io.EOF, whoever still holds
+// the other end.
+func (c *Conn) CloseRead() error {
+	var err error
+	if failed := c.raw.Control(func(fd uintptr) { err = closeRead(int(fd)) }); failed != nil {
+		return failed
+	}
+	return err
+}
+
 // Close ends the connection; a Recv under way returns io.EOF.
 func (c *Conn) Close() error { return c.f.Close() }

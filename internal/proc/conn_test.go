@@ -53,6 +53,33 @@ func TestConnKinds(t *testing.T) {
 			require.ErrorIs(t, err, io.EOF)
 		})
 
+		t.Run(name+" that were sent are received behind the end of their sender", func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := pair(t, kind)
+			require.NoError(t, ours.Send(Message{Type: Counted}))
+			require.NoError(t, ours.Send(Message{Type: Bye}))
+			require.NoError(t, theirs.CloseRead()) // another process may hold ours
+			for _, what := range []string{Counted, Bye} {
+				m, err := theirs.Recv()
+				require.NoError(t, err)
+				require.Equal(t, what, m.Type)
+			}
+			_, err := theirs.Recv()
+			require.ErrorIs(t, err, io.EOF)
+		})
+
+		t.Run(name+" for which somebody waits end with the sender", func(t *testing.T) {
+			t.Parallel()
+			_, theirs := pair(t, kind)
+			end := make(chan error)
+			go func() {
+				_, err := theirs.Recv()
+				end <- err
+			}()
+			require.NoError(t, theirs.CloseRead())
+			require.ErrorIs(t, <-end, io.EOF)
+		})
+
 		t.Run(name+" that are not read are refused", func(t *testing.T) {
 			t.Parallel()
 			ours, theirs := pair(t, kind)

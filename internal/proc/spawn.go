@@ -176,6 +176,9 @@ func (c *Child) Wait() Exit {
 	return c.exit
 }
 
+// CloseRead ends what Recv returns with what was sent already; see Conn.CloseRead.
+func (c *Child) CloseRead() error { return c.conn.CloseRead() }
+
 // Close closes the control socket; a Recv under way returns io.EOF.
 func (c *Child) Close() error { return c.conn.Close() }
 

@@ -25,6 +25,10 @@ func Executable() (string, error) { return os.Executable() }
 // dieWithParent does nothing: a worker process sees the end of its control socket.
 func dieWithParent(*syscall.SysProcAttr) error { return nil }
 
+// closeRead does nothing: it would throw away what stands in the socket. The end of the last process
+// that holds the other end is its end.
+func closeRead(int) error { return nil }
+
 func socketpair() (pair [2]int, err error) {
 	// No other process may be started between these calls and the last.
 	syscall.ForkLock.RLock()

@@ -30,6 +30,9 @@ func dieWithParent(attr *syscall.SysProcAttr) error {
 	return nil
 }
 
+// closeRead has a socket return what stands in it, and then its end.
+func closeRead(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) }
+
 func socketpair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, packets|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 }
