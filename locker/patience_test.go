@@ -88,8 +88,8 @@ func TestBlockTimeoutHolds(t *testing.T) {
 			require.False(t, ran)
 			require.ErrorContains(t, err, "no answer within 50ms", "a row that is locked")
 		})
-		// The server is told of the end of a statement on a connection of its own. What it is told before it has
-		// read the statement is lost: it is told again here.
+		// pgx cancels a statement on another connection. The server ignores a cancel that arrives before the
+		// statement itself, so the test cancels again.
 		proctest.Await(t, 30*time.Second, func() bool {
 			return value[int](t, f, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'", f.table) == 0
 		}, "the end of what was tried")

@@ -149,8 +149,8 @@ func (c *Conn) read() (int, error) {
 	return io.ReadFull(c.f, c.buf[:n])
 }
 
-// CloseRead has Recv return every message that was sent already, and then io.EOF, whoever still holds
-// the other end.
+// CloseRead has Recv return every message that was sent already, and then io.EOF, even while another
+// process holds the other end.
 func (c *Conn) CloseRead() error {
 	var err error
 	if failed := c.raw.Control(func(fd uintptr) { err = closeRead(int(fd)) }); failed != nil {

@@ -25,8 +25,8 @@ func Executable() (string, error) { return os.Executable() }
 // dieWithParent does nothing: a worker process sees the end of its control socket.
 func dieWithParent(*syscall.SysProcAttr) error { return nil }
 
-// closeRead does nothing: it would throw away what stands in the socket. The end of the last process
-// that holds the other end is its end.
+// closeRead does nothing: here a shutdown would drop the messages that the socket holds. Recv ends when
+// the last process that holds the other end is gone.
 func closeRead(int) error { return nil }
 
 func socketpair() (pair [2]int, err error) {

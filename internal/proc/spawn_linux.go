@@ -30,7 +30,7 @@ func dieWithParent(attr *syscall.SysProcAttr) error {
 	return nil
 }
 
-// closeRead has a socket return what stands in it, and then its end.
+// closeRead has a socket return the messages that it holds, and then its end.
 func closeRead(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) }
 
 func socketpair() ([2]int, error) {
