@@ -32,8 +32,8 @@ type WaitingFilter struct {
 	Args any
 	// Pattern matches a part of the JSON array of the arguments.
 	Pattern *regexp.Regexp
-	// Before limits the time at which the job was enqueued; zero = any. A job whose payload
-	// does not hold it, as "enqueued_at", does not meet it.
+	// Before limits the time at which the job was enqueued; zero = any. A job of which it is not known
+	// does not meet it. RemoveWaiting and MoveWaiting know only what the payload says, as "enqueued_at".
 	Before time.Time
 	// Limit is the maximum number of jobs, the first of the queue; 0 = any number.
 	Limit int
@@ -53,7 +53,8 @@ type WaitingJob struct {
 	Args     resqued.Args
 	Wrappers []string
 	Invalid  error
-	// EnqueuedAt is when it was enqueued; zero = not known.
+	// EnqueuedAt is when it was enqueued, as the payload says, or else as daemons have seen it: a second or
+	// two before the push, or 2 % of its age. Zero = not known.
 	EnqueuedAt time.Time
 	// LongJob is the run of a long job of which this is a slice; empty = none.
 	LongJob string
@@ -121,9 +122,13 @@ func (f WaitingFilter) conditions() bool {
 	return f.All || len(f.IDs) > 0 || len(f.Classes) > 0 || f.Args != nil || f.Pattern != nil || !f.Before.IsZero()
 }
 
-// matches reports whether a payload meets the conditions.
-func (m *waitingMatcher) matches(payload []byte) (e wire.Envelope, invalid error, ok bool) {
+// matches reports whether a payload meets the conditions. Seen is when it was pushed if the payload
+// does not say so; zero = not known.
+func (m *waitingMatcher) matches(payload []byte, seen time.Time) (e wire.Envelope, invalid error, ok bool) {
 	e, invalid = wire.Parse(payload, 0)
+	if e.EnqueuedAt.IsZero() {
+		e.EnqueuedAt = seen
+	}
 	if len(m.IDs) > 0 && !m.named(e, payload) {
 		return e, invalid, false
 	}
@@ -168,13 +173,17 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 	if err != nil {
 		return 0, &refusedError{err}
 	}
+	pushed, err := c.store.Pushed(ctx, queue)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	err = c.store.ScanQueue(ctx, queue, func(index int64, payload []byte) bool {
 		if most > 0 && index >= most {
 			return false
 		}
 		looked = max(looked, index+1)
-		e, invalid, ok := m.matches(payload)
+		e, invalid, ok := m.matches(payload, pushed(index))
 		if !ok {
 			return true
 		}
@@ -225,7 +234,7 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	slices := map[string]bool{}
 	_, err = c.store.Dequeue(ctx, queue,
 		func(payload []byte) bool {
-			e, _, ok := m.matches(payload)
+			e, _, ok := m.matches(payload, time.Time{})
 			if !ok || f.Limit > 0 && part >= left {
 				return false
 			}
@@ -341,7 +350,7 @@ func (s staying) count(report *WaitingReport) {
 // that were selected and stay.
 func (c *Client) picker(m *waitingMatcher, left staying) func(payload []byte) (marker string, ok bool) {
 	return func(payload []byte) (marker string, ok bool) {
-		e, invalid, ok := m.matches(payload)
+		e, invalid, ok := m.matches(payload, time.Time{})
 		if !ok || invalid != nil {
 			return "", ok
 		}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -58,6 +59,8 @@ type Options struct {
 	// UniqueQueues are the queues in which no two equal payloads wait, as Options.UniqueQueues of
 	// package client.
 	UniqueQueues []string
+	// Within returns how long the jobs of a queue may wait before it is late; 0 = any time. Nil: of each queue.
+	Within func(queue string) time.Duration
 	// Redact says which arguments of jobs are not shown, as the key redact of the configuration:
 	// "Mail=args.0,args.1.token;*=args.**.password".
 	Redact string
@@ -126,7 +129,7 @@ func Handler(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{store: s, jobs: jobs, ended: make(chan struct{})}
 	d.server = web.New(web.Options{
-		Store: s, Jobs: jobs, Namespace: o.Namespace, PathPrefix: o.PathPrefix, Hosts: o.Hosts, Who: who(o.Who), Log: o.Log, Redact: rules, HideArgs: o.HideArgs,
+		Store: s, Jobs: jobs, Namespace: o.Namespace, PathPrefix: o.PathPrefix, Hosts: o.Hosts, Who: who(o.Who), Log: o.Log, Within: o.Within, Redact: rules, HideArgs: o.HideArgs,
 		Long: func(ctx context.Context) *longjob.Client {
 			return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), o.Handlers)
 		},

@@ -314,7 +314,7 @@ func TestKEDA(t *testing.T) {
 	require.Equal(t, authentication.Metadata.Name, list.AuthenticationRef.Name)
 	require.Equal(t, "password", authentication.Spec.SecretTargetRef[0].Parameter)
 	require.Equal(t, "prometheus", latency.Type)
-	require.Contains(t, latency.Metadata["query"], "resqued_queue_oldest_seconds")
+	require.Contains(t, latency.Metadata["query"], "resqued_queue_age_seconds")
 	behavior := scaled.Advanced.HorizontalPodAutoscalerConfig.Behavior.ScaleDown
 	require.Positive(t, behavior.StabilizationWindowSeconds)
 }

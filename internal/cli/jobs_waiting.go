@@ -46,7 +46,7 @@ func (o *waitingFlags) add(c *cobra.Command, a *cli) {
 	f.StringSliceVar(&o.filter.IDs, "id", nil, `jobs with these ids, as "jobs find" shows them`)
 	f.StringVar(&o.args, "args", "", "jobs with exactly these arguments, a `JSON` array such as [42,\"de\"]")
 	f.StringVar(&o.pattern, "match", "", "whose arguments, written as JSON, fit this `regexp` somewhere")
-	f.DurationVar(&o.older, "older-than", 0, `that were enqueued longer ago; only jobs whose payload holds "enqueued_at"`)
+	f.DurationVar(&o.older, "older-than", 0, `that were enqueued longer ago; "rm" and "move" know it only of jobs whose payload holds "enqueued_at"`)
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"id", "args", "match", "older-than"} {
@@ -119,7 +119,7 @@ type waitingView struct {
 	Args     json.RawMessage `json:"args"`
 	// Wrappers are the classes around an Active Job, inside out.
 	Wrappers []string `json:"wrappers,omitempty"`
-	// EnqueuedAt is null where the payload does not hold it.
+	// EnqueuedAt is null where it is not known.
 	EnqueuedAt *time.Time `json:"enqueued_at"`
 	LongJob    string     `json:"long_job,omitempty"`
 	Invalid    string     `json:"invalid,omitempty"`

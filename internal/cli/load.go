@@ -59,7 +59,8 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		return nil, configProblem(err)
 	}
 	a.loaded = r
-	c.SetContext(view.Redacting(c.Context(), r.Redact)) // of all that is shown from here on
+	// Of all that is shown from here on.
+	c.SetContext(view.Promising(view.Redacting(c.Context(), r.Redact), r.Within.Of))
 	for _, one := range r.Stores {
 		if err := a.program().Check(one); err != nil {
 			return nil, configProblem(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -92,17 +93,35 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "WHY"},
 		{title: "SUSPECTS", right: true, wide: true},
 		{title: "SERVED BY", right: true, wide: true},
+		{title: "WITHIN", right: true, wide: true},
 		{title: "PROBLEM", wide: true},
 	}}
 	for _, v := range views {
 		v.Servers = nil
-		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), view.Since(v.Oldest, now), strconv.Itoa(v.Busy),
-			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), v.Problem)
+		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), oldestText(v, now), strconv.Itoa(v.Busy),
+			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), promised(v), v.Problem)
 	}
 	if len(views) == 0 && a.forPeople() {
 		a.note("no queues yet: a queue exists from the first job that is pushed to it")
 	}
 	return a.print(l)
+}
+
+// promised is how long the jobs of a queue may wait; "" = no promise was made.
+func promised(v *view.Queue) string {
+	if v.WithinS == nil {
+		return ""
+	}
+	return config.FormatDuration(time.Duration(*v.WithinS) * time.Second)
+}
+
+// oldestText is for how long the first job has waited, and whether that is too long.
+func oldestText(v *view.Queue, now time.Time) string {
+	text := v.OldestMark() + view.Since(v.Oldest, now)
+	if v.Late {
+		text += " late"
+	}
+	return text
 }
 
 func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, limit int64) error {

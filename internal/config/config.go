@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/locket/jobkey"
+	"github.com/resqued/resqued/internal/queueage"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
@@ -124,6 +125,8 @@ type Config struct {
 	JobLockKey string `json:"job_lock_key"`
 	// Lines is LinesAuto, or "off": locked jobs wait at the tail of their queue.
 	Lines string `json:"lines"`
+	// Within is how long the jobs of queues may wait.
+	Within queueage.Promises `json:"within"`
 	// Fair are the queues whose tenants take turns; jobkey.Others stands for those that are not named.
 	Fair map[string]jobkey.Fair `json:"fair"`
 	// OnLockLost is what becomes of a job whose lock is gone: "fail" or

@@ -271,6 +271,11 @@ var keys = []key{
 		kind: fair(),
 	},
 	{
+		name: "within", flag: noFlag,
+		help: "how long the jobs of queues may wait: `mail:1m,img_*:1h`; what waits for longer is late",
+		kind: within(),
+	},
+	{
 		name: "on_lock_lost", def: "requeue",
 		help: "what becomes of a job whose job lock is gone",
 		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),

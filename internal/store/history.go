@@ -12,7 +12,6 @@ import (
 
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 const (
@@ -210,7 +209,7 @@ func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err e
 	if err != nil || !mine {
 		return false, wrapLevels(err)
 	}
-	queues, err := s.longest(ctx)
+	queues, err := s.longest(ctx, maxLevels)
 	if err != nil {
 		return true, wrapLevels(err)
 	}
@@ -231,11 +230,17 @@ func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err e
 		if err != nil {
 			return true, wrapLevels(err)
 		}
+		read := s.db.Read.Pipeline()
+		aged := s.agesOf(ctx, read, batch)
+		if _, err := read.Exec(ctx); err != nil && rdb.Unreachable(err) {
+			return true, wrapLevels(err)
+		}
+		ages := aged()
 		pipe := s.db.Write.Pipeline()
 		for i, head := range heads {
 			l := history.Level{Jobs: uint64(queues[at].Size), Oldest: history.Unknown, Locked: uint64(locked[at].Val())}
-			if e, err := wire.Parse(head, 0); err == nil && !e.EnqueuedAt.IsZero() {
-				l.Oldest = max(0, now.Sub(e.EnqueuedAt))
+			if age := ages[i].Head(head); !age.Pushed.IsZero() {
+				l.Oldest = max(0, now.Sub(age.Pushed))
 			}
 			s.bitfield(ctx, pipe, history.WriteLevel(batch[i], minute, l))
 			at++
@@ -254,8 +259,8 @@ func wrapLevels(err error) error {
 	return fmt.Errorf("note the lengths of queues: %w", err)
 }
 
-// longest returns the queues that are not empty; where there are very many the longest ones.
-func (s *Store) longest(ctx context.Context) ([]QueueInfo, error) {
+// longest returns the queues that are not empty, the longest first, most at most.
+func (s *Store) longest(ctx context.Context, most int) ([]QueueInfo, error) {
 	var names []string
 	for cursor := uint64(0); ; {
 		part, next, err := s.db.Read.SScan(ctx, s.db.Key(keyQueues), cursor, "", 1000).Result()
@@ -285,11 +290,11 @@ func (s *Store) longest(ctx context.Context) ([]QueueInfo, error) {
 	var out []QueueInfo
 	for i, name := range names {
 		if n := sizes[i].Val() + lined[name]; n > 0 {
-			out = append(out, QueueInfo{Name: name, Size: n})
+			out = append(out, QueueInfo{Name: name, Size: n, Lined: lined[name]})
 		}
 	}
 	slices.SortFunc(out, func(a, b QueueInfo) int { return cmp.Compare(b.Size, a.Size) })
-	return out[:min(len(out), maxLevels)], nil
+	return out[:min(len(out), most)], nil
 }
 
 // HistoryBroken reports whether err says that a key of the history holds something else, or that

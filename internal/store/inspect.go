@@ -34,6 +34,8 @@ type QueueInfo struct {
 	Paused bool
 	// PausedBy are the keys that pause it, without the namespace.
 	PausedBy []string
+	// Age is how long the first job has waited, as far as looks know it.
+	Age Age
 }
 
 // pageOf is how many names are asked for, or about, at a time: the server serves others between two
@@ -82,11 +84,12 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 		}
 		bounces, lines := pipe.HMGet(ctx, s.db.Key(keyCounters), page...), pipe.HMGet(ctx, s.db.Key(keyLined), page...)
 		turns := pipe.HMGet(ctx, s.db.Key(keyTurned), page...)
+		ages := s.agesOf(ctx, pipe, page)
 		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
 			return nil, fmt.Errorf("sizes of queues: %w", err)
 		}
 		counts, lined := fieldsOf(page, bounces.Val()), lineCounts(fieldsOf(page, lines.Val()))
-		turned := lineCounts(fieldsOf(page, turns.Val()))
+		turned, aged := lineCounts(fieldsOf(page, turns.Val())), ages()
 		for i, name := range page {
 			count, _ := strconv.ParseInt(counts[name], 10, 64)
 			locked := max(lined[name]-turned[name], 0)
@@ -94,6 +97,9 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 				Name: name, Size: sizes[i].Val() + lined[name], Lined: locked, Turns: turned[name], Err: sizes[i].Err(),
 				Suspects: suspects[i].Val(), Bounces: count + locked,
 			})
+			if q := &out[len(out)-1]; q.Size > 0 {
+				q.Age = aged[i]
+			}
 		}
 	}
 	paused, all, err := s.pauses(ctx, names)

@@ -52,6 +52,10 @@ const (
 	keyChanged      = "schedules_changed"
 	keyLastEnqueued = "delayed:last_enqueued_at"
 
+	keyAge      = "resqued:age"
+	keyAgeLists = "resqued:age:lists"
+	keyAgeTurn  = "resqued:age:turn"
+
 	keyPauseQueue   = "pause:queue:"
 	keyPauseAll     = "pause:all"
 	keyPauseWorkers = "pause-all-workers"

@@ -127,7 +127,7 @@ func queueRows(queues []*view.Queue, outs map[string]float64) []row {
 			size = number(float64(*q.Size), view.Grouped(*q.Size))
 		}
 		if q.OldestS != nil {
-			oldest = number(float64(*q.OldestS), view.Age(time.Duration(*q.OldestS)*time.Second))
+			oldest = number(float64(*q.OldestS), q.OldestMark()+view.Age(time.Duration(*q.OldestS)*time.Second))
 		}
 		if rate, ok := outs[q.Queue]; ok {
 			out = number(rate, fmt.Sprintf("%.1f", rate))

@@ -305,6 +305,9 @@ func splitDiffering(differs []string) (settings, others []string) {
 	return settings, others
 }
 
+// queueLate is beside the states: a queue whose jobs are taken may be late as well.
+const queueLate = "late"
+
 func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
 	queues, err := Queues(ctx, s)
 	if queues == nil {
@@ -313,6 +316,9 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 	kinds := map[string][]*Queue{}
 	for _, q := range queues {
 		kinds[q.State] = append(kinds[q.State], q)
+		if q.Late && q.State != QueuePaused && q.State != QueueOrphan {
+			kinds[queueLate] = append(kinds[queueLate], q)
+		}
 		if q.Suspects > 0 {
 			found = append(found, Finding{
 				Status: FindingWarn, Fix: "queues show " + Shell(q.Queue), Command: true, Code: CodeSuspects,
@@ -343,6 +349,7 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			found = append(found, f)
 		}
 	}
+	say(CodeQueueLate, queueLate, FindingWarn, "and the first has waited for longer than promised", "are late", func(q *Queue) string { return "queues show " + Shell(q.Queue) })
 	say(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
 	say(CodeQueueBroken, QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
 	say(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })

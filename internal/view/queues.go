@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/queueage"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -37,11 +38,15 @@ type Queue struct {
 	Why string `json:"why"`
 	// Size is null when the key is no list.
 	Size *int64 `json:"size"`
-	// OldestS is how long the first job has waited, in seconds; null = not known, as
-	// plain Resque payloads do not hold the time at which they were pushed.
-	OldestS      *int64  `json:"oldest_s"`
-	OldestSource *string `json:"oldest_source"`
-	Busy         int     `json:"busy"`
+	// OldestS is how long the first job has waited, in seconds; null = not known yet.
+	// OldestSource says how well that is known; see package queueage.
+	OldestS      *int64           `json:"oldest_s"`
+	OldestSource *queueage.Source `json:"oldest_source"`
+	// WithinS is for how long its jobs may wait, in seconds; null = no promise was made. Late: the
+	// first has waited for longer.
+	WithinS *int64 `json:"within_s"`
+	Late    bool   `json:"late"`
+	Busy    int    `json:"busy"`
 	// Cap is the most threads of one master; null = none.
 	Cap *int `json:"cap"`
 	// Served counts the threads and foreign workers whose queues include it.
@@ -144,8 +149,12 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 		if len(names) > 0 {
 			v.Servers = v.Serving()
 		}
-		if i < maxOldest && q.Err == nil && q.Size > 0 {
-			v.readOldest(ctx, s)
+		if q.Err == nil && q.Size > 0 {
+			v.readOldest(ctx, s, q.Age, i < maxOldest)
+		}
+		if within := within(ctx)(q.Name); within > 0 {
+			v.WithinS = new(seconds(within))
+			v.Late = !v.Oldest.IsZero() && time.Since(v.Oldest) > within
 		}
 		views[i] = v
 	}
@@ -257,20 +266,48 @@ func (v *Queue) judge(q store.QueueInfo) {
 	}
 }
 
-// readOldest reads when the first job was pushed. A queue that changes its type
-// meanwhile, or a server that is busy, costs this one detail only.
-func (v *Queue) readOldest(ctx context.Context, s PayloadStore) {
-	head, err := s.Payloads(ctx, v.Queue, 0, 1)
-	if err != nil || len(head) == 0 {
+// readOldest finds out when the first job was pushed. A queue that changes its type
+// meanwhile, or a server that is busy, costs this one detail only. With payload: also from its payload.
+func (v *Queue) readOldest(ctx context.Context, s PayloadStore, age store.Age, payload bool) {
+	if payload {
+		if head, err := s.Payloads(ctx, v.Queue, 0, 1); err == nil && len(head) > 0 {
+			age = age.Head(head[0])
+		}
+	}
+	if age.Pushed.IsZero() {
 		return
 	}
-	e, err := wire.Parse(head[0], 0)
-	if err != nil || e.EnqueuedAt.IsZero() {
-		return
+	v.Oldest = age.Pushed
+	waited := seconds(time.Since(age.Pushed))
+	v.OldestS, v.OldestSource = &waited, &age.Source
+}
+
+type withinKey struct{}
+
+// Promising returns a context for who knows how long jobs of queues may wait: a function that returns it
+// for a queue, 0 = no promise was made.
+func Promising(ctx context.Context, within func(queue string) time.Duration) context.Context {
+	return context.WithValue(ctx, withinKey{}, within)
+}
+
+func within(ctx context.Context) func(queue string) time.Duration {
+	if f, ok := ctx.Value(withinKey{}).(func(queue string) time.Duration); ok && f != nil {
+		return f
 	}
-	v.Oldest = e.EnqueuedAt
-	waited, source := seconds(time.Since(e.EnqueuedAt)), "exact"
-	v.OldestS, v.OldestSource = &waited, &source
+	return func(string) time.Duration { return 0 }
+}
+
+// OldestMark stands before the age of the first job: "≥" before a lower bound, "~" before an estimate.
+func (v *Queue) OldestMark() string {
+	switch {
+	case v.OldestSource == nil:
+		return ""
+	case *v.OldestSource == queueage.AtLeast:
+		return "≥"
+	case *v.OldestSource == queueage.Estimate:
+		return "~"
+	}
+	return ""
 }
 
 // busyByQueue counts the running jobs: those of resqued by its in-flight records, those of

@@ -3,11 +3,13 @@ package view_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/queueage"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -47,10 +49,10 @@ func TestQueues(t *testing.T) {
 		require.Equal(f, 1, q.Served)
 		require.Equal(f, 3, *q.Cap)
 		require.InDelta(f, 3600, *q.OldestS, 60)
-		require.Equal(f, "exact", *q.OldestSource)
+		require.Equal(f, queueage.Exact, *q.OldestSource)
 		require.Equal(f, 1, byName["starved"].Busy, "what a foreign worker says it works on")
 		require.Nil(f, byName["starved"].Cap)
-		require.Nil(f, byName["starved"].OldestS, "a plain payload does not tell")
+		require.Nil(f, byName["starved"].OldestS, "a plain payload does not tell, and nobody has looked")
 		require.Nil(f, byName["broken"].Size)
 		require.NotEmpty(f, byName["broken"].Problem)
 
@@ -66,6 +68,21 @@ func TestQueues(t *testing.T) {
 		_, err = byName["broken"].ReadJobs(ctx, f.store, 0, 2)
 		require.NoError(f, err)
 		require.Empty(f, byName["broken"].Jobs)
+
+		_, err = f.store.LookAtAges(ctx)
+		require.NoError(f, err)
+		promised := view.Promising(ctx, queueage.Promises{{Queue: "q", Within: time.Minute}, {Queue: "starved", Within: time.Hour}}.Of)
+		late, err := view.Queues(promised, f.store, "starved", "q", "orphan")
+		require.NoError(f, err)
+		require.Equal(f, queueage.AtLeast, *late[0].OldestSource)
+		require.Equal(f, "≥", late[0].OldestMark())
+		require.Equal(f, []bool{false, true, false}, []bool{late[0].Late, late[1].Late, late[2].Late})
+		require.Equal(f, []*int64{new(int64(3600)), new(int64(60)), nil}, []*int64{late[0].WithinS, late[1].WithinS, late[2].WithinS})
+		found, err := view.Findings(promised, f.store, view.Checks{})
+		require.NoError(f, err)
+		require.True(f, slices.ContainsFunc(found, func(x view.Finding) bool {
+			return x.Code == view.CodeQueueLate && x.Text == "q: 3 jobs wait, and the first has waited for longer than promised"
+		}), found)
 
 		some, err := view.Queues(ctx, f.store, "starved", "q")
 		require.NoError(f, err)

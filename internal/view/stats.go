@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 // countedDelays is of how many instants of resque-scheduler the delayed jobs are counted.
@@ -40,7 +39,7 @@ type Stats struct {
 	// Waiting are the jobs in queues, suspects included.
 	Waiting int64 `json:"waiting"`
 	// OldestS is how long the first job of a queue has waited at most, in seconds; null = not
-	// known. Plain Resque payloads do not hold the time at which they were pushed.
+	// known yet, or nothing waits.
 	OldestS *int64 `json:"oldest_s"`
 	// Delayed are the jobs that wait for their time; with DelayedPartial there are more.
 	Delayed        int64 `json:"delayed"`
@@ -219,6 +218,7 @@ func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 		return v.lack(err, "queues", "queues_waiting", "queues_paused", "waiting")
 	}
 	v.Queues = len(queues)
+	var waiting []store.QueueInfo
 	var names []string
 	for _, q := range queues {
 		if q.Paused {
@@ -229,7 +229,10 @@ func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 		}
 		v.QueuesWaiting++
 		v.Waiting += q.Size + q.Suspects
-		if q.Size > 0 && len(names) < maxOldest {
+		if q.Size == 0 {
+			continue
+		}
+		if waiting = append(waiting, q); len(names) < maxOldest {
 			names = append(names, q.Name)
 		}
 	}
@@ -238,12 +241,15 @@ func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 		return err
 	}
 	now := time.Now()
-	for _, head := range heads {
-		e, err := wire.Parse(head, 0)
-		if err != nil || e.EnqueuedAt.IsZero() {
+	for i, q := range waiting {
+		age := q.Age
+		if i < len(heads) {
+			age = age.Head(heads[i])
+		}
+		if age.Pushed.IsZero() {
 			continue
 		}
-		if waited := seconds(now.Sub(e.EnqueuedAt)); v.OldestS == nil || waited > *v.OldestS {
+		if waited := seconds(now.Sub(age.Pushed)); v.OldestS == nil || waited > *v.OldestS {
 			v.OldestS = &waited
 		}
 	}

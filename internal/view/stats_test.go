@@ -122,7 +122,7 @@ func TestLooksAreBounded(t *testing.T) {
 		}
 		before, beforeSnap := look(stats), look(snap)
 		require.Equal(f, 1, before.names["hgetall"], "of the master; none of jobs in flight: %v", before.names)
-		require.Equal(f, 3, before.names["hmget"], "of counters, of lines and of turns, for the queues: %v", before.names)
+		require.Equal(f, 4, before.names["hmget"], "of counters, of lines, of turns and of ages, for the queues: %v", before.names)
 		for i := range 20 {
 			f.reserve(fmt.Sprintf(`{"class":"More","args":[%d]}`, i))
 			f.push(fmt.Sprintf("queue%d", i), `{"class":"B","args":[1]}`)

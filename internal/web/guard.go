@@ -78,7 +78,7 @@ func (s *Server) login(next http.Handler) http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), visitorKey{}, visitor)
-		next.ServeHTTP(w, r.WithContext(view.Redacting(ctx, s.o.shownTo(visitor))))
+		next.ServeHTTP(w, r.WithContext(view.Promising(view.Redacting(ctx, s.o.shownTo(visitor)), s.o.Within)))
 	})
 }
 

@@ -183,8 +183,14 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	if more {
 		b.value("resqued_queue_jobs", float64(rest), "queue", history.Other)
 	}
-	each("resqued_queue_oldest_seconds", "For how long the first job of a queue has waited, where its payload says so.", func(q *view.Queue) (float64, bool) {
-		return max(0, at.Sub(q.Oldest).Seconds()), !q.Oldest.IsZero()
+	each("resqued_queue_age_seconds", "For how long the first job of a queue has waited; 0 where none waits.", func(q *view.Queue) (float64, bool) {
+		if q.Oldest.IsZero() {
+			return 0, q.Size != nil && *q.Size == 0
+		}
+		return max(0, at.Sub(q.Oldest).Seconds()), true
+	})
+	each("resqued_queue_late", "Whether the first job of a queue has waited for longer than the configuration promises, of queues with a promise.", func(q *view.Queue) (float64, bool) {
+		return truth(q.Late), q.WithinS != nil
 	})
 	each("resqued_queue_paused", "Whether the jobs of a queue wait until somebody resumes it.", func(q *view.Queue) (float64, bool) {
 		return truth(q.State == view.QueuePaused), true

@@ -318,7 +318,9 @@ func (s *sampler) begin() *taking {
 func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
-	ctx = view.Redacting(ctx, s.o.Redact) // whoever has asked
+	ctx = view.Promising(view.Redacting(ctx, s.o.Redact), s.o.Within) // for every visitor
+	// Where no daemon works no other process looks. A user who may only read goes without.
+	_, _ = s.o.Store.LookAtAges(ctx)
 	snap, err := view.Snap(ctx, s.o.Store)
 	if v.Err = nil; rdb.Unreachable(err) {
 		v.At, v.Took = time.Now(), time.Since(begun)

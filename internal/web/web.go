@@ -55,6 +55,8 @@ type Options struct {
 	Hosts []string
 	// Who says who asks; nil: everybody is a viewer without a name.
 	Who func(r *http.Request) (Visitor, error)
+	// Within returns how long the jobs of a queue may wait, 0 = no promise was made; nil: none was.
+	Within func(queue string) time.Duration
 	// Redact is what is not shown of arguments. HideArgs: nothing of them to viewers.
 	Redact   *redact.Rules
 	HideArgs bool

@@ -1,5 +1,5 @@
-// Package writer writes the history of a master's jobs to Redis, beside the master's loop, and how
-// long the queues are.
+// Package writer writes the history of a master's jobs to Redis, beside the master's loop, how long the
+// queues are, and how long their jobs have waited.
 package writer
 
 import (
@@ -19,6 +19,10 @@ const (
 	flushEvery = 10 * time.Second
 	flushShare = 100 * time.Millisecond
 
+	// agesShare: of many masters each asks so many times as often as it writes whose turn it is to look how
+	// long jobs have waited.
+	agesShare = 10
+
 	// patience bounds the calls of one turn, lastPatience those of the last one.
 	patience     = 5 * time.Second
 	lastPatience = 2 * time.Second
@@ -36,6 +40,7 @@ type Store interface {
 	AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error)
 	ForgetHistory(ctx context.Context, names []history.Name) error
 	NoteLevels(ctx context.Context, now time.Time) (mine bool, err error)
+	LookAtAges(ctx context.Context) (mine bool, err error)
 	MasterCount(ctx context.Context) (int64, error)
 }
 
@@ -57,9 +62,10 @@ func New(counted *history.Collector, s Store, log *zap.Logger) *Writer {
 
 // Run writes until ctx ends, and then what is left.
 func (w *Writer) Run(ctx context.Context) {
-	flush, levels := time.NewTimer(spread(w.every)), time.NewTimer(untilLevels(time.Now()))
+	flush, levels, ages := time.NewTimer(spread(w.every)), time.NewTimer(untilLevels(time.Now())), time.NewTimer(0)
 	defer flush.Stop()
 	defer levels.Stop()
+	defer ages.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,6 +84,14 @@ func (w *Writer) Run(ctx context.Context) {
 			cancel()
 			w.complain(ctx, "the lengths of the queues could not be noted; they are missing in the history", err)
 			levels.Reset(untilLevels(time.Now()))
+		case <-ages.C:
+			turn, cancel := context.WithTimeout(ctx, patience)
+			_, err := w.store.LookAtAges(turn)
+			cancel()
+			if err == nil || store.HistoryBroken(err) { // others say that Redis is away
+				w.complain(ctx, "it is not known how long jobs wait", err)
+			}
+			ages.Reset(spread(max(store.AgesEvery, w.every/agesShare)))
 		}
 	}
 }

@@ -30,6 +30,7 @@ type fake struct {
 	flushes  []time.Duration
 	forgot   []history.Name
 	levels   []time.Duration
+	looks    []time.Duration // how long jobs wait
 	down     error
 	downFrom time.Duration
 	downFor  time.Duration
@@ -80,6 +81,11 @@ func (f *fake) NoteLevels(context.Context, time.Time) (bool, error) {
 	return true, nil
 }
 
+func (f *fake) LookAtAges(context.Context) (bool, error) {
+	f.looks = append(f.looks, time.Since(f.began))
+	return true, f.err()
+}
+
 func (f *fake) MasterCount(context.Context) (int64, error) { return f.masters, nil }
 
 // play runs a writer for a while, in a time of its own; work has jobs end meanwhile.
@@ -122,6 +128,7 @@ func TestWriter(t *testing.T) {
 		require.InDelta(t, 7, len(f.flushes), 1)
 		require.Equal(t, 65*time.Second, f.flushes[len(f.flushes)-1])
 		require.InDelta(t, 1, len(f.levels), 1)
+		require.InDelta(t, 65, len(f.looks), 8, "how long jobs wait, each second")
 	})
 
 	t.Run("of nothing it writes nothing", func(t *testing.T) {
@@ -136,6 +143,7 @@ func TestWriter(t *testing.T) {
 		t.Parallel()
 		f := &fake{masters: 600}
 		play(t, f, 10*time.Minute, each(3, 599))
+		require.InDelta(t, 105, len(f.looks), 10, "and ask seldomer whose turn it is to look")
 		require.EqualValues(t, 599, f.added[all()])
 		require.InDelta(t, 11, len(f.flushes), 2)
 	})

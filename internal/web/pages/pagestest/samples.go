@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/queueage"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -52,7 +53,7 @@ func wave(n int, mean, swing float64, seed uint32) []float64 {
 func queue(name, state string, size, oldest int64, busy, cap, served int, why string) *view.Queue {
 	q := &view.Queue{Queue: name, State: state, Why: why, Size: &size, Busy: busy, Served: served}
 	if oldest >= 0 {
-		q.OldestS, q.OldestSource = &oldest, new("exact")
+		q.OldestS, q.OldestSource = &oldest, new(queueage.Exact)
 	}
 	if cap > 0 {
 		q.Cap = &cap

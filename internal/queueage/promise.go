@@ -1,0 +1,54 @@
+package queueage
+
+import (
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// Promise is how long a job of some queues may wait.
+type Promise struct {
+	// Queue is a name, or a glob with * ? [a-z].
+	Queue string `json:"queue"`
+	// Within is the longest time; 0 = the name of the queue says it, as within_5_minutes does.
+	Within time.Duration `json:"within"`
+}
+
+// Promises are those of all queues. The name of a queue counts before globs, and of globs the first
+// that fits.
+type Promises []Promise
+
+// Of returns how long a job of a queue may wait; 0 = no promise was made.
+func (p Promises) Of(queue string) time.Duration {
+	for _, named := range []bool{true, false} {
+		for _, one := range p {
+			if named && one.Queue != queue || !named && !selector.MatchAny([]string{one.Queue}, queue) {
+				continue
+			}
+			if one.Within == 0 {
+				return InName(queue)
+			}
+			return one.Within
+		}
+	}
+	return 0
+}
+
+var inName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|_)within_(\d{1,6})_?(s|m|h|d|second|minute|hour|day)s?$`)
+})
+
+// InName returns the time that the name of a queue says: within_30_seconds, mail_within_5m; 0 = it says
+// none.
+func InName(queue string) time.Duration {
+	found := inName().FindStringSubmatch(queue)
+	if found == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(found[1]) // digits
+	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+	return time.Duration(n) * units[found[2][0]]
+}

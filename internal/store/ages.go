@@ -1,0 +1,361 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+const (
+	// AgesEvery is how often somebody looks how long jobs have waited. Whoever looked pauses for
+	// agesModest times as long as it took, if that is longer.
+	AgesEvery  = time.Second
+	agesTurn   = AgesEvery * 9 / 10
+	agesModest = 50
+	// agesRough is after how long without a look ages are estimates.
+	agesRough = 5 * time.Second
+	// agesTTL is how long what is known of the lists is kept when nobody looks.
+	agesTTL = 24 * time.Hour
+	// maxAged bounds at how many lists a look looks, agedLines at how many of one queue of each kind.
+	maxAged, agedLines = 5000, 64
+	// agesBatch is how many lists are read in one step, agesNear how far from the end of a list a payload is
+	// looked for at first.
+	agesBatch, agesNear = 16, 5000
+	// metaAged is the field of resqued:meta with the time of the last look (ms), if it was a whole one.
+	metaAged = "aged"
+)
+
+// Age is how long the first job of a queue has waited.
+type Age struct {
+	// Pushed is when it was pushed, by the clock of this machine; zero = not known.
+	Pushed time.Time
+	Source queueage.Source
+	inLine bool
+}
+
+// Pushed returns a function that says when the job at a place of a queue was pushed, 0 = at the head, by
+// the clock of this machine; zero = not known, as of jobs in lines.
+func (s *Store) Pushed(ctx context.Context, queue string) (func(place int64) time.Time, error) {
+	pipe := s.db.Read.Pipeline()
+	text, clock := pipe.HGet(ctx, s.db.Key(keyAgeLists), strings.TrimPrefix(s.db.QueueKey(queue), s.db.Prefix)), pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); rdb.Unreachable(err) || ctx.Err() != nil {
+		return nil, fmt.Errorf("how long jobs wait in queue %q: %w", queue, err)
+	}
+	l, ahead := queueage.Parse(text.Val()), time.Since(clock.Val())
+	return func(place int64) time.Time {
+		if place >= l.Len() {
+			return time.Time{}
+		}
+		at, _ := l.Pushed(place)
+		return time.UnixMilli(at).Add(ahead)
+	}, nil
+}
+
+// Head returns the age of a queue whose first payload is known: what the payload says, unless a job in a line of
+// the queue has waited for longer.
+func (a Age) Head(payload []byte) Age {
+	e, err := wire.Parse(payload, 0)
+	if err != nil || e.EnqueuedAt.IsZero() || a.inLine && a.Pushed.Before(e.EnqueuedAt) {
+		return a
+	}
+	return Age{Pushed: e.EnqueuedAt, Source: queueage.Exact}
+}
+
+// agedList is one list of jobs at which a look looks.
+type agedList struct {
+	queue, key string
+	line       bool // it is one of the queue's lines
+	known      queueage.List
+	look       queueage.Look
+	err        error
+}
+
+// LookAtAges looks how long the jobs that wait have waited, and reports whether it was this call's
+// turn: of many, about one a second does it. See package queueage.
+func (s *Store) LookAtAges(ctx context.Context) (mine bool, err error) {
+	began, turn := time.Now(), s.db.Key(keyAgeTurn)
+	mine, err = s.db.Write.SetNX(ctx, turn, "1", agesTurn).Result()
+	if err == nil && mine {
+		err = s.lookAtAges(ctx)
+		if pause := agesModest * time.Since(began); err == nil && pause > agesTurn {
+			err = s.db.Write.PExpire(ctx, turn, pause).Err()
+		}
+	}
+	if err != nil {
+		return mine, fmt.Errorf("how long jobs wait: %w", err)
+	}
+	return mine, nil
+}
+
+func (s *Store) lookAtAges(ctx context.Context) error {
+	meta := s.db.Key(rdb.KeyMeta)
+	pipe := s.db.Write.Pipeline()
+	last, clock := pipe.HGet(ctx, meta, metaAged), pipe.Time(ctx)
+	known, shown := pipe.HKeys(ctx, s.db.Key(keyAgeLists)), pipe.HKeys(ctx, s.db.Key(keyAge))
+	told(pipe.Exec(ctx))
+	if err := known.Err(); err != nil {
+		return err
+	}
+	queues, err := s.longest(ctx, maxAged)
+	if err != nil {
+		return err
+	}
+	since, _ := strconv.ParseInt(last.Val(), 10, 64)
+	lists, partly, err := s.agedLists(ctx, queues)
+	if err != nil {
+		return err
+	}
+	now := clock.Val().UnixMilli()
+	if err := s.seeAges(ctx, lists, since); err != nil {
+		return err
+	}
+	var states, ages []any
+	gone, quiet := map[string]bool{}, map[string]bool{}
+	for _, field := range known.Val() {
+		gone[field] = true
+	}
+	for _, name := range shown.Val() {
+		quiet[name] = true
+	}
+	oldest := map[string]*agedList{}
+	for _, l := range lists {
+		if l.err != nil || l.look.Len == 0 {
+			continue
+		}
+		states = append(states, l.key, l.known.String())
+		delete(gone, l.key)
+		o := oldest[l.queue]
+		if at, _ := l.known.Pushed(0); o != nil {
+			if first, _ := o.known.Pushed(0); first <= at {
+				continue
+			}
+		}
+		oldest[l.queue] = l
+	}
+	for name, l := range oldest {
+		at, source := l.known.Pushed(0)
+		if partly[name] {
+			source = queueage.AtLeast
+		}
+		ages = append(ages, name, fmt.Sprintf("%d %d %s %t", at, now, source, l.line))
+		delete(quiet, name)
+	}
+	whole := now
+	if len(lists) >= maxAged {
+		whole = 0
+	}
+	pipe = s.db.Write.Pipeline()
+	change := func(key string, set []any, remove map[string]bool) {
+		for part := range slices.Chunk(set, 200) {
+			pipe.HSet(ctx, s.db.Key(key), part...)
+		}
+		for field := range remove {
+			pipe.HDel(ctx, s.db.Key(key), field)
+		}
+		if len(set) > 0 {
+			pipe.Expire(ctx, s.db.Key(key), agesTTL)
+		}
+	}
+	change(keyAgeLists, states, gone)
+	change(keyAge, ages, quiet)
+	pipe.HSet(ctx, meta, metaAged, whole)
+	_, err = pipe.Exec(ctx)
+	return err
+}
+
+// agedLists returns the lists of the queues, each queue's own before its lines, with what is known of
+// them. Partly has the queues that have more lines.
+func (s *Store) agedLists(ctx context.Context, queues []QueueInfo) (lists []*agedList, partly map[string]bool, err error) {
+	type lines struct{ locks, turns *redis.StringSliceCmd }
+	found := make([]lines, len(queues))
+	err = s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
+		if q := queues[i]; q.Lined > 0 {
+			found[i].locks = pipe.ZRange(ctx, s.db.Key(rdb.KeyLines)+q.Name, 0, agedLines)
+			found[i].turns = pipe.ZRange(ctx, s.db.Key(rdb.KeyTurns)+q.Name, 0, agedLines)
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	partly = map[string]bool{}
+	for i, q := range queues {
+		lists = append(lists, &agedList{queue: q.Name, key: s.db.QueueKey(q.Name)})
+		if q.Lined == 0 {
+			continue
+		}
+		for kind, names := range [][]string{found[i].locks.Val(), found[i].turns.Val()} {
+			key := s.db.LineKey
+			if kind == 1 {
+				key = s.db.TurnKey
+			}
+			if len(names) > agedLines {
+				names, partly[q.Name] = names[:agedLines], true
+			}
+			for _, name := range names {
+				lists = append(lists, &agedList{queue: q.Name, key: key(q.Name, name), line: true})
+			}
+		}
+		if len(lists) >= maxAged {
+			break
+		}
+	}
+	states := make([]*redis.StringCmd, len(lists))
+	err = s.readEach(ctx, len(lists), func(pipe redis.Pipeliner, i int) {
+		lists[i].key = strings.TrimPrefix(lists[i].key, s.db.Prefix)
+		states[i] = pipe.HGet(ctx, s.db.Key(keyAgeLists), lists[i].key)
+	})
+	for i, l := range lists {
+		l.known = queueage.Parse(states[i].Val())
+	}
+	return lists, partly, err
+}
+
+// seeAges looks at the lists. Since is when that was done last (ms), 0 = not known.
+func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) error {
+	if err := s.readAged(ctx, lists, false); err != nil {
+		return err
+	}
+	// What is not near the end, or of which there are two.
+	var again []*agedList
+	for _, l := range lists {
+		tail, _, _ := l.known.Anchors()
+		if l.err == nil && l.look.Len > 0 && tail != nil && (l.look.Tail < 0 || l.look.Twice) {
+			again = append(again, l)
+		}
+	}
+	if len(again) > 0 {
+		if err := s.readAged(ctx, again, true); err != nil {
+			return err
+		}
+	}
+	// A job that went to a line has waited in the queue before: no longer than its head had by then.
+	from, to := since, int64(0)
+	for _, l := range lists {
+		if l.err != nil {
+			continue
+		}
+		look := &l.look
+		look.Rough = since > 0 && look.To-since > agesRough.Milliseconds()
+		if l.line {
+			look.From, look.To = from, to
+		} else {
+			from, to, look.From = since, look.To, since
+			if at, _ := l.known.Pushed(0); at > 0 && since > 0 {
+				from = at
+			}
+		}
+		if look.Len == 0 {
+			continue
+		}
+		l.known.See(*look)
+		if !l.line {
+			to, _ = l.known.Pushed(0)
+		}
+	}
+	return nil
+}
+
+// readAged reads what a look sees of the lists. Far: also what is far from the end, and what the
+// history has counted.
+func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error {
+	type read struct {
+		size                *redis.IntCmd
+		last                *redis.StringSliceCmd
+		head, half, total   *redis.StringCmd
+		tail, middle, front *redis.IntSliceCmd
+	}
+	for batch := range slices.Chunk(lists, agesBatch) {
+		pipe := s.db.Write.TxPipeline()
+		clock, reads := pipe.Time(ctx), make([]read, len(batch))
+		for i, l := range batch {
+			key := s.db.Key(l.key)
+			tail, middle, front := l.known.Anchors()
+			find := func(payload []byte, rank, count, most int64) *redis.IntSliceCmd {
+				if payload == nil {
+					return nil
+				}
+				return pipe.LPosCount(ctx, key, string(payload), count, redis.LPosArgs{Rank: rank, MaxLen: most})
+			}
+			r := &reads[i]
+			r.size, r.last = pipe.LLen(ctx, key), pipe.LRange(ctx, key, -3, -1)
+			r.head, r.half = pipe.LIndex(ctx, key, 0), pipe.LIndex(ctx, key, l.known.Half())
+			r.front = find(front, 1, 1, 100)
+			if !far {
+				r.tail = find(tail, -1, 2, agesNear)
+				continue
+			}
+			r.total = pipe.GetRange(ctx, s.db.Key(history.TotalKey(history.Name{Kind: history.Queue, Name: l.queue})), 0, 63)
+			if r.tail = find(tail, -1, 2, agesNear); !l.look.Twice {
+				r.tail, r.middle = find(tail, -1, 1, 0), find(middle, 1, 1, 0)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil && clock.Err() != nil {
+			return err
+		}
+		for i, l := range batch {
+			r := &reads[i]
+			place := func(cmd *redis.IntSliceCmd) int64 {
+				if cmd == nil || len(cmd.Val()) == 0 {
+					return -1
+				}
+				return cmd.Val()[0]
+			}
+			l.err = r.size.Err()
+			l.look = queueage.Look{Len: r.size.Val(), Tail: place(r.tail), Middle: place(r.middle), Front: place(r.front), To: clock.Val().UnixMilli()}
+			l.look.Twice = r.tail != nil && len(r.tail.Val()) > 1
+			l.look.Head, _ = r.head.Bytes()
+			l.look.Half, _ = r.half.Bytes()
+			for _, payload := range r.last.Val() {
+				l.look.Last = append(l.look.Last, []byte(payload))
+			}
+			if r.total != nil {
+				raw, _ := r.total.Bytes()
+				l.look.Taken = int64(history.ReadTotal(raw).Runs)
+			}
+		}
+	}
+	return nil
+}
+
+// agesOf asks for the ages of queues; the function returns them when the pipeline was executed.
+func (s *Store) agesOf(ctx context.Context, pipe redis.Pipeliner, queues []string) func() []Age {
+	texts, clock := pipe.HMGet(ctx, s.db.Key(keyAge), queues...), pipe.Time(ctx)
+	return func() []Age {
+		ages := make([]Age, len(queues))
+		for i, text := range texts.Val() {
+			if text, ok := text.(string); ok {
+				ages[i] = readAge(text, clock.Val(), time.Now())
+			}
+		}
+		return ages
+	}
+}
+
+// readAge reads an entry of resqued:age. Clock is the server's time, which may differ from the one
+// of this machine.
+func readAge(text string, clock, local time.Time) (a Age) {
+	fields := strings.Fields(text)
+	if len(fields) != 4 {
+		return Age{}
+	}
+	pushed, err := strconv.ParseInt(fields[0], 10, 64)
+	looked, err2 := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil || err2 != nil || pushed <= 0 {
+		return Age{}
+	}
+	a = Age{Pushed: local.Add(-max(0, clock.Sub(time.UnixMilli(pushed)))), Source: queueage.Source(fields[2]), inLine: fields[3] == "true"}
+	if a.Source == queueage.Measured && clock.Sub(time.UnixMilli(looked)) > agesRough {
+		a.Source = queueage.Estimate
+	}
+	return a
+}

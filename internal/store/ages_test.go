@@ -1,0 +1,196 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/store"
+)
+
+// aged is a fixture for ages: it looks when it is told to.
+type aged struct {
+	*fixture
+	looked time.Time // when somebody looked last
+}
+
+func (f *aged) look() {
+	f.t.Helper()
+	require.NoError(f.t, f.redis.Del(f.t.Context(), f.key("resqued:age:turn")).Err())
+	f.looked = time.Now()
+	mine, err := f.LookAtAges(f.t.Context())
+	require.NoError(f.t, err)
+	require.True(f.t, mine)
+	// What comes next has another time, by a clock of milliseconds that a busy server reads late.
+	proctest.Await(f.t, time.Minute, func() bool { return f.redis.Time(f.t.Context()).Val().Sub(f.looked) > 10*round }, "a later time")
+}
+
+// round is how far apart two readings of one time may be.
+const round = 10 * time.Millisecond
+
+func (f *aged) age(queue string) store.Age {
+	f.t.Helper()
+	all, err := f.QueueList(f.t.Context())
+	require.NoError(f.t, err)
+	for _, q := range all {
+		if q.Name == queue {
+			return q.Age
+		}
+	}
+	f.t.Fatalf("no queue %q", queue)
+	return store.Age{}
+}
+
+// between requires that an age says that its job was pushed after a look, and before a time.
+func (f *aged) between(queue string, after, before time.Time) {
+	f.t.Helper()
+	a := f.age(queue)
+	require.Equal(f.t, queueage.Measured, a.Source, f.redis.HGetAll(f.t.Context(), f.key("resqued:age:lists")).Val())
+	require.WithinRange(f.t, a.Pushed, after.Add(-round), before.Add(round))
+}
+
+// TestAges pushes and takes jobs between looks: what is known of their age comes from nothing but
+// these looks.
+func TestAges(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	start := func(t *testing.T) *aged {
+		t.Helper()
+		f := &aged{fixture: setup(t, server)}
+		f.look() // nothing waits
+		return f
+	}
+
+	t.Run("the first job has waited since the look before it", func(t *testing.T) {
+		t.Parallel()
+		f := start(t)
+		none := f.looked
+		f.push("mail", numbered(0, 10)...)
+		f.look()
+		first := f.looked
+		f.between("mail", none, first)
+		f.push("mail", numbered(10, 20)...)
+		f.look()
+		f.between("mail", none, first)
+		require.Len(t, f.exchange(store.ExchangeRequest{Wants: f.wants(10), Queues: []store.Queue{{Name: "mail"}}}).Jobs, 10)
+		f.look()
+		f.between("mail", first, f.looked)
+
+		// Workers of other programs take jobs, too.
+		second := f.looked
+		require.NoError(t, f.redis.LPopCount(t.Context(), f.key("queue:mail"), 10).Err())
+		f.push("mail", numbered(20, 23)...)
+		f.look()
+		f.between("mail", second, f.looked)
+	})
+
+	t.Run("nothing is left of a queue that is empty", func(t *testing.T) {
+		t.Parallel()
+		f := start(t)
+		f.push("mail", numbered(0, 3)...)
+		f.look()
+		require.True(t, f.exists("resqued:age"))
+		f.exchange(store.ExchangeRequest{Wants: f.wants(3), Queues: []store.Queue{{Name: "mail"}}})
+		f.look()
+		require.Zero(t, f.age("mail"))
+		require.False(t, f.exists("resqued:age"))
+		require.False(t, f.exists("resqued:age:lists"))
+	})
+
+	t.Run("what was there at the first look has waited for so long at least", func(t *testing.T) {
+		t.Parallel()
+		f := &aged{fixture: setup(t, server)}
+		f.push("mail", numbered(0, 3)...)
+		f.look()
+		require.Equal(t, queueage.AtLeast, f.age("mail").Source)
+		f.push("mail", numbered(3, 6)...)
+		f.look()
+		f.exchange(store.ExchangeRequest{Wants: f.wants(3), Queues: []store.Queue{{Name: "mail"}}})
+		f.look()
+		require.Equal(t, queueage.Measured, f.age("mail").Source)
+	})
+
+	t.Run("of equal jobs the ended ones are counted", func(t *testing.T) {
+		t.Parallel()
+		f := start(t)
+		none := f.looked
+		same := strings.Split(strings.Repeat(job("A", "[]")+" ", 10), " ")[:10]
+		f.push("mail", same...)
+		f.look()
+		first := f.looked
+		f.look() // two are found: from now on it is known how many have ended
+		f.counted("mail", 1)
+		f.look()
+		for range 10 {
+			require.NoError(t, f.redis.LPop(t.Context(), f.key("queue:mail")).Err())
+		}
+		f.push("mail", same...)
+		f.counted("mail", 10)
+		f.look()
+		a := f.age("mail")
+		require.Equal(t, queueage.Estimate, a.Source)
+		require.True(t, a.Pushed.After(first), "%s is not after %s (nothing waited at %s)", a.Pushed, first, none)
+	})
+
+	t.Run("a job keeps its age where it is taken out of order", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			queues []store.Queue
+			jobs   []string
+		}{
+			"for a lock":  {lined("mail"), []string{job("A", "[1]"), job("A", "[1]"), job("A", "[1]")}},
+			"for a turn":  {fair(byArg, "mail"), jobsOf("a", 0, 3)},
+			"of a unique": {[]store.Queue{{Name: "mail", Unique: true}}, numbered(0, 3)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := start(t)
+				none := f.looked
+				f.push("mail", c.jobs...)
+				f.look()
+				first := f.looked
+				f.push("mail", numbered(100, 101)...)
+				f.look()
+				got := f.exchange(store.ExchangeRequest{Wants: f.wants(2), Queues: c.queues}).Jobs
+				require.NotEmpty(t, got)
+				f.look()
+				f.between("mail", none, first)
+			})
+		}
+	})
+
+	t.Run("of many one looks, and strangers' keys harm nothing", func(t *testing.T) {
+		t.Parallel()
+		f := start(t)
+		mine, err := f.LookAtAges(t.Context())
+		require.NoError(t, err)
+		require.False(t, mine)
+		require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), "odd").Err())
+		require.NoError(t, f.redis.Set(t.Context(), f.key("queue:odd"), "x", 0).Err())
+		f.push("mail", "", strings.Repeat("x", 2*queueage.MaxAnchor))
+		f.look()
+		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:age:lists"), "queue:mail", "2 what is this").Err())
+		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:age"), "mail", "x y z").Err())
+		require.Zero(t, f.age("mail"))
+		f.look()
+		require.NotZero(t, f.age("mail").Pushed)
+	})
+}
+
+// counted has the history count jobs of a queue.
+func (f *aged) counted(queue string, n int) {
+	f.t.Helper()
+	var sum history.Sum
+	for range n {
+		sum.Add(history.Processed, 0, 0)
+	}
+	sums := map[history.Name]*history.Sum{{Kind: history.Queue, Name: queue}: &sum}
+	_, err := f.AddHistory(f.t.Context(), []history.Series{{Minute: time.Now().Unix() / 60, Sums: sums}})
+	require.NoError(f.t, err)
+}

@@ -1,0 +1,58 @@
+package system_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/test/system/harness"
+)
+
+// TestAgesOfQueues checks that it is known how long jobs have waited whose payloads hold no time: in lists,
+// of a fair queue whose jobs wait in lines, and for who looks for old jobs; and that what waits for
+// longer than promised is late.
+func TestAgesOfQueues(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{App: true, Threads: 1, Config: "within: {paused: 1s, mail: 1s, fair: 1h}\nfair: {fair: '{{args.0}}'}\n"})
+	ok := func(args ...string) string {
+		out, stderr, code := d.Run(append(args, "--config", d.ConfigFile)...)
+		require.Zero(t, code, stderr)
+		return out
+	}
+	d.Push("fair", "Act", 7) // takes the only thread
+	d.AwaitNoted("started", 1)
+	d.Push("paused", "Count", 1, 2)
+	d.Push("mail", "Count", 3)
+	ok("queues", "pause", "paused")
+	d.Push("fair", "Count", 7, 8, 9)
+	type aged struct {
+		Size         int64
+		OldestS      *int64 `json:"oldest_s"`
+		OldestSource string `json:"oldest_source"`
+		Late         bool
+	}
+	queue := func(name string) (q aged) {
+		out, list := ok("queues", name, "-o", "json"), struct{ Items []json.RawMessage }{}
+		require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+		require.NoError(t, json.Unmarshal(list.Items[0], &q))
+		return q
+	}
+	proctest.Await(t, patience, func() bool { return queue("paused").Late }, "a queue that is late")
+	require.Equal(t, "measured", queue("paused").OldestSource)
+	proctest.Await(t, patience, func() bool { q := queue("fair"); return q.Size == 3 && q.OldestS != nil && *q.OldestS > 0 }, "the age of jobs in lines")
+	require.False(t, queue("fair").Late)
+	proctest.Await(t, patience, func() bool {
+		return ok("jobs", "find", "--older-than", "2s", "--queue", "paused", "-o", "name") != ""
+	}, "jobs that have waited for two seconds")
+	require.Contains(t, ok("doctor"), "mail: 1 job waits, and the first has waited for longer than promised")
+
+	ok("queues", "resume", "paused")
+	d.Open()
+	d.AwaitProcessed(7, patience)
+	proctest.Await(t, patience, func() bool { return queue("paused").OldestS == nil && queue("fair").OldestS == nil }, "the end of their ages")
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.Empty(t, d.Residue())
+}
