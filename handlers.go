@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sort"
+	"syscall"
 	"time"
 
 	"github.com/resqued/resqued/internal/cmdslice"
@@ -39,6 +40,9 @@ type Command struct {
 	Env []string
 	// KillAfter is the time between TERM and KILL when the job is killed; 0 = 10 s.
 	KillAfter time.Duration
+	// OnLeaving is the signal that asks the program, once, to make room when Leaving is closed; 0 = none.
+	// It is sent once the program catches it. Its exit code decides how the job ends.
+	OnLeaving syscall.Signal
 
 	// slices, if not nil, makes each job a slice of a long job. longjob.Command sets it.
 	slices cmdslice.Func

@@ -29,7 +29,7 @@ func Commands(c config.Config) map[string]resqued.Class {
 		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
 			env = append(env, key+"="+h.Env[key])
 		}
-		command := resqued.Command{Argv: h.Command, Runner: h.Runner, Dir: h.Dir, Env: env, KillAfter: h.KillAfter}
+		command := resqued.Command{Argv: h.Command, Runner: h.Runner, Dir: h.Dir, Env: env, KillAfter: h.KillAfter, OnLeaving: h.LeavingSignal()}
 		if l := h.LongJob; l != nil {
 			classes[name] = longjob.Command(name, command, longjob.Options{
 				Queue: h.Queue, RequeueQueue: l.RequeueQueue, Slice: l.Slice, Grace: l.Grace, CheckIn: l.CheckIn, Retries: l.Retries,

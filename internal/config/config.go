@@ -219,6 +219,8 @@ type Handler struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// MaxRun is after which time a job is asked to make room; 0 = never.
 	MaxRun time.Duration `json:"max_run,omitempty"`
+	// OnLeaving is the signal, such as USR2, that asks a command to make room; empty = none.
+	OnLeaving string `json:"on_leaving,omitempty"`
 	// KillAfter is the time between TERM and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
 	// AtMostOnce: a job never runs again by itself, not even when its worker process

@@ -3,11 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,7 +24,13 @@ import (
 const DefaultKillAfter = 10 * time.Second
 
 // handlerFields are the fields of a handler, in the order of the documentation.
-var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "max_run", "kill_after", "at_most_once", "lock", "retry", "long_job"}
+var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "max_run", "on_leaving", "kill_after", "at_most_once", "lock", "retry", "long_job"}
+
+// leavingSignals are the values of on_leaving: signals that programs catch to save what they have done.
+var leavingSignals = map[string]syscall.Signal{
+	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
+	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+}
 
 // laterFields are fields that are planned, so that they are not reported as typos.
 var laterFields = []string{"require_signature"}
@@ -93,6 +101,8 @@ func (f *file) readHandler(class field) Handler {
 			f.readDuration(name, field, &h.Timeout, nil)
 		case "max_run":
 			f.readDuration(name, field, &h.MaxRun, nil)
+		case "on_leaving":
+			f.readText(name, field, &h.OnLeaving, checkLeavingSignal)
 		case "kill_after":
 			f.readDuration(name, field, &h.KillAfter, positive)
 		case "at_most_once":
@@ -110,8 +120,8 @@ func (f *file) readHandler(class field) Handler {
 	if h.AtMostOnce && h.Retry != nil {
 		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
 	}
-	if h.MaxRun > 0 && len(h.Command) > 0 {
-		f.refuse(at+".max_run", "", class.line, "a command cannot be asked to make room; write timeout to end it, or use a runner")
+	if h.MaxRun > 0 && len(h.Command) > 0 && h.OnLeaving == "" {
+		f.refuse(at+".max_run", "", class.line, "a command is asked to make room by a signal; write on_leaving: USR2 if it catches that, or timeout to end it")
 	}
 	f.checkLongJob(at, class, h, given)
 	switch {
@@ -121,6 +131,9 @@ func (f *file) readHandler(class field) Handler {
 				f.refuse(at+"."+other, "", class.line, "does not go with runner, which has its own; remove one of them")
 			}
 		}
+		if h.OnLeaving != "" {
+			f.refuse(at+".on_leaving", "", class.line, "does not go with runner, which is told without a signal; remove it")
+		}
 		if !slices.Contains(given, "kill_after") {
 			h.KillAfter = 0 // the runner's
 		}
@@ -129,6 +142,20 @@ func (f *file) readHandler(class field) Handler {
 	}
 	return h
 }
+
+func checkLeavingSignal(name string) error {
+	plain := strings.TrimPrefix(strings.ToUpper(name), "SIG")
+	switch {
+	case plain == "KILL", plain == "STOP":
+		return errors.New("no program can catch it; write USR2")
+	case leavingSignals[plain] != 0 && plain != name:
+		return errors.New("write " + plain)
+	}
+	return oneOfThese(slices.Sorted(maps.Keys(leavingSignals)), name)
+}
+
+// LeavingSignal returns the signal of OnLeaving, or 0.
+func (h Handler) LeavingSignal() syscall.Signal { return leavingSignals[h.OnLeaving] }
 
 func checkClass(name string) error {
 	switch {

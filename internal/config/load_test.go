@@ -580,7 +580,7 @@ func TestSample(t *testing.T) {
 		r := from{yaml: uncommented(t)}.mustLoad(t)
 		require.Equal(t, Handler{
 			Command: []string{"/usr/local/bin/report", "--monthly"}, Queue: "reports", Dir: "/srv/reports",
-			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, KillAfter: 10 * time.Second,
+			Env: map[string]string{"REPORT_LANG": "en"}, Timeout: time.Hour, MaxRun: 30 * time.Minute, OnLeaving: "USR2", KillAfter: 10 * time.Second,
 			Lock: &HandlerLock{Timeout: time.Hour, Args: []int{0}, Loner: true, OnLocked: "drop", Redis: "redis://locks:6379", Store: "redis"},
 			Retry: &HandlerRetry{
 				Attempts: 5, Base: 10 * time.Second, Max: time.Hour, RetryOn: HandlerErrors{Messages: []string{"refused|reset"}},

@@ -123,6 +123,7 @@ func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
 	for _, beside := range [][2]string{
 		{"timeout", "its slices end by long_job.slice and long_job.grace"},
 		{"max_run", "its slices end by long_job.slice"},
+		{"on_leaving", "its command gets TERM at the end of a slice"},
 		{"at_most_once", "a slice that was interrupted runs again"},
 		{"lock", "its slices never overlap, and equal runs are told apart when they are enqueued"},
 		{"retry", "see long_job.retries and long_job.retry_after"},

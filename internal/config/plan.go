@@ -192,6 +192,9 @@ func (r *Resolved) planHandlers() []PlanLine {
 		if h.MaxRun > 0 {
 			value += ", max_run " + FormatDuration(h.MaxRun)
 		}
+		if h.OnLeaving != "" {
+			value += ", on_leaving " + h.OnLeaving
+		}
 		value += ", kill_after " + FormatDuration(h.KillAfter)
 		if h.AtMostOnce {
 			value += ", at_most_once"

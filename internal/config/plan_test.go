@@ -14,7 +14,7 @@ func TestPlan(t *testing.T) {
 		t.Parallel()
 		r := from{
 			yaml: "thread_count: 16\nqueues: [critical, 'reports:25%', 'img_*:200', 'tiny:1%', '!img_old']\ndrain_timeout: 120\n" +
-				"handlers:\n  Thumb: {command: [python3, 'a b.py'], timeout: 2m, queue: img}\n  Pay: {command: [pay], at_most_once: true}\n",
+				"handlers:\n  Thumb: {command: [python3, 'a b.py'], timeout: 2m, queue: img}\n  Pay: {command: [pay], max_run: 1h, on_leaving: USR2, at_most_once: true}\n",
 			env: "WORKER_COUNT=4 REDIS_URL=redis://app:secret@h/0", flags: "--log-format json",
 		}.mustLoad(t)
 		var b strings.Builder
@@ -35,7 +35,7 @@ func TestPlan(t *testing.T) {
 			`pidfile +- +default`,
 			`log_format +json +--log-format \(flag\)`,
 			`  Thumb +python3 "a b.py", queue img, timeout 2m, kill_after 10s +resqued.yaml:5`,
-			`  Pay +pay, kill_after 10s, at_most_once +resqued.yaml:6`,
+			`  Pay +pay, max_run 1h, on_leaving USR2, kill_after 10s, at_most_once +resqued.yaml:6`,
 			`warn  tiny:1% is 0 threads; the fork reads 0 as unlimited. Using 1.`,
 		} {
 			require.Regexp(t, `(?m)^`+want+`$`, text)

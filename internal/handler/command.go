@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
@@ -36,6 +37,9 @@ const (
 
 // slowStart is when it is said that a program does not begin.
 var slowStart = 5 * time.Second
+
+// slowToCatch is when it is said that a program does not catch the signal that asks it to make room.
+var slowToCatch = 5 * time.Second
 
 var errNotStarted = errors.New("its command was not started")
 
@@ -126,6 +130,9 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 			return refuse("the environment variable %q holds a NUL byte, which no program can be given", name)
 		}
 	}
+	if s := c.OnLeaving; s != 0 && (unix.SignalName(s) == "" || s == unix.SIGKILL || s == unix.SIGSTOP) {
+		return refuse("signal %d cannot ask it to make room; take one that programs catch, such as SIGUSR2", s)
+	}
 	if c.KillAfter <= 0 {
 		c.KillAfter = defaultKillAfter
 	}
@@ -168,7 +175,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
 	out := &output{log: log, refresh: program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
-	p := &process{runner: c.runner, tag: tag, mark: number, log: log, began: time.Now()}
+	p := &process{runner: c.runner, tag: tag, mark: number, onLeaving: c.OnLeaving, log: log, began: time.Now()}
 	if p.leader, err = c.start(env, stdin, out, number); err != nil {
 		return err
 	}

@@ -2,14 +2,17 @@ package handler
 
 import (
 	"context"
+	"sync"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/launch"
 	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/program"
 )
 
@@ -37,8 +40,10 @@ type process struct {
 	leader *launch.Process
 	tag    string // RESQUED_JOB in the environment of all of them
 	mark   mark.Mark
-	log    *zap.Logger
-	began  time.Time
+	// onLeaving is the signal that asks the leader to make room; 0 = none.
+	onLeaving syscall.Signal
+	log       *zap.Logger
+	began     time.Time
 
 	// lasting is one of those whom the last look has found.
 	lasting int
@@ -73,6 +78,10 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 		defer close(exited)
 		p.leader.AwaitExit()
 	}()
+	var asking sync.WaitGroup
+	if p.onLeaving != 0 && s == nil {
+		asking.Go(func() { p.askForRoom(ctx, exited) })
+	}
 	if s != nil {
 		how = p.tell(ctx, exited, s)
 	}
@@ -91,6 +100,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 	// A job is over when its command is: what it left in the background goes, too.
 	p.leader.Signal(unix.SIGKILL)
 	<-exited
+	asking.Wait()
 	if !p.alone() {
 		p.sweep()
 	}
@@ -108,6 +118,54 @@ func (p *process) complain() {
 		p.log.Warn("a command does not begin; its job goes on when the system has opened the file",
 			zap.String("file", opening), zap.Int("command_pid", p.leader.PID))
 	}
+}
+
+// askForRoom waits until the job should make room, and sends the leader its signal, once. A program that
+// does not catch a signal would die of it, as one does that has not got so far. So askForRoom waits for
+// that, too, and returns when the leader has ended or ctx has.
+func (p *process) askForRoom(ctx context.Context, exited <-chan struct{}) {
+	select {
+	case <-exited:
+		return
+	case <-ctx.Done():
+		return
+	case <-jobctx.Leaving(ctx):
+	}
+	name, pid := unix.SignalName(p.onLeaving), zap.Int("command_pid", p.leader.PID)
+	late := time.AfterFunc(slowToCatch, func() {
+		p.log.Warn("a command does not catch the signal of on_leaving, so it is not sent; a shell in front of the program needs exec, or a trap of its own",
+			zap.String("signal", name), pid)
+	})
+	defer late.Stop()
+	pause := pollFrom
+	for !p.catches() {
+		next := time.NewTimer(pause)
+		select {
+		case <-exited:
+		case <-ctx.Done():
+		case <-next.C:
+			pause = min(2*pause, pollTo)
+			continue
+		}
+		next.Stop()
+		return
+	}
+	p.log.Debug("command asked to make room", zap.String("signal", name), pid)
+	// The leader is not reaped before the end of wait: its number is not another's.
+	_ = unix.Kill(p.leader.PID, p.onLeaving)
+}
+
+// catches reports whether the leader has a handler for its signal. Before its exec is over it has those of
+// this process.
+func (p *process) catches() bool {
+	if !p.leader.Begun() {
+		return false
+	}
+	if st, err := procfs.ReadStat(p.leader.PID); err != nil || st.CodeStart == 0 {
+		return false
+	}
+	caught, _ := procfs.Catches(p.leader.PID, p.onLeaving)
+	return caught
 }
 
 // tell waits for the end of the slice and tells the leader, and it alone: what it has

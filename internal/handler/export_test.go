@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/mark"
 )
 
-func init() { slowStart = time.Second }
+func init() { slowStart, slowToCatch = time.Second, 50*time.Millisecond }
 
 // Patience sets for how long jobs wait for what their command needs to be started.
 func (s *Set) Patience(d time.Duration) { s.runner.scarcity.patience = d }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,15 @@ func readStat(pid string) (Stat, error) {
 	// Where the environment lies is not told; 0 would mean that there is none yet.
 	s.EnvEnd, s.CodeStart = 1, 1
 	return s, nil
+}
+
+// Catches reports whether a process has a handler for a signal.
+func Catches(pid int, s syscall.Signal) (bool, error) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return false, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return info.Proc.P_sigcatch>>(s-1)&1 != 0, nil
 }
 
 // whole reports whether env can be the whole environment of the process. It is read in one

@@ -48,3 +48,19 @@ func TestRunnerLeaving(t *testing.T) {
 	require.EqualValues(t, 1, d.Client.LLen(t.Context(), d.Key("queue:mail")).Val(), "it waits for another daemon")
 	require.Empty(t, d.Failures())
 }
+
+// TestCommandLeaving checks that a drain does not wait for a command that makes room.
+func TestCommandLeaving(t *testing.T) {
+	t.Parallel()
+	d := harness.Start(t, harness.Options{Config: `
+queues: [mail]
+handlers:
+  Roomy: {command: [sh, -c, "trap 'exit 75' USR1; echo it has begun; while :; do sleep 0.01; done"], on_leaving: USR1}
+`})
+	d.Push("mail", "Roomy", 1)
+	d.AwaitLog("it has begun")
+	d.Signal(quit)
+	require.Zero(t, d.Exit())
+	require.EqualValues(t, 1, d.Client.ZCard(t.Context(), d.Key("resqued:delayed")).Val(), "it runs again after a second")
+	require.Empty(t, d.Failures())
+}
