@@ -31,7 +31,8 @@ const (
 //	  24 × 280 bytes, hours: u32 runs, u32 failed, u32 not run, 4 bytes, u64 run time in ms,
 //	                         40 × u32 run times, 24 × u32 waiting times
 //	<kind>:<name>:total
-//	  u64 runs, u64 failed, u64 not run, u64 run time in ms, 64 × u48 run and waiting times
+//	  u64 runs, u64 failed, u64 not run, u64 run time in ms, 64 × u48 run and waiting times;
+//	  u64 interrupted, where there are any: versions that do not know it do not read so far
 //	q:<queue>:g<hour since 1970>
 //	  60 × 10 bytes, minutes: u32 jobs, u24 seconds that the first one has waited, u24 locks in
 //	                          the way
@@ -112,6 +113,7 @@ func Writes(name Name, minute int64, s *Sum) []Write {
 	t.raise(64, 16, s.Unrun)
 	t.raise(64, 24, add(s.Micros, 500)/1000)
 	s.buckets(func(i int, n uint64) { t.raise(48, 32+6*i, n) })
+	t.raise(64, totalString, s.Interrupted)
 	return []Write{h, d, t}
 }
 

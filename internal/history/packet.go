@@ -10,9 +10,9 @@ const (
 	// MaxPacket bounds a packet in bytes. Sums that need more are sent in several.
 	MaxPacket = 24 << 10
 	// packetVersion begins each packet.
-	packetVersion = 1
+	packetVersion = 2
 	// maxSeries is what one series takes at most.
-	maxSeries = 1 + 2*binary.MaxVarintLen64 + MaxName + 4*binary.MaxVarintLen64 + allBuckets*(1+binary.MaxVarintLen64)
+	maxSeries = 1 + 2*binary.MaxVarintLen64 + MaxName + 5*binary.MaxVarintLen64 + allBuckets*(1+binary.MaxVarintLen64)
 	// idleReports is after how many reports without a job a name is forgotten.
 	idleReports = 30
 )
@@ -20,11 +20,11 @@ const (
 // Take returns what was counted as a packet, and counts from nothing again. What has no room is
 // left for the next call; nil = nothing is left.
 //
-//	byte     1, the version
+//	byte     2, the version
 //	a series, as often as there are any:
 //	  byte     c (class) or q (queue)
 //	  uvarint  length of the name, and the name
-//	  uvarint  runs, failed, not run, microseconds
+//	  uvarint  runs, failed, not run, interrupted, microseconds
 //	  uvarint  how many buckets are not empty; for each a byte, its number
 //	           (from 40 on: of the waiting times), and a uvarint
 func (s *Sums) Take() []byte {
@@ -61,7 +61,7 @@ func appendSeries(b []byte, kind Kind, name string, s *Sum) []byte {
 	b = append(b, byte(kind))
 	b = binary.AppendUvarint(b, uint64(len(name)))
 	b = append(b, name...)
-	for _, n := range []uint64{s.Runs, s.Failed, s.Unrun, s.Micros} {
+	for _, n := range []uint64{s.Runs, s.Failed, s.Unrun, s.Interrupted, s.Micros} {
 		b = binary.AppendUvarint(b, n)
 	}
 	used := 0
@@ -113,7 +113,7 @@ func readPacket(packet []byte, f func(kind Kind, name string, s *Sum)) error {
 	for len(r.rest) > 0 && r.err == nil {
 		kind := Kind(r.byte())
 		name := r.text()
-		s := &Sum{Runs: r.number(), Failed: r.number(), Unrun: r.number(), Micros: r.number()}
+		s := &Sum{Runs: r.number(), Failed: r.number(), Unrun: r.number(), Interrupted: r.number(), Micros: r.number()}
 		for range min(r.number(), allBuckets) {
 			i := int(r.byte())
 			n := r.number()

@@ -138,6 +138,7 @@ func ReadTotal(raw []byte) Sum {
 	var s Sum
 	n := numbers(raw)
 	s.Runs, s.Failed, s.Unrun, s.Micros = n.at(0, 8), n.at(8, 8), n.at(16, 8), micros(n.at(24, 8), 1000)
+	s.Interrupted = n.at(totalString, 8)
 	s.readBuckets(n, 32, 6)
 	return s
 }

@@ -16,6 +16,8 @@ const (
 	Failed
 	// Unrun: it came to nothing: it went back to its queue as if it had not run, or was dropped.
 	Unrun
+	// Interrupted: it was processed, and has saved what it did and pushed the rest.
+	Interrupted
 )
 
 // Unknown is a time that is not known.
@@ -27,6 +29,8 @@ type Sum struct {
 	// have failed. Unrun are those that went back to their queue, and those that were dropped,
 	// which are among Runs.
 	Runs, Failed, Unrun uint64
+	// Interrupted are those among Runs that have pushed the rest of their work.
+	Interrupted uint64
 	// Micros is the time in handlers, in microseconds.
 	Micros uint64
 	Run    RunTimes
@@ -61,6 +65,7 @@ func (s *Sum) count(e *end) {
 	s.Runs += uint64(e.out & Processed)
 	s.Failed += uint64(e.out & Failed >> 1)
 	s.Unrun += uint64(e.out & Unrun >> 2)
+	s.Interrupted += uint64(e.out & Interrupted >> 3)
 	s.Micros += e.micros
 	if uint(e.run) < RunBuckets {
 		s.Run[e.run]++
@@ -73,7 +78,7 @@ func (s *Sum) count(e *end) {
 // Merge adds another sum.
 func (s *Sum) Merge(other *Sum) {
 	s.Runs, s.Failed, s.Unrun = add(s.Runs, other.Runs), add(s.Failed, other.Failed), add(s.Unrun, other.Unrun)
-	s.Micros = add(s.Micros, other.Micros)
+	s.Interrupted, s.Micros = add(s.Interrupted, other.Interrupted), add(s.Micros, other.Micros)
 	for i, n := range other.Run {
 		s.Run[i] = add(s.Run[i], n)
 	}

@@ -19,6 +19,8 @@ type Run struct {
 	Fence int64
 	// Wrappers are the classes around an Active Job, as wire.Envelope has them.
 	Wrappers []string
+	// Interrupted: a job that has succeeded says that it has pushed the rest of its work.
+	Interrupted bool
 }
 
 var runOf func(job any) *Run
@@ -27,8 +29,7 @@ var runOf func(job any) *Run
 // it once, when it is initialized.
 func Provide(find func(job any) *Run) { runOf = find }
 
-// RunOf returns the Run of a *resqued.Job, which may be changed before the job is
-// performed. It panics if job is of another type.
+// RunOf returns the Run of a *resqued.Job. Until the job ends, only what performs it may change it. It panics if job is of another type.
 func RunOf(job any) *Run { return runOf(job) }
 
 var argsOf func(class any) reflect.Type

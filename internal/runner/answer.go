@@ -45,6 +45,8 @@ type answer struct {
 	// Of failed.
 	exception, message string
 	backtrace          []string
+	// Of done.
+	interrupted bool
 	// Of requeue.
 	after time.Duration
 	// text is that of discard, log, error, or the name of what is not known; level of log.
@@ -135,8 +137,9 @@ var readers = map[string]reader{
 		a.kind = kindHello
 		return object(value, &a.hello)
 	},
-	"done": func(a *answer, value json.RawMessage, _ map[string]json.RawMessage) error {
+	"done": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {
 		a.kind = kindDone
+		a.interrupted = string(keys["interrupted"]) == "true"
 		return a.number(value)
 	},
 	"failed": func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error {

@@ -281,12 +281,14 @@ func (c *call) judge(a *answer) error {
 		return fmt.Errorf("%w: %s", resqued.Discard, text)
 	default:
 	}
-	if c.slice != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.told {
-			c.slice.End = cmdslice.Told
-		}
+	if c.slice == nil {
+		jobctx.RunOf(c.job).Interrupted = a.interrupted
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told {
+		c.slice.End = cmdslice.Told
 	}
 	return nil
 }

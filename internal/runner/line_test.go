@@ -22,6 +22,8 @@ func TestParse(t *testing.T) {
 		`{"done":17}`:                             {kind: kindDone, job: 17},
 		` { "done" : 17 } `:                       {kind: kindDone, job: 17},
 		`{"done":17,"colour":"blue"}`:             {kind: kindDone, job: 17},
+		`{"done":17,"interrupted":true}`:          {kind: kindDone, job: 17, interrupted: true},
+		`{"done":17,"interrupted":1}`:             {kind: kindDone, job: 17},
 		`{"failed":1}`:                            {kind: kindFailed, job: 1},
 		`{"failed":1,"exception":5,"message":[]}`: {kind: kindFailed, job: 1, exception: "5", message: "[]"},
 		`{"failed":1,"exception":"A","message":"b","backtrace":["c",1]}`: {kind: kindFailed, job: 1, exception: "A", message: "b", backtrace: []string{"c", "1"}},

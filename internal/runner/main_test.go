@@ -192,6 +192,9 @@ func (s *shim) perform(job *shimJob, cancelled chan string, gone chan struct{}) 
 	}
 	switch job.Class {
 	case "Echo":
+	case "Interrupted":
+		s.say(`{"done":%d,"interrupted":true}`, n)
+		return
 	case "Fails":
 		s.say(`{"failed":%d,"exception":"Net::ReadTimeout","message":"too\nslow\u0007","backtrace":["a.rb:1","b.rb:2"]}`, n)
 		return

@@ -138,6 +138,10 @@ func TestJobs(t *testing.T) {
 		}
 		pid := f.pid(t)
 
+		interrupted := job("Interrupted")
+		require.NoError(t, f.Perform(jobctx.WithJob(ctx, interrupted), interrupted, 0, nil))
+		require.True(t, jobctx.RunOf(interrupted).Interrupted)
+
 		err := f.run(ctx, "Fails")
 		var failed *JobError
 		require.ErrorAs(t, err, &failed)

@@ -23,13 +23,14 @@ const (
 )
 
 // The outcomes that do not just count as processed: Failed, Retried, which has failed and of
-// which there will be another run, and Dropped, of a job that did not run because its class
-// lock was held, count besides; Requeued, of a job that is to run again as if it had not, instead.
+// which there will be another run, Dropped, of a job that did not run because its class
+// lock was held, and Interrupted, of one that has pushed the rest of its work, count besides; Requeued, of a job that is to run again as if it had not, instead.
 const (
-	Failed   = "failed"
-	Retried  = "retried"
-	Dropped  = "dropped"
-	Requeued = "requeued"
+	Failed      = "failed"
+	Retried     = "retried"
+	Dropped     = "dropped"
+	Interrupted = "interrupted"
+	Requeued    = "requeued"
 )
 
 // Unknown is the time in the handler of a job that has not run, or of which it is not known.
@@ -97,7 +98,7 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	if outcome == Failed || outcome == Retried {
 		c.count("failed", "", 1)
 	}
-	if outcome == Retried || outcome == Dropped {
+	if outcome == Retried || outcome == Dropped || outcome == Interrupted {
 		c.count(outcome, "", 1)
 	}
 	if ran >= 0 {

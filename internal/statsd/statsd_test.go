@@ -50,6 +50,7 @@ func TestCounting(t *testing.T) {
 		c.Job("Mail", "done", 1500*time.Microsecond, 2*time.Second)
 		c.Job("My::Import", Failed, time.Second, 0)
 		c.Job("Mail", Dropped, Unknown, time.Second)
+		c.Job("Mail", Interrupted, Unknown, 0)
 		c.Job("Mail", Requeued, 2*time.Millisecond, 0)
 		c.Job("Mail", Retried, Unknown, 0)
 		c.Died("Mail")
@@ -67,6 +68,9 @@ func TestCounting(t *testing.T) {
 			"app.jobs.Mail:1|c",
 			"app.jobs.processed:1|c",
 			"app.jobs.dropped:1|c",
+			"app.jobs.Mail:1|c",
+			"app.jobs.processed:1|c",
+			"app.jobs.interrupted:1|c",
 			"app.jobs.requeued:1|c",
 			"app.jobs.duration.Mail:2|ms",
 			"app.jobs.Mail:1|c",

@@ -27,13 +27,14 @@ type Result string
 
 // The results. Their text is also the outcome in logs and statistics.
 const (
-	Done      Result = "done"
-	Discarded Result = "discarded"
-	Dropped   Result = "dropped" // not run, because its class lock was held
-	Requeued  Result = "requeued"
-	Failed    Result = "failed"
-	Retried   Result = "retried" // failed, and to run again
-	Died      Result = "died"    // the process that ran it is gone, see jobctx.DeathError
+	Done        Result = "done"
+	Interrupted Result = "interrupted" // done, and it has pushed the rest of its work
+	Discarded   Result = "discarded"
+	Dropped     Result = "dropped" // not run, because its class lock was held
+	Requeued    Result = "requeued"
+	Failed      Result = "failed"
+	Retried     Result = "retried" // failed, and to run again
+	Died        Result = "died"    // the process that ran it is gone, see jobctx.DeathError
 )
 
 // Outcome is what became of a job.
@@ -111,7 +112,7 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Cla
 		err = r.Check(ctx, job)
 	}
 	if err != nil {
-		out := r.again(r.judge(ctx, r.Performer.Refuse(ctx, job, err)), try)
+		out := r.again(r.judge(ctx, job, r.Performer.Refuse(ctx, job, err)), try)
 		unlock()
 		out.Ran = now().Sub(asked)
 		done(out)
@@ -120,7 +121,7 @@ func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Cla
 	began := now()
 	claim.Begin(began)
 	r.Performer.Perform(ctx, job, func(err error) {
-		out := r.again(r.judge(ctx, err), try)
+		out := r.again(r.judge(ctx, job, err), try)
 		unlock()
 		out.Ran = now().Sub(began)
 		done(out)
@@ -147,10 +148,12 @@ func (r *Runner) again(out Outcome, try *retry.Try) Outcome {
 
 // judge decides by what the handler returned; why its context ended only matters
 // if it failed. A handler that finishes although it was killed has finished.
-func (r *Runner) judge(ctx context.Context, err error) Outcome {
+func (r *Runner) judge(ctx context.Context, job *resqued.Job, err error) Outcome {
 	var requeue *resqued.RequeueError
 	var held *classlock.HeldError
 	switch {
+	case err == nil && jobctx.RunOf(job).Interrupted:
+		return Outcome{Result: Interrupted}
 	case err == nil:
 		return Outcome{Result: Done}
 	case errors.As(err, &held) && held.Drop:

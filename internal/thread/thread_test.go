@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/thread"
 )
@@ -84,6 +85,18 @@ func TestOutcomes(t *testing.T) {
 			out.Err, out.Ran = nil, 0
 			require.Equal(t, c.want, out)
 		})
+	}
+}
+
+// A job says itself that it was interrupted, which counts only if it succeeds.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]thread.Result{nil: thread.Interrupted, errors.New("boom"): thread.Failed, resqued.Requeue(0): thread.Requeued} {
+		out := run(t.Context(), func(_ context.Context, job *resqued.Job) error {
+			jobctx.RunOf(job).Interrupted = true
+			return err
+		})
+		require.Equal(t, want, out.Result)
 	}
 }
 

@@ -281,6 +281,10 @@ func historyMetrics(b *exposition, totals []view.Total) {
 		b.value("resqued_jobs_total", float64(t.Failed), "class", t.Name.Name, "outcome", "failed")
 		b.value("resqued_jobs_total", float64(t.Unrun), "class", t.Name.Name, "outcome", "not_run")
 	})
+	b.metric("resqued_jobs_interrupted_total", "counter", "Jobs among those done that were interrupted: they have saved what they did and pushed the rest.")
+	each(history.Class, history.MaxNames, func(t *view.Total) {
+		b.value("resqued_jobs_interrupted_total", float64(t.Interrupted), "class", t.Name.Name)
+	})
 	b.metric("resqued_job_duration_seconds", "histogram", "Time in handlers, of the classes with most jobs.")
 	each(history.Class, maxHistograms, func(t *view.Total) {
 		b.histogram("resqued_job_duration_seconds", float64(t.Micros)/1e6, t.Run[:], history.RunLimit, 2, "class", t.Name.Name)

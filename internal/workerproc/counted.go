@@ -30,6 +30,8 @@ func (c *counted) end(class, queue string, result thread.Result, ran, waited tim
 	switch result {
 	case thread.Failed, thread.Retried:
 		out |= history.Failed
+	case thread.Interrupted:
+		out |= history.Interrupted
 	case thread.Dropped:
 		out |= history.Unrun
 	case thread.Discarded:

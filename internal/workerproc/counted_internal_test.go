@@ -60,6 +60,7 @@ func TestCountedJobsReachTheMaster(t *testing.T) {
 			ran    time.Duration
 		}{
 			{thread.Done, ms},
+			{thread.Interrupted, ms},
 			{thread.Failed, ms},
 			{thread.Failed, unknown},
 			{thread.Retried, ms},
@@ -82,9 +83,9 @@ func TestCountedJobsReachTheMaster(t *testing.T) {
 		c.end("Mail", "out", thread.Done, ms, 0)
 		c.send()
 		sum := heard()[history.Name{Kind: history.Queue, Name: "out"}]
-		require.Equal(t, []uint64{9, 3, 4}, []uint64{sum.Runs, sum.Failed, sum.Unrun})
-		require.EqualValues(t, 7, sum.Run.Count())
-		require.EqualValues(t, 5, sum.Wait.Count(), "of jobs that have run and say when they were pushed")
+		require.Equal(t, []uint64{10, 3, 4, 1}, []uint64{sum.Runs, sum.Failed, sum.Unrun, sum.Interrupted})
+		require.EqualValues(t, 8, sum.Run.Count())
+		require.EqualValues(t, 6, sum.Wait.Count(), "of jobs that have run and say when they were pushed")
 
 		c.end("Mail", "out", thread.Done, ms, 0)
 		c.sendAll()

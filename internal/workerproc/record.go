@@ -136,7 +136,7 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 	if t.observe != nil {
 		t.observe(Event{Job: &j.job, Outcome: out})
 	}
-	done := out.Result == thread.Done || out.Result == thread.Requeued
+	done := out.Result == thread.Done || out.Result == thread.Interrupted || out.Result == thread.Requeued
 	if done && !t.cfg.LogJobs && !t.log.Core().Enabled(zap.DebugLevel) {
 		return // the fields need not be made
 	}

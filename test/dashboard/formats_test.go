@@ -106,7 +106,11 @@ func TestMetrics(t *testing.T) {
 	for i := range history.MaxNames / 2 {
 		sum := &history.Sum{}
 		for j := range 300 {
-			sum.Add(history.Processed, time.Duration(j*j*j)*time.Millisecond, time.Duration(j*j*j)*time.Millisecond)
+			out := history.Processed
+			if j == 0 {
+				out |= history.Interrupted
+			}
+			sum.Add(out, time.Duration(j*j*j)*time.Millisecond, time.Duration(j*j*j)*time.Millisecond)
 		}
 		sums[history.Name{Kind: history.Class, Name: fmt.Sprintf("Module::With::A::Long::Name::Class%03d", i)}] = sum
 		sums[history.Name{Kind: history.Queue, Name: fmt.Sprintf("queue-%04d", i)}] = sum
@@ -144,6 +148,7 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, text, `resqued_queue_jobs{queue="(other)"}`)
 	require.Contains(t, text, "resqued_redis_up 1\n")
 	require.Contains(t, text, `resqued_jobs_total{class="Module::With::A::Long::Name::Class007",outcome="done"} 300`)
+	require.Contains(t, text, `resqued_jobs_interrupted_total{class="Module::With::A::Long::Name::Class007"} 1`+"\n")
 	require.Contains(t, text, `resqued_job_wait_seconds_bucket{queue="queue-0007",le="+Inf"} 300`)
 	require.Contains(t, text, `resqued_job_duration_seconds_count{class="Module::With::A::Long::Name::Class007"} 300`)
 	require.Contains(t, text, `resqued_threads{host="web-1",state="busy"} 1`)

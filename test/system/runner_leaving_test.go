@@ -22,13 +22,19 @@ class Roomy
     Resqued.requeue
   end
 end
+
+class Interrupted
+  def self.perform(_id)
+    Resqued.interrupted!
+  end
+end
 `
 
 // TestRunnerLeaving checks that a deploy and a drain do not wait for a job that makes room.
 func TestRunnerLeaving(t *testing.T) {
 	t.Parallel()
 	a := newRubyApp(t, "leaving", roomy)
-	d := harness.Start(t, harness.Options{Config: a.config("    dir: " + t.TempDir() + "\n")})
+	d := harness.Start(t, harness.Options{Config: a.config("    dir: " + t.TempDir() + "\n"), Env: []string{"RESQUED_LOG_JOBS=true"}})
 	begun := func(n int) {
 		t.Helper()
 		proctest.Await(t, patience, func() bool { return len(a.notes("begin")) == n }, "run %d", n)
@@ -40,6 +46,10 @@ func TestRunnerLeaving(t *testing.T) {
 	runs := a.notes("begin")
 	require.Len(t, runs, 2)
 	require.NotEqual(t, runs[0][2], runs[1][2], "in another process")
+
+	d.Push("mail", "Interrupted", 1)
+	d.AwaitProcessed(2, patience)
+	d.AwaitLog(`"msg":"job interrupted"`)
 
 	d.Push("mail", "Roomy", 2)
 	begun(3)

@@ -52,6 +52,7 @@ class Context {
     this.job = new Job(described);
     this.#channel = channel;
     this.ended = false;
+    this.enqueuedRest = false;
   }
 
   // Aborted when the job is to stop; its reason is a Cancelled.
@@ -94,6 +95,11 @@ class Context {
 
   log(message, level = 'info') {
     this.#tell({log: {job: this.job.number, level: String(level), message: String(message).slice(0, 8192)}});
+  }
+
+  // Counts the job, if it succeeds, as interrupted: it has saved what it did and enqueued the rest.
+  interrupted() {
+    this.enqueuedRest = true;
   }
 
   requeue(after) {

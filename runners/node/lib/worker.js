@@ -83,7 +83,8 @@ class Worker {
     const {number} = context.job;
     context.ended = true;
     this.jobs.delete(number);
-    this.channel.send(thrown ? JSON.stringify(ended(context, error)) : `{"done":${number}}`);
+    const done = context.enqueuedRest ? `{"done":${number},"interrupted":true}` : `{"done":${number}}`;
+    this.channel.send(thrown ? JSON.stringify(ended(context, error)) : done);
     if (context.cancelled) this.leaving = true;
     if (this.leaving) this.maybeLeave();
   }

@@ -10,6 +10,10 @@ export async function MakesRoom() {
   this.discard('made room');
 }
 
+export function Interrupted() {
+  this.interrupted();
+}
+
 export async function Cleanup() {
   try {
     await sleep(600000, undefined, {signal: this.signal});

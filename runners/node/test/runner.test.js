@@ -83,6 +83,12 @@ test('a job that should make room is told', async (t) => {
   assert.deepEqual(await runner.read(), {discard: number, why: 'made room'});
 });
 
+test('an interrupted job says so', async (t) => {
+  const runner = await ready(t);
+  assert.deepEqual(await runner.perform('Interrupted'), {done: 1, interrupted: true});
+  assert.deepEqual(await runner.perform('Whose', 'x'), {discard: 2, why: 'x: Whose x'});
+});
+
 test('a cancelled job may clean up, and the runner leaves', async (t) => {
   const runner = await ready(t);
   runner.write({cancel: runner.begin('Cleanup'), why: 'timeout'});

@@ -14,7 +14,7 @@ import logging
 
 __all__ = [
     "Cancelled", "Discard", "Job", "LogHandler", "LongJob", "Requeue", "UnknownClass",
-    "after_fork", "before_fork", "current_job", "discard", "job", "leaving", "log", "long_job",
+    "after_fork", "before_fork", "current_job", "discard", "interrupted", "job", "leaving", "log", "long_job",
     "on_pause", "on_resume", "progress", "refresh_lock", "requeue",
 ]
 
@@ -56,7 +56,7 @@ class Job:
     """One job, as resqued describes it, and what it can tell resqued while it runs."""
 
     __slots__ = ("number", "described", "_payload", "_outlet", "cancelled", "thread", "raising",
-                 "raised", "ended", "task", "loop", "run", "leaving")
+                 "raised", "ended", "task", "loop", "run", "leaving", "interrupted")
 
     def __init__(self, described, outlet):
         self.number = described["number"]
@@ -69,6 +69,8 @@ class Job:
         self.raising = self.raised = self.ended = False
         # Whether it should make room: its worker process leaves, or it has run for its max_run.
         self.leaving = False
+        # Whether it has enqueued what is left of its work.
+        self.interrupted = False
 
     @property
     def id(self):
@@ -327,6 +329,11 @@ def leaving():
     Its worker process leaves, its runner is replaced, or it has run for its max_run.
     """
     return _here().leaving
+
+
+def interrupted():
+    """Counts the current job, if it succeeds, as interrupted: it has saved what it did and enqueued the rest."""
+    _here().interrupted = True
 
 
 def log(message, level="info"):

@@ -24,7 +24,7 @@ def ended(job, error, function=None):
     """Returns the line that ends a job with what it has raised; None if it has succeeded."""
     number = job.number
     if error is None:
-        return b'{"done":%d}\n' % number
+        return (b'{"done":%d,"interrupted":true}\n' if job.interrupted else b'{"done":%d}\n') % number
     if isinstance(error, resqued.Requeue):
         line = {"requeue": number, "after": error.after}
     elif isinstance(error, resqued.Discard):

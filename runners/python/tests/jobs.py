@@ -84,6 +84,11 @@ def makes_room():
     resqued.discard("made room")
 
 
+@resqued.job("Interrupted")
+def interrupted():
+    resqued.interrupted()
+
+
 @resqued.job("Cleanup")
 def cleanup():
     try:

@@ -145,6 +145,11 @@ class RunnerTest(unittest.TestCase):
             runner.write({"leaving": number})
             self.assertEqual({"discard": number, "why": "made room"}, runner.read())
 
+    def test_an_interrupted_job_says_so(self):
+        runner = self.runner()
+        self.assertEqual({"done": 1, "interrupted": True}, runner.perform("Interrupted"))
+        self.assertEqual({"done": 2}, runner.perform("Slow", 0))
+
     def test_what_outlives_its_job_does_not_speak_for_it(self):
         runner = self.runner()
         self.assertEqual({"done": 1}, runner.perform("Outlives"))

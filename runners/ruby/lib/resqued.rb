@@ -29,6 +29,12 @@ module Resqued
       job&.leaving ? true : false
     end
 
+    # Counts the job, if it succeeds, as interrupted: it has saved what it did and enqueued the rest.
+    def interrupted!
+      job&.interrupted = true
+      nil
+    end
+
     # Restarts the time limit of the lock of the job's class.
     def refresh_lock
       job&.refresh_lock

@@ -166,3 +166,24 @@ class TestStopping < Minitest::Test
     Thread.current.thread_variable_set(Resqued::CURRENT, nil)
   end
 end
+
+# Libraries that interrupt jobs announce it.
+class TestInterruptions < Minitest::Test
+  def test_a_job_that_a_library_interrupts_is_noted
+    require "active_support"
+    require "active_support/notifications"
+    Resqued::Runner::Interruptions.note
+    ["interrupt.active_job", "interrupted.iteration"].each do |event|
+      performed = Struct.new(:interrupted).new
+      Thread.current.thread_variable_set(Resqued::CURRENT, performed)
+      ActiveSupport::Notifications.instrument("perform.active_job")
+      refute performed.interrupted
+      ActiveSupport::Notifications.instrument(event, job_class: "Import")
+      assert performed.interrupted
+    end
+  rescue LoadError
+    skip "Active Support is not installed"
+  ensure
+    Thread.current.thread_variable_set(Resqued::CURRENT, nil)
+  end
+end

@@ -127,6 +127,12 @@ class TestRunner < RunnerTest
     end
   end
 
+  def test_an_interrupted_job_says_so
+    peer = start
+    assert_equal({ "done" => 1, "interrupted" => true }, peer.job("Interrupted"))
+    assert_equal({ "done" => 2 }, peer.job("Echo"))
+  end
+
   def test_payloads_that_are_not_json
     peer = start
     good = ['{"class":"Echo","args":[1]}'].pack("m0")

@@ -18,6 +18,12 @@ class MakesRoom
   end
 end
 
+class Interrupted
+  def self.perform
+    Resqued.interrupted!
+  end
+end
+
 class Boom
   def self.perform(message = "boom")
     raise ArgumentError, message

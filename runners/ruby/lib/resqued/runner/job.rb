@@ -9,6 +9,8 @@ module Resqued
       attr_accessor :thread, :cancelled, :over
       # Whether it should make room: its worker process leaves, or it has run for its max_run.
       attr_accessor :leaving
+      # Whether it has enqueued what is left of its work.
+      attr_accessor :interrupted
       # Set where a person has killed it.
       attr_writer :final
       # Of a slice of a long job: how many reports are saved, and whether the slice is over.

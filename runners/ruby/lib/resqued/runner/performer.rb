@@ -6,6 +6,7 @@ module Resqued
     # ends the job.
     class Performer
       def self.for_application
+        Interruptions.note
         if defined?(::Resque::Job) && ::Resque::Job.method_defined?(:perform)
           Locket.leave_to_daemon
           Stopping.provide
@@ -22,7 +23,7 @@ module Resqued
         outcome = catch(OUTCOME) do
           job.slice? ? LongJob::Run.new(job).perform(Constants.find(job.class_name)) : perform(job)
         end
-        outcome.equal?(:done) ? "{\"done\":#{job.number}}" : ended(job, outcome)
+        outcome.equal?(:done) ? done(job) : ended(job, outcome)
       rescue Exception => e # rubocop:disable Lint/RescueException
         begin
           failure(job, e)
@@ -61,6 +62,10 @@ module Resqued
         "{\"done\":#{job.number}}"
       end
 
+      def done(job)
+        job.interrupted ? "{\"done\":#{job.number},\"interrupted\":true}" : "{\"done\":#{job.number}}"
+      end
+
       def failure(job, exception)
         Performer.failed(job, exception)
       end
@@ -88,6 +93,18 @@ module Resqued
         def checkpoint!
           Resqued.leaving? ? interrupt!(reason: :stopping) : super
         end
+      end
+    end
+
+    # Notes which jobs have enqueued the rest of their work: continuations of Active Job and
+    # job-iteration announce that.
+    module Interruptions
+      EVENTS = ["interrupt.active_job", "interrupted.iteration"].freeze
+
+      def self.note
+        return unless defined?(::ActiveSupport::Notifications)
+
+        EVENTS.each { |event| ::ActiveSupport::Notifications.subscribe(event) { Resqued.interrupted! } }
       end
     end
 
