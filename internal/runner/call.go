@@ -167,7 +167,11 @@ func (c *call) watch() (end func()) {
 	}()
 	return func() {
 		close(ended)
-		<-watched
+		if c.slice != nil || c.q.slots == 1 {
+			<-watched
+		}
+		// Of several slots, one that does not read must not hold up the end of its jobs. A process ignores what
+		// comes behind the end of a job, and the write ends with the process.
 	}
 }
 

@@ -215,6 +215,9 @@ func (s *shim) perform(job *shimJob, cancelled chan string, gone chan struct{}) 
 		_ = unix.Shutdown(3, unix.SHUT_RDWR)
 		<-gone
 	case "Waits":
+		if arg(1) != "" {
+			s.touch(arg(1))
+		}
 		select {
 		case why := <-cancelled:
 			s.say(`{"failed":%d,"exception":"Resque::TermException","message":"%s"}`, n, why)

@@ -440,6 +440,46 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
+// A process that does not read its socket cannot be told that a job should make room, and the job ends
+// when it says so.
+func TestLeavingToADeafProcess(t *testing.T) {
+	t.Parallel()
+	f := setup(t, false, 4, "rooms")
+	ends := map[string]chan error{}
+	start := func(ctx context.Context, class string, args ...string) {
+		end := make(chan error, 1)
+		ends[class] = end
+		go func() { end <- f.run(ctx, class, args...) }()
+	}
+	leaving := make(chan struct{})
+	start(jobctx.WithLeaving(t.Context(), leaving), "Waits", f.path("end"), f.path("began"))
+	f.read(t, "began")
+	start(t.Context(), "Deaf", f.path("deaf"), f.path("die"))
+	f.read(t, "deaf")
+	f.mu.Lock()
+	writing := &f.processes[0].conn.writing
+	f.mu.Unlock()
+	start(t.Context(), "Echo", strings.Repeat("x", 1<<20)) // has no room in the socket
+	require.Eventually(t, func() bool {
+		if !writing.TryLock() {
+			return true
+		}
+		writing.Unlock()
+		return false
+	}, soon, time.Millisecond)
+	close(leaving)
+	require.NoError(t, os.WriteFile(f.path("end"), []byte("now"), 0o600))
+	select {
+	case err := <-ends["Waits"]:
+		require.NoError(t, err)
+	case <-time.After(soon):
+		require.Fail(t, "the job does not end")
+	}
+	require.NoError(t, os.WriteFile(f.path("die"), []byte("now"), 0o600))
+	require.Error(t, <-ends["Deaf"])
+	require.NoError(t, <-ends["Echo"], "another process has it")
+}
+
 func BenchmarkEcho(b *testing.B) {
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
