@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -296,23 +298,27 @@ func TestManifests(t *testing.T) {
 
 func TestKEDA(t *testing.T) {
 	t.Parallel()
-	c := configuration(t, read[struct{}](t, documents(t, "resqued.yaml"), "ConfigMap/resqued"))
+	resqued := documents(t, "resqued.yaml")
+	web := read[deploymentSpec](t, resqued, "Deployment/resqued-web").Spec.Template.Spec.Containers[0]
+	service := read[serviceSpec](t, resqued, "Service/resqued-web")
 	all := documents(t, "keda.yaml")
-	authentication := read[authenticationSpec](t, all, "TriggerAuthentication/resqued-redis")
+	authentication := read[authenticationSpec](t, all, "TriggerAuthentication/resqued-web")
 	scaled := read[scaledSpec](t, all, "ScaledObject/resqued").Spec
 	require.Empty(t, all)
 	require.Equal(t, "resqued", scaled.ScaleTargetRef.Name)
 	require.Positive(t, scaled.MinReplicaCount, "schedules, delayed jobs and recovery need a daemon")
 	require.Less(t, scaled.MinReplicaCount, scaled.MaxReplicaCount)
 	require.Len(t, scaled.Triggers, 2)
-	list, latency := scaled.Triggers[0], scaled.Triggers[1]
-	require.Equal(t, "redis", list.Type)
-	require.Equal(t, c.Namespace+":queue:mail", list.Metadata["listName"])
-	server, err := url.Parse(c.RedisURL)
+	jobs, latency := scaled.Triggers[0], scaled.Triggers[1]
+	require.Equal(t, "metrics-api", jobs.Type) // TestScale of test/system asks by its metadata
+	at, err := url.Parse(jobs.Metadata["url"])
 	require.NoError(t, err)
-	require.Equal(t, server.Host+server.Path, list.Metadata["address"]+"/"+list.Metadata["databaseIndex"])
-	require.Equal(t, authentication.Metadata.Name, list.AuthenticationRef.Name)
-	require.Equal(t, "password", authentication.Spec.SecretTargetRef[0].Parameter)
+	// The operator of KEDA runs in a namespace of its own.
+	require.Equal(t, service.Metadata.Name+".default.svc", at.Host)
+	require.Equal(t, 80, service.Spec.Ports[0].Port)
+	require.Contains(t, strings.Split(web.Args[slices.Index(web.Args, "--host")+1], ","), at.Host, "other names are refused")
+	require.Equal(t, authentication.Metadata.Name, jobs.AuthenticationRef.Name)
+	require.Equal(t, "token", authentication.Spec.SecretTargetRef[0].Parameter)
 	require.Equal(t, "prometheus", latency.Type)
 	require.Contains(t, latency.Metadata["query"], "resqued_queue_age_seconds")
 	behavior := scaled.Advanced.HorizontalPodAutoscalerConfig.Behavior.ScaleDown

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 func (s *Server) queues(r *http.Request) (any, error) {
@@ -29,6 +30,35 @@ func (s *Server) queue(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return found[0], nil
+}
+
+// scale returns a number for programs that add and remove daemons. It fails where the last sample is old:
+// a scaler then keeps what there is.
+func (s *Server) scale(r *http.Request) (any, error) {
+	for name, values := range r.URL.Query() {
+		if name != "queues" || len(values) > 1 { // else "queue=mail" would be the number of all queues
+			return nil, badRequest("%s is not a parameter here, or is repeated; use queues=NAME,NAME", quoted(name))
+		}
+	}
+	patterns := "*"
+	if r.URL.Query().Has("queues") {
+		var err error
+		if patterns, err = text(r, "queues"); err != nil {
+			return nil, err
+		}
+	}
+	spec, err := view.ParseQueues(patterns)
+	if err != nil {
+		return nil, badRequest("queues: %s", wire.Printable(err.Error(), maxQuoted))
+	}
+	v := s.sampler.sample(r.Context())
+	if err := cmp.Or(v.Queues.Err, v.Jobs.Err); err != nil {
+		return nil, err
+	}
+	return struct {
+		view.Scale
+		At time.Time `json:"at"`
+	}{v.Snap.Scale(spec), v.Queues.At}, nil
 }
 
 func (s *Server) queueJobs(r *http.Request) (any, error) {

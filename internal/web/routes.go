@@ -40,6 +40,7 @@ func routes() []route {
 		read("/overview", "totals and rates", (*Server).overview),
 		read("/attention", "what needs somebody", (*Server).attention),
 		read("/doctor", "all that doctor checks", (*Server).doctor),
+		read("/scale", "how many jobs more daemons could help with", (*Server).scale),
 		read("/queues", "all queues", (*Server).queues),
 		read("/queues/{queue}", "one queue, and who works it", (*Server).queue),
 		read("/queues/{queue}/jobs", "jobs that wait in a queue", (*Server).queueJobs),

@@ -63,7 +63,7 @@ func TestDescription(t *testing.T) {
 	id := failures[1].(map[string]any)["id"].(string)
 	job := f.Get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
 	for _, one := range []string{
-		"GET /live", "GET /live?since=5", "GET /overview", "GET /attention", "GET /doctor", "GET /queues", "GET /queues/mail", "GET /queues/mail/jobs",
+		"GET /live", "GET /live?since=5", "GET /overview", "GET /attention", "GET /doctor", "GET /scale", "GET /scale?queues=q,m*,!x:3", "GET /scale?queues=m*,!x", "GET /scale?queue=q", "GET /queues", "GET /queues/mail", "GET /queues/mail/jobs",
 		"GET /queues/mail/jobs?class=mail&limit=1", "GET /jobs", "GET /jobs?class=mail&older=10m", "GET /jobs/" + url.PathEscape(job), "GET /failed", "GET /failed?class=mail&args=12345",
 		"GET /failed?limit=1&cursor=1", "GET /failed/groups", "GET /failed/" + id, "GET /parked", "GET /workers", "GET /workers/web-1:9120", "GET /locks", "GET /locks?kind=locket", "GET /locks/waiting",
 		"GET /locks/unique", "GET /longjobs", "GET /longjobs/none", "GET /schedule", "GET /schedule/delayed", "GET /schedule/delayed?limit=1&cursor=s4102444800,1,0123456789abcdef", "GET /schedule/delayed?cursor=1", "GET /redis", "GET /queues/none", "GET /locks/none",

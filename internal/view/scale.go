@@ -1,0 +1,55 @@
+package view
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/resqued/resqued/internal/selector"
+)
+
+// Scale is how much work there is that more daemons could do.
+type Scale struct {
+	// Jobs is Waiting and Running together.
+	Jobs int64 `json:"jobs"`
+	// Waiting are the jobs in queues that a free thread would take.
+	Waiting int64 `json:"waiting"`
+	// Running are the jobs that resqued has in hand.
+	Running int64 `json:"running"`
+}
+
+// ParseQueues reads which queues are meant, in the format of the configuration: "mail,img_*,!low".
+func ParseQueues(list string) (selector.Spec, error) {
+	spec, _, err := selector.Parse(strings.Split(list, ","), 1)
+	return spec, err
+}
+
+// Scale returns the work of the queues that spec selects. Jobs that wait for a lock, suspects and
+// paused queues do not count: another daemon leaves them where they are. The cap of a queue is one of each
+// daemon, so it hides nothing.
+func (v *Snapshot) Scale(spec selector.Spec) Scale {
+	running := map[string]int64{}
+	for _, p := range v.read.procs {
+		for _, job := range p.Running {
+			running[job.Queue]++
+		}
+	}
+	names := slices.Collect(maps.Keys(running)) // a queue may have been removed
+	for _, q := range v.read.queues {
+		names = append(names, q.Name)
+	}
+	var s Scale
+	selected := map[string]bool{}
+	for _, c := range spec.Resolve(names) {
+		selected[c.Queue] = true
+		s.Running += running[c.Queue]
+	}
+	for _, q := range v.read.queues {
+		// Bounces of all jobs is the state QueueStarved; of fewer it is an estimate.
+		if selected[q.Name] && q.Err == nil && !q.Paused && q.Bounces < q.Size {
+			s.Waiting += q.Size - q.Lined
+		}
+	}
+	s.Jobs = s.Waiting + s.Running
+	return s
+}
