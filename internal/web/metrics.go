@@ -101,6 +101,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 				b.value("resqued_recycles_total", float64(v.Ends.Data.Recycled[i]), "why", why)
 			}
 		}
+		if v.Findings.OK && v.Findings.Err == nil {
+			findingMetrics(&b, v.Findings.Data)
+		}
 		if v.Totals.OK && v.Totals.Err == nil {
 			historyMetrics(&b, v.Totals.Data)
 		}
@@ -130,6 +133,20 @@ func statMetrics(b *exposition, v *view.Stats) {
 			b.metric(m.name, m.kind, m.help)
 			b.value(m.name, m.value)
 		}
+	}
+}
+
+// findingMetrics counts what doctor finds. It has a sample only for what there is: the codes are many.
+func findingMetrics(b *exposition, found []view.Finding) {
+	counts := map[[2]string]int{}
+	for _, f := range found {
+		if f.Status != view.FindingOK {
+			counts[[2]string{f.Code, f.Status}]++
+		}
+	}
+	b.metric("resqued_findings", "gauge", "What doctor finds, by code and status (warn, fail).")
+	for _, of := range slices.SortedFunc(maps.Keys(counts), func(x, y [2]string) int { return slices.Compare(x[:], y[:]) }) {
+		b.value("resqued_findings", float64(counts[of]), "code", of[0], "status", of[1])
 	}
 }
 
