@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test nightly every-test every-chaos deb race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
+.PHONY: help build unit check lint cross test nightly every-test every-chaos alerts deb race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -64,7 +64,7 @@ SCRIPTS := ./internal/store ./internal/longstore
 
 # Before an issue is resolved, and each night. With `make -k nightly` a part that fails does not
 # keep the others from running.
-nightly: every-test race explore chaos-defects every-chaos deb ## what make test leaves out: all tests, defects, faults and races (hours)
+nightly: every-test race explore chaos-defects every-chaos alerts deb ## what make test leaves out: all tests, defects, faults and races (hours)
 
 every-test:
 	sh scripts/provide
@@ -74,6 +74,11 @@ every-test:
 every-chaos:
 	$(MAKE) chaos CHAOS='-profile long -duration 10m'
 	$(MAKE) chaos CHAOS='-profile gate -stores 2'
+
+# A module of its own, because the engine of Prometheus takes a minute to build.
+alerts:
+	sh scripts/provide
+	cd test/alerts && $(TOOL) golangci-lint run ./... && $(TESTS) -- -count=1 -timeout 20m
 
 deb:
 	RESQUED_TEST_PACKAGES=deb $(TESTS) -- -count=1 -timeout 20m ./test/packages

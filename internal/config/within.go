@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// byName stands in a promise for the time that the name of the queue says.
+// byName is the time of a promise that the name of the queue states.
 const byName = "name"
 
 // within are the promises of queues. In the file it is a map of queues to times. Elsewhere it is a list,

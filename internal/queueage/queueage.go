@@ -1,18 +1,18 @@
 // Package queueage finds out how long the jobs of a queue have waited, although most payloads do not
 // say when they were pushed.
 //
-// Somebody looks at each queue about once a second. A look finds a payload again that stood at the
-// end of the list the last time: what stands behind it was pushed in between. So the jobs get
-// numbers, in the order in which they were pushed, and each look is a mark: by this time the jobs
-// up to this number had been pushed. Who takes jobs does not matter, and need not take part.
+// A process looks at each queue about once a second. A look searches for a payload that was at the
+// end of the list at the last look: jobs behind it were pushed in between. So jobs get numbers, in
+// the order in which they were pushed, and each look is a mark: at its time the jobs up to a number
+// had been pushed. Any program may take jobs in the meantime.
 //
-// # What a mark does not know
+// # Limits
 //
-// A job that was there at the first look has waited for that long at least. Of payloads that are
-// equal byte for byte it is not seen which one was found: then the jobs that have ended are
-// counted instead, which the history knows some seconds later. A job that goes back to the head of its
-// queue counts as old as the oldest mark that is still there. One that goes to the tail, as jobs do
-// whose lock is held and that cannot wait in a line, counts as new.
+// A job that was there at the first look has waited for that long at least. If payloads are equal
+// byte for byte, a look cannot tell which one it has found. Then it counts the jobs that have ended
+// instead, which the history knows some seconds later. A job that goes back to the head of its
+// queue counts as old as the oldest mark that is left. A job that goes to the tail counts as new:
+// so do jobs whose lock is held and that cannot wait in a line.
 package queueage
 
 import (
@@ -36,8 +36,8 @@ const (
 )
 
 const (
-	// Of three marks the middle one goes if the others are no further apart than step (ms), or than their
-	// age divided by share.
+	// The middle one of three marks is dropped if at most step (ms), or their age divided by share, is
+	// between the other two.
 	step, share = 100, 50
 	// maxMarks bounds the marks of a list; a day takes some 600.
 	maxMarks = 800
@@ -65,12 +65,12 @@ type List struct {
 	tail, middle, front anchor
 }
 
-// Look is what somebody sees who looks at a list.
+// Look is what a look at a list has read.
 type Look struct {
 	// Len is how many jobs wait; it is not 0.
 	Len int64
 	// Tail, Middle and Front are the places, from 0 at the head, of the payloads of Anchors; -1 is one that is
-	// not there. Twice: the one of Tail stands at another place, too.
+	// not there. Twice: the payload of Tail is at another place, too.
 	Tail, Middle, Front int64
 	Twice               bool
 	// Last are the last payloads of the list, the very last at the end, Head is the first, and Half the one at
@@ -81,7 +81,7 @@ type Look struct {
 	// where Twice is set.
 	Taken int64
 	// From and To limit the time (ms) at which those jobs were pushed that are seen for the first
-	// time. From is 0 where nobody has looked before. Rough: the last look is long ago.
+	// time. From is 0 at the first look of all. Rough: the last look is long ago.
 	From, To int64
 	Rough    bool
 }
@@ -235,7 +235,7 @@ func (l *List) Pushed(place int64) (at int64, source Source) {
 	return at, Measured
 }
 
-// String returns the list as it stands in Redis, from which Parse makes it again.
+// String returns the list as it is written to Redis. Parse reads it.
 func (l *List) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "1 %d %d %d %d", l.first, l.before, l.unsure, l.taken)

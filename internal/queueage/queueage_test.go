@@ -20,7 +20,7 @@ type job struct {
 	at      int64
 }
 
-// queue is a queue on simulated time, which somebody looks at.
+// queue is a queue on simulated time.
 type queue struct {
 	jobs      []job
 	now, last int64
@@ -64,7 +64,7 @@ func (q *queue) places(payload []byte) (out []int64) {
 	return out
 }
 
-// look is what somebody does who looks, by way of the text that stands in Redis.
+// look looks at the queue, and passes what it knows on as text, as through Redis.
 func (q *queue) look() {
 	from := q.last
 	q.last = q.now
@@ -98,9 +98,9 @@ func (q *queue) wrong(place int) (seconds, part float64, source queueage.Source)
 	return off, off / max(age, 0.001), source
 }
 
-// TestAgesOfAModel compares with a list whose jobs have times: of a queue that is looked at each
-// second an age is right to a second or 2 %, whoever takes jobs, and however fast they come; and hardly less if
-// somebody removes the very jobs by which it is known.
+// TestAgesOfAModel compares with a list whose jobs have times. If a look is taken each second an age
+// is right to a second or 2 %, however fast jobs come and go. It is off by a little more if the very
+// jobs by which the place is known are removed.
 func TestAgesOfAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -199,7 +199,7 @@ func TestFirstLook(t *testing.T) {
 	q := &queue{now: 1_700_000_000_000}
 	q.push(3)
 	q.now += 60_000
-	q.look() // q.last is 0: nobody has looked
+	q.look() // the first one: q.last is 0
 	at, source := q.known.Pushed(0)
 	require.Equal(t, queueage.AtLeast, source)
 	require.Equal(t, q.now, at)

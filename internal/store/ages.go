@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// AgesEvery is how often somebody looks how long jobs have waited. Whoever looked pauses for
-	// agesModest times as long as it took, if that is longer.
+	// AgesEvery is how often the ages of queues are looked at. After a look there is a pause of agesModest
+	// times as long as it took, if that is longer.
 	AgesEvery  = time.Second
 	agesTurn   = AgesEvery * 9 / 10
 	agesModest = 50
 	// agesRough is after how long without a look ages are estimates.
 	agesRough = 5 * time.Second
-	// agesTTL is how long what is known of the lists is kept when nobody looks.
+	// agesTTL is how long what is known of the lists is kept without a look.
 	agesTTL = 24 * time.Hour
 	// maxAged bounds at how many lists a look looks, agedLines at how many of one queue of each kind.
 	maxAged, agedLines = 5000, 64
@@ -225,7 +225,7 @@ func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) err
 	if err := s.readAged(ctx, lists, false); err != nil {
 		return err
 	}
-	// What is not near the end, or of which there are two.
+	// The payload is not near the end, or there are two of it.
 	var again []*agedList
 	for _, l := range lists {
 		tail, _, _ := l.known.Anchors()

@@ -17,7 +17,7 @@ import (
 // aged is a fixture for ages: it looks when it is told to.
 type aged struct {
 	*fixture
-	looked time.Time // when somebody looked last
+	looked time.Time // the time of the last look
 }
 
 func (f *aged) look() {
@@ -27,7 +27,7 @@ func (f *aged) look() {
 	mine, err := f.LookAtAges(f.t.Context())
 	require.NoError(f.t, err)
 	require.True(f.t, mine)
-	// What comes next has another time, by a clock of milliseconds that a busy server reads late.
+	// The next step is to have a later time, also by the server's clock, which a busy server reads late.
 	proctest.Await(f.t, time.Minute, func() bool { return f.redis.Time(f.t.Context()).Val().Sub(f.looked) > 10*round }, "a later time")
 }
 

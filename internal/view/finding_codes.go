@@ -73,7 +73,7 @@ var FindingCodes = []struct{ Code, About string }{
 	{CodeSuspects, "jobs that may have killed their process"},
 	{CodeQueueOrphan, "a queue that nothing works"},
 	{CodeQueueBroken, "the key of a queue is no list"},
-	{CodeQueueLate, "the first job of a queue has waited for longer than promised"},
+	{CodeQueueLate, "a queue that is late"},
 	{CodeQueueStarved, "all jobs of a queue are locked"},
 	{CodeQueuePaused, "a paused queue with jobs"},
 	{CodeUniqueBroken, "a key of a unique queue is of another type"},

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	folder    = "../../../deploy/prometheus/"
+	folder    = "../../deploy/prometheus/"
 	rulesFile = folder + "resqued.rules.yml"
 	testsFile = folder + "resqued.rules.test.yml"
 )

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	root     = "../../../"
+	root     = "../../"
 	patience = time.Minute
 )
 
