@@ -72,8 +72,8 @@ func TestLocksOfRunningJobs(t *testing.T) {
 		require.NoError(t, f.redis.Set(t.Context(), f.ns+":lock:Sync:42", "1000:resqued:p1#"+job.Token, 0).Err())
 		exit, out, _ := f.run("locks")
 		require.Zero(t, exit)
-		require.Regexp(t, `(?m)^locket   locket:job_locks:Sync\[42\]  web-1:9120\.0\.3 Sync  (<1s|\d+s)  +\d+s  held$`, out)
-		require.Regexp(t, `(?m)^timeout  lock:Sync:42 +web-1:9120\.0\.3 Sync  (<1s|\d+s)  +past  expired$`, out)
+		require.Regexp(t, `(?m)^locket   locket:job_locks:Sync\[42\]  web-1:9120\.0\.3 Sync +(<1s|\d+s)  +\d+s  held$`, out)
+		require.Regexp(t, `(?m)^timeout  lock:Sync:42 +web-1:9120\.0\.3 Sync +(<1s|\d+s)  +past  expired$`, out)
 		_, out, _ = f.run("locks", "show", "Sync[42]")
 		for _, line := range []string{
 			"worker   web-1~resqued:9120.0.3-k2f9:q:,q", "process  p1", "token    " + job.Token, "queue    q", "class    Sync", "args     [42]",

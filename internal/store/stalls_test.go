@@ -485,7 +485,7 @@ func TestListsAtSize(t *testing.T) {
 		calls, _ := commandStat(t, c.redis, all)
 		require.Zero(t, calls, all)
 	}
-	for command, most := range map[string]int{"sscan": 2 * (n/500 + 2), "hmget": 3 * (n/1000 + 1)} {
+	for command, most := range map[string]int{"sscan": 2 * (n/500 + 2), "hmget": 4 * (n/1000 + 1)} {
 		calls, _ := commandStat(t, c.redis, command)
 		require.LessOrEqual(t, calls, most, command)
 		require.Positive(t, calls, command)

@@ -144,7 +144,7 @@ func TestMetrics(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	require.Less(t, len(text), 300<<10)
+	require.Less(t, len(text), 320<<10)
 	require.Contains(t, text, `resqued_queue_jobs{queue="(other)"}`)
 	require.Contains(t, text, "resqued_redis_up 1\n")
 	require.Contains(t, text, `resqued_jobs_total{class="Module::With::A::Long::Name::Class007",outcome="done"} 300`)
