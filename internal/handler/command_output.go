@@ -40,22 +40,22 @@ type output struct {
 // connect opens the pipes and returns the ends that are the command's, which has them as
 // its descriptors from 1 on.
 func (o *output) connect() ([]*os.File, error) {
-	stdout, err := o.pipe(func(r *os.File) { o.logLines("stdout", r) })
+	stdout, err := o.pipe(func(r io.Reader) { o.logLines("stdout", r) })
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := o.pipe(func(r *os.File) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
+	stderr, err := o.pipe(func(r io.Reader) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
 	if err != nil {
 		return nil, err
 	}
-	report, replies := func(r *os.File) { program.EachLine(r, o.report) }, (*os.File)(nil)
+	report, replies := func(r io.Reader) { program.EachLine(r, o.report) }, (*os.File)(nil)
 	if s := o.slice; s != nil {
 		if replies, err = s.replies.open(); err != nil {
 			o.abandon()
 			return nil, err
 		}
 		o.theirs = append(o.theirs, replies)
-		report = func(r *os.File) { eachReport(&lasting{pipe: r}, s.MaxLine, s.report) }
+		report = func(r io.Reader) { eachReport(r, s.MaxLine, s.report) }
 	}
 	reports, err := o.pipe(report)
 	if err != nil {
@@ -68,14 +68,14 @@ func (o *output) connect() ([]*os.File, error) {
 	return files, nil
 }
 
-func (o *output) pipe(read func(*os.File)) (*os.File, error) {
+func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		o.abandon()
 		return nil, err
 	}
 	o.readers, o.theirs = append(o.readers, r), append(o.theirs, w)
-	o.wg.Go(func() { read(r) })
+	o.wg.Go(func() { read(&lasting{pipe: r}) })
 	return w, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/program"
@@ -182,31 +184,37 @@ func (r *replies) close() {
 	r.pipe = nil // it may be opened once more
 }
 
-// lasting reads a pipe to its end, however long its reader is busy in between: what a
-// command reported before it ended counts. After its end only a read that waits for
-// drainFor is given up, and what is more than a pipe can hold is not the command's.
+// lasting reads a pipe to its end, however long its reader is busy in between, or the machine: what a
+// command wrote before it ended counts. After the pipe's deadline a read returns only what the pipe
+// holds already. More than a pipe can hold is not the command's.
 type lasting struct {
 	pipe *os.File
-	late int // bytes read after the end
+	late int // bytes read after the deadline
 }
 
 // maxPipe is what a pipe holds at most, unless it was made with special rights.
 const maxPipe = 1 << 20
 
 func (l *lasting) Read(p []byte) (int, error) {
-	began := time.Now()
-	for late := false; ; late = true {
-		n, err := l.pipe.Read(p)
-		if late {
-			l.late += n
-		}
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) >= drainFor || l.late > maxPipe {
-			return n, err
-		}
-		if err := l.pipe.SetReadDeadline(began.Add(drainFor)); err != nil {
-			return 0, err
-		}
+	n, err := l.pipe.Read(p)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || l.late > maxPipe {
+		return n, err
 	}
+	raw, failed := l.pipe.SyscallConn()
+	if failed != nil {
+		return 0, err
+	}
+	_ = l.pipe.SetReadDeadline(time.Time{}) // or nothing would be read
+	failed = raw.Read(func(fd uintptr) bool {
+		n, _ = unix.Read(int(fd), p)
+		return true
+	})
+	_ = l.pipe.SetReadDeadline(time.Now())
+	if n <= 0 || failed != nil {
+		return 0, err
+	}
+	l.late += n
+	return n, nil
 }
 
 // eachReport calls fn for each line of r that is not empty, whatever its length; of one
