@@ -37,6 +37,9 @@ func (p Promises) Of(queue string) time.Duration {
 	return 0
 }
 
+// maxWithin is the longest time that a name may say.
+const maxWithin = 366 * 24 * time.Hour
+
 var inName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|_)within_(\d{1,6})_?(s|m|h|d|second|minute|hour|day)s?$`)
 })
@@ -50,5 +53,8 @@ func InName(queue string) time.Duration {
 	}
 	n, _ := strconv.Atoi(found[1]) // digits
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
-	return time.Duration(n) * units[found[2][0]]
+	if unit := units[found[2][0]]; time.Duration(n) <= maxWithin/unit {
+		return time.Duration(n) * unit
+	}
+	return 0
 }

@@ -15,7 +15,7 @@ func TestPromises(t *testing.T) {
 	for queue, within := range map[string]time.Duration{
 		"mail": time.Minute, "img_a": time.Hour, "img_now": time.Second, "other": 24 * time.Hour,
 		"within_30_seconds": 30 * time.Second, "within_1_minute": time.Minute, "within_5m": 5 * time.Minute, "within_2_days": 48 * time.Hour,
-		"within_reach": 0, "within_5_parsecs": 0,
+		"within_reach": 0, "within_5_parsecs": 0, "within_999999_days": 0,
 	} {
 		require.Equal(t, within, p.Of(queue), queue)
 	}

@@ -32,7 +32,7 @@ const (
 	Exact    Source = "exact"    // the payload says when it was pushed
 	Measured Source = "measured" // it is that of a mark: a second or two older than the job at most, or 2 % of its age
 	Estimate Source = "estimate" // some of the queue's payloads are equal, or the last look is some time ago
-	AtLeast  Source = "at_least" // the job was there at the first look
+	AtLeast  Source = "at_least" // the job was there at the first look, or at the first one after a pause
 )
 
 const (
@@ -84,6 +84,8 @@ type Look struct {
 	// time. From is 0 at the first look of all. Rough: the last look is long ago.
 	From, To int64
 	Rough    bool
+	// Blind: nothing could be looked for.
+	Blind bool
 }
 
 // Anchors returns the payloads that are to be looked for: one from the end of the list as it was, one
@@ -101,6 +103,14 @@ func (l *List) Len() int64 {
 	return l.last() - l.first + 1
 }
 
+// Seen is when the list was looked at last (ms), or a look earlier.
+func (l *List) Seen() int64 {
+	if len(l.marks) == 0 {
+		return 0
+	}
+	return l.marks[len(l.marks)-1].at
+}
+
 // Half is a place in the middle of the list, whose payload a look brings.
 func (l *List) Half() int64 { return max(0, (l.last()-l.first)/2) }
 
@@ -111,6 +121,9 @@ func (l *List) See(s Look) {
 	total := l.tail.n + s.Len // if all anchors are gone these were pushed later
 	switch {
 	case len(l.marks) == 0:
+	case s.Blind, l.tail.payload == nil && l.front.payload == nil: // payloads that are too large are not looked for
+		total = max(last, l.first+s.Len-1)
+		l.unsure = total
 	case s.Tail >= 0 && !s.Twice:
 		total = l.tail.n + s.Len - 1 - s.Tail
 	case s.Tail >= 0 && s.Front >= 0 && !bytes.Equal(l.tail.payload, l.front.payload):
@@ -126,12 +139,9 @@ func (l *List) See(s Look) {
 		total = l.middle.n + s.Len - 1 - s.Middle
 	case s.Front >= 0:
 		total = l.front.n + s.Len - 1 - s.Front
-	case l.tail.payload == nil && l.front.payload == nil: // they were too large
-		total = max(last, l.first+s.Len-1)
-		l.unsure = total
 	}
-	if s.Rough {
-		l.unsure = total
+	if s.Rough && total > last { // the new ones have waited for less, but it is not known how much
+		s.From, l.before = s.To, total
 	}
 	switch {
 	case len(l.marks) == 0 && s.From == 0:

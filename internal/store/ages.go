@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +22,10 @@ const (
 	// times as long as it took, if that is longer.
 	AgesEvery  = time.Second
 	agesTurn   = AgesEvery * 9 / 10
-	agesModest = 50
+	agesModest = 20
+	// agesHeld is how long a look may take, for others, and agesGone after how long without a look
+	// nothing is known.
+	agesHeld, agesGone = 10 * time.Second, 2 * time.Minute
 	// agesRough is after how long without a look ages are estimates.
 	agesRough = 5 * time.Second
 	// agesTTL is how long what is known of the lists is kept without a look.
@@ -29,8 +33,8 @@ const (
 	// maxAged bounds at how many lists a look looks, agedLines at how many of one queue of each kind.
 	maxAged, agedLines = 5000, 64
 	// agesBatch is how many lists are read in one step, agesNear how far from the end of a list a payload is
-	// looked for at first.
-	agesBatch, agesNear = 16, 5000
+	// looked for at first, and agesFar then.
+	agesBatch, agesNear, agesFar = 16, 5000, 200_000
 	// metaAged is the field of resqued:meta with the time of the last look (ms), if it was a whole one.
 	metaAged = "aged"
 )
@@ -40,6 +44,8 @@ type Age struct {
 	// Pushed is when it was pushed, by the clock of this machine; zero = not known.
 	Pushed time.Time
 	Source queueage.Source
+	// Stale: the last look is some time ago, and the job may be gone.
+	Stale  bool
 	inLine bool
 }
 
@@ -53,7 +59,7 @@ func (s *Store) Pushed(ctx context.Context, queue string) (func(place int64) tim
 	}
 	l, ahead := queueage.Parse(text.Val()), time.Since(clock.Val())
 	return func(place int64) time.Time {
-		if place >= l.Len() {
+		if place >= l.Len() || clock.Val().Sub(time.UnixMilli(l.Seen())).Abs() > agesGone {
 			return time.Time{}
 		}
 		at, _ := l.Pushed(place)
@@ -84,11 +90,12 @@ type agedList struct {
 // turn: of many, about one a second does it. See package queueage.
 func (s *Store) LookAtAges(ctx context.Context) (mine bool, err error) {
 	began, turn := time.Now(), s.db.Key(keyAgeTurn)
-	mine, err = s.db.Write.SetNX(ctx, turn, "1", agesTurn).Result()
+	mine, err = s.db.Write.SetNX(ctx, turn, "1", agesHeld).Result()
 	if err == nil && mine {
 		err = s.lookAtAges(ctx)
-		if pause := agesModest * time.Since(began); err == nil && pause > agesTurn {
-			err = s.db.Write.PExpire(ctx, turn, pause).Err()
+		if ctx.Err() == nil { // otherwise it is held for longer, which is a pause as well
+			pause := max(agesTurn, agesModest*time.Since(began))
+			err = cmp.Or(err, s.db.Write.Set(ctx, turn, "1", pause).Err())
 		}
 	}
 	if err != nil {
@@ -103,7 +110,9 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 	last, clock := pipe.HGet(ctx, meta, metaAged), pipe.Time(ctx)
 	known, shown := pipe.HKeys(ctx, s.db.Key(keyAgeLists)), pipe.HKeys(ctx, s.db.Key(keyAge))
 	told(pipe.Exec(ctx))
-	if err := known.Err(); err != nil {
+	if err := cmp.Or(known.Err(), shown.Err()); redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return s.db.Write.Del(ctx, s.db.Key(keyAge), s.db.Key(keyAgeLists)).Err() // only resqued uses them
+	} else if err != nil {
 		return err
 	}
 	queues, err := s.longest(ctx, maxAged)
@@ -274,14 +283,19 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 		head, half, total   *redis.StringCmd
 		tail, middle, front *redis.IntSliceCmd
 	}
-	for batch := range slices.Chunk(lists, agesBatch) {
+	size := agesBatch
+	if far {
+		size = 1 // each is a step of its own: it may take milliseconds
+	}
+	for batch := range slices.Chunk(lists, size) {
+		blind := s.noLPos.Load()
 		pipe := s.db.Write.TxPipeline()
 		clock, reads := pipe.Time(ctx), make([]read, len(batch))
 		for i, l := range batch {
 			key := s.db.Key(l.key)
 			tail, middle, front := l.known.Anchors()
 			find := func(payload []byte, rank, count, most int64) *redis.IntSliceCmd {
-				if payload == nil {
+				if payload == nil || blind {
 					return nil
 				}
 				return pipe.LPosCount(ctx, key, string(payload), count, redis.LPosArgs{Rank: rank, MaxLen: most})
@@ -296,10 +310,14 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 			}
 			r.total = pipe.GetRange(ctx, s.db.Key(history.TotalKey(history.Name{Kind: history.Queue, Name: l.queue})), 0, 63)
 			if r.tail = find(tail, -1, 2, agesNear); !l.look.Twice {
-				r.tail, r.middle = find(tail, -1, 1, 0), find(middle, 1, 1, 0)
+				r.tail, r.middle = find(tail, -1, 1, agesFar), find(middle, 1, 1, agesFar)
 			}
 		}
 		if _, err := pipe.Exec(ctx); err != nil && clock.Err() != nil {
+			if !blind && redis.HasErrorPrefix(err, "EXECABORT") {
+				s.noLPos.Store(true) // before Redis 6.0.6, or without the right to it
+				return s.readAged(ctx, lists, far)
+			}
 			return err
 		}
 		for i, l := range batch {
@@ -311,7 +329,7 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 				return cmd.Val()[0]
 			}
 			l.err = r.size.Err()
-			l.look = queueage.Look{Len: r.size.Val(), Tail: place(r.tail), Middle: place(r.middle), Front: place(r.front), To: clock.Val().UnixMilli()}
+			l.look = queueage.Look{Len: r.size.Val(), Tail: place(r.tail), Middle: place(r.middle), Front: place(r.front), To: clock.Val().UnixMilli(), Blind: blind}
 			l.look.Twice = r.tail != nil && len(r.tail.Val()) > 1
 			l.look.Head, _ = r.head.Bytes()
 			l.look.Half, _ = r.half.Bytes()
@@ -354,7 +372,11 @@ func readAge(text string, clock, local time.Time) (a Age) {
 		return Age{}
 	}
 	a = Age{Pushed: local.Add(-max(0, clock.Sub(time.UnixMilli(pushed)))), Source: queueage.Source(fields[2]), inLine: fields[3] == "true"}
-	if a.Source == queueage.Measured && clock.Sub(time.UnixMilli(looked)) > agesRough {
+	since := clock.Sub(time.UnixMilli(looked)).Abs()
+	if since > agesGone {
+		return Age{}
+	}
+	if a.Stale = since > agesRough; a.Stale {
 		a.Source = queueage.Estimate
 	}
 	return a

@@ -50,6 +50,8 @@ type Store struct {
 	// dataSet is what Register has returned.
 	dataSet atomic.Pointer[string]
 	bulk    atomic.Pointer[bulk]
+	// noLPos: the server has refused LPOS.
+	noLPos atomic.Bool
 	// together has the pushes of many goroutines leave in one call.
 	together together
 }

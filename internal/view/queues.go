@@ -66,6 +66,8 @@ type Queue struct {
 	Problem string `json:"-"`
 
 	serving servers
+	// stale: the first job may be another one by now.
+	stale bool
 }
 
 // WaitingJob is one job that waits in a queue.
@@ -154,7 +156,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 		}
 		if within := within(ctx)(q.Name); within > 0 {
 			v.WithinS = new(seconds(within))
-			v.Late = !v.Oldest.IsZero() && time.Since(v.Oldest) > within
+			v.Late = !v.Oldest.IsZero() && !v.stale && time.Since(v.Oldest) > within
 		}
 		views[i] = v
 	}
@@ -277,7 +279,7 @@ func (v *Queue) readOldest(ctx context.Context, s PayloadStore, age store.Age, p
 	if age.Pushed.IsZero() {
 		return
 	}
-	v.Oldest = age.Pushed
+	v.Oldest, v.stale = age.Pushed, age.Stale
 	waited := seconds(time.Since(age.Pushed))
 	v.OldestS, v.OldestSource = &waited, &age.Source
 }

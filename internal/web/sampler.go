@@ -319,8 +319,13 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
 	ctx = view.Promising(view.Redacting(ctx, s.o.Redact), s.o.Within) // for every visitor
-	// Where no daemon works no other process looks. A user who may only read goes without.
-	_, _ = s.o.Store.LookAtAges(ctx)
+	// Where no daemon works no other process looks. A user who may only read goes without. The sample does not
+	// wait for it.
+	s.beside.run(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, sampleTimeout/2)
+		defer cancel()
+		_, _ = s.o.Store.LookAtAges(ctx)
+	})
 	snap, err := view.Snap(ctx, s.o.Store)
 	if v.Err = nil; rdb.Unreachable(err) {
 		v.At, v.Took = time.Now(), time.Since(begun)

@@ -86,9 +86,9 @@ func (w *Writer) Run(ctx context.Context) {
 			levels.Reset(untilLevels(time.Now()))
 		case <-ages.C:
 			turn, cancel := context.WithTimeout(ctx, patience)
-			_, err := w.store.LookAtAges(turn)
+			mine, err := w.store.LookAtAges(turn)
 			cancel()
-			if err == nil || store.HistoryBroken(err) { // others say that Redis is away
+			if mine && err == nil || store.HistoryBroken(err) { // others say that Redis is away
 				w.complain(ctx, "it is not known how long jobs wait", err)
 			}
 			ages.Reset(spread(max(store.AgesEvery, w.every/agesShare)))
