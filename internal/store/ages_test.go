@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,30 @@ func TestAges(t *testing.T) {
 		f.look()
 		require.NotZero(t, f.age("mail").Pushed)
 	})
+}
+
+// TestOldLooks: a look that is some time ago is not relied on, and soon not believed.
+func TestOldLooks(t *testing.T) {
+	t.Parallel()
+	f := &aged{fixture: setup(t, redistest.Start(t, redistest.Options{}))}
+	f.push("mail", numbered(0, 3)...)
+	f.look()
+	for ago, want := range map[time.Duration]store.Age{
+		0: {Source: queueage.Measured}, 10 * time.Second: {Source: queueage.Estimate, Stale: true}, 3 * time.Minute: {}, -3 * time.Minute: {},
+	} {
+		looked := time.Now().Add(-ago).UnixMilli()
+		require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:age"), "mail", fmt.Sprintf("%d %d measured false", looked, looked)).Err())
+		got := f.age("mail")
+		got.Pushed = time.Time{}
+		require.Equal(t, want, got, ago)
+	}
+	// Keys of a wrong type go.
+	for _, key := range []string{"resqued:age", "resqued:age:lists"} {
+		require.NoError(t, f.redis.Set(t.Context(), f.key(key), "x", 0).Err())
+	}
+	f.look()
+	f.look()
+	require.NotZero(t, f.age("mail").Pushed)
 }
 
 // counted has the history count jobs of a queue.
