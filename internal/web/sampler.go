@@ -324,7 +324,9 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	s.beside.run(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, sampleTimeout/2)
 		defer cancel()
-		_, _ = s.o.Store.LookAtAges(ctx)
+		var err error // without ages the rest goes on
+		defer s.beside.caught(&err)
+		_, err = s.o.Store.LookAtAges(ctx)
 	})
 	snap, err := view.Snap(ctx, s.o.Store)
 	if v.Err = nil; rdb.Unreachable(err) {
