@@ -250,15 +250,18 @@ func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) err
 	// A job that went to a line has waited in the queue before: no longer than its head had by then.
 	from, to := since, int64(0)
 	for _, l := range lists {
+		look := &l.look
+		if !l.line {
+			from, to = since, look.To
+		}
 		if l.err != nil {
 			continue
 		}
-		look := &l.look
 		look.Rough = since > 0 && look.To-since > agesRough.Milliseconds()
 		if l.line {
 			look.From, look.To = from, to
 		} else {
-			from, to, look.From = since, look.To, since
+			look.From = since
 			if at, _ := l.known.Pushed(0); at > 0 && since > 0 {
 				from = at
 			}
