@@ -75,7 +75,7 @@ func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
 		return nil, err
 	}
 	o.readers, o.theirs = append(o.readers, r), append(o.theirs, w)
-	o.wg.Go(func() { read(&lasting{pipe: r}) })
+	o.wg.Go(func() { read(&program.Lasting{File: r}) })
 	return w, nil
 }
 

@@ -3,7 +3,6 @@ package handler
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -11,8 +10,6 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/cmdslice"
@@ -182,39 +179,6 @@ func (r *replies) close() {
 	r.done.Wait()
 	_ = r.pipe.Close()
 	r.pipe = nil // it may be opened once more
-}
-
-// lasting reads a pipe to its end, however long its reader is busy in between, or the machine: what a
-// command wrote before it ended counts. After the pipe's deadline a read returns only what the pipe
-// holds already. More than a pipe can hold is not the command's.
-type lasting struct {
-	pipe *os.File
-	late int // bytes read after the deadline
-}
-
-// maxPipe is what a pipe holds at most, unless it was made with special rights.
-const maxPipe = 1 << 20
-
-func (l *lasting) Read(p []byte) (int, error) {
-	n, err := l.pipe.Read(p)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || l.late > maxPipe {
-		return n, err
-	}
-	raw, failed := l.pipe.SyscallConn()
-	if failed != nil {
-		return 0, err
-	}
-	_ = l.pipe.SetReadDeadline(time.Time{}) // or nothing would be read
-	failed = raw.Read(func(fd uintptr) bool {
-		n, _ = unix.Read(int(fd), p)
-		return true
-	})
-	_ = l.pipe.SetReadDeadline(time.Now())
-	if n <= 0 || failed != nil {
-		return 0, err
-	}
-	l.late += n
-	return n, nil
 }
 
 // eachReport calls fn for each line of r that is not empty, whatever its length; of one

@@ -201,7 +201,14 @@ func (c *call) tellOver(ended <-chan struct{}) {
 	c.mu.Lock()
 	c.told = true
 	c.mu.Unlock()
-	_ = c.q.conn.write(sliceOverLine(c.number))
+	written := make(chan struct{})
+	go func() { // one that does not read is killed, and the write ends then
+		defer close(written)
+		_ = c.q.conn.write(sliceOverLine(c.number))
+	}()
+	if c.q.slots == 1 {
+		defer func() { <-written }() // nothing may follow the line of the next job
+	}
 	grace := time.NewTimer(c.slice.Grace)
 	defer grace.Stop()
 	select {

@@ -1,6 +1,9 @@
 package runner
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // many performs the job in a process with several slots, for which a goroutine reads.
 func (c *call) many() (begun bool, err error) {
@@ -64,6 +67,7 @@ func (c *call) listen() (answer, bool) {
 
 // read reads what a process with several slots says, until its end.
 func (q *process) read() {
+	var until time.Time // the process has ended, and its last words are given to their jobs until then
 	for {
 		line, err := q.conn.line()
 		if err != nil {
@@ -95,10 +99,13 @@ func (q *process) read() {
 		select {
 		case c.lines <- a:
 		case <-q.exited:
-			// It says nothing more: what there is may still be taken.
+			// Its last words count, but a job that does not take them must not keep others waiting.
+			if until.IsZero() {
+				until = time.Now().Add(drainFor)
+			}
 			select {
 			case c.lines <- a:
-			default:
+			case <-time.After(time.Until(until)):
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/program"
 )
 
 // conn is the socket of a process. One goroutine at a time reads it.
@@ -30,7 +32,7 @@ func newConn(fd int) (*conn, error) {
 		_ = c.file.Close()
 		return nil, err
 	}
-	c.raw, c.in = raw, bufio.NewReaderSize(c.file, 4<<10)
+	c.raw, c.in = raw, bufio.NewReaderSize(&program.Lasting{File: c.file}, 4<<10)
 	return c, nil
 }
 

@@ -25,33 +25,18 @@ func (w *lastWords) of(r *os.File) io.Reader {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.raw, _ = r.SyscallConn() // it fails for a nil file only
-	return w
+	return &program.Lasting{File: r, Sys: w.read}
 }
 
-// Read implements io.Reader.
-func (w *lastWords) Read(p []byte) (n int, err error) {
-	refused := w.raw.Read(func(fd uintptr) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for n, err = unix.Read(int(fd), p); err == unix.EINTR; {
-			n, err = unix.Read(int(fd), p)
-		}
-		if n > 0 {
-			old := min(w.skip, n)
-			w.skip -= old
-			_, _ = w.tail.Write(p[old:n])
-		}
-		return err != unix.EAGAIN
-	})
-	switch {
-	case refused != nil:
-		return 0, refused
-	case err != nil:
-		return 0, err
-	case n == 0:
-		return 0, io.EOF
+func (w *lastWords) read(fd int, p []byte) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n, err = unix.Read(fd, p); n > 0 {
+		old := min(w.skip, n)
+		w.skip -= old
+		_, _ = w.tail.Write(p[old:n])
 	}
-	return n, nil
+	return n, err
 }
 
 // forget forgets what was written before, also what is still in the pipe.

@@ -14,7 +14,7 @@ import (
 )
 
 // drainFor is how long output is waited for when every process of a runner is gone: only a
-// stranger that was handed a pipe can hold it open then.
+// stranger that was handed a pipe can hold it open then. Its reader still gets what the pipe holds by then.
 const drainFor = time.Second
 
 // output reads what a process writes to stdout and stderr, by a goroutine each.
@@ -31,7 +31,7 @@ type output struct {
 
 // connect returns the process's ends of the pipes, which the caller closes.
 func (o *output) connect() (stdout, stderr *os.File, err error) {
-	if stdout, err = o.pipe(func(r *os.File) { o.lines("stdout", r) }); err != nil {
+	if stdout, err = o.pipe(func(r *os.File) { o.lines("stdout", &program.Lasting{File: r}) }); err != nil {
 		return nil, nil, err
 	}
 	if stderr, err = o.pipe(func(r *os.File) { o.lines("stderr", o.errs.of(r)) }); err != nil {
