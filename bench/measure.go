@@ -185,7 +185,7 @@ func (m *measurement) launch(role string) error {
 	}
 	for range max(m.s.Processes, 1) {
 		cmd := exec.Command(self)
-		cmd.Env, cmd.Dir = childEnv(specEnv, &m.sp, roleEnv+"="+role), m.t.dir
+		cmd.Env, cmd.Dir = childEnv(specEnv, &m.sp, append(m.s.env(), roleEnv+"="+role)...), m.t.dir
 		c, err := start(cmd)
 		if err != nil {
 			return err

@@ -122,7 +122,7 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 		return nil, err
 	}
 	cmd := exec.Command(t.daemon, "work", "--config", file)
-	cmd.Env, cmd.Dir = childEnv(job.Env, sp.job()), t.dir
+	cmd.Env, cmd.Dir = childEnv(job.Env, sp.job(), s.env()...), t.dir
 	return start(cmd)
 }
 

@@ -44,6 +44,7 @@ type scenario struct {
 	Boot       time.Duration
 	Ballast    int
 	Waker      bool // waker: on, and while nothing happens a longer interval
+	Processors int  // GOMAXPROCS of the workers; 0 = Go's own choice
 	Glob       bool // queues: ["*"]
 	Goroutines int  // that push
 	Bulk       bool // many jobs in a call
@@ -64,6 +65,8 @@ func scenarios() []scenario {
 		drain("noop-1", "no-op jobs, 1 thread", scenario{Threads: 1, Short: true}),
 		drain("noop-10", "no-op jobs, 10 threads", scenario{Threads: 10, Short: true}),
 		drain("noop-50", "no-op jobs, 50 threads", scenario{Short: true}),
+		drain("noop-50-1p", "no-op jobs, 50 threads, GOMAXPROCS=1", scenario{Processors: 1}),
+		drain("procs-2-1p", "no-op jobs, 2 processes of 50 threads, GOMAXPROCS=1", scenario{Processes: 2, Processors: 1}),
 		drain("procs-2", "no-op jobs, 2 processes of 50 threads", scenario{Processes: 2, Short: true}),
 		drain("procs-4", "no-op jobs, 4 processes of 50 threads", scenario{Processes: 4}),
 		drain("queues-10", "10 queues, jobs in the last, 50 threads", scenario{Queues: 10, LastOnly: true, Short: true}),
@@ -167,4 +170,12 @@ func (s *scenario) queueOf(i int) string {
 		n = i % s.Queues
 	}
 	return fmt.Sprintf("q%04d", n)
+}
+
+// env is what the environment of workers has more.
+func (s *scenario) env() []string {
+	if s.Processors == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.Processors)}
 }

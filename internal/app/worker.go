@@ -28,7 +28,6 @@ import (
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/thread"
-	"github.com/resqued/resqued/internal/tuning"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
@@ -102,8 +101,6 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	// First, because a signal that comes earlier kills the process.
 	received, stop := signals.Listen()
 	defer stop()
-	defer tuning.FitProcessors()()
-	defer tuning.HoldBallast()()
 	conn, data, err := proc.Inherit()
 	if err != nil {
 		return workerFailed(newLogger(os.Stderr, "auto", "info"), ExitConfig, err)
@@ -179,9 +176,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	w.set = set
 	w.closers = append(w.closers, set.Close)
-	options := storeOptions(c, "resqued-worker")
-	options.BlockingReads = c.ThreadCount == 1 // a single thread has nothing to do while it asks for a job
-	s, err := store.Open(options)
+	s, err := store.Open(storeOptions(c, "resqued-worker"))
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +244,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	_, beat := leaseAndBeat(c)
 	w.process, err = workerproc.New(workerproc.Config{
-		Threads: c.ThreadCount, Siblings: c.WorkerCount - 1, JobsPerFork: perFork, MaxRSS: maxRSS(&c), MaxAge: c.MaxAge,
+		Threads: c.ThreadCount, JobsPerFork: perFork, MaxRSS: maxRSS(&c), MaxAge: c.MaxAge,
 		Queues: c.Queues, Locketed: c.Locked, NamedLocks: keyer.NeedsGo(), Lined: c.Lines == config.LinesAuto, Fair: fair, NamedClasses: keyer.ByClass(),
 		RequeueLost: c.OnLockLost == "requeue", Unique: c.Unique, StrictUnique: c.UniqueQueuesStrict,
 		Interval: c.Interval, StretchInterval: c.MayStretch, UntilEmpty: c.UntilEmpty,

@@ -4,7 +4,7 @@
 //
 // What is where: client.go opens connections, url.go reads where to, dial.go and gauge.go
 // watch what a server says on them, demoted.go notices that a server is no primary any more,
-// blocking.go reads without Go's poller. script.go composes and runs scripts, refusals.go
+// script.go composes and runs scripts, refusals.go
 // says which commands did not run. ready.go waits for a server and probe.go tries all
 // scripts on it.
 package rdb
@@ -42,10 +42,6 @@ type Options struct {
 	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
-	// BlockingReads has the answer to whatever changes something be waited for in a read
-	// that blocks, not by Go's poller. It is for a process in which nothing else runs
-	// meanwhile: other goroutines would wait for the runtime to notice.
-	BlockingReads bool
 
 	small bool   // few bytes go over the connections
 	share *share // of the memory for answers that are under way
@@ -105,9 +101,6 @@ func Open(opts Options) (*Client, error) {
 	c.opts.Store(&opts)
 	c.demotions.watch(write)
 	c.demotions.watch(read)
-	if opts.BlockingReads {
-		hook(write, blockingReads{}) // the last hook gets the connection first
-	}
 	return c, nil
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/cmdslice"
 )
 
-// What a process said before its end counts, also when its reader comes late.
+// A late reader still gets what a process said before its end.
 func TestSaidBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	c, theirs := pair(t)

@@ -18,16 +18,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// worksAt runs a job through every kind of script at a URL, by Go's poller and by
-// blocking reads.
+// worksAt runs a job through every kind of script at a URL.
 func worksAt(t *testing.T, opts store.Options) {
-	t.Helper()
-	for _, opts.BlockingReads = range []bool{false, true} {
-		works(t, opts)
-	}
-}
-
-func works(t *testing.T, opts store.Options) {
 	t.Helper()
 	s, err := store.Open(opts)
 	require.NoError(t, err)

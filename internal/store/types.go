@@ -29,11 +29,6 @@ type Options struct {
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 
-	// BlockingReads has the answer to whatever changes something be waited for in a read
-	// that blocks, not by Go's poller. It is for a process in which nothing else runs
-	// meanwhile: other goroutines would wait for the runtime to notice.
-	BlockingReads bool
-
 	// FailureLists has failures recorded as Resque's multi-queue failure backend does, in
 	// a list for each queue.
 	FailureLists bool

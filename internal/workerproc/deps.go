@@ -19,8 +19,6 @@ import (
 // field means the default.
 type Config struct {
 	Threads int
-	// Siblings is how many other worker processes the daemon has.
-	Siblings int
 	// JobsPerFork is how many jobs this process may start; 0 = no limit.
 	JobsPerFork int
 	MaxRSS      int64         // bytes; 0 = no limit

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -56,7 +55,6 @@ type exchanges struct {
 	log      *zap.Logger
 
 	lanes   []*lane
-	trial   *laneTrial          // how many of them are used while jobs end at once
 	answers chan exchangeResult // from the exchangers
 	sends   atomic.Int64        // exchanges sent
 
@@ -86,7 +84,7 @@ type exchanges struct {
 
 func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troubles, log *zap.Logger) *exchanges {
 	return &exchanges{
-		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log, trial: newLaneTrial(cfg.Siblings > 0),
+		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log,
 		answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
 	}
 }
@@ -107,7 +105,7 @@ func (x *exchanges) send() {
 	for _, l := range x.lanes {
 		switch {
 		case l.busy:
-		case x.underway() > 0 && (x.single() || !x.overlaps()):
+		case x.underway() > 0 && !x.overlaps():
 			return
 		case !x.dispatch(l):
 			return
@@ -128,7 +126,7 @@ func (x *exchanges) overlaps() bool {
 // the next call leaves: if that took them all, the other lane would stay empty, and if it
 // took most of them, the server would be done with the rest before they have come back.
 func (x *exchanges) share() int {
-	if len(x.lanes) == 1 || x.single() || !x.threads.endedBriefly() {
+	if len(x.lanes) == 1 || !x.threads.endedBriefly() {
 		return maxBatch
 	}
 	return min((x.cfg.Threads+1)/2, maxBatch)
@@ -203,17 +201,6 @@ func (x *exchanges) answered(l *lane) (overlapped bool) {
 	x.threads.free(l.threads)
 	l.busy, l.ended, l.threads = false, nil, l.threads[:0]
 	return l.overlapped
-}
-
-// single reports whether there is one call at a time, although there are more lanes. Where jobs take a while, the server has
-// time for a second one.
-func (x *exchanges) single() bool { return x.trial.single && x.threads.endedBriefly() }
-
-// tried lets the trial of the lanes know of an answer.
-func (x *exchanges) tried(r *exchangeResult, now time.Time) {
-	if n := len(r.reply.Jobs); len(x.lanes) > 1 {
-		x.trial.answered(now, n, n > 0 && n == len(r.req.Wants) && x.threads.endedBriefly())
-	}
 }
 
 // underway returns how many calls have no answer yet.

@@ -302,7 +302,6 @@ func (p *Process) onExchanged(r exchangeResult) {
 		return
 	}
 	now := time.Now()
-	p.exchanges.tried(&r, now)
 	p.threads.beginAll(jobs, r.sent, now)
 	if len(r.req.Completions)+len(jobs) > 0 {
 		p.poller.stir()

@@ -25,7 +25,7 @@ handlers:
   Quick: {command: [sh, -c, 'exit 0']}
   Beside: {command: [sh, -c, 'echo >> begun; until [ -e open ]; do sleep 0.1; done']}
 `
-	for name, processors := range map[string][]string{"one processor": nil, "four processors": {"GOMAXPROCS=4"}} {
+	for name, processors := range map[string][]string{"one processor": {"GOMAXPROCS=1"}, "four processors": {"GOMAXPROCS=4"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := harness.Start(t, harness.Options{
