@@ -103,7 +103,7 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 		req.Queue, req.Payload = "", nil // they are for the marker, and may be large
 	}
 	list, err := s.evalLock(ctx, classlockAcquireScript, req.HeldLock,
-		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft())
+		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft().Milliseconds())
 	if err != nil {
 		return AcquireReply{}, err
 	}

@@ -256,7 +256,7 @@ func TestFastPathBesideDeaths(t *testing.T) {
 		// direct has the next calls fail that do not take the fast path.
 		direct := func(f *fixture) {
 			f.t.Helper()
-			require.NoError(f.t, storetest.Alter(f.Redis(), "exchange_slow", `local reasons, failed = reply[5], 0`, `error('the long way')`))
+			require.NoError(f.t, storetest.Alter(f.Redis(), "exchange_slow", `local reasons = reply[5]`, `error('the long way')`))
 		}
 		queues := []store.Queue{{Name: "o"}, {Name: "q"}, {Name: "r", Locked: true}}
 		for _, n := range []int{1, 3} {

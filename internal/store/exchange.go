@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	exchangeScript = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow")
-	exchangeUnique = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow")
+	exchangeScript = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
+	exchangeUnique = rdb.NewScript(Lua, "exchange", "lib/base", "lib/payload", "lib/rights", "exchange_fast", "lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace", "exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
 )
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
@@ -45,9 +45,6 @@ func (r *ExchangeRequest) unique() bool {
 	return slices.ContainsFunc(r.Queues, func(q Queue) bool { return q.Unique })
 }
 
-// leaseLeft is how long, in ms, the lease of a process has to last yet when it takes jobs. By
-// the server's clock it has beaten within 4/7 of a lease then, as a holder of a lock has by
-// its own.
-func (s *Store) leaseLeft() uint32 {
-	return uint32(min(s.opts.Load().Lease*3/7, 24*time.Hour).Milliseconds()) //nolint:gosec // bounded
-}
+// leaseLeft is how long the lease of a process has to last yet when it takes jobs. By the server's
+// clock it has beaten within 4/7 of a lease then, as a holder of a lock has by its own.
+func (s *Store) leaseLeft() time.Duration { return s.opts.Load().Lease * 3 / 7 }

@@ -71,27 +71,31 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	return args
 }
 
-// exchangeHead returns all numbers of a request, for which text would be dearer: the server
-// would take in an argument for each, and the script would have to read it.
+// exchangeHead returns all numbers of a request as one text, see lua/exchange_fast.lua: the server would
+// take in an argument for each.
 func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 	fast := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
-	head := make([]byte, 0, 48)
-	head = append(head, bit(fast), byte(req.Lane), 'c')
-	if s.opts.Load().LockPayload {
-		head[2] = 'p'
+	opts := s.opts.Load()
+	head := make([]byte, 0, 96)
+	head = append(head, digit(fast), ' ', byte('0'+req.Lane), ' ', 'c') //nolint:gosec // 0 or 1
+	if opts.LockPayload {
+		head[len(head)-1] = 'p'
 	}
-	for _, n := range [...]int{o.plain, o.locked, len(req.Completions) - o.plain, len(req.Wants), len(req.Queues)} {
-		head = appendCount(head, n)
+	for _, n := range [...]int64{
+		seconds(opts.LockTTL), s.leaseLeft().Milliseconds(), 2*req.Sending + int64(req.Lane),
+		int64(o.plain), int64(o.locked), int64(len(req.Completions) - o.plain), int64(len(req.Wants)), int64(len(req.Queues)),
+		int64(min(req.Empty, maxEmpty)), int64(len(req.Names)), int64(len(req.NamedClasses)), scanBound,
+	} {
+		head = strconv.AppendInt(append(head, ' '), n, 10)
 	}
-	ttl := strconv.FormatInt(seconds(s.opts.Load().LockTTL), 10)
-	head = append(head, byte(len(ttl)), byte(min(req.Empty, maxEmpty))) //nolint:gosec // small
-	for _, n := range [...]int{len(req.Names), len(req.NamedClasses), scanBound} {
-		head = appendCount(head, n)
+	return append(head, ' ', digit(req.Repeat), ' ', byte(req.Suspects.letter()))
+}
+
+func digit(b bool) byte {
+	if b {
+		return '1'
 	}
-	head = append(head, bit(req.Repeat), byte(req.Suspects.letter()))
-	head = binary.BigEndian.AppendUint32(head, s.leaseLeft())
-	head = append(head, ttl...)
-	return strconv.AppendInt(head, 2*req.Sending+int64(req.Lane), 10)
+	return '0'
 }
 
 // arg is the letter of a kind. That of a constant needs no memory.
@@ -106,18 +110,6 @@ func (k Kind) arg() any {
 	default:
 		return string(rune(k))
 	}
-}
-
-// appendCount appends a count in three bytes, the highest first.
-func appendCount(to []byte, n int) []byte {
-	return append(to, byte(n>>16), byte(n>>8), byte(n))
-}
-
-func bit(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // wantList returns the wants as one text. The names of a process's workers differ in little,

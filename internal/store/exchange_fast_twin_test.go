@@ -50,7 +50,7 @@ func newTwins(t *testing.T, also ...string) *twins {
 	// are read at a time.
 	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
 	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", slices.Concat(small, also)...))
-	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", slices.Concat(small, []string{`fastpath, lane, style = direct == 1,`, `fastpath, lane, style = false,`})...))
+	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", slices.Concat(small, []string{`fastpath, style = fastpath == '1',`, `fastpath, style = false,`})...))
 	return w
 }
 

@@ -105,42 +105,29 @@ func (m *model) checkTurns(t *rapid.T) map[string]int {
 
 // fairMutants are defects of what is done with turns; see mutants.
 var fairMutants = []storetest.Mutant{
-	{"a job that was taken stays in the queue", "exchange_slow", `if gone > 0 then call('LTRIM', key, fmt('%d', gone), '-1') end
-  l.add`, `l.add`},
-	{"a job that was taken stays in the line of its tenant", "exchange_slow", `call('LTRIM', l.tenant(queue, t.place), fmt('%d', t.there), '-1')`, ``},
-	{"one job too many leaves the line of its tenant", "exchange_slow", `call('LTRIM', l.tenant(queue, t.place), fmt('%d', t.there), '-1')`, `call('LTRIM', l.tenant(queue, t.place), fmt('%d', t.there + 1), '-1')`},
-	{"what nobody has taken is lost", "exchange_slow", `if type(pcall_('RPUSH', list, unpack(payloads, from))) == 'number' then`, `if true then`},
-	{"a job that was taken is also put into a line", "exchange_slow", `local payloads, from = fresh[place], (left_[place] or 0) + 1`, `local payloads, from = fresh[place], math.max(left_[place] or 0, 1)`},
-	{"a job goes to the line of another tenant", "exchange_slow", `      place = '=' .. place
-`, `      place = '=' .. (places[2] and sub(places[2], 2) or place)
+	{"a job that was taken stays in the queue", "exchange_fair", `if f.gone > 0 then call('LTRIM', f.key, fmt('%d', f.gone), '-1') end`, ``},
+	{"a job that was taken stays in the line of its tenant", "exchange_fair", `call('LTRIM', f.lines.tenant(f.queue, t.place), fmt('%d', t.there), '-1')`, ``},
+	{"one job too many leaves the line of its tenant", "exchange_fair", `call('LTRIM', f.lines.tenant(f.queue, t.place), fmt('%d', t.there), '-1')`, `call('LTRIM', f.lines.tenant(f.queue, t.place), fmt('%d', t.there + 1), '-1')`},
+	{"what nobody has taken is lost", "exchange_fair", `if type(pcall_('RPUSH', list, unpack(payloads, from))) == 'number' then`, `if true then`},
+	{"a job that was taken is also put into a line", "exchange_fair", `local payloads, from = f.fresh[place], (used[place] or 0) + 1`, `local payloads, from = f.fresh[place], math.max(used[place] or 0, 1)`},
+	{"a job goes to the line of another tenant", "exchange_fair", `      place = '=' .. place
+`, `      place = '=' .. (f.places[2] and sub(f.places[2], 2) or place)
 `},
-	{"the names of tenants from Go are ignored", "exchange_slow", `return line.named[queue .. '\0' .. redis.sha1hex(payload)]`, `return nil`},
-	{"a newcomer has no turn", "exchange_slow", `if #args > 0 then call('ZADD', set, 'NX', unpack(args)) end`, ``},
-	{"the first tenants have no turn", "exchange_slow", `(waits or added > 0) and #scores or 0, 1000 do`, `0, 1000 do`},
-	{"a tenant loses its turn while a job waits", "exchange_slow", `if not payload then
-      over`, `if payload then over[#over + 1] = t.place end
-    if not payload then
-      over`},
+	{"the names of tenants from Go are ignored", "exchange_fair", `return line.named[queue .. '\0' .. redis.sha1hex(payload)]`, `return nil`},
+	{"a newcomer has no turn", "exchange_fair", `if #args > 0 then call('ZADD', f.set, 'NX', unpack(args)) end`, ``},
+	{"the first tenants have no turn", "exchange_fair", `(f.waits or added > 0) and #scores or 0, 1000 do`, `0, 1000 do`},
+	{"a tenant loses its turn while a job waits", "exchange_fair", `if not payload then
+    f.over`, `if payload then f.over[#f.over + 1] = t.place end
+  if not payload then
+    f.over`},
 	{"jobs that wait for turns are not counted", "lines", `if n ~= 0 then kept('HINCRBY', turned, queue, fmt('%d', n)) end`, ``},
-	{"jobs that are taken count as waiting for turns", "exchange_slow", `l.add(queue, added - taken, added - taken)`, `l.add(queue, added - taken, added)`},
-	{"a job of a tenant runs though its lock is held", "exchange_slow", `or not take(lock, me .. asked[w][1]) then
-      if not ends[name] then`, `then
-      if not ends[name] then`},
-	{"a job whose lock is held is lost", "exchange_slow", `table.insert(ends[name], payload)
-      looked = looked + 1
-    elseif fenced(lock) then
-      give`, `if #ends[name] == 0 then table.insert(ends[name], payload) end
-      looked = looked + 1
-    elseif fenced(lock) then
-      give`},
-	{"suspects among tenants run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' and not (name and line.behind(queue, payload, lock)) then
-      set_apart(prefix, queue, payload, '-')
-      moved, step`, `elseif false then
-      moved, step`},
-	{"a suspect of a tenant stays", "exchange_slow", `moved, step = moved + 1, 0
-    elseif not name`, `moved, step, payload = moved + 1, 0, nil
-      over[#over + 1], at = t.place, at + 1
-    elseif not name`},
+	{"jobs that are taken count as waiting for turns", "exchange_fair", `f.lines.add(f.queue, added - served, added - served)`, `f.lines.add(f.queue, added - served, added)`},
+	{"a job of a tenant runs though its lock is held", "exchange_fair", `or not take(lock, me .. asked[w][1]) then`, `then`},
+	{"a job whose lock is held is lost", "exchange_fair", `table.insert(f.ends[name], payload)`, `if #f.ends[name] == 0 then table.insert(f.ends[name], payload) end`},
+	{"suspects among tenants run beside others", "exchange_fair", `if blamed and not (name and line.behind(f.queue, payload, lock)) then`, `if false then`},
+	{"a suspect of a tenant stays", "exchange_fair", `f.moved, step = f.moved + 1, 0`, `f.moved = f.moved + 1
+    f.over[#f.over + 1], f.at = t.place, f.at + 1
+    do return true end`},
 	{"a job that comes back has no turn", "lines", `type(kept('ZADD', l.turns(queue), '-1', '!')) ~= 'number'`, `false`},
 	{"a job that comes back is lost", "lines", `type(pcall_('LPUSH', l.tenant(queue, '!'), payload)) ~= 'number' then`, `false then`},
 	{"a job that comes back is not counted", "lines", `then return false end
@@ -151,9 +138,9 @@ var fairMutants = []storetest.Mutant{
       if`},
 	{"a poll does not see tenants", "lines", `local open, noted = waits or`, `local open, noted =`},
 	{"a purge leaves the jobs of tenants", "drop_lines", `local n = drop(l.tenant(queue, place))`, `local n = 0`},
-	{"a paused queue's tenants are served", "exchange_slow", `line.known.turns(queue)) == 1) or paused(prefix, queue) then return room end`, `line.known.turns(queue)) == 1) then return room end`},
+	{"a paused queue's tenants are served", "exchange_fair", `line.known.turns(queue)) == 1) or paused(prefix, queue) then`, `line.known.turns(queue)) == 1) then`},
 	{"a loner is not seen in the line of a tenant", "classlock", `ipairs({'line', 'turn'})`, `ipairs({'line'})`},
-	{"tenants are not served where workers of others are", "exchange_slow", `line.known and pcall_('EXISTS', line.known.turns(queue)) == 1)`, `false)`},
+	{"tenants are not served where workers of others are", "exchange_fair", `line.known and pcall_('EXISTS', line.known.turns(queue)) == 1)`, `false)`},
 	{"counts end while tenants wait", "lines", `if pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue, l.turns(queue)) ~= 0 then return end`, `if pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue) ~= 0 then return end`},
 }
 

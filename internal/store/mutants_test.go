@@ -17,25 +17,25 @@ var mutants = []storetest.Mutant{
 	{"a lock that is held is taken over", "records", `return lease ~= '0' or pcall_('PTTL', lock) ~= -1`, `return false`},
 	{"a foreign lock is taken over", "records", `if not p then return true end`, `if not p then return false end`},
 	{"a lock without a record stays in the way", "records", `p, t) == 0 then return false end`, `p, t) == 0 then return true end`},
-	{"a lock is taken without a look", "exchange_slow", `'NX', 'EX', seconds or ttl`, `'EX', seconds or ttl`},
-	{"a lock has no time to live", "exchange_slow", `'NX', 'EX', seconds or ttl`, `'NX'`},
+	{"a lock is taken without a look", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'EX', seconds or ttl`},
+	{"a lock has no time to live", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'NX'`},
 	{"a lock is taken without a look, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
 	{"a lock has no time to live, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
 	{"locks are taken together without a look", "exchange_fast", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
 	{"jobs with one lock are taken together", "exchange_fast", `if met[lock] then together = false end`, ``},
-	{"a lock is not released", "exchange_slow", `release(lock, me .. token)`, ``},
+	{"a lock is not released", "exchange_finish", `release(lock, me .. token)`, ``},
 	{"a lock is not released, fast path", "exchange_fast", `call('DEL', lock)
       released.kept = false`, `released.kept = false`},
 	{"locks are released whoever holds them", "exchange_fast", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
 	{"many locks are not released", "exchange_fast", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
-	{"names from Go are ignored", "exchange_slow", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
+	{"names from Go are ignored", "exchange_wants", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
 	{"arguments with other white space are others", "payload", `if spaced then rest = squeeze(rest) end`, ``},
 	{"arguments with other escapes are others", "payload", `unescape(rest)`, `rest`},
 	{"an Active Job is not looked into", "payload", `if own then return own`, `if false then return own`},
 
-	{"a completion is applied again", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == 2 then`},
-	{"a completion leaves the record", "exchange_slow", `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HEXISTS', inflight, token) == 0 then`},
+	{"a completion is applied again", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == 2 then`},
+	{"a completion leaves the record", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HEXISTS', inflight, e.token) == 0 then`},
 	{"a completion is applied again, fast path", "exchange_fast", `if there[token] == c then`, `if true then`},
 	{"completions are applied again", "exchange_fast", `then there[token] = c else alltold = false end
     end
@@ -44,9 +44,9 @@ var mutants = []storetest.Mutant{
     call('HDEL'`},
 	{"a completion leaves the record, fast path", "exchange_fast", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
 	{"completions leave the records", "exchange_fast", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
-	{"a repeated request takes jobs again", "exchange_slow", `local mine = again and call(`, `local mine = false and call(`},
-	{"a repetition in one lane stops the other", "exchange_fast", `lane == 0 and 'repeated' or 'repeated1'`, `'repeated'`},
-	{"a request that comes late takes jobs", "exchange_fast", `> tonumber(sub(ARGV[4], 36 + #ttl)) then`, `> tonumber(sub(ARGV[4], 36 + #ttl)) + 19 then`},
+	{"a repeated request takes jobs again", "exchange_wants", `local mine = again and call(`, `local mine = false and call(`},
+	{"a repetition in one lane stops the other", "exchange_fast", `lane == '0' and 'repeated' or 'repeated1'`, `'repeated'`},
+	{"a request that comes late takes jobs", "exchange_fast", `> tonumber(sending) then`, `> tonumber(sending) + 19 then`},
 	{"a fenced process is served", "exchange_fast", `if type(lease) ~= 'string' or #lease ~= #least or lease < least then`, `if false then`},
 	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
@@ -62,14 +62,11 @@ var mutants = []storetest.Mutant{
 	{"a job that was taken stays in its queue", "exchange_fast", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
 	{"a job that was taken has no record", "exchange_fast", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
 	{"a locked job is dropped, fast path", "exchange_fast", `call('LPUSH', key, popped)`, ``},
-	{"a locked job is dropped", "exchange_slow", `call('RPUSH', key, payload)
-          if unique`, `if unique`},
-	{"a locked job is written anew", "exchange_slow", `call('RPUSH', key, payload)
-          if unique`, `call('RPUSH', key, squeeze(payload))
-          if unique`},
-	{"a cap is not given back", "exchange_slow", `uncap(prefix, master, queue)`, ``},
+	{"a locked job is dropped", "exchange_reserve", `call('RPUSH', q.key, payload)`, ``},
+	{"a locked job is written anew", "exchange_reserve", `call('RPUSH', q.key, payload)`, `call('RPUSH', q.key, squeeze(payload))`},
+	{"a cap is not given back", "exchange_finish", `uncap(prefix, master, e.queue)`, ``},
 	{"a cap is not given back by the dead", "recover", `uncap(prefix, r.cap, r.queue)`, ``},
-	{"class locks stay when a job ends", "exchange_slow", `drop_held(prefix, proc, token)`, ``},
+	{"class locks stay when a job ends", "exchange_finish", `drop_held(prefix, proc, e.token)`, ``},
 	{"class locks stay when a process is recovered", "recover", `drop_held(prefix, proc, token)`, ``},
 
 	{"delayed jobs are copied", "move_due", `call('ZREM', own, member)`, ``},
@@ -84,99 +81,89 @@ var mutants = []storetest.Mutant{
 	{"what others would write anew waits where they may", "delay", `if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end`, `payload = '{"class":"A","args":' .. sub(payload, i, closing(payload, i)) .. '}'`},
 	{"a list of delayed jobs is not known", "delay", `call('ZADD', prefix .. 'delayed_queue_schedule', at, at)`, ``},
 
-	{"a job that runs again is not counted", "exchange_slow", `if not parks then run.keep_count(count, failure, pause) end
-      failed`, `failed`},
-	{"a count stays when its job has ended", "exchange_slow", `then
-      run.forget_count(count)`, `then`},
+	{"a job that runs again is not counted", "exchange_finish", `if e.kind == 't' and not parks then ends.keep_count(e.count, e.text, e.pause) end`, ``},
+	{"a count stays when its job has ended", "exchange_finish", `if e.count and e.kind ~= 't' then ends.forget_count(e.count) end`, ``},
 	{"a count stays when its job has failed with its process", "recover", `pcall_('DEL', prefix .. key)`, ``},
-	{"a count has no end", "exchange_slow", `count.value, 'EX', count.ttl)`, `count.value)`},
-	{"a job that runs again is lost", "exchange_slow", `if record and delay(prefix`, `if false and delay(prefix`},
-	{"a job that runs again is written anew", "exchange_slow", `record.payload, record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`, `squeeze(record.payload), record.start ~= '-', ms + pause, proc .. '#' .. token) == 'd'`},
+	{"a count has no end", "exchange_finish", `count.value, 'EX', count.ttl)`, `count.value)`},
+	{"a job that runs again is lost", "exchange_finish", `if not record then return '1' end`, `if not record or e.kind == 't' then return '1' end`},
+	{"a job that runs again is written anew", "exchange_finish", `delay(prefix, e.queue, record.payload, start`, `delay(prefix, e.queue, squeeze(record.payload), start`},
 
-	{"suspects run beside others", "exchange_slow", `if blame > 0 and onsuspects == 'a' then
-      start`, `if false then
-      start`},
+	{"suspects run beside others", "exchange_reserve", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
 	{"suspects are taken on the fast path", "exchange_fast", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
 	{"a job that has died is taken on the fast path", "exchange_fast", `elseif died[i] then`, `elseif false then`},
-	{"a lock is kept for another suspect", "exchange_slow", `take(lock, 'suspect:' .. id, seconds)`, `take(lock, 'suspect:' .. redis.sha1hex(id), seconds)`},
-	{"what is kept for a suspect is any suspect's", "exchange_slow", `if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then`, `if pcall_('GET', lock) == 'x' then`},
+	{"a lock is kept for another suspect", "exchange_locks", `take(lock, 'suspect:' .. id, seconds)`, `take(lock, 'suspect:' .. redis.sha1hex(id), seconds)`},
+	{"what is kept for a suspect is any suspect's", "exchange_locks", `if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then`, `if pcall_('GET', lock) == 'x' then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
 	{"a suspect is lost", "suspects", `call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)`, ``},
-	{"a newer job that was taken stays in its queue", "exchange_slow", `call('LSET', key, index, hole)`, ``},
-	{"a newer job that was taken leaves a hole", "exchange_slow", `call('LREM', key, index < newer + put + holes and holes or -holes, hole)`, ``},
-	{"a newer job is passed by", "exchange_slow", `elseif together then
-        index = index + 1`, `elseif together then
-        index = index + 2`},
-	{"a suspect is taken twice", "exchange_slow", `call('LPOP', key)
+	{"a newer job that was taken stays in its queue", "exchange_reserve", `call('LSET', q.key, index, q.hole)`, ``},
+	{"a newer job that was taken leaves a hole", "exchange_reserve", `call('LREM', q.key, index < q.newer + q.put + q.holes and q.holes or -q.holes, q.hole)`, ``},
+	{"a newer job is passed by", "exchange_reserve", `elseif q.together then
+      index = index + 1`, `elseif q.together then
+      index = index + 2`},
+	{"a suspect is taken twice", "exchange_queues", `call('LPOP', key)
       give`, `give`},
-	{"a suspect stays a member", "exchange_slow", `start = out(index, popped, head, payload)
-      set_apart`, `start = '-'
-      if not popped then removeat(key, index, left) end
-      set_apart`},
-	{"a job that has come to its end is suspected", "exchange_slow", `dead.forget(prefix, queue, record.payload)`, ``},
+	{"a suspect stays a member", "exchange_reserve", `set_apart(prefix, q.queue, payload, looks.out(q, index, popped, head, payload))`, `if not popped then removeat(q.key, index, q.left) end
+    set_apart(prefix, q.queue, payload, '-')`},
+	{"a job that has come to its end is suspected", "exchange_finish", `dead.forget(prefix, e.queue, e.record.payload)`, ``},
 	{"a purge leaves counts of deaths", "remove_queue", `dead.forgetall(prefix, queue)`, ``},
 	{"a dequeued job leaves its count of deaths", "dequeue", `then dead.forget(prefix, queue, ARGV[i + 5]) end`, `then end`},
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
-	{"a released lock is not told to those who wait", "exchange_slow", `freed(prefix, released, ms)`, ``},
+	{"a released lock is not told to those who wait", "exchange_finish", `freed(prefix, released, ms)`, ``},
 	{"a released lock is not told, fast path", "exchange_fast", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
-	{"one job too many counts as locked", "exchange_slow", `math.min(s.count + looked, s.mark)`, `math.min(s.count + looked + 1, s.mark)`},
-	{"newer jobs count as seen", "exchange_slow", `local newer, unseen = left - s.mark,`, `local newer, unseen = 0,`},
+	{"one job too many counts as locked", "exchange_reserve", `math.min(s.count + q.looked, s.mark)`, `math.min(s.count + q.looked + 1, s.mark)`},
+	{"newer jobs count as seen", "exchange_reserve", `q.newer, q.unseen = left - q.known.mark,`, `q.newer, q.unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "blocked_queues", `if not held(prefix, lock) then`, `if false then`},
 	{"a released lock does not count as open", "blocked_queues", `pcall_('SADD', open, lock)`, ``},
-	{"one lock that is open is not looked for", "exchange_slow", `nopen = nopen + 1
-    end
-    if s.known and nopen == 0`, `nopen = nopen + 1
-    end
-    if s.known and nopen <= 1`},
-	{"the search ends with the first lock that is taken", "exchange_slow", `inway[lock] = true
-    if s.known and nopen == 0 then`, `inway[lock] = true
-    if true then`},
-	{"a round that was cut short counts as whole", "exchange_slow", `if unseen <= 0 then
-      -- In`, `if unseen <= 1 then
+	{"one lock that is open is not looked for", "exchange_reserve", `if q.before and q.known.known and q.nopen == 0 then`, `if q.before and q.known.known and q.nopen <= 1 then`},
+	{"the search ends with the first lock that is taken", "exchange_reserve", `if q.known.known and q.nopen == 0 then q.unseen = 0 end
+end`, `q.unseen = 0
+end`},
+	{"a round that was cut short counts as whole", "exchange_reserve", `if q.unseen <= 0 then
+      -- In`, `if q.unseen <= 1 then
       -- In`},
-	{"what was released during a first look is forgotten", "exchange_slow", `(nopen > 0 or opened) and 0 or s.mark`, `s.mark`},
+	{"what was released during a first look is forgotten", "exchange_reserve", `(q.nopen > 0 or q.opened) and 0 or s.mark`, `s.mark`},
 
-	{"a job that goes to a line is lost", "exchange_slow", `pcall_('RPUSH', list, unpack(ends[name]))`, `#ends[name]`},
-	{"a job that goes to a line stays in its queue", "exchange_slow", `if gone > 0 then call('LTRIM', key, gone, -1) end`, ``},
-	{"a job that was served stays in its line", "exchange_slow", `call('LPOP', key)
-        line.known.add`, `line.known.add`},
-	{"a line is served though its lock is held", "exchange_slow", `elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then`, `elseif false then`},
-	{"a line is not told that its lock is free", "exchange_slow", `line.known.freed(released, us, alltold and #released == nlocks and obstacles.some)`, ``},
+	{"a job that goes to a line is lost", "exchange_lines", `pcall_('RPUSH', list, unpack(ends[name]))`, `#ends[name]`},
+	{"a job that goes to a line stays in its queue", "exchange_lines", `if n.gone > 0 then call('LTRIM', key, n.gone, -1) end`, ``},
+	{"a job that was served stays in its line", "exchange_lines", `call('LPOP', key)
+    line.known.add`, `line.known.add`},
+	{"a line is served though its lock is held", "exchange_lines", `elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then`, `elseif false then`},
+	{"a line is not told that its lock is free", "exchange_finish", `line.known.freed(released, us, alltold and #released == nlocks and obstacles.some)`, ``},
 	{"a line is not told that the lock of a dead process is free", "recover", `inline.freed(released, us)`, ``},
 	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
       return`},
 	{"a second queue that waits for a lock is not noted", "lines", `others(queue, name) .. fmt('%d ', #queue) .. queue)`, `fmt('%d ', #queue) .. queue)`},
 	{"a lock is kept for a queue without an end", "lines", `'NX', 'EX', hold)`, `'NX')`},
 	{"what is kept for a queue is any queue's", "lines", `~= 'line:' .. queue then return false end`, `== 'x' then return false end`},
-	{"a line stays known that is empty", "exchange_slow", `if not full and not payload or gone and not waiting[2] then line.known.finish(queue, name) end`, ``},
-	{"a line is forgotten while a job waits in it", "exchange_slow", `gone and not waiting[2]`, `gone`},
+	{"a line stays known that is empty", "exchange_lines", `if not payload or gone > 0 and not waiting[2] then line.known.finish(queue, name) end`, ``},
+	{"a line is forgotten while a job waits in it", "exchange_lines", `gone > 0 and not waiting[2]`, `gone > 0`},
 	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},
 	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
 	{"a lock of a line that expires is not noticed", "lines", `elseif not values[i] and call('EXISTS', keys[i]) == 0 then`, `elseif false then`},
 	{"a lock of a line without a record is not noticed", "lines", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
-	{"suspects in lines run beside others", "exchange_slow", `elseif blame > 0 and onsuspects == 'a' then
-        set_apart`, `elseif false then
-        set_apart`},
+	{"suspects in lines run beside others", "exchange_lines", `elseif blamed then
+    set_apart`, `elseif false then
+    set_apart`},
 	{"a full server does not notice that a line may be served", "lines", `if not noted then pcall_('PERSIST', ready) end`, ``},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
-	{"a paused queue's lines are served", "exchange_slow", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
+	{"a paused queue's lines are served", "exchange_queues", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 
 	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
 	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
     for`, `prefix .. 'queue:' end
     for`},
 	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
-	{"a pause is not seen", "exchange_slow", `elseif not line.enough and not line.paused(i) then`, `elseif not line.enough then`},
-	{"a pause of everything is not seen", "exchange_slow", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
+	{"a pause is not seen", "exchange_queues", `elseif not enough and not line.paused(i) then`, `elseif not enough then`},
+	{"a pause of everything is not seen", "exchange_queues", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},
 	{"any word pauses Resque's workers", "pause", `== 'true'`, `~= ''`},
 
 	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
 	{"a start time stays when its job is taken", "unique", `match(removeat(key .. ':start_at', index, length) or '', '^%d+$')`, `match(call('LINDEX', key .. ':start_at', index) or '', '^%d+$')`},
-	{"a locked job leaves its start time behind", "exchange_slow", `if unique then rotated(key, payload) end`, ``},
+	{"a locked job leaves its start time behind", "exchange_reserve", `if q.unique then rotated(q.key, payload) end`, ``},
 	{"an equal job is put beside the one that waits", "unique", `if start ~= '-' then return upush(key, payload, start, head, true) ~= nil end`, ``},
-	{"a queue out of step is not healed", "exchange_slow", `local n, healed = tend(key, left)`, `local n, healed = left, false`},
+	{"a queue out of step is not healed", "exchange_queues", `local n, healed = tend(key, left)`, `local n, healed = left, false`},
 	{"a member without a job is in the way", "unique", `if n <= near then there = found(key, payload, n, near) end`, ``},
 
 	{"a class lock of somebody is taken over", "classlock", `return not expired(value, ms) and value or nil`, `return nil`},
@@ -188,7 +175,7 @@ var mutants = []storetest.Mutant{
 	{"the marker of another job is removed", "classlock", `if match(value, '^%w+:queue:') and nameof(value) ~= name then return false end`, ``},
 
 	{"a full server takes no process back", "register", `call('PERSIST', KEYS[1])`, ``},
-	{"a full server gives no jobs behind locked ones", "exchange_slow", `if not direct or newer > 0 then call('PERSIST', info) end`, `if not direct then call('PERSIST', info) end`},
+	{"a full server gives no jobs behind locked ones", "exchange_reserve", `if not q.direct or q.newer > 0 then call('PERSIST', info) end`, `if not q.direct then call('PERSIST', info) end`},
 }
 
 // shortcuts are sequences that find what the first few do not; they come first. When the

@@ -51,16 +51,13 @@
 --           the fences of all; 15 that end a job and hand its lock to the next of its line, where nothing
 --           else waits. O(c + j + q). On the slow path see exchange_slow.
 --
--- The head is a text of bytes, of a number the highest first: whether the call may take the
--- fast path (0 or 1), the process's lane (0 or 1), the lock key style (c by class and
--- arguments, p by payload); three bytes each the numbers of plain completions, of those
--- of them with a lock, of other completions, of wants, of queues; one byte each
--- the length of the lock TTL and how many of the first queues are likely to be empty; then,
--- which only exchange_slow reads: three bytes each the numbers of names and of
--- classes with names of their own, and the scan bound; whether the call repeats another (0 or 1);
--- what to do with suspects (a set them apart, t take them as any job, o take nothing
--- else); four bytes with how long the lease has to last yet (ms). At its end stand the lock
--- TTL (s) and the number of this sending, as decimal text.
+-- The head is a text of fields, with a space between two: whether the call may take the fast path
+-- (0 or 1), the process's lane (0 or 1), the lock key style (c by class and arguments, p by payload),
+-- the lock TTL (s), how long the lease has to last yet (ms), the number of this sending; the numbers of
+-- plain completions, of those of them with a lock, of other completions, of wants, of queues; how many of
+-- the first queues are likely to be empty; then, which only exchange_slow reads, the numbers of names
+-- and of classes with names of their own, the scan bound, whether the call repeats another (0 or 1), and
+-- what to do with suspects (a set them apart, t take them as any job, o take nothing else).
 --
 -- The wants are what the names of all their workers begin with and end with, each
 -- behind two bytes with its length; then for each one byte with the length of its token, two with that of
@@ -74,14 +71,11 @@
 local stringend, closing, squeeze, envelope, lockname -- of a payload; defined when they are needed
 
 local inflight, prefix, proc = KEYS[1], ARGV[1], ARGV[2]
-local fastpath, lane, style, nplain, nlocks, nother, nwant, nqueue, ttl, empty
-do
-  local direct, at, name, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q = byte(ARGV[4], 1, 20)
-  fastpath, lane, style = direct == 1, at, name == 112 and 'payload' or 'class'
-  nplain, nlocks, nother = (a * 256 + b) * 256 + c, (d * 256 + e) * 256 + f, (g * 256 + h) * 256 + i
-  nwant, nqueue = (j * 256 + k) * 256 + l, (m * 256 + n) * 256 + o
-  ttl, empty = sub(ARGV[4], 36, 35 + p), q
-end
+local fastpath, lane, style, ttl, lasts, sending, nplain, nlocks, nother, nwant, nqueue, empty, headends =
+  match(ARGV[4], '^(%d) (%d) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ()')
+fastpath, style = fastpath == '1', style == 'p' and 'payload' or 'class'
+nplain, nlocks, nother = tonumber(nplain), tonumber(nlocks), tonumber(nother)
+nwant, nqueue, empty = tonumber(nwant), tonumber(nqueue), tonumber(empty)
 local plainat, locksat = 5, 5 + nplain
 local othersat = locksat + nlocks
 local wantsat = othersat + 9 * nother
@@ -94,8 +88,7 @@ do
   -- A lease that has not been extended for a while may be of the time before the clock
   -- went forward: a beat notices, before jobs are taken. Of two
   -- times with as many digits the later is the larger text.
-  local a, b, c, d = byte(ARGV[4], 32, 35)
-  a = ms + ((a * 256 + b) * 256 + c) * 256 + d
+  local a = ms + tonumber(lasts)
   local lease, least = query('ZSCORE', prefix .. 'resqued:procs', proc), fmt('%d', a)
   if type(lease) ~= 'string' or #lease ~= #least or lease < least then
     lease = tonumber(type(lease) == 'string' and lease or 0)
@@ -221,10 +214,10 @@ if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed == 
 
 -- A request whose answer did not come may have been under way still when it was
 -- repeated. What it popped now, under tokens that are used up, no thread would run.
-local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == 0 and 'repeated' or 'repeated1'
+local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == '0' and 'repeated' or 'repeated1'
 if nwant > 0 then
   local last = pcall_('HGET', info, repeated)
-  if last and (tonumber(last) or 0) > tonumber(sub(ARGV[4], 36 + #ttl)) then nwant = 0 end
+  if last and (tonumber(last) or 0) > tonumber(sending) then nwant = 0 end
 end
 
 -- Tables begin with the room that they need, so that they never have to grow: what stands

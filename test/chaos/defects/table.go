@@ -28,7 +28,8 @@ const (
 	lua          = "internal/store/lua/"
 	lib          = "internal/rdb/lua/lib/"
 	long         = "internal/longstore/lua/"
-	exchange     = lua + "exchange_slow.lua"
+	exchangeEnds = lua + "exchange_finish.lua"
+	exchangeAsks = lua + "exchange_wants.lua"
 	exchangeFast = lua + "exchange_fast.lua"
 	janitor      = "internal/master/janitor.go"
 	master       = "internal/master/master.go"
@@ -39,7 +40,7 @@ const (
 // or its name, M of several stores. Defects of scripts that show without a fault are covered by the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
-		{exchange, `local mine = again and call(`, `local mine = false and call(`},
+		{exchangeAsks, `local mine = again and call(`, `local mine = false and call(`},
 	}, replies, []string{"C1"}},
 	{"I1", "a request whose answer was lost is sent anew, not repeated", []edit{
 		{"internal/workerproc/exchange.go", `req.Repeat = req.Repeat || !rdb.Unexecuted(err)`, `req.Repeat = false`},
@@ -48,10 +49,10 @@ var defects = []defect{
 		{lua + "recover.lua", `putback(prefix, r.queue, r.payload, r.start, true)`, ``},
 	}, kills, []string{"C1"}},
 	{"I1", "a job that has failed is not noted", []edit{
-		{exchange, `call('RPUSH', failedkey, failure)`, ``},
+		{exchangeEnds, `call('RPUSH', prefix .. e.list, record)`, ``},
 	}, calm, []string{"C1"}},
 	{"I1", "a job that asked for another run is forgotten", []edit{
-		{exchange, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + pause), delayed(proc .. '#' .. token, queue, record.payload, record.start ~= '-'))`, ``},
+		{exchangeEnds, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + e.pause), delayed(proc .. '#' .. e.token, e.queue, record.payload, start ~= '-'))`, ``},
 	}, calm, []string{"C1"}},
 
 	{"I2", "locks are free before the processes of the dead are gone", []edit{
@@ -85,12 +86,12 @@ var defects = []defect{
 	}, calm, []string{"C3"}},
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
-		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
+		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
 		{exchangeFast, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
 	// Only both: the record of a job that others have recovered is gone.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
-		{exchange, `elseif call('HDEL', inflight, token) == 0 then`, `elseif call('HDEL', inflight, token) == -1 then`},
+		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
 		{exchangeFast, `if there[token] == c then`, `if true then`},
 		{exchangeFast, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
@@ -123,10 +124,10 @@ var defects = []defect{
 		{"internal/retry/book.go", `n := t.Attempt - 1`, `n := 0`},
 	}, calm, []string{"C9"}},
 	{"R", "a job that has failed runs again at once", []edit{
-		{exchange, `record.start ~= '-', ms + pause, proc`, `record.start ~= '-', ms, proc`},
+		{exchangeEnds, `start ~= '-', ms + e.pause, proc`, `start ~= '-', ms, proc`},
 	}, calm, []string{"C9"}},
 	{"R", "the count of a job outlives it", []edit{
-		{exchange, `if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end`, ``},
+		{exchangeEnds, `if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end`, ``},
 	}, calm, []string{"C7"}},
 
 	{"D", "jobs are due a moment early", []edit{

@@ -1,0 +1,168 @@
+-- exchange_lines takes jobs whose locks are free, and has the others wait in lines for theirs. A part of
+-- exchange; see exchange_fast, and lines for the keys.
+--
+-- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.append(queue, key, names, ends): no
+--          result; locklines.begins(queue, flags): whether locked jobs are to wait in lines;
+--          locklines.intake(queue, key, left, room, capped, flags): whether it needs locks to be named
+-- NEEDS    all parts before it
+-- COST     serve: 1 command per 64 lines that are ready, and 6 per job; intake: 1 per some jobs, 3 per job that is
+--          taken; append: 4 per line
+
+local locklines = {}
+
+-- next gives the job of one line whose turn has come: name is that of the lock, turn what ready had of it. It returns
+-- how many jobs were given or set apart, and whether it was set apart.
+function locklines.next(queue, name, turn, capped)
+  local ready, key, lock = prefix .. 'resqued:ready:' .. queue, line.known.list(queue, name), jobs .. name
+  if bytes >= maxbytes or fence == false then
+    call('ZADD', ready, turn, name)
+    return 0, false
+  end
+  local waiting, gone, aside = pcall_('LRANGE', key, 0, 1), 0, false
+  local payload, deaths, blame, blamed = waiting[1], 0, 0, false
+  if payload then
+    deaths, blame = died(queue, payload)
+    blamed = blame > 0 and onsuspects == 'a'
+  end
+  if not payload then -- others have removed them
+  elseif blamed and line.behind(queue, payload, lock) then -- ready when the suspect has run
+  elseif blamed then
+    set_apart(prefix, queue, payload, '-')
+    call('ZADD', ready, turn, name) -- its lock is free still
+    gone, aside = 1, true
+  elseif line.asking() and line.asking().kept(lock) then -- a suspect has the turn
+  elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then
+    table.insert(line.late, {queue, name}) -- the holder of its lock says when it is free
+  elseif not fenced(lock) then
+    call('ZADD', ready, turn, name)
+  else
+    table.insert(reply[10], asked[w][1])
+    give(queue, payload, lock, '-', capped, deaths, blame)
+    gone = 1
+  end
+  if gone > 0 then
+    call('LPOP', key)
+    line.known.add(queue, -1)
+  end
+  if not payload or gone > 0 and not waiting[2] then line.known.finish(queue, name) end
+  return gone, aside
+end
+
+-- serve gives the jobs whose turn has come in the lines of a queue.
+function locklines.serve(queue, room, capped)
+  local moved = 0
+  while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
+    if moved >= bound then -- equal jobs are suspects together, and a line may have very many
+      more = 1
+      break
+    end
+    local most, behind = math.min(room, #asked - w + 1, 64), false
+    local next = pcall_('ZPOPMIN', prefix .. 'resqued:ready:' .. queue, most)
+    for i = 1, next.err and 0 or #next, 2 do
+      local gone, aside = locklines.next(queue, next[i], next[i + 1], capped)
+      if aside then behind, moved = true, moved + 1 else room = room - gone end
+    end
+    if next.err or #next < 2 * most and not behind then break end
+  end
+  if moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+  return room
+end
+
+-- append has payloads wait at the ends of lines for locks.
+function locklines.append(queue, key, names, ends)
+  for _, name in ipairs(names) do
+    local list = line.known.list(queue, name)
+    local n = pcall_('RPUSH', list, unpack(ends[name]))
+    if type(n) == 'number' then
+      if n == #ends[name] then line.known.begin(queue, name, ms) end
+      line.known.add(queue, #ends[name])
+    else
+      reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
+      call('RPUSH', key, unpack(ends[name]))
+    end
+  end
+end
+
+-- begins reports whether locked jobs of a queue are to wait in lines. Workers of others would not see them there.
+function locklines.begins(queue, flags)
+  if not find(flags, 'q', 1, true) then return false end
+  local others = prefix .. 'resqued:strangers'
+  if line.shared == nil then line.shared = pcall_('EXISTS', others) == 1 end
+  return not line.shared or pcall_('SISMEMBER', others, queue) == 0 and pcall_('SISMEMBER', others, '*') == 0
+end
+
+-- admit takes a payload from the head of a queue: its job is given if the lock is free and has no line, else it
+-- waits in ends, for the end of that line. It returns false if nothing more can be taken.
+function locklines.admit(n, payload)
+  local deaths, blame = died(n.queue, payload)
+  local name = nameof(n.queue, payload, n.byGo)
+  local lock, mates = jobs .. (name or ''), name and n.ends[name]
+  local blamed = blame > 0 and onsuspects == 'a'
+  if blamed and not (name and (mates or line.behind(n.queue, payload, lock))) then
+    set_apart(prefix, n.queue, payload, '-')
+    n.moved = n.moved + 1
+  elseif not name then
+    n.unnamed = true
+    return false
+  elseif mates or blamed or n.lined > 0 and (len(line.known.list(n.queue, name)) or 0) > 0 or n.requests and n.requests.kept(lock)
+    or not take(lock, me .. asked[w][1]) then
+    if not mates then
+      mates = {}
+      n.ends[name], n.names[#n.names + 1] = mates, name
+    end
+    mates[#mates + 1] = payload
+    n.looked = n.looked + 1
+  elseif fenced(lock) then
+    give(n.queue, payload, lock, '-', n.capped, deaths, blame)
+    n.room = n.room - 1
+  else
+    return false
+  end
+  n.gone = n.gone + 1
+  return true
+end
+
+-- head reads jobs at the head of a queue, some at a time, and admits them.
+function locklines.head(n)
+  local function going()
+    return n.gone < n.left and n.looked + n.moved < n.scan and n.room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not n.unnamed
+  end
+  local chunk = 4
+  while going() do
+    local waiting, from, size = call('LRANGE', n.key, n.gone, n.gone + chunk - 1), n.gone, 0
+    if #waiting == 0 then break end
+    for _, payload in ipairs(waiting) do
+      if not going() or not locklines.admit(n, payload) then break end
+      size = size + #payload
+    end
+    if size > 8192 * (n.gone - from) then chunk = 4 else chunk = math.min(4 * chunk, bound) end
+  end
+end
+
+function locklines.intake(queue, key, left, room, capped, flags)
+  if not line.known then line.known = lines(prefix) end
+  local lined = line.known.count(queue)
+  -- Beyond the bound as without lines, until half of it is left: each change has the queue looked through.
+  local counted = starved and lined < line.known.bound and pcall_('HEXISTS', counters, queue) == 1
+  if lined >= line.known.bound or counted and lined >= line.known.bound / 2 then
+    return reserve(queue, key, left, room, capped, flags)
+  end
+  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  if counted then forget_seen(prefix, queue) end
+  local n = {
+    queue = queue, key = key, left = left, room = room, capped = capped, lined = lined, byGo = find(flags, 'k', 1, true),
+    scan = math.max(1, math.min(bound, budget)), requests = line.asking(),
+    ends = {}, names = {}, unnamed = false, gone = 0, looked = 0, moved = 0, -- ends: name → payloads for its line
+  }
+  locklines.head(n)
+  locklines.append(queue, key, n.names, n.ends)
+  if n.gone > 0 then call('LTRIM', key, n.gone, -1) end
+  bounced, budget = bounced + n.looked, budget - n.looked - n.moved
+  if n.moved > 0 then reply[9] = reply[9] + apart(prefix, queue) end
+  if n.unnamed then
+    ask(queue, n.byGo, line.page(key, 0, n.scan, maxbytes))
+  elseif n.gone < left and n.room > 0 and w <= #asked and fence ~= false then
+    more = 1
+  end
+  return n.unnamed
+end
