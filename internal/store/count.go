@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// before puts the count in front of a failure record, as counted in lua/exchange_slow.lua
+// before puts the count in front of a failure record, as counted in lua/exchange_finish.lua
 // reads it.
 func (c *Count) before(record []byte) []byte {
 	b := strconv.AppendInt(nil, int64(len(c.Key)), 10)

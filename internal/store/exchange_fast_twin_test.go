@@ -35,8 +35,8 @@ func TestFastPathIsAsTheSlowPath(t *testing.T) {
 	}
 }
 
-// newTwins opens the stores. Also are changes to the fast path of the first.
-func newTwins(t *testing.T, also ...string) *twins {
+// newTwins opens the stores. The first one has defects.
+func newTwins(t *testing.T, defects ...storetest.Mutant) *twins {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
 	w := &twins{ctx: t.Context(), redis: server.Client(t), seen: map[string]int{}}
@@ -48,9 +48,14 @@ func newTwins(t *testing.T, also ...string) *twins {
 	}
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
-	small := []string{`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`, `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
-	require.NoError(t, storetest.Alter(w.stores[0].Redis(), "exchange_fast", slices.Concat(small, also)...))
-	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", slices.Concat(small, []string{`fastpath, style = fastpath == '1',`, `fastpath, style = false,`})...))
+	for _, d := range defects {
+		require.NoError(t, storetest.Alter(w.stores[0].Redis(), d[1], d[2:]...))
+	}
+	for _, s := range w.stores {
+		require.NoError(t, storetest.Alter(s.Redis(), "exchange_look", `maxbytes = 0, 4194304`, `maxbytes = 0, 100000`))
+		require.NoError(t, storetest.Alter(s.Redis(), "exchange_take", `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`))
+	}
+	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", `fastpath, style = fastpath == '1',`, `fastpath, style = false,`))
 	return w
 }
 

@@ -19,15 +19,15 @@ var mutants = []storetest.Mutant{
 	{"a lock without a record stays in the way", "records", `p, t) == 0 then return false end`, `p, t) == 0 then return true end`},
 	{"a lock is taken without a look", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'EX', seconds or ttl`},
 	{"a lock has no time to live", "exchange_locks", `'NX', 'EX', seconds or ttl`, `'NX'`},
-	{"a lock is taken without a look, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'EX', ttl`},
-	{"a lock has no time to live, fast path", "exchange_fast", `'NX', 'EX', ttl`, `'NX'`},
-	{"locks are taken together without a look", "exchange_fast", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
-	{"jobs with one lock are taken together", "exchange_fast", `if met[lock] then together = false end`, ``},
+	{"a lock is taken without a look, fast path", "exchange_take", `'NX', 'EX', ttl`, `'EX', ttl`},
+	{"a lock has no time to live, fast path", "exchange_take", `'NX', 'EX', ttl`, `'NX'`},
+	{"locks are taken together without a look", "exchange_take", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
+	{"jobs with one lock are taken together", "exchange_take", `if met[lock] then together = false end`, ``},
 	{"a lock is not released", "exchange_finish", `release(lock, me .. token)`, ``},
-	{"a lock is not released, fast path", "exchange_fast", `call('DEL', lock)
-      released.kept = false`, `released.kept = false`},
-	{"locks are released whoever holds them", "exchange_fast", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
-	{"many locks are not released", "exchange_fast", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
+	{"a lock is not released, fast path", "exchange_look", `call('DEL', ARGV[locksat])
+    released.kept = false`, `released.kept = false`},
+	{"locks are released whoever holds them", "exchange_plain", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
+	{"many locks are not released", "exchange_plain", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
 	{"names from Go are ignored", "exchange_wants", `return locknames[queue .. '\0' .. redis.sha1hex(payload)]`, ``},
 	{"arguments with other white space are others", "payload", `if spaced then rest = squeeze(rest) end`, ``},
@@ -36,17 +36,17 @@ var mutants = []storetest.Mutant{
 
 	{"a completion is applied again", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == 2 then`},
 	{"a completion leaves the record", "exchange_finish", `if call('HDEL', inflight, e.token) == 0 then`, `if call('HEXISTS', inflight, e.token) == 0 then`},
-	{"a completion is applied again, fast path", "exchange_fast", `if there[token] == c then`, `if true then`},
-	{"completions are applied again", "exchange_fast", `then there[token] = c else alltold = false end
+	{"a completion is applied again, fast path", "exchange_plain", `if there[token] == c then`, `if true then`},
+	{"completions are applied again", "exchange_plain", `then there[token] = c else alltold = false end
     end
     call('HDEL'`, `then there[token] = c end
     end
     call('HDEL'`},
-	{"a completion leaves the record, fast path", "exchange_fast", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
-	{"completions leave the records", "exchange_fast", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
+	{"a completion leaves the record, fast path", "exchange_plain", `size = query('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, `size = nready`},
+	{"completions leave the records", "exchange_plain", `call('HDEL', inflight, unpack(ARGV, plainat, plainat + nready - 1))`, ``},
 	{"a repeated request takes jobs again", "exchange_wants", `local mine = again and call(`, `local mine = false and call(`},
-	{"a repetition in one lane stops the other", "exchange_fast", `lane == '0' and 'repeated' or 'repeated1'`, `'repeated'`},
-	{"a request that comes late takes jobs", "exchange_fast", `> tonumber(sending) then`, `> tonumber(sending) + 19 then`},
+	{"a repetition in one lane stops the other", "exchange_plain", `lane == '0' and 'repeated' or 'repeated1'`, `'repeated'`},
+	{"a request that comes late takes jobs", "exchange_plain", `> tonumber(sending) then`, `> tonumber(sending) + 19 then`},
 	{"a fenced process is served", "exchange_fast", `if type(lease) ~= 'string' or #lease ~= #least or lease < least then`, `if false then`},
 	{"a fenced process beats", "beat", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	{"a living process is fenced", "fence", `if not force and lease >= ms then`, `if false then`},
@@ -59,9 +59,9 @@ var mutants = []storetest.Mutant{
 	{"the fence starts again where Redis forgot it", "base", `if fence < us then fence = us end`, ``},
 	{"what was set aside of the fence is not kept", "base", `if fence > us then call(`, `if false then call(`},
 
-	{"a job that was taken stays in its queue", "exchange_fast", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
-	{"a job that was taken has no record", "exchange_fast", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
-	{"a locked job is dropped, fast path", "exchange_fast", `call('LPUSH', key, popped)`, ``},
+	{"a job that was taken stays in its queue", "exchange_take", `call('LTRIM', q.key, fmt('%d', q.n), '-1')`, ``},
+	{"a job that was taken has no record", "exchange_take", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
+	{"a locked job is dropped, fast path", "exchange_take", `call('LPUSH', q.key, q.popped)`, ``},
 	{"a locked job is dropped", "exchange_reserve", `call('RPUSH', q.key, payload)`, ``},
 	{"a locked job is written anew", "exchange_reserve", `call('RPUSH', q.key, payload)`, `call('RPUSH', q.key, squeeze(payload))`},
 	{"a cap is not given back", "exchange_finish", `uncap(prefix, master, e.queue)`, ``},
@@ -89,8 +89,8 @@ var mutants = []storetest.Mutant{
 	{"a job that runs again is written anew", "exchange_finish", `delay(prefix, e.queue, record.payload, start`, `delay(prefix, e.queue, squeeze(record.payload), start`},
 
 	{"suspects run beside others", "exchange_reserve", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
-	{"suspects are taken on the fast path", "exchange_fast", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
-	{"a job that has died is taken on the fast path", "exchange_fast", `elseif died[i] then`, `elseif false then`},
+	{"suspects are taken on the fast path", "exchange_look", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
+	{"a job that has died is taken on the fast path", "exchange_take", `going = going and not died[i]`, ``},
 	{"a lock is kept for another suspect", "exchange_locks", `take(lock, 'suspect:' .. id, seconds)`, `take(lock, 'suspect:' .. redis.sha1hex(id), seconds)`},
 	{"what is kept for a suspect is any suspect's", "exchange_locks", `if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then`, `if pcall_('GET', lock) == 'x' then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
@@ -110,7 +110,7 @@ var mutants = []storetest.Mutant{
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange_finish", `freed(prefix, released, ms)`, ``},
-	{"a released lock is not told, fast path", "exchange_fast", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
+	{"a released lock is not told, fast path", "exchange_look", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
 	{"one job too many counts as locked", "exchange_reserve", `math.min(s.count + q.looked, s.mark)`, `math.min(s.count + q.looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange_reserve", `q.newer, q.unseen = left - q.known.mark,`, `q.newer, q.unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "blocked_queues", `if not held(prefix, lock) then`, `if false then`},
@@ -149,11 +149,9 @@ end`},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
 	{"a paused queue's lines are served", "exchange_queues", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 
-	{"a pause of everything is not seen, fast path", "exchange_fast", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
-	{"queues are left out though they hold jobs", "exchange_fast", `prefix .. 'queue:' .. names[i] end
-    for`, `prefix .. 'queue:' end
-    for`},
-	{"a pause is not seen, fast path", "exchange_fast", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause of everything is not seen, fast path", "exchange_look", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
+	{"queues are left out though they hold jobs", "exchange_look", `for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end`, `for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' end`},
+	{"a pause is not seen, fast path", "exchange_look", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_queues", `elseif not enough and not line.paused(i) then`, `elseif not enough then`},
 	{"a pause of everything is not seen", "exchange_queues", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},

@@ -19,7 +19,7 @@ var errRecord = errors.New("not a record of resqued")
 // first four parts of its body, then fence, deaths, blame and the start in milliseconds.
 const recordNumbers = 8
 
-// ParseRecord reads an in-flight record: what lua/exchange_fast.lua wrote, or give in lua/exchange_slow.lua.
+// ParseRecord reads an in-flight record: what grant in lua/exchange_take.lua wrote, or give in lua/exchange_locks.lua.
 func ParseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64

@@ -28,6 +28,7 @@ const (
 	lua          = "internal/store/lua/"
 	lib          = "internal/rdb/lua/lib/"
 	long         = "internal/longstore/lua/"
+	exchangeDone = lua + "exchange_plain.lua"
 	exchangeEnds = lua + "exchange_finish.lua"
 	exchangeAsks = lua + "exchange_wants.lua"
 	exchangeFast = lua + "exchange_fast.lua"
@@ -87,12 +88,12 @@ var defects = []defect{
 
 	{"I4", "the end of a job counts each time that it is told", []edit{
 		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
-		{exchangeFast, `if there[token] == c then`, `if true then`},
+		{exchangeDone, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
 	// Only both: the record of a job that others have recovered is gone.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
-		{exchangeFast, `if there[token] == c then`, `if true then`},
+		{exchangeDone, `if there[token] == c then`, `if true then`},
 		{exchangeFast, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
 	{"I4", "a process that was given up for dead is not told", []edit{
