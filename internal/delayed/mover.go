@@ -128,11 +128,10 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 // file records what is no job as failed.
 func (m *Mover) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
 	n, err := m.store.FailMalformed(ctx, malformed, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
-		text, _, reference := wire.Failure{
+		return store.File(wire.Failure{
 			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
 			Error: "this stood among the delayed jobs and is none: it has to be a JSON object with the name of a queue under \"queue\" that does not end in :start_at or :uniqueue",
-		}.Parts(id)
-		return store.FiledFailure{Text: text, Reference: reference}
+		}, id)
 	})
 	if n > 0 {
 		m.log.Error("what stood among the delayed jobs and is none was recorded as failed", zap.Int("items", n))

@@ -1,16 +1,16 @@
-// Package launch starts programs.
+// Package launch starts programs without waiting for their exec.
 //
-// The standard library forks as vfork does: the thread, and the processor of Go's scheduler
-// that it holds, stand still until the kernel has opened the program. That may take minutes (a
-// lease on the file, a file server that does not answer, a scanner), and for a process with one
-// such processor nothing else happens meanwhile, for others it is over with the next collection
-// of garbage. Here the new process shares this one's memory as well, but no thread waits for it:
-// it runs a list of system calls that was written before, without a stack and without any code
-// of Go, and its results are read when it has ended. So a start that hangs is a process like
-// any other: it has a number, and can be killed.
+// The standard library forks as vfork does: the calling thread stands still until the kernel has opened the
+// program. That can take minutes: a lease on the file, a file server that does not answer, a virus scanner. The
+// thread keeps its P meanwhile, and a garbage collection that stops the world waits for that P. So one slow exec
+// stops a whole worker process, however many processors it has; TestSlowExec shows it.
 //
-// Where there is no assembly for that (package raw), or the kernel refuses, programs are
-// started as by the standard library.
+// Here the new process shares this one's memory as well, but no thread waits for it. It runs a list of system
+// calls that was written before, without a stack and without any Go code, and its results are read when it has
+// ended. A start that hangs is then a process like any other: it has a number, and can be killed.
+//
+// Without assembly for the platform (package raw), or if the kernel refuses, programs start as by the standard
+// library.
 package launch
 
 import (

@@ -163,10 +163,8 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 		FailedAt: now, Payload: job.Payload, Exception: dirtyExit, Error: text,
 		Worker: job.Worker, Queue: job.Queue,
 	}
-	record, gap, reference := failure.Parts(d.proc + "#" + job.Token)
 	v := store.Verdict{
-		Token: job.Token, Action: store.Fail, Payload: job.Payload,
-		Failure: store.FiledFailure{Text: record, Gap: gap, Reference: reference},
+		Token: job.Token, Action: store.Fail, Payload: job.Payload, Failure: store.File(failure, d.proc+"#"+job.Token),
 	}
 	if envelope, err := wire.Parse(job.Payload, 0); err == nil {
 		v.Counts = wire.RetryKeys(envelope) // a job that is enqueued anew begins anew

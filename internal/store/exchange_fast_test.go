@@ -141,9 +141,9 @@ func TestFastPath(t *testing.T) {
 		t.Run("few large payloads are read behind small ones", func(t *testing.T) {
 			for _, large := range []string{"q", "r"} {
 				f := setup(t, server)
-				require.NoError(t, storetest.Alter(f.Redis(), "exchange_take", `if q.deaths and #payloads > 0 then`,
-					`for _ = 1, #payloads do call('INCR', prefix .. 'read') end
-if q.deaths and #payloads > 0 then`))
+				require.NoError(t, storetest.Alter(f.Redis(), "exchange_take", `local size, tight = 0, false`,
+					`local size, tight = 0, false
+					for _ = 1, #payloads do call('INCR', prefix .. 'read') end`))
 				for i := range 5 {
 					f.push("q", job("A", fmt.Sprintf("[%d]", i)))
 				}
@@ -197,7 +197,7 @@ func TestLocksTakenTogether(t *testing.T) {
 		})
 		t.Run("a job for which the reply has no room has no lock", func(t *testing.T) {
 			f := setup(t, server)
-			require.NoError(t, storetest.Alter(f.Redis(), "exchange_look", `maxbytes = 0, 4194304`, `maxbytes = 0, 10`))
+			require.NoError(t, storetest.Alter(f.Redis(), "exchange_start", `maxbytes = 0, 4194304`, `maxbytes = 0, 10`))
 			f.push("q", job("A", "[1]"), job("A", "[2]"), job("A", "[3]"))
 			require.Equal(t, []string{job("A", "[1]")}, payloads(f.reserve(3, "q")))
 			require.Len(t, f.redis.Keys(t.Context(), f.key("locket:job_locks:*")).Val(), 1)

@@ -48,12 +48,19 @@ func newTwins(t *testing.T, defects ...storetest.Mutant) *twins {
 	}
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
-	for _, d := range defects {
-		require.NoError(t, storetest.Alter(w.stores[0].Redis(), d[1], d[2:]...))
-	}
-	for _, s := range w.stores {
-		require.NoError(t, storetest.Alter(s.Redis(), "exchange_look", `maxbytes = 0, 4194304`, `maxbytes = 0, 100000`))
-		require.NoError(t, storetest.Alter(s.Redis(), "exchange_take", `(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`))
+	for i, s := range w.stores {
+		take := []string{`(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
+		for _, d := range defects {
+			switch {
+			case i > 0:
+			case d[1] == "exchange_take":
+				take = append(take, d[2:]...)
+			default:
+				require.NoError(t, storetest.Alter(s.Redis(), d[1], d[2:]...))
+			}
+		}
+		require.NoError(t, storetest.Alter(s.Redis(), "exchange_start", `maxbytes = 0, 4194304`, `maxbytes = 0, 100000`))
+		require.NoError(t, storetest.Alter(s.Redis(), "exchange_take", take...))
 	}
 	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", `fastpath, style = fastpath == '1',`, `fastpath, style = false,`))
 	return w

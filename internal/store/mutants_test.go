@@ -24,8 +24,8 @@ var mutants = []storetest.Mutant{
 	{"locks are taken together without a look", "exchange_take", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
 	{"jobs with one lock are taken together", "exchange_take", `if met[lock] then together = false end`, ``},
 	{"a lock is not released", "exchange_finish", `release(lock, me .. token)`, ``},
-	{"a lock is not released, fast path", "exchange_look", `call('DEL', ARGV[locksat])
-    released.kept = false`, `released.kept = false`},
+	{"a lock is not released, fast path", "exchange_take", `call('DEL', lock)
+      released.kept = false`, `released.kept = false`},
 	{"locks are released whoever holds them", "exchange_plain", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
 	{"many locks are not released", "exchange_plain", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
@@ -59,9 +59,9 @@ var mutants = []storetest.Mutant{
 	{"the fence starts again where Redis forgot it", "base", `if fence < us then fence = us end`, ``},
 	{"what was set aside of the fence is not kept", "base", `if fence > us then call(`, `if false then call(`},
 
-	{"a job that was taken stays in its queue", "exchange_take", `call('LTRIM', q.key, fmt('%d', q.n), '-1')`, ``},
+	{"a job that was taken stays in its queue", "exchange_take", `call('LTRIM', key, fmt('%d', n), '-1')`, ``},
 	{"a job that was taken has no record", "exchange_take", `if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end`, ``},
-	{"a locked job is dropped, fast path", "exchange_take", `call('LPUSH', q.key, q.popped)`, ``},
+	{"a locked job is dropped, fast path", "exchange_take", `call('LPUSH', key, popped)`, ``},
 	{"a locked job is dropped", "exchange_reserve", `call('RPUSH', q.key, payload)`, ``},
 	{"a locked job is written anew", "exchange_reserve", `call('RPUSH', q.key, payload)`, `call('RPUSH', q.key, squeeze(payload))`},
 	{"a cap is not given back", "exchange_finish", `uncap(prefix, master, e.queue)`, ``},
@@ -89,8 +89,8 @@ var mutants = []storetest.Mutant{
 	{"a job that runs again is written anew", "exchange_finish", `delay(prefix, e.queue, record.payload, start`, `delay(prefix, e.queue, squeeze(record.payload), start`},
 
 	{"suspects run beside others", "exchange_reserve", `if blame > 0 and onsuspects == 'a' then`, `if false then`},
-	{"suspects are taken on the fast path", "exchange_look", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
-	{"a job that has died is taken on the fast path", "exchange_take", `going = going and not died[i]`, ``},
+	{"suspects are taken on the fast path", "exchange_start", `{deathkey, counters, prefix`, `{counters, counters, prefix`},
+	{"a job that has died is taken on the fast path", "exchange_take", `elseif died[i] then`, `elseif false then`},
 	{"a lock is kept for another suspect", "exchange_locks", `take(lock, 'suspect:' .. id, seconds)`, `take(lock, 'suspect:' .. redis.sha1hex(id), seconds)`},
 	{"what is kept for a suspect is any suspect's", "exchange_locks", `if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then`, `if pcall_('GET', lock) == 'x' then`},
 	{"nobody is suspected", "recover", `(suspect and 1 or 0)`, `0`},
@@ -110,7 +110,7 @@ var mutants = []storetest.Mutant{
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange_finish", `freed(prefix, released, ms)`, ``},
-	{"a released lock is not told, fast path", "exchange_look", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
+	{"a released lock is not told, fast path", "exchange_start", `{deathkey, counters, prefix`, `{deathkey, deathkey, prefix`},
 	{"one job too many counts as locked", "exchange_reserve", `math.min(s.count + q.looked, s.mark)`, `math.min(s.count + q.looked + 1, s.mark)`},
 	{"newer jobs count as seen", "exchange_reserve", `q.newer, q.unseen = left - q.known.mark,`, `q.newer, q.unseen = 0,`},
 	{"a queue counts as blocked though its lock is free", "blocked_queues", `if not held(prefix, lock) then`, `if false then`},
@@ -149,9 +149,11 @@ end`},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
 	{"a paused queue's lines are served", "exchange_queues", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 
-	{"a pause of everything is not seen, fast path", "exchange_look", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
-	{"queues are left out though they hold jobs", "exchange_look", `for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end`, `for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' end`},
-	{"a pause is not seen, fast path", "exchange_look", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"a pause of everything is not seen, fast path", "exchange_start", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
+	{"queues are left out though they hold jobs", "exchange_take", `prefix .. 'queue:' .. names[i] end
+    for`, `prefix .. 'queue:' end
+    for`},
+	{"a pause is not seen, fast path", "exchange_take", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_queues", `elseif not enough and not line.paused(i) then`, `elseif not enough then`},
 	{"a pause of everything is not seen", "exchange_queues", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},

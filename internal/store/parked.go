@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 var (
@@ -32,6 +33,13 @@ type FiledFailure struct {
 	// id instead, see ParkedJob: where the record is too large for the server, or Text is nil.
 	Reference []byte
 	kept      bool
+}
+
+// File returns a failure as scripts take it. The id, "<proc>#<token>" of its job, is that under which a large payload
+// is kept.
+func File(f wire.Failure, id string) FiledFailure {
+	text, gap, reference := f.Parts(id)
+	return FiledFailure{Text: text, Gap: gap, Reference: reference}
 }
 
 // Record is a failure record as it is.

@@ -60,7 +60,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 		t.tallies.failed(j.thread)
 	case thread.Failed:
 		c.Kind = store.Failed
-		c.Failure = filed(failure(j, out), t.id.proc, j.Token)
+		c.Failure = store.File(failure(j, out), t.id.proc+"#"+j.Token)
 		t.tallies.failed(j.thread)
 	default:
 		t.tallies.processed(j.thread)
@@ -200,10 +200,4 @@ func failure(j *job, out thread.Outcome) wire.Failure {
 		f.Attempts = out.Try.Attempt
 	}
 	return f
-}
-
-// filed returns a failure as Redis gets it.
-func filed(f wire.Failure, proc, token string) store.FiledFailure {
-	text, gap, reference := f.Parts(proc + "#" + token)
-	return store.FiledFailure{Text: text, Gap: gap, Reference: reference}
 }

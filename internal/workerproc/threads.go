@@ -235,7 +235,7 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 	t.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
 		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
 	t.ends.end(store.Completion{
-		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: filed(f, t.id.proc, j.Token),
+		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: store.File(f, t.id.proc+"#"+j.Token),
 	}, false)
 }
 

@@ -2,7 +2,7 @@
 -- hot path. Completions come first, so that what they free can be taken at once.
 --
 -- Most calls are plain: jobs have ended well, and others are taken from the heads of queues in which nothing is
--- locked. exchange_plain, exchange_look and exchange_take do that with as few commands as they can for all jobs together, and such a
+-- locked. exchange_plain and exchange_take do that with as few commands as they can for all jobs together, and such a
 -- call ends there. exchange_slow and the parts behind it handle the rest, from the point that was reached. To define
 -- a function costs something in each call, so those of the second half come behind the first.
 --

@@ -107,9 +107,7 @@ function ends.fail(e)
   if e.large then
     parked.keep(prefix, proc .. '#' .. e.token, 'l', ms, e.queue, e.record.start, e.record.payload, 'too large for its failure record', 0, '')
   end
-  local record = e.gap > 0 and parked.whole(e.text, e.gap, e.record.payload) or e.text
-  if e.list ~= 'failed' then call('SADD', prefix .. 'failed_queues', e.list) end
-  call('RPUSH', prefix .. e.list, record)
+  parked.fail(prefix, e.list, e.gap > 0 and parked.whole(e.text, e.gap, e.record.payload) or e.text)
 end
 
 -- goback puts a job back for another run, now or after a pause, and returns its mark: u where an equal job

@@ -1,187 +1,268 @@
--- exchange_take takes jobs on the fast path: from the heads of queues in which nothing is locked, capped or
--- unique. All jobs of a look at a queue share its commands. Where it meets anything else it leaves the rest
--- of the call to exchange_slow, from the point that was reached. A part of exchange; see exchange_fast.
+-- exchange_take takes jobs on the fast path: from the heads of queues in which nothing is locked, paused, lined,
+-- capped, unique or blamed. All jobs of a look at a queue share its commands. Where it meets anything else it
+-- leaves the rest of the call to exchange_slow, from the point that was reached. A part of exchange; see exchange_fast.
+--
+-- It has no functions: 17 of them cost a call for one job 35 % of the server's instructions, because Lua looks
+-- for each variable that a function uses (TestServerInstructions).
 --
 -- DEFINES  nothing
 -- NEEDS    all parts before it
--- COST     per queue with jobs 2 or 3 commands, and 1 more per 64 jobs; 1 for the locks of up to 64 jobs, and 1 per job
---          where one of these is held; 1 for the fences of all
+-- COST     1 command per 16 queues, nearly always; 15 that hand the lock of a job that has ended to the next of its line;
+--          per queue with jobs 2 or 3, and 1 more per 64 jobs; 1 for the locks of up to 64 jobs, and 1 per job where one
+--          of these is held; 1 for the fences of all
 
--- payloads returns the next jobs of a queue, at most room. A job that has died, and all behind it, are for
--- exchange_slow. What is no list has no payloads; the only one of a queue has left it.
-function plain.payloads(q, room)
-  local payloads
-  if q.n > 0 or room > 1 then
-    payloads = query('LRANGE', q.key, q.n == 0 and '0' or fmt('%d', q.n), fmt('%d', q.n + room - 1))
-  else
-    local popped = query('LPOP', q.key)
-    q.popped = popped
-    payloads = type(popped) == 'table' and popped or {popped or nil}
-  end
-  if payloads.err then q.popped, payloads, going = nil, {}, false end
-  if q.deaths and #payloads > 0 then
-    local died = {}
-    for i = 1, #payloads do died[i] = redis.sha1hex(payloads[i]) end
-    died = pcall_('HMGET', q.deaths, unpack(died))
-    for i = 1, #payloads do
-      going = going and not died[i]
-      if not going then payloads[i] = nil end
-    end
-  end
-  return payloads
+local going = fastpath and nother == 0
+if released.kept and not going then
+  call('DEL', ARGV[locksat])
+  released.kept = false
 end
-
--- locks returns the locks of jobs and what is to be in each, and whether that was written by one command: if they
--- were free and no two are the same. It gives them no time to live: that they get with the first beat after it, and
--- what has none is in no job's way once its process is gone (see held in records).
-function plain.locks(q, payloads)
-  local size, tight, together, at = 0, false, #payloads > 1, wantat
-  for i = 1, #payloads do size = size + #payloads[i] end
-  if size > 0 and size < 400 * #payloads then tight = not spaced(table.concat(payloads)) end
-  local met, set = together and {}, together and {unpack(fields, 1, 2 * #payloads)} or {'', ''}
-  for i = 1, #payloads do
-    local payload = payloads[i]
-    local t, m, rest = byte(wants, at, at + 2)
-    local lock = style ~= 'payload' and quickname(jobs, payload, tight)
-    if not lock then
-      if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
-      local ok, name = pcall(lockname, payload, style)
-      lock = jobs .. (ok and name or redis.sha1hex(payload))
-    end
-    set[2 * i - 1], set[2 * i] = lock, me .. sub(wants, at + 3, at + 2 + t)
-    if met then
-      if met[lock] then together = false end
-      met[lock], at = true, at + 3 + t + m * 256 + rest
-    end
-  end
-  -- Where a suspect wants one of them, see requests in exchange_locks.
-  local asked = obstacles.apart and q.lined and {}
-  for i = 1, asked and #payloads or 0 do asked[i] = prefix .. 'resqued:request:' .. sub(set[2 * i - 1], #jobs + 1) end
-  if asked and #asked > 0 and pcall_('EXISTS', unpack(asked)) ~= 0 then
-    going = false
-    return {}, set, false
-  end
-  if together and not fence then fence = setaside(fencekey, us, nwant) end
-  return payloads, set, together and fence and call('MSETNX', unpack(set)) == 1
-end
-
--- fenced takes a lock that was not taken together with others, and sets the next fence. It returns false if that cannot be.
-function plain.fenced(lock, value, together)
-  if not together and not call('SET', lock, value, 'NX', 'EX', ttl) then return false end
-  if not fence then fence = setaside(fencekey, us, nwant) end
-  if not fence then
-    call('DEL', lock)
-    return false
-  end
-  fence = fence + 1
-  if fence % 100 == 0 or not hundreds then hundreds = fmt(' 0 %d', (fence - fence % 100) / 100) end
-  return true
-end
-
--- grant writes the records of jobs for the next wants.
---
--- A record is "3 <lengths and numbers>\n" and then queue, worker, lock key, cap owner
--- and payload, one after the other: no separator can occur in them. The numbers are
--- the lengths of the first four, fence, deaths, blame, the time (ms), and the job's
--- entry in the start_at list of a unique queue, "-" from any other. See give in
--- exchange_locks for all that is not plain.
-function plain.grant(q, payloads, set, together)
-  for i = 1, #payloads do
-    local payload, lock, high, low = payloads[i], '', ' 0 0', ''
-    local t, m, rest = byte(wants, wantat, wantat + 2)
-    local token = sub(wants, wantat + 3, wantat + 2 + t)
-    m = m * 256 + rest
-    if set then
-      lock = set[2 * i - 1]
-      if not plain.fenced(lock, set[2 * i], together) then
-        going = false
-        return
-      end
-      local two = fence % 100
-      high, low = hundreds, sub(pairsof, 2 * two + 1, 2 * two + 2)
-    end
-    local l = #lock
-    if l ~= length then
-      length, digits = l, l > 9 and l < 100 and sub(pairsof, 2 * l + 1, 2 * l + 2) or fmt('%d', l)
-    end
-    if not q.back then q.back = ' 0 0 ' .. clock .. ' -\n' .. q.name .. lead end
-    if m ~= q.headof then q.head, q.headof = fmt('3 %d %d ', #q.name, named + m), m end
-    local own = m > 0 and sub(wants, wantat + 3 + t, wantat + 2 + t + m) or ''
-    local record = q.head .. digits .. high .. low .. q.back .. own .. tail .. lock .. payload
-    fields[2 * w - 1], fields[2 * w], reply[w + 2] = token, record, record
-    wantat = wantat + 3 + t + m
-    bytes, w, q.n = bytes + #payload, w + 1, q.n + 1
-    if bytes >= maxbytes then return end
-  end
-end
-
--- write writes the records that are not in Redis yet.
-function plain.write()
-  if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end
-  written = 2 * w - 2
-end
-
--- some takes jobs of a queue for the next wants. How large payloads are is not known until they were read: a few at a
--- time, so that not many are read that the reply has no room for. It reports whether to go on.
-function plain.some(q)
-  local room, before, set, together = nwant - w + 1, q.n, nil, false
-  if room > q.chunk then room = q.chunk end
-  local payloads = plain.payloads(q, room)
-  if q.locked then payloads, set, together = plain.locks(q, payloads) end
-  plain.grant(q, payloads, set, together)
-  for i = q.n - before + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- there was no room for these
-  if not going or q.n - before < room or bytes >= maxbytes then return false end
-  if 2 * w - written > 1000 then plain.write() end -- unpack takes only so many
-  if bytes - q.begun >= 8192 * q.n then
-    q.chunk = 4
-  elseif q.chunk == 4 or bytes - q.begun >= 2048 * q.n then
-    q.chunk = 16
-  else
-    q.chunk = 64
-  end
-  return true
-end
-
--- queue takes jobs from the head of the next queue.
-function plain.queue()
-  local name, mode = names[nextqueue], modes[nextqueue]
-  local q = {name = name, key = prefix .. 'queue:' .. name, locked = mode == '0l' or mode == '0lq', lined = mode == '0lq', n = 0, begun = bytes, chunk = 4}
-  if not q.locked and mode ~= '0' then
-    going = false
-    return
-  end
-  q.deaths = obstacles.deadly and prefix .. 'resqued:deaths:' .. name
-  if q.deaths and pcall_('EXISTS', q.deaths) == 0 then q.deaths = false end
-  while w <= nwant and plain.some(q) do end
-  plain.write() -- before their jobs leave the queue, as far as that can be
-  if q.popped then
-    if q.n == 0 then call('LPUSH', q.key, q.popped) end
-  elseif q.n > 0 then
-    call('LTRIM', q.key, fmt('%d', q.n), '-1')
-  end
-  if going and bytes < maxbytes then
-    nextqueue = nextqueue + 1
-  elseif going then
-    if w <= nwant and (nextqueue < nqueue or call('LLEN', q.key) > 0) then reply[2] = 1 end
-    nextqueue = nqueue + 1 -- the others have to wait
-  end
-end
-
 while true do
-  local n, answer = nwant > 0 and nqueue or 0, nil
+  local n = nwant > 0 and nqueue or 0
   if going then n = math.min(nread + (nread == 0 and empty + 8 or 16), n) end
-  plain.read(n)
+  for i = nread + 1, n do
+    local a, b, c, d, m = byte(list, readat, readat + 4)
+    local from = readat + 5 + m
+    if m > 0 then lastmode = sub(list, readat + 5, from - 1) end
+    readat = from + ((a * 256 + b) * 256 + c) * 256 + d
+    names[i], modes[i] = sub(list, from, readat - 1), lastmode
+  end
+  nread = n
   if not going then break end -- the rest is for exchange_slow
   if nextqueue == 1 then
-    going, answer = plain.first(n)
-    if answer then return answer end
+    -- The first queues may be known to have been empty: then one command shows whether
+    -- they still are, and nothing else is asked of them.
+    if empty > n then empty = n end
+    for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
+    for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
+    local met = pcall_('EXISTS', unpack(obstacles))
+    going = met == 0
+    if released.kept then
+      -- Where all that waits stands in lines, and none may be served but that for this lock, the call
+      -- that ends its holder begins the next of the line. In any other case the lock is released.
+      local lock, l, queue, at, keys = ARGV[locksat], nil, nil, nil, {}
+      if met == 1 and n == nqueue then -- with no wants, no queues
+        local queues = pcall_('HGET', prefix .. 'resqued:awaited', sub(lock, #jobs + 1))
+        l, queue = match(type(queues) == 'string' and queues or '', '^(%d+) (.*)$')
+      end
+      for i = 1, queue and tonumber(l) == #queue and n or 0 do -- it is awaited by one queue
+        if names[i] == queue and (modes[i] == '0lq' or modes[i] == '0lkq') then at = i end
+        keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]
+        keys[#keys + 1] = prefix .. 'resqued:turns:' .. names[i]
+        if i > empty then keys[#keys + 1] = prefix .. 'queue:' .. names[i] end
+      end
+      keys[#keys + 1] = at and prefix .. 'pause:queue:' .. queue or nil
+      if at and pcall_('EXISTS', unpack(keys)) == 0 then
+        local list = prefix .. 'resqued:line:' .. l .. ':' .. queue .. ':' .. sub(lock, #jobs + 1)
+        local waiting, lined = pcall_('LRANGE', list, '0', '1'), prefix .. 'resqued:lined'
+        fence = waiting[2] and setaside(fencekey, us, nwant) or nil -- the last of a line ends it
+        local left = fence and pcall_('HINCRBY', lined, queue, '-1')
+        if type(left) == 'number' and left > 0 then
+          local t, m, rest = byte(wants, wantat, wantat + 2)
+          local from = wantat + 3 + t
+          local token, worker = sub(wants, wantat + 3, from - 1), lead .. sub(wants, from, from + m * 256 + rest - 1) .. tail
+          local record = fmt('3 %d %d %d 0 %d 0 0 %d -\n', #queue, #worker, #lock, fence + 1, ms) .. queue .. worker .. lock .. waiting[1]
+          call('SET', lock, me .. token, 'EX', ttl)
+          call('HSET', inflight, token, record)
+          call('LPOP', list)
+          return {reply[1], 2, record}
+        elseif type(left) == 'number' and left < 0 then
+          call('HDEL', lined, queue) -- that there are lines is not known
+        elseif type(left) == 'number' then
+          call('HINCRBY', lined, queue, '1')
+        end
+      end
+      call('DEL', lock)
+      released.kept = false
+    end
+    if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
+      -- Lines concern their own queues, and who releases the locks for which they wait.
+      local waited, few = {}, nlocks <= 1000
+      for c = 1, few and nlocks or 0 do waited[c] = sub(ARGV[locksat + c - 1], #jobs + 1) end
+      local lined = n > 0 and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, 1, n)) or {}
+      local some = few and nlocks > 0 and pcall_('HMGET', prefix .. 'resqued:awaited', unpack(waited)) or {}
+      going = few and not lined.err and not some.err
+      for i = 1, going and n or 0 do going = going and not lined[i] end
+      for c = 1, going and nlocks or 0 do going = going and not some[c] end
+      if going then
+        obstacles[6], obstacles.lines = counters, true
+        going = pcall_('EXISTS', unpack(obstacles)) == 0
+      else
+        -- What exchange_slow need not ask again: whether lines are all that there is, and who waits for
+        -- the locks.
+        obstacles.stop, obstacles.known, obstacles.to = true, met == 1, n
+        obstacles.some = not some.err and nlocks > 0 and some or nil
+      end
+    end
+    local dead = not going and not obstacles.stop and pcall_('EXISTS', deathkey, prefix .. 'resqued:suspects') or 0
+    if type(dead) == 'number' and dead > 0 then
+      obstacles[1], obstacles.deadly, obstacles.apart = counters, true, dead == 2
+      going = pcall_('EXISTS', unpack(obstacles)) == 0
+    end
+    if going then
+      nextqueue = empty + 1
+    elseif empty > 0 and not obstacles.stop then
+      for i = 1, empty do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
+      going = pcall_('EXISTS', unpack(obstacles)) == 0
+    end
     if going and nwant == 0 then return {reply[1], 0} end
     -- The first write must be one that a full server accepts, then the others pass as well.
     if going and nplain == 0 and nwant > 1 then call('PERSIST', info) end
   else
-    going = plain.further(n)
+    -- Where there are many queues most are empty, which one command shows of several.
+    local keys = {}
+    for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'queue:' .. names[i] end
+    local lined = obstacles.lines and nextqueue <= n and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, nextqueue, n)) or {}
+    going = not lined.err
+    for i = 1, going and n - nextqueue + 1 or 0 do going = going and not lined[i] end
+    if not going then -- some of these have lines
+    elseif pcall_('EXISTS', unpack(keys)) == 0 then
+      nextqueue = n + 1
+    else
+      for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'pause:queue:' .. names[i] end
+      going = pcall_('EXISTS', unpack(keys)) == 0
+    end
   end
-  while going and nextqueue <= nread and w <= nwant do plain.queue() end
+  while going and nextqueue <= nread and w <= nwant do
+    local queue, locked = names[nextqueue], modes[nextqueue] == '0l' or modes[nextqueue] == '0lq'
+    if not locked and modes[nextqueue] ~= '0' then
+      going = false
+      break
+    end
+    -- How large payloads are is not known until they were read: a few at a time, so that
+    -- not many are read that the reply has no room for.
+    local key, n, begun, chunk, popped = prefix .. 'queue:' .. queue, 0, bytes, 4, nil
+    -- What the records of jobs of this queue begin with, if the rest of the worker's name is
+    -- that long, and what follows their numbers.
+    local head, headof, back = nil, nil, nil
+    local deaths = obstacles.deadly and prefix .. 'resqued:deaths:' .. queue
+    if deaths and pcall_('EXISTS', deaths) == 0 then deaths = false end
+    while w <= nwant do
+      local room, taken = nwant - w + 1, n
+      if room > chunk then room = chunk end
+      -- What is no list has no payloads; the only one of a queue has left it.
+      local payloads
+      if n > 0 or room > 1 then
+        payloads = query('LRANGE', key, n == 0 and '0' or fmt('%d', n), fmt('%d', n + room - 1))
+      else
+        popped = query('LPOP', key)
+        payloads = type(popped) == 'table' and popped or {popped or nil}
+      end
+      if payloads.err then popped, payloads, going = nil, {}, false end
+      if deaths and #payloads > 0 then
+        -- A job that has died, and all behind it, are for exchange_slow.
+        local died = {}
+        for i = 1, #payloads do died[i] = redis.sha1hex(payloads[i]) end
+        died = pcall_('HMGET', deaths, unpack(died))
+        for i = 1, #payloads do
+          if not going then
+            payloads[i] = nil
+          elseif died[i] then
+            going, payloads[i] = false, nil
+          end
+        end
+      end
+      local size, tight = 0, false
+      for i = 1, #payloads do size = size + #payloads[i] end
+      if locked and size > 0 and size < 400 * #payloads then tight = not spaced(table.concat(payloads)) end
+      -- All locks of these are taken by one command, if they are free and no two are the same. It
+      -- gives them no time to live: that they get with the first beat after it, and what has none is in no
+      -- job's way once its process is gone (see held in records).
+      local set, together = nil, false
+      if locked then
+        together = #payloads > 1
+        local at, met = wantat, together and {}
+        set = together and {unpack(fields, 1, 2 * #payloads)} or {'', ''}
+        for i = 1, #payloads do
+          local payload = payloads[i]
+          local t, m, rest = byte(wants, at, at + 2)
+          local lock = style ~= 'payload' and quickname(jobs, payload, tight)
+          if not lock then
+            if not lockname then stringend, closing, squeeze, envelope, lockname = parts(find, byte, sub, match, quickname) end
+            local ok, name = pcall(lockname, payload, style)
+            lock = jobs .. (ok and name or redis.sha1hex(payload))
+          end
+          set[2 * i - 1], set[2 * i] = lock, me .. sub(wants, at + 3, at + 2 + t)
+          if met then
+            if met[lock] then together = false end
+            met[lock], at = true, at + 3 + t + m * 256 + rest
+          end
+        end
+        -- Where a suspect wants one of them, see requests in exchange_locks.
+        local asked = obstacles.apart and modes[nextqueue] == '0lq' and {}
+        for i = 1, asked and #payloads or 0 do asked[i] = prefix .. 'resqued:request:' .. sub(set[2 * i - 1], #jobs + 1) end
+        if asked and #asked > 0 and pcall_('EXISTS', unpack(asked)) ~= 0 then going, payloads, together = false, {}, false end
+        if together and not fence then fence = setaside(fencekey, us, nwant) end
+        together = together and fence and call('MSETNX', unpack(set)) == 1
+      end
+      for i = 1, #payloads do
+        local payload, lock, high, low = payloads[i], '', ' 0 0', ''
+        local t, m, rest = byte(wants, wantat, wantat + 2)
+        local token = sub(wants, wantat + 3, wantat + 2 + t)
+        m = m * 256 + rest
+        if locked then
+          lock = set[2 * i - 1]
+          if not together and not call('SET', lock, set[2 * i], 'NX', 'EX', ttl) then
+            going = false
+            break
+          end
+          if not fence then fence = setaside(fencekey, us, nwant) end
+          if not fence then
+            call('DEL', lock)
+            going = false
+            break
+          end
+          fence = fence + 1
+          local two = fence % 100
+          if two == 0 or not hundreds then hundreds = fmt(' 0 %d', (fence - two) / 100) end
+          high, low = hundreds, sub(pairsof, 2 * two + 1, 2 * two + 2)
+        end
+        local l = #lock
+        if l ~= length then
+          length, digits = l, l > 9 and l < 100 and sub(pairsof, 2 * l + 1, 2 * l + 2) or fmt('%d', l)
+        end
+        if not back then back = ' 0 0 ' .. clock .. ' -\n' .. queue .. lead end
+        if m ~= headof then head, headof = fmt('3 %d %d ', #queue, named + m), m end
+        -- A record is "3 <lengths and numbers>\n" and then queue, worker, lock key, cap owner
+        -- and payload, one after the other: no separator can occur in them. The numbers are
+        -- the lengths of the first four, fence, deaths, blame, the time (ms), and the job's
+        -- entry in the start_at list of a unique queue, "-" from any other. See give in
+        -- exchange_locks for all that is not plain.
+        local own = m > 0 and sub(wants, wantat + 3 + t, wantat + 2 + t + m) or ''
+        local record = head .. digits .. high .. low .. back .. own .. tail .. lock .. payload
+        fields[2 * w - 1], fields[2 * w], reply[w + 2] = token, record, record
+        wantat = wantat + 3 + t + m
+        bytes, w, n = bytes + #payload, w + 1, n + 1
+        if bytes >= maxbytes then break end
+      end
+      for i = n - taken + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- there was no room for these
+      if not going or n - taken < room or bytes >= maxbytes then break end
+      if 2 * w - written > 1000 then -- unpack takes only so many
+        call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2))
+        written = 2 * w - 2
+      end
+      if bytes - begun >= 8192 * n then
+        chunk = 4
+      elseif chunk == 4 or bytes - begun >= 2048 * n then
+        chunk = 16
+      else
+        chunk = 64
+      end
+    end
+    -- Records are written before their jobs leave the queue, as far as that can be.
+    if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end
+    written = 2 * w - 2
+    if popped then
+      if n == 0 then call('LPUSH', key, popped) end
+    elseif n > 0 then
+      call('LTRIM', key, fmt('%d', n), '-1')
+    end
+    if going and bytes < maxbytes then
+      nextqueue = nextqueue + 1
+    elseif going then
+      if w <= nwant and (nextqueue < nqueue or call('LLEN', key) > 0) then reply[2] = 1 end
+      nextqueue = nqueue + 1 -- the others have to wait
+    end
+  end
   if going and (nextqueue > nqueue or w > nwant) then
     for i = w + 2, nwant + 2 do reply[i] = nil end
     return reply

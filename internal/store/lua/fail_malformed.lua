@@ -36,8 +36,7 @@ for i = 5, #ARGV, 4 do
   if gone == 1 then
     local id = ARGV[i + 3]
     if id ~= '' then parked.keep(prefix, id, 'l', now(), '', '-', item, 'too large for its failure record', 0, '') end
-    if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
-    call('RPUSH', target, ARGV[i + 2])
+    parked.fail(prefix, list, ARGV[i + 2])
     n = n + 1
   end
 end

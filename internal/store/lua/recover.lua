@@ -94,13 +94,12 @@ for i = 4, #ARGV, 6 do
         parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or parks == 'b' and r.lock or '')
       end
       if action == 'f' then
-        if not parks and list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
         if parks then -- it has its place
         elseif large then
           parked.keep(prefix, id, 'l', ms, r.queue, r.start, r.payload, 'too large for its failure record', 0, '')
-          call('RPUSH', target, failure)
+          parked.fail(prefix, list, failure)
         else
-          call('RPUSH', target, parked.whole(failure, gap, r.payload))
+          parked.fail(prefix, list, parked.whole(failure, gap, r.payload))
         end
         dead.forget(prefix, r.queue, r.payload)
         for key in string.gmatch(ARGV[i + 4], '%S+') do

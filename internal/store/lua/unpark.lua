@@ -51,7 +51,7 @@ end
 local function place(id, p)
   if p.kind == 'f' or p.kind == 'F' then
     if not len(failedkey) then return failedkey .. ' is no list' end
-    call('RPUSH', failedkey, parked.whole(p.text, p.gap, p.payload))
+    parked.fail(prefix, 'failed', parked.whole(p.text, p.gap, p.payload))
     if p.kind == 'F' then
       call('ZREM', KEYS[1], id)
       parked.keep(prefix, id, 'l', tonumber(p.at), p.queue, p.start, p.payload, 'too large for its failure record', 0, '')

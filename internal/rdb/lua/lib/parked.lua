@@ -14,10 +14,10 @@
 --          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
 --          result; parked.payload(prefix, id): a payload or nil; parked.whole(record, gap,
 --          payload): a record; parked.gapped(text): gap, record;
---          parked.listed(prefix, queue): name of a list of failures
+--          parked.listed(prefix, queue): name of a list of failures; parked.fail(prefix, list, record): no result
 -- NEEDS    base, records, rights
 -- KEYS     reads and writes those above; listed reads failed_queues and <queue>_failed
--- COST     lacks, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; O(bytes of the payload)
+-- COST     lacks, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; fail: 1 or 2; O(bytes of the payload)
 
 local parked = {}
 
@@ -71,4 +71,10 @@ function parked.listed(prefix, queue)
   if lacks(set, 'SCARD', 'SADD') or type(pcall_('SCARD', set)) ~= 'number' then return 'failed' end
   if lacks(prefix .. list, 'LLEN', 'RPUSH') or not len(prefix .. list) then return 'failed' end
   return list
+end
+
+-- fail adds a failure record to a list of failures.
+function parked.fail(prefix, list, record)
+  if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
+  call('RPUSH', prefix .. list, record)
 end
