@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -30,10 +31,6 @@ const (
 // guardLooks is how often a guard looks at the clock: timers stand still while the
 // machine is suspended.
 const guardLooks = 20 * time.Millisecond
-
-// cleanLooks is how often a look must find no process: one may be started, or come to another
-// parent, behind the back of a look.
-const cleanLooks = 3
 
 // leaseTerms returns the line for a guard that says when its command gets TERM and when KILL,
 // by the clock that all processes of the machine share.
@@ -134,9 +131,7 @@ func (g *guard) listen(answers *os.File) {
 	}
 	_ = g.cmd.Wait()
 	if g.cmd.ProcessState.ExitCode() < 0 { // the guard was killed
-		look := time.NewTicker(guardLooks)
-		endBelow(g.spared, look.C)
-		look.Stop()
+		endBelow(g.spared)
 		g.lost = true
 	}
 	_ = g.words.Close()
@@ -271,7 +266,7 @@ func (d *duty) watch(lines <-chan string) {
 		<-look.C
 	}
 	if d.lost {
-		endBelow(nil, look.C)
+		endBelow(nil)
 	}
 	_ = d.cmd.Wait()
 }
@@ -293,7 +288,7 @@ func (d *duty) onLine(line string) {
 	case line == "kill":
 		d.lost = true
 		d.signal(unix.SIGKILL)
-		killBelow(nil)
+		procfs.EndDescendants()
 	}
 }
 
@@ -330,27 +325,12 @@ func (d *duty) signal(s syscall.Signal) (found bool) {
 
 // endBelow kills all descendants of this process but those that come from the spared children,
 // and returns when none is left.
-func endBelow(spared map[procfs.ID]bool, look <-chan time.Time) {
-	for clean := 0; clean < cleanLooks; {
-		if !killBelow(spared) {
-			clean++
-			continue
+func endBelow(spared map[procfs.ID]bool) {
+	s := procfs.Sweep{Judge: func(p procfs.Seen) (procfs.Verdict, error) {
+		if spared[p.ID] {
+			return procfs.Spared, nil
 		}
-		clean = 0
-		<-look
-	}
-}
-
-// killBelow kills all living descendants of this process but those that come from the spared
-// children, and reports whether there were any, or may have been: a process that may open no
-// more files sees none.
-func killBelow(spared map[procfs.ID]bool) (found bool) {
-	all, err := procfs.Descendants(spared)
-	for _, p := range all {
-		if !p.Stat.Dead() {
-			found = true
-			p.ID.Kill()
-		}
-	}
-	return found || err != nil
+		return procfs.Ours, nil
+	}}
+	_, _ = s.Run(context.Background()) // it fails only when that ends
 }

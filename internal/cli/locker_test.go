@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/procfs"
@@ -86,18 +85,17 @@ func TestHolderName(t *testing.T) {
 	require.Equal(t, "somebody", holderName("somebody"))
 }
 
-// TestBelow: descendants are found and killed, whatever group they are in.
-func TestBelow(t *testing.T) {
+// TestEndBelow: descendants are killed, whatever group they are in, and what was there before is spared.
+func TestEndBelow(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("RESQUED_TEST_BELOW") == "" {
 		// In a process of its own, which has no other children.
-		cmd := exec.Command(os.Args[0], "-test.run=^TestBelow$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestEndBelow$")
 		cmd.Env = append(os.Environ(), "RESQUED_TEST_BELOW=1")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		return
 	}
-	require.False(t, killBelow(nil))
 	cmd := exec.Command("sh", "-c", "setsid sleep 1000 & echo; wait")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -107,24 +105,17 @@ func TestBelow(t *testing.T) {
 	before, err := procfs.Descendants(nil)
 	require.NoError(t, err)
 	require.Len(t, before, 2)
-
-	// Whoever may open no more files must not say that nothing is left.
-	var had unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
-	found := killBelow(nil)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
-	require.True(t, found)
+	spared := map[procfs.ID]bool{before[0].ID: true}
+	endBelow(spared)
 	after, err := procfs.Descendants(nil)
 	require.NoError(t, err)
 	require.Len(t, after, 2)
-
-	spared := map[procfs.ID]bool{}
-	for _, p := range before {
-		spared[p.ID] = true
+	endBelow(nil)
+	after, err = procfs.Descendants(nil)
+	require.NoError(t, err)
+	for _, p := range after {
+		require.True(t, p.Stat.Dead())
 	}
-	require.False(t, killBelow(spared))
-	require.True(t, killBelow(nil))
 	require.Error(t, cmd.Wait())
 }
 

@@ -1,8 +1,6 @@
 package handler
 
 import (
-	"golang.org/x/sys/unix"
-
 	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/procfs"
 )
@@ -23,28 +21,4 @@ func setMark(pid int, m mark.Mark) error {
 		}
 	}
 	return nil
-}
-
-// hidden is look for a process that /proc does not show: it reports whether the process lives
-// and belongs to p. It fails if this process could not look.
-func (p *process) hidden(pid int, kill bool) (ours bool, err error) {
-	group, err := unix.Getpgid(pid)
-	if err != nil || pid == p.leader.PID || p.mark == 0 {
-		return false, nil
-	}
-	if m, err := mark.Of(pid); m != p.mark {
-		return false, procfs.Blind(err)
-	}
-	exists, zombie := mark.Hidden(pid)
-	switch {
-	case !exists || zombie && !kill:
-		return false, nil
-	case zombie:
-		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-		return false, nil
-	case kill:
-		_ = mark.Kill(pid, p.mark)
-		return true, nil
-	}
-	return group == p.leader.PID, nil
 }

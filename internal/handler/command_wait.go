@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -17,20 +18,15 @@ import (
 )
 
 const (
-	// cleanPasses is how often in a row a look at the descendants must find
-	// nothing: a process may fork behind the reader's back.
-	cleanPasses = 3
 	// pollFrom and pollTo are the pauses between two looks, while something is there.
 	pollFrom = time.Millisecond
 	pollTo   = 50 * time.Millisecond
 	// unclearFor is how long processes are waited for that cannot be told from
-	// those of the command, see look.
+	// those of the command, see judge.
 	unclearFor = 100 * time.Millisecond
 	// slowOpening is after when it is said of a command that was killed that the system was
 	// still opening it: at first it is so with every one.
 	slowOpening = time.Second
-	// complainAfter is when it is said that killed processes do not die.
-	complainAfter = 5 * time.Second
 )
 
 // process is one run of a command: its first process, the leader of a process
@@ -45,11 +41,6 @@ type process struct {
 	log       *zap.Logger
 	began     time.Time
 
-	// lasting is one of those whom the last look has found.
-	lasting int
-	// killed are processes outside of the group that were killed, by pid: they
-	// become ours to reap.
-	killed map[int]uint64
 	// opening is what the system was opening for the leader when it was told to stop.
 	opening string
 }
@@ -222,7 +213,7 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 	// The leader is gone; the others of its group have the rest of the time.
 	pause := pollFrom
 	for {
-		if left, _ := p.look(false); left == 0 {
+		if !p.others() {
 			return
 		}
 		next := time.NewTimer(pause)
@@ -236,26 +227,16 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 	}
 }
 
+// others reports whether any of the group lives, or may live, whose leader has ended.
+func (p *process) others() bool {
+	found, err := procfs.Descendants(nil)
+	return err != nil || slices.ContainsFunc(found, func(d procfs.Descendant) bool {
+		return d.Stat.Group == p.leader.PID && !d.Stat.Dead()
+	})
+}
+
 // sweep kills what is left of the command, inside and outside of its group, and
 // returns when nothing is.
 func (p *process) sweep() {
-	began := time.Now()
-	complained := false
-	pause := pollFrom
-	for clean := 0; clean < cleanPasses; {
-		left, unclear := p.look(true)
-		took := time.Since(began)
-		if left == 0 && (unclear == 0 || took > unclearFor) {
-			clean++
-			continue
-		}
-		clean = 0
-		if took > complainAfter && !complained {
-			complained = true
-			p.log.Warn("processes of a finished command were killed but do not die, or belong to another user; the job stays open until they end",
-				zap.Int("processes", left), zap.Int("pid", p.lasting))
-		}
-		<-time.After(pause)
-		pause = min(2*pause, pollTo)
-	}
+	_, _ = p.sweeper().Run(context.Background()) // it fails only when that ends
 }

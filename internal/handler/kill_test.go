@@ -152,6 +152,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"a daemon that forked twice", `setsid sh -c 'sh -c "echo \$\$ > pid; exec sleep 1000" &' ; while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a process without an environment in a session of its own", `setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a daemon without an environment", `(setsid env -i sh -c 'echo $$ > pid; exec sleep 1000' &) ; while [ ! -s pid ]; do sleep 0.01; done`},
+		{"a process that only its parent gives away", `setsid sh -c 'setsid prlimit --locks=unlimited env -i sh -c "echo \$\$ > pid; exec sleep 1000" & wait' & while [ ! -s pid ]; do sleep 0.01; done`},
 		{"a tree in sessions of its own", `setsid sh -c 'setsid sh -c "setsid sleep 1000 & echo \$\$ > pid; wait" & wait' & while [ ! -s pid ]; do sleep 0.01; done`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

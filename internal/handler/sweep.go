@@ -4,9 +4,9 @@ import (
 	"errors"
 	"os"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/mark"
 	"github.com/resqued/resqued/internal/procfs"
 )
 
@@ -35,86 +35,42 @@ func (p *process) alone() bool {
 	return strangers == 0 && unseen == nil
 }
 
-// look goes over the descendants of this process, to which every orphan among
-// them comes (see setUp), and returns how many living ones belong to p. With
-// kill it kills them and reaps those that have died; without, only the group is
-// looked at.
-//
-// What belongs to p is in its group, has its mark, or has its tag in the environment.
-// unclear are those with the mark of no run here and no environment right now: a process that
-// is dying, with children that are about to become visible here, or one that is just being
-// replaced by another program. What was there before the command is neither. Out of reach
-// is only a process that has left the group, taken off its mark, emptied its environment
-// and outlived its parent.
-func (p *process) look(kill bool) (left, unclear int) {
-	own, leader, self := unix.Getpgrp(), p.leader.PID, os.Getpid()
-	// unseen is why something could not be looked at: who may open no files sees no
-	// processes, and must not conclude that there are none.
-	began, unseen := procfs.ReadStat(leader) // zero where it is hidden
-	unseen = procfs.Blind(unseen)
-	children := procfs.ChildLister()
-	below := func(pid int) []int {
-		pids, err := children(pid)
-		unseen = errors.Join(unseen, err)
-		return pids
+// sweeper returns the sweep of what the command has left. It looks below this process, to which
+// every orphan comes (see setUp).
+func (p *process) sweeper() *procfs.Sweep {
+	began, _ := procfs.ReadStat(p.leader.PID) // zero where it is hidden
+	return &procfs.Sweep{
+		Mark: p.mark, Patience: unclearFor,
+		Judge: func(s procfs.Seen) (procfs.Verdict, error) { return p.judge(s, began.Start) },
+		Reap:  func(pid int) bool { return pid != p.leader.PID },
+		Late: func(pid int, err error) {
+			p.log.Warn("processes of a finished command were killed but do not die, or belong to another user; the job stays open until they end",
+				zap.Int("pid", pid), zap.Error(err))
+		},
 	}
-	todo := below(self)
-	for len(todo) > 0 {
-		pid := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if pid != leader && p.runner.owns(pid) {
-			continue // another job's, with all that is below it
-		}
-		todo = append(todo, below(pid)...)
-		st, err := procfs.ReadStat(pid)
-		if err != nil {
-			hidden, unmarked := p.hidden(pid, kill)
-			unseen = errors.Join(unseen, procfs.Blind(err), unmarked)
-			if hidden {
-				left++
-				p.lasting = pid
-			}
-			continue
-		}
-		if pid == leader && st.Dead() {
-			continue
-		}
-		ours := st.Group == leader
-		switch {
-		case st.Dead():
-			if kill && st.Parent == self && (ours || p.killed[pid] == st.Start) {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
-			continue
-		case !ours && kill && st.Start >= began.Start:
-			m, err := mark.Of(pid)
-			unseen = errors.Join(unseen, procfs.Blind(err))
-			if ours = p.mark != 0 && m == p.mark; ours || m.IsRun() && m.Worker() == p.mark.Worker() {
-				break // or of another run
-			}
-			env, err := procfs.Environ(pid)
-			ours = st.HasVariable(env, "RESQUED_JOB="+p.tag)
-			if err == nil && len(env) == 0 && st.Group != own {
-				var bare bool
-				if bare, err = procfs.Bare(pid); !bare {
-					unclear++
-				}
-			}
-			unseen = errors.Join(unseen, err)
-		}
-		if ours {
-			left++
-			p.lasting = pid
-			if kill && (procfs.ID{PID: pid, Start: st.Start}).Kill() {
-				if p.killed == nil {
-					p.killed = map[int]uint64{}
-				}
-				p.killed[pid] = st.Start
-			}
-		}
+}
+
+// judge judges a process that does not have the mark of p. It is ours if it is in the group of p, or has
+// its tag in the environment. It is unclear if it has the mark of no run here and no environment right
+// now: it is dying, and its children are about to become visible here, or it is just executing another
+// program. A process that began before the command is neither. A process is out of reach only
+// if it has left the group, taken off its mark, emptied its environment and outlived its parent.
+func (p *process) judge(s procfs.Seen, began uint64) (procfs.Verdict, error) {
+	leader := p.leader.PID
+	switch {
+	case s.PID != leader && p.runner.owns(s.PID):
+		return procfs.Spared, nil // another job's
+	case s.Group == leader:
+		return procfs.Ours, nil
+	case s.ID.Start < began || s.Mark.IsRun() && s.Mark.Worker() == p.mark.Worker():
+		return procfs.Other, nil // or another run's
 	}
-	if left == 0 && unseen != nil {
-		left++ // whoever it is
+	env, err := procfs.ReadEnvironment(s.PID, s.Stat)
+	switch {
+	case env.Has("RESQUED_JOB=" + p.tag):
+		return procfs.Ours, err
+	case (env.Dying || env.Executing) && s.Group != unix.Getpgrp():
+		return procfs.Unclear, err
 	}
-	return left, unclear
+	return procfs.Other, err
 }

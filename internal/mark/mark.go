@@ -58,7 +58,7 @@ func Kill(pid int, m Mark) error {
 	// The handle is open: from here on the number cannot become another process's.
 	has, err := Of(pid)
 	switch {
-	case m.covers(has):
+	case m.Covers(has):
 		return p.Kill()
 	case err == nil, errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return os.ErrProcessDone
@@ -66,6 +66,7 @@ func Kill(pid int, m Mark) error {
 	return err
 }
 
-func (m Mark) covers(other Mark) bool {
+// Covers reports whether other is m or, if m is that of a worker process, the mark of a run in it.
+func (m Mark) Covers(other Mark) bool {
 	return m != 0 && (other == m || m.Worker() == m && other.Worker() == m)
 }

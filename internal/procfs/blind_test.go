@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -18,43 +19,6 @@ import (
 	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/testlevel"
 )
-
-// A process that may open no more files must not say that nothing is left.
-func TestSweepWithoutFiles(t *testing.T) {
-	testlevel.Integration(t)
-	if os.Getenv("PROC_TEST_BLIND") == "" {
-		t.Parallel()
-		cmd := exec.Command(os.Args[0], "-test.run=^TestSweepWithoutFiles$")
-		cmd.Env = append(os.Environ(), "PROC_TEST_BLIND=1")
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return
-	}
-	require.NoError(t, Subreaper())
-	require.True(t, ListsChildren())
-	for name, master := range map[string]func() bool{
-		"own":       func() bool { return true },
-		"elsewhere": nil,
-	} {
-		name = unique(name)
-		child := exec.Command("sleep", "60")
-		child.Env = []string{"PATH=" + os.Getenv("PATH"), ProcEnv + "=" + name}
-		require.NoError(t, child.Start())
-		var had unix.Rlimit
-		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
-		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		killed, err := NewSweeper(name, master).Sweep(ctx)
-		cancel()
-		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &had))
-		require.Error(t, err)
-		require.Zero(t, killed)
-		killed, err = NewSweeper(name, master).Sweep(context.Background())
-		require.NoError(t, err)
-		require.Equal(t, 1, killed)
-		_ = child.Wait()
-	}
-}
 
 // A process that may open no more files must not take a child that code waits for for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
@@ -121,15 +85,7 @@ func TestSweepWhileFilesRunOut(t *testing.T) {
 				require.NoError(t, err)
 				living := func() int {
 					t.Helper()
-					found, err := NewSweeper(name, nil).look()
-					require.NoError(t, err)
-					living := 0
-					for pid, p := range found {
-						if pid != c.PID() && p.proc == name && !p.dying {
-							living++
-						}
-					}
-					return living
+					return len(slices.DeleteFunc(members(t, name), func(pid int) bool { return pid == c.PID() }))
 				}
 				require.Eventually(t, func() bool { return living() == below }, 30*time.Second, time.Millisecond, part)
 				if part != "headless" { // that one is found itself
@@ -156,12 +112,15 @@ func TestMarksWithoutFiles(t *testing.T) {
 	if text := os.Getenv("PROC_TEST_BLIND"); text != "" {
 		pid, err := strconv.Atoi(text)
 		require.NoError(t, err)
-		s := NewSweeper(name, nil)
-		looks := map[string]func(int) (bool, error){"marked": s.marked, "hidden": s.hidden}
+		s := Sweep{Mark: mark.Worker(name)}
+		looks := map[string]func(int) (Verdict, error){"hidden": s.hidden, "marked": func(pid int) (Verdict, error) {
+			_, v, err := s.see(pid)
+			return v, err
+		}}
 		for what, look := range looks {
-			marked, err := look(pid)
+			v, err := look(pid)
 			require.NoError(t, err, what)
-			require.True(t, marked, what)
+			require.Equal(t, Ours, v, what)
 		}
 		var had unix.Rlimit
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))

@@ -21,9 +21,9 @@ func Blind(err error) error {
 // overlooked some (see Blind), and returns those that it has found. It needs ListsChildren.
 func Children(pid int) ([]int, error) { return childrenOf(strconv.Itoa(pid)) }
 
-// ChildLister returns a function like Children. On kernels that do not list children it
-// looks at all processes once, when ChildLister is called.
-func ChildLister() func(pid int) ([]int, error) {
+// childLister returns a function like Children. On kernels that do not list children it
+// looks at all processes once, when childLister is called.
+func childLister() func(pid int) ([]int, error) {
 	if ListsChildren() {
 		return Children
 	}

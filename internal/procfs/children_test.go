@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +50,7 @@ func TestChildren(t *testing.T) {
 		}
 		for range 2 {
 			pid := <-pids
-			for _, list := range []func(int) ([]int, error){Children, ChildLister(), childrenByParent()} {
+			for _, list := range []func(int) ([]int, error){Children, childLister(), childrenByParent()} {
 				found, err := list(os.Getpid())
 				require.NoError(t, err)
 				require.Contains(t, found, pid)
@@ -108,6 +107,13 @@ func TestLooksWithoutFiles(t *testing.T) {
 	child.Env = []string{"TAG=1"}
 	require.NoError(t, child.Start())
 	self, pid := os.Getpid(), child.Process.Pid
+	s := Sweep{Judge: func(p Seen) (Verdict, error) {
+		env, err := ReadEnvironment(p.PID, p.Stat)
+		if env.Has("TAG=1") {
+			return Ours, err
+		}
+		return Other, err
+	}}
 	// Each returns whether it has seen what there is, and why it could not look.
 	looks := map[string]func() (bool, error){
 		"Children": func() (bool, error) { pids, err := Children(self); return slices.Contains(pids, pid), err },
@@ -115,17 +121,16 @@ func TestLooksWithoutFiles(t *testing.T) {
 			pids, err := childrenByParent()(self)
 			return slices.Contains(pids, pid), err
 		},
+		"Descendants": func() (bool, error) {
+			found, err := Descendants(nil)
+			return len(found) == 1, err
+		},
 		"ReadStat": func() (bool, error) {
 			s, err := ReadStat(pid)
 			return s.Parent == self, Blind(err)
 		},
-		"see":     func() (bool, error) { _, ok, err := see(strconv.Itoa(pid)); return ok, err },
-		"Environ": func() (bool, error) { env, err := Environ(pid); return len(env) > 0, err },
-		"Bare": func() (bool, error) {
-			// That it is not bare may not be known for want of files.
-			bare, err := Bare(pid)
-			return !bare && err == nil, err
-		},
+		"see":             func() (bool, error) { _, v, err := s.see(pid); return v == Ours, err },
+		"ReadEnvironment": func() (bool, error) { env, err := ReadEnvironment(pid, Stat{}); return env.Has("TAG=1"), err },
 	}
 	var had unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
@@ -157,7 +162,7 @@ func TestLooksWithoutFiles(t *testing.T) {
 	}()
 	overlooked := map[string]int{}
 	// Where each can fail at last.
-	last := map[string]string{"Children": "/children:", "childrenByParent": "/stat:", "Environ": "/environ:", "ReadStat": "/stat:", "Bare": "/environ:", "see": "/environ:"}
+	last := map[string]string{"Children": "/children:", "childrenByParent": "/stat:", "Descendants": "/stat:", "ReadEnvironment": "/environ:", "ReadStat": "/stat:", "see": "/environ:"}
 	for name, look := range looks {
 		failed := false
 		for n, began := 0, time.Now(); (n < 500 || !failed) && time.Since(began) < 20*time.Second; n++ {

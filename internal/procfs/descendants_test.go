@@ -31,14 +31,8 @@ func sweep(t *testing.T, name string) int {
 // members returns the processes of the worker process name.
 func members(t *testing.T, name string) []int {
 	t.Helper()
-	found, err := survey(see)
+	pids, err := NewSweeper(name, nil).found()
 	require.NoError(t, err)
-	var pids []int
-	for pid := range found {
-		if found.belongs(pid, name) && !found[pid].dying {
-			pids = append(pids, pid)
-		}
-	}
 	return pids
 }
 
@@ -77,16 +71,7 @@ func TestSweep(t *testing.T) {
 		name := unique("p-bare")
 		c := spawn(t, name, "bare tree")
 		spawn(t, unique("p-bare-2"), "bare tree")
-		marked := func(name string) (n int) {
-			found, err := NewSweeper(name, nil).look()
-			require.NoError(t, err)
-			for _, p := range found {
-				if p.proc == name {
-					n++
-				}
-			}
-			return n
-		}
+		marked := func(name string) int { return len(members(t, name)) }
 		for _, name := range []string{name, unique("p-bare-2")} {
 			require.Eventually(t, func() bool { return marked(name) == 4 }, 30*time.Second, 10*time.Millisecond)
 		}

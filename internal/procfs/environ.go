@@ -2,53 +2,65 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 )
 
-// Environ returns the environment that a process was started with. It is empty if the
-// process has none, has lost it in dying, is just executing another program, or does not
-// show it to this process. It fails if this process could not look (see Blind).
-func Environ(pid int) ([]byte, error) { return environ(strconv.Itoa(pid)) }
-
-// Bare reports whether a process whose environment could not be read has none for good, or
-// none that this process may read. It is false for one that is dying, has ended, or is
-// just executing another program. It fails if this process could not look (see Blind).
-func Bare(pid int) (bool, error) {
-	if err := openEnviron(strconv.Itoa(pid)); err != nil {
-		return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM), Blind(err)
-	}
-	before, err := ReadStat(pid)
-	if err != nil || !before.placed() {
-		return false, Blind(err)
-	}
-	// It may have begun another program by then, or be about to: the kernel shows no environment
-	// until the new one is in place.
-	env, err := Environ(pid)
-	if err != nil || len(env) > 0 {
-		return false, err
-	}
-	after, err := ReadStat(pid)
-	return err == nil && after.EnvStart == before.EnvStart && after.EnvEnd == before.EnvEnd, Blind(err)
+// Environment is what can be read of the environment of a process. It is empty where the
+// process has none, or does not show it to this process.
+type Environment struct {
+	variables []byte
+	// Dying: its memory is gone, and with it its environment, but it may still hold files and
+	// sockets, and have children that are about to go elsewhere.
+	Dying bool
+	// Executing: it executes another program right now, whose environment cannot be read yet.
+	Executing bool
 }
 
-// readable reports whether this process may read the environment of another: if not, the
-// kernel hides where that is, too.
-func readable(pid string) (bool, error) {
-	err := openEnviron(pid)
-	return err == nil, Blind(err)
+// ReadEnvironment reads the environment that a process was started with; st is what ReadStat
+// has returned before. It fails if this process could not look (see Blind).
+func ReadEnvironment(pid int, st Stat) (e Environment, err error) {
+	name := strconv.Itoa(pid)
+	env, err := environ(name)
+	seen := env // one that dies has less of it later
+	for tries := 0; err == nil && !st.whole(env) && tries < 5; tries++ {
+		// Looked at afterwards: the other program may have begun meanwhile.
+		if st, err = readStat(name); err != nil {
+			return Environment{Dying: true}, Blind(err)
+		}
+		if e.Executing = len(env) == 0 && !st.placed(); e.Executing {
+			break
+		}
+		if env, err = environ(name); len(env) > 0 {
+			seen = env
+		}
+	}
+	if err == nil && e.Executing { // or the kernel hides where its environment is
+		err = openEnviron(name)
+		e.Executing, err = err == nil, Blind(err)
+	}
+	// Last: one that executes another program now may be dying by then, but not the other way
+	// round.
+	if err == nil && len(env) == 0 {
+		e.Dying, err = memoryGone(name)
+		e.Dying = e.Dying || err != nil
+		e.Executing = e.Executing && !e.Dying
+	}
+	e.variables = st.sound(seen)
+	return e, Blind(err)
 }
 
-// HasVariable reports whether env, which Environ has returned for the process, has the
-// variable ("NAME=value"). In part of an environment the last one may have been cut off, and
-// is none.
-func (s Stat) HasVariable(env []byte, variable string) bool {
-	if !s.whole(env) {
-		env = complete(env)
+// sound returns what is sure of env: in part of an environment the last variable may have been
+// cut off.
+func (s Stat) sound(env []byte) []byte {
+	if s.whole(env) {
+		return env
 	}
-	for v := range bytes.SplitSeq(env, []byte{0}) {
+	return env[:bytes.LastIndexByte(env, 0)+1]
+}
+
+// Has reports whether the environment has the variable ("NAME=value").
+func (e Environment) Has(variable string) bool {
+	for v := range bytes.SplitSeq(e.variables, []byte{0}) {
 		if string(v) == variable {
 			return true
 		}
@@ -56,17 +68,13 @@ func (s Stat) HasVariable(env []byte, variable string) bool {
 	return false
 }
 
-// complete returns those variables that were not cut off.
-func complete(env []byte) []byte { return env[:bytes.LastIndexByte(env, 0)+1] }
-
-// readTags returns the name of the worker process in whose environment, or below which, a
+// tags returns the name of the worker process in whose environment, or below which, a
 // process was started, and whether it is a worker process itself.
-func readTags(env []byte) (proc string, worker bool) {
-	for v := range bytes.SplitSeq(complete(env), []byte{0}) {
+func (e Environment) tags() (proc string, worker bool) {
+	for v := range bytes.SplitSeq(e.variables, []byte{0}) {
 		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {
 			proc = string(value)
 		}
-		worker = worker || string(v) == RoleEnv+"="+WorkerRole
 	}
-	return proc, worker
+	return proc, e.Has(RoleEnv + "=" + WorkerRole)
 }

@@ -27,37 +27,28 @@ func TestEnviron(t *testing.T) {
 			s, err := ReadStat(c.PID())
 			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
-		env, err := Environ(c.PID())
-		require.NoError(t, err)
-		require.True(t, Stat{}.HasVariable(env, ProcEnv+"="+name))
+		require.True(t, environment(t, c.PID()).Has(ProcEnv+"="+name))
 	})
 
-	t.Run("processes that have ended have none, and are not bare", func(t *testing.T) {
+	t.Run("processes that have ended are dying", func(t *testing.T) {
 		t.Parallel()
 		for _, reaped := range []bool{false, true} {
-			pid := ended(t, reaped)
-			env, err := Environ(pid)
-			require.NoError(t, err)
-			require.Empty(t, env)
-			bare, err := Bare(pid)
-			require.NoError(t, err)
-			require.False(t, bare, "its children may be about to come to this process")
+			require.Equal(t, Environment{Dying: true}, environment(t, ended(t, reaped)), "its children may be about to come to this process")
 		}
 	})
 
-	t.Run("a process without any is bare", func(t *testing.T) {
+	t.Run("a process without any has none for good", func(t *testing.T) {
 		t.Parallel()
 		cmd := sleeper(t, func(c *exec.Cmd) { c.Env = []string{} })
-		env, err := Environ(cmd.Process.Pid)
-		require.NoError(t, err)
-		require.Empty(t, env)
-		for bare := false; !bare; { // it may be executing its program still
-			bare, err = Bare(cmd.Process.Pid)
-			require.NoError(t, err)
+		for executing := true; executing; { // its program still
+			env := environment(t, cmd.Process.Pid)
+			executing = env.Executing
+			require.False(t, env.Dying)
+			require.Empty(t, env.variables)
 		}
 	})
 
-	t.Run("a process that is executing another program is not bare", func(t *testing.T) {
+	t.Run("a process that is executing another program may have one", func(t *testing.T) {
 		testlevel.Integration(t)
 		t.Parallel()
 		script := filepath.Join(t.TempDir(), "again")
@@ -68,50 +59,48 @@ func TestEnviron(t *testing.T) {
 		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 		seen := 0
 		for began := time.Now(); seen < 20 && time.Since(began) < 10*time.Second; {
-			env, err := Environ(cmd.Process.Pid)
-			require.NoError(t, err)
-			if len(env) > 0 {
+			env := environment(t, cmd.Process.Pid)
+			if env.Has("A=1") {
 				continue
 			}
 			seen++
-			bare, err := Bare(cmd.Process.Pid)
-			require.NoError(t, err)
-			require.False(t, bare)
+			require.True(t, env.Executing)
 		}
 		t.Logf("seen without an environment: %d times", seen)
 	})
+}
+
+func environment(t *testing.T, pid int) Environment {
+	t.Helper()
+	st, _ := ReadStat(pid)
+	env, err := ReadEnvironment(pid, st)
+	require.NoError(t, err)
+	return env
 }
 
 func TestHasVariable(t *testing.T) {
 	t.Parallel()
 	const env = "A=1\x00TAG=p/1"
 	part := Stat{EnvStart: 100, EnvEnd: 200}
-	require.True(t, part.HasVariable([]byte(env), "A=1"))
-	require.False(t, part.HasVariable([]byte(env), "TAG=p/1"), "it may have been TAG=p/12")
-	require.False(t, Stat{}.HasVariable([]byte(env), "TAG=p/1"), "where it is, is hidden")
-	require.False(t, Stat{}.HasVariable([]byte("TAG=p/1"), "TAG=p/1"))
-	require.True(t, part.HasVariable([]byte(env+"\x00B"), "TAG=p/1"))
-	require.False(t, part.HasVariable([]byte("TAG=p/12\x00"), "TAG=p/1"))
+	require.True(t, Environment{variables: part.sound([]byte(env))}.Has("A=1"))
+	require.False(t, Environment{variables: part.sound([]byte(env))}.Has("TAG=p/1"), "it may have been TAG=p/12")
+	require.False(t, Environment{variables: Stat{}.sound([]byte(env))}.Has("TAG=p/1"), "where it is, is hidden")
+	require.False(t, Environment{variables: Stat{}.sound([]byte("TAG=p/1"))}.Has("TAG=p/1"))
+	require.True(t, Environment{variables: part.sound([]byte(env + "\x00B"))}.Has("TAG=p/1"))
+	require.False(t, Environment{variables: part.sound([]byte("TAG=p/12\x00"))}.Has("TAG=p/1"))
 	whole := Stat{EnvStart: 100, EnvEnd: 100 + uint64(len(env))}
-	require.True(t, whole.HasVariable([]byte(env), "TAG=p/1"), "the process itself has written over the last byte")
+	require.True(t, Environment{variables: whole.sound([]byte(env))}.Has("TAG=p/1"), "the process itself has written over the last byte")
 }
 
-// A process that may not be read is bare for good: another user's does not end up as one that
+// A process that may not be read shows none for good: another user's does not end up as one that
 // has to be waited for.
 func TestEnvironOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("PROC_TEST_OTHER"); text != "" {
 		pid, err := strconv.Atoi(text)
 		require.NoError(t, err)
-		env, err := Environ(pid)
-		require.NoError(t, err)
-		require.Empty(t, env)
-		bare, err := Bare(pid)
-		require.NoError(t, err)
-		require.True(t, bare)
-		may, err := readable(text)
-		require.NoError(t, err)
-		require.False(t, may)
+		require.Zero(t, environment(t, pid))
+		require.ErrorIs(t, openEnviron(text), os.ErrPermission)
 		return
 	}
 	if os.Getuid() != 0 {

@@ -83,9 +83,9 @@ func emptied(group string) bool {
 		return false
 	}
 	// One look is no snapshot, as in sweep.
-	for clean, looks := 0, 0; clean < cleanPasses; looks++ {
+	for clean, looks := 0, 0; clean < cleanLooks; looks++ {
 		members, err := membersOf(root + path)
-		if err != nil || looks == 10*cleanPasses {
+		if err != nil || looks == 10*cleanLooks {
 			return false
 		}
 		clean++

@@ -144,6 +144,13 @@ func startWorker(name, part string, master func() bool) (*worker, error) {
 	return c, nil
 }
 
+// found returns those whom a sweep would kill.
+func (w *Sweeper) found() (pids []int, err error) {
+	_, _, err = w.sweep.look(func(id ID) { pids = append(pids, id.PID) })
+	slices.Sort(pids)
+	return slices.Compact(pids), err
+}
+
 func spawn(t *testing.T, name, part string) *worker {
 	t.Helper()
 	testlevel.Integration(t)
@@ -270,21 +277,17 @@ func sweepPart() int {
 		}()
 	}
 	count := func(name string) (n int) {
-		name = unique(name)
-		found, _ := below(name, see)
-		for pid, p := range found {
-			if !p.dying && (p.proc == name || p.proc == "" && found.belongs(pid, name)) {
-				n++
-			}
-		}
-		return n
+		found, _ := NewSweeper(unique(name), master).found()
+		return len(found)
 	}
 	for count(dead) != 5 || count(other) != 5 {
 		<-time.After(time.Millisecond)
 	}
 	s, stranger := NewSweeper(unique(dead), master), NewSweeper(unique(dead), func() bool { return false })
 	killed, err := s.Sweep(context.Background())
-	fmt.Println(s.ours(), stranger.ours(), killed, err, count(dead), count(other))
+	_, own, _ := s.from()
+	_, all, _ := stranger.from()
+	fmt.Println(own, all, killed, err, count(dead), count(other))
 	return 0
 }
 
@@ -300,9 +303,9 @@ func endPart() int {
 		}
 	}
 	living := func() (n int) {
-		found, _ := below("", see)
+		found, _ := Descendants(nil)
 		for _, p := range found {
-			if !p.dying {
+			if !p.Stat.Dead() {
 				n++
 			}
 		}

@@ -14,7 +14,7 @@ import (
 
 // Reap looks for strays and reaps those that are due. Call it now and then.
 func (s *Strays) Reap() (reaped int) {
-	pids, _ := ChildLister()(os.Getpid()) // of those that were overlooked the next look may see some
+	pids, _ := childLister()(os.Getpid()) // of those that were overlooked the next look may see some
 	return s.reap(pids)
 }
 

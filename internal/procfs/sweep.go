@@ -5,255 +5,251 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"sync"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/mark"
 )
 
-// cleanPasses is how often a sweep must find nothing. One look over /proc is no
-// snapshot: a process may fork behind the reader's back.
-const cleanPasses = 3
+const (
+	// cleanLooks is how many looks in a row must find nothing. One look over /proc is not a
+	// snapshot: a process may fork behind the reader's back.
+	cleanLooks = 3
+	// pauseFrom and pauseTo are the pauses between two looks, while something is there.
+	pauseFrom = time.Millisecond
+	pauseTo   = 50 * time.Millisecond
+	// complainAfter is when Sweep.Late is called.
+	complainAfter = 5 * time.Second
+)
 
-// EndDescendants kills with SIGKILL what this process has started, for one that is about
-// to end itself, and may have no master to sweep after it. It does not wait for their ends.
-func EndDescendants() {
-	st, err := SelfStat()
-	if err != nil {
-		return // it may open no files; there is nothing to be seen then
-	}
-	s := NewSweeper("", nil)
-	own, _ := mark.Of(os.Getpid()) // a process may always ask for its own
-	s.mark = own.Worker()
-	for range 10 * cleanPasses { // it can start others meanwhile, but not for ever
-		before := len(s.signalled)
-		if _, err := s.under(ID{os.Getpid(), st.Start}); err == nil && len(s.signalled) == before {
-			return
-		}
-	}
+// Verdict says what a Sweep does with a process.
+type Verdict byte
+
+// The verdicts.
+const (
+	Other   Verdict = iota // it stays; processes below it may be ours
+	Spared                 // it stays, with all below it
+	Unclear                // it stays for now, and the sweep looks again
+	Ours                   // it is killed, with all below it
+)
+
+// Seen is a process as a Sweep sees it.
+type Seen struct {
+	ID
+	Stat
+	Mark mark.Mark
 }
 
-// Sweeper ends what one worker process has started, however often it has to look.
-type Sweeper struct {
-	proc   string
-	master func() bool
-	// mark is what it has started has, too.
-	mark mark.Mark
-	// root is the worker process itself; zero if its number is not known, or does not
-	// matter.
-	root ID
-
-	mu sync.Mutex
-	// known are those who were found to belong to it. They still do when they have lost
-	// their parent, by whom they were known, or, dying, their environment.
-	known, signalled map[ID]bool
-
-	// looks, if not nil, stands for look, in tests.
-	looks func() (processes, error)
-}
-
-// NewSweeper returns a Sweeper of the worker process proc. master, if not nil, reports
-// whether this process is the master of that one.
-func NewSweeper(proc string, master func() bool) *Sweeper {
-	return &Sweeper{proc: proc, master: master, mark: mark.Worker(proc), known: map[ID]bool{}, signalled: map[ID]bool{}}
-}
-
-// Started says that this process has just started the worker process, with that number.
-// From here on Sweep neither kills nor waits for it.
-func (s *Sweeper) Started(pid int) {
-	// If this fails, as where no more files may be opened, it is known by its environment.
-	if st, err := ReadStat(pid); err == nil {
-		s.root = ID{pid, st.Start}
-		spawned.Store(s.root, s.proc)
-	}
-}
-
-// Reaped says that the worker process was waited for: its number may be another's.
-func (s *Sweeper) Reaped() { spawned.Delete(s.root) }
-
-// Sweep kills with SIGKILL every process that belongs to the worker process
-// and returns when none is left, or with an error when ctx ends before. The
-// worker process itself counts too, unless Started has named it. killed
-// counts the processes to which it was sent.
+// Sweep kills processes until several looks in a row find none. It goes by what it finds of a
+// process after it has read the start time, and signals the process with that start time alone:
+// a later one with the same number is never hit.
 //
-// Out of reach is only a process that has taken off its mark (see package mark), emptied
-// its environment, and outlives its parent.
-func (s *Sweeper) Sweep(ctx context.Context) (killed int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.signalled)
-	defer func() { killed = len(s.signalled) - before }()
+// The zero value looks at what descends from this process. Use a Sweep from one goroutine.
+type Sweep struct {
+	// From returns the processes with which a look begins. walk: a look goes on to all that
+	// descends from them; else only to what descends from ours.
+	From func() (pids []int, walk bool, err error)
+	// Root, if not zero, is a process that stays, while all below it is ours.
+	Root ID
+	// Mark is the mark of processes that are ours. Those that /proc hides are known by it alone.
+	Mark mark.Mark
+	// Judge judges the others; nil: they stay. Dead processes are judged for Reap alone.
+	Judge func(Seen) (Verdict, error)
+	// Reap reports whether a look may reap a dead child of this process that is ours; nil: none.
+	Reap func(pid int) bool
+	// Patience is how long unclear processes are waited for; 0 = until they are clear.
+	Patience time.Duration
+	// Late, if not nil, is called once when something has been left for complainAfter. pid is
+	// one process of it, 0 if no look could tell; err says why one could not.
+	Late func(pid int, err error)
+
+	// known are processes that are ours, also when they have lost the parent, or the
+	// environment, by which they were known. true: they were sent SIGKILL.
+	known  map[ID]bool
+	killed int
+}
+
+// Run kills what is ours and returns when nothing of it is left, or with an error when ctx ends
+// before. killed counts the processes to which SIGKILL was sent.
+func (s *Sweep) Run(ctx context.Context) (killed int, err error) {
+	before, began, complained := s.killed, time.Now(), false
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	wait := time.Millisecond
-	for clean := 0; clean < cleanPasses; {
-		left, err := s.pass()
-		if err != nil && Blind(err) == nil {
-			return killed, fmt.Errorf("sweep %s: %w", s.proc, err)
-		}
+	wait := pauseFrom
+	for clean := 0; clean < cleanLooks; {
+		left, unclear, err := s.look(s.kill)
+		took := time.Since(began)
 		// A look that failed does not prove that nothing is left.
-		if left == 0 && err == nil {
+		if left == 0 && err == nil && (unclear == 0 || s.Patience > 0 && took > s.Patience) {
 			clean++
 			continue
 		}
-		clean = 0
+		clean, left = 0, max(left, unclear)
+		if took > complainAfter && !complained && s.Late != nil {
+			complained = true
+			s.Late(left, err)
+		}
 		pause.Reset(wait)
 		select {
 		case <-ctx.Done():
-			return killed, errors.Join(fmt.Errorf("sweep %s: process %d is still there: %w", s.proc, left, ctx.Err()), err)
+			return s.killed - before, errors.Join(fmt.Errorf("process %d is still there: %w", left, ctx.Err()), err)
 		case <-pause.C:
-			wait = min(2*wait, 50*time.Millisecond)
+			wait = min(2*wait, pauseTo)
 		}
 	}
-	return killed, nil
+	return s.killed - before, nil
 }
 
-// pass looks once and kills what it finds. left is one of those who are still there; 0 =
-// none.
-func (s *Sweeper) pass() (left int, err error) {
-	if s.root != (ID{}) {
-		left, err = s.under(s.root)
+// look looks once and ends what is ours. left and unclear are one such process each that is still
+// there; 0 = none.
+func (s *Sweep) look(end func(ID)) (left, unclear int, err error) {
+	todo, walk := []int{os.Getpid()}, true
+	if s.From != nil {
+		todo, walk, err = s.From()
 	}
-	found, unseen := s.look()
-	for pid, p := range found {
-		if s.known[ID{pid, p.start}] {
-			p.proc, p.dying = s.proc, false
-			found[pid] = p
-		}
+	// Parents first, which have lower numbers mostly: they could start others in place of the dead.
+	slices.Reverse(todo)
+	if s.Root != (ID{}) {
+		// First: to read an environment can take as long as its process is busy with its memory.
+		todo = append(todo, s.Root.PID)
 	}
-	for pid, p := range found {
-		c := ID{pid, p.start}
-		switch {
-		case c == s.root:
-			continue
-		case !found.belongs(pid, s.proc):
-			if found.undecided(pid) {
-				left = pid
-			}
-			continue
-		}
-		left = pid
-		if p.dying {
-			continue // and perhaps another's
-		}
-		s.known[c] = true
-		s.kill(c)
-	}
-	return left, errors.Join(err, unseen)
-}
-
-func (s *Sweeper) look() (processes, error) {
-	if s.looks != nil {
-		return s.looks()
-	}
-	if s.ours() {
-		return below(s.proc, s.see)
-	}
-	return survey(s.see)
-}
-
-// see is the see of this sweep: whom it knows it need not ask again, and who has the mark
-// need not be asked at all.
-func (s *Sweeper) see(pid string) (process, bool, error) {
-	number, _ := strconv.Atoi(pid)
-	st, err := readStat(pid)
-	if Blind(err) != nil {
-		return process{}, false, err
-	}
-	if err != nil {
-		hidden, err := s.hidden(number) // else it is gone
-		return process{proc: s.proc}, hidden, err
-	}
-	p := process{parent: st.Parent, start: st.Start}
-	if st.Dead() {
-		return process{}, false, nil
-	}
-	if s.known[ID{number, st.Start}] {
-		return p, true, nil
-	}
-	marked, err := s.marked(number)
-	if marked {
-		p.proc = s.proc
-		return p, true, nil
-	}
-	if err != nil {
-		return process{}, false, err
-	}
-	return see(pid)
-}
-
-// marked reports whether the process with that number has the mark. It fails if this process
-// could not look.
-func (s *Sweeper) marked(pid int) (bool, error) {
-	if s.mark == 0 {
-		return false, nil
-	}
-	m, err := mark.Of(pid)
-	return m.Worker() == s.mark, Blind(err)
-}
-
-// hidden reports whether a process that has the mark lives, hidden from /proc. It fails if
-// this process could not look.
-func (s *Sweeper) hidden(pid int) (bool, error) {
-	if exists, zombie := mark.Hidden(pid); !exists || zombie {
-		return false, nil
-	}
-	return s.marked(pid)
-}
-
-// under kills what is below the worker process. It goes by parents alone, because to read
-// an environment can take as long as its process is busy with its memory.
-func (s *Sweeper) under(at ID) (left int, err error) {
-	found, err := s.tree(at, nil)
-	// All are known before the first ends, and those below it go elsewhere. Then from the
-	// top down: who was sent SIGKILL forks no more.
-	for _, c := range found {
-		s.known[c] = true
-	}
-	for _, c := range found {
-		s.kill(c)
-		left = c.PID
-	}
-	return left, err
-}
-
-// tree appends those who live below the process at to found, parents first.
-func (s *Sweeper) tree(at ID, found []ID) ([]ID, error) {
-	pids, err := childrenOf(strconv.Itoa(at.PID))
-	for _, pid := range pids {
-		st, unseen := ReadStat(pid)
-		if unseen != nil && Blind(unseen) == nil {
-			var hidden bool
-			if hidden, unseen = s.hidden(pid); hidden {
-				found = append(found, ID{PID: pid})
-			}
-			err = errors.Join(err, unseen)
-			continue
-		}
-		if unseen != nil || st.Dead() || st.Parent != at.PID {
-			err = errors.Join(err, Blind(unseen))
-			continue
-		}
-		// The number of the parent may have become another's.
-		if parent, unseen := ReadStat(at.PID); unseen != nil || parent.Start != at.Start {
-			return found, errors.Join(err, Blind(unseen))
-		}
-		c := ID{pid, st.Start}
-		found, unseen = s.tree(c, append(found, c))
+	children := childLister()
+	for len(todo) > 0 {
+		pid := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		id, verdict, unseen := s.see(pid)
 		err = errors.Join(err, unseen)
+		if verdict == Unclear {
+			unclear = pid
+		}
+		inherits := verdict == Ours || id == s.Root
+		if verdict == Spared || !walk && !inherits {
+			continue
+		}
+		below, unseen := children(pid)
+		err = errors.Join(err, unseen)
+		if inherits {
+			err = errors.Join(err, s.claim(id, below))
+		}
+		if verdict == Ours {
+			left = pid
+			end(id)
+		}
+		todo = append(todo, below...)
 	}
-	return found, err
+	return left, unclear, err
 }
 
-// kill sends SIGKILL to c, once. Of one that is hidden only the number is known, and the
-// mark.
-func (s *Sweeper) kill(c ID) {
-	if c.Start == 0 {
-		if mark.Kill(c.PID, s.mark) == nil {
-			s.signalled[c] = true
+// see looks at one process. Of a hidden one the ID has no start time.
+func (s *Sweep) see(pid int) (id ID, v Verdict, err error) {
+	id = ID{PID: pid}
+	if pid == os.Getpid() {
+		return id, Other, nil
+	}
+	if s.Judge == nil && len(s.known) == 0 && pid != s.Root.PID {
+		// Most processes of a machine need not be read: this asks the kernel once.
+		if m, err := mark.Of(pid); !s.Mark.Covers(m) {
+			return id, Other, Blind(err)
 		}
-	} else if !s.signalled[c] && c.Kill() {
-		s.signalled[c] = true
+	}
+	st, err := ReadStat(pid)
+	switch {
+	case Blind(err) != nil:
+		return id, Other, err
+	case err != nil:
+		v, err = s.hidden(pid)
+		return id, v, err
+	}
+	if id.Start = st.Start; id == s.Root {
+		return id, Other, nil
+	}
+	if !st.Dead() {
+		v, err = s.judge(id, st)
+		return id, v, err
+	}
+	if st.Parent == os.Getpid() && s.Reap != nil && s.Reap(pid) {
+		if v, err = s.judge(id, st); v == Ours {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	return id, Other, err
+}
+
+func (s *Sweep) judge(id ID, st Stat) (Verdict, error) {
+	if _, ok := s.known[id]; ok {
+		return Ours, nil
+	}
+	m, err := mark.Of(id.PID)
+	switch {
+	case s.Mark.Covers(m):
+		return Ours, nil
+	case Blind(err) != nil:
+		return Other, err
+	case s.Judge == nil:
+		return Other, nil
+	}
+	return s.Judge(Seen{id, st, m})
+}
+
+// hidden judges, and reaps, a process that /proc does not show.
+func (s *Sweep) hidden(pid int) (Verdict, error) {
+	exists, zombie := mark.Hidden(pid)
+	if !exists {
+		return Other, nil
+	}
+	if m, err := mark.Of(pid); !s.Mark.Covers(m) {
+		return Other, Blind(err)
+	}
+	if !zombie {
+		return Ours, nil
+	}
+	if s.Reap != nil && s.Reap(pid) {
+		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	}
+	return Other, nil
+}
+
+// claim notes that the children of a process are ours. It comes before the process is killed:
+// then they go elsewhere.
+func (s *Sweep) claim(parent ID, children []int) (err error) {
+	var found []ID
+	for _, pid := range children {
+		st, unseen := ReadStat(pid)
+		if unseen == nil && st.Parent == parent.PID {
+			found = append(found, ID{pid, st.Start})
+		}
+		err = errors.Join(err, Blind(unseen))
+	}
+	// The number of the parent may have become another's.
+	st, unseen := ReadStat(parent.PID)
+	if unseen != nil || st.Start != parent.Start {
+		return errors.Join(err, Blind(unseen))
+	}
+	for _, id := range found {
+		s.know(id, s.known[id])
+	}
+	return err
+}
+
+func (s *Sweep) know(id ID, signalled bool) {
+	if s.known == nil {
+		s.known = map[ID]bool{}
+	}
+	s.known[id] = signalled
+}
+
+// kill sends SIGKILL to a process, once. Of one that is hidden only the number is known, and the
+// mark.
+func (s *Sweep) kill(id ID) {
+	if s.known[id] && id.Start != 0 {
+		return
+	}
+	if id.Start == 0 && mark.Kill(id.PID, s.Mark) == nil || id.Start != 0 && id.Kill() {
+		if !s.known[id] {
+			s.killed++
+		}
+		s.know(id, true)
 	}
 }

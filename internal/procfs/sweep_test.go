@@ -5,160 +5,191 @@ package procfs
 import (
 	"context"
 	"errors"
-	"maps"
-	"os"
 	"os/exec"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/resqued/resqued/internal/testlevel"
 )
 
-// A worker process that was killed may take long to end. What it has started must not
-// live as long.
-func TestSweepBelowALivingProcess(t *testing.T) {
-	t.Parallel()
-	name, other := unique("p-slow"), unique("p-slow-2")
-	c := spawn(t, name, "tree")
-	d := spawn(t, other, "tree")
-	for _, name := range []string{name, other} {
-		require.Eventually(t, func() bool { return len(members(t, name)) == 5 }, 30*time.Second, 10*time.Millisecond)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	killed, err := c.sweeper.Sweep(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 4, killed)
-	require.Equal(t, []int{c.PID()}, members(t, name), "it lives itself")
-	require.Len(t, members(t, other), 5)
-
-	// Once more when it is gone, also when its number should be another's by now.
-	require.NoError(t, c.Process.Kill())
-	c.wait()
-	c.sweeper.root = ID{d.PID(), c.sweeper.root.Start - 1}
-	killed, err = c.sweeper.Sweep(ctx)
-	require.NoError(t, err)
-	require.Zero(t, killed)
-	require.Len(t, members(t, other), 5)
-	sweep(t, other)
+// from is a From of processes without those below them.
+func from(pids ...int) func() ([]int, bool, error) {
+	return func() ([]int, bool, error) { return pids, false, nil }
 }
 
-// Below a worker process each process is known by its parent, so that no environment has to
-// be waited for.
-func TestSweepGoesByParents(t *testing.T) {
-	t.Parallel()
-	c := spawn(t, unique("p-under"), "tree")
-	require.Eventually(t, func() bool { return len(members(t, unique("p-under"))) == 5 }, 30*time.Second, 10*time.Millisecond)
-	s := NewSweeper("another name", nil)
-	later := ID{c.PID(), c.sweeper.root.Start + 1}
-	left, err := s.under(later)
-	require.NoError(t, err)
-	require.Zero(t, left, "the number is another's")
-	require.Empty(t, s.signalled)
-	left, err = s.under(c.sweeper.root)
-	require.NoError(t, err)
-	require.NotZero(t, left)
-	require.Len(t, s.signalled, 4)
-	require.NotContains(t, s.signalled, c.sweeper.root)
-	sweep(t, unique("p-under"))
+// judging returns a Judge to whom the processes are what the map says.
+func judging(verdicts map[int]Verdict) func(Seen) (Verdict, error) {
+	return func(p Seen) (Verdict, error) { return verdicts[p.PID], nil }
 }
 
-func TestEndDescendants(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "alone", start(t, "end").Line(t))
+// shell starts a shell that has one child, and returns both.
+func shell(t *testing.T) (parent *exec.Cmd, child int) {
+	t.Helper()
+	parent = sleeper(t, func(c *exec.Cmd) { c.Path, c.Args = "/bin/sh", []string{"sh", "-c", "sleep 1000 & wait"} })
+	require.Eventually(t, func() bool {
+		pids, err := Children(parent.Process.Pid)
+		require.NoError(t, err)
+		if len(pids) == 1 {
+			child = pids[0]
+		}
+		return child != 0
+	}, 30*time.Second, time.Millisecond)
+	t.Cleanup(func() { id(t, child).Kill() })
+	return parent, child
 }
 
-// One that does not even answer who asks for its environment, as those do that wait for
-// memory, is known by its master.
-func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
+func id(t *testing.T, pid int) ID {
+	t.Helper()
+	s, _ := ReadStat(pid)
+	return ID{pid, s.Start}
+}
+
+// ended reports whether it has come to its end, reaped or not.
+func (id ID) ended() bool {
+	s, err := ReadStat(id.PID)
+	return err != nil || s.Start != id.Start || s.Dead()
+}
+
+// A process may hide from a look behind a fork: the sweep is over when several looks in a row have
+// found nothing.
+func TestSweepLooksAgain(t *testing.T) {
 	t.Parallel()
-	name := unique("p-known")
-	c := spawn(t, name, "deaf")
-	spawned.Store(c.sweeper.root, "as its master says")
-	p, ok, err := see(strconv.Itoa(c.PID()))
+	late := id(t, sleeper(t).Process.Pid)
+	looks, clean := 0, 0
+	s := Sweep{Judge: judging(map[int]Verdict{late.PID: Ours}), From: func() ([]int, bool, error) {
+		looks++
+		if looks < cleanLooks {
+			return nil, false, nil
+		}
+		clean++
+		if !late.ended() {
+			clean = 0
+		}
+		return []int{late.PID}, false, nil
+	}}
+	killed, err := s.Run(t.Context())
 	require.NoError(t, err)
-	require.True(t, ok)
-	require.True(t, p.worker)
-	require.Equal(t, "as its master says", p.proc)
-	require.NoError(t, c.Process.Kill())
-	c.wait()
-	_, ok = spawned.Load(c.sweeper.root)
-	require.False(t, ok, "its number may become another's")
+	require.Equal(t, 1, killed)
+	require.Equal(t, cleanLooks, clean)
 }
 
-// Who was killed does not end at once, and until then may lose what it was known by: its
-// parent, where it has no tag of its own, or its environment.
-func TestSweepForgetsNone(t *testing.T) {
+// A sweep does not end with a look that fails, nor with processes that cannot be told from ours. It
+// complains once if it takes long, and pauses between two looks.
+func TestSweepDoesNotGiveUp(t *testing.T) {
 	t.Parallel()
-	// Numbers of no process: none is killed.
-	const master, worker, bare = 1 << 28, 1<<28 + 1, 1<<28 + 2
-	self := os.Getpid()
-	first := processes{worker: {parent: self, start: 7, proc: "p"}, bare: {parent: worker, start: 8}}
-	for what, later := range map[string]process{
-		"its parent has ended":             {parent: self, start: 8},
-		"it has another parent":            {parent: master, start: 8},
-		"it is dying, with another parent": {parent: master, start: 8, dying: true},
+	pid := sleeper(t).Process.Pid
+	for name, trouble := range map[string]struct {
+		verdict  Verdict
+		err      error
+		patience time.Duration
+		late     int
+	}{
+		"a look fails":          {err: unix.EMFILE},
+		"a look fails, somehow": {err: errors.New("out of order")},
+		"unclear":               {verdict: Unclear, late: pid},
+		"unclear for too long":  {verdict: Unclear, late: pid, patience: 6 * time.Second},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := NewSweeper("p", nil)
-			snapshots := []processes{first}
-			for range 2 * cleanPasses {
-				snapshots = append(snapshots, processes{bare: later})
-			}
-			// Its number is another's; that one is not ours.
-			snapshots = append(snapshots, slices.Repeat([]processes{{bare: {parent: self, start: 9}}}, cleanPasses)...)
-			s.looks = func() (processes, error) {
-				if len(snapshots) == 0 {
-					return nil, errors.New("nothing is left, and it still looks")
+			synctest.Test(t, func(t *testing.T) {
+				began, looks, said, over := time.Now(), 0, 0, false
+				s := Sweep{
+					From: func() ([]int, bool, error) {
+						looks++
+						over = over || trouble.patience == 0 && time.Since(began) > 10*time.Second
+						if over {
+							return nil, false, nil
+						}
+						return []int{pid}, false, trouble.err
+					},
+					Judge:    judging(map[int]Verdict{pid: trouble.verdict}),
+					Patience: trouble.patience,
+					Late: func(pid int, err error) {
+						said++
+						require.Greater(t, time.Since(began), complainAfter)
+						require.Equal(t, trouble.late, pid)
+						require.ErrorIs(t, err, trouble.err)
+					},
 				}
-				found := maps.Clone(snapshots[0])
-				snapshots = snapshots[1:]
-				return found, nil
-			}
-			killed, err := s.Sweep(t.Context())
-			require.NoError(t, err)
-			require.Zero(t, killed)
-			require.Empty(t, snapshots)
+				killed, err := s.Run(t.Context())
+				require.NoError(t, err)
+				require.Zero(t, killed)
+				require.Equal(t, 1, said)
+				require.Equal(t, trouble.patience == 0, over)
+				require.Less(t, looks, 300)
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began, over, s.Late = time.Now(), false, nil
+				_, err = s.Run(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.True(t, trouble.err == nil || errors.Is(err, trouble.err))
+			})
 		})
 	}
 }
 
-// An environment is read in pieces. Of one whose process dies in between the first ones
-// are left, which may hold no tag.
-func TestHalfAnEnvironmentTellsNothing(t *testing.T) {
-	testlevel.Integration(t)
+// A process below one of ours is ours, even if nothing else says so and its parent ends before it.
+func TestSweepInherits(t *testing.T) {
 	t.Parallel()
-	require.True(t, Stat{EnvStart: 100, EnvEnd: 104}.whole([]byte("A=1\x00")))
-	require.False(t, Stat{EnvStart: 100, EnvEnd: 108}.whole([]byte("A=1\x00")))
-	require.False(t, Stat{EnvStart: 100, EnvEnd: 100}.whole(nil))
-	proc, _ := readTags([]byte("A=1\x00" + ProcEnv + "=h:b:1-2:0"))
-	require.Empty(t, proc, "a name that was cut off is another's")
+	parent, child := shell(t)
+	below := id(t, child)
+	s := Sweep{From: from(parent.Process.Pid), Judge: judging(map[int]Verdict{parent.Process.Pid: Ours})}
+	killed, err := s.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, killed)
+	require.True(t, below.ended())
+}
 
-	name := unique("p-half")
-	for range 100 {
-		cmd := exec.Command("sleep", "1000")
-		for i := range 20 {
-			cmd.Env = append(cmd.Env, "X"+strconv.Itoa(i)+"="+strings.Repeat("x", 6000))
+// A look leaves out the processes below a spared one, but not those below another one.
+func TestSweepSpares(t *testing.T) {
+	t.Parallel()
+	for verdict, want := range map[Verdict]int{Spared: 0, Other: 1} {
+		parent, child := shell(t)
+		s := Sweep{
+			From:  func() ([]int, bool, error) { return []int{parent.Process.Pid}, true, nil },
+			Judge: judging(map[int]Verdict{parent.Process.Pid: verdict, child: Ours}),
 		}
-		cmd.Env = append(cmd.Env, ProcEnv+"="+name)
-		require.NoError(t, cmd.Start())
-		pid := strconv.Itoa(cmd.Process.Pid)
-		require.NoError(t, unix.Kill(cmd.Process.Pid, unix.SIGKILL))
-		for {
-			p, ok, err := see(pid)
-			require.NoError(t, err)
-			if !ok {
-				break
-			}
-			require.True(t, p.proc == name || p.dying || p.executing, "%+v", p)
-		}
-		_ = cmd.Wait()
+		killed, err := s.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, killed)
 	}
+}
+
+// The number of a process that was ours may be another's by now. That one, and what is below it, is not.
+func TestSweepHitsNoLaterProcess(t *testing.T) {
+	t.Parallel()
+	parent, child := shell(t)
+	now := id(t, parent.Process.Pid)
+	before := ID{now.PID, now.Start - 1}
+	s := Sweep{From: from(now.PID, child), Judge: judging(nil), known: map[ID]bool{before: false}}
+	require.NoError(t, s.claim(before, []int{child}))
+	require.NoError(t, s.claim(now, []int{sleeper(t).Process.Pid}), "listed below it, and another's child by now")
+	s.kill(before)
+	killed, err := s.Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, killed)
+	require.Equal(t, map[ID]bool{before: false}, s.known)
+	require.False(t, now.ended())
+	require.False(t, id(t, child).ended())
+}
+
+// A dead child is reaped if it is ours and no code waits for it.
+func TestSweepReaps(t *testing.T) {
+	t.Parallel()
+	mine, awaited, other := ended(t, false), ended(t, false), ended(t, false)
+	s := Sweep{
+		From:  from(mine, awaited, other),
+		Judge: judging(map[int]Verdict{mine: Ours, awaited: Ours}),
+		Reap:  func(pid int) bool { return pid != awaited },
+	}
+	killed, err := s.Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, killed)
+	_, err = ReadStat(mine)
+	require.Error(t, err)
+	require.True(t, id(t, awaited).ended())
+	require.True(t, id(t, other).ended())
 }
