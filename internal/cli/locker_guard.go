@@ -309,15 +309,13 @@ func (d *duty) signal(s syscall.Signal) (found bool) {
 	}
 	all, err := procfs.Descendants(nil)
 	group := d.group
-	for _, p := range all {
-		if p.ID.PID == d.cmd.Process.Pid {
-			group = p.Stat.Group // an interactive shell makes one of its own
-		}
+	if st, err := procfs.ReadStat(d.cmd.Process.Pid); err == nil {
+		group = st.Group // an interactive shell makes one of its own
 	}
 	for _, p := range all {
-		if !p.Stat.Dead() && p.Stat.Group == group {
+		if p.Group == group {
 			found = true
-			p.ID.Signal(s)
+			p.Signal(s)
 		}
 	}
 	return found || err != nil

@@ -48,4 +48,7 @@ func TestStrangersAreNotWaitedFor(t *testing.T) {
 	require.NoError(t, unix.Kill(stranger.Process.Pid, 0))
 	require.NoError(t, stranger.Process.Kill())
 	_ = stranger.Wait()
+	v, err := p.judge(procfs.Seen{ID: procfs.ID{PID: stranger.Process.Pid, Start: st.Start}}, st.Start)
+	require.NoError(t, err)
+	require.Equal(t, procfs.Unclear, v, "its children may be about to come to this process")
 }

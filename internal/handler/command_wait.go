@@ -230,13 +230,5 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 // others reports whether any of the group lives, or may live, whose leader has ended.
 func (p *process) others() bool {
 	found, err := procfs.Descendants(nil)
-	return err != nil || slices.ContainsFunc(found, func(d procfs.Descendant) bool {
-		return d.Stat.Group == p.leader.PID && !d.Stat.Dead()
-	})
-}
-
-// sweep kills what is left of the command, inside and outside of its group, and
-// returns when nothing is.
-func (p *process) sweep() {
-	_, _ = p.sweeper().Run(context.Background()) // it fails only when that ends
+	return err != nil || slices.ContainsFunc(found, func(s procfs.Seen) bool { return s.Group == p.leader.PID })
 }

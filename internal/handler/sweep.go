@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -35,11 +36,11 @@ func (p *process) alone() bool {
 	return strangers == 0 && unseen == nil
 }
 
-// sweeper returns the sweep of what the command has left. It looks below this process, to which
-// every orphan comes (see setUp).
-func (p *process) sweeper() *procfs.Sweep {
+// sweep kills what is left of the command, inside and outside of its group, and returns when
+// nothing is. It looks below this process, to which every orphan comes (see program.SetUp).
+func (p *process) sweep() {
 	began, _ := procfs.ReadStat(p.leader.PID) // zero where it is hidden
-	return &procfs.Sweep{
+	s := procfs.Sweep{
 		Mark: p.mark, Patience: unclearFor,
 		Judge: func(s procfs.Seen) (procfs.Verdict, error) { return p.judge(s, began.Start) },
 		Reap:  func(pid int) bool { return pid != p.leader.PID },
@@ -48,6 +49,7 @@ func (p *process) sweeper() *procfs.Sweep {
 				zap.Int("pid", pid), zap.Error(err))
 		},
 	}
+	_, _ = s.Run(context.Background()) // it fails only when that ends
 }
 
 // judge judges a process that does not have the mark of p. It is ours if it is in the group of p, or has

@@ -114,7 +114,7 @@ func TestMarksWithoutFiles(t *testing.T) {
 		require.NoError(t, err)
 		s := Sweep{Mark: mark.Worker(name)}
 		looks := map[string]func(int) (Verdict, error){"hidden": s.hidden, "marked": func(pid int) (Verdict, error) {
-			_, v, err := s.see(pid)
+			_, v, err := s.see(pid, nil)
 			return v, err
 		}}
 		for what, look := range looks {

@@ -2,7 +2,6 @@ package procfs
 
 import (
 	"errors"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,10 +16,6 @@ func Blind(err error) error {
 	return nil
 }
 
-// Children returns the children of a process, dead ones included. It fails where it may have
-// overlooked some (see Blind), and returns those that it has found. It needs ListsChildren.
-func Children(pid int) ([]int, error) { return childrenOf(strconv.Itoa(pid)) }
-
 // childLister returns a function like Children. On kernels that do not list children it
 // looks at all processes once, when childLister is called.
 func childLister() func(pid int) ([]int, error) {
@@ -33,7 +28,7 @@ func childLister() func(pid int) ([]int, error) {
 // childrenByParent looks at all processes once.
 func childrenByParent() func(pid int) ([]int, error) {
 	children := map[int][]int{}
-	list, err := everyone()
+	list, err := Everyone()
 	for _, pid := range list {
 		s, unread := ReadStat(pid)
 		if unread != nil {
@@ -44,7 +39,3 @@ func childrenByParent() func(pid int) ([]int, error) {
 	}
 	return func(pid int) ([]int, error) { return children[pid], err }
 }
-
-// Everyone returns the numbers of all processes that this one may see. It fails where it may
-// have overlooked some (see Blind).
-func Everyone() ([]int, error) { return everyone() }

@@ -15,12 +15,14 @@ var ListsChildren = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// childrenOf is Children; pid may be "self".
-func childrenOf(pid string) (pids []int, err error) {
-	threads, err := names("/proc/" + pid + "/task")
+// Children returns the children of a process, dead ones included. It fails where it may have
+// overlooked some (see Blind), and returns those that it has found. It needs ListsChildren.
+func Children(pid int) (pids []int, err error) {
+	name := strconv.Itoa(pid)
+	threads, err := names("/proc/" + name + "/task")
 	for _, thread := range threads {
 		var unread error
-		if pids, unread = addChildren(pids, pid, thread); unread != nil {
+		if pids, unread = addChildren(pids, name, thread); unread != nil {
 			err = errors.Join(err, Blind(unread)) // else the thread has ended since
 		}
 	}
@@ -44,8 +46,9 @@ func addChildren(pids []int, pid, thread string) ([]int, error) {
 	return pids, err
 }
 
-// everyone returns the numbers of all processes that this one may see.
-func everyone() (pids []int, err error) {
+// Everyone returns the numbers of all processes that this one may see. It fails where it may
+// have overlooked some (see Blind).
+func Everyone() (pids []int, err error) {
 	list, err := names("/proc")
 	for _, name := range list {
 		if pid, no := strconv.Atoi(name); no == nil {

@@ -1,10 +1,6 @@
 package procfs
 
-import (
-	"errors"
-	"os"
-	"sync"
-)
+import "sync"
 
 const (
 	// ProcEnv is the environment variable that carries the process id given by
@@ -18,34 +14,18 @@ const (
 	WorkerRole = "worker"
 )
 
-// Descendant is a process below this one.
-type Descendant struct {
-	ID   ID
-	Stat Stat
-}
-
-// Descendants returns what descends from this process, dead processes included, parents
-// before their children, without the spared ones and what is below them. It fails where it may
-// have overlooked some (see Blind), and returns those that it has found.
-func Descendants(spared map[ID]bool) (found []Descendant, err error) {
-	children := childLister()
-	listed := map[int]bool{os.Getpid(): true}
-	for todo := []int{os.Getpid()}; len(todo) > 0; todo = todo[1:] {
-		pids, unseen := children(todo[0])
-		err = errors.Join(err, unseen)
-		for _, pid := range pids {
-			s, unseen := ReadStat(pid)
-			id := ID{pid, s.Start}
-			// It may have another parent by now, but one that is here, else it is another process.
-			if unseen != nil || spared[id] || !listed[s.Parent] {
-				err = errors.Join(err, Blind(unseen))
-				continue
-			}
-			listed[pid] = true
-			found = append(found, Descendant{id, s})
-			todo = append(todo, pid)
+// Descendants returns the living processes that descend from this one, parents before their
+// children, without the spared ones and what is below them. It fails where it may have overlooked
+// some (see Blind), and returns those that it has found.
+func Descendants(spared map[ID]bool) (found []Seen, err error) {
+	s := Sweep{Judge: func(p Seen) (Verdict, error) {
+		if spared[p.ID] {
+			return Spared, nil
 		}
-	}
+		found = append(found, p)
+		return Other, nil
+	}}
+	_, _, err = s.look(nil)
 	return found, err
 }
 

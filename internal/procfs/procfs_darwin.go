@@ -68,23 +68,20 @@ func ListsChildren() bool { return false }
 // ThreadChildren fails: a thread has none.
 func ThreadChildren(int) ([]int, error) { return nil, errors.ErrUnsupported }
 
-func childrenOf(pid string) ([]int, error) {
-	parent, err := number(pid)
-	if err != nil {
-		return nil, err
-	}
+// Children returns the children of a process, dead ones included.
+func Children(pid int) ([]int, error) {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	var pids []int
 	for _, info := range all {
-		if int(info.Eproc.Ppid) == parent {
+		if int(info.Eproc.Ppid) == pid {
 			pids = append(pids, int(info.Proc.P_pid))
 		}
 	}
 	return pids, err
 }
 
-// everyone returns the numbers of all processes.
-func everyone() ([]int, error) {
+// Everyone returns the numbers of all processes.
+func Everyone() ([]int, error) {
 	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	pids := make([]int, 0, len(all))
 	for _, info := range all {

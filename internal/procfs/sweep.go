@@ -69,6 +69,8 @@ type Sweep struct {
 	// environment, by which they were known. true: they were sent SIGKILL.
 	known  map[ID]bool
 	killed int
+	// children stands for Children, in tests.
+	children func(pid int) ([]int, error)
 }
 
 // Run kills what is ours and returns when nothing of it is left, or with an error when ctx ends
@@ -115,82 +117,100 @@ func (s *Sweep) look(end func(ID)) (left, unclear int, err error) {
 		// First: to read an environment can take as long as its process is busy with its memory.
 		todo = append(todo, s.Root.PID)
 	}
-	children := childLister()
+	var listed map[int]bool // on a walk
+	if walk {
+		listed = map[int]bool{}
+		for _, pid := range todo {
+			listed[pid] = true
+		}
+	}
+	children := s.children
+	if children == nil {
+		children = childLister()
+	}
 	for len(todo) > 0 {
 		pid := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		id, verdict, unseen := s.see(pid)
+		p, verdict, unseen := s.see(pid, listed)
 		err = errors.Join(err, unseen)
 		if verdict == Unclear {
 			unclear = pid
 		}
-		inherits := verdict == Ours || id == s.Root
+		inherits := verdict == Ours || p.ID == s.Root
 		if verdict == Spared || !walk && !inherits {
 			continue
+		}
+		if walk {
+			listed[pid] = true
 		}
 		below, unseen := children(pid)
 		err = errors.Join(err, unseen)
 		if inherits {
-			err = errors.Join(err, s.claim(id, below))
+			err = errors.Join(err, s.claim(p.ID, below))
 		}
 		if verdict == Ours {
 			left = pid
-			end(id)
+			end(p.ID)
 		}
 		todo = append(todo, below...)
 	}
 	return left, unclear, err
 }
 
-// see looks at one process. Of a hidden one the ID has no start time.
-func (s *Sweep) see(pid int) (id ID, v Verdict, err error) {
-	id = ID{PID: pid}
+// see looks at one process. Of a hidden one only the number is known. listed, if not nil, are those
+// from which it descends.
+func (s *Sweep) see(pid int, listed map[int]bool) (p Seen, v Verdict, err error) {
+	p.PID = pid
 	if pid == os.Getpid() {
-		return id, Other, nil
+		return p, Other, nil
 	}
 	if s.Judge == nil && len(s.known) == 0 && pid != s.Root.PID {
 		// Most processes of a machine need not be read: this asks the kernel once.
 		if m, err := mark.Of(pid); !s.Mark.Covers(m) {
-			return id, Other, Blind(err)
+			return p, Other, Blind(err)
 		}
 	}
 	st, err := ReadStat(pid)
 	switch {
 	case Blind(err) != nil:
-		return id, Other, err
+		return p, Other, err
 	case err != nil:
 		v, err = s.hidden(pid)
-		return id, v, err
+		return p, v, err
 	}
-	if id.Start = st.Start; id == s.Root {
-		return id, Other, nil
+	p.Stat, p.ID.Start = st, st.Start
+	// It may have another parent by now, but one that is listed, else it is another process.
+	if listed != nil && !listed[pid] && !listed[p.Parent] {
+		return p, Spared, nil
 	}
-	if !st.Dead() {
-		v, err = s.judge(id, st)
-		return id, v, err
+	reap := p.Parent == os.Getpid() && s.Reap != nil && s.Reap(pid)
+	if p.ID == s.Root || st.Dead() && !reap {
+		return p, Other, nil
 	}
-	if st.Parent == os.Getpid() && s.Reap != nil && s.Reap(pid) {
-		if v, err = s.judge(id, st); v == Ours {
+	v, err = s.judge(p)
+	if st.Dead() {
+		if v == Ours {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
+		v = Other
 	}
-	return id, Other, err
+	return p, v, err
 }
 
-func (s *Sweep) judge(id ID, st Stat) (Verdict, error) {
-	if _, ok := s.known[id]; ok {
+func (s *Sweep) judge(p Seen) (v Verdict, err error) {
+	if _, ok := s.known[p.ID]; ok {
 		return Ours, nil
 	}
-	m, err := mark.Of(id.PID)
+	p.Mark, err = mark.Of(p.PID)
 	switch {
-	case s.Mark.Covers(m):
+	case s.Mark.Covers(p.Mark):
 		return Ours, nil
 	case Blind(err) != nil:
 		return Other, err
 	case s.Judge == nil:
 		return Other, nil
 	}
-	return s.Judge(Seen{id, st, m})
+	return s.Judge(p)
 }
 
 // hidden judges, and reaps, a process that /proc does not show.

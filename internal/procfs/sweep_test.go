@@ -36,7 +36,8 @@ func shell(t *testing.T) (parent *exec.Cmd, child int) {
 		}
 		return child != 0
 	}, 30*time.Second, time.Millisecond)
-	t.Cleanup(func() { id(t, child).Kill() })
+	below := id(t, child)
+	t.Cleanup(func() { below.Kill() })
 	return parent, child
 }
 
@@ -174,6 +175,24 @@ func TestSweepHitsNoLaterProcess(t *testing.T) {
 	require.Equal(t, map[ID]bool{before: false}, s.known)
 	require.False(t, now.ended())
 	require.False(t, id(t, child).ended())
+}
+
+// A child that was listed may have ended since, and its number be another process's.
+func TestSweepWalksOverNoLaterProcess(t *testing.T) {
+	t.Parallel()
+	first, later := sleeper(t).Process.Pid, sleeper(t).Process.Pid
+	var judged []int
+	s := Sweep{
+		From: func() ([]int, bool, error) { return []int{first}, true, nil },
+		Judge: func(p Seen) (Verdict, error) {
+			judged = append(judged, p.PID)
+			return Other, nil
+		},
+		children: func(pid int) ([]int, error) { return map[int][]int{first: {later}}[pid], nil },
+	}
+	_, _, err := s.look(s.kill)
+	require.NoError(t, err)
+	require.Equal(t, []int{first}, judged)
 }
 
 // A dead child is reaped if it is ours and no code waits for it.

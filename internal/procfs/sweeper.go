@@ -75,7 +75,7 @@ func (w *Sweeper) from() (pids []int, walk bool, err error) {
 	if w.master != nil && ListsChildren() && isSubreaper() && w.master() {
 		return []int{os.Getpid()}, true, nil
 	}
-	pids, err = everyone()
+	pids, err = Everyone()
 	return pids, false, err
 }
 
