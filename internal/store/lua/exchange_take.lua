@@ -37,8 +37,8 @@ while true do
     local met = pcall_('EXISTS', unpack(obstacles))
     going = met == 0
     if released.kept then
-      -- Where all that waits stands in lines, and none may be served but that for this lock, the call
-      -- that ends its holder begins the next of the line. In any other case the lock is released.
+      -- If all waiting jobs are in lines, and only the line for this lock may be served, the call that
+      -- ends its holder begins the next job of the line. In any other case the lock is released.
       local lock, l, queue, at, keys = ARGV[locksat], nil, nil, nil, {}
       if met == 1 and n == nqueue then -- with no wants, no queues
         local queues = pcall_('HGET', prefix .. 'resqued:awaited', sub(lock, #jobs + 1))
@@ -87,7 +87,7 @@ while true do
         obstacles[6], obstacles.lines = counters, true
         going = pcall_('EXISTS', unpack(obstacles)) == 0
       else
-        -- What exchange_slow need not ask again: whether lines are all that there is, and who waits for
+        -- exchange_slow need not ask again whether there is anything but lines, and which queues wait for
         -- the locks.
         obstacles.stop, obstacles.known, obstacles.to = true, met == 1, n
         obstacles.some = not some.err and nlocks > 0 and some or nil
@@ -131,15 +131,15 @@ while true do
     -- How large payloads are is not known until they were read: a few at a time, so that
     -- not many are read that the reply has no room for.
     local key, n, begun, chunk, popped = prefix .. 'queue:' .. queue, 0, bytes, 4, nil
-    -- What the records of jobs of this queue begin with, if the rest of the worker's name is
-    -- that long, and what follows their numbers.
+    -- head begins the records of jobs of this queue, if the rest of the worker's name is headof long;
+    -- back follows their numbers.
     local head, headof, back = nil, nil, nil
     local deaths = obstacles.deadly and prefix .. 'resqued:deaths:' .. queue
     if deaths and pcall_('EXISTS', deaths) == 0 then deaths = false end
     while w <= nwant do
       local room, taken = nwant - w + 1, n
       if room > chunk then room = chunk end
-      -- What is no list has no payloads; the only one of a queue has left it.
+      -- A key of another type has no payloads. LPOP has taken the only one out of its queue.
       local payloads
       if n > 0 or room > 1 then
         payloads = query('LRANGE', key, n == 0 and '0' or fmt('%d', n), fmt('%d', n + room - 1))
@@ -234,7 +234,7 @@ while true do
         bytes, w, n = bytes + #payload, w + 1, n + 1
         if bytes >= maxbytes then break end
       end
-      for i = n - taken + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- there was no room for these
+      for i = n - taken + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- the reply is full
       if not going or n - taken < room or bytes >= maxbytes then break end
       if 2 * w - written > 1000 then -- unpack takes only so many
         call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2))
