@@ -69,6 +69,12 @@ func (b *beside) Died(class, queue string) {
 	b.counted.Count(time.Now(), class, queue, history.Processed|history.Failed)
 }
 
+// Repaired counts a repair of a unique queue, and the duplicates that it has dropped.
+func (b *beside) Repaired(duplicates int) {
+	b.stats.Load().Count(statsd.Repaired, 1)
+	b.stats.Load().Count(statsd.Duplicate, duplicates)
+}
+
 // newBeside returns the parts for the configuration that the daemon starts with.
 func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b := &beside{

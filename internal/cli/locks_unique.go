@@ -23,8 +23,8 @@ func (a *cli) locksUniqueCommand() *cobra.Command {
 		Use: "unique [QUEUE…]", Short: "list unique queues and whether their keys match",
 		Long: `List the queues that unique_queues names, and those that others keep unique, with
 the lengths of the queue, its set of payloads and its list of times. They are
-out-of-step when these differ: resqued heals that when it takes the next job; a Ruby
-worker refuses to take one. "locks repair" heals it now.`,
+out-of-step when these differ: a Ruby worker refuses to take a job then. A daemon repairs
+that within seconds if the queue is not too long, "locks repair" at once.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
@@ -88,7 +88,8 @@ func (a *cli) locksRepairCommand() *cobra.Command {
 		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
 		Long: `Bring the set of payloads and the list of times of unique queues in step with the
 queue. Of jobs that are equal all but the first are dropped: such a queue holds them
-once. Jobs may be pushed and taken meanwhile.
+once. It is one step, and meanwhile Redis does nothing else: 0.1 to 0.2 s for 100,000 short
+jobs, one to two if they have 2 KB.
 
 A queue must be unique for that: named by unique_queues, or kept so by others. Of one that
 is unique no more --forget removes the set and the times, and drops nothing.

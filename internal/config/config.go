@@ -144,7 +144,7 @@ type Config struct {
 	// Redact is what is not shown of the arguments of jobs.
 	Redact *redact.Rules `json:"redact"`
 	// UniqueQueuesStrict refuses a unique queue whose companions are out of step,
-	// as resque-uniqueue does, instead of mending it.
+	// as resque-uniqueue does, instead of repairing it.
 	UniqueQueuesStrict bool `json:"unique_queues_strict"`
 
 	// EnvKeep are patterns of the variables that commands get although they sound like

@@ -287,7 +287,7 @@ var keys = []key{
 	},
 	{
 		name: "unique_queues_strict", def: "false",
-		help: "refuse a unique queue whose keys are out of step, instead of mending it",
+		help: "refuse a unique queue whose keys are out of step, instead of repairing it",
 		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
 	},
 	{

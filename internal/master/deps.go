@@ -20,7 +20,7 @@ type Deps struct {
 	Store    Store
 	Notifier Notifier
 	Log      *zap.Logger
-	// Stats takes the ends of jobs whose process has died; nil = they are not counted.
+	// Stats takes the ends of jobs whose process has died, and repairs; nil = they are not counted.
 	Stats Stats
 	// History takes the counts of jobs that worker processes send; nil = nobody does.
 	History History
@@ -50,6 +50,8 @@ type Deps struct {
 type Stats interface {
 	// Died counts a job that has failed because its process died.
 	Died(class, queue string)
+	// Repaired counts a repair of a unique queue, and the duplicates that it has dropped.
+	Repaired(duplicates int)
 }
 
 // Events takes what has happened, for people to see.
@@ -126,7 +128,7 @@ type Store interface {
 	// its end, and names their lists.
 	RestoreFailed(ctx context.Context) (lists []string, err error)
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
-	HealUnique(ctx context.Context, queue string) (healed bool, err error)
+	RepairUneven(ctx context.Context, queue string) (store.UniqueReport, error)
 	// DropLeftovers removes what is left of queues that were unique, where they are empty.
 	DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error)
 }

@@ -57,6 +57,13 @@ type fixture struct {
 type deaths struct {
 	mu      sync.Mutex
 	classes []string
+	repairs []int // the duplicates dropped by each repair
+}
+
+func (d *deaths) Repaired(duplicates int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.repairs = append(d.repairs, duplicates)
 }
 
 func (d *deaths) Died(class, _ string) {
@@ -581,8 +588,9 @@ type fakeRedis struct {
 	lined    int64
 	check    func(proc string)
 	uneven   []string
-	healed   []string
-	left     []string // queues of which keys are left
+	repaired []string
+	repair   store.UniqueReport // what each repair reports
+	left     []string           // queues of which keys are left
 	unread   []store.Unread
 	sweeps   int
 	// traces of processes; those of others are 4711, which every process sees.
@@ -757,12 +765,16 @@ func (r *fakeRedis) OutOfStep(_ context.Context, u store.UniqueQueues, cursor ui
 	return queues, cursor, r.down
 }
 
-func (r *fakeRedis) HealUnique(_ context.Context, queue string) (bool, error) {
+func (r *fakeRedis) RepairUneven(_ context.Context, queue string) (store.UniqueReport, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.healed = append(r.healed, queue)
-	r.uneven = slices.DeleteFunc(slices.Clone(r.uneven), func(q string) bool { return q == queue })
-	return true, r.down
+	report := r.repair
+	report.Queue = queue
+	if !report.TooLong {
+		r.repaired = append(r.repaired, queue)
+		r.uneven = slices.DeleteFunc(slices.Clone(r.uneven), func(q string) bool { return q == queue })
+	}
+	return report, r.down
 }
 
 func (r *fakeRedis) DropLeftovers(_ context.Context, kept func(queue string) bool, _ uint64) (queues []string, next uint64, err error) {

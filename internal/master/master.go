@@ -13,7 +13,7 @@
 // that are ready in time; memory.go those that have become too large; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
-// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; heal.go unique queues;
+// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; repair.go unique queues;
 // status.go what people see.
 package master
 
@@ -105,7 +105,7 @@ type Master struct {
 	helpers sync.WaitGroup
 
 	janitor     *janitor
-	healer      *healer
+	repairer    *repairer
 	round       *round
 	roundAt     time.Time
 	answers     map[string]answered // to orders, by their ids
@@ -145,7 +145,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 	for n := range cfg.Slots {
 		m.slots = append(m.slots, &slot{number: n})
 	}
-	m.janitor, m.healer = newJanitor(d), newHealer(d)
+	m.janitor, m.repairer = newJanitor(d), newRepairer(d)
 	return m, nil
 }
 
@@ -160,7 +160,7 @@ func (m *Master) Run(ctx context.Context) error {
 	var stop context.CancelFunc
 	m.work, stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.helpers.Go(func() { m.janitor.run(m.work) })
-	m.helpers.Go(func() { m.healer.run(m.work) })
+	m.helpers.Go(func() { m.repairer.run(m.work) })
 	m.greet()
 	m.loop(ctx)
 	stop()

@@ -152,8 +152,8 @@ func (m *Master) count() counts {
 	return n
 }
 
-// askRound has the janitor look around, and show this master in Redis, and the healer
-// look at the unique queues.
+// askRound asks the janitor to look around and to show this master in Redis, and the repairer
+// to look at the unique queues.
 func (m *Master) askRound() {
 	n := m.count()
 	fields := map[string]string{
@@ -181,7 +181,7 @@ func (m *Master) askRound() {
 		r.mine[w.proc] = true
 	}
 	m.round = r // a round that was not taken yet is too old now
-	m.healer.ask(m.cfg.Unique)
+	m.repairer.ask(m.cfg.Unique)
 }
 
 // shown is the state that people see.

@@ -40,7 +40,7 @@ const Unknown time.Duration = -1
 const (
 	Locked    = "locked"
 	Duplicate = "duplicate"
-	Healed    = "unique_healed"
+	Repaired  = "unique_healed"
 	LockLost  = "lock_lost"
 	// RunnerDied: a runner has died with a job that runs again.
 	RunnerDied = "runner_died"

@@ -57,17 +57,6 @@ func TestDequeue(t *testing.T) {
 			require.False(t, f.exists("queue:q:uniqueue"))
 			require.False(t, f.exists("queue:q:start_at"))
 		})
-		t.Run("a queue that is being healed is healed all the same", func(t *testing.T) {
-			f := setup(t, server)
-			f.gemPush("q", numbered(0, 3000)...)
-			f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[]"))
-			_, _, err := f.Step(t.Context(), "q")
-			require.NoError(t, err)
-			require.Len(t, dequeue(f, "00]"), 29)
-			_, err = f.RepairUnique(t.Context(), "q")
-			require.NoError(t, err)
-			f.inStep("q")
-		})
 		t.Run("many pages, while others take and push", func(t *testing.T) {
 			f := setup(t, server)
 			for i := range 20 {
@@ -129,8 +118,6 @@ func TestRemoveQueue(t *testing.T) {
 				f := setup(t, server)
 				f.gemPush("q", numbered(0, 2500)...)
 				f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[]"))
-				_, _, err := f.Step(t.Context(), "q")
-				require.NoError(t, err)
 				f.redis.HSet(t.Context(), f.key("locket:queue_lock_counters"), "q", 1)
 				f.redis.Set(t.Context(), f.key("resqued:seen:q"), "1 1", 0)
 				f.redis.SAdd(t.Context(), f.key("resqued:blocked:q"), "x")
@@ -138,7 +125,7 @@ func TestRemoveQueue(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, 2501, n)
 				for _, key := range []string{
-					"queue:q", "queue:q:uniqueue", "queue:q:start_at", "resqued:heal:q", "resqued:healing:q",
+					"queue:q", "queue:q:uniqueue", "queue:q:start_at",
 					"resqued:seen:q", "resqued:blocked:q", "locket:queue_lock_counters",
 				} {
 					require.False(t, f.exists(key), key)

@@ -2,23 +2,16 @@ package store
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
 
 // The parts of the exchange, see lua/exchange_fast.lua. The fast path comes first.
-var (
-	exchangeScript = rdb.NewScript(Lua, "exchange",
-		"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
-		"lib/records", "lib/blocked_queues", "lib/lines", "lib/unique_stub", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
-		"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
-	exchangeUnique = rdb.NewScript(Lua, "exchange",
-		"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
-		"lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
-		"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
-)
+var exchangeScript = rdb.NewScript(Lua, "exchange",
+	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
+	"lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
+	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
 // with nothing done, when the process has no valid lease.
@@ -27,29 +20,14 @@ var (
 // the very same request again with Repeat set: completions are applied once
 // anyhow, and the wants get back what they already hold.
 func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeReply, error) {
-	script := exchangeScript
-	if req.unique() {
-		script = exchangeUnique
-		req.Empty = 0 // an empty one is tended, too
-	}
 	for i := range req.Completions {
 		s.fit(ctx, &req.Completions[i].Failure, req.Completions[i].Job.Payload)
 	}
-	raw, err := s.db.Eval(ctx, script, s.db.Key(rdb.KeyInflight)+req.Proc, s.exchangeArgs(req))
+	raw, err := s.db.Eval(ctx, exchangeScript, s.db.Key(rdb.KeyInflight)+req.Proc, s.exchangeArgs(req))
 	if err != nil {
 		return ExchangeReply{}, err
 	}
 	return parseExchange(raw, req.Completions, req.Wants)
-}
-
-// unique reports whether the request has to do with a unique queue.
-func (r *ExchangeRequest) unique() bool {
-	for i := range r.Completions {
-		if r.Completions[i].Job.Unique {
-			return true
-		}
-	}
-	return slices.ContainsFunc(r.Queues, func(q Queue) bool { return q.Unique })
 }
 
 // leaseLeft is how long the lease of a process has to last yet when it takes jobs. By the server's

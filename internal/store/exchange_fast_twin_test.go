@@ -264,9 +264,7 @@ func (w *twins) exchange(t *rapid.T) {
 
 // send makes both stores the same request, and compares what has become of them.
 func (w *twins) send(t *rapid.T, req store.ExchangeRequest) {
-	// A unique queue is not healed where the first write would be refused.
-	unique := slices.ContainsFunc(req.Queues, func(q store.Queue) bool { return q.Unique })
-	if rapid.IntRange(0, 5).Draw(t, "full") == 0 && !unique {
+	if rapid.IntRange(0, 5).Draw(t, "full") == 0 {
 		w.seen["full"]++
 		storetest.Must(t, w.redis.ConfigSet(w.ctx, "maxmemory", "1").Err())
 	}
@@ -370,8 +368,7 @@ func (w *twins) bases(t *rapid.T) (fast, slow storetest.Snapshot) {
 				e.Values[f] = times.ReplaceAllString(e.Values[f], "")
 			}
 			slices.Sort(e.Values)
-		case short == "resqued:fence", short == "resqued:procs", short == "resqued:meta", strings.HasPrefix(short, "resqued:proc:"),
-			strings.HasPrefix(short, "resqued:heal"):
+		case short == "resqued:fence", short == "resqued:procs", short == "resqued:meta", strings.HasPrefix(short, "resqued:proc:"):
 			continue
 		}
 		for f := range e.Values {

@@ -27,7 +27,6 @@ const (
 	keySchedule  = "delayed_queue_schedule" // as the next two, of resque-scheduler
 	keyDueAt     = "delayed:"
 	keyDueLists  = "timestamps:"
-	keyHeal      = "resqued:heal:"
 	keyKills     = "resqued:kills:"
 	keyKilled    = "resqued:killed:"
 	keyOrders    = "resqued:orders:"

@@ -103,7 +103,7 @@ type UniqueInfo struct {
 	Kept bool
 }
 
-// InStep reports whether jobs can be taken from the queue without healing it first.
+// InStep reports whether the keys of the queue match.
 func (u UniqueInfo) InStep() bool {
 	return u.Err == nil && u.Size == u.Members && u.Size == u.Starts
 }

@@ -221,10 +221,15 @@ func (m *model) patience(t *rapid.T, queue string) {
 	storetest.Must(t, m.Redis.Set(m.Ctx, storetest.Space+"resqued:seen:"+queue, strings.Join(fields, " "), time.Minute).Err())
 }
 
-// repair brings a unique queue in step on request.
+// repair brings a unique queue in step, on request or as a daemon does.
 func (m *model) repair(t *rapid.T) {
 	queue := rapid.SampledFrom([]string{"d", "e"}).Draw(t, "queue")
-	report, err := m.Store.RepairUnique(m.Ctx, queue)
+	asked := rapid.Bool().Draw(t, "asked")
+	repair := m.Store.RepairUneven
+	if asked {
+		repair = m.Store.RepairUnique
+	}
+	report, err := repair(m.Ctx, queue)
 	storetest.Must(t, err)
 	if m.clean[queue] && report.Changed() {
 		t.Fatalf("I10: %s was in step, and was repaired: %+v", queue, report)
@@ -232,9 +237,10 @@ func (m *model) repair(t *rapid.T) {
 	if dropped := m.reconcile(t, m.Look(t)); dropped != int(report.Duplicates) {
 		t.Fatalf("I1: a repair of %s dropped %d jobs and says %+v", queue, dropped, report)
 	}
-	if !m.clean[queue] {
+	if !m.clean[queue] && (asked || report.Changed()) {
 		m.soil(queue)
 		m.clean[queue] = true
+		m.See("repaired")
 	}
 }
 

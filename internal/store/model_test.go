@@ -54,7 +54,7 @@ func TestModelEqual(t *testing.T) {
 
 // sights are what a run has to come across, or it proves nothing.
 var sights = []string{
-	"blocked", "bounced", "healed", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
+	"blocked", "bounced", "repaired", "duplicate dropped", "lock taken over", "named", "delayed", "retried", "count ended", "lost lock told",
 	"cut off", "right missing", "locks lost", "set apart", "ran apart", "full", "class lock taken over", "loner refused", "free job served",
 	"paused", "lined",
 }

@@ -138,7 +138,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	} {
 		_, _, _ = sift.call(ctx, op[0].(string), op[1:]...) //nolint:forcetypeassert // all are texts
 	}
-	_, _ = s.repair(ctx, unique.Name, "step", &UniqueReport{})
+	_, _, _ = s.repair(ctx, unique.Name, "r")
 	_, _, _ = s.Orphans(ctx)
 	_ = s.NoteStrangers(ctx, time.Minute)
 	_, _, _ = s.SilentHosts(ctx, SilentRequest{Place: "probe", Most: 1, Turn: "probe", For: time.Second})

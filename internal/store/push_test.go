@@ -122,40 +122,26 @@ func TestPushUnique(t *testing.T) {
 	})
 }
 
-// While a long queue is healed, what it holds is known in parts only.
-func TestPushUniqueWhileHealing(t *testing.T) {
+// While a long queue is out of step, only its ends say what waits.
+func TestPushUniqueOutOfStep(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]redistest.Options{
-		"with LPOS": {}, "on a server without LPOS": redistest.Without(t, "LPOS"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t, o)
-			f := setup(t, server)
-			const jobs = 30_000
-			f.gemPush("q", numbered(0, jobs)...)
-			f.redis.SAdd(t.Context(), f.key("queue:q:uniqueue"), job("Z", "[1]"), job("Z", "[2]"))
-			f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[1]"))
-			for range 20 {
-				_, _, err := f.Step(t.Context(), "q")
-				require.NoError(t, err)
-			}
-			require.False(t, f.pushUnique("q", job("A", "[0]")).Pushed[0], "at the head")
-			require.False(t, f.pushUnique("q", job("A", "[15000]")).Pushed[0], "in the middle, known to the new set")
-			require.False(t, f.pushUnique("q", job("X", "[1]")).Pushed[0], "at the tail, unknown to any set")
-			require.True(t, f.pushUnique("q", job("Z", "[1]")).Pushed[0], "a stale member")
-			require.True(t, f.pushUnique("q", job("B", "[1]")).Pushed[0])
-			// Others take the head: what the new set knows is no proof any more.
-			f.redis.LTrim(t.Context(), f.key("queue:q"), 5, -1)
-			require.True(t, f.pushUnique("q", job("A", "[1]")).Pushed[0])
-			_, err := f.RepairUnique(t.Context(), "q")
-			require.NoError(t, err)
-			f.inStep("q")
-			list := f.list("queue:q")
-			require.Len(t, list, jobs-5+4)
-			require.Equal(t, job("A", "[5]"), list[0])
-		})
-	}
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		const jobs = 30_000
+		f.gemPush("q", numbered(0, jobs)...)
+		f.redis.SAdd(t.Context(), f.key("queue:q:uniqueue"), job("Z", "[1]"))
+		f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[1]"))
+		require.False(t, f.pushUnique("q", job("A", "[0]")).Pushed[0], "at the head")
+		require.False(t, f.pushUnique("q", job("X", "[1]")).Pushed[0], "at the tail, unknown to the set")
+		require.True(t, f.pushUnique("q", job("Z", "[1]")).Pushed[0], "a stale member")
+		require.True(t, f.pushUnique("q", job("A", "[15000]")).Pushed[0], "in the middle")
+		report, err := f.RepairUnique(t.Context(), "q")
+		require.NoError(t, err)
+		require.Equal(t, []string{job("A", "[15000]")}, report.Dropped)
+		f.inStep("q")
+		require.Equal(t, append(numbered(0, jobs), job("X", "[1]"), job("Z", "[1]")), f.list("queue:q"))
+		require.False(t, f.pushUnique("q", job("A", "[15000]")).Pushed[0], "the set knows it")
+	})
 }
 
 // uniqueGem is resque-uniqueue on the wire: three scripts, sent by their names.

@@ -164,8 +164,8 @@ func looked(t *testing.T, all []command) (elements int) {
 }
 
 // Jobs that come back to a long unique queue, deep in which equal ones wait, are looked for
-// no further than a script may look. None is lost, and none runs twice in the end.
-func TestTwinsInALongQueue(t *testing.T) {
+// no further than a script may look. None is lost, and a repair drops the second ones.
+func TestEqualJobsInALongQueue(t *testing.T) {
 	t.Parallel()
 	c := crowd(t)
 	c.unique()
@@ -176,7 +176,6 @@ func TestTwinsInALongQueue(t *testing.T) {
 		member := redis.Z{Score: 1, Member: fmt.Sprintf("later:x#%d 1u q%s", i, payload)}
 		require.NoError(t, c.redis.ZAdd(t.Context(), c.key("resqued:delayed"), member).Err())
 	}
-	strict := []store.Queue{{Name: "q", Unique: true, Strict: true}}
 	work := c.watch(func() {
 		moved, err := c.MoveDue(t.Context(), "", func(string) bool { return true })
 		require.NoError(t, err)
@@ -187,27 +186,16 @@ func TestTwinsInALongQueue(t *testing.T) {
 	require.Less(t, len(work), 20*due)
 	require.EqualValues(t, c.n+due, c.redis.LLen(t.Context(), c.key("queue:q")).Val(), "nothing is dropped on the word of the set")
 
-	var jobs []store.Reserved
-	work = c.watch(func() {
-		reply := c.exchange(store.ExchangeRequest{Wants: c.wants(3), Queues: strict})
-		require.Empty(t, reply.OutOfStep, "twins are no reason to stop a strict queue")
-		jobs = reply.Jobs
-		healed, err := c.HealUnique(t.Context(), "q")
-		require.NoError(t, err)
-		require.False(t, healed, "nothing was out of step")
-	})
-	require.Len(t, jobs, 3)
-	for _, w := range work {
-		require.NotEqual(t, "LPOS", w[0])
-	}
+	report, err := c.RepairUnique(t.Context(), "q")
+	require.NoError(t, err)
+	require.EqualValues(t, due, report.Duplicates)
 	c.inStep("q")
-	list := c.list("queue:q")
-	require.True(t, slices.Equal(numbered(3, c.n), list), "the second ones were dropped")
-	require.False(t, c.exists("resqued:twins:q"))
+	require.True(t, slices.Equal(numbered(0, c.n), c.list("queue:q")), "the second ones were dropped")
 }
 
-// A duplicate that strangers have pushed is dropped without a search through the queue.
-func TestHealingLooksForNothing(t *testing.T) {
+// The commands of a repair are two for a job and two for a duplicate, besides the pages that it
+// reads. It looks for nothing.
+func TestRepairAtSize(t *testing.T) {
 	t.Parallel()
 	c := crowd(t)
 	c.unique()
@@ -219,33 +207,12 @@ func TestHealingLooksForNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 5, report.Duplicates)
 	})
+	require.Less(t, len(work), c.n+c.n/100+100)
 	for _, w := range work {
 		require.NotContains(t, []string{"LPOS", "LINSERT"}, w[0])
 	}
 	c.inStep("q")
 	require.True(t, slices.Equal(numbered(0, c.n), c.list("queue:q")))
-}
-
-// What comes to a queue while it is walked through for twins is found by another walk.
-func TestTwinsBehindTheWalk(t *testing.T) {
-	t.Parallel()
-	f := shortSighted(t, redistest.Shared(t))
-	f.gemPush("q", numbered(0, 20)...)
-	f.comesBack(10)
-	require.Len(t, f.list("queue:q"), 21)
-	_, _, err := f.Step(t.Context(), "q")
-	require.NoError(t, err)
-	f.comesBack(1) // the walk has been past the first one
-	for done, steps := false, 0; !done; steps++ {
-		_, step, err := f.Step(t.Context(), "q")
-		require.NoError(t, err)
-		done = step.Done
-		if steps > 0 && steps < 10 {
-			require.Zero(t, f.redis.Exists(t.Context(), f.key("resqued:healing:q")).Val(), "no set is built")
-		}
-	}
-	require.Equal(t, numbered(0, 20), f.list("queue:q"))
-	f.inStep("q")
 }
 
 // Free jobs behind locked ones leave a long queue from its nearer end, together and in order.

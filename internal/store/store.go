@@ -6,7 +6,7 @@
 // master does for the dead, push.go, dequeue.go and failed.go what goes into queues and out of
 // them without being run, together.go how pushes of many goroutines leave in one call, later.go
 // and due.go delayed jobs, parked.go the ends of jobs that have no place, unique.go how unique
-// queues are healed, pause.go which queues have to wait, cron.go schedules, inspect.go what
+// queues are repaired, pause.go which queues have to wait, cron.go schedules, inspect.go what
 // people look at, wait.go how a process waits for jobs instead of asking. exchange_args.go
 // writes the request of an exchange and exchange_reply.go reads the reply, in the order of
 // exchange_order.go.

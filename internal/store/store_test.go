@@ -764,8 +764,8 @@ func TestLonerBesideAStrangersJob(t *testing.T) {
 }
 
 // What is known of the locked jobs of a queue counts them from its tail; a duplicate
-// that the healing drops among them shifts those behind it.
-func TestHealingForgetsWhichJobsAreLocked(t *testing.T) {
+// that a repair drops among them shifts those behind it.
+func TestRepairForgetsWhichJobsAreLocked(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))
 	f.push("other", job("A", "[1]"))
@@ -778,8 +778,9 @@ func TestHealingForgetsWhichJobsAreLocked(t *testing.T) {
 	require.Equal(t, 2, f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues}).Bounced)
 
 	require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), job("A", "[2]"), job("A", "[3]")).Err())
+	_, err := f.RepairUneven(t.Context(), "q")
+	require.NoError(t, err)
 	reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: queues})
-	require.Equal(t, []string{"q"}, reply.OutOfStep)
 	require.Len(t, reply.Jobs, 1)
 	require.Equal(t, job("A", "[2]"), string(reply.Jobs[0].Payload))
 }

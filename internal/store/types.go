@@ -124,7 +124,7 @@ type Queue struct {
 	// Named: their locks are named by the caller, see ExchangeRequest.Names.
 	Named bool
 	// Unique: an equal payload waits in the queue at most once, as resque-uniqueue
-	// has it. Strict: the queue is skipped, not healed, when its keys do not match.
+	// has it. Strict: the queue is skipped when its keys do not match.
 	Unique, Strict bool
 	// Lined: jobs whose lock is held wait in a line for it, in their order, instead of at the
 	// tail; but not in a queue for which workers of others than resqued are registered, nor in a
@@ -236,8 +236,7 @@ type ExchangeReply struct {
 	// Duplicates are the indexes of completions whose payload did not go back to
 	// its queue, because an equal one waits there.
 	Duplicates []int
-	// OutOfStep names the unique queues whose keys did not match: they were healed,
-	// or skipped if they are strict.
+	// OutOfStep names the strict unique queues that were skipped because their keys do not match.
 	OutOfStep []string
 	// Suspects is how many were set apart in the queues of the request, if it has come
 	// across any.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,12 +14,6 @@ import (
 // ErrOutOfStep: the set and the times of a unique queue do not match it, and what was
 // asked for demands that they do.
 var ErrOutOfStep = errors.New("its keys are out of step")
-
-// errRestless: a repair does not come to its end.
-var errRestless = errors.New("others change it faster than it can be repaired; stop those that push to it or take from it without its set")
-
-// maxPasses bounds how often a repair begins anew because others changed the queue.
-const maxPasses = 5
 
 var uniqueRepairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
@@ -36,6 +29,10 @@ type UniqueReport struct {
 	Duplicates int64
 	// TimesAdded and TimesRemoved are entries of the list of start times.
 	TimesAdded, TimesRemoved int64
+	// Dropped are the payloads of the first few of the duplicates.
+	Dropped []string
+	// TooLong: the queue was left as it was, because Redis would do nothing else for too long.
+	TooLong bool
 }
 
 // Changed reports whether anything was out of step.
@@ -43,64 +40,35 @@ func (r UniqueReport) Changed() bool {
 	return r.MembersAdded+r.MembersRemoved+r.Duplicates+r.TimesAdded+r.TimesRemoved > 0
 }
 
-// RepairUnique brings the set and the start times of a unique queue in step with it,
-// whatever they hold now, in steps that each take the server about a millisecond.
-// Jobs may be pushed and taken meanwhile. Jobs in lines, of a time when the queue was not unique, go back to it first.
+// RepairUnique makes the set and the start times of a unique queue match it, whatever they hold
+// now. It is one step, and takes Redis about a microsecond per short job. Jobs in
+// lines, of a time when the queue was not unique, go back to it first.
 func (s *Store) RepairUnique(ctx context.Context, queue string) (UniqueReport, error) {
-	report := UniqueReport{Queue: queue}
-	if _, err := s.Unline(ctx, queue); err != nil {
-		return report, fmt.Errorf("repair %q: %w", queue, err)
-	}
-	how := "b"
-	for passes := 0; ; {
-		step, err := s.repair(ctx, queue, how, &report)
-		if err != nil {
-			return report, fmt.Errorf("repair %q: %w", queue, err)
-		}
-		how = "g"
-		if step.state != repairDone {
-			continue
-		}
-		even, err := s.evenUnique(ctx, queue)
-		if err != nil {
-			return report, fmt.Errorf("repair %q: %w", queue, err)
-		}
-		if even {
-			return report, nil
-		}
-		if passes++; passes == maxPasses {
-			return report, fmt.Errorf("repair %q: %w", queue, errRestless)
-		}
-	}
+	return s.repairLined(ctx, queue, "r")
 }
 
-// HealUnique heals a unique queue if it is out of step. Between the steps it rests,
-// so that it takes no more than a small part of the server's time. It reports whether
-// there was anything to heal. Jobs in lines go back to the queue first, as in RepairUnique.
-func (s *Store) HealUnique(ctx context.Context, queue string) (healed bool, err error) {
-	if _, err := s.Unline(ctx, queue); err != nil {
-		return false, fmt.Errorf("heal %q: %w", queue, err)
+// RepairUneven is the repair that a daemon does unasked: only if the lengths differ, and if it
+// takes Redis some 50 ms at most.
+func (s *Store) RepairUneven(ctx context.Context, queue string) (UniqueReport, error) {
+	return s.repairLined(ctx, queue, "d")
+}
+
+func (s *Store) repairLined(ctx context.Context, queue, how string) (UniqueReport, error) {
+	_, err := s.Unline(ctx, queue)
+	report := UniqueReport{Queue: queue}
+	if err == nil {
+		report, _, err = s.repair(ctx, queue, how)
 	}
-	for {
-		step, err := s.repair(ctx, queue, "p", &UniqueReport{})
-		if err != nil {
-			return healed, fmt.Errorf("heal %q: %w", queue, err)
-		}
-		if step.state != repairMore {
-			return step.state == repairDone, nil
-		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-time.After(step.rest):
-		}
+	if err != nil {
+		return report, fmt.Errorf("repair %q: %w", queue, err)
 	}
+	return report, nil
 }
 
 // ForgetUnique removes the set and the start times of a queue that is unique no more. Its jobs
 // stay as they are.
 func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
-	if _, err := s.repair(ctx, queue, "a", &UniqueReport{}); err != nil {
+	if _, _, err := s.repair(ctx, queue, "a"); err != nil {
 		return fmt.Errorf("forget that %q was unique: %w", queue, err)
 	}
 	return nil
@@ -143,11 +111,11 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	}
 	for i, queue := range page {
 		if jobs[i].Err() == nil && jobs[i].Val() == 0 && there[i].Val() > 0 {
-			step, err := s.repair(ctx, queue, "e", &UniqueReport{})
+			_, removed, err := s.repair(ctx, queue, "e")
 			if err != nil {
 				return queues, 0, fmt.Errorf("remove what the unique queue %q has left: %w", queue, err)
 			}
-			if step.state == repairDone {
+			if removed {
 				queues = append(queues, queue)
 			}
 		}
@@ -155,46 +123,23 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	return queues, next, nil
 }
 
-// What unique_repair.lua says of a step.
-const (
-	repairNothing = 0
-	repairMore    = 1
-	repairDone    = 2
-)
-
-type repairStep struct {
-	state   int64
-	rest    time.Duration
-	touched int64
-}
-
-func (s *Store) repair(ctx context.Context, queue, how string, report *UniqueReport) (repairStep, error) {
+// repair calls unique_repair.lua; done = it has done what was asked for.
+func (s *Store) repair(ctx context.Context, queue, how string) (report UniqueReport, done bool, err error) {
+	report.Queue = queue
 	raw, err := s.db.Eval(ctx, uniqueRepairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
 	if err != nil {
-		return repairStep{}, err
+		return report, false, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 9 {
-		return repairStep{}, fmt.Errorf("script unique_repair: unexpected reply %v", raw)
+	if len(list) != 8 {
+		return report, false, fmt.Errorf("script unique_repair: unexpected reply %v", raw)
 	}
-	report.Jobs = rdb.Number(list[2])
-	report.MembersAdded += rdb.Number(list[4])
-	report.MembersRemoved += rdb.Number(list[5])
-	report.Duplicates += rdb.Number(list[6])
-	report.TimesAdded += rdb.Number(list[7])
-	report.TimesRemoved += rdb.Number(list[8])
-	return repairStep{state: rdb.Number(list[0]), rest: time.Duration(rdb.Number(list[1])) * time.Millisecond, touched: rdb.Number(list[3])}, nil
-}
-
-// evenUnique reports whether a unique queue, its set and its times have one length.
-func (s *Store) evenUnique(ctx context.Context, queue string) (bool, error) {
-	key := s.db.QueueKey(queue)
-	pipe := s.db.Read.TxPipeline()
-	jobs, members, times := pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return false, err
-	}
-	return jobs.Val() == members.Val() && jobs.Val() == times.Val(), nil
+	what := rdb.Number(list[0])
+	report.Jobs, report.TooLong = rdb.Number(list[1]), what == 2
+	report.MembersAdded, report.MembersRemoved = rdb.Number(list[2]), rdb.Number(list[3])
+	report.Duplicates, report.Dropped = rdb.Number(list[4]), rdb.Texts(list[7])
+	report.TimesAdded, report.TimesRemoved = rdb.Number(list[5]), rdb.Number(list[6])
+	return report, what == 1, nil
 }
 
 // UniqueQueues says which queues are unique.
@@ -211,9 +156,9 @@ type UniqueQueues struct {
 // outOfStepPages bounds how much of a large set of queues one OutOfStep looks at.
 const outOfStepPages = 20
 
-// OutOfStep returns the unique queues whose keys do not match, that have lines, or whose healing has
-// begun and not ended. Of a large set of queues it looks at a part, from cursor on (0
-// begins), and returns where to go on; 0 = that was all.
+// OutOfStep returns the unique queues whose keys do not match, or that have lines. Of a large
+// set of queues it looks at a part, from cursor on (0 begins), and returns where to go on; 0 =
+// that was all.
 func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (queues []string, next uint64, err error) {
 	names := u.Names
 	if cursor != 0 {
@@ -241,14 +186,14 @@ func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (q
 	return queues, cursor, nil
 }
 
-// uneven returns those of some unique queues that need a healing.
+// uneven returns the unique queues that need a repair.
 func (s *Store) uneven(ctx context.Context, names []string) (queues []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
 	type lengths struct {
 		jobs, members, times *redis.IntCmd
-		heals, lined         *redis.BoolCmd
+		lined                *redis.BoolCmd
 	}
 	pipe := s.db.Read.Pipeline()
 	all := make([]lengths, len(names))
@@ -256,7 +201,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 		key := s.db.QueueKey(name)
 		all[i] = lengths{
 			pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"),
-			pipe.HExists(ctx, s.db.Key(keyHeal)+name, "at"), pipe.HExists(ctx, s.db.Key(keyLined), name),
+			pipe.HExists(ctx, s.db.Key(keyLined), name),
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
@@ -266,7 +211,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
 			continue // a key of another type, which the exchange reports
 		}
-		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.heals.Val() || l.lined.Val() {
+		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.lined.Val() {
 			queues = append(queues, names[i])
 		}
 	}

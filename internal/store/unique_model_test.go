@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,21 +24,19 @@ type uniqueModel struct {
 	ctx   context.Context //nolint:containedctx // of the test
 	key   string
 	held  []store.Reserved
-	// waits is the queue as it has to be, but for equal jobs that strangers pushed and
-	// that a healing may drop.
+	// waits is the queue as it has to be.
 	waits  []string
 	number int
 
-	// far has the scripts look at so few jobs that the queue is a long one to them; alone
-	// says that no stranger comes, touched that its set may not match since it was settled
-	// last.
+	// far: the scripts look at so few jobs that the queue is a long one to them; alone: no
+	// stranger comes; touched: one has come since the last repair.
 	far, alone, touched bool
 }
 
 // farApart is what makes a queue of a few jobs a long one.
 var farApart = []string{
-	"local part = 1000 ", "local part = 3 ", "local near = 1000 ", "local near = 2 ", "deep = 25000, looks = 50000", "deep = 1, looks = 6",
-	"math.floor(twins.looks / 2), 100)", "math.floor(twins.looks / 2), 1)", "found(key, payload, n, 10000)", "found(key, payload, n, 1)",
+	"local near = 1000 ", "local near = 2 ", "local elements_left = 50000", "local elements_left = 6", "math.floor(elements_left / 2), 100)", "math.floor(elements_left / 2), 1)",
+	"found(key, payload, n, 10000)", "found(key, payload, n, 1)", "found(key, payload, n, 25000)", "found(key, payload, n, 1)",
 }
 
 func (m *uniqueModel) payload(t *rapid.T) string {
@@ -55,16 +54,16 @@ func (m *uniqueModel) ok(t *rapid.T, err error) {
 	}
 }
 
-// sync takes over what the queue is, after a healing may have dropped equal jobs:
-// those behind the first, which may have been taken since.
-func (m *uniqueModel) sync(t *rapid.T, taken ...string) {
+// repaired takes over what the queue is after a repair, which may have dropped jobs that stand
+// behind their equals.
+func (m *uniqueModel) repaired(t *rapid.T) {
 	list, err := m.redis.LRange(m.ctx, m.key, 0, -1).Result()
 	m.ok(t, err)
 	i := 0
 	for j, payload := range m.waits {
 		if i < len(list) && list[i] == payload {
 			i++
-		} else if !slices.Contains(m.waits[:j], payload) && !slices.Contains(taken, payload) {
+		} else if !slices.Contains(m.waits[:j], payload) {
 			t.Fatalf("lost %s\nis %v\nwas %v", payload, list, m.waits)
 		}
 	}
@@ -76,11 +75,18 @@ func (m *uniqueModel) sync(t *rapid.T, taken ...string) {
 
 func (m *uniqueModel) push(t *rapid.T) {
 	payloads := rapid.SliceOfN(rapid.Custom(m.payload), 1, 3).Draw(t, "payloads")
+	members, err := m.redis.SCard(m.ctx, m.key+":uniqueue").Result()
+	m.ok(t, err)
+	times, err := m.redis.LLen(m.ctx, m.key+":start_at").Result()
+	m.ok(t, err)
+	even := int(members) == len(m.waits) && int(times) == len(m.waits)
 	reply, err := m.store.PushUnique(m.ctx, "q", false, bytesOf(payloads...)...)
 	m.ok(t, err)
 	for i, p := range payloads {
-		// Of a short queue it is always known whether an equal job waits.
-		if reply.Pushed[i] == slices.Contains(m.waits, p) && (!m.far || !m.touched) {
+		// Into a long queue that is out of step a second one may come. A member without a job may
+		// refuse one only where a stranger has left it, and the lengths are equal.
+		second, refused := !even || m.touched, m.touched && (even || i > 0)
+		if reply.Pushed[i] == slices.Contains(m.waits, p) && (!m.far || reply.Pushed[i] && !second || !reply.Pushed[i] && !refused) {
 			t.Fatalf("pushed %v: %s, while there wait %v", reply.Pushed[i], p, m.waits)
 		}
 		if reply.Pushed[i] {
@@ -97,23 +103,16 @@ func (m *uniqueModel) reserve(t *rapid.T) {
 	}
 	reply, err := m.store.Exchange(m.ctx, req)
 	m.ok(t, err)
-	if m.alone && len(reply.OutOfStep) > 0 {
-		t.Fatal("it was healed, and no stranger had touched it")
-	}
 	m.held = append(m.held, reply.Jobs...)
-	// Healing comes before the pop; what it drops stands behind its equal.
-	var taken []string
-	for _, job := range reply.Jobs {
-		for len(m.waits) > 0 && m.waits[0] != string(job.Payload) && slices.Contains(taken, m.waits[0]) {
-			m.waits = m.waits[1:]
-		}
-		if len(m.waits) == 0 || m.waits[0] != string(job.Payload) {
-			t.Fatalf("reserved %s of %v", job.Payload, m.waits)
-		}
-		m.waits = m.waits[1:]
-		taken = append(taken, string(job.Payload))
+	if len(reply.OutOfStep) > 0 || len(reply.Jobs) != min(len(req.Wants), len(m.waits)) {
+		t.Fatalf("%d jobs of %v, out of step: %v", len(reply.Jobs), m.waits, reply.OutOfStep)
 	}
-	m.sync(t, taken...)
+	for i, job := range reply.Jobs {
+		if m.waits[i] != string(job.Payload) {
+			t.Fatalf("reserved %s of %v", job.Payload, m.waits[i:])
+		}
+	}
+	m.waits = m.waits[len(reply.Jobs):]
 }
 
 func (m *uniqueModel) end(t *rapid.T) {
@@ -143,7 +142,6 @@ func (m *uniqueModel) end(t *rapid.T) {
 
 func (m *uniqueModel) dequeue(t *rapid.T) {
 	payload := m.payload(t)
-	m.touched = m.touched || !m.alone // its healing ends
 	_, err := m.store.Dequeue(m.ctx, "q", func(p []byte) bool { return string(p) == payload }, nil)
 	m.ok(t, err)
 	m.waits = slices.DeleteFunc(m.waits, func(p string) bool { return p == payload })
@@ -177,20 +175,26 @@ func (m *uniqueModel) removeQueue(t *rapid.T) {
 	m.waits, m.touched = nil, false
 }
 
-// even: as long as no stranger comes, the lengths match, with the jobs counted in that were
-// put beside their equals.
+// even: as long as no stranger comes, there is a time for each job, every member waits, and so
+// equal lengths mean that the keys match. In a short queue they always do.
 func (m *uniqueModel) even(t *rapid.T) {
 	if m.touched {
 		return
 	}
-	pipe := m.redis.Pipeline()
-	jobs, times, members := pipe.LLen(m.ctx, m.key), pipe.LLen(m.ctx, m.key+":start_at"), pipe.SCard(m.ctx, m.key+":uniqueue")
-	twins := pipe.HGet(m.ctx, m.key[:len(m.key)-len("queue:q")]+"resqued:twins:q", "\x00")
+	pipe := m.redis.TxPipeline()
+	jobs, times, set := pipe.LRange(m.ctx, m.key, 0, -1), pipe.LLen(m.ctx, m.key+":start_at"), pipe.SMembers(m.ctx, m.key+":uniqueue")
 	_, err := pipe.Exec(m.ctx)
 	m.ok(t, err)
-	more, _ := twins.Int64() // 0 of a key that is not there
-	if jobs.Val() != times.Val() || jobs.Val() != members.Val()+more {
-		t.Fatalf("%d jobs, %d times, %d members, %d twins", jobs.Val(), times.Val(), members.Val(), more)
+	if !slices.Equal(jobs.Val(), m.waits) {
+		t.Fatalf("there wait %v, not %v", jobs.Val(), m.waits)
+	}
+	if len(m.waits) != int(times.Val()) || !m.far && len(m.waits) != len(set.Val()) {
+		t.Fatalf("%d jobs, %d times, %d members", len(m.waits), times.Val(), len(set.Val()))
+	}
+	for _, member := range set.Val() {
+		if !slices.Contains(m.waits, member) {
+			t.Fatalf("%s is a member and does not wait: %v", member, m.waits)
+		}
 	}
 }
 
@@ -228,29 +232,42 @@ func (m *uniqueModel) strange(t *rapid.T) {
 	}
 }
 
-func (m *uniqueModel) step(t *rapid.T) {
-	m.touched = true // while a queue is healed some equal jobs may come in
-	_, _, err := m.store.Step(m.ctx, "q")
+// unasked is what a daemon does: it leaves the queue where the lengths match.
+func (m *uniqueModel) unasked(t *rapid.T) {
+	report, err := m.store.RepairUneven(m.ctx, "q")
 	m.ok(t, err)
-	m.sync(t)
+	m.repaired(t)
+	if report.Changed() {
+		m.matches(t)
+	}
 }
 
-// settled: after a repair the companions are what the queue says.
+// settled repairs the queue on request.
 func (m *uniqueModel) settled(t *rapid.T) {
 	_, err := m.store.RepairUnique(m.ctx, "q")
 	m.ok(t, err)
-	m.sync(t)
+	m.repaired(t)
+	m.matches(t)
+}
+
+// matches: after a repair the companions are what the queue says.
+func (m *uniqueModel) matches(t *rapid.T) {
 	members, err := m.redis.SMembers(m.ctx, m.key+":uniqueue").Result()
 	m.ok(t, err)
-	times, err := m.redis.LLen(m.ctx, m.key+":start_at").Result()
+	times, err := m.redis.LRange(m.ctx, m.key+":start_at", 0, -1).Result()
 	m.ok(t, err)
 	list := slices.Sorted(slices.Values(m.waits))
 	slices.Sort(members)
-	if !slices.Equal(list, members) || int(times) != len(list) {
-		t.Fatalf("%d times, members\n%v\nof\n%v", times, members, list)
+	if !slices.Equal(list, members) || len(times) != len(list) {
+		t.Fatalf("times %v, members\n%v\nof\n%v", times, members, list)
 	}
 	if len(slices.Compact(list)) != len(members) {
 		t.Fatalf("equal jobs wait: %v", m.waits)
+	}
+	for _, at := range times {
+		if _, err := strconv.Atoi(at); err != nil {
+			t.Fatalf("a time is %q", at)
+		}
 	}
 	m.touched = false
 	m.even(t)
@@ -262,23 +279,19 @@ func (m *uniqueModel) run(t *rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"push": m.push, "push again": m.push, "reserve": m.reserve, "end": m.end, "end again": m.end,
 		"dequeue": m.dequeue, "retry": m.retry, "remove": m.removeQueue,
-		"strange": m.strange, "strange again": m.strange, "step": m.step, "step again": m.step, "repair": m.settled,
+		"strange": m.strange, "strange again": m.strange, "unasked": m.unasked, "repair": m.settled, "": m.even,
 	}
 	if m.far {
 		actions["retry again"], actions["push more"] = m.retry, m.push
 	}
 	if m.alone = m.far && rapid.Bool().Draw(t, "alone"); m.alone {
-		// These give the healing something to do.
-		for _, name := range []string{"strange", "strange again", "step", "step again"} {
-			delete(actions, name)
-		}
-		actions[""] = m.even
+		delete(actions, "strange")
+		delete(actions, "strange again")
 	}
 	t.Repeat(actions)
 	m.settled(t)
 }
 
-// Small parts, so that a healing of a few jobs takes many steps.
 func TestUniqueModel(t *testing.T) {
 	t.Parallel()
 	servers := []*redistest.Server{
@@ -299,40 +312,48 @@ func TestUniqueModel(t *testing.T) {
 		}
 		defer func() { _ = s.Close() }()
 		far := rapid.Bool().Draw(rt, "far")
-		changes := []string{"local part = 1000 ", "local part = 3 "}
 		if far {
-			changes = farApart
-		}
-		if err := storetest.Alter(s.Redis(), "unique", changes...); err != nil {
-			rt.Fatal(err)
+			if err := storetest.Alter(s.Redis(), "unique", farApart...); err != nil {
+				rt.Fatal(err)
+			}
 		}
 		m := &uniqueModel{store: s, redis: client, ctx: t.Context(), key: ns + ":queue:q", far: far}
 		m.run(rt)
 	})
 }
 
-// uniqueMutants are defects of how equal jobs are told apart in a long unique queue.
+// uniqueMutants are defects of how equal jobs are known in a long unique queue, and of the repair.
 var uniqueMutants = []storetest.Mutant{
-	{"a member is believed where a job is lost by it", "unique", `if not sure then return true end`, `if true then return true end`},
-	{"a job that was put beside its equal is not noted", "unique", `if likely then twins.note(key, payload) end`, ``},
-	{"the member goes though an equal job is left", "unique", `if not left then call('SREM', key .. ':uniqueue', payload) end`, `call('SREM', key .. ':uniqueue', payload)`},
-	{"a job is the second of itself", "unique", `if at < 0 or at >= index then return false end`, ``},
-	{"the place of a first one is believed", "unique", `if call('LINDEX', key, at) == payload then return true end`, `if true then return true end`},
-	{"a walk that ends takes the twins with it", "unique", `h.second and fresh or other, fresh)`, `fresh, other)`},
-	{"a time stays of a job that was dropped", "unique", `if starts then call('LREM', starts, from < n / 2 and holes or -holes, hole) end`, ``},
-	{"what was dropped leaves a hole", "unique", `call('LREM', key, from < n / 2 and holes or -holes, hole)
-    if starts`, `if starts`},
+	{"a member is believed where a job is lost by it", "unique", `return not sure or found`, `return true or found`},
+	{"a push into a long queue goes by its ends alone", "unique", `return not sure or found`, `return found`},
+	{"a queue out of step goes by its set", "unique", `if not instep(key, n) then return`, `if false then return`},
+	{"a job that was taken stays a member", "unique", `call('SREM', key .. ':uniqueue', payload)`, ``},
+	{"a repair drops the first of equal jobs", "unique_repair", `call('LSET', key, from + i - 1, hole)`, `call('LSET', key, call('LPOS', key, payload), hole)`},
+	{"a repair leaves equal jobs", "unique_repair", `if call('SADD', fresh, payload) == 0 then`, `if call('SADD', fresh, payload) == 2 then`},
+	{"what was dropped leaves a hole", "unique_repair", `call('LREM', key, 0, hole)`, ``},
+	{"a time stays of a job that was dropped", "unique_repair", `call('LREM', starts, 0, hole)`, ``},
+	{"a repair adds no member", "unique_repair", `added + call('SADD', set, unpack(some))`, `added`},
+	{"a repair leaves members without jobs", "unique_repair", `call('UNLINK', removed > 0 and set or fresh)
+if n > 0 and removed > 0 then`, `call('UNLINK', fresh)
+if false then`},
+	{"a repair leaves times too many", "unique_repair", `if extra > 0 then call('LTRIM', starts, extra, -1) end`, ``},
+	{"a repair leaves times too few", "unique_repair", `for i = 1, -extra, 1000 do`, `for i = 1, 0 do`},
 }
 
-func twinSequence(r *storetest.Rig, t *rapid.T) {
-	r.Redis.FlushDB(r.Ctx)
-	m := &uniqueModel{store: r.Store, redis: r.Redis, ctx: r.Ctx, key: storetest.Space + "queue:q", far: true}
-	m.run(t)
-}
-
-// TestUniqueModelFindsDefects is TestModelFindsDefects for long unique queues.
+// TestUniqueModelFindsDefects is TestModelFindsDefects for unique queues.
 func TestUniqueModelFindsDefects(t *testing.T) {
 	t.Parallel()
-	defects := storetest.Defects{Mutants: uniqueMutants, Prepare: storetest.OnRig(twinSequence, farApart...), Shortcuts: shortcuts}
+	defects := storetest.Defects{Mutants: uniqueMutants, Shortcuts: shortcuts, Prepare: func(t *testing.T, mutant storetest.Mutant) func(*rapid.T) {
+		t.Helper()
+		far, changes := mutant[1] == "unique", []string(nil)
+		if far {
+			changes = farApart
+		}
+		return storetest.OnRig(func(r *storetest.Rig, t *rapid.T) {
+			r.Redis.FlushDB(r.Ctx)
+			m := &uniqueModel{store: r.Store, redis: r.Redis, ctx: r.Ctx, key: storetest.Space + "queue:q", far: far}
+			m.run(t)
+		}, changes...)(t, mutant)
+	}}
 	defects.Find(t)
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +22,8 @@ func (f *fixture) members(queue string) []string {
 	return members
 }
 
-// inStep demands that the companions of a unique queue match it, and that nothing of
-// a healing is left.
+// inStep demands that the companions of a unique queue match it, and that nothing is left of
+// how old versions repaired it.
 func (f *fixture) inStep(queue string) {
 	f.t.Helper()
 	list := f.list("queue:" + queue)
@@ -31,13 +32,12 @@ func (f *fixture) inStep(queue string) {
 	slices.Sort(list)
 	slices.Sort(members)
 	require.True(f.t, slices.Equal(list, members), "the set is not what waits") // of any length, quickly
-	require.False(f.t, f.exists("resqued:healing:"+queue))
+	for _, old := range []string{"resqued:heal:", "resqued:healing:", "resqued:twins:"} {
+		require.False(f.t, f.exists(old+queue), old)
+	}
 	if len(list) > 0 {
 		require.EqualValues(f.t, -1, f.redis.TTL(f.t.Context(), f.key("queue:"+queue+":uniqueue")).Val(), "the set expires")
 	}
-	state, err := f.redis.HKeys(f.t.Context(), f.key("resqued:heal:"+queue)).Result()
-	require.NoError(f.t, err)
-	require.NotContains(f.t, state, "at")
 }
 
 // gemPush does what resque-uniqueue does.
@@ -137,13 +137,15 @@ func TestUniqueStrangers(t *testing.T) {
 				c.do(f, f.key("queue:q"))
 				return f, c.want(numbered(0, 5))
 			}
-			t.Run("a repair mends "+c.name, func(t *testing.T) {
+			t.Run(c.name+" is repaired", func(t *testing.T) {
 				f, want := broken(t)
 				report, err := f.RepairUnique(t.Context(), "q")
 				require.NoError(t, err)
 				f.inStep("q")
 				require.Equal(t, want, append([]string(nil), f.list("queue:q")...))
 				c.say.Queue, c.say.Jobs = "q", int64(len(want))
+				require.Len(t, report.Dropped, int(c.say.Duplicates))
+				report.Dropped = nil
 				require.Equal(t, c.say, report)
 				require.Equal(t, c.name != "nothing", report.Changed())
 				again, err := f.RepairUnique(t.Context(), "q")
@@ -151,17 +153,17 @@ func TestUniqueStrangers(t *testing.T) {
 				require.False(t, again.Changed())
 			})
 			t.Run("the daemon works through "+c.name, func(t *testing.T) {
-				f, want := broken(t)
-				even := len(f.list("queue:q")) == len(f.members("q")) && len(f.members("q")) == len(f.list("queue:q:start_at"))
-				reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: uniqueQueue})
-				require.Equal(t, !even, len(reply.OutOfStep) > 0)
-				require.Equal(t, min(1, len(want)), len(reply.Jobs))
-				jobs := f.exchange(store.ExchangeRequest{Wants: f.wants(20), Queues: uniqueQueue}).Jobs
-				require.Len(t, jobs, max(0, len(want)-1))
-				f.exchange(store.ExchangeRequest{Queues: uniqueQueue, Wants: f.wants(1)})
-				healed, err := f.HealUnique(t.Context(), "q")
+				f, _ := broken(t)
+				waits := f.list("queue:q")
+				reply := f.exchange(store.ExchangeRequest{Wants: f.wants(20), Queues: uniqueQueue})
+				require.Empty(t, reply.OutOfStep)
+				var got []string
+				for _, j := range reply.Jobs {
+					got = append(got, string(j.Payload))
+				}
+				require.Equal(t, append([]string(nil), waits...), got, "it drops nothing")
+				_, err := f.RepairUneven(t.Context(), "q")
 				require.NoError(t, err)
-				require.False(t, healed, "there was nothing left")
 				for _, key := range []string{"queue:q", "queue:q:uniqueue", "queue:q:start_at"} {
 					require.False(t, f.exists(key), key)
 				}
@@ -191,120 +193,65 @@ func TestUniqueWrongTypes(t *testing.T) {
 	})
 }
 
-// touched is how many elements of a long queue one step looks at, at most.
-const touched = 1100
+// Of equal jobs the first keeps its place and its time.
+func TestRepairKeepsTheFirst(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
+		f := setup(t, server)
+		a, b, c, d := job("A", "[1]"), job("A", "[2]"), job("A", "[3]"), job("A", "[4]")
+		f.redis.RPush(t.Context(), f.key("queue:q"), a, b, a, c, b, b, d)
+		f.redis.RPush(t.Context(), f.key("queue:q:start_at"), 1, 2, 3, 4, 5, 6, 7)
+		for _, old := range []string{"resqued:heal:q", "resqued:healing:q", "resqued:twins:q"} {
+			f.redis.HSet(t.Context(), f.key(old), "at", 3) // of a daemon of an old version
+		}
+		report, err := f.RepairUneven(t.Context(), "q")
+		require.NoError(t, err)
+		require.Equal(t, []string{a, b, c, d}, f.list("queue:q"))
+		require.Equal(t, []string{"1", "2", "4", "7"}, f.list("queue:q:start_at"))
+		require.Equal(t, []string{a, b, b}, report.Dropped)
+		require.EqualValues(t, 3, report.Duplicates)
+		f.inStep("q")
+	})
+}
 
-// A queue of 100,000 jobs is healed in steps, while jobs are pushed to it and taken
-// from it: what is pushed meanwhile is neither refused nor let in twice.
-func TestUniqueHealsInSteps(t *testing.T) {
+// A daemon repairs what it has to, and only what takes Redis little time.
+func TestRepairUneven(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	const jobs = 100_000
-	fill := func(t *testing.T) *fixture {
+	t.Run("equal lengths are left", func(t *testing.T) {
+		t.Parallel()
 		f := setup(t, server)
-		for i := 0; i < jobs; i += 10_000 {
-			f.gemPush("q", numbered(i, i+10_000)...)
-		}
-		return f
+		f.gemPush("q", numbered(0, 3)...)
+		f.redis.LSet(t.Context(), f.key("queue:q"), 0, job("X", "[1]"))
+		report, err := f.RepairUneven(t.Context(), "q")
+		require.NoError(t, err)
+		require.Equal(t, store.UniqueReport{Queue: "q", Jobs: 3}, report)
+		require.Contains(t, f.members("q"), job("A", "[0]"))
+	})
+	for name, size := range map[string]int{"very many jobs": 60_000, "few large ones": 12} {
+		t.Run(name+" are for people", func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, server)
+			payload := func(i int) string { return job("A", fmt.Sprintf("[%d]", i)) }
+			if size < 100 {
+				payload = func(i int) string { return job("A", fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", 1<<20))) }
+			}
+			pipe := f.redis.Pipeline()
+			for i := range size {
+				pipe.RPush(t.Context(), f.key("queue:q"), payload(i))
+			}
+			_, err := pipe.Exec(t.Context())
+			require.NoError(t, err)
+			report, err := f.RepairUneven(t.Context(), "q")
+			require.NoError(t, err)
+			require.Equal(t, store.UniqueReport{Queue: "q", Jobs: int64(size), TooLong: true}, report)
+			require.False(t, f.exists("queue:q:uniqueue"))
+			report, err = f.RepairUnique(t.Context(), "q")
+			require.NoError(t, err)
+			require.Equal(t, store.UniqueReport{Queue: "q", Jobs: int64(size), MembersAdded: int64(size), TimesAdded: int64(size)}, report)
+			f.inStep("q")
+		})
 	}
-
-	t.Run("with pops and returns meanwhile", func(t *testing.T) {
-		t.Parallel()
-		f := fill(t)
-		key := f.key("queue:q")
-		f.redis.SRem(t.Context(), key+":uniqueue", job("A", "[70000]"))       // lost
-		f.redis.SAdd(t.Context(), key+":uniqueue", job("Z", "[1]"))           // stale
-		f.redis.RPush(t.Context(), key, job("X", "[1]"), job("A", "[50000]")) // unknown, and twice
-		f.redis.LTrim(t.Context(), key+":start_at", 0, 89_999)                // 10,000 too few
-		push := func(payloads ...string) (pushed []bool) {
-			if redistest.Knows(t, "LPOS") {
-				return f.pushUnique("q", payloads...).Pushed
-			}
-			for _, p := range payloads { // many at once are looked for less far there
-				pushed = append(pushed, f.pushUnique("q", p).Pushed...)
-			}
-			return pushed
-		}
-		steps, jobsOut, healed := 0, []store.Reserved(nil), 0
-		for ; steps < 1000 && healed == 0; steps++ {
-			before := f.redis.SCard(t.Context(), f.key("resqued:healing:q")).Val()
-			report, state, err := f.Step(t.Context(), "q")
-			require.NoError(t, err)
-			require.LessOrEqual(t, state.Touched, int64(touched))
-			require.LessOrEqual(t, report.TimesAdded, int64(1000))
-			require.LessOrEqual(t, f.redis.SCard(t.Context(), f.key("resqued:healing:q")).Val()-before, int64(1000))
-			if state.Done {
-				healed++
-				break
-			}
-			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(7), Queues: uniqueQueue})
-			require.Len(t, reply.Jobs, 7)
-			jobsOut = append(jobsOut, reply.Jobs[:5]...)
-			f.exchange(store.ExchangeRequest{Completions: []store.Completion{
-				{Job: &reply.Jobs[6], Kind: store.Returned}, {Job: &reply.Jobs[5], Kind: store.Returned},
-			}})
-			pushed := push(job("B", fmt.Sprintf("[%d]", steps)), string(reply.Jobs[6].Payload), job("A", "[99999]"), job("X", "[1]"))
-			require.Equal(t, []bool{true, false, false, false}, pushed)
-		}
-		require.Equal(t, 1, healed)
-		require.Greater(t, steps, jobs/1000)
-		f.inStep("q")
-		list := f.list("queue:q")
-		require.Len(t, list, jobs+1-len(jobsOut)+steps)
-		require.Equal(t, job("X", "[1]"), list[jobs-len(jobsOut)])
-		require.Equal(t, job("B", fmt.Sprintf("[%d]", steps-1)), list[len(list)-1])
-		require.Equal(t, job("A", fmt.Sprintf("[%d]", len(jobsOut))), list[0])
-	})
-
-	t.Run("with foreign pops that shift it", func(t *testing.T) {
-		t.Parallel()
-		f := fill(t)
-		key := f.key("queue:q")
-		f.redis.SAdd(t.Context(), key+":uniqueue", job("Z", "[1]"))
-		for range 5 {
-			_, _, err := f.Step(t.Context(), "q")
-			require.NoError(t, err)
-		}
-		// The number stays as it was, what the numbers stand for does not.
-		f.redis.LTrim(t.Context(), key, 100, -1)
-		f.redis.RPush(t.Context(), key, anys(numbered(jobs, jobs+100))...)
-		report, err := f.RepairUnique(t.Context(), "q")
-		require.NoError(t, err)
-		require.EqualValues(t, 101, report.MembersRemoved)
-		f.inStep("q")
-	})
-
-	t.Run("with another queue in its place, which looks the same where it looks", func(t *testing.T) {
-		t.Parallel()
-		f := setup(t, server)
-		f.gemPush("q", numbered(0, 1500)...)
-		f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[1]"))
-		_, _, err := f.Step(t.Context(), "q")
-		require.NoError(t, err)
-		f.redis.Del(t.Context(), f.key("queue:q"))
-		want := append(numbered(1, 999), job("B", "[1]"), job("A", "[999]"), job("A", "[0]"), job("A", "[1499]"))
-		f.redis.RPush(t.Context(), f.key("queue:q"), anys(want)...)
-		for done := false; !done; {
-			_, step, err := f.Step(t.Context(), "q")
-			require.NoError(t, err)
-			done = step.Done
-		}
-		require.Equal(t, want, f.list("queue:q"), "none is dropped as a duplicate of one that has gone")
-		f.inStep("q")
-	})
-
-	t.Run("at the daemon's own pace", func(t *testing.T) {
-		t.Parallel()
-		f := fill(t)
-		f.redis.RPush(t.Context(), f.key("queue:q"), job("X", "[1]"))
-		reply := f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: uniqueQueue})
-		require.Len(t, reply.Jobs, 1)
-		require.Empty(t, reply.OutOfStep, "one step does not heal it")
-		healed, err := f.HealUnique(t.Context(), "q")
-		require.NoError(t, err)
-		require.True(t, healed)
-		f.inStep("q")
-	})
 }
 
 func anys(list []string) []any {
@@ -328,35 +275,34 @@ func TestUniqueOnAFullServer(t *testing.T) {
 	_, err := f.RepairUnique(t.Context(), "q")
 	require.Equal(t, "OOM", rdb.Refusal(err), err)
 	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	require.Equal(t, []string{job("A", "[2]"), job("X", "[]")}, f.list("queue:q"))
 	_, err = f.RepairUnique(t.Context(), "q")
 	require.NoError(t, err)
 	f.inStep("q")
-	require.Len(t, f.list("queue:q"), 2)
 }
 
 func TestOutOfStep(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		f := setup(t, server)
-		for _, queue := range []string{"even", "last", "begun", "plain", "typed", "gone"} {
+		for _, queue := range []string{"even", "last", "plain", "typed", "gone"} {
 			f.gemPush(queue, job("A", "[1]"), job("A", "[2]"))
 		}
 		f.redis.LTrim(t.Context(), f.key("queue:last"), 2, -1) // by strangers
 		f.redis.RPush(t.Context(), f.key("queue:plain"), job("A", "[3]"))
 		f.redis.Del(t.Context(), f.key("queue:typed:uniqueue"))
 		f.redis.Set(t.Context(), f.key("queue:typed:uniqueue"), "text", 0)
-		f.redis.HSet(t.Context(), f.key("resqued:heal:begun"), "at", 1)
 		f.redis.Del(t.Context(), f.key("queue:gone")) // as Resque.remove_queue does
 		f.redis.SRem(t.Context(), f.key("queues"), "gone")
 		unique := store.UniqueQueues{Names: []string{"gone", "even"}, Match: func(queue string) bool { return queue != "plain" }}
 		queues, next, err := f.OutOfStep(t.Context(), unique, 0)
 		require.NoError(t, err)
 		require.Zero(t, next)
-		require.ElementsMatch(t, []string{"last", "begun", "gone"}, queues)
+		require.ElementsMatch(t, []string{"last", "gone"}, queues)
 		for _, queue := range queues {
-			healed, err := f.HealUnique(t.Context(), queue)
+			report, err := f.RepairUneven(t.Context(), queue)
 			require.NoError(t, err)
-			require.True(t, healed)
+			require.True(t, report.Changed())
 			f.inStep(queue)
 		}
 		require.False(t, f.exists("queue:last:uniqueue"))
@@ -370,12 +316,12 @@ func TestOutOfStep(t *testing.T) {
 // TestTurnedUniqueWithLines: a queue that becomes unique knows the equal jobs in its lines.
 func TestTurnedUniqueWithLines(t *testing.T) {
 	t.Parallel()
-	heals := map[string]func(f *fixture) error{
+	repairs := map[string]func(f *fixture) error{
 		"by itself": func(f *fixture) error {
 			queues, _, err := f.OutOfStep(f.t.Context(), store.UniqueQueues{Match: func(string) bool { return true }}, 0)
 			require.Equal(f.t, []string{"q"}, queues)
 			if err == nil {
-				_, err = f.HealUnique(f.t.Context(), "q")
+				_, err = f.RepairUneven(f.t.Context(), "q")
 			}
 			return err
 		},
@@ -385,7 +331,7 @@ func TestTurnedUniqueWithLines(t *testing.T) {
 			return err
 		},
 	}
-	for name, heal := range heals {
+	for name, repair := range repairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, redistest.Shared(t))
@@ -394,7 +340,7 @@ func TestTurnedUniqueWithLines(t *testing.T) {
 			held := f.turn(2, nil, "q")
 			require.Len(t, held, 1)
 			require.Empty(t, f.list("queue:q"))
-			require.NoError(t, heal(f))
+			require.NoError(t, repair(f))
 			require.Equal(t, []string{same}, f.list("queue:q"))
 			f.inStep("q")
 			f.noLines("q")
@@ -439,10 +385,10 @@ func uniqueWorksAt(t *testing.T, s *store.Store) {
 	queues, _, err := s.OutOfStep(ctx, store.UniqueQueues{Match: func(queue string) bool { return queue == "u" }}, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"u"}, queues)
-	healed, err := s.HealUnique(ctx, "u")
+	report, err := s.RepairUneven(ctx, "u")
 	require.NoError(t, err)
-	require.True(t, healed)
-	report, err := s.RepairUnique(ctx, "u")
+	require.True(t, report.Changed())
+	report, err = s.RepairUnique(ctx, "u")
 	require.NoError(t, err)
 	require.EqualValues(t, 6, report.Jobs)
 	n, err := s.Dequeue(ctx, "u", func(p []byte) bool { return string(p) == job("A", "[1]") }, nil)

@@ -110,7 +110,7 @@ func TestUniqueTurnedOff(t *testing.T) {
 	})
 }
 
-// TestUniqueTurnedOn: a queue that was unique, was not for a while, and is again, is healed;
+// TestUniqueTurnedOn: a queue that was unique, was not for a while, and is again, is repaired;
 // jobs that are there twice only are dropped.
 func TestUniqueTurnedOn(t *testing.T) {
 	t.Parallel()

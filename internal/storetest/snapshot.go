@@ -105,12 +105,11 @@ func (s Snapshot) Held(lock string) bool {
 	return alive
 }
 
-// Same compares without the times to live, what ends by itself within a second, and the keys
-// to ignore.
+// Same compares without the times to live and the keys to ignore.
 func (s Snapshot) Same(other Snapshot, ignore func(key string) bool) bool {
 	s, other = maps.Clone(s), maps.Clone(other)
 	for _, short := range []Snapshot{s, other} {
-		maps.DeleteFunc(short, func(key string, _ Entry) bool { return strings.HasPrefix(key, "resqued:heal:") || ignore(key) })
+		maps.DeleteFunc(short, func(key string, _ Entry) bool { return ignore(key) })
 	}
 	return maps.EqualFunc(s, other, func(a, b Entry) bool { return slices.Equal(a.Values, b.Values) })
 }

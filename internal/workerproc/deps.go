@@ -43,7 +43,7 @@ type Config struct {
 	// its class runs at most once.
 	RequeueLost bool
 	// Unique reports whether equal payloads wait in a queue at most once; nil = none.
-	// StrictUnique has a unique queue whose keys do not match skipped instead of healed.
+	// StrictUnique skips a unique queue whose keys do not match.
 	Unique       func(queue string) bool
 	StrictUnique bool
 

@@ -34,7 +34,8 @@ func (x *exchanges) judge(r *exchangeResult) {
 	x.stats.Count(statsd.Locked, r.reply.Bounced)
 	x.stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
 	for _, queue := range r.reply.OutOfStep {
-		x.outOfStep(queue)
+		name := wire.Printable(queue, 200)
+		x.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
 	}
 	for _, queue := range r.reply.WrongType {
 		x.troubles.complain("queue "+queue, "a queue's key holds no list; it is skipped until that is repaired",
@@ -65,21 +66,6 @@ func (x *exchanges) judge(r *exchangeResult) {
 			x.log.Warn("late: the record of a job was gone when it ended, so its end changed nothing",
 				zap.String("queue", wire.Printable(c.Job.Queue, 200)), zap.String("token", c.Job.Token))
 		}
-	}
-}
-
-// outOfStep logs that the companion keys of a unique queue do not match it: a program that
-// does not know them has pushed to the queue, or taken from it.
-func (x *exchanges) outOfStep(queue string) {
-	name := wire.Printable(queue, 200)
-	if x.cfg.StrictUnique {
-		x.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))
-		return
-	}
-	x.stats.Count(statsd.Healed, 1)
-	if x.troubles.due("step " + queue) {
-		x.log.Warn("the keys of a unique queue did not match and were repaired; some program pushes to it, or takes from it, that does not know them",
-			zap.String("queue", name))
 	}
 }
 

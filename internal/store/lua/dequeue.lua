@@ -45,7 +45,7 @@ for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
     removed[table.remove(list)] = '1'
     call('LSET', key, first + i - 1, hole)
     if aligned then call('LSET', starts, first + i - 1, hole) end
-    if unique and not twins.less(key, payload) then call('SREM', set, payload) end
+    if unique then call('SREM', set, payload) end
     holes = holes + 1
   end
 end
@@ -60,7 +60,6 @@ if holes > 0 then
   local direction = first < n / 2 and holes or -holes
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
-  if unique then unheal(key) end
   if ARGV[5] ~= '' then lines(prefix).less(queue, ARGV[5], holes) end
 end
 return table.concat(removed)

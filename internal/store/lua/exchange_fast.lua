@@ -36,8 +36,8 @@
 --           {'OK', bounced, more (1|0), one of 1 (applied) 0 (late) x (stuck)
 --           u (applied; it was a duplicate) p (applied; it was parked) for each completion
 --           as one text, the plain ones first, {reasons of the stuck and parked; then why no
---           lock can be taken, if so}, {queues that are no lists}, {queues that were out of
---           step}, {queue, payload whose lock, or tenant, is to be named, …}, how many suspects wait in the queues if this
+--           lock can be taken, if so}, {queues whose key is not a list}, {strict queues that
+--           are out of step}, {queue, payload whose lock, or tenant, is to be named, …}, how many suspects wait in the queues if this
 --           call has met any, {token of a job that has waited in a line, or may have, …}, token, record, …};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      On the fast path, with c completions and j jobs taken from q queues: 3 commands;

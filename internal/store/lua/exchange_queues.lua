@@ -66,11 +66,7 @@ function line.ready(queue, key, flags)
     table.insert(reply[7], queue)
     return 0
   end
-  if not unique then return left end
-  local n, healed = tend(key, left)
-  if n < left then forget_seen(prefix, queue) end -- what was dropped stood anywhere
-  if healed then table.insert(reply[7], queue) end
-  return n
+  return left
 end
 
 -- visit takes jobs of the queue with an index, whose key is no other's. It returns whether locks or tenants are to be

@@ -20,13 +20,12 @@ function looks.begin(queue, key, left, room, capped, flags)
     looked = 0, put = 0, took = 0, moved = 0, inway = {}, unnamed = false, opened = false, unnoted = false, askat = 0,
     scan = math.max(1, math.min(bound, budget)),
   }
-  q.together = not q.unique or not healing(key).at
   q.before = q.locked and seen(prefix, queue, left, ms, starved)
   -- If they are far from both ends, very many locks are open, or the user may not ask for these,
   -- this counts as the first look.
   local unlocked = q.before and pcall_('SRANDMEMBER', q.openkey, bounds.open + 1)
   q.unread = unlocked and (unlocked.err or #unlocked > bounds.open
-    or math.min(q.before.mark, left - q.before.mark) > (q.together and bounds.reach or bounds.single))
+    or math.min(q.before.mark, left - q.before.mark) > bounds.reach)
   if q.unread then q.before = nil end
   q.known = q.before or {count = 0, mark = left, since = ms}
   q.newer, q.unseen = left - q.known.mark, q.known.mark - q.known.count
@@ -62,7 +61,7 @@ end
 function looks.out(q, index, popped, head, payload)
   local at = index - q.holes
   if popped then -- it is out
-  elseif head or not q.together then
+  elseif head then
     removeat(q.key, at, q.left)
   else
     call('LSET', q.key, index, q.hole)
@@ -75,7 +74,7 @@ end
 function looks.bounce(q, payload, popped)
   if not popped then call('LPOP', q.key) end
   call('RPUSH', q.key, payload)
-  if q.unique then rotated(q.key, payload) end
+  if q.unique then rotated(q.key) end
   q.put = q.put + 1
 end
 
@@ -125,7 +124,7 @@ function looks.newer(q)
       q.newer = q.newer + 1
     elseif not got then
       index, n = index + 1, n + 1
-    elseif q.together then
+    else
       index = index + 1
     end
   end

@@ -97,7 +97,7 @@ for _, w in ipairs(wanted) do
   if pushed then
     call('LSET', key, index, hole)
     if aligned then call('LSET', starts, index, hole) end
-    if companions and not twins.less(key, payload) then call('SREM', set, payload) end
+    if companions then call('SREM', set, payload) end
     holes = holes + 1
     follow(payload)
   end
@@ -107,7 +107,6 @@ if holes > 0 then
   local direction = first < n / 2 and holes or -holes
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end
-  if companions then unheal(key) end
   if ARGV[7] ~= '' then lines(prefix).less(from, ARGV[7], holes) end
 end
 return table.concat(done)

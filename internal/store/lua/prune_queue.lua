@@ -35,5 +35,5 @@ if known ~= 1 then return 0 end
 forget_seen(prefix, queue)
 pcall_('SREM', prefix .. 'resqued:suspects', queue)
 dead.forgetall(prefix, queue)
-call('UNLINK', key .. ':uniqueue', key .. ':start_at', healkeys(key))
+call('UNLINK', key .. ':uniqueue', key .. ':start_at')
 return 1

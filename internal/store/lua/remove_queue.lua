@@ -22,5 +22,5 @@ forget_seen(prefix, queue)
 n = n + apart(prefix, queue)
 pcall_('SREM', prefix .. 'resqued:suspects', queue)
 dead.forgetall(prefix, queue)
-call('UNLINK', key, apartkey(prefix, queue), key .. ':uniqueue', key .. ':start_at', healkeys(key))
+call('UNLINK', key, apartkey(prefix, queue), key .. ':uniqueue', key .. ':start_at')
 return n

@@ -86,7 +86,7 @@ if not ours then return {'HELD', ms, holder} end
 local function busy()
   if ARGV[13] == 'queue' then return false end
   local deep = 100000
-  twins.looks = twins.looks + 2 * deep -- one search, which may go further than those for jobs
+  elements_left = elements_left + 2 * deep -- one search, which may go further than those for jobs
   local function look(list) return found(list, payload, len(list) or 0, deep) end
   if look(key) or inline(prefix, queue, payload, look) then return true end
   return ARGV[13] == 'skip' and (inhand(prefix, queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true))

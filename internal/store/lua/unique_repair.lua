@@ -1,34 +1,87 @@
--- unique_repair goes a step on with healing a unique queue; see unique.
+-- unique_repair makes the companions of a unique queue match it, in one step: the list is the
+-- truth, and of equal jobs all but the first are dropped.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
--- ARGV[2]   how: b begin anew, g go on (no other caller does meanwhile), p only if the queue is
---           out of step, and not before its healing has rested; e remove its set and its times
---           if nothing waits, a remove them: it is unique no more
--- RETURNS   {0 nothing to do, 1 there is more, 2 that was the last step; ms to rest,
---           jobs, elements looked at, members in, out, duplicates dropped, times in,
---           out}; error RESQUEDTYPE or NOPERM; error of the server that refuses
---           the first write; with both nothing was done
--- COST      those of heal in unique: up to 1,000 elements of the queue, or 1 MB of them
+-- ARGV[2]   how: r whatever they hold now; d unasked: only if the lengths differ, and only if
+--           it takes the server some 50 ms at most; e remove the companions if nothing waits,
+--           a remove them: the queue is unique no more
+-- RETURNS   {what: 0 nothing, 1 done, 2 too long for d; jobs, members in, out, duplicates
+--           dropped, times in, out, {the first few of the dropped}};
+--           error RESQUEDTYPE or NOPERM, or of a full server that refuses the first write:
+--           nothing was done
+-- COST      2 commands per job, 2 more per duplicate. A job of 40 bytes takes some 1 us, one of
+--           2 KB some 9 us; O(n)
 
 local key, how = KEYS[1], ARGV[2]
+local set, starts, queue = key .. ':uniqueue', key .. ':start_at', sub(KEYS[1], #ARGV[1] + 7)
+local fresh = ARGV[1] .. 'resqued:healing:' .. queue
+-- Versions that repaired queues a part at a time have left these.
+local old = {fresh, ARGV[1] .. 'resqued:heal:' .. queue, ARGV[1] .. 'resqued:twins:' .. queue}
 local n = len(key)
 needlist(key)
 needcompanions(ARGV[1])
+need(set, 'UNLINK', 'RENAME')
+need(fresh, 'SADD', 'SCARD', 'UNLINK', 'RENAME')
+need(starts, 'LTRIM', 'UNLINK')
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
-if how == 'a' or how == 'e' then
-  local all = how == 'a' or n == 0
-  if all then call('UNLINK', key .. ':uniqueue', key .. ':start_at', healkeys(key)) end
-  return {all and 2 or 0, 0, n, 0, 0, 0, 0, 0, 0}
+local nothing = {0, n, 0, 0, 0, 0, 0, {}}
+if how == 'a' or how == 'e' and n == 0 then
+  call('UNLINK', set, starts, unpack(old))
+  nothing[1] = 1
+  return nothing
+elseif how == 'e' then
+  return nothing
 end
 if not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
 end
-local h = healing(key)
-if how == 'p' and not h.at and instep(key, n) and twins.many(key) == 0 then return {0, 0, n, 0, 0, 0, 0, 0, 0} end
-if how == 'b' then h.at, h.second, h.twins = nil, nil, 0 end
-local left, r = heal(key, n, how ~= 'p')
-if r.refused then return redis.error_reply(r.refused) end
-if r.duplicates > 0 then forget_seen(ARGV[1], sub(key, #ARGV[1] + 7)) end -- what was dropped stood anywhere
-local rest = how == 'p' and math.max(0, h.rest - (now())) or 0
-return {r.done and (how == 'p' and r.quiet and 0 or 2) or 1, rest, left, r.touched, r.membersin, r.membersout, r.duplicates, r.timesin, r.timesout}
+
+-- The cost of a job grows with its bytes, which the first few show.
+local few, bytes = call('LRANGE', key, 0, 9), 0
+for _, payload in ipairs(few) do bytes = bytes + #payload end
+if how == 'd' and instep(key, n) then return nothing end
+if how == 'd' and n * (200 + bytes / math.max(#few, 1)) > 10000000 then
+  nothing[1] = 2
+  return nothing
+end
+
+local times, ms, page = call('LLEN', starts), now(), 4
+local hole, holes, from, dropped = '\0' .. redis.sha1hex(key .. ms), 0, 0, {}
+local added = n > 0 and call('SADD', set, few[1]) or 0 -- the first write: a full server refuses it
+call('UNLINK', unpack(old))
+while from < n do
+  local some = call('LRANGE', key, from, from + page - 1)
+  added, bytes = added + call('SADD', set, unpack(some)), 1
+  for i, payload in ipairs(some) do
+    bytes = bytes + #payload
+    if call('SADD', fresh, payload) == 0 then
+      call('LSET', key, from + i - 1, hole)
+      if times == n then call('LSET', starts, from + i - 1, hole) end
+      holes = holes + 1
+      if #dropped < 5 then dropped[holes] = payload end
+    end
+  end
+  from, page = from + #some, math.max(1, math.min(256, math.floor(262144 * #some / bytes)))
+end
+if holes > 0 then
+  call('LREM', key, 0, hole)
+  if times == n then
+    call('LREM', starts, 0, hole)
+    times = times - holes
+  end
+  n = n - holes
+  forget_seen(ARGV[1], queue) -- the dropped ones were anywhere
+end
+local removed = call('SCARD', set) - n
+call('UNLINK', removed > 0 and set or fresh)
+if n > 0 and removed > 0 then call('RENAME', fresh, set) end
+
+-- Times too many belong to jobs that others took, from the head; those missing
+-- to jobs that others pushed, to the tail.
+local extra = times - n
+if extra > 0 then call('LTRIM', starts, extra, -1) end
+local seconds = {}
+for i = 1, math.min(-extra, 1000) do seconds[i] = fmt('%.0f', math.floor(ms / 1000)) end
+for i = 1, -extra, 1000 do call('RPUSH', starts, unpack(seconds, 1, math.min(1000, 1 - extra - i))) end
+return {1, n, added, removed, holes, math.max(0, -extra), math.max(0, extra), dropped}

@@ -28,9 +28,8 @@
 
 local patience, distrust = 30000, 1000 -- ms
 -- How many queues, or locks, are asked about at once; how many locks may be open; how far
--- from the nearer end of a queue jobs may stand that are taken where they are, and if they
--- are taken one by one.
-local bounds = {probes = 64, open = 1000, reach = 10000, single = 1000}
+-- from the nearer end of a queue jobs may stand that are taken where they are.
+local bounds = {probes = 64, open = 1000, reach = 10000}
 
 -- forget_seen makes the next look at a queue begin at its head again.
 local function forget_seen(prefix, queue)

@@ -12,7 +12,7 @@
 -- DEFINES  lacksdelay(prefix, queue, unique, due): what is in the way, or nil;
 --          delay(prefix, queue, payload, unique, due, id): what became of the job, due (ms)
 -- NEEDS    base, payload, payload_functions, records, rights, unique
---          (in exchange the payload functions of exchange_fast, and unique_stub or unique)
+--          (in exchange the payload functions of exchange_fast)
 -- KEYS     writes those above; where the time has come those of putback
 -- COST     lacksdelay: 4 commands, 6 for a unique queue; delay: 2 to 4; O(log n)
 
