@@ -117,7 +117,7 @@ func (r *repairer) repaired(report store.UniqueReport) {
 		classes[i] = wire.Printable(envelope.Class, 200)
 	}
 	r.log.Warn("the keys of a unique queue did not match and were repaired; some program uses it that does not know them, or jobs came back to a long queue",
-		queue, zap.Int64("duplicates dropped", report.Duplicates), zap.Strings("classes of the first ones", classes))
+		queue, zap.Int64("dropped", report.Duplicates), zap.Strings("classes", classes))
 }
 
 // sweep removes the keys of queues that are unique no more, a part of the queues at a time. They

@@ -49,8 +49,8 @@ func TestRepair(t *testing.T) {
 		require.Len(t, logs, 2, "no drop goes unsaid")
 		fields := logs[0].ContextMap()
 		require.Equal(t, "a", fields["queue"])
-		require.EqualValues(t, 7, fields["duplicates dropped"])
-		require.Equal(t, []any{"Mail", ""}, fields["classes of the first ones"])
+		require.EqualValues(t, 7, fields["dropped"])
+		require.Equal(t, []any{"Mail", ""}, fields["classes"])
 		require.Equal(t, []int{7, 7}, f.died.repairs)
 	})
 

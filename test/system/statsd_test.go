@@ -99,3 +99,22 @@ func TestStatsdAndRedisCountTheSame(t *testing.T) {
 	require.Equal(t, 1, stats.count("k.duration.Locked"), "only what ran has a duration")
 	require.Zero(t, stats.count("k.duration.Stubborn"))
 }
+
+// A master counts the unique queues that it repairs, and what it drops, also of queues that it
+// does not work. Its log names the classes and keeps the arguments to itself.
+func TestStatsdCountsRepairs(t *testing.T) {
+	t.Parallel()
+	stats := startStatsd(t)
+	d := harness.Start(t, harness.Options{
+		App: true, Queues: "mail", Config: "unique_queues: [unworked]\n",
+		Env: []string{"STATSD_HOST=127.0.0.1", fmt.Sprintf("STATSD_PORT=%d", stats.port), "STATSD_KEY=k"},
+	})
+	hush := `{"class":"Count","args":["hush"]}`
+	d.PushRaw("unworked", hush, hush, `{"class":"Count","args":[2]}`) // as a program that does not know the set
+	proctest.Await(t, patience, func() bool { return stats.count("k.duplicate") > 0 }, "a repair")
+	require.EqualValues(t, 2, d.Client.LLen(t.Context(), d.Key("queue:unworked")).Val())
+	require.EqualValues(t, 2, d.Client.SCard(t.Context(), d.Key("queue:unworked:uniqueue")).Val())
+	require.Positive(t, stats.count("k.unique_healed"))
+	require.Contains(t, d.Log(), `"classes":["Count"]`)
+	require.NotContains(t, d.Log(), "hush")
+}
