@@ -9,7 +9,7 @@ import (
 
 var (
 	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/deaths", "dequeue")
-	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "lib/suspects", "lib/deaths", "lib/pruned", "remove_queue")
+	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/suspects", "lib/deaths", "lib/pruned", "remove_queue")
 )
 
 // Dequeue removes the waiting payloads that match from a queue, in parts of bounded

@@ -11,7 +11,7 @@ import (
 var exchangeScript = rdb.NewScript(Lua, "exchange",
 	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
 	"lib/records", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
-	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_fair", "exchange_queues")
+	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_tenants", "exchange_fair", "exchange_queues")
 
 // Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
 // with nothing done, when the process has no valid lease.

@@ -113,7 +113,7 @@ var fairMutants = []storetest.Mutant{
 	{"a job goes to the line of another tenant", "exchange_fair", `      place = '=' .. place
 `, `      place = '=' .. (f.places[2] and sub(f.places[2], 2) or place)
 `},
-	{"the names of tenants from Go are ignored", "exchange_fair", `return line.named[queue .. '\0' .. redis.sha1hex(payload)]`, `return nil`},
+	{"the names of tenants from Go are ignored", "exchange_tenants", `return line.named[queue .. '\0' .. redis.sha1hex(payload)]`, `return nil`},
 	{"a newcomer has no turn", "exchange_fair", `if #args > 0 then call('ZADD', f.set, 'NX', unpack(args)) end`, ``},
 	{"the first tenants have no turn", "exchange_fair", `(f.waits or added > 0) and #scores or 0, 1000 do`, `0, 1000 do`},
 	{"a tenant loses its turn while a job waits", "exchange_fair", `if not payload then

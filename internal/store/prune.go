@@ -14,7 +14,7 @@ import (
 
 var (
 	sweepQueuesScript = rdb.NewScript(Lua, "sweep_queues", "lib/base", "lib/pruned", "sweep_queues")
-	pruneQueueScript  = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique",
+	pruneQueueScript  = rdb.NewScript(Lua, "prune_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues",
 		"lib/deaths", "lib/pruned", "prune_queue")
 )
 
