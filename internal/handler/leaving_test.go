@@ -40,7 +40,7 @@ func TestOnLeaving(t *testing.T) {
 	})
 	t.Run("after max_run", func(t *testing.T) {
 		t.Parallel()
-		f := setup(t, `trap 'exit 0' HUP; while :; do sleep 0.01; done`, onLeaving(unix.SIGHUP), func(_ *handler.Options, c *resqued.Class) { c.MaxRun = time.Millisecond })
+		f := setup(t, `trap 'exit 0' USR1; while :; do sleep 0.01; done`, onLeaving(unix.SIGUSR1), func(_ *handler.Options, c *resqued.Class) { c.MaxRun = time.Millisecond })
 		require.NoError(t, f.run(t.Context()))
 	})
 	t.Run("no signal that cannot be caught", func(t *testing.T) {
