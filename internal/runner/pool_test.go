@@ -353,9 +353,9 @@ func TestBoot(t *testing.T) {
 			}, soon, time.Millisecond)
 			require.Zero(t, f.Slots())
 			if how == "dies" {
-				lines := f.logs.FilterMessage("runner output")
-				require.Greater(t, lines.Len(), 1)
-				require.Equal(t, 1, lines.FilterLevelExact(zap.InfoLevel).Len(), "the error says it for the others")
+				lines := func() *observer.ObservedLogs { return f.logs.FilterMessage("runner output") }
+				require.Eventually(t, func() bool { return lines().Len() > 1 }, soon, time.Millisecond, "it is started again")
+				require.Equal(t, 1, lines().FilterLevelExact(zap.InfoLevel).Len(), "the error says it for the others")
 			}
 		})
 	}
