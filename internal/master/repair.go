@@ -86,11 +86,19 @@ func (r *repairer) look(ctx context.Context, u store.UniqueQueues) error {
 		}
 	}
 	for _, queue := range queues {
+		began := time.Now()
 		report, err := r.store.RepairUneven(ctx, queue)
 		if err != nil {
 			return err
 		}
 		r.repaired(report)
+		if !report.Changed() {
+			continue
+		}
+		select { // Redis did nothing else meanwhile
+		case <-ctx.Done():
+		case <-time.After(min(20*time.Since(began), redisPatience)):
+		}
 	}
 	return nil
 }

@@ -123,7 +123,11 @@ func TestCertificates(t *testing.T) {
 			s, err := rdb.Open(opts)
 			require.NoError(t, err)
 			defer s.Close() //nolint:errcheck // of a test
-			require.ErrorContains(t, s.Read.Ping(t.Context()).Err(), c.says)
+			err = s.Read.Ping(t.Context()).Err()
+			for errors.Is(err, context.DeadlineExceeded) { // of a handshake, on a busy machine
+				err = s.Read.Ping(t.Context()).Err()
+			}
+			require.ErrorContains(t, err, c.says)
 			opts.CA, opts.Cert = ca, cert(server)
 			require.NoError(t, s.Use(opts))
 			require.NoError(t, s.Ping(t.Context()), "new connections use what was read again")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +33,7 @@ func (f *fixture) inStep(queue string) {
 	slices.Sort(list)
 	slices.Sort(members)
 	require.True(f.t, slices.Equal(list, members), "the set is not what waits") // of any length, quickly
-	for _, old := range []string{"resqued:heal:", "resqued:healing:", "resqued:twins:"} {
+	for _, old := range []string{"resqued:healing:", "resqued:twins:"} {
 		require.False(f.t, f.exists(old+queue), old)
 	}
 	if len(list) > 0 {
@@ -228,13 +229,28 @@ func TestRepairUneven(t *testing.T) {
 		require.Equal(t, store.UniqueReport{Queue: "q", Jobs: 3}, report)
 		require.Contains(t, f.members("q"), job("A", "[0]"))
 	})
-	for name, size := range map[string]int{"very many jobs": 60_000, "few large ones": 12} {
+	t.Run("a queue rests after a repair, but not for people", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, server)
+		f.redis.RPush(t.Context(), f.key("queue:q"), job("A", "[1]"))
+		rest := time.Now().Add(9 * time.Second).UnixMilli()
+		f.redis.HSet(t.Context(), f.key("resqued:heal:q"), "rest", rest)
+		report, err := f.RepairUneven(t.Context(), "q")
+		require.NoError(t, err)
+		require.False(t, report.Changed())
+		report, err = f.RepairUnique(t.Context(), "q")
+		require.NoError(t, err)
+		require.True(t, report.Changed())
+	})
+	for name, size := range map[string]int{"very many jobs": 60_000, "few large ones": 12, "large ones behind small ones": 40} {
 		t.Run(name+" are for people", func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, server)
 			payload := func(i int) string { return job("A", fmt.Sprintf("[%d]", i)) }
 			if size < 100 {
-				payload = func(i int) string { return job("A", fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", 1<<20))) }
+				payload = func(i int) string {
+					return job("A", fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", min(max(0, i+13-size), 1)<<20)))
+				}
 			}
 			pipe := f.redis.Pipeline()
 			for i := range size {

@@ -3,8 +3,8 @@
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
--- ARGV[2]   how: r whatever they hold now; d unasked: only if the lengths differ, and only if
---           it takes the server some 50 ms at most; e remove the companions if nothing waits,
+-- ARGV[2]   how: r whatever they hold now; d unasked: only if the lengths differ, if it takes the server
+--           some 50 ms at most, and not within twenty times as long after the last one; e remove the companions if nothing waits,
 --           a remove them: the queue is unique no more
 -- RETURNS   {what: 0 nothing, 1 done, 2 too long for d; jobs, members in, out, duplicates
 --           dropped, times in, out, {the first few of the dropped}};
@@ -16,8 +16,10 @@
 local key, how = KEYS[1], ARGV[2]
 local set, starts, queue = key .. ':uniqueue', key .. ':start_at', sub(KEYS[1], #ARGV[1] + 7)
 local fresh = ARGV[1] .. 'resqued:healing:' .. queue
--- Versions that repaired queues a part at a time have left these.
-local old = {fresh, ARGV[1] .. 'resqued:heal:' .. queue, ARGV[1] .. 'resqued:twins:' .. queue}
+-- Versions that repaired queues a part at a time have left these. state has until when no master repairs
+-- the queue again, as it had then.
+local state = ARGV[1] .. 'resqued:heal:' .. queue
+local old = {fresh, state, ARGV[1] .. 'resqued:twins:' .. queue}
 local n = len(key)
 needlist(key)
 needcompanions(ARGV[1])
@@ -37,18 +39,27 @@ if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
 end
 
--- The cost of a job grows with its bytes, which the first few show.
-local few, bytes = call('LRANGE', key, 0, 9), 0
-for _, payload in ipairs(few) do bytes = bytes + #payload end
-if how == 'd' and instep(key, n) then return nothing end
-if how == 'd' and n * (200 + bytes / math.max(#few, 1)) > 10000000 then
-  nothing[1] = 2
-  return nothing
+-- The cost of a job grows with its bytes, which some of the first, of the middle and of the last show.
+local first, cost, ms, bytes = call('LINDEX', key, 0), 0, now(), 0
+if how == 'd' then
+  if instep(key, n) then return nothing end
+  for _, from in ipairs({0, math.floor(n / 2), -10}) do
+    local few = call('LRANGE', key, from, from + 9)
+    bytes = 0
+    for _, payload in ipairs(few) do bytes = bytes + #payload end
+    cost = math.max(cost, n * (200 + bytes / math.max(#few, 1)))
+  end
+  if cost > 10000000 then
+    nothing[1] = 2
+    return nothing
+  end
+  local rest = tonumber(pcall_('HGET', state, 'rest') or 0) or 0
+  if ms < rest and rest - ms < 10000 then return nothing end
 end
 
-local times, ms, page = call('LLEN', starts), now(), 4
+local times, page = call('LLEN', starts), 4
 local hole, holes, from, dropped = '\0' .. redis.sha1hex(key .. ms), 0, 0, {}
-local added = n > 0 and call('SADD', set, few[1]) or 0 -- the first write: a full server refuses it
+local added = n > 0 and call('SADD', set, first) or 0 -- the first write: a full server refuses it
 call('UNLINK', unpack(old))
 while from < n do
   local some = call('LRANGE', key, from, from + page - 1)
@@ -84,4 +95,9 @@ if extra > 0 then call('LTRIM', starts, extra, -1) end
 local seconds = {}
 for i = 1, math.min(-extra, 1000) do seconds[i] = fmt('%.0f', math.floor(ms / 1000)) end
 for i = 1, -extra, 1000 do call('RPUSH', starts, unpack(seconds, 1, math.min(1000, 1 - extra - i))) end
+-- Unasked repairs of a queue take some twentieth of the server's time, however many masters there are.
+if cost > 0 then
+  pcall_('HSET', state, 'rest', fmt('%.0f', ms + cost / 10000))
+  pcall_('PEXPIRE', state, math.ceil(cost / 10000))
+end
 return {1, n, added, removed, holes, math.max(0, -extra), math.max(0, extra), dropped}
