@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -378,12 +379,7 @@ func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logg
 	for {
 		select {
 		case <-done:
-			for _, sig := range kept {
-				select {
-				case relay.out <- sig:
-				default: // the channel is full of newer ones
-				}
-			}
+			relay.back <- kept
 			return false, err
 		case sig := <-relay.out:
 			switch signals.Of(sig) {
@@ -393,7 +389,7 @@ func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logg
 				<-done
 				return true, nil
 			case signals.Abort, signals.Pause, signals.Resume, signals.Reload:
-				if len(kept) < cap(relay.out)/2 {
+				if len(kept) < maxSignals/2 {
 					kept = append(kept, sig)
 				}
 			}
@@ -401,9 +397,13 @@ func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logg
 	}
 }
 
-// relay passes signals on, first to waitForRedis, then to the master.
+// maxSignals is how many signals a relay keeps at most.
+const maxSignals = 64
+
+// relay passes signals on in their order, first to whileStarting, then to the master.
 type relay struct {
 	out  chan os.Signal
+	back chan []os.Signal // takes signals back, which come first again
 	end  chan struct{}
 	done sync.WaitGroup
 }
@@ -411,21 +411,31 @@ type relay struct {
 // newRelay starts a relay. Under "resqued dev" the daemon ends when its terminal is closed:
 // HUP becomes TERM.
 func newRelay(in <-chan os.Signal, dev bool) *relay {
-	r := &relay{out: make(chan os.Signal, 64), end: make(chan struct{})}
+	r := &relay{out: make(chan os.Signal), back: make(chan []os.Signal), end: make(chan struct{})}
 	r.done.Go(func() {
+		var waiting []os.Signal
 		for {
+			var out chan<- os.Signal
+			var next os.Signal
+			if len(waiting) > 0 {
+				out, next = r.out, waiting[0]
+			}
+			more := in
+			if len(waiting) >= maxSignals {
+				more = nil
+			}
 			select {
 			case <-r.end:
 				return
-			case sig := <-in:
+			case kept := <-r.back:
+				waiting = slices.Concat(kept, waiting)
+			case out <- next:
+				waiting = waiting[1:]
+			case sig := <-more:
 				if dev && sig == syscall.SIGHUP {
 					sig = syscall.SIGTERM
 				}
-				select {
-				case r.out <- sig:
-				case <-r.end:
-					return
-				}
+				waiting = append(waiting, sig)
 			}
 		}
 	})
