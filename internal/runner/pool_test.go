@@ -240,10 +240,12 @@ func TestCancel(t *testing.T) {
 				f := setup(t, fork, n, "")
 				pid := f.pid(t)
 				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(10*time.Millisecond, func() { cancel(cause.err) })
-				err := f.run(ctx, "Waits", f.path("never"))
+				done := make(chan error, 1)
+				go func() { done <- f.run(ctx, "Waits", f.path("never"), f.path("began")) }()
+				f.read(t, "began")
+				cancel(cause.err)
 				var failed *JobError
-				require.ErrorAs(t, err, &failed)
+				require.ErrorAs(t, <-done, &failed)
 				require.Equal(t, "Resque::TermException", failed.Exception())
 				require.Equal(t, cause.word, failed.Error())
 				if n == 1 {
