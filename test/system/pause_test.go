@@ -25,10 +25,10 @@ func calls(t *testing.T, d *harness.Daemon, command string) int {
 }
 
 // someLooks waits until the server has been asked for jobs several times, whatever the answer.
-func someLooks(t *testing.T, d *harness.Daemon) {
+func someLooks(t *testing.T, d *harness.Daemon, n int) {
 	t.Helper()
 	looks := calls(t, d, "evalsha")
-	proctest.Await(t, patience, func() bool { return calls(t, d, "evalsha") > looks+20 }, "looks")
+	proctest.Await(t, patience, func() bool { return calls(t, d, "evalsha") > looks+n }, "looks")
 }
 
 // TestPauseQueues checks that jobs of paused queues wait, that running ones go on, and that all
@@ -62,7 +62,7 @@ func TestPauseQueues(t *testing.T) {
 			asked := func() int { return calls(t, d, "lpop") + calls(t, d, "lrange") }
 			proctest.Await(t, patience, func() bool { // exchanges may be under way
 				before := asked()
-				someLooks(t, d)
+				someLooks(t, d, 4) // between two looks at the ages of queues, which are a second apart
 				return asked() == before
 			}, "looks that are followed by no request")
 
@@ -80,7 +80,7 @@ func TestPauseQueues(t *testing.T) {
 				first := len(d.Noted("ran")) + 100
 				d.Push("mail", "Count", harness.Range(first, first+4)...)
 				d.Push("sms", "Count", harness.Range(first+5, first+9)...)
-				someLooks(t, d)
+				someLooks(t, d, 20)
 				require.EqualValues(t, 10, waiting("mail")+waiting("sms"))
 				ran := len(d.Noted("ran"))
 				run("resume", "--all")
