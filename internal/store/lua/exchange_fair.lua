@@ -145,8 +145,8 @@ function fair.keep(f, used, scores)
   return added
 end
 
--- write has the lines and turns as they are after the call. What was taken leaves its line; what no thread has
--- taken goes to the ends of those.
+-- write brings lines and turns up to date after the call. Jobs that were taken leave their lines; the others that
+-- were read go to the ends of lines.
 function fair.write(f)
   local served, scores, used = 0, {}, {}
   for _, t in ipairs(f.next) do

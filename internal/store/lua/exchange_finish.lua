@@ -39,9 +39,9 @@ end
 
 function ends.flag(e, letter) return e.flags ~= '' and find(e.flags, letter, 1, true) end
 
--- counted reads the count that stands in front of a failure record, "<key length> <value>
+-- counted reads the count in front of a failure record, "<key length> <value>
 -- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
--- of the last run, from 0. What follows is the record.
+-- of the last run, from 0. The record follows.
 function ends.counted(text)
   local n, value, seconds, at = match(text, '^(%d+) (%d+) (%d+)\n()')
   local behind = at + tonumber(n)

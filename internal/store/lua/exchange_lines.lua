@@ -1,4 +1,4 @@
--- exchange_lines takes jobs whose locks are free, and has the others wait in lines for theirs. A part of
+-- exchange_lines takes jobs whose locks are free, and puts the others into the lines of theirs. A part of
 -- exchange; see exchange_fast, and lines for the keys.
 --
 -- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.append(queue, key, names, ends): no

@@ -83,8 +83,8 @@ elseif nready > 1 then
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed == 1 and '1' or fmt('%d', processed)) end
 
--- A request whose answer did not come may have been under way still when it was
--- repeated. What it popped now, under tokens that are used up, no thread would run.
+-- A request whose answer did not come may still have been under way when it was repeated. Its tokens are used
+-- up, so no thread would run the jobs that it popped now.
 local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == '0' and 'repeated' or 'repeated1'
 if nwant > 0 then
   local last = pcall_('HGET', info, repeated)

@@ -158,7 +158,7 @@ function looks.note(q)
   elseif q.looked > 0 or q.before and q.took > 0 then
     s.mark = q.left - q.newer
     if q.unseen <= 0 then
-      -- In a whole round for what is open there was no job of the rest.
+      -- In a whole round for open locks no job of the rest was met.
       for lock in pairs(s.known and q.open or {}) do
         pcall_('SREM', q.openkey, lock)
         q.nopen = q.nopen - 1
@@ -182,7 +182,7 @@ local function reserve(queue, key, left, room, capped, flags)
   end
   if q.newer > 0 and (q.unseen <= 0 or q.put > 0) then looks.newer(q) end
   if q.locked and fence == false then
-    -- What was known of the queue counts no more where some were put back.
+    -- Some jobs were put back, so what was known of the queue is out of date.
     if q.before or q.looked + q.moved > 0 then forget_seen(prefix, queue) end
     q.unnamed = false
   else

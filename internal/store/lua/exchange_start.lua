@@ -5,19 +5,18 @@
 -- NEEDS    all parts before it
 -- COST     0 commands
 
--- Tables begin with the room that they need, so that they never have to grow: what stands
--- in them first means nothing.
+-- Tables begin with the room that they need, so that they never have to grow. Their first values mean
+-- nothing.
 local reply = {unpack(ARGV, 1, nwant < 1000 and nwant + 2 or 2)}
 local fields = {unpack(ARGV, 1, nwant < 1000 and 2 * nwant or 0)} -- token, record, …
 reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat(applied)), 0
 local w, written = 1, 0 -- the next want; how many of the fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- What keeps jobs from being taken on the fast path: locked ones, wherever they wait, counts of
--- deaths, which keep only their jobs from it, locks that have expired under their holders, and
--- a pause. Nearly always there is nothing of it, which one command shows; the
--- pauses of further queues are asked for only when these have their turn. What stands last
--- keeps the place of the first queue's.
+-- obstacles are keys that keep jobs from being taken on the fast path: of locked jobs, of counts of deaths
+-- (these only for their own jobs), of locks that have expired under their holders, of pauses. Nearly always
+-- none exists, which one command shows. Pauses of further queues are asked for at their turn. The last
+-- entry keeps the place of the first queue's key.
 local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', prefix .. 'resqued:lined', counters}
 local names, modes, nread, readat, lastmode, nextqueue = {}, {}, 0, 1, nil, 1
 local list, wants, wantat = ARGV[queuesat], ARGV[wantsat], nil

@@ -8,8 +8,8 @@
 local fair = {reach = 512, bytes = 262144} -- how much of a queue's head one call reads
 
 -- tenant returns whose a payload is, nil if Go has to say so. index is that of the argument that
--- names the tenant, nil for any other rule. What is written with escapes, or any other way than Ruby and Go
--- write it, is for Go.
+-- names the tenant, nil for any other rule. Go reads payloads with escapes, and those that neither Ruby nor Go
+-- would write so.
 function fair.tenant(queue, payload, index)
   -- A class of characters is looked for where the tenant stands; of a megabyte that would take 20 ms.
   local head = #payload > 2048 and sub(payload, 1, 2048) or payload
