@@ -250,9 +250,11 @@ host_dead_after: 6s
 	old.Continue()
 	proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process with the old job")
 	gone := procfs.BootTime()
-	// Its worker process finds that out, or its master does and kills it, whichever asks Redis first.
+	// Its worker process finds that out, from Redis or from its own clock, or its master does and kills it, whichever is first.
 	proctest.Await(t, patience, func() bool {
-		return strings.Contains(old.Log(), "given up for dead") || strings.Contains(old.Log(), "its lease in redis is past")
+		return slices.ContainsFunc([]string{"given up for dead", "its lease in redis is past", "no beat has reached redis for too long"}, func(why string) bool {
+			return strings.Contains(old.Log(), why)
+		})
 	}, "a line that says why")
 	// Its master replaces the worker process and works on.
 	awaitOthers(t, old, []int{pid}, 1)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,10 +50,12 @@ handlers:
 type kin struct{ runners, templates []int }
 
 // kinOf returns the processes of a runner by its name: its templates say in their titles what they
-// are.
+// are. A runner has the title of its template until it has set its own.
 func kinOf(name string) (k kin) {
-	for _, p := range proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+name+":") }) {
-		if strings.HasSuffix(p.Title, ": template") {
+	all := proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+name+":") })
+	for _, p := range all {
+		forked := slices.ContainsFunc(all, func(other proctest.Process) bool { return other.PID == p.Parent })
+		if strings.HasSuffix(p.Title, ": template") && !forked {
 			k.templates = append(k.templates, p.PID)
 		} else {
 			k.runners = append(k.runners, p.PID)
