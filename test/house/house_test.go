@@ -92,7 +92,7 @@ var (
 	packages = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestMap: the table of packages in docs/architecture.md has each package that is no test's.
+// TestMap: the table of packages in docs/architecture.md has every package but those of tests.
 func TestMap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
