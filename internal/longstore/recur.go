@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	subjectsScript = rdb.NewScript(Lua, "longjob_subjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "subjects")
-	recurScript    = rdb.NewScript(Lua, "longjob_recur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "recur")
+	subjectsScript = rdb.NewScript(Lua, "longjob_subjects", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/longjob", "subjects")
+	recurScript    = rdb.NewScript(Lua, "longjob_recur", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/longjob", "lib/longjob_tenants", "lib/longjob_runs", "recur")
 )
 
 const (

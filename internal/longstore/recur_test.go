@@ -371,7 +371,7 @@ var recurringDefects = []storetest.Mutant{
 	{"more wait or run than may", "recur", `or active_ >= backlog then`, `then`},
 	{"those that have ended count", "recur", `if begins and not active(`, `if false and not active(`},
 	{"one that runs is started again", "recur", `elseif old and active(`, `elseif old and not active(`},
-	{"the last start is not remembered", "longjob", `if ofsubject(prefix, id, class, kind) then`, `if ofsubject(prefix, id, class, kind) and false then`},
+	{"the last start is not remembered", "longjob_runs", `if ofsubject(prefix, id, class, kind) then`, `if ofsubject(prefix, id, class, kind) and false then`},
 	{"new ones that have waited for an interval need credit", "recur", `local fresh = n < 0 and ms < interval - n`, `local fresh = n < 0`},
 	{"subjects that are no more are remembered", "subjects", `call('HDEL', KEYS[1], ARGV[i])`, ``},
 }

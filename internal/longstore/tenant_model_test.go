@@ -316,26 +316,26 @@ func TestTenantsModel(t *testing.T) {
 
 // tenantDefects each break one promise to tenants.
 var tenantDefects = []storetest.Mutant{
-	{"there is always room", "longjob", `if room and holders(prefix, tenant, room) >= room or`, `if`},
+	{"there is always room", "longjob_tenants", `if room and holders(prefix, tenant, room) >= room or`, `if`},
 	{"whoever is in a queue may run", "begin", `if room and holders(prefix, tenant, room) >= room then`, `if false then`},
-	{"who steps back stands behind", "longjob", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
-	{"who has stepped back keeps the slice", "longjob", `  call('SREM', busykey(prefix, tenant), id)
+	{"who steps back stands behind", "longjob_tenants", `first and tonumber(first) - 1 or ms * 1000`, `9e15`},
+	{"who has stepped back keeps the slice", "longjob_tenants", `  call('SREM', busykey(prefix, tenant), id)
   local first`, `  local first`},
-	{"who yields stands in front", "longjob", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
+	{"who yields stands in front", "longjob_tenants", `math.max(ms * 1000, tonumber(last or 0) + 1)`, `2e15 - tonumber(last or 0)`},
 	{"who yields goes on", "save", `queueslice(prefix, id, tenant, queue, payload, ms)`, `append(prefix, queue, payload, ms)`},
-	{"who has ended keeps the slice", "longjob", `    giveup(prefix, v[1], id, ms)
+	{"who has ended keeps the slice", "longjob_runs", `    giveup(prefix, v[1], id, ms)
   end`, `  end`},
-	{"who is cancelled leaves at once", "longjob", `if recorded(prefix, v[2] or '') then
+	{"who is cancelled leaves at once", "longjob_runs", `if recorded(prefix, v[2] or '') then
     call(`, `if false then
     call(`},
-	{"who has a slice stands in line", "longjob", `local function hold(prefix, tenant, id, ms)
+	{"who has a slice stands in line", "longjob_tenants", `local function hold(prefix, tenant, id, ms)
   call('ZREM', linekey(prefix, tenant), id)`, `local function hold(prefix, tenant, id, ms)`},
 	{"who waits keeps the slice", "save", `if tenant then giveup(prefix, tenant, id, ms) end`, ``},
-	{"nobody is told of the room", "longjob", `  call('ZREM', linekey(prefix, tenant), id)
+	{"nobody is told of the room", "longjob_tenants", `  call('ZREM', linekey(prefix, tenant), id)
   turn(prefix, tenant, ms)`, `  call('ZREM', linekey(prefix, tenant), id)`},
 	{"the run that follows is nobody's", "save", `tenant or '', payload, ms)`, `'', payload, ms)`},
 	{"who goes on again jumps the line", "again", `queueslice(prefix, id, v[9], v[4], payload, ms)`, `append(prefix, v[4], payload, ms)`},
-	{"a tenant without runs is not forgotten", "longjob", `    call('ZREM', tenantskey(prefix), tenant)
+	{"a tenant without runs is not forgotten", "longjob_tenants", `    call('ZREM', tenantskey(prefix), tenant)
     call('SREM'`, `    call('SREM'`},
 	{"who stands in line is forgotten", "begin", `stand(prefix, tenant, id, ms)`, ``},
 }

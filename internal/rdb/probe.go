@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
 var (
-	missingRightsScript = NewScript(Lua, "missing_rights", "lib/rights", "missing_rights")
+	missingRightsScript = NewScript(Lua, "missing_rights", "missing_rights")
 	runUncachedScript   = NewScript(Lua, "run_uncached", "run_uncached")
 )
 
@@ -80,21 +78,35 @@ const (
 	maxProbed  = 4
 )
 
+// families are keys, one of each kind that resqued writes outside of those that begin with resqued:.
+// Scripts ask for their rights with one key, so a user needs them all.
+var families = []string{
+	"queues", "queue:probe", "failed", "probe_failed", "failed_queues", "workers", "worker:probe", "stat:processed",
+	"locket:job_locks:probe", "lock:probe", "loner:probe", "resque-retry:probe", "pause:all", "delayed:0", "delayed_queue_schedule", "timestamps:probe",
+}
+
 // probe is Probe. Scripts that a server has run before need not run again, which would block it:
 // mark stands for these scripts and this server, and is noted in a namespace that is in use.
 // Without a mark they always run.
 func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
-	var commands []any
-	for _, name := range r.Commands() {
-		commands = append(commands, name)
+	commands := r.Commands()
+	asked := []any{len(commands)}
+	for _, name := range commands {
+		asked = append(asked, name)
 	}
-	raw, err := c.Eval(ctx, missingRightsScript, c.Key("resqued:probe"), commands)
+	for _, name := range families {
+		asked = append(asked, c.Key(name))
+	}
+	raw, err := c.Eval(ctx, missingRightsScript, c.Key("resqued:probe"), asked)
 	if err != nil {
 		return c.refusedRights(err)
 	}
 	if missing := Texts(raw); len(missing) > 0 {
-		return fmt.Errorf("redis at %s: the user may not run %s on keys of %s*; docs/redis-keys.md lists the rights that resqued needs",
-			c.Where(), strings.Join(missing, ", "), c.Prefix)
+		what := "run " + strings.Join(missing, ", ") + " on keys of " + c.Prefix + "*"
+		if strings.HasPrefix(missing[0], c.Prefix) { // commands come first
+			what = "write " + strings.Join(missing, ", ")
+		}
+		return fmt.Errorf("redis at %s: the user may not %s; docs/redis-keys.md lists the rights that resqued needs", c.Where(), what)
 	}
 	known := ""
 	if mark != "" {
@@ -229,15 +241,11 @@ func (c *Client) refusedRights(err error) error {
 	}
 }
 
-var commandInScript = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:call_?|query)\('([A-Z]+)'`) })
-
 // Commands returns all commands that occur in scripts, sorted.
 func (r *Rehearsal) Commands() []string {
 	var names []string
 	for _, text := range r.sources() {
-		for _, match := range commandInScript().FindAllSubmatch(text, -1) {
-			names = append(names, string(match[1]))
-		}
+		names = append(names, commandsIn(text)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -1,6 +1,7 @@
 package rdb
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 
@@ -55,6 +57,10 @@ func (sc *Script) Source() string {
 func (sc *Script) write(to io.Writer) {
 	buffer := make([]byte, 4<<10) // a process that has just begun has no other memory yet
 	for _, part := range sc.parts {
+		if part == rightsPart {
+			_, _ = to.Write(sc.rights()) // into memory
+			continue
+		}
 		f, err := open(sc.files, part)
 		for n := 0; err == nil; {
 			if n, err = f.Read(buffer); n > 0 {
@@ -66,6 +72,49 @@ func (sc *Script) write(to io.Writer) {
 		}
 		_, _ = to.Write([]byte{'\n'})
 	}
+}
+
+// rightsPart is the part that asks for the rights of a script's user.
+const rightsPart = "lib/rights"
+
+// rights returns the text of that part, with all commands of the script.
+func (sc *Script) rights() []byte {
+	var names []string
+	for _, part := range sc.parts {
+		names = append(names, commandsIn(read(sc.files, part))...)
+	}
+	slices.Sort(names)
+	list := "'" + strings.Join(slices.Compact(names), "', '") + "'"
+	return append(bytes.Replace(read(sc.files, rightsPart), []byte("'COMMANDS'"), []byte(list), 1), '\n')
+}
+
+// commandsIn returns the commands of Redis in a text: what a function has as its first argument in
+// capital letters, as in call('LLEN', key). A regular expression would cost each process that starts
+// milliseconds.
+func commandsIn(text []byte) (names []string) {
+	for {
+		_, rest, more := bytes.Cut(text, []byte("('"))
+		if !more {
+			return names
+		}
+		name, _, _ := bytes.Cut(rest, []byte("'"))
+		if len(name) > 0 && len(bytes.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == 0 {
+			names = append(names, string(name))
+		}
+		text = rest
+	}
+}
+
+// read returns the text of a part.
+func read(files fs.FS, part string) []byte {
+	f, err := open(files, part)
+	if err == nil {
+		var text []byte
+		if text, err = io.ReadAll(f); err == nil {
+			return text
+		}
+	}
+	panic(err) // embedded: missing only if the build is broken
 }
 
 // open opens the file of a part.

@@ -248,21 +248,3 @@ func TestCountOfTheDead(t *testing.T) {
 		require.Equal(t, []string{"a"}, f.list("resque-retry:C"))
 	})
 }
-
-// A right that is missing keeps the job in flight, too.
-func TestRetriedWithoutRights(t *testing.T) {
-	t.Parallel()
-	f, may := limited(t)
-	f.push("q", job("A", "[1]"))
-	j := f.reserve(1, "q")[0]
-	for _, command := range []string{"set", "zadd", "rpush"} {
-		may("-" + command)
-		before := f.keys()
-		reply := f.end(retried(j, 1, time.Hour))
-		require.Equal(t, []bool{false}, reply.Applied, command)
-		require.Contains(t, strings.ToLower(reply.Stuck[0]), command)
-		require.ElementsMatch(t, before, f.keys())
-	}
-	may()
-	require.Equal(t, []bool{true}, f.end(retried(j, 1, time.Hour)).Applied)
-}

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/records", "lib/rights", "lib/lines", "drop_lines")
+	dropLinesScript = rdb.NewScript(Lua, "drop_lines", "lib/base", "lib/rights", "lib/lines", "drop_lines")
 	unlineScript    = rdb.NewScript(Lua, "unline", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/parked", "unline")
 )
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
 )
 
 // look polls, and returns what it has found.
@@ -20,53 +19,6 @@ func (f *fixture) look(r store.PollRequest) store.PollReply {
 	reply, err := f.Poll(f.t.Context(), r)
 	require.NoError(f.t, err)
 	return reply
-}
-
-// A line is told in the same step that its lock is free, or nothing is done.
-func TestLinesAreToldWithoutARight(t *testing.T) {
-	t.Parallel()
-	redistest.NeedsMajor(t, 7)
-	r := storetest.NewRig(t)
-	take := func(req store.ExchangeRequest) ([]store.Reserved, error) {
-		req.Proc, req.Master = "p1", "m"
-		reply, err := r.Store.Exchange(t.Context(), req)
-		return reply.Jobs, err
-	}
-	want := func(token string) store.ExchangeRequest {
-		return store.ExchangeRequest{Wants: []store.Want{{Token: token, Worker: "h/0.0:1:q"}}, Queues: lined("q")}
-	}
-	registered := store.Registration{Proc: "p1", Workers: []string{"h/0.0:1:q"}, Started: "now"}
-	require.NoError(t, r.Store.Register(t.Context(), registered))
-	mates := lockmates("A", 3)
-	require.NoError(t, r.Redis.RPush(t.Context(), storetest.Space+"queue:q", mates[0], mates[1], mates[2]).Err())
-	held, err := take(want("1"))
-	require.NoError(t, err)
-	require.Len(t, held, 1)
-	none, err := take(want("2"))
-	require.NoError(t, err)
-	require.Empty(t, none)
-
-	r.Rights(t, "-acl", "-hmget")
-	_, err = take(store.ExchangeRequest{Completions: []store.Completion{done(held[0])}})
-	require.ErrorContains(t, err, "NOPERM")
-	r.Rights(t, "+@all")
-	_, err = take(store.ExchangeRequest{Completions: []store.Completion{done(held[0])}})
-	require.NoError(t, err)
-	held, err = take(want("3"))
-	require.NoError(t, err)
-	require.Equal(t, mates[1:2], payloads(held))
-
-	_, _, err = r.Store.Fence(t.Context(), "p1", true)
-	require.NoError(t, err)
-	r.Rights(t, "-acl", "-hmget")
-	verdict := []store.Verdict{{Token: "3", Action: store.Fail, Failure: store.Record([]byte("{}"))}}
-	require.ErrorContains(t, r.Store.Recover(t.Context(), "p1", verdict), "NOPERM")
-	r.Rights(t, "+@all")
-	require.NoError(t, r.Store.Recover(t.Context(), "p1", verdict))
-	require.NoError(t, r.Store.Register(t.Context(), registered))
-	held, err = take(want("4"))
-	require.NoError(t, err)
-	require.Equal(t, mates[2:], payloads(held))
 }
 
 // TestFreeLocksOfLinesAreNoticed: a lock that becomes free without a word to its line, because it

@@ -115,23 +115,6 @@ func TestWalkAmongEquals(t *testing.T) {
 	})
 }
 
-// TestLinesWithoutRights: no lock is released whose line could not be told of it.
-func TestLinesWithoutRights(t *testing.T) {
-	t.Parallel()
-	f, may := limited(t)
-	f.push("q", lockmates("A", 2)...)
-	held := f.turn(2, nil, "q")
-	require.Len(t, held, 1)
-	ends := store.ExchangeRequest{Proc: "p1", Completions: []store.Completion{done(held[0])}}
-	may("-zadd")
-	_, err := f.Exchange(t.Context(), ends)
-	require.ErrorContains(t, err, "NOPERM")
-	require.True(t, f.exists("locket:job_locks:A[1]"))
-	may()
-	f.exchange(ends)
-	require.Equal(t, lockmates("A", 2)[1:], payloads(f.turn(1, nil, "q")))
-}
-
 // TestUnline: jobs in lines go back to the head of their queue, in their order, and nothing of lines is left.
 func TestUnline(t *testing.T) {
 	t.Parallel()

@@ -136,7 +136,7 @@ var fairMutants = []storetest.Mutant{
 	{"a tenant whose jobs others have removed is still counted", "lines", `l.add(queue, -n, -n)
       if`, `l.add(queue, -n)
       if`},
-	{"a poll does not see tenants", "lines", `local open, noted = waits or`, `local open, noted =`},
+	{"a poll does not see tenants", "line_locks", `local open, noted = waits or`, `local open, noted =`},
 	{"a purge leaves the jobs of tenants", "drop_lines", `local n = drop(l.tenant(queue, place))`, `local n = 0`},
 	{"a paused queue's tenants are served", "exchange_fair", `line.known.turns(queue)) == 1) or paused(prefix, queue) then`, `line.known.turns(queue)) == 1) then`},
 	{"a loner is not seen in the line of a tenant", "classlock", `ipairs({'line', 'turn'})`, `ipairs({'line'})`},

@@ -301,7 +301,7 @@ var moveMutants = []storetest.Mutant{
     pushed`, `if false then
     pushed`},
 	{"the order at the head is turned around", "move_jobs", `head and #waiting + 1 - k or k`, `k`},
-	{"jobs go to the tail, not to the head", "move_jobs", `head and 'LPUSH' or 'RPUSH'`, `'RPUSH'`},
+	{"jobs go to the tail, not to the head", "move_jobs", `push(target, payload, head)`, `push(target, payload, false)`},
 	{"jobs get a new time", "move_jobs", `match(times[w.i] or '', '^%d+$') or second`, `second`},
 	{"a duplicate is removed", "move_jobs", `if pushed then
     call('LSET'`, `if true then

@@ -134,18 +134,18 @@ end`},
 	{"only one of the queues that wait for a lock is told", "lines", `fn(sub(text, at, i - 1))`, `fn(sub(text, at, i - 1))
       return`},
 	{"a second queue that waits for a lock is not noted", "lines", `others(queue, name) .. fmt('%d ', #queue) .. queue)`, `fmt('%d ', #queue) .. queue)`},
-	{"a lock is kept for a queue without an end", "lines", `'NX', 'EX', hold)`, `'NX')`},
-	{"what is kept for a queue is any queue's", "lines", `~= 'line:' .. queue then return false end`, `== 'x' then return false end`},
+	{"a lock is kept for a queue without an end", "line_locks", `'NX', 'EX', hold)`, `'NX')`},
+	{"what is kept for a queue is any queue's", "line_locks", `~= 'line:' .. queue then return false end`, `== 'x' then return false end`},
 	{"a line stays known that is empty", "exchange_lines", `if not payload or gone > 0 and not waiting[2] then line.known.finish(queue, name) end`, ``},
 	{"a line is forgotten while a job waits in it", "exchange_lines", `gone > 0 and not waiting[2]`, `gone > 0`},
 	{"a line that was emptied by others stays known", "lines", `if pcall_('EXISTS', l.list(queue, name)) == 0 then l.finish(queue, name) end`, ``},
 	{"jobs in lines are not counted", "lines", `if n ~= 0 then kept('HINCRBY', counts, queue, fmt('%d', n)) end`, ``},
-	{"a lock of a line that expires is not noticed", "lines", `elseif not values[i] and call('EXISTS', keys[i]) == 0 then`, `elseif false then`},
-	{"a lock of a line without a record is not noticed", "lines", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
+	{"a lock of a line that expires is not noticed", "line_locks", `elseif not values[i] and call('EXISTS', keys[i]) == 0 then`, `elseif false then`},
+	{"a lock of a line without a record is not noticed", "line_locks", `if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end`, ``},
 	{"suspects in lines run beside others", "exchange_lines", `elseif blamed then
     set_apart`, `elseif false then
     set_apart`},
-	{"a full server does not notice that a line may be served", "lines", `if not noted then pcall_('PERSIST', ready) end`, ``},
+	{"a full server does not notice that a line may be served", "line_locks", `if not noted then pcall_('PERSIST', ready) end`, ``},
 	{"a loner is not seen in a line", "classlock", `or inline(prefix, queue, payload) or`, `or`},
 	{"a paused queue's lines are served", "exchange_queues", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 

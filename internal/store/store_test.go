@@ -46,21 +46,6 @@ func setup(t *testing.T, server *redistest.Server, change ...func(*store.Options
 	return f
 }
 
-// limited is a fixture whose user has all rights but to change them; may does so. A server
-// before Redis 7 cannot be asked for rights, and the scripts promise nothing there.
-func limited(t *testing.T) (f *fixture, may func(rules ...any)) {
-	t.Helper()
-	redistest.NeedsMajor(t, 7)
-	server := redistest.Start(t, redistest.Options{})
-	admin := server.Client(t)
-	may = func(rules ...any) {
-		t.Helper()
-		require.NoError(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all", "-acl"}, rules...)...).Err())
-	}
-	may()
-	return setup(t, server, func(o *store.Options) { o.URL = server.URLAs("u", "pw") }), may
-}
-
 func (f *fixture) register(proc string) {
 	f.t.Helper()
 	require.NoError(f.t, f.Register(f.t.Context(), store.Registration{

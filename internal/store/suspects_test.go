@@ -9,7 +9,6 @@ import (
 
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
 )
 
 // dies ends p1 with the jobs that it holds, and lets it come back.
@@ -45,36 +44,6 @@ func payloads(jobs []store.Reserved) []string {
 		out = append(out, string(j.Payload))
 	}
 	return out
-}
-
-// Who may not note that a job has died with its process does not move it: else it would run
-// beside others, as if nothing had been.
-func TestSuspectsWithoutARight(t *testing.T) {
-	t.Parallel()
-	redistest.NeedsMajor(t, 7)
-	for _, command := range []string{"zadd", "hset", "hget"} {
-		r := storetest.NewRig(t)
-		queue := store.Queue{Name: "q"}
-		require.NoError(t, r.Store.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"h/0.0:1:q"}, Started: "now"}))
-		require.NoError(t, r.Redis.RPush(t.Context(), storetest.Space+"queue:q", job("A", "[1]")).Err())
-		take := func(token string, what store.Suspects) []store.Reserved {
-			reply, err := r.Store.Exchange(t.Context(), store.ExchangeRequest{
-				Proc: "p1", Master: "m", Wants: []store.Want{{Token: token, Worker: "h/0.0:1:q"}}, Queues: []store.Queue{queue}, Suspects: what,
-			})
-			require.NoError(t, err)
-			return reply.Jobs
-		}
-		require.Len(t, take("1", store.SetApart), 1)
-		_, _, err := r.Store.Fence(t.Context(), "p1", true)
-		require.NoError(t, err)
-		r.Rights(t, "-acl", "-"+command)
-		require.ErrorContains(t, r.Store.Recover(t.Context(), "p1", []store.Verdict{{Token: "1", Action: store.Suspect}}), "NOPERM")
-		r.Rights(t, "+@all")
-		require.NoError(t, r.Store.Recover(t.Context(), "p1", []store.Verdict{{Token: "1", Action: store.Suspect}}))
-		require.NoError(t, r.Store.Register(t.Context(), store.Registration{Proc: "p1", Workers: []string{"h/0.0:1:q"}, Started: "now"}))
-		require.Empty(t, take("2", store.SetApart))
-		require.Len(t, take("3", store.OnlySuspects), 1)
-	}
 }
 
 func TestSuspects(t *testing.T) {

@@ -265,20 +265,6 @@ func TestWaitingQueues(t *testing.T) {
 	})
 }
 
-// A queue must not wait for a lock that was released while nobody could ask which queues
-// have a counter.
-func TestReleasedWithoutRights(t *testing.T) {
-	t.Parallel()
-	f, may := limited(t)
-	f.push("q", job("A", "[1]"), job("A", "[1]"))
-	holder := f.reserve(1, "q")
-	require.Empty(t, f.reserve(1, "q"))
-	may("-hlen")
-	f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(holder[0])}})
-	may()
-	require.Len(t, f.reserve(1, "q"), 1)
-}
-
 func TestNamedLocks(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -24,8 +24,6 @@ if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then retu
 if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
 if v[12] then
-  need(activekey(prefix), 'ZADD')
-  need(KEYS[1], 'PERSIST')
   call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
   call('ZADD', activekey(prefix), '9000000000000000', id) -- a look meanwhile has changed it
   return 'PAUSED'

@@ -16,11 +16,6 @@ local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', fmt('%.0f', ms), 'LIMIT', 0, 
 local many, held = query('HLEN', locks) > 1000, nil
 if many then held = call('HSCAN', locks, fmt('%.0f', us % 2 ^ 30), 'COUNT', 1000)[2] else held = call('HGETALL', locks) end
 needhash(current)
-need(current, 'HGET', 'HDEL')
-need(KEYS[1], 'ZREM')
-need(locks, 'HDEL')
-need(prefix .. 'resqued:inflight:', 'HEXISTS')
-for _, id in ipairs(ids) do need(runkey(prefix, id), 'HGET', 'DEL') end
 for _, id in ipairs(ids) do
   local kind = query('HGET', runkey(prefix, id), 'kind') -- one that is no hash must not stand in the way of the others
   if type(kind) == 'string' and call('HGET', current, kind) == id then call('HDEL', current, kind) end

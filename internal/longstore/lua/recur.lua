@@ -42,10 +42,6 @@ local v = call('HMGET', KEYS[1], 'at', 'left', 'credit', 'paused')
 if (v[1] or '') ~= known then return {v[1] and 'CHANGED' or 'FORGOTTEN'} end
 
 local first = 12 + 2 * tonumber(ARGV[11])
-need(KEYS[1], 'HSET', 'PEXPIRE')
-need(subjects, 'HGET', 'HEXISTS', 'HSET', 'PEXPIRE', 'PTTL')
-need(starts, 'SADD', 'SREM', 'SCARD', 'SRANDMEMBER', 'PEXPIRE')
-need(index, 'SADD')
 needhash(subjects)
 for _, key in ipairs({starts, index}) do
   if not counts('SCARD', key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no set; move it away') end

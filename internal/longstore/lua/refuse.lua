@@ -23,7 +23,6 @@ if v[2] ~= ARGV[3] then return 'STALE' end
 local me = owner(ARGV[5], ARGV[6])
 if v[4] and v[4] ~= '' and v[4] ~= me and recorded(prefix, v[4]) then return 'BUSY' end
 if unread(v[6], ARGV[7], ARGV[8]) then return 'OK' end
-need(KEYS[1], 'HSET')
 if v[7] then
   -- It may wait for some time: no slice is to step back for it.
   needtenant(prefix, v[7])

@@ -53,7 +53,6 @@ local tenant = v[13]
 if ends then needtenant(prefix, tenant) end
 if op == 'l' then
   local set = prefix .. 'resqued:delayed'
-  need(set, 'ZADD')
   if not counts('ZCARD', set) then return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no sorted set; move it away') end
 end
 

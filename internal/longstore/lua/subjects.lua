@@ -11,9 +11,6 @@
 -- COST      2 commands, up to 4 per new subject, 1 per forgotten one; O(n)
 
 local prefix, fresh, ms = ARGV[1], tonumber(ARGV[3]), (now())
-need(KEYS[1], 'HGET', 'HSET', 'HDEL', 'PEXPIRE')
-need(currentkey(prefix), 'HGET')
-need(prefix .. 'resqued:longjob:run:', 'HGET')
 local notes = {}
 for i = 4, 3 + fresh do
   local kind = ARGV[i]

@@ -13,7 +13,6 @@
 local prefix, ms = ARGV[1], (now())
 local tenants = call('ZRANGEBYSCORE', KEYS[1], '-inf', fmt('%.0f', ms - tonumber(ARGV[2])), 'LIMIT', 0, ARGV[3])
 for _, tenant in ipairs(tenants) do
-  need(KEYS[1], 'ZADD')
   call('ZADD', KEYS[1], fmt('%.0f', ms), tenant) -- also where something is in the way
   needtenant(prefix, tenant)
   holders(prefix, tenant, 0)

@@ -1,12 +1,22 @@
--- missing_rights returns those of some commands that the user may not run on a key.
+-- missing_rights returns what the user may not do: of some commands those on a key of resqued, and of
+-- some keys those that may not be written.
 --
 -- KEYS[1]   a key
--- ARGV[1…]  commands
--- RETURNS   {command, …}; {} before Redis 7, which cannot be asked
--- COST      no command; one question per command, O(n)
+-- ARGV[1]   n, how many commands follow
+-- ARGV[2…]  commands, then keys
+-- RETURNS   {command or key, …}; {} before Redis 7, which cannot be asked, and for a user who may give
+--           himself rights
+-- COST      no command; one question per command and per key, O(n)
 
-local missing = {}
-for _, command in ipairs(ARGV) do
-  if may and not may(command, KEYS[1]) then missing[#missing + 1] = command end
+local asking, missing = redis.acl_check_cmd, {}
+if not asking then return missing end
+local known, all = pcall(asking, 'ACL', 'SETUSER', 'x')
+if known and all then return missing end
+local n = tonumber(ARGV[1])
+for i = 2, #ARGV do
+  local command, key = ARGV[i], KEYS[1]
+  if i > n + 1 then command, key = 'SET', ARGV[i] end
+  local known, may = pcall(asking, command, key)
+  if not (known and may) then missing[#missing + 1] = ARGV[i] end
 end
 return missing

@@ -23,8 +23,6 @@ if unique and not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
 end
 
-needlist(key)
-if unique then needcompanions(prefix) end
 local places = {} -- payload → which of the arguments ask for it
 for i = #ARGV, 6, -1 do
   local list = places[ARGV[i]] or {}

@@ -7,8 +7,8 @@
 -- COST      3 commands, and 4 per id; O(n)
 
 local prefix, n = ARGV[1], 0
-local wrong = parked.lacks(prefix)
-if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
+local wrong = parked.obstacle(prefix)
+if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
 call('PERSIST', KEYS[1]) -- the first write
 for i = 2, #ARGV do
   local meta = pcall_('HGET', KEYS[1], ARGV[i])

@@ -8,7 +8,6 @@
 -- COST      about 7 commands per line for a lock, of 100 at most, and 2 per tenant, of 100 at most
 
 local prefix, queue = ARGV[1], ARGV[2]
-need(prefix .. 'resqued:line:', 'LLEN', 'UNLINK', 'ZRANGE', 'ZREM', 'HGET', 'HSET', 'HDEL', 'HINCRBY', 'EXISTS')
 local l, jobs = lines(prefix), 0
 local turns, names, places = l.turns(queue), pcall_('ZRANGE', KEYS[1], 0, 99), pcall_('ZRANGE', l.turns(queue), 0, 99)
 

@@ -9,8 +9,8 @@
 -- COST      at most 12 commands; O(1)
 
 local prefix, id = ARGV[1], ARGV[2]
-local wrong = parked.lacks(prefix)
-if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
+local wrong = parked.obstacle(prefix)
+if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
 local meta, payload = call('HGET', KEYS[1], id), parked.payload(prefix, id)
 local kind, n, i = match(meta or '', '^1 (%a) %d+ [%d-]+ %d+ (%d+) %d+ %d+\n()')
 parked.drop(prefix, id)

@@ -17,7 +17,7 @@ for i = 3, #ARGV, 4 do
   local queue, payload, unique, when = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1', ARGV[i + 3]
   local due = sub(when, 1, 1) == '+' and ms + tonumber(sub(when, 2)) or tonumber(when)
   local how, number = 'x', 0
-  local reason = lacksdelay(prefix, queue, unique, due)
+  local reason = delayobstacle(prefix, queue, unique, due)
   if reason then
     reasons[#reasons + 1] = reason
   else

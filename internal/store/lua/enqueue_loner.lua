@@ -22,12 +22,6 @@ local unique, elsewhere = find(flags, 'u', 1, true), find(flags, 'e', 1, true)
 local key = prefix .. 'queue:' .. queue
 local ms = now()
 
-need(marker, 'SET', 'GET')
-if not elsewhere then
-  need(prefix .. 'queues', 'SADD')
-  need(key, 'RPUSH')
-  if unique then needcompanions(prefix) end
-end
 local wrong = notext(KEYS[1], marker)
 if wrong then return wrong end
 if not elsewhere then

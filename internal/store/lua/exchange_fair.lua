@@ -201,7 +201,7 @@ function fair.take(queue, key, left, room, cap, flags, unique)
   room = room or line.roomin(queue, cap)
   local f = {room = room, left = left, unnamed = false, drained = true}
   if room > 0 and w <= #asked and bytes < maxbytes and (fence ~= false or not find(flags, 'l', 1, true)) then
-    if not line.known then line.known = lines(prefix) end
+    if not line.known then line.known = linelocks(prefix) end
     f.queue, f.key, f.capped, f.adds, f.lines, f.set = queue, key, cap > 0, adds, line.known, line.known.turns(queue)
     f.byGo, f.locked = find(flags, 'k', 1, true), find(flags, 'l', 1, true)
     f.index, f.cost = fair.rule(queue)

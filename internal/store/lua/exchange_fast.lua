@@ -95,38 +95,3 @@ end
 local jobs, me = prefix .. 'locket:job_locks:', owner(proc, '')
 local fencekey, fence, hundreds = prefix .. 'resqued:fence', nil, nil
 local counters, deathkey = prefix .. 'locket:queue_lock_counters', prefix .. 'resqued:deaths'
-
-if may then
-  need(inflight, 'HDEL', 'HGET', 'HINCRBY', 'HKEYS')
-  need(jobs, 'GET', 'MGET', 'DEL')
-  need(prefix .. 'resqued:seen:', 'UNLINK')
-  if nplain + nother > 0 then
-    need(prefix .. 'stat:processed', 'INCRBY')
-    need(prefix .. 'resqued:awaited', 'HMGET') -- who waits for the locks
-    if lacks(prefix .. 'resqued:ready:', 'ZADD') and pcall_('EXISTS', prefix .. 'resqued:awaited') ~= 0 then
-      need(prefix .. 'resqued:ready:', 'ZADD') -- else a line would not hear of its lock
-    end
-  end
-  if nwant > 0 then
-    need(inflight, 'HSET', 'PERSIST')
-    need(jobs, 'SET', 'MSETNX')
-    need(fencekey, 'GETSET')
-    need(deathkey .. ':', 'HGET', 'HMGET')
-    need(prefix .. 'pause:all', 'EXISTS')
-    need(prefix .. 'resqued:line:', 'LRANGE', 'LPOP', 'RPUSH')
-    need(prefix .. 'resqued:lines:', 'ZADD', 'ZREM')
-    need(prefix .. 'resqued:ready:', 'ZPOPMIN')
-    need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HINCRBY', 'HDEL')
-    need(prefix .. 'resqued:turn:', 'LRANGE', 'RPUSH', 'LTRIM')
-    need(prefix .. 'resqued:turns:', 'ZADD', 'ZREM', 'ZRANGE', 'ZRANGEBYSCORE')
-    local at, list = 1, ARGV[queuesat]
-    for i = 1, nqueue do
-      local a, b, c, d, m = byte(list, at, at + 4)
-      local ends = at + 4 + m + ((a * 256 + b) * 256 + c) * 256 + d
-      if i == 1 then needlist(prefix .. 'queue:' .. sub(list, at + 5 + m, ends)) end
-      -- Those for a unique queue are asked for later, before anything is done.
-      fastpath = fastpath and not find(sub(list, at + 5, at + 4 + m), 'u', 1, true)
-      at = ends + 1
-    end
-  end
-end

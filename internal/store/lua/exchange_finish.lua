@@ -2,7 +2,7 @@
 -- that have not just ended well. A call that wants no jobs ends here. A part of exchange; see exchange_fast for
 -- the arguments.
 --
--- An end that cannot be written, because a key of its own has another type or a right is missing, is
+-- An end that cannot be written, because a key of its own has another type, is
 -- stuck: nothing of the job is changed, and the process sends the end again. With the flag x it is parked.
 --
 -- DEFINES  starved: whether any queue may have a counter of locked jobs
@@ -81,18 +81,15 @@ function ends.stuck(e)
   if e.unread then return 'the record of ' .. e.token .. ' is not one of ours' end
   if e.kind == 'f' then
     local key = prefix .. e.list
-    return lacks(key, 'LLEN', 'RPUSH') or not len(key) and key .. ' is no list' or e.large and parked.lacks(prefix) or nil
+    return not len(key) and key .. ' is no list' or e.large and parked.obstacle(prefix) or nil
   elseif e.kind == 't' then
-    local what = lacks(e.count.key, 'GET', 'SET') or lacksdelay(prefix, e.queue, e.record and e.record.start ~= '-', ms + e.pause)
-    return what or refused(query('GET', e.count.key)) and e.count.key .. ' is no string' or nil
+    return delayobstacle(prefix, e.queue, e.record and e.record.start ~= '-', ms + e.pause) or refused(query('GET', e.count.key)) and e.count.key .. ' is no string' or nil
   elseif e.back then
     local key = prefix .. 'queue:' .. e.queue
-    local what = lacks(key, 'LLEN', 'LPUSH', 'RPUSH') or lacks(prefix .. 'resqued:delayed', 'ZCARD', 'ZADD') or lackscompanions(prefix)
-    if what then return what end
     if not len(key) then return key .. ' is no list' end
     if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
     if e.pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then return prefix .. 'resqued:delayed is no sorted set' end
-    return e.kept and parked.lacks(prefix) or nil
+    return e.kept and parked.obstacle(prefix) or nil
   end
 end
 
@@ -160,7 +157,7 @@ end
 -- finish ends a job and returns the mark of its completion: 1 applied, 0 late, x stuck, p parked, u a duplicate.
 function ends.finish(e)
   local stuck = ends.stuck(e)
-  local parks = stuck and ends.flag(e, 'x') and e.record and not parked.lacks(prefix)
+  local parks = stuck and ends.flag(e, 'x') and e.record and not parked.obstacle(prefix)
   if stuck then reasons[#reasons + 1] = stuck end
   if stuck and not parks then return 'x' end
   if call('HDEL', inflight, e.token) == 0 then return '0' end

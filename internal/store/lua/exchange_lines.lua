@@ -140,7 +140,7 @@ function locklines.head(n)
 end
 
 function locklines.intake(queue, key, left, room, capped, flags)
-  if not line.known then line.known = lines(prefix) end
+  if not line.known then line.known = linelocks(prefix) end
   local lined = line.known.count(queue)
   -- Beyond the bound as without lines, until half of it is left: each change has the queue looked through.
   local counted = starved and lined < line.known.bound and pcall_('HEXISTS', counters, queue) == 1

@@ -91,7 +91,7 @@ end
 -- separable reports whether suspects of a queue can be set apart.
 function line.separable(queue)
   local set = prefix .. 'resqued:suspects'
-  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number' and not lacks(set, 'SADD')
+  return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number'
 end
 
 -- fenced has a fence for the lock that was just taken, or gives that back.

@@ -20,7 +20,6 @@ for c = 1, alltold and nready or 0 do
   if c <= nlocks then released[c] = ARGV[locksat + c - 1] end
 end
 
-if may and nwant > 0 and not fastpath then needcompanions(prefix) end
 
 local reasons = reply[5]
 
@@ -28,7 +27,7 @@ local reasons = reply[5]
 obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
 
 -- line has what is done with lines: known, if there are any or any may begin, what lines has.
-local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and lines(prefix), named = {}, fair = {}, late = {}}
+local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and linelocks(prefix), named = {}, fair = {}, late = {}}
 
 -- paused reports whether the queue of an index is, which the fast path may have seen of some.
 function line.paused(i)

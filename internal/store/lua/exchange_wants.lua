@@ -23,7 +23,7 @@ function line.whole(token, raw)
   end
   local alone = onsuspects == 'o'
   local key = alone and apartkey(prefix, record.queue) or prefix .. 'queue:' .. record.queue
-  if not len(key) or alone and lacks(prefix .. 'resqued:suspects', 'SADD') or not alone and record.start ~= '-' and not utyped(key) then
+  if not len(key) or not alone and record.start ~= '-' and not utyped(key) then
     return true -- the next beat stops it
   end
   call('HDEL', inflight, token)

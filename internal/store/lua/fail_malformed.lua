@@ -17,11 +17,8 @@ local prefix, n = ARGV[1], 0
 local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
 local target = prefix .. list
 if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is no list; move it away') end
-need(target, 'RPUSH', 'PERSIST')
-need(prefix .. 'delayed:', 'LREM')
-need(prefix .. 'resqued:delayed', 'ZREM')
-local wrong = parked.lacks(prefix)
-if wrong then return redis.error_reply(match(wrong, '^NOPERM') and wrong or 'RESQUEDTYPE ' .. wrong .. '; move it away') end
+local wrong = parked.obstacle(prefix)
+if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
 call('PERSIST', target) -- the first write: a full server does not refuse the rest
 local foreign = unread(pcall_('HGET', prefix .. 'resqued:meta', 'format'), ARGV[3], ARGV[4])
 for i = 5, #ARGV, 4 do

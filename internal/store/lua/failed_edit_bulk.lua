@@ -49,10 +49,6 @@ if type(query('HLEN', sifting)) ~= 'number' then return redis.error_reply('RESQU
 if not len(passed) then return redis.error_reply('RESQUEDTYPE ' .. passed .. ' is no list; move it away') end
 local wrong = unfit(prefix, key)
 if wrong then return wrong end
-needlist(passed)
-need(passed, 'EXISTS', 'RENAME')
-need(key, 'RENAME', 'UNLINK')
-need(sifting, 'HSET', 'HDEL')
 
 local holder, ends = match(call('HGET', sifting, name) or '', '^(%S+) (%d+)$')
 if holder and holder ~= token and tonumber(ends) > ms then return {'HELD', tonumber(ends) - ms} end
@@ -116,8 +112,13 @@ if op == 'on' or op == 'back' then
       bytes = bytes + #some[i]
       if some[i] ~= '' then order[#order + 1] = some[i] end
     end
-    if #order > 0 then call(on and 'RPUSH' or 'LPUSH', on and passed or key, unpack(order)) end
-    if on then call('LTRIM', key, #some, -1) else call('LTRIM', passed, 0, -#some - 1) end
+    if on then
+      if #order > 0 then call('RPUSH', passed, unpack(order)) end
+      call('LTRIM', key, #some, -1)
+    else
+      if #order > 0 then call('LPUSH', key, unpack(order)) end
+      call('LTRIM', passed, 0, -#some - 1)
+    end
     moved = moved + #some
   end
   local left = call('LLEN', on and key or passed)

@@ -13,9 +13,6 @@
 local prefix = ARGV[1]
 local cron = prefix .. 'resqued:cron'
 local notes = prefix .. 'resqued:schedules:kept'
-need(KEYS[1], 'HDEL')
-need(cron, 'HDEL')
-need(notes, 'HDEL')
 for i = 3, #ARGV, 2 do
   -- A daemon that has come meanwhile has written another note.
   if query('HGET', notes, ARGV[i]) == ARGV[i + 1] then

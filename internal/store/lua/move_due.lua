@@ -144,12 +144,6 @@ for _, l in ipairs(lists) do
 end
 if #asked > 0 then return answer(true) end
 
-need(own, 'ZREM', 'ZADD', 'PERSIST')
-need(schedule, 'ZREM')
-need(prefix .. 'queue:', 'RPUSH')
-if #lists > 0 then need(prefix .. 'delayed:', 'LTRIM', 'RPUSH', 'LLEN') end
-for _, is in pairs(unique) do if is then needcompanions(prefix) break end end
-if next(follows) then needcompanions(prefix) end
 call('PERSIST', own) -- the first write: a full server does not refuse the rest
 
 local start = fmt('%.0f', sec)

@@ -18,11 +18,7 @@ if not n or not len(key) then
 end
 local number = query('HGET', moving, 'n:' .. queue)
 if n == 0 or tonumber(type(number) == 'string' and number or '') ~= tonumber(ARGV[3]) then return 0 end
-need(aside, 'UNLINK')
-need(moving, 'HDEL')
 if ARGV[4] == 'b' then
-  needlist(key)
-  need(prefix .. 'queues', 'SADD')
   forget_seen(prefix, queue)
   call('SADD', prefix .. 'queues', queue)
   local jobs = call('LRANGE', aside, 0, -1)

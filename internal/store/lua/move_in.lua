@@ -22,7 +22,6 @@ local queues = prefix .. 'queues'
 if type(query('SCARD', queues)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
 end
-need(moved, 'HSET')
 local id = known[1] or ARGV[3]
 if #ARGV < 6 then
   if not known[1] then call('HSET', moved, 'id', id) end
@@ -35,9 +34,6 @@ local last, was = match(known[2] or '', '^(%d+) (%x+)$')
 last = tonumber(last) or 0
 if number <= last then return {id, number == last and was == digest and 0 or -1, last} end
 
-needlist(key)
-need(queues, 'SADD')
-need(prefix .. 'resqued:seen:', 'UNLINK')
 -- The first write is one that a full server refuses: else it would take jobs without end.
 call('HSET', moved, 'id', id, from, fmt('%.0f', number) .. ' ' .. digest)
 call('SADD', queues, queue)

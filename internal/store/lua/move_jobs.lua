@@ -34,10 +34,6 @@ if companions and not utyped(key) or unique and not utyped(target) then
   return redis.error_reply('RESQUEDTYPE the companions of ' .. key .. ' or ' .. target .. ' are not theirs; move them away')
 end
 
-needlist(key)
-needlist(target)
-need(queues, 'SADD')
-if companions or unique then needcompanions(prefix) end
 local places, markers, done = {}, {}, {} -- places: payload → which of the arguments ask for it
 for i = #ARGV - 1, 8, -2 do
   local payload, nth = ARGV[i], (i - 6) / 2
@@ -45,7 +41,6 @@ for i = #ARGV - 1, 8, -2 do
   list[#list + 1] = nth
   places[payload], done[nth] = list, '0'
   if ARGV[i + 1] ~= '' then
-    need(ARGV[i + 1], 'GET', 'PTTL', 'SET')
     markers[payload] = ARGV[i + 1]
   end
 end
@@ -91,7 +86,7 @@ for _, w in ipairs(wanted) do
   if unique then
     pushed = upush(target, payload, start, head)
   else
-    call(head and 'LPUSH' or 'RPUSH', target, payload)
+    push(target, payload, head)
   end
   done[w.nth] = pushed and '1' or '2'
   if pushed then

@@ -38,7 +38,6 @@ end
 local number = tonumber(known[2]) or 0
 if staged > 0 then
   if number < least and number == tonumber(ARGV[7]) then
-    need(moving, 'HSET')
     number = least
     call('HSET', moving, 'n:' .. queue, fmt('%.0f', number))
   end
@@ -47,9 +46,6 @@ end
 local home = prefix .. 'queue:' .. queue
 if #ARGV < 11 or call('EXISTS', home .. ':uniqueue', home .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
 
-needlist(key)
-needlist(aside)
-need(moving, 'HSET')
 local places = {} -- payload → how many of the arguments ask for it
 for i = 11, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
 -- What was taken meanwhile has moved the rest toward the head.

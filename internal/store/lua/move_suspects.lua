@@ -21,13 +21,6 @@ for _, set in ipairs({names, prefix .. 'queues'}) do
     return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set; move it away')
   end
 end
-needlist(key)
-need(target, 'RPUSH')
-need(names, 'SADD')
-need(prefix .. 'queues', 'SADD')
-for i = 5, #ARGV, 2 do
-  if ARGV[i] ~= '' then need(ARGV[i], 'GET', 'PTTL', 'SET') end
-end
 if n == 0 then return apart(prefix, from) end -- which tidies up
 local ms, moved = now(), 0
 

@@ -12,8 +12,6 @@
 
 local prefix, cursor = ARGV[1], ARGV[3]
 local noted, fresh = prefix .. 'resqued:strangers', prefix .. 'resqued:strangers:next'
-need(KEYS[1], 'SSCAN', 'PERSIST')
-need(fresh, 'SET', 'UNLINK', 'SADD', 'EXISTS', 'RENAME', 'PEXPIRE')
 if cursor == '' then
   call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
   if not call('SET', prefix .. 'resqued:strangers:turn', '1', 'NX', 'PX', ARGV[2]) then return '' end

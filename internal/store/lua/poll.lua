@@ -133,7 +133,7 @@ lookat(ARGV, 6)
 -- other jobs can be taken, too, the lines are probed all the same: their jobs may never be fewer.
 local lined = (ARGV[2] == '' or ARGV[2] == '0' or ARGV[2] == 'w') and pcall_('HLEN', prefix .. 'resqued:lined')
 if type(lined) == 'number' and lined > 0 then
-  local l, told, opened = lines(prefix), {}, {} -- told: queue → where it is listed
+  local l, told, opened = linelocks(prefix), {}, {} -- told: queue → where it is listed
   for _, list in ipairs({waiting, full, held}) do
     for _, queue in ipairs(list) do told[queue] = list end
   end

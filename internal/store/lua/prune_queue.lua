@@ -20,11 +20,6 @@ if ARGV[3] ~= '' then
   if type(since) ~= 'string' or tonumber(since) > ms - tonumber(ARGV[3]) then return 0 end
   if query('EXISTS', key .. ':uniqueue', key .. ':start_at', prefix .. 'resqued:deaths:' .. queue) > 0 then return 0 end
 end
-need(prefix .. 'queues', 'SREM')
-need(prefix .. 'resqued:suspects', 'SREM')
-need(idle, 'ZREM')
-need(prefix .. 'resqued:pruned', 'ZADD', 'ZREMRANGEBYRANK')
-need(key, 'UNLINK')
 local known = query('SISMEMBER', prefix .. 'queues', queue)
 if known == 1 then
   pruned.note(prefix, queue, ms)

@@ -18,9 +18,6 @@ if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
 end
 if ARGV[3] == '1' and not instep(key, n) then return {'STEP'} end
-needlist(key)
-needcompanions(prefix)
-need(prefix .. 'queues', 'SADD')
 local ms = now()
 local start = fmt('%.0f', math.floor(ms / 1000))
 call('SADD', prefix .. 'queues', queue)

@@ -26,7 +26,7 @@ local lease = call('ZSCORE', prefix .. 'resqued:procs', proc)
 local alive, own = lease and tonumber(lease) ~= 0 or false, ARGV[3] == '1'
 if alive ~= own then return {alive and 'ALIVE' or 'FENCED'} end
 local moved, failed, reason, released = 0, {}, '', {}
-local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)
+local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and linelocks(prefix)
 local failedkey = prefix .. 'failed'
 
 -- died counts the death of a job. Equal jobs share the count: those that died
@@ -47,21 +47,6 @@ local function idof(worker)
   return i and match(ids, '^[^\n]+', i + 1) or worker
 end
 
-need(KEYS[1], 'HDEL', 'HGET', 'HLEN', 'HSET', 'HINCRBY')
-need(failedkey, 'RPUSH')
-need(prefix .. 'queue:', 'LPUSH', 'RPUSH')
-need(prefix .. 'resqued:turn:', 'LPUSH')
-need(prefix .. 'resqued:awaited', 'HMGET')
-if inline then need(prefix .. 'resqued:ready:', 'ZADD') end
-need(prefix .. 'locket:job_locks:', 'GET', 'DEL')
-needcompanions(prefix)
--- Who goes by the counts of deaths takes what is in none of these keys for a job that has
--- never died, and has it run beside others.
-need(prefix .. 'resqued:deaths', 'ZADD')
-need(prefix .. 'resqued:deaths:', 'HGET', 'HSET')
-need(prefix .. 'resqued:died:', 'ZADD')
-need(prefix .. 'resqued:seen:', 'UNLINK')
-need(prefix .. 'resqued:procs', 'ZREM')
 call('PERSIST', KEYS[1])
 for i = 4, #ARGV, 6 do
   local token, action, failure, text, flags = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5]
@@ -81,9 +66,9 @@ for i = 4, #ARGV, 6 do
     elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
       stuck = target .. ':uniqueue is no set or ' .. target .. ':start_at no list'
     elseif large then
-      stuck = parked.lacks(prefix)
+      stuck = parked.obstacle(prefix)
     end
-    local parks = stuck and find(flags, 'x', 1, true) and not parked.lacks(prefix)
+    local parks = stuck and find(flags, 'x', 1, true) and not parked.obstacle(prefix)
     if stuck and not parks then
       reason = stuck
     else

@@ -14,28 +14,18 @@
 
 local prefix, kind, digest, force = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local ms, us = now()
-need(KEYS[1], 'GET') -- what cannot be read would pass for a stranger's
-need(prefix .. 'resqued:inflight:', 'HGET')
-need(prefix .. 'resqued:meta', 'EXISTS', 'HGET')
-need(prefix .. 'resqued:procs', 'ZSCORE')
 local l = look(prefix, kind, KEYS[1], ms, 0)
 if not l then return {} end
 if digest ~= '' and digest ~= l.digest then return {'changed', ms, fields(l)} end
 if not force and l.state ~= 'orphan' and l.state ~= 'stale' then return {'refused', ms, fields(l)} end
 local heldkey, list = prefix .. 'resqued:held:' .. l.proc, nil
-need(KEYS[1], 'DEL')
-if kind == 'locket' then
-  need(prefix .. 'locket:queue_lock_counters', 'HLEN', 'HKEYS', 'HGET', 'HDEL', 'UNLINK')
-  need(prefix .. 'resqued:awaited', 'HMGET')
-  need(prefix .. 'resqued:ready:', 'ZADD')
-elseif kind == 'timeout' and l.state == 'orphan' then
-  need(heldkey, 'HGET', 'HSET', 'HDEL')
+if kind == 'timeout' and l.state == 'orphan' then
   list = query('HGET', heldkey, l.token)
 end
 call('DEL', KEYS[1])
 if kind == 'locket' then
   freed(prefix, {KEYS[1]}, ms)
-  lines(prefix).freed({KEYS[1]}, us)
+  linelocks(prefix).freed({KEYS[1]}, us)
 end
 
 -- A job that runs finds out with its next beat, by its entry among the held locks.

@@ -12,8 +12,6 @@ local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 if ARGV[3] ~= '1' then
-  need(key, 'UNLINK')
-  need(prefix .. 'resqued:pruned', 'ZADD', 'ZREMRANGEBYRANK')
   if query('SISMEMBER', prefix .. 'queues', queue) == 1 then pruned.note(prefix, queue, (now())) end
   pcall_('SREM', prefix .. 'queues', queue)
   pcall_('ZREM', prefix .. 'resqued:empty', queue)

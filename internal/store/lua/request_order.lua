@@ -16,7 +16,6 @@ if not takes[2] then return 'old' end
 if type(pcall_('HLEN', orders)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. orders .. ' is no hash; move it away')
 end
-need(orders, 'HSET', 'PEXPIRE')
 call('HSET', orders, ARGV[2], fmt('%.0f ', (now())) .. ARGV[3])
 call('PEXPIRE', orders, 60000)
 return 'asked'

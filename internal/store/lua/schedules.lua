@@ -20,8 +20,6 @@
 local prefix, known = ARGV[1], ARGV[2]
 local keeper, age = ARGV[5], tonumber(ARGV[6])
 local notes = prefix .. 'resqued:schedules:kept'
-if keeper ~= '' then need(notes, 'HSET') end
-if ARGV[3] ~= '' then need(ARGV[3], 'SET', 'GET', 'EXPIRE') end
 local ms = now()
 local digest, stored = known, {}
 if known ~= '-' then

@@ -53,22 +53,6 @@ end
 if tick ~= '' and tonumber(tick) > ms then return {'EARLY', ms} end
 if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= ARGV[14] then return {'GONE', ms} end
 
-need(KEYS[1], 'HSET')
-need(definitions, 'HSET')
-if ARGV[19] ~= '' then need(notes, 'HSET') end
-need(lasts, 'HSET')
-need(prefix .. 'queues', 'SADD')
-need(key, 'LLEN', 'RPUSH')
-if ARGV[17] ~= '' then need(ARGV[17], 'SET', 'GET', 'EXPIRE') end
-if unique then needcompanions(prefix) end
-if ARGV[13] ~= 'queue' then
-  need(prefix .. 'resqued:lined', 'HGET')
-  need(prefix .. 'resqued:lines:', 'ZRANGE')
-end
-if ARGV[13] == 'skip' then -- else every job would count as one that runs
-  need(prefix .. 'resqued:procs', 'ZRANGE')
-  need(prefix .. 'resqued:inflight:', 'HLEN', 'HVALS')
-end
 local n = len(key)
 if not n then return {'STUCK', ms, key .. ' is no list'} end
 if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is no set or ' .. key .. ':start_at no list'} end

@@ -14,13 +14,6 @@
 
 local prefix, run = ARGV[1], ARGV[2] == 'run'
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
-need(own, 'ZREM')
-need(schedule, 'ZREM')
-need(prefix .. 'delayed:', 'LREM', 'LLEN')
-if run then
-  need(prefix .. 'queue:', 'RPUSH')
-  needcompanions(prefix)
-end
 local done, ms = {}, (now())
 -- looks is how many elements of lists this may look at, near how far from the head an item
 -- counts as cheap to find.

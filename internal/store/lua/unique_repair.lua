@@ -21,11 +21,6 @@ local fresh = ARGV[1] .. 'resqued:healing:' .. queue
 local state = ARGV[1] .. 'resqued:heal:' .. queue
 local old = {fresh, state, ARGV[1] .. 'resqued:twins:' .. queue}
 local n = len(key)
-needlist(key)
-needcompanions(ARGV[1])
-need(set, 'UNLINK', 'RENAME')
-need(fresh, 'SADD', 'SCARD', 'UNLINK', 'RENAME')
-need(starts, 'LTRIM', 'UNLINK')
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
 local nothing = {0, n, 0, 0, 0, 0, 0, {}}
 if how == 'a' or how == 'e' and n == 0 then

@@ -11,17 +11,12 @@
 
 local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
-needlist(key)
-need(prefix .. 'queues', 'SADD')
-need(prefix .. 'resqued:line:', 'LLEN', 'RPOP', 'EXISTS')
-need(prefix .. 'resqued:lines:', 'ZREVRANGE', 'ZREM')
-need(prefix .. 'resqued:awaited', 'HGET', 'HSET', 'HDEL', 'HINCRBY')
 local l, moved, bytes = lines(prefix), 0, 0
 
 -- whole returns the payload that a reference stands for, or the payload itself.
 local function whole(payload)
   local id = match(payload, '^{"class":"Resqued::LargePayload","args":%["([^"\\]+)",')
-  local kept = id and not parked.lacks(prefix) and parked.payload(prefix, id)
+  local kept = id and not parked.obstacle(prefix) and parked.payload(prefix, id)
   if kept then parked.drop(prefix, id) end
   return kept or payload
 end

@@ -22,14 +22,6 @@ if not named then
   if ids.err or #ids == 0 then return {0, 0, ''} end
 end
 
-need(KEYS[1], 'ZADD', 'ZREM', 'PERSIST')
-need(all, 'HDEL', 'HSET')
-need(all .. ':', 'SET', 'DEL')
-need(failedkey, 'RPUSH')
-need(prefix .. 'queue:', 'LLEN', 'LPUSH', 'RPUSH')
-need(prefix .. 'resqued:turn:', 'LPUSH')
-need(prefix .. 'resqued:lined', 'HINCRBY')
-needcompanions(prefix)
 call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
 local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)
 
@@ -65,8 +57,6 @@ local function place(id, p)
     if p.kind == 't' then
       local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
       local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)
-      local wrong = lacks(count, 'GET', 'SET')
-      if wrong then return wrong end
       if refused(query('GET', count)) then return count .. ' is no string' end
       if ttl == '0' then call('SET', count, value) else call('SET', count, value, 'EX', ttl) end
     end

@@ -4,7 +4,7 @@
 -- payload that is no duplicate they match it still.
 --
 -- DEFINES  append(prefix, queue, payload, ms): no result
--- NEEDS    base, records, rights, unique
+-- NEEDS    base, records, unique
 -- KEYS     writes queue:<q> and queues, and <q>:uniqueue and <q>:start_at where these are in
 --          step with the queue
 -- COST     3 commands; 8 where the queue has companions; O(1)

@@ -40,17 +40,17 @@ end
 function dead.note(prefix, queue, payload, deaths, blame, ms)
   local counts, times, queues = dead.keys(prefix, queue)
   local name, at = redis.sha1hex(payload), fmt('%.0f', ms)
-  local function keep(key, ...)
-    local bad = refused(pcall_(...))
+  local function keep(command, key, ...)
+    local bad = refused(pcall_(command, key, ...))
     if bad and find(bad, 'WRONGTYPE', 1, true) then -- only resqued uses the key
       pcall_('DEL', key)
-      pcall_(...)
+      pcall_(command, key, ...)
     end
     pcall_('PEXPIRE', key, dead.lasting)
   end
-  keep(queues, 'ZADD', queues, at, queue)
-  keep(times, 'ZADD', times, at, name)
-  keep(counts, 'HSET', counts, name, fmt('%d %d', deaths, blame))
+  keep('ZADD', queues, at, queue)
+  keep('ZADD', times, at, name)
+  keep('HSET', counts, name, fmt('%d %d', deaths, blame))
 end
 
 -- forget drops the count of a job that has come to its end, or was removed.

@@ -9,12 +9,12 @@
 -- In resqued:delayed, which only we know, where times are milliseconds: all other
 -- payloads, and jobs that wait for so short a time that a second more would count.
 --
--- DEFINES  lacksdelay(prefix, queue, unique, due): what is in the way, or nil;
+-- DEFINES  delayobstacle(prefix, queue, unique, due): what is in the way, or nil;
 --          delay(prefix, queue, payload, unique, due, id): what became of the job, due (ms)
--- NEEDS    base, payload, payload_functions, records, rights, unique
+-- NEEDS    base, payload, payload_functions, records, unique
 --          (in exchange the payload functions of exchange_fast)
 -- KEYS     writes those above; where the time has come those of putback
--- COST     lacksdelay: 4 commands, 6 for a unique queue; delay: 2 to 4; O(log n)
+-- COST     delayobstacle: 4 commands, 6 for a unique queue; delay: 2 to 4; O(log n)
 
 local coarse = 5000 -- ms; who waits so long waits for a whole second
 
@@ -29,13 +29,10 @@ end
 
 local function second(due) return fmt('%.0f', math.ceil(due / 1000)) end
 
--- lacksdelay returns what would keep delay from coming to its end, or nil.
-local function lacksdelay(prefix, queue, unique, due)
+-- delayobstacle returns which key has a type that delay cannot write to, or nil.
+local function delayobstacle(prefix, queue, unique, due)
   local key, own, schedule = prefix .. 'queue:' .. queue, prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
   local list = prefix .. 'delayed:' .. second(due)
-  local what = lacks(key, 'LLEN', 'RPUSH') or lacks(own, 'ZCARD', 'ZADD') or lacks(schedule, 'ZCARD', 'ZADD')
-    or lacks(list, 'LLEN', 'RPUSH') or unique and lackscompanions(prefix)
-  if what then return what end
   if not len(key) then return key .. ' is no list' end
   if unique and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
   if not len(list) then return list .. ' is no list' end
@@ -45,7 +42,7 @@ local function lacksdelay(prefix, queue, unique, due)
 end
 
 -- delay has a job wait for its queue until due, a time of the server's in ms, and never
--- less. lacksdelay has found nothing. unique says that the queue is unique; id, which
+-- less. delayobstacle has found nothing. unique says that the queue is unique; id, which
 -- holds a "#" and no space, is no other job's. It returns what became of the job, and of
 -- one that waits when it is due (ms):
 --   s  waits in the keys of resque-scheduler

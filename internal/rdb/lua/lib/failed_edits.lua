@@ -4,10 +4,10 @@
 --
 -- DEFINES  siftkeys(prefix, name): resqued:sifting, a hash: list → "<token> <until, ms>" of the
 --          failed_edit_bulk that is under way, and resqued:passed:<list>, see there;
---          unfit(prefix, key): an error to return, or nil; may end the script;
+--          unfit(prefix, key): an error to return, or nil;
 --          placed(from, part, first): edits → index in a part of the list, counted from 1;
 --          pushes(prefix, i, start): what became of the push of an edit: r, u or x
--- NEEDS    base, records, rights, unique, append
+-- NEEDS    base, records, unique, append
 -- KEYS     unfit reads the list and queues; pushes writes queue:<q> and its companions
 -- COST     unfit: 2 commands; placed: none, O(edits + records); pushes: 1 and those of append or
 --          putback
@@ -22,9 +22,6 @@ local function unfit(prefix, key)
   if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
     return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is no set; move it away')
   end
-  needlist(key)
-  need(prefix .. 'queue:', 'RPUSH')
-  needcompanions(prefix)
 end
 
 -- placed finds the records of the edits, which begin at an argument, among those that stand

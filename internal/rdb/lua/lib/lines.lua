@@ -21,25 +21,23 @@
 --                            "<length> <queue>"; the first one has its turn before the others, see ask
 --   resqued:asks:<name>      the queue that asks for the lock of that name
 --
--- Lines are served by every process that works the queue, whatever its settings: only who adds to
--- them depends on these. A lock that expires, or that a stranger removes, is noticed by a probe,
--- which each poll makes of some lines.
+-- Every process that works the queue serves its lines, whatever the settings of that process: these say only
+-- whether it adds to them. line_locks hands locks to lines.
 --
 -- DEFINES  lines(prefix): a table of functions; they are defined when it is called, because most
 --          calls need none of them:
 --          list(queue, name): the list; count(queue): how many jobs wait in lines of a queue;
 --          tenant(queue, place), turns(queue): the keys; begin(queue, name, ms), finish(queue,
 --          name), leave(queue, places), add(queue, n, turned), flush(), less(queue,
---          line, n), ask(queue, name): no result; claim(queue, name, value, ttl): whether the lock is the queue's; what add was told is written by flush, which comes last; the name of a
+--          line, n): no result; what add was told is written by flush, which comes last; the name of a
 --          line has an l in front there, the place of a tenant a t;
 --          lead(queue, payload, lock): whether a job was put at the head of the line for its lock, or
 --          before all tenants;
---          freed(locks, us, known): no result; open(queue, us): whether any line may be served; waits(queue): whether any tenant may have a job
--- NEEDS    base, records
--- KEYS     reads and writes those above; reads job locks and in-flight records
--- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; ask: 1 to 3;
---          claim: 1 or 4; freed: 1 per 1,000 locks, and for one with lines 1, up to 5 more if a queue asks, and 1 per queue; open: 5 to 8, and 2 per process
---          that holds one of 64, and 1 or 2 per free lock
+--          waits(queue): whether any tenant may have a job;
+--          and for line_locks kept(command, key, …): a reply; queued(text, fn), last(queue, name), over(queue): no result
+-- NEEDS    base
+-- KEYS     reads and writes those above but asks
+-- COST     count: 1 command; begin: 3; finish: 5; leave: 2 to 4; lead: 1 to 4; flush: 1 or 2 per queue; less: 2 to 7; waits: 2 to 4
 
 local function lines(prefix)
   local l = {bound = 100000, probes = 64}
@@ -86,7 +84,7 @@ local function lines(prefix)
   end
 
   -- over forgets the counts of a queue that has no lines any more.
-  local function over(queue)
+  function l.over(queue)
     if pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue, l.turns(queue)) ~= 0 then return end
     pcall_('HDEL', counts, queue)
     pcall_('HDEL', turned, queue)
@@ -96,11 +94,11 @@ local function lines(prefix)
   -- leave notes that tenants have no jobs, nor a turn.
   function l.leave(queue, places)
     pcall_('ZREM', l.turns(queue), unpack(places))
-    over(queue)
+    l.over(queue)
   end
 
   -- queued calls a function with each queue that has a line for a lock.
-  local function queued(text, fn)
+  function l.queued(text, fn)
     local i = 1
     while type(text) == 'string' do
       local n, at = match(text, '^(%d+) ()', i)
@@ -113,21 +111,21 @@ local function lines(prefix)
   -- others returns the entry in awaited without a queue.
   local function others(queue, name)
     local rest = ''
-    queued(kept('HGET', awaited, name), function(other)
+    l.queued(kept('HGET', awaited, name), function(other)
       if other ~= queue then rest = rest .. fmt('%d ', #other) .. other end
     end)
     return rest
   end
 
   -- last puts a queue behind the others that wait for a lock.
-  local function last(queue, name)
+  function l.last(queue, name)
     kept('HSET', awaited, name, others(queue, name) .. fmt('%d ', #queue) .. queue)
   end
 
   -- begin notes that a queue has a line for a lock from now on.
   function l.begin(queue, name, ms)
     kept('ZADD', prefix .. 'resqued:lines:' .. queue, fmt('%.0f', ms), name)
-    last(queue, name)
+    l.last(queue, name)
   end
 
   -- finish notes that a line is empty.
@@ -136,7 +134,7 @@ local function lines(prefix)
     pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name)
     local rest = others(queue, name)
     if rest == '' then pcall_('HDEL', awaited, name) else pcall_('HSET', awaited, name, rest) end
-    over(queue)
+    l.over(queue)
   end
 
   -- less counts n jobs of a line that others than serve have taken out of it.
@@ -168,66 +166,6 @@ local function lines(prefix)
     return true
   end
 
-  -- The process that releases a lock serves its own line at once, before other processes can see that the lock is free. So
-  -- a queue for which a thread waits asks for a lock that it finds held. When it has asked for wait (ms) the lock is
-  -- kept for it, as "line:<queue>", with the next release: for hold (s), within which a process of the queue looks again.
-  -- Otherwise the lock goes on to whichever looks first.
-  local asks, wait, memory, hold = prefix .. 'resqued:asks:', 1000, 40000, '5'
-
-  -- ask notes that a queue, which has a line for a lock, asks for it. Of several the first in awaited counts.
-  function l.ask(queue, name)
-    local other, first = pcall_('GET', asks .. name), nil
-    if other == queue then return end
-    if type(other) == 'string' then
-      queued(pcall_('HGET', awaited, name), function(q)
-        if not first and (q == queue or q == other) then first = q end
-      end)
-      if first ~= queue then return end
-    end
-    pcall_('SET', asks .. name, queue, 'PX', fmt('%d', memory))
-  end
-
-  -- keep keeps a lock that was released for the queue that asks for it. text is its entry in awaited.
-  local function keep(name, text)
-    local asking, waits = pcall_('GET', asks .. name), false
-    if type(asking) ~= 'string' then return end
-    queued(text, function(queue) waits = waits or queue == asking end)
-    local left = pcall_('PTTL', asks .. name)
-    if not waits or type(left) ~= 'number' or left > memory - wait then return end
-    if pcall_('EXISTS', prefix .. 'resqued:request:' .. name) ~= 0 then return end -- a suspect goes first
-    local set = pcall_('SET', locks .. name, 'line:' .. asking, 'NX', 'EX', hold)
-    if set and not refused(set) then pcall_('DEL', asks .. name) end
-  end
-
-  -- claim gives a record of this process a lock that is kept for a queue. The other queues come before it then.
-  function l.claim(queue, name, value, ttl)
-    if pcall_('GET', locks .. name) ~= 'line:' .. queue then return false end
-    call('SET', locks .. name, value, 'EX', ttl)
-    last(queue, name)
-    return true
-  end
-
-  -- turn is that of a line whose lock was released. Such lines have theirs in this order.
-  local function turn(us, i) return fmt('%.0f', us + i - 9e15) end
-
-  -- freed notes that locks were released. It is called for every lock that was. known is what
-  -- awaited has of them, if the caller has asked.
-  function l.freed(released, us, known)
-    for from = 1, #released, 1000 do
-      local names = {}
-      for i = from, math.min(from + 999, #released) do
-        names[#names + 1] = sub(released[i], #locks + 1)
-      end
-      local found = known or pcall_('HMGET', awaited, unpack(names))
-      for i, text in ipairs(found.err and {} or found) do
-        queued(text, function(queue)
-          kept('ZADD', prefix .. 'resqued:ready:' .. queue, turn(us, from + i), names[i])
-        end)
-        if text then keep(names[i], text) end
-      end
-    end
-  end
-
   -- waits reports whether a tenant may have a job, and forgets the turns of some that have none.
   function l.waits(queue)
     local places, keys = pcall_('ZRANGE', l.turns(queue), '0', fmt('%d', l.probes - 1)), {}
@@ -236,47 +174,6 @@ local function lines(prefix)
     if pcall_('EXISTS', unpack(keys)) ~= 0 then return true end
     l.leave(queue, places)
     return #keys == l.probes
-  end
-
-  -- open reports whether a line of a queue may be served. It probes the locks of some of them, of
-  -- many lines others each time, also where others are ready: under load some always are.
-  function l.open(queue, us)
-    local ready, key = prefix .. 'resqued:ready:' .. queue, prefix .. 'resqued:lines:' .. queue
-    local n, all = pcall_('ZCARD', ready), pcall_('ZCARD', key)
-    local waits = l.waits(queue)
-    local open, noted = waits or type(n) == 'number' and n > 0, false
-    if all == 0 and not waits then over(queue) end -- a right was missing when the last one ended
-    if type(all) ~= 'number' or all == 0 then return open end
-    local from = us % math.ceil(all / l.probes) * l.probes
-    local names = call('ZRANGE', key, fmt('%d', from), fmt('%d', from + l.probes - 1))
-    local keys = {}
-    for i, name in ipairs(names) do keys[i] = locks .. name end
-    local values, holders = call('MGET', unpack(keys)), {}
-
-    local function free(i)
-      if not noted then pcall_('PERSIST', ready) end -- a full server does not refuse what follows
-      kept('ZADD', ready, 'NX', turn(us, i), names[i]) -- one that is ready keeps its turn
-      open, noted = true, true
-    end
-
-    for i = 1, #names do
-      -- As held in records: one whose record is gone is in no job's way.
-      local p, t = match(values[i] or '', '^resqued:(.*)#([^#]*)$')
-      if p then
-        local h = holders[p] or {tokens = {}, at = {}}
-        holders[p], h.tokens[#h.tokens + 1], h.at[#h.at + 1] = h, t, i
-      elseif not values[i] and call('EXISTS', keys[i]) == 0 then
-        free(i)
-      end
-    end
-    for p, h in pairs(holders) do
-      local there = pcall_('HMGET', prefix .. 'resqued:inflight:' .. p, unpack(h.tokens))
-      local lease = pcall_('ZSCORE', prefix .. 'resqued:procs', p) or '0'
-      for k, i in ipairs(there.err and {} or h.at) do
-        if not there[k] or lease == '0' and not held(prefix, keys[i]) then free(i) end
-      end
-    end
-    return open
   end
 
   return l

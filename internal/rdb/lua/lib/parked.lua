@@ -10,22 +10,20 @@
 -- when that is tried next. The text is a failure record, in which the payload is missing behind
 -- gap bytes unless that is 0; of a t the count comes first. That of a b is the lock that the job had.
 --
--- DEFINES  parked.lacks(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
+-- DEFINES  parked.obstacle(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
 --          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
 --          result; parked.payload(prefix, id): a payload or nil; parked.whole(record, gap,
 --          payload): a record; parked.gapped(text): gap, record;
 --          parked.listed(prefix, queue): name of a list of failures; parked.fail(prefix, list, record): no result
--- NEEDS    base, records, rights
+-- NEEDS    base, records
 -- KEYS     reads and writes those above; listed reads failed_queues and <queue>_failed
--- COST     lacks, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; fail: 1 or 2; O(bytes of the payload)
+-- COST     obstacle, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; fail: 1 or 2; O(bytes of the payload)
 
 local parked = {}
 
--- lacks returns what would keep keep from coming to its end, or nil.
-function parked.lacks(prefix)
+-- obstacle returns which key has a type that keep cannot write to, or nil.
+function parked.obstacle(prefix)
   local key, parking = prefix .. 'resqued:parked', prefix .. 'resqued:parking'
-  local what = lacks(key, 'HLEN', 'HSET', 'HDEL') or lacks(key .. ':', 'SET', 'DEL') or lacks(parking, 'ZCARD', 'ZADD', 'ZREM')
-  if what then return what end
   if type(query('HLEN', key)) ~= 'number' then return key .. ' is no hash' end
   if type(query('ZCARD', parking)) ~= 'number' then return parking .. ' is no sorted set' end
 end
@@ -68,8 +66,7 @@ end
 function parked.listed(prefix, queue)
   if find(queue, '^queue:') or find(queue, '^resqued:') then return 'failed' end
   local list, set = queue .. '_failed', prefix .. 'failed_queues'
-  if lacks(set, 'SCARD', 'SADD') or type(pcall_('SCARD', set)) ~= 'number' then return 'failed' end
-  if lacks(prefix .. list, 'LLEN', 'RPUSH') or not len(prefix .. list) then return 'failed' end
+  if type(pcall_('SCARD', set)) ~= 'number' or not len(prefix .. list) then return 'failed' end
   return list
 end
 

@@ -10,16 +10,16 @@
 -- the list shows an equal job. No script looks for it all through a long queue, so a second
 -- equal job may wait. The lengths differ then, and the repair drops it.
 --
--- DEFINES  lackscompanions(prefix): an error text or nil; needcompanions(prefix): may end the
---          script; utyped(key), instep(key, n): yes or no; elements_left: how many elements the script
+-- DEFINES  utyped(key), instep(key, n): yes or no; elements_left: how many elements the script
 --          may yet look at for jobs;
 --          found(key, payload, n, bound): true, false, or nil for unknown;
 --          waiting(key, payload, n, sure): whether an equal job waits;
+--          push(key, element, head): the new length;
 --          upush(key, payload, start, head, sure): the new length or nil;
 --          putback(prefix, queue, payload, start, head): false for a duplicate;
 --          forget_member(key, index, payload, length): its start time;
 --          rotated(key): no result
--- NEEDS    base, records, rights
+-- NEEDS    base, records
 -- KEYS     reads and writes queue:<q> and its companions
 -- COST     utyped, instep: 2 commands; upush: about 8, and a look through up to 1,000
 --          elements, of a long queue that is out of step 20,000 and for putback 50,000;
@@ -27,19 +27,6 @@
 
 local near = 1000 -- elements that may always be looked at
 local elements_left = 50000
-
--- lackscompanions and needcompanions ask for the rights to keep them.
-local function lackscompanions(prefix)
-  local key = prefix .. 'queue:'
-  return lacks(key, 'LLEN', 'LRANGE') -- for what equals a job
-    or lacks(key .. ':uniqueue', 'EXISTS', 'SADD', 'SREM', 'SCARD', 'SISMEMBER')
-    or lacks(key .. ':start_at', 'LLEN', 'LPOP', 'LPUSH', 'RPUSH', 'LINDEX', 'LSET', 'LREM')
-end
-
-local function needcompanions(prefix)
-  local what = lackscompanions(prefix)
-  if what then error(redis.error_reply(what)) end
-end
 
 -- utyped reports whether the companions are what they should be, or are not there.
 local function utyped(key)
@@ -90,15 +77,20 @@ local function waiting(key, payload, n, sure)
   return not sure or found(key, payload, n, 25000) or false
 end
 
+-- push puts an element at the tail or the head of a list.
+local function push(key, element, head)
+  if head then return call('LPUSH', key, element) end
+  return call('RPUSH', key, element)
+end
+
 -- upush puts a payload at the tail or the head of a unique queue and returns the
 -- new length, or nil if an equal one waits there already; see waiting for sure.
 local function upush(key, payload, start, head, sure)
   local there = waiting(key, payload, call('LLEN', key), sure)
   call('SADD', key .. ':uniqueue', payload)
   if there then return nil end
-  local push = head and 'LPUSH' or 'RPUSH'
-  call(push, key .. ':start_at', start)
-  return call(push, key, payload)
+  push(key .. ':start_at', start, head)
+  return push(key, payload, head)
 end
 
 -- putback puts the payload of a record back into its queue. It returns false if it
@@ -107,7 +99,7 @@ local function putback(prefix, queue, payload, start, head)
   local key = prefix .. 'queue:' .. queue
   pcall_('SADD', prefix .. 'queues', queue) -- it may have been removed meanwhile
   if start ~= '-' then return upush(key, payload, start, head, true) ~= nil end
-  call(head and 'LPUSH' or 'RPUSH', key, payload)
+  push(key, payload, head)
   return true
 end
 
