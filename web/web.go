@@ -10,10 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
@@ -67,7 +66,7 @@ type Options struct {
 	// HideArgs: those who are no operators see no arguments at all.
 	HideArgs bool
 	// Log gets what goes wrong, and who has changed what; nil = nothing.
-	Log *zap.Logger
+	Log *slog.Logger
 }
 
 // Visitor is who asks.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
@@ -124,12 +126,13 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 		first = r.Stores[0]
 	}
 	log, _ := a.daemonLog(c, first, first.LogLevel)
-	login.Log = log
+	pages := slog.New(zapslog.NewHandler(log.Core(), zapslog.AddStacktraceAt(slog.LevelError+1)))
+	login.Log = pages
 	for _, network := range o.wide {
 		log.Warn("every address of a wide network is believed to be a proxy that has checked who asks", zap.String("trusted_proxy", network))
 	}
 	server, where, closes, err := a.dashboard(c, r, func(s *web.Options) {
-		s.PathPrefix, s.Hosts, s.Who, s.Log, s.HideArgs = o.prefix, o.hosts, login.Who, log, o.hideArgs
+		s.PathPrefix, s.Hosts, s.Who, s.Log, s.HideArgs = o.prefix, o.hosts, login.Who, pages, o.hideArgs
 	})
 	defer closes()
 	if err != nil {

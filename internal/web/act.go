@@ -8,14 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
@@ -36,7 +35,7 @@ type did struct {
 }
 
 // acting checks that this program may change what stands in Redis, and logs who changes what.
-func (s *Server) acting(r *http.Request, what string, about ...zap.Field) error {
+func (s *Server) acting(r *http.Request, what string, about ...any) error {
 	if unread, ok := errors.AsType[*rdb.FormatError](s.o.Store.CheckFormat(r.Context())); ok {
 		return &Error{Status: http.StatusConflict, Code: "format", Message: "nothing was changed: " + unread.Error()}
 	}
@@ -45,12 +44,12 @@ func (s *Server) acting(r *http.Request, what string, about ...zap.Field) error 
 }
 
 // acted logs who changes what.
-func (s *Server) acted(r *http.Request, what string, about ...zap.Field) {
+func (s *Server) acted(r *http.Request, what string, about ...any) {
 	who := visitorOf(r).Name
 	if who == "" {
 		who = "somebody without a login"
 	}
-	s.log.Info("changed by the dashboard", append([]zap.Field{zap.String("what", what), zap.String("who", wire.Printable(who, maxQuoted)), zap.String("from", r.RemoteAddr)}, about...)...)
+	s.log.Info("changed by the dashboard", append([]any{slog.String("what", what), slog.String("who", wire.Printable(who, maxQuoted)), slog.String("from", r.RemoteAddr)}, about...)...)
 }
 
 // noteTime bounds how long an act waits until it is among the events.
@@ -76,7 +75,7 @@ func (s *Server) note(ctx context.Context, e store.Event) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
 	if err := s.o.Store.NoteEvent(ctx, e); err != nil {
-		s.log.Warn("an act is missing among the events", zap.String("kind", string(e.Kind)), zap.String("subject", wire.Printable(e.Subject, maxQuoted)), zap.Error(err))
+		s.log.Warn("an act is missing among the events", slog.String("kind", string(e.Kind)), slog.String("subject", wire.Printable(e.Subject, maxQuoted)), slog.Any("error", err))
 	}
 }
 
@@ -128,7 +127,7 @@ func (s *Server) killJob(r *http.Request) (any, error) {
 	if v.State == view.JobForeign {
 		return nil, &Error{Status: http.StatusConflict, Code: "foreign", Message: "the job runs in a worker that is not resqued's: only its own program can kill it"}
 	}
-	if err := s.acting(r, "kill a job", zap.String("job", v.ID), zap.String("class", v.Class)); err != nil {
+	if err := s.acting(r, "kill a job", slog.String("job", v.ID), slog.String("class", v.Class)); err != nil {
 		return nil, err
 	}
 	said, err := s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
@@ -155,7 +154,7 @@ func (s *Server) releaseLock(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.acting(r, "release a lock", zap.String("lock", v.Key)); err != nil {
+	if err := s.acting(r, "release a lock", slog.String("lock", v.Key)); err != nil {
 		return nil, err
 	}
 	said, found, err := s.o.Store.RemoveLock(r.Context(), v.Info, false)
@@ -202,7 +201,7 @@ func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Cont
 	if err != nil {
 		return nil, err
 	}
-	if err := s.acting(r, what+" a long job", zap.String("uuid", run.UUID), zap.String("class", run.Class)); err != nil {
+	if err := s.acting(r, what+" a long job", slog.String("uuid", run.UUID), slog.String("class", run.Class)); err != nil {
 		return nil, err
 	}
 	if err := do(r.Context(), run.UUID); err != nil {
@@ -238,7 +237,7 @@ func (s *Server) orderWorker(r *http.Request, name string, verb store.Verb) erro
 		}
 		return err
 	}
-	if err := s.acting(r, string(verb)+" a daemon", zap.String("worker", name)); err != nil {
+	if err := s.acting(r, string(verb)+" a daemon", slog.String("worker", name)); err != nil {
 		return err
 	}
 	for _, o := range ordered {
@@ -269,7 +268,7 @@ func (s *Server) stopOperation(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.acted(r, "stop an act on many records", zap.String("operation", one.what))
+	s.acted(r, "stop an act on many records", slog.String("operation", one.what))
 	one.cancel()
 	return did{Outcome: "asked"}, nil
 }

@@ -2,11 +2,10 @@ package web
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
@@ -72,7 +71,7 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 	if p.Expect != nil && int64(found) > *p.Expect {
 		return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found, "failure") + " by now", Hint: "Look again."}
 	}
-	if err := s.acting(r, what+" failures", zap.Strings("ids", p.IDs), zap.String("class", f.Class), zap.String("queue", f.Queue), zap.String("error", f.Error), zap.Bool("all", f.All)); err != nil {
+	if err := s.acting(r, what+" failures", slog.Any("ids", p.IDs), slog.String("class", f.Class), slog.String("queue", f.Queue), slog.String("error", f.Error), slog.Bool("all", f.All)); err != nil {
 		return nil, err
 	}
 	if p.Background {

@@ -2,10 +2,9 @@ package web
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/rdb"
@@ -16,7 +15,7 @@ import (
 
 func (s *Server) pauseQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
-	s.acted(r, "pause a queue", zap.String("queue", queue))
+	s.acted(r, "pause a queue", slog.String("queue", queue))
 	changed, err := s.o.Store.Pause(r.Context(), queue)
 	s.noted(r, store.EventPaused, "queue "+queue, "", done(changed))
 	return outcome(changed, "paused", "was_paused"), err
@@ -24,7 +23,7 @@ func (s *Server) pauseQueue(r *http.Request) (any, error) {
 
 func (s *Server) resumeQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
-	s.acted(r, "resume a queue", zap.String("queue", queue))
+	s.acted(r, "resume a queue", slog.String("queue", queue))
 	changed, err := s.o.Store.Resume(r.Context(), queue)
 	s.noted(r, store.EventResumed, "queue "+queue, "", done(changed))
 	if err != nil || changed {
@@ -52,7 +51,7 @@ func (s *Server) resumeAll(r *http.Request) (any, error) {
 
 func (s *Server) purgeQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
-	if err := s.acting(r, "purge a queue", zap.String("queue", queue)); err != nil {
+	if err := s.acting(r, "purge a queue", slog.String("queue", queue)); err != nil {
 		return nil, err
 	}
 	n, err := s.o.Jobs.PurgeQueue(r.Context(), queue)
@@ -62,7 +61,7 @@ func (s *Server) purgeQueue(r *http.Request) (any, error) {
 
 func (s *Server) removeQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
-	if err := s.acting(r, "remove a queue", zap.String("queue", queue)); err != nil {
+	if err := s.acting(r, "remove a queue", slog.String("queue", queue)); err != nil {
 		return nil, err
 	}
 	n, err := s.o.Jobs.RemoveQueue(r.Context(), queue)
@@ -72,7 +71,7 @@ func (s *Server) removeQueue(r *http.Request) (any, error) {
 
 func (s *Server) repairQueue(r *http.Request) (any, error) {
 	queue := named(r, "queue")
-	if err := s.acting(r, "repair a queue", zap.String("queue", queue)); err != nil {
+	if err := s.acting(r, "repair a queue", slog.String("queue", queue)); err != nil {
 		return nil, err
 	}
 	report, err := s.o.Store.RepairUnique(r.Context(), queue)
@@ -115,7 +114,7 @@ func (s *Server) enqueue(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))
 	}
-	s.acted(r, "enqueue a job", zap.String("class", job.Class), zap.String("queue", job.Queue))
+	s.acted(r, "enqueue a job", slog.String("class", job.Class), slog.String("queue", job.Queue))
 	pushed, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, how...)
 	if err != nil && !rdb.Unreachable(err) && rdb.Refusal(err) == "" {
 		return nil, badRequest("%s", wire.Printable(err.Error(), maxQuoted))

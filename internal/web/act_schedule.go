@@ -2,9 +2,8 @@ package web
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
@@ -29,7 +28,7 @@ func (s *Server) runSchedule(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.acting(r, "run a schedule", zap.String("schedule", v.Name), zap.String("class", v.Class)); err != nil {
+	if err := s.acting(r, "run a schedule", slog.String("schedule", v.Name), slog.String("class", v.Class)); err != nil {
 		return nil, err
 	}
 	enqueued, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, client.Queue(v.Queue))
@@ -68,7 +67,7 @@ func (s *Server) undelay(r *http.Request, ids []string, run bool) (n int64, err 
 	if run {
 		kind, what = store.EventRan, "run delayed jobs"
 	}
-	if err := s.acting(r, what, zap.Strings("ids", ids)); err != nil {
+	if err := s.acting(r, what, slog.Any("ids", ids)); err != nil {
 		return 0, err
 	}
 	// Who stops waiting has not said that the rest should be left.

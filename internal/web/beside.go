@@ -2,11 +2,10 @@ package web
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"sync"
-
-	"go.uber.org/zap"
 )
 
 // beside are the goroutines of a server that outlive the request which has begun them. Server.Run
@@ -15,7 +14,7 @@ type beside struct {
 	// ctx ends with the server.
 	ctx    context.Context
 	cancel context.CancelFunc
-	log    *zap.Logger
+	log    *slog.Logger
 
 	mu      sync.Mutex
 	stopped bool
@@ -24,14 +23,14 @@ type beside struct {
 
 func newBeside() *beside {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &beside{ctx: ctx, cancel: cancel, log: zap.NewNop()}
+	return &beside{ctx: ctx, cancel: cancel, log: slog.New(slog.DiscardHandler)}
 }
 
 // caught sets the error of a goroutine that has panicked; defer it, so that a bug there costs the server
 // no more than one in a request.
 func (b *beside) caught(err *error) {
 	if v := recover(); v != nil {
-		b.log.Error("something beside the requests panicked", zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+		b.log.Error("something beside the requests panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		*err = errBug
 	}
 }

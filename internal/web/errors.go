@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
@@ -150,7 +149,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		e = actError(err)
 	}
 	if e.Status == http.StatusInternalServerError {
-		s.log.Error("a request failed", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Error(err))
+		s.log.Error("a request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
 	if e.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="resqued", charset="UTF-8"`)
@@ -168,7 +167,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (s *Server) send(w http.ResponseWriter, r *http.Request, status int, body any) {
 	text, err := json.Marshal(body)
 	if err != nil { // arguments that are no JSON are escaped by the views
-		s.log.Error("an answer cannot be written as JSON", zap.Error(err))
+		s.log.Error("an answer cannot be written as JSON", slog.Any("error", err))
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"code":"failed","message":"the answer cannot be written as JSON: see the log"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/proctest"
@@ -40,11 +39,9 @@ func TestFailuresThatComeDuringAnAct(t *testing.T) {
 			var once sync.Once
 			f = setup(t, func(o *web.Options) {
 				// The log has an act just before it is done.
-				o.Log = zap.NewNop().WithOptions(zap.WrapCore(func(zapcore.Core) zapcore.Core {
-					return zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(writing(func() {
-						once.Do(func() { f.Do("RPUSH", "failed", "new", strings.Replace(twin, "[1]", "[2]", 1)) })
-					})), zap.InfoLevel)
-				}))
+				o.Log = slog.New(slog.NewJSONHandler(writing(func() {
+					once.Do(func() { f.Do("RPUSH", "failed", "new", strings.Replace(twin, "[1]", "[2]", 1)) })
+				}), nil))
 			})
 			f.Do("RPUSH", "failed", twin, twin)
 			answer := f.Ask(http.MethodPost, one.path, one.body, func(r *http.Request) {

@@ -2,13 +2,12 @@ package web
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
@@ -53,7 +52,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		defer func() {
 			if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
-				s.log.Error("a request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path), zap.Any("panic", v), zap.ByteString("stack", debug.Stack()))
+				s.log.Error("a request panicked", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 				s.fail(w, r, errBug)
 			}
 		}()

@@ -3,12 +3,11 @@ package web
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/store"
@@ -180,7 +179,7 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 	told := 0
 	defer func() { s.notedKill(r, jobs, int64(told)) }()
 	for _, j := range jobs {
-		if err := s.acting(r, "kill a job", zap.String("job", j.ID), zap.String("class", j.Class)); err != nil {
+		if err := s.acting(r, "kill a job", slog.String("job", j.ID), slog.String("class", j.Class)); err != nil {
 			return answer{}, err
 		}
 		said, err := s.o.Store.RequestKill(r.Context(), j.Run, store.KillRequest{Grace: killGrace})
@@ -226,7 +225,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back, s.command("failed rm", ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
-	if err := s.acting(r, act+" failures", zap.Strings("ids", ids)); err != nil {
+	if err := s.acting(r, act+" failures", slog.Any("ids", ids)); err != nil {
 		return answer{}, err
 	}
 	selection, err := s.o.Jobs.SelectFailed(r.Context(), client.FailedFilter{IDs: ids}, act == "remove")
@@ -285,7 +284,7 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		}
 		return s.ask(r, "failed", what+"?", what, back, s.commandForAll(act, records), details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
 	}
-	if err := s.acting(r, act+" failures", zap.String("class", records.Class), zap.String("queue", records.Queue), zap.String("error", records.Error), zap.Bool("all", records.All)); err != nil {
+	if err := s.acting(r, act+" failures", slog.String("class", records.Class), slog.String("queue", records.Queue), slog.String("error", records.Error), slog.Bool("all", records.All)); err != nil {
 		return answer{}, err
 	}
 	f := s.frame(r, "", "")

@@ -8,6 +8,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,8 +19,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // Login decides who a visitor is.
@@ -38,7 +37,7 @@ type Login struct {
 	// Operators are names, of the proxy or of this machine's users, that may change things.
 	Operators []string
 	// Log gets the logins that fail, of each address once in failureTime; nil = none.
-	Log *zap.Logger
+	Log *slog.Logger
 
 	mu     sync.Mutex
 	failed map[netip.Addr]wrong
@@ -183,7 +182,7 @@ func (l *Login) fails(r *http.Request, from netip.Addr, token, why string) (tooM
 		f = wrong{}
 		l.failed[from] = f
 		if l.Log != nil {
-			l.Log.Warn("a login has failed", zap.String("from", origin(r)), zap.String("why", why))
+			l.Log.Warn("a login has failed", slog.String("from", origin(r)), slog.String("why", why))
 		}
 	}
 	if len(f) >= maxFailures {

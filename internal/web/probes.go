@@ -3,10 +3,9 @@ package web
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 const (
@@ -64,7 +63,7 @@ type readiness struct {
 func newReadiness() readiness { return readiness{turn: make(chan struct{}, 1)} }
 
 // ask returns nil if Redis answers. The probe that asks it may go: others want to know it, too.
-func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, log *zap.Logger) error {
+func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, log *slog.Logger) error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -81,7 +80,7 @@ func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, l
 	a.asked = time.Now()
 	switch {
 	case a.err != nil && (first || before == nil):
-		log.Warn("not ready: Redis does not answer as it should", zap.Error(a.err))
+		log.Warn("not ready: Redis does not answer as it should", slog.Any("error", a.err))
 	case a.err == nil && before != nil:
 		log.Info("ready: Redis answers again")
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zaptest/observer"
 )
 
@@ -30,7 +32,7 @@ func TestReadiness(t *testing.T) {
 			<-ctx.Done() // it hangs
 			return away
 		}
-		ask := func(ctx context.Context) error { return a.ask(ctx, ping, zap.New(core)) }
+		ask := func(ctx context.Context) error { return a.ask(ctx, ping, slog.New(zapslog.NewHandler(core))) }
 		many := func() {
 			var all sync.WaitGroup
 			for range 100 {

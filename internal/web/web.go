@@ -11,12 +11,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"path"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/redact"
@@ -61,7 +60,7 @@ type Options struct {
 	Redact   *redact.Rules
 	HideArgs bool
 	// Log gets what goes wrong and who has changed what; nil = nothing.
-	Log *zap.Logger
+	Log *slog.Logger
 }
 
 // Role is what a visitor may do.
@@ -105,7 +104,7 @@ type Server struct {
 	// searches has an element for each search that is under way.
 	searches chan struct{}
 	groups   grouping
-	log      *zap.Logger
+	log      *slog.Logger
 }
 
 // CheckPrefix returns an error for what no PathPrefix can be.
@@ -122,7 +121,7 @@ func CheckPrefix(prefix string) error {
 // New returns a server. It does not connect before Run or the first request.
 func New(o Options) *Server {
 	if o.Log == nil {
-		o.Log = zap.NewNop()
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Who == nil {
 		o.Who = func(*http.Request) (Visitor, error) { return Visitor{Role: Viewer}, nil }
@@ -173,6 +172,6 @@ const (
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ConnContext: withLocalUser, ErrorLog: zap.NewStdLog(s.log.Named("http")),
+		MaxHeaderBytes: maxHeader, ConnContext: withLocalUser, ErrorLog: slog.NewLogLogger(s.log.With("logger", "http").Handler(), slog.LevelInfo),
 	}
 }

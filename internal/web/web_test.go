@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/resqued/resqued/internal/redistest"
@@ -386,7 +388,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code)
 	// A page whose token was removed asks again and again; only guesses slow down an address.
 	logs, seen := observer.New(zap.WarnLevel)
-	login.Log = zap.New(logs)
+	login.Log = slog.New(zapslog.NewHandler(logs))
 	for range 20 {
 		_, code = who("192.0.2.9:1", bearer("removed"))
 		require.Equal(t, http.StatusUnauthorized, code)
