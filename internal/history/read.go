@@ -18,14 +18,6 @@ const (
 	Hour        = Step(time.Hour)
 )
 
-// StepFor is the finest step with percentiles for a series of some length.
-func StepFor(length time.Duration) Step {
-	if length <= 25*time.Hour {
-		return FiveMinutes
-	}
-	return Hour
-}
-
 // reach is how far back points of a step can stand in Redis.
 func (s Step) reach() time.Duration {
 	if s == Hour {

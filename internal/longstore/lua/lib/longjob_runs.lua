@@ -53,7 +53,7 @@ local function addrun(prefix, id, kind, class, args, queue, again, tenant, paylo
   call('ZADD', activekey(prefix), at, id)
   if ofsubject(prefix, id, class, kind) then pcall_('HSET', subjectskey(prefix, class), kind, at) end
   if tenant ~= '' then
-    -- name is the class as it stands in payloads.
+    -- name is the class as payloads have it.
     call('HSET', runkey(prefix, id), 'tenant', tenant, 'name', match(payload, '^{"class":(.-),"args":%["'))
   end
   queueslice(prefix, id, tenant, queue, payload, ms)

@@ -18,8 +18,8 @@
 -- those in the set busy. The others stand in line, a sorted set in the order of their turns, and
 -- their payloads are nowhere. One whose slice waits for some time is in neither.
 --
--- How many may be busy the class says. Where it says no number, one slice of the tenant waits in a
--- queue at a time, and the next one does when that begins: so a tenant that is alone comes to use
+-- The class says how many may be busy. Without a number, one slice of the tenant waits in a
+-- queue at a time, and the next one is pushed when that begins: so a tenant that is alone comes to use
 -- all threads. The tenants of whom a slice waits are hungry, with the number of those that run. A
 -- slice does not begin where a hungrier tenant than its own could be served instead: it steps
 -- back to the front of the line, and gets its turn when a slice of any tenant has begun, or one of its
