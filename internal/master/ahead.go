@@ -26,15 +26,15 @@ func (m *Master) startAhead() {
 		return
 	}
 	for _, s := range m.slots {
-		if s.next != nil && s.next.ahead {
+		if s.next != nil && s.next.hold == untilTurn {
 			return
 		}
 	}
 	for _, s := range m.slots {
-		if w := s.current; w != nil && w.ends && s.next == nil && m.mayStart(s) {
+		if w := s.current; w != nil && w.leaves.soon && s.next == nil && m.mayStart(s) {
 			m.spawn(s, w)
 			if s.next != nil {
-				s.next.ahead = true
+				s.next.hold = untilTurn
 			}
 			return
 		}
@@ -45,19 +45,19 @@ func (m *Master) startAhead() {
 func (m *Master) handOver() {
 	for _, s := range m.slots {
 		next, old := s.next, s.current
-		if next == nil || !next.ahead {
+		if next == nil || next.hold != untilTurn {
 			continue
 		}
 		ready := !next.readyAt.IsZero()
 		switch {
-		case old.stopped && m.extra() < m.cfg.MaxRetiring:
+		case old.leaves.stage >= stopped && m.extra() < m.cfg.MaxRetiring:
 			m.succeed(s)
 			m.itsTurn(next)
 		case m.wantsNow(old) && ready && m.extra() < m.cfg.MaxRetiring:
 			m.succeed(s)
 			m.itsTurn(next)
 		case ready && (m.roll != nil || m.due(next.readyAt.Add(aheadAtMost))):
-			s.next, old.ends = nil, false
+			s.next, old.leaves.soon = nil, false
 			m.retire(next, "it is not needed")
 		}
 	}
@@ -65,8 +65,8 @@ func (m *Master) handOver() {
 
 // itsTurn lets w work, if it has waited for that.
 func (m *Master) itsTurn(w *worker) {
-	if w != nil && w.ahead {
-		w.ahead = false
+	if w != nil && w.hold == untilTurn {
+		w.hold = free
 		m.passOn(w)
 	}
 }

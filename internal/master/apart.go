@@ -32,15 +32,15 @@ type apart struct {
 // suspected takes what w knows of suspects.
 func (m *Master) suspected(w *worker, said proc.Message) {
 	m.apart.waiting = said.Suspects
-	if !w.alone {
+	if w.suspect == nil {
 		return
 	}
-	w.looked = true
+	w.suspect.looked = true
 	switch {
 	case said.On:
-		w.tookAt = w.heard
+		w.suspect.tookAt = w.health.heard
 	case said.Suspects > 0:
-		m.apart.slot.fail(w.heard) // their locks are held
+		m.apart.slot.fail(w.health.heard) // their locks are held
 	}
 }
 
@@ -55,14 +55,14 @@ func (m *Master) isolate() {
 	}
 	all, young, looking := 0, 0, 0
 	for w := range m.workers {
-		if !w.alone {
+		if w.suspect == nil {
 			continue
 		}
 		all++
-		if w.tookAt.IsZero() || !m.due(w.tookAt.Add(harmless)) {
+		if w.suspect.tookAt.IsZero() || !m.due(w.suspect.tookAt.Add(harmless)) {
 			young++
 		}
-		if !w.looked {
+		if !w.suspect.looked {
 			looking++
 		}
 	}
@@ -74,7 +74,7 @@ func (m *Master) isolate() {
 	if err != nil {
 		return
 	}
-	w.alone, m.apart.booting = true, w
+	w.suspect, m.apart.booting = &suspectRun{}, w
 	m.log.Info("running a job alone that may have killed its process", zap.String("proc", w.proc),
 		zap.Int("waiting", m.apart.waiting))
 }

@@ -39,7 +39,7 @@ func (m *Master) noteState(before signals.State, why string) {
 // busy is how many jobs the worker processes have in hand, as they have told last.
 func (m *Master) busy() (n int) {
 	for w := range m.workers {
-		n += w.beat.Busy
+		n += w.health.beat.Busy
 	}
 	return n
 }
@@ -47,7 +47,7 @@ func (m *Master) busy() (n int) {
 // noteDeath notes that w has died, or had to be ended.
 func (m *Master) noteDeath(w *worker, exit proc.Exit) {
 	m.ends.Died++
-	m.note(store.EventDied, w.proc, fmt.Sprintf("worker process: %s, after %d jobs", w.ending(exit), w.beat.Done), w.beat.Busy)
+	m.note(store.EventDied, w.proc, fmt.Sprintf("worker process: %s, after %d jobs", w.ending(exit), w.health.beat.Done), w.health.beat.Busy)
 }
 
 // happened notes what a worker process has told.

@@ -214,7 +214,7 @@ type fakeChild struct {
 	busy     int
 	killed   bool
 	hard     bool          // not even SIGKILL ends it at once
-	struck   bool          // what it has started was ended while it was there
+	swept    bool          // what it has started was ended while it was there
 	stuck    chan struct{} // a sweep goes on until it is closed; nil: it does not
 	sweeping chan struct{}
 }
@@ -288,15 +288,15 @@ func (c *fakeChild) Sweep(ctx context.Context) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.struck = true
+	c.swept = true
 	return 0, nil
 }
 
-func (c *fakeChild) wasStruck() bool {
+func (c *fakeChild) wasSwept() bool {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.struck
+	return c.swept
 }
 
 func (c *fakeChild) Wait() proc.Exit {

@@ -28,7 +28,7 @@ func (m *Master) post() {
 	if m.lookout == old {
 		return
 	}
-	if old != nil && m.workers[old] && !old.killed {
+	if old != nil && m.workers[old] && !old.kill.sent {
 		m.send(old, proc.Message{Type: proc.Lookout})
 	}
 	if m.lookout != nil {
@@ -37,13 +37,13 @@ func (m *Master) post() {
 }
 
 func (m *Master) mayLookOut(w *worker) bool {
-	return m.workers[w] && !w.alone && !w.readyAt.IsZero() && !w.killed && !w.stopped && !w.retired && !w.saturated &&
-		w.state == signals.Running
+	return m.workers[w] && w.suspect == nil && !w.readyAt.IsZero() && !w.kill.sent && w.leaves.stage == working && !w.health.saturated &&
+		w.told == signals.Running
 }
 
 // found: w has more jobs than it can take.
 func (m *Master) found(w *worker) {
-	w.saturated = true
+	w.health.saturated = true
 	for other := range m.workers {
 		if other != w && m.mayLookOut(other) {
 			m.send(other, proc.Message{Type: proc.Look})

@@ -220,7 +220,7 @@ func (m *Master) turn() {
 	if !expected.IsZero() && m.now.Sub(expected) > lateLoop {
 		m.log.Warn("the master was held up; giving its workers time", zap.Duration("late", m.now.Sub(expected)))
 		for w := range m.workers {
-			w.heard = m.now
+			w.health.heard = m.now
 		}
 	}
 	m.giveSlots()
@@ -268,19 +268,19 @@ func (m *Master) enforce() {
 	}
 	for w := range m.workers {
 		switch {
-		case w.killed:
-		case m.due(w.killBy):
+		case w.kill.sent:
+		case m.due(w.kill.by):
 			m.kill(w, "it did not leave in time after its jobs were killed")
-		case m.due(w.abortBy):
-			if w.named >= w.kills {
-				w.abortBy = time.Time{} // it has told its jobs to stop, and sees to it that they do
+		case m.due(w.orders.answerBy):
+			if w.orders.answered >= w.orders.given {
+				w.orders.answerBy = time.Time{} // it has told its jobs to stop, and sees to it that they do
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")
 		case w.readyAt.IsZero() && m.due(w.bootsSince().Add(m.cfg.BootTimeout)):
 			m.kill(w, fmt.Sprintf("it was not ready after %s", m.cfg.BootTimeout))
 		case !w.readyAt.IsZero() && m.due(m.silentUntil(w)) && m.due(m.doubt(w)):
-			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.heard).Round(time.Millisecond)))
+			m.kill(w, fmt.Sprintf("no sign of life for %s", m.now.Sub(w.health.heard).Round(time.Millisecond)))
 		}
 	}
 }
@@ -288,23 +288,23 @@ func (m *Master) enforce() {
 // doubt returns until when w, which has given no sign of life for too long, may still give one.
 // What it has said may wait to be read, if this loop stood still.
 func (m *Master) doubt(w *worker) time.Time {
-	if !w.doubted.After(w.heard) {
-		w.doubted = m.now
+	if !w.health.doubted.After(w.health.heard) {
+		w.health.doubted = m.now
 	}
-	return w.doubted.Add(min(secondLook, m.cfg.LockDuration/40))
+	return w.health.doubted.Add(min(secondLook, m.cfg.LockDuration/40))
 }
 
 // silentUntil is how long w may give no sign of life: not so long that its job
 // locks expire, because the commands of a worker process that hangs or was stopped
 // run on. One that reports looks after its locks itself, also while Redis is away.
 func (m *Master) silentUntil(w *worker) time.Time {
-	until := w.heard.Add(m.cfg.BeatTimeout)
-	if w.lockEnd.IsZero() {
+	until := w.health.heard.Add(m.cfg.BeatTimeout)
+	if w.health.lockEnd.IsZero() {
 		return until
 	}
-	locks := w.heard.Add(w.patience())
-	if w.lockEnd.After(locks) {
-		locks = w.lockEnd
+	locks := w.health.heard.Add(w.patience())
+	if w.health.lockEnd.After(locks) {
+		locks = w.health.lockEnd
 	}
 	if locks.Before(until) {
 		return locks
@@ -315,8 +315,8 @@ func (m *Master) silentUntil(w *worker) time.Time {
 // bootsSince is from when the start of w is measured. One that waits for Redis is not to blame:
 // to start another would not help, and would make all of them wait when Redis is back.
 func (w *worker) bootsSince() time.Time {
-	if w.outage != nil {
-		return w.heard
+	if w.health.outage != nil {
+		return w.health.heard
 	}
 	return w.spawnedAt
 }

@@ -24,22 +24,22 @@ const (
 
 // tooLarge: w is above its limit.
 func (m *Master) tooLarge(w *worker, asks proc.Message) {
-	w.maxRSS = asks.MaxRSS
+	w.health.maxRSS = asks.MaxRSS
 	fields := []zap.Field{
-		zap.String("proc", w.proc), zap.Int64("rss", asks.RSS), zap.Int64("max_rss", asks.MaxRSS), zap.Int64("rss_when_ready", w.readyRSS),
-		zap.Int("jobs_done", w.beat.Done),
+		zap.String("proc", w.proc), zap.Int64("rss", asks.RSS), zap.Int64("max_rss", asks.MaxRSS), zap.Int64("rss_when_ready", w.health.readyRSS),
+		zap.Int("jobs_done", w.health.beat.Done),
 	}
 	now := time.Now()
 	s := w.slot
 	if w.grown(asks.RSS) {
-		s.swollen, w.wantsAt = 0, w.readyAt.Add(grownAfter)
+		s.swollen, w.leaves.wantedFrom = 0, w.readyAt.Add(grownAfter)
 		m.log.Info("replacing a worker process early: its memory is above max_rss", fields...)
 		return
 	}
 	if now.Sub(w.readyAt) > swollenLongest {
 		s.swollen = 0
 	}
-	w.wantsAt = w.readyAt.Add(min(swollenAfter<<min(s.swollen, 16), swollenLongest))
+	w.leaves.wantedFrom = w.readyAt.Add(min(swollenAfter<<min(s.swollen, 16), swollenLongest))
 	s.swollen++
 	if now.Sub(m.swollenAt) < swollenAgain {
 		return
@@ -47,22 +47,22 @@ func (m *Master) tooLarge(w *worker, asks proc.Message) {
 	m.swollenAt = now
 	m.log.Warn("max_rss is hardly more than a worker process takes before it has done anything, or less: replacing it gives nothing back and is put off; "+
 		"raise max_rss well above rss_when_ready, or have the program take less memory at its start",
-		append(fields, zap.Duration("replaced_in", max(0, w.wantsAt.Sub(now))))...)
+		append(fields, zap.Duration("replaced_in", max(0, w.leaves.wantedFrom.Sub(now))))...)
 }
 
 // grown reports whether replacing w would give back much.
 func (w *worker) grown(rss int64) bool {
-	return w.readyRSS == 0 || rss-w.readyRSS >= w.maxRSS/worthwhile
+	return w.health.readyRSS == 0 || rss-w.health.readyRSS >= w.health.maxRSS/worthwhile
 }
 
 // reweigh has a process replaced at once that has grown while that was put off.
 func (m *Master) reweigh(w *worker, rss int64) {
-	if w.wants == "memory" && rss > 0 && w.grown(rss) {
-		w.wantsAt = w.readyAt.Add(grownAfter)
+	if w.leaves.wanted == "memory" && rss > 0 && w.grown(rss) {
+		w.leaves.wantedFrom = w.readyAt.Add(grownAfter)
 	}
 }
 
 // wantsNow reports whether w should be replaced while it goes on.
 func (m *Master) wantsNow(w *worker) bool {
-	return w.wants != "" && (w.wantsAt.IsZero() || m.due(w.wantsAt))
+	return w.leaves.wanted != "" && (w.leaves.wantedFrom.IsZero() || m.due(w.leaves.wantedFrom))
 }

@@ -23,14 +23,14 @@ func (o *oomWatch) note(now procfs.OOM) {
 // counts such kills and does not say whom they hit; any other SIGKILL looks the
 // same.
 func (m *Master) suspectOOM(w *worker, exit proc.Exit) {
-	if exit.Signal != syscall.SIGKILL || w.cause != "" {
+	if exit.Signal != syscall.SIGKILL || w.kill.cause != "" {
 		return
 	}
 	before, now := m.oom.older, m.d.System.OOMKills()
 	if before.Where == "" || now.Where != before.Where || now.Kills <= before.Kills {
 		return
 	}
-	w.cause = fmt.Sprintf("perhaps out of memory: the kernel's OOM killer has just killed %s of %s", processes(now.Kills-before.Kills), now.Where)
+	w.kill.cause = fmt.Sprintf("perhaps out of memory: the kernel's OOM killer has just killed %s of %s", processes(now.Kills-before.Kills), now.Where)
 }
 
 func processes(n int64) string {

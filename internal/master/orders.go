@@ -108,18 +108,18 @@ func (m *Master) recycle(name string) (done bool, text string) {
 			continue
 		}
 		switch {
-		case w.alone:
+		case w.suspect != nil:
 			if name != "" {
 				return false, "it runs one suspect alone and leaves by itself"
 			}
-		case w.retired, w.stopped:
+		case w.leaves.stage >= stopped:
 			found = true // it is leaving
 		case w.slot.current != w || w.readyAt.IsZero():
 			found = found || name != "" // it has just been started
 		default:
 			found = true
 			n++
-			w.wants, w.wantsAt = "order", time.Time{}
+			w.leaves.wanted, w.leaves.wantedFrom = "order", time.Time{}
 		}
 	}
 	switch {

@@ -42,14 +42,14 @@ func (m *Master) outage() string {
 		if !w.readyAt.IsZero() {
 			ready++
 		}
-		if w.outage == nil {
+		if w.health.outage == nil {
 			continue
 		}
 		if !w.readyAt.IsZero() {
 			hit++
 		}
-		if worst == nil || w.outage.since.Before(worst.since) {
-			worst = w.outage
+		if worst == nil || w.health.outage.since.Before(worst.since) {
+			worst = w.health.outage
 		}
 	}
 	of := ""

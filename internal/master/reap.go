@@ -16,10 +16,10 @@ func (m *Master) reap(e exited) {
 	w := e.worker
 	m.now = time.Now()
 	delete(m.workers, w)
-	if w.struck != nil {
-		w.struck()
+	if w.kill.endSweep != nil {
+		w.kill.endSweep()
 	}
-	m.done += w.beat.Done
+	m.done += w.health.beat.Done
 	m.booted(w)
 	for other := range m.workers {
 		if other.after == w {
@@ -27,7 +27,7 @@ func (m *Master) reap(e exited) {
 			m.passOn(other)
 		}
 	}
-	orderly := w.bye && e.exit.Code == 0
+	orderly := w.farewell.orderly() && e.exit.Code == 0
 	m.suspectOOM(w, e.exit)
 	m.vacate(w, orderly, e.exit)
 	m.recover(w, orderly, e.exit)
@@ -48,7 +48,7 @@ func (m *Master) reap(e exited) {
 // vacate frees the slot of w and decides when it is filled again.
 func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	s := w.slot
-	held := s.current == w || s.next == w || w.alone
+	held := s.current == w || s.next == w || w.suspect != nil
 	if s.current == w {
 		// A successor that boots takes the place.
 		s.current, s.next = s.next, nil
@@ -65,26 +65,26 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	}
 	fields := []zap.Field{
 		zap.String("proc", w.proc), zap.Int("pid", w.child.PID()), zap.String("ended", w.ending(exit)),
-		zap.Int("jobs_done", w.beat.Done), zap.Int64("peak_rss", exit.MaxRSS),
+		zap.Int("jobs_done", w.health.beat.Done), zap.Int64("peak_rss", exit.MaxRSS),
 	}
-	if w.tainted {
-		fields = append(fields, zap.Int("jobs_not_stopped", w.stubborn))
+	if w.kill.asked {
+		fields = append(fields, zap.Int("jobs_not_stopped", w.kill.stuckJobs))
 	}
-	useful := w.beat.Done > 0 || lived >= briefly
+	useful := w.health.beat.Done > 0 || lived >= briefly
 	switch {
-	case orderly && w.alone:
+	case orderly && w.suspect != nil:
 		if useful {
 			s.forgive()
 		}
 		m.log.Debug("worker process left", fields...)
-	case orderly && w.empty:
+	case orderly && w.farewell.reason == proc.Empty:
 		s.closed = held
 		m.log.Info("worker process left: the queues are empty", fields...)
-	case orderly && useful && (w.stopped || w.retired) && !m.leaving():
+	case orderly && useful && w.leaves.stage >= stopped && !m.leaving():
 		m.recycled(w, lived, fields)
 	case orderly && (useful || !held), m.leaving() && exit.Code == 0:
 		m.log.Info("worker process left", fields...)
-	case w.tainted, m.state == signals.Killing:
+	case w.kill.asked, m.state == signals.Killing:
 		m.log.Warn("worker process ended with the jobs that did not stop", fields...)
 		m.noteDeath(w, exit)
 	case held && !m.leaving() && !m.onTrial(w):
@@ -98,8 +98,8 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 
 // ending says in words how w ended.
 func (w *worker) ending(exit proc.Exit) string {
-	if w.cause != "" {
-		return fmt.Sprintf("%s (%s)", exit, w.cause)
+	if w.kill.cause != "" {
+		return fmt.Sprintf("%s (%s)", exit, w.kill.cause)
 	}
 	return exit.String()
 }

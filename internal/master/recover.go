@@ -48,21 +48,21 @@ func (d death) returns(job store.Reserved) bool {
 
 // deathOf collects what is known about the end of w.
 func (m *Master) deathOf(w *worker, exit proc.Exit) death {
-	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.tokens, reason: w.cause, seen: !w.lapsed, mourned: !w.bye}
+	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.orders.tokens, reason: w.kill.cause, seen: !w.kill.lapsed, mourned: !w.farewell.orderly()}
 	switch {
-	case w.untidy:
+	case w.farewell.reason == proc.Untidy:
 		// It has left by itself: none of its jobs is to blame.
 		d.seen, d.cause = false, "it left while Redis did not take the ends of its jobs"
-	case w.named < w.kills && (m.state == signals.Killing || !w.abortBy.IsZero()):
+	case w.orders.answered < w.orders.given && (m.state == signals.Killing || !w.orders.answerBy.IsZero()):
 		// It was told to kill its jobs and cannot say any more which they were. None of those
 		// that it held may run again.
 		d.killed = true
-	case m.state == signals.Killing, w.tainted:
+	case m.state == signals.Killing, w.kill.asked:
 		// It was ended for jobs that were told to stop, whether they fail or go back to
 		// their queues. The others have done nothing.
 		d.seen = false
 	}
-	if d.again = w.again; m.state == signals.Killing {
+	if d.again = w.kill.again; m.state == signals.Killing {
 		d.over = m.over
 	}
 	return d
@@ -71,7 +71,7 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 // recover has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
 // has left nothing; but behind the last one there is no process that could look again.
 func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
-	if !w.greeted || orderly && !w.listed && !m.leaving() {
+	if !w.greeted || orderly && w.farewell.reason != proc.Listed && !m.leaving() {
 		return
 	}
 	m.unrecovered[w.proc] = orderly
@@ -83,7 +83,7 @@ func (m *Master) recovered(r report) {
 	if r.lapsed {
 		for w := range m.workers {
 			if w.proc == r.proc {
-				w.lapsed = true
+				w.kill.lapsed = true
 				m.kill(w, "its lease in redis is past")
 			}
 		}

@@ -29,7 +29,7 @@ func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 	m.ends.CountRecycled(why)
 	fields = append(fields, zap.String("reason", why), zap.Duration("lived", lived.Round(time.Millisecond)))
 	if why == "memory" || why == "age" { // by its jobs there may be one a second
-		m.note(store.EventRecycled, w.proc, fmt.Sprintf("for its %s, after %s and %d jobs, with %d MB", why, lived.Round(time.Second), w.beat.Done, w.beat.RSS>>20), 0)
+		m.note(store.EventRecycled, w.proc, fmt.Sprintf("for its %s, after %s and %d jobs, with %d MB", why, lived.Round(time.Second), w.health.beat.Done, w.health.beat.RSS>>20), 0)
 	}
 	if lived >= longLived {
 		m.log.Info("worker process recycled", fields...)
@@ -52,14 +52,14 @@ func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 // has called it otherwise.
 func (m *Master) recycleReason(w *worker) string {
 	switch {
-	case w.surplus:
+	case w.leaves.surplus:
 		return "fewer worker processes"
-	case w.why != "":
-		return w.why
+	case w.leaves.why != "":
+		return w.leaves.why
 	case m.outdated(w):
 		return "reload"
-	case w.wants != "":
-		return w.wants
+	case w.leaves.wanted != "":
+		return w.leaves.wanted
 	}
 	return "replaced"
 }

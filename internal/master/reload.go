@@ -147,7 +147,7 @@ func (m *Master) decided(r Request) {
 		return
 	}
 	w := m.roll.held
-	m.roll.held, w.held = nil, false
+	m.roll.held, w.hold = nil, free
 	m.reread.asked = append(m.reread.asked, r)
 	if w.slot.next == w {
 		m.succeed(w.slot)
@@ -164,7 +164,7 @@ func (m *Master) letGo(why string) {
 	} else if w.slot.current == w {
 		w.slot.current = nil
 	}
-	w.surplus = true
+	w.leaves.surplus = true
 	m.retire(w, why)
 	m.roll.cfg.dropped()
 	m.refuse("the new configuration does not take effect; the old one stays", why)
@@ -320,10 +320,10 @@ func (m *Master) clearOut(s *slot, why string) {
 		switch {
 		case w == nil:
 		case w.greeted:
-			w.surplus = true
+			w.leaves.surplus = true
 			m.retire(w, why)
 		default:
-			w.surplus = true
+			w.leaves.surplus = true
 			m.kill(w, why) // it has no jobs yet, and no ears
 		}
 	}

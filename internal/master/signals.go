@@ -97,7 +97,7 @@ func (m *Master) enter(next signals.State, why string) {
 func (m *Master) passOnAll(again bool) {
 	for w := range m.workers {
 		if again {
-			w.state = ""
+			w.told = ""
 		}
 		m.passOn(w)
 	}
@@ -118,9 +118,9 @@ func (m *Master) killAll(why string) {
 			continue
 		}
 		if !order.Requeue {
-			w.kills++
+			w.orders.given++
 		}
-		w.killBy = time.Now().Add(grace + killMargin)
+		w.kill.by = time.Now().Add(grace + killMargin)
 		m.send(w, order)
 	}
 }
@@ -132,11 +132,11 @@ func (m *Master) killJobs(why string) {
 	grace := m.cfg.TermTimeout
 	now := time.Now()
 	for w := range m.workers {
-		if !w.greeted || w.killed {
+		if !w.greeted || w.kill.sent {
 			continue
 		}
-		w.kills++
-		w.abortBy = now.Add(max(grace, 2*proc.BeatEvery) + killMargin)
+		w.orders.given++
+		w.orders.answerBy = now.Add(max(grace, 2*proc.BeatEvery) + killMargin)
 		m.send(w, proc.Message{Type: proc.KillJobs, Grace: grace, Reason: why})
 	}
 }

@@ -80,17 +80,16 @@ func (m *Master) fill() {
 			continue
 		}
 		switch {
-		case w.stopped:
+		case w.leaves.stage >= stopped:
 			// It works off what it has; the place in the slot goes to another.
 			if extra < m.cfg.MaxRetiring {
-				w.retired, s.current = true, nil
+				w.leaves.stage, s.current = retired, nil
 				m.spawn(s, w)
 				return
 			}
 		case m.wantsNow(w) && m.cfg.MaxRetiring == 0:
 			if !m.replacing() {
-				m.retire(w, w.wants)
-				w.stopped = true
+				m.retire(w, w.leaves.wanted)
 			}
 		case m.wantsNow(w) && extra < m.cfg.MaxRetiring,
 			m.outdated(w) && !m.given() && extra < max(1, m.cfg.MaxRetiring):
@@ -108,7 +107,7 @@ func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) 
 func (m *Master) extra() int {
 	n := 0
 	for w := range m.workers {
-		if w.retired && !w.surplus && !w.bye || w.slot.next == w && !w.ahead && !w.held {
+		if w.leaves.stage == retired && !w.leaves.surplus && !w.farewell.orderly() || w.slot.next == w && w.hold == free {
 			n++
 		}
 	}
@@ -118,7 +117,7 @@ func (m *Master) extra() int {
 // replacing reports whether a worker process is leaving its slot.
 func (m *Master) replacing() bool {
 	for _, s := range m.slots {
-		if s.current == nil || s.current.stopped {
+		if s.current == nil || s.current.leaves.stage >= stopped {
 			return true
 		}
 	}
@@ -142,7 +141,9 @@ func (m *Master) spawn(s *slot, old *worker) {
 		}
 		return
 	}
-	w.held = m.onTrial(w) && m.roll.holds
+	if m.onTrial(w) && m.roll.holds {
+		w.hold = untilInForce
+	}
 	if cfg.Slots*cfg.Threads == 1 {
 		w.after = old // one job at a time was asked for
 	}
@@ -160,10 +161,10 @@ func (m *Master) succeed(s *slot) {
 	s.current, s.next = s.next, nil
 	switch {
 	case old == nil:
-	case old.stopped:
-		old.retired = true
+	case old.leaves.stage >= stopped:
+		old.leaves.stage = retired
 	default:
-		m.retire(old, old.wants)
+		m.retire(old, old.leaves.wanted)
 	}
 }
 
@@ -184,7 +185,10 @@ func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, er
 		m.due(s.due)
 		return nil, err
 	}
-	w := &worker{proc: name, slot: s, gen: gen, cfg: cfg, child: child, spawnedAt: m.now, heard: m.now, tokens: map[string]bool{}}
+	w := &worker{
+		proc: name, slot: s, gen: gen, cfg: cfg, child: child, spawnedAt: m.now,
+		health: health{heard: m.now}, orders: killOrders{tokens: map[string]bool{}},
+	}
 	m.workers[w] = true
 	m.log.Debug("worker process started", zap.String("proc", name), zap.Int("pid", child.PID()))
 	m.children.Go(func() { m.watch(w) })

@@ -126,22 +126,22 @@ type counts struct {
 func (m *Master) count() counts {
 	n := counts{done: m.done}
 	for w := range m.workers {
-		n.done += w.beat.Done
-		if w.alone {
+		n.done += w.health.beat.Done
+		if w.suspect != nil {
 			n.alone++
 			continue
 		}
-		n.busy += w.beat.Busy
+		n.busy += w.health.beat.Busy
 		if m.roll != nil && w.gen == m.roll.gen && !w.readyAt.IsZero() {
 			n.current++
 		}
 		switch {
-		case w.retired && !m.leaving():
+		case w.leaves.stage == retired && !m.leaving():
 			n.retiring++
-		case w.ahead, w.held:
+		case w.hold != free:
 		case !w.readyAt.IsZero():
 			n.ready++
-			switch said := signals.State(w.beat.State); {
+			switch said := signals.State(w.health.beat.State); {
 			case m.state == signals.Running && said == signals.Paused:
 				n.paused++
 			case m.state == signals.Paused && said == signals.Running:

@@ -18,10 +18,10 @@ const sweepPatience = 5 * time.Second
 // it has started can be on its way to another place in the tree of processes. Only after
 // that its jobs are anybody's.
 
-// strike ends what w, which was killed, has started. It is over when w is reaped.
-func (m *Master) strike(w *worker) {
+// sweepKilled ends what w, which was killed, has started. It ends when w is reaped.
+func (m *Master) sweepKilled(w *worker) {
 	ctx, over := context.WithCancel(m.work)
-	w.struck = over
+	w.kill.endSweep = over
 	m.children.Go(func() {
 		defer over()
 		m.sweep(ctx, w)

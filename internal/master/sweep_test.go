@@ -21,8 +21,8 @@ func TestSweep(t *testing.T) {
 		up[0].hard = true
 		up[0].say(proc.Message{Type: "garbage"})
 		require.True(t, up[0].wasKilled())
-		require.True(t, up[0].wasStruck())
-		require.False(t, up[1].wasStruck())
+		require.True(t, up[0].wasSwept())
+		require.False(t, up[1].wasSwept())
 		f.wait(roundEvery * 2)
 		require.False(t, f.sys.hasSwept(name))
 		require.Empty(t, f.redis.seen(), "it is not reaped")
@@ -38,10 +38,10 @@ func TestSweep(t *testing.T) {
 		up[0].hard = true
 		up[0].say(proc.Message{Type: "garbage"})
 		f.wait(longestRetry * 4)
-		require.False(t, up[0].wasStruck())
+		require.False(t, up[0].wasSwept())
 		f.sys.sweepError(nil)
 		f.wait(longestRetry)
-		require.True(t, up[0].wasStruck())
+		require.True(t, up[0].wasSwept())
 		up[0].crash()
 	})
 

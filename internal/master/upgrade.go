@@ -269,7 +269,7 @@ func (s *slot) busy() int {
 	if s.current == nil {
 		return -1
 	}
-	return s.current.beat.Busy
+	return s.current.health.beat.Busy
 }
 
 // giveUp ends a new master that is not in charge yet.

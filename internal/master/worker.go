@@ -14,64 +14,104 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// worker is a worker process as its master sees it. The loop alone touches it.
+// worker is a worker process as its master sees it. Only the loop reads and changes it.
 type worker struct {
-	proc  string
-	slot  *slot
-	gen   int // the configuration that it was started with
-	cfg   Config
-	child Child
-
+	proc      string
+	slot      *slot
+	gen       int // the configuration that it was started with
+	cfg       Config
+	child     Child
 	spawnedAt time.Time
 	greeted   bool          // it said hello, and was told its name and state
-	state     signals.State // that it was told last
+	told      signals.State // the state that it was told last
 	readyAt   time.Time     // zero: it is booting
-	heard     time.Time     // the last sign of life
-	doubted   time.Time     // when it first seemed to be silent, if that is after heard
-	lockEnd   time.Time     // it must be gone then if it is silent; zero: not known
-
-	// alone: it is there for one suspect, beside the slots. looked: it has looked for
-	// one, and took it at tookAt if there was any.
-	alone, looked bool
-	tookAt        time.Time
-
-	// after: a worker of which this one takes the place only when it is gone.
-	after *worker
-	// ahead: it was started before the one whose place it takes has stopped, and waits.
-	// ends: that one has said that it will stop soon. held: it has tried a new configuration, and
-	// waits until that is to take effect.
-	ahead, ends, held bool
-
-	beat       proc.Message // the newest
-	outage     *outage      // of Redis, as it has told last; nil: it answers
-	saturated  bool         // it could take no more jobs when it last spoke of that
-	stopped    bool         // it has stopped taking jobs by itself
-	why        string       // why it has; empty: it has not
-	wants      string       // why it should be replaced, while it goes on
-	wantsAt    time.Time    // not before that; zero: now
-	readyRSS   int64        // its memory when it was ready, in bytes; 0 = unknown
-	maxRSS     int64        // above which it wants to be replaced
-	retired    bool         // it was told to leave, its place is another's
-	surplus    bool         // its slot is no more
-	bye        bool         // it has left in good order
-	empty      bool         // because there was nothing to do
-	listed     bool         // but it is still registered
-	miscounted bool         // its counts could not be read, which was logged
-	untidy     bool         // it has left, and Redis has not taken all ends of its jobs
-
-	killBy   time.Time       // it must be gone by then
-	kills    int             // how often it was told to kill its jobs
-	named    int             // how many of these times it has said which they were
-	abortBy  time.Time       // it must have been heard of by then; zero: settled
-	killed   bool            // SIGKILL was sent
-	lapsed   bool            // because its lease in Redis was past
-	struck   func()          // ends the sweep that goes on beside its end; nil: none
-	cause    string          // why
-	tainted  bool            // it cannot go on
-	stubborn int             // because so many jobs do not stop
-	tokens   map[string]bool // of the jobs that were to be killed, as far as it has named them
-	again    map[string]bool // of those jobs for which it was ended that go back to their queues
+	after     *worker       // the process that must be gone before it takes jobs; nil: none
+	hold      hold
+	suspect   *suspectRun // nil: it works in a slot
+	health    health
+	leaves    replacement
+	orders    killOrders
+	kill      kill
+	farewell  farewell
+	badCounts bool // its counts could not be read, and the log says so
 }
+
+// hold is why a worker process takes no jobs yet.
+type hold int
+
+const (
+	free hold = iota
+	// untilTurn: it was started before the process whose place it takes has stopped.
+	untilTurn
+	// untilInForce: it has tried a new configuration, which is not to take effect yet.
+	untilInForce
+)
+
+// suspectRun is the task of a worker process that is there for one suspect, outside the slots.
+type suspectRun struct {
+	looked bool      // it has looked for a suspect
+	tookAt time.Time // when it took one; zero: it has none
+}
+
+// health is what a worker process has last said of itself.
+type health struct {
+	heard     time.Time    // the last sign of life
+	doubted   time.Time    // when it first seemed to be silent; past unless it is after heard
+	lockEnd   time.Time    // a silent process must be gone by then; zero: not known
+	beat      proc.Message // its newest beat
+	outage    *outage      // of Redis; nil: Redis answers it
+	saturated bool         // it could take no more jobs
+	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
+	maxRSS    int64        // the memory above which it wants to be replaced, in bytes
+}
+
+// replacement is how far another worker process is in taking the place of this one.
+type replacement struct {
+	stage      stage
+	why        string    // why it has stopped by itself; empty: it has not
+	wanted     string    // why to replace it while it still takes jobs; empty: not wanted
+	wantedFrom time.Time // not to be replaced before; zero: at once
+	soon       bool      // it has said that it will stop soon
+	surplus    bool      // its slot is gone, so no process takes its place
+}
+
+// stage is how far a worker process is in leaving its slot. It only grows.
+type stage int
+
+const (
+	working stage = iota
+	stopped       // it takes no more jobs
+	retired       // its place is free for another process
+)
+
+// killOrders are the orders to a worker process to kill its jobs, and its answers.
+type killOrders struct {
+	given    int             // how many it was sent
+	answered int             // for how many of them it has named the jobs
+	answerBy time.Time       // it must have answered by then; zero: none is open
+	tokens   map[string]bool // the jobs that it has named
+}
+
+// kill is how the master ends a worker process.
+type kill struct {
+	by        time.Time       // it must be gone by then; zero: it has time
+	sent      bool            // SIGKILL was sent
+	cause     string          // why it was ended, or seems to have ended
+	lapsed    bool            // it was ended because its lease in Redis was past
+	endSweep  func()          // ends the sweep of its child processes; nil: none runs
+	asked     bool            // it asked for its end, because jobs ignore their kill
+	stuckJobs int             // how many jobs ignore it
+	again     map[string]bool // those of them that go back to their queues
+}
+
+// farewell is what a worker process said when it left.
+type farewell struct {
+	said   bool
+	reason string // one of the reasons of proc.Bye
+}
+
+// orderly reports whether the process has left no job behind.
+func (f farewell) orderly() bool { return f.said && f.reason != proc.Untidy }
 
 // said is a message of a worker process, or the reason that none can be read.
 type said struct {
@@ -113,7 +153,7 @@ func (m *Master) watch(w *worker) {
 // onWorkerMessage takes a message of a worker process. Unknown ones are signs of life.
 func (m *Master) onWorkerMessage(s said) {
 	w := s.worker
-	w.heard = time.Now()
+	w.health.heard = time.Now()
 	if s.err != nil {
 		m.log.Error("a worker process cannot be understood", zap.String("proc", w.proc), zap.Error(s.err))
 		m.kill(w, "it sent what is no message")
@@ -124,12 +164,12 @@ func (m *Master) onWorkerMessage(s said) {
 		m.welcome(w, s.message)
 	case proc.Ready:
 		w.lastsUntil(s.message.LockEnd)
-		w.readyRSS = s.message.RSS
+		w.health.readyRSS = s.message.RSS
 		m.ready(w)
 	case proc.Beat:
 		m.settle(w, s.message)
 	case proc.Ends:
-		w.ends = true
+		w.leaves.soon = true
 	case proc.Retires:
 		m.asksToRetire(w, s.message)
 	case proc.Found:
@@ -137,30 +177,29 @@ func (m *Master) onWorkerMessage(s said) {
 	case proc.Apart:
 		m.suspected(w, s.message)
 	case proc.Killing:
-		w.named = max(w.named, s.message.Kills)
+		w.orders.answered = max(w.orders.answered, s.message.Kills)
 		for _, token := range s.message.Tokens {
-			w.tokens[token] = true
+			w.orders.tokens[token] = true
 		}
 	case proc.Tainted:
-		w.tainted, w.stubborn = true, s.message.Busy
+		w.kill.asked, w.kill.stuckJobs = true, s.message.Busy
 		for _, token := range s.message.Tokens {
-			w.tokens[token] = true
+			w.orders.tokens[token] = true
 		}
-		w.again = map[string]bool{}
+		w.kill.again = map[string]bool{}
 		for _, token := range s.message.Again {
-			w.again[token] = true
+			w.kill.again[token] = true
 		}
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
-		w.cause = s.message.Reason
+		w.kill.cause = s.message.Reason
 	case proc.Happened:
 		m.happened(w, s.message)
 	case proc.Counted:
 		m.counted(w, s.message.Sums)
 	case proc.Bye:
-		w.bye, w.empty = s.message.Reason != proc.Untidy, s.message.Reason == proc.Empty
-		w.listed, w.untidy = s.message.Reason == proc.Listed, s.message.Reason == proc.Untidy
-		w.beat.Busy = 0
-		w.beat.Done = max(w.beat.Done, s.message.Done)
+		w.farewell = farewell{true, s.message.Reason}
+		w.health.beat.Busy = 0
+		w.health.beat.Done = max(w.health.beat.Done, s.message.Done)
 	}
 }
 
@@ -169,8 +208,8 @@ func (m *Master) counted(w *worker, sums []byte) {
 	if m.d.History == nil {
 		return
 	}
-	if err := m.d.History.Add(time.Now(), sums); err != nil && !w.miscounted {
-		w.miscounted = true
+	if err := m.d.History.Add(time.Now(), sums); err != nil && !w.badCounts {
+		w.badCounts = true
 		m.log.Warn("the counts of a worker process cannot be read; its jobs are missing in the history", zap.String("proc", w.proc), zap.Error(err))
 	}
 }
@@ -181,18 +220,18 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 		m.kill(w, fmt.Sprintf("it speaks protocol %d, not %d", hello.Protocol, proc.Protocol))
 		return
 	}
-	w.greeted, w.state = true, m.stateFor(w)
+	w.greeted, w.told = true, m.stateFor(w)
 	m.send(w, proc.Message{
 		Type: proc.Welcome, Protocol: proc.Protocol, Proc: w.proc,
-		Slot: w.slot.number, Slots: w.cfg.Slots, State: string(w.state), Alone: w.alone, Grace: w.cfg.TermTimeout,
+		Slot: w.slot.number, Slots: w.cfg.Slots, State: string(w.told), Alone: w.suspect != nil, Grace: w.cfg.TermTimeout,
 		Lead: m.lead,
 	})
 }
 
 // passOn tells w the state that it shall be in, unless it knows.
 func (m *Master) passOn(w *worker) {
-	if state := m.stateFor(w); w.greeted && !w.killed && state != w.state {
-		w.state, w.beat.State = state, "" // its next beat says whether it obeys
+	if state := m.stateFor(w); w.greeted && !w.kill.sent && state != w.told {
+		w.told, w.health.beat.State = state, "" // its next beat says whether it obeys
 		m.send(w, proc.Message{Type: proc.SetState, State: string(state)})
 	}
 }
@@ -202,7 +241,7 @@ func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
 		return m.state
-	case w.after != nil || w.ahead || w.held:
+	case w.after != nil || w.hold != free:
 		return signals.Waiting
 	case m.state == signals.Starting:
 		return m.startAs
@@ -225,7 +264,7 @@ func (m *Master) ready(w *worker) {
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
 	m.booted(w)
 	m.learn(w.readyAt.Sub(w.spawnedAt))
-	if w.slot.next == w && !w.ahead && !w.held {
+	if w.slot.next == w && w.hold == free {
 		m.succeed(w.slot)
 	}
 	m.proven(w)
@@ -237,38 +276,38 @@ func (m *Master) ready(w *worker) {
 // settle takes a beat. It may prove that the end of each killed job is recorded;
 // those that the worker process has taken since are none of them.
 func (m *Master) settle(w *worker, beat proc.Message) {
-	w.beat, w.outage = beat, nil
+	w.health.beat, w.health.outage = beat, nil
 	if beat.Away > 0 {
-		w.outage = &outage{m.now.Add(-beat.Away), store.Trouble{Refused: beat.Refused, Text: beat.Trouble}}
+		w.health.outage = &outage{m.now.Add(-beat.Away), store.Trouble{Refused: beat.Refused, Text: beat.Trouble}}
 	}
 	m.reweigh(w, beat.RSS)
 	w.lastsUntil(beat.LockEnd)
-	w.saturated = beat.Full || beat.Busy >= w.cfg.Threads
-	if beat.Kills >= w.kills && beat.Doomed == 0 && !w.tainted {
-		w.abortBy = time.Time{}
-		clear(w.tokens)
+	w.health.saturated = beat.Full || beat.Busy >= w.cfg.Threads
+	if beat.Kills >= w.orders.given && beat.Doomed == 0 && !w.kill.asked {
+		w.orders.answerBy = time.Time{}
+		clear(w.orders.tokens)
 	}
 }
 
 // lastsUntil notes until when, by the boot clock, the locks of w are safe.
 func (w *worker) lastsUntil(end time.Duration) {
 	if end > 0 {
-		w.lockEnd = time.Now().Add(end - procfs.BootTime())
+		w.health.lockEnd = time.Now().Add(end - procfs.BootTime())
 	}
 }
 
-// asksToRetire: w should be replaced. Out of quota, or tainted, it takes no more
+// asksToRetire: w should be replaced. Out of quota, or when jobs ignore their kill, it takes no more
 // jobs; for age and memory it goes on until its master finds the time.
 func (m *Master) asksToRetire(w *worker, asks proc.Message) {
 	switch asks.Reason {
 	case "memory":
-		w.wants = asks.Reason
+		w.leaves.wanted = asks.Reason
 		m.tooLarge(w, asks)
 		return
 	case "age":
-		w.wants = asks.Reason
+		w.leaves.wanted = asks.Reason
 	default:
-		w.stopped, w.why = true, asks.Reason
+		w.leaves.stage, w.leaves.why = max(w.leaves.stage, stopped), asks.Reason
 	}
 	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", asks.Reason))
 }
@@ -278,7 +317,7 @@ func (m *Master) retire(w *worker, reason string) {
 	if reason == "" {
 		reason = "replaced"
 	}
-	w.retired = true
+	w.leaves.stage = retired
 	m.send(w, proc.Message{Type: proc.Retire, Reason: reason})
 }
 
@@ -297,13 +336,13 @@ func (m *Master) send(w *worker, message proc.Message) {
 
 // kill ends a worker process at once.
 func (m *Master) kill(w *worker, why string) {
-	if w.killed {
+	if w.kill.sent {
 		return
 	}
-	w.killed, w.cause = true, why
+	w.kill.sent, w.kill.cause = true, why
 	// Locks depend on it; everything else can wait.
 	err := w.child.Kill()
-	m.strike(w)            // after that: from here on it starts nothing more
+	m.sweepKilled(w)       // after that: from here on it starts nothing more
 	level := zap.InfoLevel // its end is warned of, with the reason
 	if err != nil {
 		level = zap.WarnLevel
