@@ -158,9 +158,9 @@ func (b *beats) mirror() {
 	}
 	var mirrors []store.Mirror
 	for _, j := range b.jobs {
-		if (!j.mirrored || j.unmirrored) && time.Since(j.begun) >= mirrorAfter {
+		if j.mirror != written && time.Since(j.begun) >= mirrorAfter {
 			// Before it is sent: an answer that got lost may hide a written key.
-			j.mirrored, j.unmirrored = true, false
+			j.mirror = written
 			mirrors = append(mirrors, store.Mirror{
 				Token: j.Token, Worker: j.Worker,
 				Value: wire.Running(j.Queue, j.StartedAt, j.job.Class, j.Payload),
@@ -230,7 +230,7 @@ func (b *beats) onBeat(r beatResult) {
 	// The master counts, too, and locks may be short.
 	defer b.reports.report()
 	for _, token := range r.reply.Lost {
-		if j := b.jobs[token]; j != nil && !j.lost {
+		if j := b.jobs[token]; j != nil && !j.stop.lockLost {
 			locks := j.locks(b.cfg.Redact)
 			b.log.Error("a job has lost its lock; telling it to stop", j.named(), zap.String("lock", locks))
 			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, locks), b.lease.grace())

@@ -30,21 +30,21 @@ type burial interface {
 func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
 	policy := t.cfg.DeathPolicy
 	death, _ := errors.AsType[*jobctx.DeathError](out.Err)
-	j.orphaned = !death.Earlier
+	j.runnerDied = !death.Earlier
 	final := ""
 	switch {
-	case j.resumes:
+	case j.rules.resumes:
 	case death.Discarded:
 		out.Result = thread.Discarded
 		return out
 	case death.Told:
 		final = store.ToldOnly
-	case j.atMostOnce:
+	case j.rules.atMostOnce:
 		final = store.OnceOnly
 	case policy.Fail:
 		final = store.FailsOnly
 	}
-	if why := store.Fatal(j.Reserved, final, max(1, policy.MaxDeaths), true); why != "" && !j.resumes {
+	if why := store.Fatal(j.Reserved, final, max(1, policy.MaxDeaths), true); why != "" && !j.rules.resumes {
 		out.Result, out.Message = thread.Failed, out.Message+"; "+why
 		return out
 	}

@@ -55,7 +55,9 @@ func (b *beats) enrolled(r beatResult) {
 		return
 	}
 	for _, j := range b.jobs {
-		j.unmirrored = j.unmirrored || j.mirrored && slices.Contains(r.again, j.thread)
+		if j.mirror == written && slices.Contains(r.again, j.thread) {
+			j.mirror = removed
+		}
 	}
 	b.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
 		"and what it has recorded as failed is taken back",

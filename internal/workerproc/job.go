@@ -22,38 +22,45 @@ import (
 // job is a reserved job in the hands of a thread.
 type job struct {
 	store.Reserved
-	job    resqued.Job
-	thread int
-	begun  time.Time
-	// reserved is the boot time at which the request for the job was sent, from when
-	// its lock counts.
-	reserved time.Duration
-	ctx      jobContext
-	// mirrored: worker:<id> may have been written. unmirrored: others have removed it.
-	mirrored, unmirrored bool
-	// claim is what the job's thread says of its class lock, timeout how long its
-	// code may run; 0 = no limit.
-	claim   classlock.Claim
-	timeout time.Duration
-	// handled: a thread has it, or had. known: its class is registered.
-	handled, known bool
-	// atMostOnce: it does not run again by itself. resumes: it does in any case.
-	atMostOnce, resumes bool
-	// resident: a runner performs it.
-	resident bool
-	// orphaned: the runner that performed it has died. Its thread sets it.
-	orphaned bool
-	// leftover: Redis has lost how the job ended, and no thread has it.
-	leftover bool
-	// doomed: the job was told to stop for this reason, and when its time is up.
-	doomed   error
-	deadline time.Time
-	// fails: it was killed, and has failed with that, also if its process dies.
-	fails bool
-	// lost: a lock of the job is gone, whatever it was told to stop for.
-	lost bool
-	// request is the request that named the job, if one told it to stop.
-	request *store.KillRequest
+	job        resqued.Job
+	thread     int
+	begun      time.Time
+	reservedAt time.Duration // the boot time at which the job was asked for: its lock counts from then
+	ctx        jobContext
+	claim      classlock.Claim // what the thread says of the job's class lock
+	rules      rules
+	mirror     mirror
+	stop       stop
+	handled    bool // a thread has it, or had it
+	runnerDied bool // the runner that performed it has died; set by the thread
+	leftover   bool // Redis has lost how the job ended, and no thread has it
+}
+
+// rules are what is known of a job's class.
+type rules struct {
+	known      bool          // the class is registered
+	timeout    time.Duration // how long its code may run; 0 = no limit
+	atMostOnce bool          // the job does not run again by itself
+	resumes    bool          // the job runs again in any case
+	byRunner   bool          // a runner performs it
+}
+
+// mirror is the state of worker:<id>, which shows the job on Resque's pages.
+type mirror int
+
+const (
+	unwritten mirror = iota
+	written          // perhaps: the answer may have been lost
+	removed          // by other programs
+)
+
+// stop is the order to a job to stop.
+type stop struct {
+	cause    error              // why it was told to stop; nil: it was not
+	by       time.Time          // when its time is up
+	request  *store.KillRequest // the request that named the job; nil: none did
+	fails    bool               // it has failed with its kill, also if its process dies
+	lockLost bool               // a lock of the job is gone, whatever the cause
 }
 
 type outcome struct {
@@ -74,24 +81,24 @@ func (j *job) named() zap.Field {
 // returns reports whether a job that was told to stop, and has failed with that, goes
 // back to its queue.
 func (j *job) returns(requeueLost bool) bool {
-	if j.request != nil { // it has the last word
-		return j.request.Requeue
+	if j.stop.request != nil { // it has the last word
+		return j.stop.request.Requeue
 	}
-	return !j.atMostOnce && j.blameless(requeueLost)
+	return !j.rules.atMostOnce && j.blameless(requeueLost)
 }
 
 // blameless reports whether a job was told to stop for something that is no failure of it.
 func (j *job) blameless(requeueLost bool) bool {
-	limit, ok := errors.AsType[*limitError](j.doomed)
-	return ok && limit.again || requeueLost && errors.Is(j.doomed, resqued.ErrLockLost)
+	limit, ok := errors.AsType[*limitError](j.stop.cause)
+	return ok && limit.again || requeueLost && errors.Is(j.stop.cause, resqued.ErrLockLost)
 }
 
 // interrupted reports whether what the job was told to stop for is over when it runs again: it
 // goes to the head of its queue then. A job whose lock another has taken waits behind others.
 func (j *job) interrupted() bool {
-	_, limit := errors.AsType[*limitError](j.doomed)
-	_, silent := errors.AsType[*silenceError](j.doomed)
-	return j.request == nil && (limit || silent)
+	_, limit := errors.AsType[*limitError](j.stop.cause)
+	_, silent := errors.AsType[*silenceError](j.stop.cause)
+	return j.stop.request == nil && (limit || silent)
 }
 
 // limitError ends jobs because a limit of the daemon is over, not because a person wants it.
@@ -150,15 +157,15 @@ func (h jobs) named(tokens []string) []*job {
 // ends returns when the process has to end the job. The context of the job ends when its
 // time is over; code that ignores that has grace.
 func (j *job) ends(grace time.Duration) time.Time {
-	ends := j.deadline
+	ends := j.stop.by
 	earlier := func(t time.Time) {
 		if ends.IsZero() || t.Before(ends) {
 			ends = t
 		}
 	}
 	claim := j.claim.State()
-	if j.timeout > 0 && !claim.Began.IsZero() {
-		earlier(claim.Began.Add(j.timeout + grace))
+	if j.rules.timeout > 0 && !claim.Began.IsZero() {
+		earlier(claim.Began.Add(j.rules.timeout + grace))
 	}
 	if !claim.Limit.IsZero() {
 		earlier(claim.Limit.Add(grace))
@@ -176,8 +183,8 @@ const longest = math.MaxInt64 / 2 * time.Nanosecond
 
 // cause returns why a job was told to stop.
 func (j *job) cause() error {
-	if j.doomed != nil {
-		return j.doomed
+	if j.stop.cause != nil {
+		return j.stop.cause
 	}
 	return resqued.ErrTimeout
 }

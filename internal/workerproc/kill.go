@@ -77,7 +77,7 @@ func (k *kills) orders() int { return k.told }
 func (k *kills) doomed() int {
 	n := len(k.unrecorded.killedTokens())
 	for _, j := range k.jobs {
-		if j.doomed != nil {
+		if j.stop.cause != nil {
 			n++
 		}
 	}
@@ -104,7 +104,7 @@ const namedAtOnce = 2000
 func (k *kills) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		if j.fails = !j.returns(k.cfg.RequeueLost); j.fails {
+		if j.stop.fails = !j.returns(k.cfg.RequeueLost); j.stop.fails {
 			tokens = append(tokens, j.Token)
 		}
 	}
@@ -120,17 +120,17 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
 	newly := 0
 	for _, j := range jobs {
-		if j.doomed == nil {
-			j.doomed = cause
-			j.ctx.end(&told{cause, grace, j.request != nil && !j.request.Requeue})
+		if j.stop.cause == nil {
+			j.stop.cause = cause
+			j.ctx.end(&told{cause, grace, j.stop.request != nil && !j.stop.request.Requeue})
 		}
-		if lost && !j.lost {
-			j.lost = true
+		if lost && !j.stop.lockLost {
+			j.stop.lockLost = true
 			k.stats.Count(statsd.LockLost, 1)
 			newly++
 		}
-		if j.deadline.IsZero() || deadline.Before(j.deadline) {
-			j.deadline = deadline
+		if j.stop.by.IsZero() || deadline.Before(j.stop.by) {
+			j.stop.by = deadline
 		}
 	}
 	if newly > 0 {
@@ -177,7 +177,7 @@ func (k *kills) overdue() {
 	for _, j := range stubborn {
 		limit := j.claim.State().Limit
 		// Its lock is gone, or goes soon: others may get it, whatever the neighbours do.
-		locked = locked || j.lost || !limit.IsZero() && !now.Before(limit.Add(k.cfg.TermTimeout))
+		locked = locked || j.stop.lockLost || !limit.IsZero() && !now.Before(limit.Add(k.cfg.TermTimeout))
 	}
 	limit := k.taintedAt.Add(k.cfg.TermTimeout)
 	if others > 0 && !locked && k.life.state != signals.Killing && now.Before(limit) {
@@ -204,7 +204,7 @@ func (k *kills) overdue() {
 // a beat.
 func (k *kills) missLocks() {
 	for _, j := range k.jobs {
-		if lost := j.claim.State(); lost.Lost != nil && !j.lost {
+		if lost := j.claim.State(); lost.Lost != nil && !j.stop.lockLost {
 			k.log.Error("a job has lost its class lock; telling it to stop", j.named(), zap.NamedError("cause", lost.Lost))
 			k.doom([]*job{j}, lost.Lost, lost.Grace)
 		}
@@ -265,8 +265,8 @@ func (k *kills) watchLocks() {
 	}
 	stopped := 0
 	for _, j := range k.jobs {
-		silent, stop := k.lease.silent(now, j.reserved)
-		if !stop || j.doomed != nil || j.LockKey == "" && !j.claim.State().Held {
+		silent, stop := k.lease.silent(now, j.reservedAt)
+		if !stop || j.stop.cause != nil || j.LockKey == "" && !j.claim.State().Held {
 			continue
 		}
 		stopped++
@@ -286,13 +286,13 @@ func (k *kills) show(info map[string]string) {
 	now := time.Now()
 	for token, j := range k.jobs {
 		late := !now.Before(j.ends(k.cfg.TermTimeout))
-		if j.doomed != nil || late {
+		if j.stop.cause != nil || late {
 			killed = append(killed, token)
 		}
 		if late {
 			stubborn = append(stubborn, token)
 		}
-		if j.fails {
+		if j.stop.fails {
 			fails = append(fails, token)
 		}
 	}

@@ -64,7 +64,7 @@ func TestKills(t *testing.T) {
 		t.Parallel()
 		s, k, _ := killing(t)
 		j := s.job("1")
-		j.request = &store.KillRequest{Requeue: true}
+		j.stop.request = &store.KillRequest{Requeue: true}
 		k.kill([]*job{j}, time.Minute)
 		require.Empty(t, (*s.master)[0].Tokens)
 		info := map[string]string{}
@@ -126,7 +126,7 @@ func TestKills(t *testing.T) {
 		k.watchLocks()
 		require.NoError(t, locked.ctx.Err())
 		s.lease.renewed = procfs.BootTime() - 21*time.Second
-		young.reserved = procfs.BootTime()
+		young.reservedAt = procfs.BootTime()
 		k.watchLocks()
 		require.ErrorIs(t, context.Cause(&locked.ctx), resqued.ErrLockLost)
 		require.NoError(t, free.ctx.Err())

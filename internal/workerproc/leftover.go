@@ -78,7 +78,7 @@ func (l *leftovers) giveBack(records []store.Reserved) {
 				index := l.threads.whose(&r)
 				l.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},
-					thread: index, begun: time.Now(), known: true, leftover: true,
+					thread: index, begun: time.Now(), rules: rules{known: true}, leftover: true,
 				}, thread.Outcome{Result: thread.Failed, Exception: "Resque::DirtyExit", Message: "redis has lost how the job ended; at_most_once: it does not run again by itself"})
 				continue
 			}

@@ -42,7 +42,7 @@ func (t *threads) fledglings(now time.Time, moment time.Duration) (n int) {
 // take, and 0 after another.
 func (t *threads) usually(j *job, ran time.Duration) {
 	switch {
-	case !j.resident:
+	case !j.rules.byRunner:
 		t.usual = 0
 	case t.usual == 0:
 		t.usual = max(ran, 1)

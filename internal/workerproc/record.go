@@ -15,30 +15,30 @@ import (
 
 // record notes the end of a job for the next exchange.
 func (t *threads) record(j *job, out thread.Outcome) {
-	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirrored}
+	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirror != unwritten}
 	c.Held = j.leftover // it has no claim that could tell
 	if j.handled {
 		// The loop may not have seen yet that a lock is lost.
 		claim := j.claim.State()
 		c.Held = claim.Asked
-		if j.doomed == nil && claim.Lost != nil {
-			j.doomed = claim.Lost
+		if j.stop.cause == nil && claim.Lost != nil {
+			j.stop.cause = claim.Lost
 		}
-		if !j.lost && claim.Lost != nil {
+		if !j.stop.lockLost && claim.Lost != nil {
 			t.stats.Count(statsd.LockLost, 1)
 		}
 	}
-	c.Killed = j.request != nil
+	c.Killed = j.stop.request != nil
 	again := j.returns(t.cfg.RequeueLost)
 	switch failed := out.Result == thread.Failed || out.Result == thread.Retried; {
-	case failed && !again && j.request == nil && j.atMostOnce && j.blameless(t.cfg.RequeueLost):
+	case failed && !again && j.stop.request == nil && j.rules.atMostOnce && j.blameless(t.cfg.RequeueLost):
 		out.Result, out.Message = thread.Failed, out.Message+onceOnly
 	case failed && again:
 		out.Result, out.After = thread.Requeued, 0
 		if j.handled {
 			out.After = t.lastingLock(j)
 		}
-	case out.Result == thread.Retried && j.request != nil:
+	case out.Result == thread.Retried && j.stop.request != nil:
 		out.Result = thread.Failed // the request has the last word
 	case out.Result == thread.Retried && out.Try.Attempt == 0:
 		out.Result, out.After = thread.Requeued, 0 // it has not begun
@@ -48,7 +48,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	if out.Result == thread.Requeued || out.Result == thread.Retried {
 		out.After = max(out.After, t.leftLock(j))
 	}
-	survived := j.doomed == nil && j.handled && !j.claim.State().Began.IsZero()
+	survived := j.stop.cause == nil && j.handled && !j.claim.State().Began.IsZero()
 	switch out.Result {
 	case thread.Requeued:
 		c.Kind, c.Delay, c.Survived = store.Requeued, out.After, survived
@@ -71,7 +71,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	if out.Result != thread.Requeued { // as the counters in Redis, which leave out what goes back
 		t.done++
 	}
-	t.ends.end(c, j.doomed != nil && !again)
+	t.ends.end(c, j.stop.cause != nil && !again)
 	t.logEnd(j, out)
 }
 
@@ -119,7 +119,7 @@ func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survive
 
 // countedClass is the class under which a job counts: names that nobody knows are without number.
 func (j *job) countedClass() string {
-	if !j.known {
+	if !j.rules.known {
 		return "unknown"
 	}
 	return j.job.Class

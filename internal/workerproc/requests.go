@@ -107,9 +107,9 @@ func (q *killRequests) onKillRequests(r foundKills) {
 		switch {
 		case j == nil:
 			q.strays = append(q.strays, token)
-		case j.request == nil || *j.request != request:
+		case j.stop.request == nil || *j.stop.request != request:
 			q.log.Info("told to kill a job", j.named(), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
-			j.request = &request
+			j.stop.request = &request
 			q.killer.kill([]*job{j}, request.Grace)
 		}
 	}

@@ -166,7 +166,7 @@ func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now ti
 func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	index := t.whose(r)
 	// One piece of memory for all of a job.
-	j := &job{Reserved: *r, thread: index, begun: now, reserved: sent}
+	j := &job{Reserved: *r, thread: index, begun: now, reservedAt: sent}
 	t.begun++
 	t.used++
 	env, err := wire.Parse(r.Payload, t.cfg.MaxPayload)
@@ -206,17 +206,19 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	}
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers}
 	if class, ok := t.handlers.Lookup(env.Class, env.Wrappers...); ok {
-		// The longest durations there are mean that there is no end; a grace comes on top.
-		if j.resident = class.Command != nil && class.Command.Runner != ""; j.resident {
+		j.rules = rules{
+			known: true, timeout: min(class.Timeout, longest), atMostOnce: class.AtMostOnce, resumes: class.Resumes,
+			byRunner: class.Command != nil && class.Command.Runner != "",
+		}
+		if j.rules.byRunner {
 			t.used--
 		}
-		if class.Name == env.Wrapper() && !j.resident { // code for all that it wraps reads the payload's own arguments
+		if class.Name == env.Wrapper() && !j.rules.byRunner { // code for all that it wraps reads the payload's own arguments
 			j.job.Class, j.job.Args = env.As(class.Name)
 			jobctx.RunOf(&j.job).Wrappers = nil
 		}
-		j.known, j.timeout, j.atMostOnce, j.resumes = true, min(class.Timeout, longest), class.AtMostOnce, class.Resumes
 	}
-	if limit := j.timeout + t.cfg.TermTimeout; j.timeout > 0 && limit < tickEvery {
+	if limit := j.rules.timeout + t.cfg.TermTimeout; j.rules.timeout > 0 && limit < tickEvery {
 		t.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
 	}
 	t.jobs[r.Token] = j
@@ -292,7 +294,7 @@ func (t *threads) finish(o outcome) {
 	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
-	if o.job.orphaned {
+	if o.job.runnerDied {
 		t.counted.link.happened(store.EventDied, fmt.Sprintf("a runner, with %s of queue %s: %s", o.job.countedClass(), o.job.Queue, o.Message), 1)
 	}
 	if o.Result == thread.Died {

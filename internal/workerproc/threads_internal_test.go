@@ -75,7 +75,7 @@ func TestThreads(t *testing.T) {
 	// A job that was told to stop counts as killed, and does not run again.
 	begin(reserve("3", `{"class":"Once","args":[]}`))
 	j := th.jobs["3"]
-	j.doomed = resqued.ErrKilled
+	j.stop.cause = resqued.ErrKilled
 	j.ctx.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
 	require.Equal(t, store.Failed, e.ends[2].Kind)
@@ -85,7 +85,7 @@ func TestThreads(t *testing.T) {
 	// A job that asks for it runs again instead.
 	begin(reserve("4", `{"class":"Once","args":[]}`))
 	j = th.jobs["4"]
-	j.doomed, j.request = resqued.ErrKilled, &store.KillRequest{Requeue: true}
+	j.stop.cause, j.stop.request = resqued.ErrKilled, &store.KillRequest{Requeue: true}
 	j.ctx.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
 	require.Equal(t, store.Requeued, e.ends[3].Kind)
