@@ -21,10 +21,6 @@ const maxBatch = 100
 // once because there are jobs that it has not looked at.
 const maxRetries = 512
 
-// manyQueues is how many queue names an exchange may carry; beyond, only those
-// that held jobs at the last poll.
-const manyQueues = 64
-
 // vacancies are the threads as exchanges see them.
 type vacancies interface {
 	// vacant returns how many threads have no job, and none was asked for.
@@ -71,21 +67,15 @@ type exchanges struct {
 	sequence int    // the last token
 	digits   []byte // memory for tokens
 
-	polled  bool             // a first pass is complete
-	waiting []string         // queues with jobs, as of the last complete poll
-	queues  []store.Queue    // those to try
-	names   []store.LockName // for the next exchange
-	// unlooked is set while the queues are those that were found before the turn of the
-	// process came.
-	unlooked  bool
-	skippable int // how many queues come before that of the job that was taken last
-	passed    int // queues that exchanges have looked at in vain since they were resolved
+	candidates
+	names []store.LockName // for the next exchange
 }
 
 func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troubles, log *zap.Logger) *exchanges {
 	return &exchanges{
 		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log,
 		answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
+		candidates: candidates{cfg: cfg},
 	}
 }
 
@@ -238,60 +228,10 @@ func (x *exchanges) onSuspects() store.Suspects {
 	}
 }
 
-// saw notes what a poll has found.
-func (x *exchanges) saw(waiting []string) {
-	x.waiting, x.polled = waiting, true
-	x.resolve()
-}
-
 // pushed notes that a queue of ours, which had been empty, holds something.
 func (x *exchanges) pushed(queue string) {
-	if !x.polled {
-		return // the first look will find it
-	}
-	if i, found := slices.BinarySearch(x.waiting, queue); !found {
-		x.waiting = slices.Insert(slices.Clone(x.waiting), i, queue)
-		x.resolve()
-	}
-	x.hungry = true
-}
-
-// resolve notes the queues to try, in order of priority, as of the last poll.
-func (x *exchanges) resolve() {
-	choices := x.cfg.Queues.Resolve(x.waiting)
-	queues := make([]store.Queue, 0, len(choices))
-	for _, c := range choices {
-		if len(choices) > manyQueues {
-			if _, waits := slices.BinarySearch(x.waiting, c.Queue); !waits {
-				continue
-			}
-		}
-		locked, unique := x.cfg.Locketed(c.Queue), x.cfg.Unique(c.Queue)
-		fair := x.fair(c.Queue)
-		queues = append(queues, store.Queue{
-			Name: c.Queue, Cap: c.Cap, Locked: locked, Named: locked && x.cfg.NamedLocks, Lined: (locked || fair != nil) && x.cfg.Lined, Fair: fair,
-			Unique: unique, Strict: unique && x.cfg.StrictUnique,
-		})
-	}
-	x.queues, x.skippable, x.passed = queues, 0, 0
-}
-
-// fair returns how the tenants of a queue take turns, nil if they do not.
-func (x *exchanges) fair(queue string) *store.Fair {
-	if !x.cfg.Lined {
-		return nil
-	}
-	if f := x.cfg.Fair[queue]; f != nil {
-		return f
-	}
-	return x.cfg.Fair["*"]
-}
-
-// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
-// ask for some at once.
-func (x *exchanges) lookedBefore() bool {
-	x.unlooked = x.polled && len(x.queues) > 0
-	return x.unlooked
+	x.candidates.add(queue)
+	x.hungry = x.hungry || x.polled
 }
 
 // add has the next exchange report the end of a job.
@@ -362,34 +302,6 @@ func (x *exchanges) weighHunger(r *exchangeResult, overlapped bool) {
 	default:
 		x.retries = 0
 	}
-}
-
-// shouldLook notes how many queues come before the one of the first job, and reports
-// whether a look at all queues is due. A look is due when, of many queues, exchanges have
-// looked in vain at more than a look at all queues would cost; the look leaves the empty
-// queues out. A look is also due when a call has found too few jobs in queues that were found
-// before the turn of the process.
-func (x *exchanges) shouldLook(r *exchangeResult) bool {
-	look := x.passOver(r.reply.Jobs) || x.unlooked && len(r.req.Wants) > len(r.reply.Jobs)
-	x.unlooked = false
-	return look
-}
-
-// passOver reports whether exchanges have looked at too many queues in vain.
-func (x *exchanges) passOver(jobs []store.Reserved) (look bool) {
-	if len(jobs) == 0 {
-		return false
-	}
-	x.skippable = max(0, slices.IndexFunc(x.queues, func(q store.Queue) bool { return q.Name == jobs[0].Queue }))
-	if len(x.queues) <= manyQueues {
-		return false
-	}
-	x.passed += x.skippable
-	if x.passed <= 2*len(x.queues) {
-		return false
-	}
-	x.passed = 0
-	return true
 }
 
 // killedTokens returns the tokens of killed jobs whose end has not reached Redis yet.

@@ -175,7 +175,7 @@ func TestPushed(t *testing.T) {
 	t.Parallel()
 	p := stopped(t, 1, 1)
 	var err error
-	p.cfg.Queues, _, err = selector.Parse([]string{"*"}, 1)
+	p.candidates.cfg.Queues, _, err = selector.Parse([]string{"*"}, 1)
 	require.NoError(t, err)
 	p.idlers.idle = []int{0}
 	p.polled = false

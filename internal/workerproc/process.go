@@ -16,14 +16,15 @@
 // Process puts the parts together. Each part is a struct with a constructor, declares as
 // interfaces what it needs of the others, and is tested without them:
 //
-//	threads     threads.go, record.go, job.go, tallies.go   the threads and the jobs in hand
-//	exchanges   exchanges.go, verdict.go, lane.go, stuck.go what to tell Redis and what to ask for
-//	exchanger   exchange.go                                 carrying out one exchange
-//	poller      poll.go, waker.go                           finding queues with jobs
-//	kills       kill.go, requests.go                        stopping jobs, and the process if they do not stop
+//	threads     threads.go, record.go, job.go, tallies.go       the threads and the jobs in hand
+//	exchanges   exchanges.go, verdict.go, lane.go, stuck.go     what to tell Redis and what to ask for
+//	candidates  candidates.go                                   the queues to try
+//	exchanger   exchange.go                                     carrying out one exchange
+//	poller      poll.go, waker.go                               finding queues with jobs
+//	kills       kill.go, requests.go                            stopping jobs, and the process if they do not stop
 //	beats       beat.go, enroll.go, leftover.go, registrar.go   leases, registration, what Redis has lost
-//	reports     report.go, ahead.go, suspects.go            what the master is told
-//	leaving     leave.go                                    the end
+//	reports     report.go, ahead.go, suspects.go                what the master is told
+//	leaving     leave.go                                        the end
 //
 // life.go, link.go, lease.go, trouble.go and bell.go hold the little state that several
 // parts share. process.go is the loop, control.go what the master and the operator want,
