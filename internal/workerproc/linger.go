@@ -10,7 +10,7 @@ const lingers = 4 * time.Millisecond
 // linger reports whether ends should wait for those of jobs that have just begun, and has the loop
 // look again in time. They wait no longer than two such jobs take.
 func (p *Process) linger() bool {
-	ended, usual := len(p.exchanges.ended), 2*p.threads.usual
+	ended, usual := len(p.exchanges.ended), 2*p.threads.pace.usual
 	if ended == 0 || p.life.goes() || usual == 0 || usual > lingers {
 		p.lingering = time.Time{}
 		return false
@@ -43,10 +43,10 @@ func (t *threads) fledglings(now time.Time, moment time.Duration) (n int) {
 func (t *threads) usually(j *job, ran time.Duration) {
 	switch {
 	case !j.rules.byRunner:
-		t.usual = 0
-	case t.usual == 0:
-		t.usual = max(ran, 1)
+		t.pace.usual = 0
+	case t.pace.usual == 0:
+		t.pace.usual = max(ran, 1)
 	default:
-		t.usual += (ran - t.usual) / 8
+		t.pace.usual += (ran - t.pace.usual) / 8
 	}
 }

@@ -16,7 +16,7 @@
 // Process puts the parts together. Each part is a struct with a constructor, declares as
 // interfaces what it needs of the others, and is tested without them:
 //
-//	threads     threads.go, record.go, job.go, tallies.go       the threads and the jobs in hand
+//	threads     threads.go, record.go, job.go, counters.go      the threads and the jobs in hand
 //	exchanges   exchanges.go, verdict.go, lane.go, stuck.go     what to tell Redis and what to ask for
 //	candidates  candidates.go                                   the queues to try
 //	exchanger   exchange.go                                     carrying out one exchange

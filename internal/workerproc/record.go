@@ -57,13 +57,13 @@ func (t *threads) record(j *job, out thread.Outcome) {
 		}
 	case thread.Retried:
 		t.retry(&c, j, out, survived)
-		t.tallies.failed(j.thread)
+		t.countFailed(j.thread)
 	case thread.Failed:
 		c.Kind = store.Failed
 		c.Failure = store.File(failure(j, out), t.id.proc+"#"+j.Token)
-		t.tallies.failed(j.thread)
+		t.countFailed(j.thread)
 	default:
-		t.tallies.processed(j.thread)
+		t.countProcessed(j.thread)
 	}
 	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
 		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end

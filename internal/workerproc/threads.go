@@ -60,15 +60,17 @@ type threads struct {
 	byWorker map[string]int // the index of a slot, by its brief id
 	outcomes chan outcome   // from the threads
 
-	jobs    jobs
-	idle    []int         // threads that have no job, and none was asked for
-	brief   bool          // the last job that has ended took less than briefly
-	usual   time.Duration // see usually
-	fresh   bool          // all jobs in hand have begun in this step
-	begun   int           // jobs started
-	used    int           // those that count for JobsPerFork: what runners perform leaves nothing here
-	done    int
-	tallies tallies
+	jobs jobs
+	idle []int // threads that have no job, and none was asked for
+	pace pace
+	counters
+}
+
+// pace is how long jobs have taken lately.
+type pace struct {
+	brief bool          // the last job that has ended took less than briefly
+	usual time.Duration // see usually
+	fresh bool          // all jobs in hand have begun in this step
 }
 
 func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm, counted *counted) *threads {
@@ -84,7 +86,7 @@ func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endi
 		t.slots, t.idle = append(t.slots, s), append(t.idle, i)
 		t.byWorker[s.brief] = i
 	}
-	t.tallies = newTallies(workers)
+	t.counters = newCounters(workers)
 	return t
 }
 
@@ -138,14 +140,8 @@ func (t *threads) jobsUsed() int { return t.used }
 // jobsDone returns how many jobs have ended.
 func (t *threads) jobsDone() int { return t.done }
 
-// flush returns what the threads have counted since it was called last.
-func (t *threads) flush() []store.WorkerStat { return t.tallies.flush() }
-
-// flushed returns what a thread had counted when flush was called last.
-func (t *threads) flushed(thread int) store.WorkerStat { return t.tallies.flushed(thread) }
-
 // endedBriefly reports whether the last job that has ended took less than briefly.
-func (t *threads) endedBriefly() bool { return t.brief }
+func (t *threads) endedBriefly() bool { return t.pace.brief }
 
 // workers returns how many threads there are.
 func (t *threads) workers() int { return len(t.slots) }
@@ -155,7 +151,7 @@ func (t *threads) worker(thread int) string { return t.slots[thread].worker }
 
 // beginAll hands reserved jobs to idle threads. Their request was sent at sent.
 func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now time.Time) {
-	t.fresh = len(t.jobs) == 0
+	t.pace.fresh = len(t.jobs) == 0
 	for i := range reserved {
 		t.begin(&reserved[i], sent, now)
 	}
@@ -290,7 +286,7 @@ func (t *threads) perform(s *slot) {
 // finish takes a job back from its thread.
 func (t *threads) finish(o outcome) {
 	o.job.ctx.end(nil)
-	t.brief = o.Ran < briefly
+	t.pace.brief = o.Ran < briefly
 	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
@@ -336,13 +332,13 @@ const (
 // an exchange and none is in hand that has been running for longer: such a one could
 // keep the processor, and so hold up the others.
 func (t *threads) gather() {
-	fresh := t.fresh
-	t.fresh = false
+	fresh := t.pace.fresh
+	t.pace.fresh = false
 	if !fresh {
 		return
 	}
 	began := time.Now()
-	for n := 0; n < gathers && t.brief && len(t.jobs) > 0 && time.Since(began) < gatherFor; n++ {
+	for n := 0; n < gathers && t.pace.brief && len(t.jobs) > 0 && time.Since(began) < gatherFor; n++ {
 		runtime.Gosched()
 		t.takeOutcomes()
 	}
