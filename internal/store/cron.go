@@ -44,8 +44,6 @@ type CronRecord struct {
 	// Tick is the last one that was, at Seen; zero if there was none.
 	Tick, Seen time.Time
 	Outcome    string
-	// Enqueued is how many jobs were enqueued then, Missed how many ticks let be.
-	Enqueued, Missed int
 }
 
 func parseCronRecord(raw string) CronRecord {
@@ -62,8 +60,6 @@ func parseCronRecord(raw string) CronRecord {
 	}
 	r.Fingerprint, r.Job, _ = strings.Cut(f[1], "-")
 	r.Since, r.From, r.Tick, r.Seen, r.Outcome = at(f[2]), at(f[3]), at(f[4]), at(f[5]), f[6]
-	r.Enqueued, _ = strconv.Atoi(f[7])
-	r.Missed, _ = strconv.Atoi(f[8])
 	return r
 }
 

@@ -3,7 +3,26 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/resqued/resqued/internal/rdb"
 )
+
+// Probe runs every script once; see rdb.Client.Probe.
+func (s *Store) Probe(ctx context.Context, others ...rdb.Part) error {
+	return s.db.Probe(ctx, s.rehearsal(others...))
+}
+
+// Rehearsed are the scripts that Probe runs.
+func (s *Store) Rehearsed(ctx context.Context, others ...rdb.Part) []string {
+	return s.db.Rehearsed(ctx, s.rehearsal(others...))
+}
+
+// Orphans are those of LookAround, with the server's time.
+func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
+	a, err := s.LookAround(ctx, "", "", "")
+	return a.Orphans, a.Now, err
+}
 
 // LeaveSifting leaves a sifting as one does that is killed: so many records have passed.
 func LeaveSifting(ctx context.Context, s *Store, list string, records int) error {

@@ -13,9 +13,6 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// MaxWeight bounds the weight of a tenant.
-const MaxWeight = 1000
-
 // ByGo is the index of no argument: tenants are named by the caller, see ExchangeRequest.Names.
 const ByGo = -1
 
@@ -26,7 +23,7 @@ type Fair struct {
 
 // NewFair returns a Fair. arg is the index of the argument that is the tenant of a job, for which
 // the server then need not ask, in most cases, or ByGo. A tenant of weight 4 begins four times as many jobs as one of weight 1; others is the
-// weight of those that weights does not name. Weights are 1 to MaxWeight.
+// weight of those that weights does not name. Weights are 1 to 1000.
 func NewFair(arg int, weights map[string]int, others int) *Fair {
 	var b strings.Builder
 	if arg == ByGo {

@@ -283,7 +283,7 @@ func (s *Store) longest(ctx context.Context, most int) ([]QueueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	lined, err := s.Lined(ctx)
+	lined, err := s.linedJobs(ctx)
 	if err != nil && rdb.Unreachable(err) {
 		return nil, err
 	}

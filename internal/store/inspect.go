@@ -118,8 +118,7 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 
 // WorkerInfo is a registered worker of any kind, and what it works on.
 type WorkerInfo struct {
-	ID      string
-	Started string
+	ID string
 	// Working is the JSON of worker:<id>; empty when idle.
 	Working string
 	// Name has the parts of the id, Named reports whether it has any.
@@ -137,7 +136,7 @@ func NewWorkerInfo(id string) WorkerInfo {
 
 // WorkerList returns every registered worker, sorted by id. Of threads of resqued there may be
 // a hundred thousand, and what they do stands in the records of their jobs: only the others are
-// asked when they have started and what they work on.
+// asked what they work on.
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 	ids, err := s.members(ctx, s.db.Key(keyWorkers))
 	if err != nil {
@@ -151,16 +150,15 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 			others = append(others, i)
 		}
 	}
-	started, working := make([]*redis.StringCmd, len(others)), make([]*redis.StringCmd, len(others))
+	working := make([]*redis.StringCmd, len(others))
 	err = s.readEach(ctx, len(others), func(pipe redis.Pipeliner, i int) {
-		key := s.workerKey(ids[others[i]])
-		started[i], working[i] = pipe.Get(ctx, key+":started"), pipe.Get(ctx, key)
+		working[i] = pipe.Get(ctx, s.workerKey(ids[others[i]]))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}
 	for i, at := range others {
-		out[at].Started, out[at].Working = started[i].Val(), working[i].Val()
+		out[at].Working = working[i].Val()
 	}
 	return out, nil
 }

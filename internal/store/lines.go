@@ -29,7 +29,6 @@ var (
 
 // LineInfo is a line of jobs that wait for one lock.
 type LineInfo struct {
-	Queue string
 	// Lock is the key of the lock, without the namespace.
 	Lock string
 	Jobs int64
@@ -49,7 +48,7 @@ func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo,
 	sizes, ready := make([]*redis.IntCmd, len(began)), make([]*redis.FloatCmd, len(began))
 	err = s.readEach(ctx, len(began), func(pipe redis.Pipeliner, i int) {
 		name, _ := began[i].Member.(string)
-		out[i] = LineInfo{Queue: queue, Lock: keyJobLocks + name, Since: time.UnixMilli(int64(began[i].Score))}
+		out[i] = LineInfo{Lock: keyJobLocks + name, Since: time.UnixMilli(int64(began[i].Score))}
 		sizes[i], ready[i] = pipe.LLen(ctx, s.db.LineKey(queue, name)), pipe.ZScore(ctx, s.db.Key(keyReady)+queue, name)
 	})
 	if err != nil {
@@ -61,8 +60,8 @@ func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo,
 	return slices.DeleteFunc(out, func(l LineInfo) bool { return l.Jobs == 0 }), nil
 }
 
-// Lined returns how many jobs wait in lines, by queue.
-func (s *Store) Lined(ctx context.Context) (map[string]int64, error) {
+// linedJobs returns how many jobs wait in lines, by queue.
+func (s *Store) linedJobs(ctx context.Context) (map[string]int64, error) {
 	counts, err := s.db.Read.HGetAll(ctx, s.db.Key(keyLined)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("jobs in lines (%s): %w", s.db.Key(keyLined), err)
@@ -164,7 +163,7 @@ func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err er
 // Unline puts the jobs in the lines of a queue back to its head, in parts of bounded size, and returns how many these
 // were. Workers of other programs find them there. Daemons that still work the queue may move them into lines again.
 func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error) {
-	lined, err := s.Lined(ctx)
+	lined, err := s.linedJobs(ctx)
 	if err != nil {
 		return 0, err
 	}

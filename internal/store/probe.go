@@ -23,20 +23,14 @@ var probeDue = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 // probeCount is the count of attempts of a job of a Probe.
 const probeCount = "resque-retry:Probe"
 
-// Probe runs every script once, on keys of its own under resqued:probe, those of other packages
-// included; see rdb.Client.Probe.
-func (s *Store) Probe(ctx context.Context, others ...rdb.Part) error {
-	return s.db.Probe(ctx, s.Rehearsal(others...))
-}
-
 // WaitReady returns when the server answers and runs all scripts, those of other packages
 // included, or with an error that waiting does not heal; see rdb.Client.WaitReady.
 func (s *Store) WaitReady(ctx context.Context, tell func(err error, wait time.Duration), others ...rdb.Part) error {
-	return s.db.WaitReady(ctx, s.Rehearsal(others...), tell)
+	return s.db.WaitReady(ctx, s.rehearsal(others...), tell)
 }
 
-// Rehearsal returns what a Probe runs.
-func (s *Store) Rehearsal(others ...rdb.Part) rdb.Rehearsal {
+// rehearsal runs every script once, on keys of its own under resqued:probe.
+func (s *Store) rehearsal(others ...rdb.Part) rdb.Rehearsal {
 	opts := *s.opts.Load()
 	opts.Namespace += rdb.ProbeSpace
 	r := rdb.Rehearsal{Files: []fs.FS{Lua}, Remains: remains(opts.Namespace)}
@@ -139,7 +133,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 		_, _, _ = sift.call(ctx, op[0].(string), op[1:]...) //nolint:forcetypeassert // all are texts
 	}
 	_, _, _ = s.repair(ctx, unique.Name, "r")
-	_, _, _ = s.Orphans(ctx)
+	_, _ = s.LookAround(ctx, "", "", "")
 	_ = s.NoteStrangers(ctx, time.Minute)
 	_, _, _ = s.SilentHosts(ctx, SilentRequest{Place: "probe", Most: 1, Turn: "probe", For: time.Second})
 	for _, dead := range []bool{false, true} {
@@ -196,5 +190,5 @@ func remains(namespace string) []string {
 
 // Steps looks once at all that WaitReady looks at; see rdb.Client.Steps.
 func (s *Store) Steps(ctx context.Context, others ...rdb.Part) []rdb.Step {
-	return s.db.Steps(ctx, s.Rehearsal(others...))
+	return s.db.Steps(ctx, s.rehearsal(others...))
 }

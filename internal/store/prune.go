@@ -106,15 +106,9 @@ type QueueUsers struct {
 // QueueUsers returns who names queues.
 func (s *Store) QueueUsers(ctx context.Context) (QueueUsers, error) {
 	var u QueueUsers
-	for cursor := uint64(0); ; {
-		part, next, err := s.db.Read.SScan(ctx, s.db.Key(keyWorkers), cursor, "", 1000).Result()
-		if err != nil {
-			return u, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
-		}
-		u.Workers = append(u.Workers, part...)
-		if cursor = next; cursor == 0 {
-			break
-		}
+	var err error
+	if u.Workers, err = s.members(ctx, s.db.Key(keyWorkers)); err != nil {
+		return u, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {

@@ -75,12 +75,6 @@ func (s *Store) LookAround(ctx context.Context, digest, place, self string) (Aro
 	return a, nil
 }
 
-// Orphans are those of LookAround, with the server's time.
-func (s *Store) Orphans(ctx context.Context) (procs []string, now time.Time, err error) {
-	a, err := s.LookAround(ctx, "", "", "")
-	return a.Orphans, a.Now, err
-}
-
 // SettingsOf returns what a master has in common with its fleet, as it has written it, and
 // its host; "" if it is gone.
 func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings string, err error) {
