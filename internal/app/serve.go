@@ -109,7 +109,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runners := &templates{now: first, log: d.Log}
+	runners := &templates{now: first}
 	defer runners.stop()
 	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, requests: make(chan master.Request), log: d.Log}
 	if d.Dev != nil || d.bench {

@@ -96,7 +96,6 @@ type templates struct {
 	past []*generation
 	// drops are the ends of those that were not taken.
 	drops sync.WaitGroup
-	log   *zap.Logger
 }
 
 // use puts a generation into force.

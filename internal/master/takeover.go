@@ -19,13 +19,12 @@ var errElderGone = errors.New("the master whose place this one was to take has e
 
 // taking is the old master, whose place this one takes.
 type taking struct {
-	elder Peer
-	// welcome: it knows of this one. charged: this one is in charge.
-	welcome, charged bool
-	granted          int // slots that may be filled
-	filled           int // slots of which the old one knows that they are
-	all              bool
-	endBy            time.Time // the old one must be gone then; zero: it has time
+	elder   Peer
+	charged bool      // this one is in charge
+	granted int       // slots that may be filled
+	filled  int       // filled slots that the old one knows of
+	all     bool      // all slots are filled
+	endBy   time.Time // the old one must be gone then; zero: it has time
 }
 
 // takingOver reports whether slots of the old master have not gone over yet.
@@ -55,7 +54,7 @@ func (m *Master) onElder(h heard) {
 	}
 	switch h.message.Type {
 	case proc.Welcome:
-		t.welcome, t.granted = true, 1
+		t.granted = 1
 		m.follow(h.message.State)
 	case proc.SetState:
 		m.follow(h.message.State)

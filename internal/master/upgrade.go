@@ -72,15 +72,14 @@ type handing struct {
 	peer     Peer
 	patience time.Duration
 	by       time.Time // it must be ready then: patience after its start
-	// given: it is in charge. inCharge: it has said so.
-	given, inCharge bool
-	reason          string // why it cannot work, as it has said
-	slots           int    // that this master had
-	filled          int    // slots of the new one that have their worker process
-	all             bool   // these are all of them
-	handed          int    // slots of which the new one knows that it may fill the next one
-	leaving         *worker
-	nextBy          time.Time
+	given    bool      // it is in charge
+	reason   string    // why it cannot work, as it has said
+	slots    int       // how many slots this master had
+	filled   int       // slots of the new one that have their worker process
+	all      bool      // all its slots have one
+	handed   int       // how often the new one was told that it may fill one slot more
+	leaving  *worker   // the process that leaves the next slot; nil: none is waited for
+	nextBy   time.Time // the new one may fill that slot then at the latest
 }
 
 // given reports whether another master is in charge.
@@ -150,7 +149,6 @@ func (m *Master) onSuccessor(h heard) {
 	case proc.Up:
 		m.give()
 	case proc.InCharge:
-		n.inCharge = true
 		m.inCharge(false) // only now: there is no moment in which neither has it
 		m.answer(Verdict{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
 			"process %d is in charge: its first worker process is ready, and the others follow one after another; process %d finishes its jobs and leaves",

@@ -12,7 +12,7 @@ const (
 	// Worker to master.
 	Hello    = "hello"    // Protocol, PID: the first message, after signal handling is installed
 	Ready    = "ready"    // RSS, LockEnd: the worker is registered in Redis and takes jobs
-	Beat     = "beat"     // State, Busy, Full, Done, JobsPerFork, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
+	Beat     = "beat"     // State, Busy, Full, Done, RSS, Kills, Doomed, LockEnd, Away, Refused, Trouble: every BeatEvery
 	Ends     = "ends"     // the number of jobs will be used up in about Lead
 	Retires  = "retiring" // Reason: quota, tainted: takes no new job; age, memory (RSS, MaxRSS): goes on until Retire
 	Apart    = "apart"    // Suspects, On (one was taken): jobs that have to run alone wait
@@ -105,11 +105,9 @@ type Message struct {
 	Suspects int `json:"suspects,omitempty"`
 	Busy     int `json:"busy,omitempty"`
 	// Full: what performs the jobs has no room for more, although threads may be idle.
-	Full bool `json:"full,omitempty"`
-	Done int  `json:"done,omitempty"`
-	// JobsPerFork is how many jobs the process may start; 0 = no limit.
-	JobsPerFork int   `json:"quota,omitempty"`
-	RSS         int64 `json:"rss,omitempty"`
+	Full bool  `json:"full,omitempty"`
+	Done int   `json:"done,omitempty"`
+	RSS  int64 `json:"rss,omitempty"`
 	// MaxRSS is the memory above which the process shall be replaced.
 	MaxRSS int64 `json:"max_rss,omitempty"`
 	// Kills counts the KillJobs that have come, Doomed the jobs told to stop whose

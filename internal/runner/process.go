@@ -56,10 +56,9 @@ type process struct {
 	number int64
 
 	mu sync.Mutex
-	// how is why it was killed, the first reason; killed: it was.
-	how    string
-	killed bool
-	calls  map[int64]*call // of the jobs in it, where it has several slots
+	// how is why it was killed, the first reason.
+	how   string
+	calls map[int64]*call // of the jobs in it, where it has several slots
 	// current is the job of a process with one slot.
 	current atomic.Pointer[resqued.Job]
 	line    []byte // to write a job, under the lock of the writers
@@ -293,7 +292,6 @@ func (q *process) kill(how string) {
 	if q.how == "" {
 		q.how = how
 	}
-	q.killed = true
 	q.mu.Unlock()
 	q.handle.kill()
 }

@@ -62,7 +62,7 @@ func (r *reports) report() {
 	r.counted.send()
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.jobsDone(), JobsPerFork: r.cfg.JobsPerFork, RSS: size,
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.jobsDone(), RSS: size,
 		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
 	}
 	r.troubles.show(&m)
