@@ -1,15 +1,19 @@
 // Package store holds queues, the jobs in flight and all that depends on them in Redis: one Go
 // method for each script of lua/. It talks to Redis by a client of package rdb.
 //
-// What is where: exchange.go is the hot path (end jobs, reserve jobs), poll.go looks for jobs,
-// process.go is the life of a worker process (register, beat, unregister), recovery.go what a
-// master does for the dead, push.go, dequeue.go and failed.go what goes into queues and out of
-// them without being run, together.go how pushes of many goroutines leave in one call, later.go
-// and due.go delayed jobs, parked.go the ends of jobs that have no place, unique.go how unique
-// queues are repaired, pause.go which queues have to wait, cron.go schedules, inspect.go what
-// people look at, wait.go how a process waits for jobs instead of asking. exchange_args.go
-// writes the request of an exchange and exchange_reply.go reads the reply, in the order of
-// exchange_order.go.
+// The files by subject; types.go, keys.go and args.go are shared by all:
+//
+//	exchange   exchange.go ends and reserves jobs; exchange_args.go, exchange_reply.go, exchange_order.go, record.go
+//	finding    poll.go looks for jobs, wait.go waits for them, strangers.go, pause.go
+//	queues     push.go, pushmany.go, together.go, dequeue.go, move.go, transfer.go, walk.go, prune.go, ages.go
+//	unique     unique.go
+//	locks      locks.go, lockscan.go, lockwaits.go, classlock.go; lines.go, fair.go who waits for them
+//	failures   failed.go, failed_edit_bulk.go, findfailed.go, parked.go, count.go the attempts of a job
+//	later      later.go, due.go, undelay.go, delayed_next.go; cron.go schedules
+//	processes  process.go lives, kills.go, runners.go, policy.go; recovery.go what a master does for the dead
+//	masters    master_types.go, orders.go, hosts.go, ends.go, format.go
+//	looking    inspect.go, totals.go, events.go, history.go
+//	server     probe.go, trouble.go, bench.go
 package store
 
 import (
