@@ -33,17 +33,17 @@ type death struct {
 	mourned bool
 	// killed: all its jobs were to be killed; else only those in tokens. reason says why.
 	killed bool
-	tokens map[string]bool
+	tokens []string
 	reason string
 	// over is set if a drain that took too long has ended it: all its jobs that are not in
 	// tokens go back to their queues then, if that was asked for. again are other jobs that do.
 	over  *overrun
-	again map[string]bool
+	again []string
 }
 
 // returns reports whether a job goes back to its queue without a death.
 func (d death) returns(job store.Reserved) bool {
-	return d.again[job.Token] || d.over != nil && d.over.requeue
+	return slices.Contains(d.again, job.Token) || d.over != nil && d.over.requeue
 }
 
 // deathOf collects what is known about the end of w.
@@ -110,7 +110,7 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 			v.Action = store.Suspect
 		}
 		final := policy.final(job)
-		told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)
+		told := d.killed || slices.Contains(d.tokens, job.Token) || slices.Contains(policy.registered.Fails, job.Token)
 		switch {
 		case job.Kill != nil && job.Kill.Requeue:
 			v.Action = store.Again

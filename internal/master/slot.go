@@ -185,10 +185,7 @@ func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, er
 		m.due(s.due)
 		return nil, err
 	}
-	w := &worker{
-		proc: name, slot: s, gen: gen, cfg: cfg, child: child, spawnedAt: m.now,
-		health: health{heard: m.now}, orders: killOrders{tokens: map[string]bool{}},
-	}
+	w := &worker{proc: name, slot: s, gen: gen, cfg: cfg, child: child, spawnedAt: m.now, health: health{heard: m.now}}
 	m.workers[w] = true
 	m.log.Debug("worker process started", zap.String("proc", name), zap.Int("pid", child.PID()))
 	m.children.Go(func() { m.watch(w) })

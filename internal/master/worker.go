@@ -40,11 +40,9 @@ type worker struct {
 type hold int
 
 const (
-	free hold = iota
-	// untilTurn: it was started before the process whose place it takes has stopped.
-	untilTurn
-	// untilInForce: it has tried a new configuration, which is not to take effect yet.
-	untilInForce
+	free         hold = iota
+	untilTurn         // the process whose place it takes has not stopped yet
+	untilInForce      // it has tried a new configuration, which is not to take effect yet
 )
 
 // suspectRun is the task of a worker process that is there for one suspect, outside the slots.
@@ -86,22 +84,22 @@ const (
 
 // killOrders are the orders to a worker process to kill its jobs, and its answers.
 type killOrders struct {
-	given    int             // how many it was sent
-	answered int             // for how many of them it has named the jobs
-	answerBy time.Time       // it must have answered by then; zero: none is open
-	tokens   map[string]bool // the jobs that it has named
+	given    int       // how many it was sent
+	answered int       // for how many of them it has named the jobs
+	answerBy time.Time // it must have answered by then; zero: none is open
+	tokens   []string  // the jobs that it has named
 }
 
 // kill is how the master ends a worker process.
 type kill struct {
-	by        time.Time       // it must be gone by then; zero: it has time
-	sent      bool            // SIGKILL was sent
-	cause     string          // why it was ended, or seems to have ended
-	lapsed    bool            // it was ended because its lease in Redis was past
-	endSweep  func()          // ends the sweep of its child processes; nil: none runs
-	asked     bool            // it asked for its end, because jobs ignore their kill
-	stuckJobs int             // how many jobs ignore it
-	again     map[string]bool // those of them that go back to their queues
+	by        time.Time // it must be gone by then; zero: it has time
+	sent      bool      // SIGKILL was sent
+	cause     string    // why it was ended, or seems to have ended
+	lapsed    bool      // it was ended because its lease in Redis was past
+	endSweep  func()    // ends the sweep of its child processes; nil: none runs
+	asked     bool      // it asked for its end, because jobs ignore their kill
+	stuckJobs int       // how many jobs ignore it
+	again     []string  // the tokens of those that go back to their queues
 }
 
 // farewell is what a worker process said when it left.
@@ -178,18 +176,10 @@ func (m *Master) onWorkerMessage(s said) {
 		m.suspected(w, s.message)
 	case proc.Killing:
 		w.orders.answered = max(w.orders.answered, s.message.Kills)
-		for _, token := range s.message.Tokens {
-			w.orders.tokens[token] = true
-		}
+		w.orders.tokens = append(w.orders.tokens, s.message.Tokens...)
 	case proc.Tainted:
-		w.kill.asked, w.kill.stuckJobs = true, s.message.Busy
-		for _, token := range s.message.Tokens {
-			w.orders.tokens[token] = true
-		}
-		w.kill.again = map[string]bool{}
-		for _, token := range s.message.Again {
-			w.kill.again[token] = true
-		}
+		w.orders.tokens = append(w.orders.tokens, s.message.Tokens...)
+		w.kill.asked, w.kill.stuckJobs, w.kill.again = true, s.message.Busy, s.message.Again
 		m.kill(w, fmt.Sprintf("%d killed jobs do not stop: %s", s.message.Busy, s.message.Reason))
 		w.kill.cause = s.message.Reason
 	case proc.Happened:
@@ -285,7 +275,7 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 	w.health.saturated = beat.Full || beat.Busy >= w.cfg.Threads
 	if beat.Kills >= w.orders.given && beat.Doomed == 0 && !w.kill.asked {
 		w.orders.answerBy = time.Time{}
-		clear(w.orders.tokens)
+		w.orders.tokens = nil
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	// Master to worker.
 	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
 	SetState = "state"   // State: running, waiting, paused, draining
-	KillJobs = "kill"    // Tokens (none = all), Grace, Reason, Exit, Cause, Requeue
+	KillJobs = "kill"    // all jobs: Grace, Reason, Exit, Cause, Requeue
 	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
 	Look     = "look"    // look for jobs now: another process has found more than it can take
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there

@@ -164,9 +164,6 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		p.setState(signals.State(m.State))
 	case proc.KillJobs:
 		jobs := p.threads.jobs.all()
-		if len(m.Tokens) > 0 {
-			jobs = p.threads.jobs.named(m.Tokens)
-		}
 		grace := m.Grace
 		if grace <= 0 {
 			grace = p.cfg.TermTimeout

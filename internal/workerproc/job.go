@@ -143,17 +143,6 @@ func (h jobs) all() []*job {
 	return list
 }
 
-// named returns those of some tokens that are in hand.
-func (h jobs) named(tokens []string) []*job {
-	var list []*job
-	for _, t := range tokens {
-		if j := h[t]; j != nil {
-			list = append(list, j)
-		}
-	}
-	return list
-}
-
 // ends returns when the process has to end the job. The context of the job ends when its
 // time is over; code that ignores that has grace.
 func (j *job) ends(grace time.Duration) time.Time {

@@ -619,13 +619,13 @@ func TestKill(t *testing.T) {
 		}}, options{cfg: workerproc.Config{Threads: 2, TermTimeout: patience}})
 		defer close(stuck)
 		f.push(`{"class":"Stuck","args":[]}`)
-		token := path.Base((<-running).ID)
+		job := <-running
 		f.push(payload(1))
 		<-running
-		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{token}, Grace: time.Millisecond}
+		run := f.askFor(job, store.KillRequest{Grace: time.Millisecond})
 		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
 		close(open)
-		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
+		require.Equal(t, []string{run.Token}, f.expect(proc.Tainted).Tokens)
 		<-f.exited
 		require.Equal(t, 1, f.recorded, "before the process ends: else the neighbour would run again")
 	})
@@ -645,14 +645,14 @@ func TestKill(t *testing.T) {
 		}})
 		defer close(stuck)
 		f.push(`{"class":"Stuck","args":[]}`)
-		token := path.Base((<-running).ID)
+		job := <-running
 		f.push(payload(1))
 		<-running
-		r.away.Store(true)
-		f.down <- proc.Message{Type: proc.KillJobs, Tokens: []string{token}, Grace: time.Millisecond}
+		run := f.askFor(job, store.KillRequest{Grace: time.Millisecond})
 		require.Equal(t, "tainted", f.expect(proc.Retires).Reason)
+		r.away.Store(true)
 		close(open)
-		require.Equal(t, []string{token}, f.expect(proc.Tainted).Tokens)
+		require.Equal(t, []string{run.Token}, f.expect(proc.Tainted).Tokens)
 		<-f.exited
 		require.Zero(t, f.recorded)
 	})
