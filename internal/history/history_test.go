@@ -89,10 +89,8 @@ func TestJobsAreCountedUntilTheyAreRead(t *testing.T) {
 	worker.Add("Mail", "out", processed|failed, 700*time.Millisecond, history.Unknown)
 	worker.Add("Mail", "in", unrun, history.Unknown, history.Unknown)
 	worker.Add("Report", "out", processed, 3*time.Hour, 30*time.Hour)
-	require.False(t, worker.Empty())
 	host := history.NewCollector("vm")
 	require.NoError(t, host.Add(at.Add(7*time.Minute), worker.Take()))
-	require.True(t, worker.Empty())
 	require.Nil(t, worker.Take())
 	host.Count(at.Add(8*time.Minute), "Mail", "out", processed|failed)
 

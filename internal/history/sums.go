@@ -164,15 +164,3 @@ func (s *Sums) of(kind Kind) *names {
 	}
 	return &s.queues
 }
-
-// Empty reports whether there is nothing to send.
-func (s *Sums) Empty() bool {
-	for _, kind := range []Kind{Class, Queue} {
-		for _, t := range s.of(kind).sums {
-			if !t.Empty() {
-				return false
-			}
-		}
-	}
-	return true
-}

@@ -160,11 +160,8 @@ func (c *Child) Send(m Message) error { return c.conn.Send(m) }
 // Recv waits for a message of the worker process; see Conn.Recv.
 func (c *Child) Recv() (Message, error) { return c.conn.Recv() }
 
-// Signal sends sig through a process handle, so that it can never hit a later
+// Kill sends SIGKILL through a process handle, so that it can never hit a later
 // process with the same id.
-func (c *Child) Signal(sig os.Signal) error { return c.process.Signal(sig) }
-
-// Kill sends SIGKILL, as Signal does.
 func (c *Child) Kill() error { return c.process.Kill() }
 
 // Wait waits for the process's end. It may be called more than once.

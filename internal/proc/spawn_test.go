@@ -123,7 +123,6 @@ func TestSpawn(t *testing.T) {
 		require.Equal(t, syscall.SIGKILL, c.Wait().Signal)
 		require.Equal(t, "signal SIGKILL", c.Wait().String())
 		require.ErrorIs(t, c.Kill(), os.ErrProcessDone)
-		require.ErrorIs(t, c.Signal(syscall.SIGTERM), os.ErrProcessDone)
 	})
 
 	t.Run("the kernel's parent-death signal is refused off the main thread", func(t *testing.T) {

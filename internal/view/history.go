@@ -37,14 +37,6 @@ var Spans = []Span{
 	{"30d", 30 * 24 * time.Hour, time.Hour},
 }
 
-// SpanNamed returns the span of a name, else the first one.
-func SpanNamed(name string) Span {
-	if i := slices.IndexFunc(Spans, func(s Span) bool { return s.Name == name }); i >= 0 {
-		return Spans[i]
-	}
-	return Spans[0]
-}
-
 // SeriesError is returned for what names no series of the history.
 type SeriesError struct{ Series string }
 

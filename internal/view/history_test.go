@@ -67,7 +67,7 @@ func TestClasses(t *testing.T) {
 		history.AllJobs(): sumOf(20, time.Second), {Kind: history.Class, Name: "Quick"}: sumOf(10, time.Millisecond), {Kind: history.Class, Name: "Slow"}: sumOf(10, time.Second),
 		{Kind: history.Class, Name: "None"}: {}, {Kind: history.Queue, Name: "mail"}: sumOf(20, time.Second),
 	}}
-	classes, err := view.Classes(t.Context(), s, view.SpanNamed("1h"), now)
+	classes, err := view.Classes(t.Context(), s, view.Spans[0], now)
 	require.NoError(t, err)
 	require.Len(t, classes, 2, "queues are no classes, and what did not run is left out")
 	require.Equal(t, "Slow", classes[0].Class)
@@ -81,11 +81,11 @@ func TestClasses(t *testing.T) {
 	}
 
 	s.last = now.Add(-3 * time.Hour)
-	classes, err = view.Classes(t.Context(), s, view.SpanNamed("1h"), now)
+	classes, err = view.Classes(t.Context(), s, view.Spans[0], now)
 	require.NoError(t, err)
 	require.Empty(t, classes, "names that were written last before the span are not read")
 	s.err = errors.New("away")
-	_, err = view.Classes(t.Context(), s, view.SpanNamed("30d"), now)
+	_, err = view.Classes(t.Context(), s, view.Spans[2], now)
 	require.ErrorIs(t, err, s.err)
 }
 

@@ -281,7 +281,7 @@ func TestHistoryInACluster(t *testing.T) {
 	}
 	require.Equal(t, map[string]uint64{"t": 21, "c": 21, "q": 21, "h": 21}, runs)
 	now := time.Now().Add(time.Minute)
-	classes, err := view.Classes(t.Context(), s, view.SpanNamed("24h"), now)
+	classes, err := view.Classes(t.Context(), s, view.Spans[1], now)
 	require.NoError(t, err)
 	require.Len(t, classes, 2)
 	points, err := view.Series(t.Context(), s, history.AllJobs(), now.Add(-time.Hour), now, time.Minute)
