@@ -20,7 +20,7 @@
 //	exchanges   exchanges.go, verdict.go, lane.go, stuck.go     what to tell Redis and what to ask for
 //	candidates  candidates.go                                   the queues to try
 //	exchanger   exchange.go                                     carrying out one exchange
-//	poller      poll.go, waker.go                               finding queues with jobs
+//	poller      poll.go, waker.go, watchlist.go                 finding queues with jobs
 //	kills       kill.go, requests.go                            stopping jobs, and the process if they do not stop
 //	beats       beat.go, enroll.go, leftover.go, registrar.go   leases, registration, what Redis has lost
 //	reports     report.go, ahead.go, suspects.go                what the master is told

@@ -43,10 +43,6 @@ const (
 	crowded = 5 * time.Minute
 	// sickFor is how long a key that holds no list is left alone.
 	sickFor = 30 * time.Second
-	// namesEvery is how often the names of queues are read that a glob may match.
-	namesEvery = time.Minute
-	// maxSeen bounds the names that are kept.
-	maxSeen = 256
 )
 
 // waitAgain is the time until the first other try after waiting has failed.
@@ -72,19 +68,10 @@ type waker struct {
 	cancel context.CancelFunc
 	life   int // counts waiters
 	ended  chan waked
-	armed  map[string]bool
-	limit  int // of armed; see share
-	// luck decides which processes wait where there are more masters than waits for all of them, and place which
-	// queues one waits for that may not wait for all that it would.
-	luck, place float64
-
-	// seen are names for the globs, those in which jobs were found last first.
-	seen    []string
-	namesAt time.Time
-	watch   []string // the queues to watch; nil = to be found out
-	left    int      // how many queues of ours are known and not watched
-	known   int      // how many queues there were when their names were read
-	sick    map[string]time.Time
+	armed  map[string]bool // the queues waited for
+	sick   map[string]time.Time
+	luck   float64 // decides which processes wait where there are more masters than waits for all
+	watchlist
 
 	// timer leads to a look in order to arm. Nothing is armed before restUntil. The
 	// pause between two such looks grows as long as no job comes of it.
@@ -99,7 +86,8 @@ type waker struct {
 func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
 		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, max(p.cfg.waits, 1)),
-		limit: p.cfg.waits, luck: rand.Float64(), place: rand.Float64(), armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
+		luck: rand.Float64(), armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
+		watchlist: watchlist{queues: p.cfg.queues, most: p.cfg.waits, limit: p.cfg.waits, place: rand.Float64()},
 	}
 	w.timer.Stop()
 	if p.cfg.untilEmpty || p.cfg.alone {
@@ -193,64 +181,16 @@ func (w *waker) share(masters int) {
 	w.limit, w.watch = n, nil
 }
 
-// note remembers the names of our queues that were seen to hold jobs.
-func (w *waker) note(names []string) {
-	if len(names) == 0 || !w.p.cfg.queues.Dynamic() {
-		return
-	}
-	names = names[:min(len(names), maxSeen)]
-	for _, c := range w.p.cfg.queues.Resolve(names) {
-		if _, found := slices.BinarySearch(names, c.Queue); !found {
-			continue
-		}
-		i := slices.Index(w.seen, c.Queue)
-		if i >= 0 && i < w.limit {
-			continue
-		}
-		if i >= 0 {
-			w.seen = slices.Delete(w.seen, i, i+1)
-		}
-		w.seen, w.watch = slices.Insert(w.seen, 0, c.Queue), nil
-	}
-	w.seen = w.seen[:min(len(w.seen), maxSeen)]
-}
-
-// watched are the queues to wait for: those with names first, then of those that globs
-// match the ones that were last seen to hold a job.
+// watched returns the queues to wait for. It reads the names that globs may match, if that is due.
 func (w *waker) watched(now time.Time, known int) []string {
-	since := now.Sub(w.namesAt)
-	if w.p.cfg.queues.Dynamic() && (since >= namesEvery || known != w.known && known <= store.SeenQueues && since >= asleep) && w.connected() {
-		w.namesAt = now
+	if w.stale(now, known) && w.connected() {
 		names, err := w.waiter.Queues(w.work)
 		if err != nil {
 			w.log.Debug("no names of queues to wait for", zap.Error(err))
 		}
-		w.known = len(names) // less than there are if those are many
-		for _, c := range w.p.cfg.queues.Resolve(names) {
-			if len(w.seen) < maxSeen && slices.Contains(names, c.Queue) && !slices.Contains(w.seen, c.Queue) {
-				w.seen, w.watch = append(w.seen, c.Queue), nil
-			}
-		}
+		w.learn(now, names)
 	}
-	if w.watch != nil {
-		return w.watch
-	}
-	for _, c := range w.p.cfg.queues.Resolve(nil) {
-		w.watch = append(w.watch, c.Queue)
-	}
-	for _, name := range w.seen {
-		if !slices.Contains(w.watch, name) {
-			w.watch = append(w.watch, name)
-		}
-	}
-	w.left = max(len(w.watch)-w.limit, 0)
-	if w.left > 0 && w.limit < w.p.cfg.waits { // others wait for others of those that one alone would wait for
-		most := w.watch[:min(len(w.watch), w.p.cfg.waits)]
-		at := int(w.place * float64(len(most)))
-		w.watch = slices.Concat(most[at:], most[:at])[:w.limit]
-	}
-	w.watch = w.watch[:min(len(w.watch), w.limit)]
-	return w.watch
+	return w.choose()
 }
 
 // connected opens the waiter if there is none.
