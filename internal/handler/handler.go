@@ -61,10 +61,6 @@ type Runner interface {
 	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
 	// Owns reports whether a process is one of its own that nobody else may reap.
 	Owns(pid int) bool
-	// Slots returns how many jobs the processes that are there can have in hand; Changed has an
-	// element when that has changed.
-	Slots() int
-	Changed() <-chan struct{}
 }
 
 // Set holds the classes that a worker process can run. All threads share it.
