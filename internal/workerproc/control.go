@@ -138,11 +138,11 @@ func (p *Process) onSignal(sig os.Signal) {
 	switch step.Do {
 	case signals.Enter:
 		if step.Next == signals.Killing {
-			p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+			p.kills.kill(resqued.ErrKilled, p.threads.jobs.all(), p.cfg.TermTimeout)
 		}
 		p.enter(step.Next)
 	case signals.KillJobs:
-		p.kills.kill(p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.kills.kill(resqued.ErrKilled, p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(step.Next)
 	case signals.StartPaused:
 		p.life.wanted = signals.Paused
@@ -176,7 +176,7 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		if m.Cause != "" {
 			cause = &limitError{m.Cause, m.Requeue}
 		}
-		p.kills.killFor(cause, jobs, grace)
+		p.kills.kill(cause, jobs, grace)
 		if m.Exit {
 			p.enter(signals.Killing)
 		}

@@ -84,14 +84,9 @@ func (k *kills) doomed() int {
 	return n
 }
 
-// kill ends the contexts of jobs with resqued.ErrKilled. If some still run after grace the
-// process has to go, because Go cannot stop a goroutine.
-func (k *kills) kill(jobs []*job, grace time.Duration) {
-	k.killFor(resqued.ErrKilled, jobs, grace)
-}
-
-// killFor is kill for a cause that wraps resqued.ErrKilled.
-func (k *kills) killFor(cause error, jobs []*job, grace time.Duration) {
+// kill ends the contexts of jobs with a cause that is, or wraps, resqued.ErrKilled. If some still
+// run after grace the process has to go, because Go cannot stop a goroutine.
+func (k *kills) kill(cause error, jobs []*job, grace time.Duration) {
 	k.doom(jobs, cause, grace)
 	k.nameKilled(jobs)
 }

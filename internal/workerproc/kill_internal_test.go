@@ -41,7 +41,7 @@ func TestKills(t *testing.T) {
 		s, k, e := killing(t)
 		j, other := s.job("1"), s.job("2")
 		e.killed = []string{"0"}
-		k.kill([]*job{j}, time.Minute)
+		k.kill(resqued.ErrKilled, []*job{j}, time.Minute)
 		require.ErrorIs(t, context.Cause(&j.ctx), resqued.ErrKilled)
 		require.NoError(t, other.ctx.Err())
 		require.Equal(t, []string{"1"}, (*s.master)[0].Tokens)
@@ -65,7 +65,7 @@ func TestKills(t *testing.T) {
 		s, k, _ := killing(t)
 		j := s.job("1")
 		j.stop.request = &store.KillRequest{Requeue: true}
-		k.kill([]*job{j}, time.Minute)
+		k.kill(resqued.ErrKilled, []*job{j}, time.Minute)
 		require.Empty(t, (*s.master)[0].Tokens)
 		info := map[string]string{}
 		k.show(info)
@@ -80,7 +80,7 @@ func TestKills(t *testing.T) {
 			j := s.job("1")
 			s.job("2")
 			e.pending = true
-			k.kill([]*job{j}, time.Second)
+			k.kill(resqued.ErrKilled, []*job{j}, time.Second)
 			s.told()
 			k.overdue()
 			require.False(t, k.tainted(), "it has its grace")
@@ -175,7 +175,7 @@ func (r *requested) DropKills(_ context.Context, _ string, tokens ...string) err
 // killed records what is killed.
 type killed map[string]time.Duration
 
-func (k killed) kill(jobs []*job, grace time.Duration) {
+func (k killed) kill(_ error, jobs []*job, grace time.Duration) {
 	for _, j := range jobs {
 		k[j.Token] = grace
 	}

@@ -410,7 +410,7 @@ func (p *Process) tick() {
 	p.kills.abandon()
 	if p.leaving.drainOver() {
 		p.log.Warn("the drain took too long; killing the jobs", zap.Int("jobs", len(p.threads.jobs)))
-		p.kills.killFor(drainOver(p.cfg.DrainTimeout, p.cfg.DrainRequeue), p.threads.jobs.all(), p.cfg.TermTimeout)
+		p.kills.kill(drainOver(p.cfg.DrainTimeout, p.cfg.DrainRequeue), p.threads.jobs.all(), p.cfg.TermTimeout)
 		p.enter(signals.Killing)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -25,7 +26,7 @@ type killStore interface {
 
 // killer stops jobs.
 type killer interface {
-	kill(jobs []*job, grace time.Duration)
+	kill(cause error, jobs []*job, grace time.Duration)
 }
 
 // killRequests finds the requests to kill jobs in hand. The goroutine of run calls Redis; it
@@ -110,7 +111,7 @@ func (q *killRequests) onKillRequests(r foundKills) {
 		case j.stop.request == nil || *j.stop.request != request:
 			q.log.Info("told to kill a job", j.named(), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
 			j.stop.request = &request
-			q.killer.kill([]*job{j}, request.Grace)
+			q.killer.kill(resqued.ErrKilled, []*job{j}, request.Grace)
 		}
 	}
 }
