@@ -12,7 +12,6 @@ const (
 	layoutStart  = "2006-01-02 15:04:05 -0700"
 	layoutFail   = "2006/01/02 15:04:05 MST"
 	layoutBare   = "2006/01/02 15:04:05"
-	layoutISO    = "2006-01-02T15:04:05-07:00"
 	layoutISOUTC = "2006-01-02T15:04:05Z"
 	// layoutScript is what a JavaScript date prints, up to its zone's name.
 	layoutScript = "Mon Jan 02 2006 15:04:05 GMT-0700"
@@ -35,10 +34,6 @@ func ParseStart(text string) time.Time {
 // always UTC, because the abbreviations of other zones mean different things to different
 // readers.
 func FormatFail(t time.Time) string { return t.UTC().Format(layoutFail) }
-
-// FormatISO writes a time as heartbeats hold it, in t's own zone, which is
-// +00:00 for UTC, not Z: 2026-11-20T09:56:21-05:00.
-func FormatISO(t time.Time) string { return t.Format(layoutISO) }
 
 // FormatISOUTC writes a time as run_at of a running job holds it, in UTC:
 // 2026-11-20T14:56:21Z.

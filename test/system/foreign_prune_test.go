@@ -35,7 +35,7 @@ func (s stranger) register(t *testing.T, d *harness.Daemon) {
 		require.NoError(t, d.Client.Set(t.Context(), d.Key("worker:"+s.id), running, 0).Err())
 	}
 	if !s.beat.IsZero() {
-		require.NoError(t, d.Client.HSet(t.Context(), d.Key("workers:heartbeat"), s.id, wire.FormatISO(s.beat)).Err())
+		require.NoError(t, d.Client.HSet(t.Context(), d.Key("workers:heartbeat"), s.id, s.beat.Format("2006-01-02T15:04:05-07:00")).Err())
 	}
 }
 

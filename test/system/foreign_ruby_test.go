@@ -87,7 +87,7 @@ func (r *rubyWorker) startup(ctx context.Context, queues string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.client.HSet(ctx, r.key("workers:heartbeat"), r.id, wire.FormatISO(now)).Err(); err != nil {
+	if err := r.client.HSet(ctx, r.key("workers:heartbeat"), r.id, now.Format("2006-01-02T15:04:05-07:00")).Err(); err != nil {
 		return err
 	}
 	if err := r.pruneDeadWorkers(ctx, queues); err != nil {
