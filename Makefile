@@ -73,7 +73,6 @@ every-test:
 
 every-chaos:
 	$(MAKE) chaos CHAOS='-profile long -duration 10m'
-	$(MAKE) chaos CHAOS='-profile gate -stores 2'
 
 # A module of its own, because the engine of Prometheus takes a minute to build.
 alerts:

@@ -13,7 +13,7 @@ import (
 // A wait is longer by the time in which the machine was overloaded, or stood still.
 func TestAwait(t *testing.T) {
 	t.Parallel()
-	c := newHarness(options{}).stores[0]
+	c := newChaos(options{})
 	never := func() bool { return false }
 	require.ErrorContains(t, c.await(t.Context(), time.Millisecond, "what never comes", never), "in vain for what never comes")
 	now := procfs.BootTime()

@@ -107,7 +107,7 @@ func (c *chaos) findBeside() error {
 }
 
 // nextProgram returns the program for the next start of the daemon.
-func (m *tree) nextProgram() string {
+func (m *machine) nextProgram() string {
 	if m.beside == "" {
 		return m.program
 	}

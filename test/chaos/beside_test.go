@@ -15,7 +15,7 @@ import (
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, m := range []*tree{{program: "new"}, {program: "new", beside: "old", turn: 1}, {program: "new", beside: "old"}} {
+	for _, m := range []*machine{{program: "new"}, {program: "new", beside: "old", turn: 1}, {program: "new", beside: "old"}} {
 		var seen []string
 		for range 4 {
 			seen = append(seen, m.nextProgram())
@@ -29,11 +29,9 @@ func TestTurns(t *testing.T) {
 			require.Equal(t, []string{"new", "old", "new", "old"}, seen)
 		}
 	}
-	c := newHarness(options{beside: "/bin/true"}).stores[0]
+	c := newChaos(options{beside: "/bin/true"})
 	c.dir = dir
-	for _, t := range []*tree{{name: "a", program: "new", user: oneUser}, {name: "b", program: "new"}, {name: "c", program: "new", user: otherUser}} {
-		c.machines = append(c.machines, &machine{tree: t})
-	}
+	c.machines = []*machine{{name: "a", program: "new", user: oneUser}, {name: "b", program: "new"}, {name: "c", program: "new", user: otherUser}}
 	require.NoError(t, c.findBeside())
 	hidden := filepath.Join(dir, "daemon-beside")
 	require.Equal(t, []string{hidden, "new", hidden}, []string{c.machines[0].nextProgram(), c.machines[1].nextProgram(), c.machines[2].nextProgram()})

@@ -16,7 +16,7 @@ import (
 func TestEachProcessIsFoundOnce(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
-	m := &tree{mark: "chaos-test-" + strings.ToLower(t.Name())}
+	m := &machine{mark: "chaos-test-" + strings.ToLower(t.Name())}
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), sleep, "600")

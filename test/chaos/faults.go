@@ -181,7 +181,7 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 // awaitRecovered waits until no trace of some worker processes is left in Redis.
 func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
 	err := c.await(ctx, patience, "the recovery of what the dead had in hand", func() bool {
-		return !slices.ContainsFunc(c.hitBy(f), func(s *chaos) bool { return !s.recoveredAll(ctx, procs) })
+		return c.recoveredAll(ctx, procs)
 	})
 	if err == nil {
 		f.Recovered = max(procfs.BootTime()-from, 0)
@@ -189,7 +189,7 @@ func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Du
 	return err
 }
 
-// recoveredAll reports whether the store has no trace of some worker processes.
+// recoveredAll reports whether Redis has no trace of some worker processes.
 func (c *chaos) recoveredAll(ctx context.Context, procs []string) bool {
 	pipe := c.server.ctl().Pipeline()
 	for _, name := range procs {
@@ -223,13 +223,11 @@ func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration
 		defer c.mu.Unlock()
 		latest = 0
 		for _, m := range machines {
-			for _, part := range m.hitBy(f) {
-				at := part.store.started[part]
-				if at <= since {
-					return false
-				}
-				latest = max(latest, at)
+			at := c.started[m]
+			if at <= since {
+				return false
 			}
+			latest = max(latest, at)
 		}
 		return true
 	})

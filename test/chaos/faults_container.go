@@ -42,11 +42,9 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		}
 	}()
 	err := c.await(ctx, patience, "jobs in hand in the container", func() bool {
-		for _, part := range m.parts {
-			for _, w := range part.workers() {
-				if part.store.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
-					return true
-				}
+		for _, w := range m.workers() {
+			if c.server.ctl().HLen(ctx, key("resqued:inflight:"+w.proc)).Val() > 0 {
+				return true
 			}
 		}
 		return false
@@ -55,10 +53,10 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	seen := c.marks()
-	before := m.crew(f)
+	before := m.workers()
 	pids := innerPIDs(before)
 	f.Effect, f.Procs, f.From = check.Kills, names(before), procfs.BootTime()
-	m.killMasters()
+	m.signal(syscall.SIGKILL)
 	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
 	}
@@ -66,7 +64,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	again := 0
-	for _, pid := range innerPIDs(m.crew(f)) {
+	for _, pid := range innerPIDs(m.workers()) {
 		if slices.Contains(pids, pid) {
 			again++
 		}
@@ -76,10 +74,8 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	recovered := f.Recovered
-	for _, s := range c.stores { // who lives is registered now, not only after the next beat
-		if err := s.lookAtLeases(ctx); err != nil {
-			return err
-		}
+	if err := c.lookAtLeases(ctx); err != nil { // who lives is registered now, not only after the next beat
+		return err
 	}
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
 	if err := c.beating(ctx, f, procfs.BootTime(), m); err != nil {

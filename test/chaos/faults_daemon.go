@@ -84,11 +84,11 @@ func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect, f.From = check.Fails, procfs.BootTime()
 	for _, i := range r.Perm(len(c.machines)) {
 		m := c.machines[i]
-		m.signalTop(syscall.SIGHUP)
+		m.signal(syscall.SIGHUP)
 		if !pause(ctx, between(r, 100*time.Millisecond, 400*time.Millisecond)) {
 			return context.Cause(ctx)
 		}
-		one := check.Fault{Store: f.Store, Noticed: -1}
+		one := check.Fault{Noticed: -1}
 		if err := c.restarted(ctx, &one, m, []syscall.Signal{syscall.SIGTERM, syscall.SIGQUIT}[r.IntN(2)]); err != nil {
 			return err
 		}
@@ -132,8 +132,6 @@ func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error 
 	away.MaybeTo = c.wall(procfs.BootTime())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.stores {
-		s.history.Absences = append(s.history.Absences, away)
-	}
+	c.history.Absences = append(c.history.Absences, away)
 	return err
 }

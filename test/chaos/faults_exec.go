@@ -96,17 +96,15 @@ func (l *lease) giveUp() {
 func (c *chaos) waitForTool(ctx context.Context) (waiting []string) {
 	since := map[string]time.Time{}
 	for pause(ctx, 50*time.Millisecond) {
-		for _, store := range c.stores {
-			for _, worker := range store.server.ctl().ZRange(ctx, key("resqued:procs"), 0, -1).Val() {
-				jobs := store.server.ctl().HVals(ctx, key("resqued:inflight:"+worker)).Val()
-				switch has := slices.ContainsFunc(jobs, func(job string) bool { return strings.Contains(job, `"class":"Tool"`) }); {
-				case !has:
-					delete(since, worker)
-				case since[worker].IsZero():
-					since[worker] = time.Now()
-				case time.Since(since[worker]) > 500*time.Millisecond && !slices.Contains(waiting, worker):
-					waiting = append(waiting, worker)
-				}
+		for _, worker := range c.server.ctl().ZRange(ctx, key("resqued:procs"), 0, -1).Val() {
+			jobs := c.server.ctl().HVals(ctx, key("resqued:inflight:"+worker)).Val()
+			switch has := slices.ContainsFunc(jobs, func(job string) bool { return strings.Contains(job, `"class":"Tool"`) }); {
+			case !has:
+				delete(since, worker)
+			case since[worker].IsZero():
+				since[worker] = time.Now()
+			case time.Since(since[worker]) > 500*time.Millisecond && !slices.Contains(waiting, worker):
+				waiting = append(waiting, worker)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestLeaseWhileTheProgramRuns(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
-	c := newHarness(options{}).stores[0]
+	c := newChaos(options{})
 	c.dir = t.TempDir()
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)

@@ -130,7 +130,7 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 		return err
 	}
 	if leaves {
-		one := check.Fault{Store: f.Store, Noticed: -1}
+		one := check.Fault{Noticed: -1}
 		if err := c.restarted(ctx, &one, m, syscall.SIGQUIT); err != nil {
 			release() // it is to be there for what follows, which has a verdict to give
 			if _, late := m.awaitExit(ctx, patience); late != nil {

@@ -100,11 +100,11 @@ func recoverKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	}
 	m.signal(syscall.SIGKILL)
 	at.caught.Cut()
-	if _, err := m.awaitEnd(ctx, patience); err != nil {
+	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
 	}
 	lasted(f, "pid %d and its master, answered: %v", w.PID, reply)
-	if err := m.again(ctx); err != nil {
+	if err := m.start(ctx); err != nil {
 		return err
 	}
 	err = c.awaitRecovered(ctx, f, f.From, old)

@@ -109,14 +109,14 @@ func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	seen, old := c.marks(), names(m.workers())
 	f.From = procfs.BootTime()
 	m.signal(syscall.SIGKILL)
-	if _, err := m.awaitEnd(ctx, patience); err != nil {
+	if _, err := m.awaitExit(ctx, patience); err != nil {
 		return err
 	}
 	if !pause(ctx, between(r, 0, 500*time.Millisecond)) {
 		return context.Cause(ctx)
 	}
 	lasted(f, "started again after %s", span(procfs.BootTime()-f.From))
-	if err := m.again(ctx); err != nil {
+	if err := m.start(ctx); err != nil {
 		return err
 	}
 	err := c.awaitRecovered(ctx, f, f.From, old)
@@ -146,10 +146,10 @@ func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 // of their own live on. A new master on the same host recovers at once.
 func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
-	workers := m.crew(f)
+	workers := m.workers()
 	seen := c.marks()
 	f.Effect, f.Procs, f.From = check.Kills, names(workers), procfs.BootTime()
-	m.killMasters()
+	m.signal(syscall.SIGKILL)
 	for _, w := range workers {
 		_ = syscall.Kill(w.PID, syscall.SIGKILL)
 	}
@@ -211,27 +211,23 @@ func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 // restarted ends a daemon by a signal and starts it again.
 func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig syscall.Signal) error {
 	seen := c.marks()
-	old := m.crew(f)
-	f.Procs, f.From = names(old), procfs.BootTime()
-	m.signalHit(f, sig)
-	code, err := m.awaitEndOf(ctx, f)
+	f.Procs, f.From = names(m.workers()), procfs.BootTime()
+	m.signal(sig)
+	code, err := m.awaitExit(ctx, patience)
 	if err != nil {
 		return err
 	}
 	if code != 0 {
 		c.complain("daemon %s left with exit code %d after %s", m.name, code, sig)
 	}
-	if f.Store == "" {
-		old = m.processes()
-	}
-	for _, p := range old {
+	for _, p := range m.processes() {
 		if proctest.Alive(p.PID) {
 			c.complain("daemon %s left behind after %s: %s", m.name, sig, p.Process)
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)
 		}
 	}
 	lasted(f, "gone after %s", span(procfs.BootTime()-f.From))
-	if err := m.againAfter(ctx, f); err != nil {
+	if err := m.start(ctx); err != nil {
 		return err
 	}
 	err = c.working(ctx, f, f.From, m)
@@ -251,9 +247,9 @@ func quit(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 
 func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
-	seen, old := c.marks(), m.crew(f)
+	seen, old := c.marks(), m.workers()
 	f.From = procfs.BootTime()
-	m.signalHit(f, syscall.SIGHUP)
+	m.signal(syscall.SIGHUP)
 	err := c.await(ctx, patience, "the end of the old worker processes", func() bool {
 		for _, w := range old {
 			if proctest.Alive(w.PID) {
@@ -266,15 +262,15 @@ func reload(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	if err == nil {
 		f.Recovered = f.To - f.From
 	}
-	c.noticed(f, seen, `"msg":"signal"`, `"msg":"reloaded"`)
+	c.noticed(f, seen, `"msg":"signal"`)
 	return err
 }
 
 func usr1(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
-	f.Effect, f.Procs, f.From = check.Fails, names(m.crew(f)), procfs.BootTime()
-	m.signalHit(f, syscall.SIGUSR1)
+	f.Effect, f.Procs, f.From = check.Fails, names(m.workers()), procfs.BootTime()
+	m.signal(syscall.SIGUSR1)
 	err := c.working(ctx, f, f.From, m)
 	lasted(f, "")
 	c.noticed(f, seen, `"msg":"signal"`)
@@ -287,10 +283,10 @@ func usr2(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
 	f.From = procfs.BootTime()
-	m.signalHit(f, syscall.SIGUSR2)
+	m.signal(syscall.SIGUSR2)
 	ok := pause(ctx, between(r, 300*time.Millisecond, 1500*time.Millisecond))
 	lasted(f, "for %s", span(procfs.BootTime()-f.From))
-	m.signalHit(f, syscall.SIGCONT)
+	m.signal(syscall.SIGCONT)
 	if !ok {
 		return context.Cause(ctx)
 	}

@@ -14,24 +14,17 @@ func (c *chaos) place() error {
 		return err
 	}
 	add := func(name string, workers, threads int, where []string) *machine {
-		t := &tree{
-			name: name, workerCount: (workers + len(c.stores) - 1) / len(c.stores), threadCount: threads, place: where, program: self, run: c, dir: c.dir,
+		m := &machine{
+			name: name, workerCount: workers, threadCount: threads, place: where, program: self, run: c, dir: c.dir,
 			lease: c.o.leases()[len(c.machines)], mark: fmt.Sprintf("chaos-%d-%s", os.Getpid(), name),
 		}
-		for _, s := range c.stores {
-			m := &machine{tree: t, store: s}
-			t.parts = append(t.parts, m)
-			s.machines = append(s.machines, m)
-			s.history.Daemons = append(s.history.Daemons, name)
-		}
-		return t.parts[0]
+		c.machines = append(c.machines, m)
+		return m
 	}
 	if where := containerOn("chaos-d"); where != nil {
-		guest := add("d", 2, 2, where)
-		guest.container, guest.lease = true, c.o.lease
-		for i, s := range c.stores {
-			s.guest, s.machines, s.history.Daemons = guest.parts[i], nil, nil
-		}
+		c.guest = add("d", 2, 2, where)
+		c.guest.container, c.guest.lease = true, c.o.lease
+		c.machines = nil
 	}
 	a := add("a", 2, 4, hostName("chaos-a"))
 	if add("b", 6, 1, hostName("chaos-b")).place == nil {

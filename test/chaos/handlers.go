@@ -151,7 +151,7 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 			return next(ctx, job)
 		}
 		e := ledger.Entry{
-			What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: nameOf(job), Class: job.Class, Queue: job.Queue,
+			What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: nameOf(job), Class: job.Class,
 			Attempt: job.Attempt, Lock: job.LockKey, Fence: job.Fence(), Reserved: job.StartedAt.UnixMilli(),
 		}
 		if job.Fence() == 0 {
@@ -290,7 +290,7 @@ func runCommand() int {
 	attempt, _ := strconv.Atoi(os.Getenv("RESQUED_JOB_ATTEMPT"))
 	fence, _ := strconv.ParseInt(lockVariable("FENCE"), 10, 64)
 	e := ledger.Entry{
-		What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: id, Class: "Command", Queue: os.Getenv("RESQUED_JOB_QUEUE"),
+		What: ledger.Start, Run: strconv.FormatUint(rand.Uint64(), 36), ID: id, Class: "Command",
 		Attempt: attempt, Lock: lockVariable("KEY"), Fence: fence,
 	}
 	if err := w.Write(e); err != nil {

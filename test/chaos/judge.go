@@ -18,20 +18,18 @@ import (
 )
 
 // awaitEnds waits until every job has ended, after the last fault.
-func (c *harness) awaitEnds(ctx context.Context) {
-	for _, s := range c.stores {
-		var left int
-		err := s.await(ctx, c.o.settle, "every job to end", func() bool {
-			reply, err := s.look(ctx, s.server.ctl(), 1<<30, 1<<30)
-			if err != nil {
-				return false
-			}
-			left = len(list(reply[0]))
-			return left == 0
-		})
+func (c *chaos) awaitEnds(ctx context.Context) {
+	var left int
+	err := c.await(ctx, c.o.settle, "every job to end", func() bool {
+		reply, err := c.look(ctx, c.server.ctl(), 1<<30, 1<<30)
 		if err != nil {
-			c.complain("%d jobs are still there when nothing is broken any more", left)
+			return false
 		}
+		left = len(list(reply[0]))
+		return left == 0
+	})
+	if err != nil {
+		c.complain("%d jobs are still there when nothing is broken any more", left)
 	}
 	// The last snapshot is judged by the next one.
 	pause(ctx, 2200*time.Millisecond)
@@ -39,21 +37,15 @@ func (c *harness) awaitEnds(ctx context.Context) {
 
 // judge looks at what is left, ends the daemons, looks again, and runs all checks.
 func (c *chaos) judge(ctx context.Context) (bool, error) {
-	for _, s := range c.stores {
-		if err := s.lastLook(ctx); err != nil {
-			return false, errors.Join(err, c.keep(nil))
-		}
+	if err := c.lastLook(ctx); err != nil {
+		return false, errors.Join(err, c.keep(nil))
 	}
 	for _, m := range c.machines {
 		if err := m.quit(ctx); err != nil {
 			c.complain("%v", err)
 		}
 	}
-	left := c.leftProcesses()
-	residues := make([][]string, len(c.stores))
-	for i, s := range c.stores {
-		residues[i] = append(s.residue(ctx), s.longsNow(ctx)...)
-	}
+	left := slices.Concat(c.residue(ctx), c.longsNow(ctx), c.leftProcesses())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kinds := c.o.kinds()
@@ -64,24 +56,18 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 		names[i] = k.name
 		texts[k.name] = k.text
 	}
-	var results []check.Result
-	for i, s := range c.stores {
-		if i == 0 {
-			residues[i] = append(residues[i], append(left, c.trouble...)...)
-		}
-		results = append(results, s.verdicts(residues[i], kinds)...)
-	}
-	results = append(results, check.Recovery(c.faults, bounds, c.history.Waited))
+	faults := c.history.Faults
+	results := append(c.verdicts(append(left, c.trouble...), kinds), check.Recovery(faults, bounds, c.history.Waited))
 	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
-	results = append(results, check.Vacuous(c.faults, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
-	table := check.Table(c.faults, names)
+	results = append(results, check.Vacuous(faults, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
+	table := check.Table(faults, names)
 	if err := c.writeTable(table, texts); err != nil {
 		return false, err
 	}
 	return c.report(results, table)
 }
 
-// verdicts runs the checks of one store.
+// verdicts runs the checks of the history.
 func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
 	h, second := c.history, time.Duration(float64(time.Second)*c.o.slack)
 	h.Sort()
@@ -101,12 +87,6 @@ func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
 	}
 	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
 		results = append(results, check.Aborts(h))
-	}
-	if len(c.stores) > 1 {
-		results = append(results, check.Home(h), check.Unstopped(h, c.name, c.faults, 2*second))
-		for i := range results {
-			results[i].Store = c.name
-		}
 	}
 	return results
 }
@@ -276,10 +256,8 @@ func (c *chaos) discard() {
 	for _, m := range c.daemons() {
 		m.signalAll(syscall.SIGKILL)
 	}
-	for _, s := range c.stores {
-		if s.server != nil {
-			s.server.stop()
-		}
+	if c.server != nil {
+		c.server.stop()
 	}
 }
 
@@ -292,24 +270,20 @@ func (c *chaos) keep(ids []string) error {
 		}
 		return os.WriteFile(filepath.Join(c.dir, name), text, 0o600)
 	}
-	errs := []error{write("faults.json", c.faults)}
-	for _, s := range c.stores {
-		about := map[string]any{}
-		for _, id := range ids {
-			var lines []any
-			for _, run := range s.history.Runs {
-				if run.ID == id {
-					lines = append(lines, run)
-				}
-			}
-			about[id] = map[string]any{
-				"push": s.history.Pushes[id], "long": s.history.Longs[id], "schedule": s.history.Schedules[id], "runs": lines, "logs": s.linesAbout(id),
+	about := map[string]any{}
+	for _, id := range ids {
+		var lines []any
+		for _, run := range c.history.Runs {
+			if run.ID == id {
+				lines = append(lines, run)
 			}
 		}
-		errs = append(errs, write(s.queue("pushes.json"), s.history.Pushes), write(s.queue("failed.json"), s.history.Failed),
-			write(s.queue("evidence.json"), about), write(s.queue("snapshots.json"), s.judged), s.dump())
+		about[id] = map[string]any{
+			"push": c.history.Pushes[id], "long": c.history.Longs[id], "schedule": c.history.Schedules[id], "runs": lines, "logs": c.linesAbout(id),
+		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(write("faults.json", c.history.Faults), write("pushes.json", c.history.Pushes), write("failed.json", c.history.Failed),
+		write("evidence.json", about), write("snapshots.json", c.judged), c.dump())
 }
 
 // linesAbout returns what the daemons logged about a job and the processes that ran it, around
@@ -337,7 +311,7 @@ func (c *chaos) linesAbout(id string) (found []string) {
 
 // dump writes every key of Redis to a file.
 func (c *chaos) dump() error {
-	f, err := os.Create(filepath.Join(c.dir, c.queue("redis.txt")))
+	f, err := os.Create(filepath.Join(c.dir, "redis.txt"))
 	if err != nil {
 		return err
 	}

@@ -85,22 +85,19 @@ func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration
 	type one struct {
 		process
 		lease time.Duration
-		store *chaos
 	}
 	var waiting []one
 	began := f.From
 	for _, m := range machines {
-		for _, part := range m.hitBy(f) {
-			for _, w := range part.workers() {
-				waiting = append(waiting, one{w, m.lease, part.store})
-			}
+		for _, w := range m.workers() {
+			waiting = append(waiting, one{w, m.lease})
 		}
 	}
 	silent := ""
 	err := c.await(ctx, patience, "a heartbeat of each worker process", func() bool {
 		for len(waiting) > 0 {
 			w := waiting[0]
-			until, err := w.store.server.ctl().ZScore(ctx, key("resqued:procs"), w.proc).Result()
+			until, err := c.server.ctl().ZScore(ctx, key("resqued:procs"), w.proc).Result()
 			beat := time.Duration(until)*time.Millisecond - c.history.Epoch - w.lease
 			if err != nil && !isNil(err) || err == nil && beat < since && proctest.Alive(w.PID) {
 				silent = w.proc

@@ -40,18 +40,17 @@ func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 // produce pushes jobs as a program does that uses our client. It never repeats a push, whatever
 // its outcome.
 func (c *chaos) produce(ctx context.Context, n int) {
-	pusher, closes, err := c.pusher()
+	pusher, err := client.New(client.Options{URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace, UniqueQueues: []string{uniqueQueue}})
 	if err != nil {
 		c.complain("producer: %v", err)
 		return
 	}
-	defer closes()
+	defer func() { _ = pusher.Close() }()
 	raw := rawClient(c.pushProxy.Addr())
 	defer func() { _ = raw.Close() }()
-	rate := c.o.rate / float64(len(c.stores))
-	p := newPlan(c.o.seed+uint64(c.first), n, int(c.o.slow.Seconds()*rate))
-	p.runners, p.sequence = c.runners, c.first
-	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / rate))
+	p := newPlan(c.o.seed, n, int(c.o.slow.Seconds()*c.o.rate))
+	p.runners = c.runners
+	ticks := time.NewTicker(time.Duration(float64(time.Second) * producers / c.o.rate))
 	defer ticks.Stop()
 	for {
 		select {
@@ -63,7 +62,6 @@ func (c *chaos) produce(ctx context.Context, n int) {
 			continue
 		}
 		j := p.next()
-		j.queue = c.queue(j.queue)
 		push, ok := c.book(j, p.producer, p.sequence)
 		if !ok {
 			continue
@@ -93,7 +91,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 }
 
 // enqueue pushes a job through the client.
-func enqueue(ctx context.Context, pusher pusher, j job) (answer check.Answer, result client.Result) {
+func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.Answer, result client.Result) {
 	// Not ctx: a push that is cut off at the end would be needlessly ambiguous.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 	defer cancel()
@@ -126,7 +124,7 @@ func (c *chaos) dueAt(p *check.Push, due time.Time) {
 }
 
 // more pushes the same payload again.
-func (c *chaos) more(ctx context.Context, pusher pusher, p *check.Push, j job) {
+func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, j job) {
 	c.mu.Lock()
 	n := len(p.More)
 	p.More = append(p.More, check.Try{Answer: check.Ambiguous, Tried: procfs.BootTime(), Answered: 1<<63 - 1})
@@ -180,7 +178,7 @@ func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	}
 	p := &check.Push{
 		ID: j.id, Queue: j.queue, Expect: j.expect, Answer: check.Ambiguous, Tried: now, Producer: producer, Sequence: sequence,
-		Unique: j.queue == c.queue(uniqueQueue), Fails: j.fails,
+		Unique: j.queue == uniqueQueue, Fails: j.fails,
 		Digest: fmt.Sprintf("%s %x", j.queue, sha1.Sum([]byte(j.payload))),
 		Quiet:  calm && now > c.quietAt+time.Second && now < c.quietTo-2*time.Second,
 	}
@@ -203,9 +201,9 @@ func (c *chaos) probe(ctx context.Context) {
 	raw := rawClient(c.sideProxy.Addr())
 	defer func() { _ = raw.Close() }()
 	for n := 1; pause(ctx, probeEvery); n++ {
-		id := fmt.Sprintf("chaos-%d", (c.first+n)*10+prober)
+		id := fmt.Sprintf("chaos-%d", n*10+prober)
 		j := job{
-			id: id, queue: c.queue(lowQueue), expect: check.ExpectDone,
+			id: id, queue: lowQueue, expect: check.ExpectDone,
 			payload: fmt.Sprintf(`{"class":"Work","id":%q,"args":[]}`, id),
 		}
 		p, _ := c.book(j, prober, n)
@@ -236,7 +234,7 @@ func (c *chaos) foreignPops(ctx context.Context) {
 			c.mu.Lock()
 			c.popping++
 			c.mu.Unlock()
-			payload, err := raw.LPop(call, key("queue:"+c.queue(sharedQueue))).Result()
+			payload, err := raw.LPop(call, key("queue:"+sharedQueue)).Result()
 			c.popped(payload, err)
 		} else {
 			_ = nodePop.Run(call, raw, []string{key("queue:" + sharedQueue), takenKey}).Err()

@@ -37,14 +37,14 @@ func (c *chaos) produceLong(ctx context.Context) {
 	}
 	defer func() { _ = pusher.Close() }()
 	for n := 1; pause(ctx, longEvery); n++ {
-		id := fmt.Sprintf("chaos-%d", (c.first+n)*10+longer)
+		id := fmt.Sprintf("chaos-%d", n*10+longer)
 		l := c.bookLong(id)
 		if l == nil {
 			n--
 			continue
 		}
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
-		result, err := pusher.EnqueueUnique(call, "Long", id, longjob.Queue(c.queue(longQueue)), longjob.RequeueQueue(c.queue(longQueue)))
+		result, err := pusher.EnqueueUnique(call, "Long", id, longjob.Queue(longQueue), longjob.RequeueQueue(longQueue))
 		cancel()
 		if err == nil && result.Outcome != longjob.OutcomeNew {
 			c.complain("long job %s, which was never enqueued, is %s", id, result.Outcome)

@@ -54,7 +54,6 @@ func runHarness(args []string) int {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.StringVar(&o.profile, "profile", "short", "gate: most faults once, about 75 seconds; short: every fault once or twice, about 3 minutes; long: again and again for -duration")
 	flags.Uint64Var(&o.seed, "seed", 0, "what is to happen; 0 = another each time")
-	flags.IntVar(&o.stores, "stores", 1, "how many stores each daemon works, each with a Redis and a load of its own: 1 or 2")
 	flags.DurationVar(&o.duration, "duration", 30*time.Minute, "how long the long profile breaks things")
 	flags.StringVar(&o.dir, "dir", "", "where the evidence goes; default: a directory for temporary files")
 	flags.BoolVar(&o.keep, "keep", false, "keep the evidence of a run without a finding, too")
@@ -77,7 +76,6 @@ func runHarness(args []string) int {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
 		flags.PrintDefaults()
 		_, _ = fmt.Fprintf(flags.Output(), "\nkinds of faults:\n  %s\n", strings.Join(kindNames(), " "))
-		_, _ = fmt.Fprintf(flags.Output(), "\nwith -stores 2 also:\n  %s\n", strings.Join(namesOf(storeKinds()), " "))
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

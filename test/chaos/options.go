@@ -46,7 +46,6 @@ const (
 // options are the values of the flags.
 type options struct {
 	profile    string
-	stores     int
 	seed       uint64
 	duration   time.Duration
 	dir        string
@@ -94,12 +93,9 @@ func (o *options) check() error {
 	if o.slow == 0 && o.lease >= guarded {
 		o.slow = slices.Max(o.leases()) * 6 / 5
 	}
-	if o.stores < 0 || o.stores > len(storeNames) {
-		return fmt.Errorf("-stores %d must be 1 or %d", o.stores, len(storeNames))
-	}
 	for _, name := range o.only {
 		name = strings.TrimPrefix(name, "!")
-		if known := namesOf(o.known()); !slices.Contains(known, name) {
+		if known := kindNames(); !slices.Contains(known, name) {
 			return fmt.Errorf("-faults: no kind %q; there are %s", name, strings.Join(known, " "))
 		}
 	}
@@ -140,9 +136,6 @@ func (o *options) command() string {
 	if o.profile == "long" {
 		c += " -duration " + o.duration.String()
 	}
-	if o.stores > 1 {
-		c += fmt.Sprintf(" -stores %d", o.stores)
-	}
 	if o.rate != 60 {
 		c += fmt.Sprintf(" -rate %g", o.rate)
 	}
@@ -173,14 +166,6 @@ func (o *options) command() string {
 	return c
 }
 
-// known returns all faults that daemons of so many stores can have.
-func (o *options) known() []kind {
-	if o.stores > 1 {
-		return append(allKinds(), storeKinds()...)
-	}
-	return allKinds()
-}
-
 // kinds returns the faults of this run: those that are named, or all but those named with a
 // "!", or those of the profile.
 func (o *options) kinds() []kind {
@@ -191,7 +176,7 @@ func (o *options) kinds() []kind {
 	case "short":
 		out = rare
 	}
-	return slices.DeleteFunc(o.known(), func(k kind) bool {
+	return slices.DeleteFunc(allKinds(), func(k kind) bool {
 		switch {
 		case slices.Contains(o.without, k.name):
 			return true

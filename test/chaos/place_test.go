@@ -104,7 +104,7 @@ func TestTap(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
-	m := &tree{run: newHarness(options{}).stores[0]}
+	m := &machine{run: newChaos(options{})}
 	m.log, err = os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	defer func() { _ = m.log.Close() }()
@@ -136,21 +136,12 @@ func TestTap(t *testing.T) {
 // TestSaidAt checks that a delayed line counts from when it was written.
 func TestSaidAt(t *testing.T) {
 	t.Parallel()
-	c := newHarness(options{}).stores[0]
+	c := newChaos(options{})
 	c.history.Epoch = time.Duration(time.Now().UnixNano()) - procfs.BootTime()
 	line := func(at time.Time) string { return fmt.Sprintf(`{"time":%q,"msg":"x"}`, at.Format(time.RFC3339Nano)) }
 	now := procfs.BootTime()
 	require.InDelta(t, now-3*time.Second, c.saidAt(line(time.Now().Add(-3*time.Second))), float64(time.Second))
 	for _, text := range []string{"panic: x", `{"msg":"x"}`, line(time.Now().Add(time.Hour)), line(time.Now().Add(-time.Hour))} {
 		require.GreaterOrEqual(t, c.saidAt(text), now, text)
-	}
-}
-
-// A line of the master of a store is as that of a daemon without stores, but for its end.
-func TestStoreLast(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, `{"msg":"x","proc":"p","a":1,"store":"bulk"}`, storeLast(`{"msg":"x","store":"bulk","proc":"p","a":1}`))
-	for _, text := range []string{`{"msg":"x","proc":"p"}`, `{"msg":"reloaded","store":"bulk: it is"}`, `panic: "store":"bulk"`, `{"msg":"x","store":"bulk`} {
-		require.Equal(t, text, storeLast(text))
 	}
 }

@@ -138,8 +138,6 @@ func TestOptions(t *testing.T) {
 	for _, spoil := range []func(o *options){
 		func(o *options) { o.profile = "medium" },
 		func(o *options) { o.rate = 0 },
-		func(o *options) { o.stores = 3 },
-		func(o *options) { o.only = []string{"above-kill"} },
 		func(o *options) { o.slack = 0.5 },
 		func(o *options) { o.lease = 1 },
 		func(o *options) { o.quiet = -1 },
@@ -150,10 +148,6 @@ func TestOptions(t *testing.T) {
 		spoil(&bad)
 		require.Error(t, bad.check())
 	}
-	two := good
-	two.stores, two.only = 2, []string{"above-kill"}
-	require.NoError(t, two.check())
-	require.Equal(t, "go run ./test/chaos -profile short -seed 7 -stores 2 -faults 'above-kill'", two.command())
 	alike := good
 	alike.mixed = false
 	require.Equal(t, "go run ./test/chaos -profile short -seed 7 -mixed=false", alike.command())
@@ -172,9 +166,9 @@ func TestLeases(t *testing.T) {
 	require.Equal(t, []time.Duration{20 * time.Second, 22 * time.Second, 35 * time.Second}, o.leases())
 	o.mixed = false
 	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second, 20 * time.Second}, o.leases())
-	c := newHarness(o).stores[0]
-	c.machines = []*machine{{tree: &tree{name: "a", lease: 3}}, {tree: &tree{name: "b", lease: 7}}}
-	c.guest = &machine{tree: &tree{name: "d", lease: 5}}
+	c := newChaos(o)
+	c.machines = []*machine{{name: "a", lease: 3}, {name: "b", lease: 7}}
+	c.guest = &machine{name: "d", lease: 5}
 	for daemon, lease := range map[string]time.Duration{"a": 3, "b": 7, "d": 5, "": 7, "-": 7} {
 		require.Equal(t, lease, c.leaseOf(daemon), daemon)
 	}

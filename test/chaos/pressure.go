@@ -33,16 +33,14 @@ func waitedFor() (time.Duration, bool) {
 }
 
 // pressure notes when the machine is overloaded.
-func (c *harness) pressure(ctx context.Context) {
+func (c *chaos) pressure(ctx context.Context) {
 	before, ok := waitedFor()
 	for from := procfs.BootTime(); ok && pause(ctx, 500*time.Millisecond); {
 		to := procfs.BootTime()
 		var now time.Duration
 		if now, ok = waitedFor(); ok && now-before > time.Duration(float64(to-from)*starving) {
 			c.mu.Lock()
-			for _, s := range c.stores {
-				s.history.Starved = append(s.history.Starved, check.Span{From: from, To: to})
-			}
+			c.history.Starved = append(c.history.Starved, check.Span{From: from, To: to})
 			c.mu.Unlock()
 		}
 		before, from = now, to

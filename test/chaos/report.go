@@ -10,15 +10,6 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// done returns how many jobs were pushed, and how often one has run.
-func (c *harness) done() (pushes, runs int) {
-	for _, s := range c.stores {
-		pushes += len(s.history.Pushes)
-		runs += len(s.history.Runs)
-	}
-	return pushes, runs
-}
-
 // report prints the results, and keeps the evidence unless all checks have passed.
 func (c *chaos) report(results []check.Result, table []check.Times) (bool, error) {
 	var b strings.Builder
@@ -40,8 +31,7 @@ func (c *chaos) report(results []check.Result, table []check.Times) (bool, error
 		b.WriteByte('\n')
 		fired += t.Fired
 	}
-	pushes, runs := c.done()
-	fmt.Fprintf(&b, "\n%d faults, %d pushes, %d runs, %s\n\n", fired, pushes, runs, c.clock())
+	fmt.Fprintf(&b, "\n%d faults, %d pushes, %d runs, %s\n\n", fired, len(c.history.Pushes), len(c.history.Runs), c.clock())
 	ok := true
 	var ids []string
 	for _, r := range results {

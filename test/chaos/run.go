@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,12 +21,17 @@ import (
 // producers is the number of programs that push jobs.
 const producers = 2
 
-// harness is one run, whatever the number of stores.
-type harness struct {
+// chaos is one run: its Redis, its load, its daemons, its history.
+type chaos struct {
 	o              options
 	dir, ledgerDir string
-	stores         []*chaos
 	began          time.Duration
+	server         *server
+	machines       []*machine
+	// guest runs in a container, and only while that is restarted; nil if not permitted.
+	guest *machine
+	// pushProxy is for producers, sideProxy for foreign workers and probes.
+	pushProxy, sideProxy *faultproxy.Proxy
 	// runners is set if jobs of the load are performed by a runner.
 	runners bool
 	// unscheduled is set when the schedules are to end.
@@ -39,28 +43,7 @@ type harness struct {
 	mu      sync.Mutex
 	quietTo time.Duration // nothing is broken until then
 	quietAt time.Duration
-	faults  []check.Fault // of all stores
-	trouble []string      // what went wrong besides
-	// homes are the stores of the runs in the ledger, by the names of these.
-	homes map[string]*chaos
-}
-
-// chaos is what the run does to one store, and knows of it: its Redis, its load, its part of the
-// daemons, its history.
-type chaos struct {
-	*harness
-	// name is empty if there is one store. prefix begins the names of its queues and schedules,
-	// first is added to the numbers of its jobs.
-	name, prefix string
-	first        int
-	server       *server
-	machines     []*machine
-	// guest runs in a container, and only while that is restarted; nil if not permitted.
-	guest *machine
-	// pushProxy is for producers, sideProxy for foreign workers and probes.
-	pushProxy, sideProxy *faultproxy.Proxy
-
-	// The harness's mu guards the rest.
+	trouble []string // what went wrong besides
 	history *check.History
 	open    map[string]*check.Push // whose fate is not known yet
 	probes  []check.Probe
@@ -77,11 +60,21 @@ type chaos struct {
 	judged []check.Snapshot
 }
 
+func newChaos(o options) *chaos {
+	c := &chaos{
+		o: o, began: procfs.BootTime(), history: check.NewHistory(), open: map[string]*check.Push{}, started: map[*machine]time.Duration{},
+		instant: check.Result{Name: "C1 instants"}, leases: check.NewLeases(),
+	}
+	c.history.DaemonOf = c.daemonOf
+	c.history.SharedQueue = sharedQueue
+	c.history.Epoch = time.Duration(time.Now().UnixNano()) - c.began
+	return c
+}
+
 // run runs the harness and returns whether every check has passed.
 func run(ctx context.Context, o options) (ok bool, err error) {
-	h := newHarness(o)
-	c := h.stores[0]
-	if err := h.makeDirs(); err != nil {
+	c := newChaos(o)
+	if err := c.makeDirs(); err != nil {
 		return false, err
 	}
 	fmt.Printf("chaos: profile %s, seed %d, evidence in %s\n", o.profile, o.seed, c.dir)
@@ -104,19 +97,15 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	load, stopLoad := context.WithCancel(ctx)
 	defer stopLoad()
 	var loads sync.WaitGroup
-	for _, s := range h.stores {
-		s.load(load, &loads)
-	}
+	c.load(load, &loads)
 	look, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
 	var looks sync.WaitGroup
-	looks.Go(func() { h.watch(look) })
-	looks.Go(func() { h.pressure(look) })
-	for _, s := range h.stores {
-		looks.Go(func() { s.snapshots(look) })
-		looks.Go(func() { s.writeTicks(look) })
-		looks.Go(func() { s.watchLeases(look) })
-	}
+	looks.Go(func() { c.watch(look) })
+	looks.Go(func() { c.pressure(look) })
+	looks.Go(func() { c.snapshots(look) })
+	looks.Go(func() { c.writeTicks(look) })
+	looks.Go(func() { c.watchLeases(look) })
 
 	err = c.injectFaults(ctx)
 	stopLoad()
@@ -125,7 +114,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 		err = c.unschedule(ctx)
 	}
 	if err == nil {
-		h.awaitEnds(ctx)
+		c.awaitEnds(ctx)
 	}
 	stopLooking()
 	looks.Wait()
@@ -135,7 +124,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	return c.judge(ctx)
 }
 
-func (c *harness) makeDirs() (err error) {
+func (c *chaos) makeDirs() (err error) {
 	c.dir = c.o.dir
 	if c.dir == "" {
 		c.dir, err = os.MkdirTemp("", "chaos-")
@@ -160,18 +149,16 @@ func (c *harness) makeDirs() (err error) {
 
 // setup starts Redis, the proxies and the daemons.
 func (c *chaos) setup(ctx context.Context) (err error) {
-	for _, s := range c.stores {
-		first, err := startInstance(ctx)
-		if err != nil {
-			return err
-		}
-		s.server = &server{instance: *first}
-		if s.sideProxy, err = s.proxy(ctx, 9); err != nil {
-			return err
-		}
-		if s.pushProxy, err = s.proxy(ctx, 0); err != nil {
-			return err
-		}
+	first, err := startInstance(ctx)
+	if err != nil {
+		return err
+	}
+	c.server = &server{instance: *first}
+	if c.sideProxy, err = c.proxy(ctx, 9); err != nil {
+		return err
+	}
+	if c.pushProxy, err = c.proxy(ctx, 0); err != nil {
+		return err
 	}
 	if err := c.place(); err != nil {
 		return err
@@ -187,10 +174,8 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 		return errors.New("none of these faults is possible here")
 	}
 	for i, m := range c.daemons() {
-		for _, part := range m.parts {
-			if part.proxy, err = part.store.proxy(ctx, i+1); err != nil {
-				return err
-			}
+		if m.proxy, err = c.proxy(ctx, i+1); err != nil {
+			return err
 		}
 		if m.log, err = os.Create(filepath.Join(c.dir, m.name+".log")); err != nil {
 			return err
@@ -202,16 +187,11 @@ func (c *chaos) setup(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, s := range c.stores {
-		if err := s.schedule(ctx, from); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.schedule(ctx, from)
 }
 
 func (c *chaos) proxy(ctx context.Context, n int) (*faultproxy.Proxy, error) {
-	p, err := faultproxy.Listen(faultproxy.Config{Network: "unix", Address: c.server.socket, Seed: c.o.seed + uint64(c.first+n)})
+	p, err := faultproxy.Listen(faultproxy.Config{Network: "unix", Address: c.server.socket, Seed: c.o.seed + uint64(n)})
 	if err == nil {
 		c.tasks.Go(func() { _ = p.Run(ctx) })
 	}
@@ -275,9 +255,7 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	now := procfs.BootTime()
 	c.mu.Lock()
 	c.quietAt, c.quietTo = now, now+d
-	for _, s := range c.stores {
-		s.history.Quiet = append(s.history.Quiet, check.Span{From: now, To: now + d})
-	}
+	c.history.Quiet = append(c.history.Quiet, check.Span{From: now, To: now + d})
 	c.mu.Unlock()
 	return pause(ctx, d)
 }
@@ -287,21 +265,14 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 func (c *chaos) catchUp(ctx context.Context) bool {
 	from := procfs.BootTime()
 	c.mu.Lock()
-	for _, s := range c.stores {
-		for _, f := range s.history.Faults {
-			from = max(from, f.To) // also of who waits for a reply that never comes
-		}
+	for _, f := range c.history.Faults {
+		from = max(from, f.To) // also of who waits for a reply that never comes
 	}
 	c.mu.Unlock()
 	err := c.await(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, s := range c.stores {
-			if !slices.ContainsFunc(s.probes, func(p check.Probe) bool { return p.Pushed > from && s.history.Done(p.ID) }) {
-				return false
-			}
-		}
-		return true
+		return slices.ContainsFunc(c.probes, func(p check.Probe) bool { return p.Pushed > from && c.history.Done(p.ID) })
 	})
 	if err != nil && ctx.Err() == nil && c.o.verbose {
 		fmt.Printf("%8s %v\n", c.clock(), err) // C5 says what there is to say
@@ -310,13 +281,12 @@ func (c *chaos) catchUp(ctx context.Context) bool {
 }
 
 func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
-	s, only := c.aim(k, r)
-	f := &check.Fault{Kind: k.name, Store: only, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
-	err := k.fire(ctx, s, f, r)
+	f := &check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
+	err := k.fire(ctx, c, f, r)
 	for tries := 0; errors.Is(err, errNoWorker) && tries < 20 && pause(ctx, 250*time.Millisecond); tries++ {
 		// The chosen process has left in between.
-		*f = check.Fault{Kind: k.name, Store: only, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
-		err = k.fire(ctx, s, f, r)
+		*f = check.Fault{Kind: k.name, Noticed: -1, Recovered: -1, From: procfs.BootTime()}
+		err = k.fire(ctx, c, f, r)
 	}
 	if f.To == 0 {
 		f.To = procfs.BootTime()
@@ -330,33 +300,19 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 		f.Note += " " + err.Error()
 	}
 	c.mu.Lock()
-	c.faults = append(c.faults, *f)
-	for _, s := range c.hitBy(f) {
-		s.history.Faults = append(s.history.Faults, *f)
-	}
+	c.history.Faults = append(c.history.Faults, *f)
 	c.mu.Unlock()
 	if c.o.verbose || err != nil {
-		where := f.Daemon
-		if len(c.stores) > 1 {
-			where = fmt.Sprintf("%-2s %-4s", f.Daemon, cmp.Or(f.Store, "all"))
-		}
-		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, where, span(f.Noticed), span(f.Recovered), f.Note)
+		fmt.Printf("%8s %-18s %-2s noticed %s recovered %s %s\n", c.clock(), f.Kind, f.Daemon, span(f.Noticed), span(f.Recovered), f.Note)
 	}
 	return c.restartEnded(ctx)
 }
 
 // restartEnded starts what has ended without being told to.
 func (c *chaos) restartEnded(ctx context.Context) error {
-	for _, s := range c.stores {
-		s.pushProxy.Heal()
-	}
+	c.pushProxy.Heal()
 	for _, m := range c.machines {
-		for _, part := range m.parts {
-			part.proxy.Heal()
-			if err := part.followed(ctx); err != nil {
-				return err
-			}
-		}
+		m.proxy.Heal()
 		select {
 		case <-m.done:
 			c.complain("daemon %s ended by itself with exit code %d", m.name, m.exit)
@@ -370,7 +326,7 @@ func (c *chaos) restartEnded(ctx context.Context) error {
 }
 
 // watch reads the ledger.
-func (c *harness) watch(ctx context.Context) {
+func (c *chaos) watch(ctx context.Context) {
 	tail := ledger.NewTail(c.ledgerDir)
 	for on := true; on; {
 		before := procfs.BootTime()
@@ -386,10 +342,9 @@ func (c *harness) watch(ctx context.Context) {
 		}
 		c.mu.Lock()
 		for _, e := range entries {
-			s := c.homeOf(e)
-			s.history.Add([]ledger.Entry{e})
-			if m := s.machineOf(e.Proc); m != nil && e.What == ledger.Start {
-				s.started[m] = max(s.started[m], e.At)
+			c.history.Add([]ledger.Entry{e})
+			if m := c.machineOf(e.Proc); m != nil && e.What == ledger.Start {
+				c.started[m] = max(c.started[m], e.At)
 			}
 		}
 		c.mu.Unlock()
@@ -398,7 +353,7 @@ func (c *harness) watch(ctx context.Context) {
 
 // stalled notes that the whole machine stood still, as virtual ones do, for so long that the
 // daemon of the shortest lease might take it for a fault.
-func (c *harness) stalled(from, to time.Duration) {
+func (c *chaos) stalled(from, to time.Duration) {
 	if to-from < c.o.lease/6 {
 		return
 	}
@@ -407,10 +362,7 @@ func (c *harness) stalled(from, to time.Duration) {
 		f.Effect |= check.Freezes
 	}
 	c.mu.Lock()
-	c.faults = append(c.faults, f)
-	for _, s := range c.stores {
-		s.history.Faults = append(s.history.Faults, f)
-	}
+	c.history.Faults = append(c.history.Faults, f)
 	c.mu.Unlock()
 	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
@@ -439,14 +391,14 @@ func (c *chaos) daemonOf(worker string) string {
 	return ""
 }
 
-func (c *harness) complain(format string, args ...any) {
+func (c *chaos) complain(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = append(c.trouble, fmt.Sprintf(format, args...))
 }
 
 // clock returns the time since the harness began.
-func (c *harness) clock() string {
+func (c *chaos) clock() string {
 	return fmt.Sprintf("%.1fs", (procfs.BootTime() - c.began).Seconds())
 }
 

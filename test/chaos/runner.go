@@ -99,12 +99,12 @@ func (c *chaos) findRunner(ctx context.Context) {
 }
 
 // isKin reports whether a process is a runner of the machine, or its template.
-func (m *tree) isKin(p proctest.Process) bool {
+func (m *machine) isKin(p proctest.Process) bool {
 	return strings.HasPrefix(p.Title, "resqued-runner "+m.mark+":")
 }
 
 // kin returns the runner processes of a machine and its templates.
-func (m *tree) kin() (runners, templates []process) {
+func (m *machine) kin() (runners, templates []process) {
 	for _, p := range proctest.Find(m.isKin) {
 		if strings.HasSuffix(p.Title, ": template") {
 			templates = append(templates, process{Process: p})

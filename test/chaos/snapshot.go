@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,7 +65,7 @@ return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd, redis.c
 
 // look runs such a script, with failed and taken from an index on.
 func (c *chaos) look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
-	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, c.queue(uniqueQueue)).Slice()
+	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, uniqueQueue).Slice()
 	if err == nil && len(reply) != 5 {
 		err = fmt.Errorf("a look around returned %d parts", len(reply))
 	}
@@ -174,4 +175,13 @@ func idOf(entry string) string {
 		}
 	}
 	return entry
+}
+
+// sum adds up numbers in texts.
+func sum(texts []string) (all int) {
+	for _, text := range texts {
+		n, _ := strconv.Atoi(text)
+		all += n
+	}
+	return all
 }

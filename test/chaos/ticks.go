@@ -27,22 +27,18 @@ var schedules = []struct {
 
 const scheduler = 8 // its number among the producers
 
-func (c *chaos) scheduleID(number int) string {
-	return fmt.Sprintf("chaos-%d", (c.first+number)*10+scheduler)
-}
+func scheduleID(number int) string { return fmt.Sprintf("chaos-%d", number*10+scheduler) }
 
 // scheduleConfig returns the section of the configuration, empty when schedules are to end.
-func (c *harness) scheduleConfig() string {
+func (c *chaos) scheduleConfig() string {
 	if c.unscheduled.Load() {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString("schedule:\n")
-	for _, store := range c.stores {
-		for _, s := range schedules {
-			fmt.Fprintf(&b, "  %s: {cron: %q, timezone: UTC, class: Tick, args: [%s], queue: %s, catch_up: %s}\n",
-				store.queue(s.name), s.when, store.scheduleID(s.number), store.queue(tickQueue), s.catchUp)
-		}
+	for _, s := range schedules {
+		fmt.Fprintf(&b, "  %s: {cron: %q, timezone: UTC, class: Tick, args: [%s], queue: %s, catch_up: %s}\n",
+			s.name, s.when, scheduleID(s.number), tickQueue, s.catchUp)
 	}
 	return b.String()
 }
@@ -51,11 +47,11 @@ func (c *harness) scheduleConfig() string {
 func (c *chaos) schedule(ctx context.Context, from time.Duration) error {
 	all := make(map[string]*check.Schedule, len(schedules))
 	for _, s := range schedules {
-		id := c.scheduleID(s.number)
+		id := scheduleID(s.number)
 		payload := fmt.Sprintf(`{"class":"Tick","args":[%q]}`, id)
 		all[id] = &check.Schedule{
-			ID: id, Name: c.queue(s.name), Period: s.period, CatchUp: s.catchUp, MaybeFrom: c.wall(from), To: 1<<63 - 1, MaybeTo: 1<<63 - 1,
-			Digest: fmt.Sprintf("%s %x", c.queue(tickQueue), sha1.Sum([]byte(payload))),
+			ID: id, Name: s.name, Period: s.period, CatchUp: s.catchUp, MaybeFrom: c.wall(from), To: 1<<63 - 1, MaybeTo: 1<<63 - 1,
+			Digest: fmt.Sprintf("%s %x", tickQueue, sha1.Sum([]byte(payload))),
 		}
 	}
 	err := c.awaitSchedules(ctx)
@@ -85,21 +81,17 @@ func (c *chaos) unschedule(ctx context.Context) error {
 		if err := m.configure(); err != nil {
 			return err
 		}
-		m.signalTop(syscall.SIGHUP)
+		m.signal(syscall.SIGHUP)
 	}
 	for _, m := range c.machines {
-		for _, part := range m.parts {
-			if err := part.await(ctx, patience, seen[m], append(part.own(), "the new configuration is in force everywhere")...); err != nil {
-				return err
-			}
+		if err := m.await(ctx, patience, seen[m], "the new configuration is in force everywhere"); err != nil {
+			return err
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, store := range c.stores {
-		for _, s := range store.history.Schedules {
-			s.To, s.MaybeTo = c.wall(from), c.wall(procfs.BootTime())
-		}
+	for _, s := range c.history.Schedules {
+		s.To, s.MaybeTo = c.wall(from), c.wall(procfs.BootTime())
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -90,17 +89,12 @@ var nightly = map[string]string{
 	"TestSignalsToAWorkerProcessThatStarts":                       "internal/master TestSignals; internal/workerproc TestToldToGoBeforeItIsUp",
 	"TestSlowExec":                                                "internal/handler TestKillOfACommandThatDoesNotBegin; chaos exec-blocked",
 	"TestStoppedWorkerIsKilledInTime":                             "internal/master TestSweep; chaos worker-stop",
-	"TestStoreAway":                                               "chaos redis-away -stores 2",
-	"TestStoreAwayAtStart":                                        "chaos start-without -stores 2",
 	"TestStoresCannotBeAdded":                                     "internal/app TestStoresReloadWhileStarting",
-	"TestStoresDeath":                                             "chaos above-kill -stores 2",
 	"TestStoresDrainWithoutRedis":                                 "TestDrainWithoutRedis; TestStoresDrain",
-	"TestStoresFrozen":                                            "chaos above-stop -stores 2",
 	"TestStoresInCluster":                                         "TestHistoryInACluster; internal/config TestStores",
 	"TestStoresMoveKilled":                                        "internal/store TestTransferModel",
 	"TestStoresReloadRefusedByOne":                                "internal/app TestStoresReloadOfOneThatBegins",
 	"TestStoresUpgrade":                                           "TestUpgrade; TestStoresReload",
-	"TestStoresWatchdog":                                          "chaos masters-stop -stores 2",
 	"TestSuspectsAreShown":                                        "internal/view TestFindings; TestPoisonAmongMany",
 	"TestSystemdStores":                                           "TestStoresSignals; TestSystemd",
 	"TestSystemdUpgrade":                                          "TestUpgrade; TestSystemd",
@@ -159,18 +153,11 @@ func TestNightlyTestsExist(t *testing.T) {
 		return nil
 	}))
 	named := regexp.MustCompile(`(?:((?:internal|longjob|test|deploy|locker)\S*) )?(Test\w+)`)
-	stores := regexp.MustCompile(`chaos ([\w-]+) -stores 2`)
-	gate, err := os.ReadFile("../../.ci/run")
-	require.NoError(t, err)
 	for pattern, instead := range nightly {
 		name, _, part := strings.Cut(pattern, "/")
 		assert.True(t, tests["test/system"][name], "no such test: %s", name)
 		found := named.FindAllStringSubmatch(instead, -1)
-		faults := stores.FindAllStringSubmatch(instead, -1)
-		assert.Positive(t, len(found)+len(faults), "%s: what sees its defects?", name)
-		for _, fault := range faults {
-			assert.Contains(t, string(gate), fault[1], "%s: .ci/run has no such fault", name)
-		}
+		assert.NotEmpty(t, found, "%s: what sees its defects?", name)
 		for _, one := range found {
 			folder := cmp.Or(one[1], "test/system")
 			assert.True(t, tests[folder][one[2]], "%s: no such test: %s", name, one[0])

@@ -87,60 +87,6 @@ func (s *twoStores) ranOnce(ids []int) {
 	}
 }
 
-// A store whose Redis dies stops its own slots only, and goes on when it is back.
-func TestStoreAway(t *testing.T) {
-	t.Parallel()
-	s := startTwoStores(t, harness.Options{Threads: 4})
-	n := harness.Jobs(400)
-	s.push(s.a, "a", "Count", harness.Range(1, n)...)
-	s.push(s.b, "b", "Count", harness.Range(n+1, 2*n)...)
-	s.AwaitNoted("ran", n/2)
-	s.b.Kill()
-	s.push(s.a, "a", "Count", harness.Range(2*n+1, 3*n)...)
-	s.AwaitStatus("b: ")
-	proctest.Await(t, patience, func() bool {
-		text, code := s.health()
-		return code == 3 && strings.Contains(text, "b: Redis away")
-	}, "that store b is said to be away")
-	noted := func(first, last int) bool {
-		all := s.Noted("ran")
-		return !slices.ContainsFunc(harness.Range(first, last), func(id int) bool { return all[strconv.Itoa(id)] == "" })
-	}
-	proctest.Await(t, patience, func() bool { return noted(1, n) && noted(2*n+1, 3*n) }, "the jobs of store a, while b is away")
-	text, code := s.health("--store", "a")
-	require.Zero(t, code, text)
-	text, code = s.health("--store", "b")
-	require.Equal(t, 3, code, text)
-	s.b.Restart()
-	proctest.Await(t, patience, func() bool { return noted(1, 3*n) }, "the jobs of store b, now that it is back")
-	proctest.Await(t, patience, func() bool { _, code := s.health(); return code == 0 }, "that all is well")
-	for _, server := range []*redistest.Server{s.a, s.b} {
-		require.Zero(t, server.Client(t).LLen(t.Context(), s.Space+":failed").Val())
-	}
-	s.Signal(syscall.SIGQUIT)
-	require.Zero(t, s.Exit())
-}
-
-// A store that is away from the start does not hold up the other one, nor the service.
-func TestStoreAwayAtStart(t *testing.T) {
-	t.Parallel()
-	a, b := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
-	b.Kill()
-	s := &twoStores{t: t, a: a, b: b}
-	s.Daemon = harness.Start(t, harness.Options{App: true, Config: s.stores("")})
-	s.push(a, "a", "Count", 1)
-	s.AwaitNoted("ran", 1)
-	s.AwaitStatus("b: waiting for redis")
-	text, code := s.health()
-	require.Equal(t, 3, code, text)
-	require.Contains(t, text, "b: waiting for redis")
-	b.Restart()
-	s.push(b, "b", "Count", 2)
-	s.AwaitNoted("ran", 2)
-	s.Signal(syscall.SIGTERM)
-	require.Zero(t, s.Exit())
-}
-
 // What is asked of the daemon is asked of each store.
 func TestStoresSignals(t *testing.T) {
 	t.Parallel()
@@ -241,30 +187,6 @@ func TestStoresDrainWithoutRedis(t *testing.T) {
 	stdout, stderr, code := s.Run("drain", "--socket", filepath.Join(s.Dir, "control.sock"))
 	require.Zero(t, code, stdout+stderr)
 	require.Zero(t, s.Exit())
-}
-
-// A master that dies is started again; when the process above the masters dies, they drain.
-func TestStoresDeath(t *testing.T) {
-	t.Parallel()
-	s := startTwoStores(t, harness.Options{Threads: 2})
-	before := s.masterOf("b")
-	s.push(s.b, "b", "Gate", 1)
-	s.AwaitNoted("started", 1)
-	require.NoError(t, syscall.Kill(before, syscall.SIGKILL))
-	proctest.Await(t, patience, func() bool { pid := s.masterOf("b"); return pid != 0 && pid != before }, "the next master of store b")
-	s.push(s.b, "b", "Count", 2)
-	s.AwaitNoted("ran", 1)
-	s.push(s.a, "a", "Gate", 3)
-	s.AwaitNoted("started", 2)
-	masters := []int{s.masterOf("a"), s.masterOf("b")}
-	s.Signal(syscall.SIGKILL)
-	s.AwaitEnd(patience)
-	require.NoError(t, syscall.Kill(masters[0], 0), "a drain waits for the jobs")
-	s.Open()
-	proctest.Await(t, patience, func() bool { return s.Noted("ran")["1"] == "1" && s.Noted("ran")["3"] == "1" }, "the jobs to end")
-	for _, pid := range masters {
-		proctest.Await(t, patience, func() bool { _, there := proctest.Look(pid); return !there }, "the masters to end")
-	}
 }
 
 // A reload adds, removes and changes stores.
@@ -533,21 +455,6 @@ func TestStoresInCluster(t *testing.T) {
 	require.Zero(t, d.Exit())
 }
 
-// A master that hangs is ended as the service manager would end a daemon, and started again.
-func TestStoresWatchdog(t *testing.T) {
-	t.Parallel()
-	s := startTwoStores(t, harness.Options{Env: []string{"WATCHDOG_USEC=9000000"}})
-	proctest.Await(t, patience, func() bool { return s.HasNotified("WATCHDOG=1") }, "a sign of life")
-	a, b := s.masterOf("a"), s.masterOf("b")
-	require.NoError(t, syscall.Kill(b, syscall.SIGSTOP))
-	proctest.Await(t, patience, func() bool { pid := s.masterOf("b"); return pid != 0 && pid != b }, "another master of store b")
-	s.push(s.b, "b", "Count", 1)
-	s.AwaitNoted("ran", 1)
-	require.Equal(t, a, s.masterOf("a"))
-	s.Signal(syscall.SIGQUIT)
-	require.Zero(t, s.Exit())
-}
-
 // A master that is stopped hears no TERM: the third one kills it.
 func TestStoresStoppedMaster(t *testing.T) {
 	t.Parallel()
@@ -557,27 +464,4 @@ func TestStoresStoppedMaster(t *testing.T) {
 		_ = syscall.Kill(s.PID, syscall.SIGTERM) // it may have ended
 		return s.AwaitEnd(100 * time.Millisecond)
 	}, "the end")
-}
-
-// A container that was frozen for longer than the watchdog allows goes on with the masters that it has.
-func TestStoresFrozen(t *testing.T) {
-	t.Parallel()
-	s := startTwoStores(t, harness.Options{Env: []string{"WATCHDOG_USEC=9000000"}})
-	proctest.Await(t, patience, func() bool { return s.HasNotified("WATCHDOG=1") }, "a sign of life")
-	a, b := s.masterOf("a"), s.masterOf("b")
-	all := []int{s.PID, a, b}
-	for _, pid := range all {
-		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	}
-	require.False(t, s.AwaitEnd(10*time.Second))
-	for _, pid := range all { // the one above comes first, and finds no word of the others
-		require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
-		s.AwaitEnd(100 * time.Millisecond)
-	}
-	s.push(s.b, "b", "Count", 1)
-	s.AwaitNoted("ran", 1)
-	require.NotContains(t, s.Log(), "gives no sign of life")
-	require.Equal(t, []int{a, b}, []int{s.masterOf("a"), s.masterOf("b")})
-	s.Signal(syscall.SIGQUIT)
-	require.Zero(t, s.Exit())
 }

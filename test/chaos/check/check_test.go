@@ -441,3 +441,37 @@ func TestResidueAndVacuity(t *testing.T) {
 	requireFails(t, Vacuous(h.Faults, nil, 1, 0, 1, nil), "0 jobs were recovered")
 	requireFails(t, Vacuous(h.Faults, nil, 1, 1, 1, []Result{{Name: "C2 overlap"}}), "C2 overlap has looked at nothing")
 }
+
+// A slice that Redis has lost together with other writes is not the daemon's loss, but only then.
+func TestLostSlice(t *testing.T) {
+	t.Parallel()
+	b := newBook()
+	l := &Long{ID: "chaos-7", UUID: "u", Units: 2, Answer: Acknowledged, Tried: second, Answered: second, Status: "running"}
+	b.h.Longs[l.ID] = l
+	b.h.Add([]ledger.Entry{
+		{What: ledger.Start, At: 2 * second, Proc: "p", Run: "r", ID: "u.1"},
+		{What: ledger.Unit, At: 3 * second, Proc: "p", Run: "r", ID: "u.1", Long: l.ID},
+		{What: ledger.End, At: 4 * second, Proc: "p", Run: "r", ID: "u.1"},
+	})
+	requireFails(t, LongJobs(b.h), "1 of 2 units were not done")
+	b.h.Losses = []Loss{{Kind: "failover", From: 5 * second, To: 6 * second}}
+	requireFails(t, LongJobs(b.h), "1 of 2 units were not done")
+	b.h.Losses[0].From = 3500 * time.Millisecond
+	r := LongJobs(b.h)
+	require.Empty(t, r.Violations)
+	require.Contains(t, r.String(), "1 lost by redis")
+}
+
+// After a freeze, a process may begin a job that has already run elsewhere.
+func TestBegunAfterAFreeze(t *testing.T) {
+	t.Parallel()
+	b := newBook()
+	b.push("chaos-1")
+	b.run("chaos-1", "other", "", 5*second, 6*second, ledger.End)
+	b.run("chaos-1", "frozen", "", 8*second, 9*second, ledger.End)
+	requireFails(t, Repeats(b.h), "chaos-1 ran again at 8.000s in frozen without a reason")
+	b.fault(Fault{Kind: "host-freeze", Procs: []string{"frozen"}, From: 2 * second, To: 7 * second, Effect: Freezes})
+	requireFails(t, Repeats(b.h), "without a reason")
+	b.h.Faults[0].To = 8 * second
+	require.Empty(t, Repeats(b.h).Violations)
+}

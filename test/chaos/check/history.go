@@ -84,9 +84,8 @@ type Run struct {
 // Fault is one fault that was injected.
 type Fault struct {
 	Kind string
-	// Daemon is the daemon that it hit; empty means all. Store is the store that alone it hit;
-	// empty means all.
-	Daemon, Store string
+	// Daemon is the daemon that it hit; empty means all.
+	Daemon string
 	// Procs are the worker processes that it hit.
 	Procs []string
 	// From and To are when the fault began and when its cause had ended.
@@ -182,10 +181,8 @@ type History struct {
 	Quiet []Span
 	// Starved are the intervals in which the machine was overloaded.
 	Starved []Span
-	// DaemonOf returns the daemon to which a worker process of this store belongs. Daemons are
-	// those that are there all the time.
+	// DaemonOf returns the daemon to which a worker process belongs.
 	DaemonOf func(proc string) string
-	Daemons  []string
 
 	byRun map[string]*Run
 	byID  map[string][]*Run
@@ -289,9 +286,8 @@ func (h *History) runnerDeath(r *Run, until time.Duration) string {
 
 // Result is the outcome of a check.
 type Result struct {
-	// Name is the name of the check: "C1 conservation", … Store is the store, if there are
-	// several, that it has judged.
-	Name, Store string
+	// Name is the name of the check: "C1 conservation", …
+	Name string
 	// Looked is how many things were checked. A check with 0 has shown nothing.
 	Looked int
 	// Notes are figures for the report.
@@ -323,9 +319,6 @@ func (r Result) String() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-16s %-8s %6d looked at", r.Name, verdict, r.Looked)
-	if r.Store != "" {
-		b.WriteString(" in " + r.Store)
-	}
 	for _, n := range r.Notes {
 		b.WriteString("; " + n)
 	}

@@ -24,7 +24,7 @@ func TestPlaces(t *testing.T) {
 		names[d.name] = true
 		per[d.invariant]++
 	}
-	for _, invariant := range []string{"I1", "I2", "I3", "I4", "I6", "R", "D", "S", "L", "M"} {
+	for _, invariant := range []string{"I1", "I2", "I3", "I4", "I6", "R", "D", "S", "L"} {
 		require.GreaterOrEqual(t, per[invariant], 2, invariant)
 	}
 }

@@ -18,9 +18,6 @@ var (
 	boxed   = scenario{"a container is started again", []string{"-settle", "12s", "-quiet", "1s", "-duration", "30s", "-faults", "container-restart"}}
 	aborted = scenario{"USR1, and a worker process is killed", []string{"-settle", "12s", "-quiet", "1s", "-duration", "15s", "-faults", "usr1-crash"}}
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
-	two     = scenario{"two stores, hardly a fault", []string{"-stores", "2", "-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
-	twoAway = scenario{"one of two stores is away", []string{"-stores", "2", "-settle", "12s", "-quiet", "2s", "-duration", "15s", "-faults", "redis-away"}}
-	twoDead = scenario{"the master of one of two stores is killed", []string{"-stores", "2", "-settle", "12s", "-quiet", "2s", "-duration", "15s", "-faults", "master-kill"}}
 )
 
 // The places of the product.
@@ -38,7 +35,7 @@ const (
 
 // defects break one promise each: I those of a system of jobs by their numbers, R of retries, D
 // of delayed jobs, S of schedules, L of long jobs, K of kills, P of daemons that share a host
-// or its name, M of several stores. Defects of scripts that show without a fault are covered by the model test.
+// or its name. Defects of scripts that show without a fault are covered by the model test.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
 		{exchangeAsks, `local mine = again and call(`, `local mine = false and call(`},
@@ -166,32 +163,4 @@ var defects = []defect{
 	{"P", "worker ids come back with the pids of a container", []edit{
 		{"internal/wire/worker.go", `ours, pid, slot, thread, nonce(proc))`, `ours, pid, slot, thread, "again")`},
 	}, boxed, []string{"C13"}},
-
-	{"M", "jobs go to the first store, whose masters work the queues of all", []edit{
-		{"client/stores.go", `if selector.MatchAny(one.Queues, queue) {`, `if len(one.Queues) > 0 {`},
-		{"internal/config/stores.go", `maps.Copy(values, s.values)`, `maps.Copy(values, s.values)
-	values["queues"] = "*"`},
-	}, two, []string{"C15"}},
-	{"M", "all stores pause while the Redis of one is away", []edit{
-		{"internal/app/stores.go", `m.status = value`, `m.status = value
-			sig := syscall.SIGCONT
-			if strings.HasPrefix(value, "Redis away") {
-				sig = syscall.SIGUSR2
-			}
-			for _, other := range s.masters {
-				if other != m {
-					other.kill(sig)
-				}
-			}`},
-	}, twoAway, []string{"C16"}},
-	{"M", "who has lost one master ends all", []edit{
-		{"internal/app/stores.go", `delay := m.delay()
-	m.startAt = time.Now().Add(delay)
-	m.status`, `delay := m.delay()
-	for _, other := range s.masters {
-		other.kill(syscall.SIGKILL)
-	}
-	m.startAt = time.Now().Add(delay)
-	m.status`},
-	}, twoDead, []string{"C7"}},
 }

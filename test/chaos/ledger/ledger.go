@@ -50,7 +50,6 @@ type Entry struct {
 	// ID is the job's id; the following fields are only in a start.
 	ID      string `json:"id"`
 	Class   string `json:"class,omitempty"`
-	Queue   string `json:"queue,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
 	Lock    string `json:"lock,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
