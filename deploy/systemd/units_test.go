@@ -86,7 +86,7 @@ func TestUnitsAreAlike(t *testing.T) {
 	template, err := os.ReadFile("resqued@.service")
 	require.NoError(t, err)
 	instance := strings.NewReplacer(
-		" (%i)", "", "resqued.%i.", "resqued.", "resqued-%i\n", "resqued\n", "%i", "resqued",
+		" (%i)", "", " --store %i", "", "resqued.%i.", "resqued.", "resqued-%i\n", "resqued\n",
 	).Replace(string(template))
 	body := func(unit string) string { return unit[strings.Index(unit, "[Unit]"):] }
 	require.Equal(t, body(string(single)), body(instance))

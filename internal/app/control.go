@@ -82,23 +82,18 @@ func (c *controls) close() {
 	}
 }
 
-// drainSelf begins a drain as the signal does, and completes the reply.
-func drainSelf(reply control.Reply) control.Reply {
-	if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil {
-		reply.Text = err.Error()
-		return reply
-	}
-	reply.OK, reply.Text = true, "draining"
-	return reply
-}
-
 // answer asks the master, and waits for what becomes of it.
 func (c *controls) answer(ctx context.Context, r control.Request) control.Reply {
 	reply := control.Reply{PID: os.Getpid(), Version: c.version}
 	switch r.Do {
-	case control.Reload, control.Upgrade, control.Status, control.Try, control.Take, control.Drop:
+	case control.Reload, control.Upgrade, control.Status:
 	case control.Drain:
-		return drainSelf(reply)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil { // as the signal
+			reply.Text = err.Error()
+			return reply
+		}
+		reply.OK, reply.Text = true, "draining"
+		return reply
 	default:
 		reply.Text = control.Unknown
 		return reply
@@ -109,10 +104,7 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 		return reply
 	}
 	verdicts := make(chan master.Verdict, 1)
-	request := master.Request{
-		Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade,
-		Hold: r.Do == control.Try, Take: r.Do == control.Take, Drop: r.Do == control.Drop, Answer: func(v master.Verdict) { verdicts <- v },
-	}
+	request := master.Request{Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade, Answer: func(v master.Verdict) { verdicts <- v }}
 	v := master.Verdict{Text: "the daemon has ended"}
 	select {
 	case c.requests <- request:

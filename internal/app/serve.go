@@ -90,19 +90,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 	relay := newRelay(d.Signals, d.Dev != nil)
 	defer relay.stop()
-	following, unfollow := context.WithCancel(ctx)
-	var follower sync.WaitGroup
-	follower.Go(func() { d.followSupervisor(following, relay) })
-	defer follower.Wait()
-	defer unfollow()
 	notifier := &announcer{d: d, Notifier: systemd.New(systemd.Config{
 		Socket: os.Getenv("NOTIFY_SOCKET"), WatchdogUSec: os.Getenv("WATCHDOG_USEC"), WatchdogPID: os.Getenv("WATCHDOG_PID"),
 	}, d.Log)}
 	if d.Elder != nil {
 		notifier.Hold()
-	}
-	if Supervisor() != 0 {
-		notifier.Status("starting") // from here on it receives signals
 	}
 	// They boot while Redis is waited for.
 	first, err := bootTemplates(d.Config.Config, d.Program.Handlers, d.Log)
@@ -118,7 +110,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer asked.close()
 	begun, booting := "it has just begun", "its runners boot"
 	asked.waits.Store(&begun)
-	if d.Elder == nil && Supervisor() == 0 { // so that it can be asked whether it lives; the one above the masters is asked itself
+	if d.Elder == nil { // so that it can be asked whether it lives
 		asked.begin()
 	}
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, asked, d.Log); stopped || err != nil {
@@ -353,7 +345,7 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 		return redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
 			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
-			status := fmt.Sprintf(waitsForRedis+" at %s for %s: it is %s", redis.Where(),
+			status := fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
 				time.Since(began).Round(time.Second), store.TroubleOf(err))
 			notifier.Status(status)
 			asked.waits.Store(&status)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/control"
 )
 
@@ -23,8 +22,7 @@ func (a *cli) drainCommand() *cobra.Command {
 		Long: `Ask a running daemon of this machine, by its control socket, to take no new job, to finish
 those that it has, and to leave, as signal QUIT does; then wait until it has left. Jobs that
 still run after drain_timeout are stopped and go back to their queues. Exit code 0: it has
-left, or with --no-wait it drains; 3: none runs. A daemon with several stores leaves with all of
-them; one of them cannot be drained alone.
+left, or with --no-wait it drains; 3: none runs.
 
 This is what a container without a shell needs to stop in order ("preStop" of Kubernetes).
 A service manager that starts again what has ended starts the daemon again: stop the service
@@ -42,40 +40,9 @@ there. "workers drain" does the same from any machine.`,
 				return err
 			}
 		}
-		if err := oneStore(c, path, control.Drain); err != nil {
-			return err
-		}
 		return a.drain(path, *patience, noWait)
 	}
 	return c
-}
-
-// oneStore returns an error if one store is named and the daemon has others, too: it does for
-// all of them what it is asked to do.
-func oneStore(c *cobra.Command, path, do string) error {
-	store, by := config.StoreNamed(c.Flags())
-	if store == "" {
-		return nil
-	}
-	reply, err := askInCharge(path, control.Status, statusPatience)
-	if errors.Is(err, control.ErrNoDaemon) {
-		return nil // which the verb says
-	}
-	if err != nil {
-		return err
-	}
-	if len(reply.Stores) == 0 {
-		return nil
-	}
-	hint, what := "Leave out "+by+".", "a daemon that reads its configuration again does so for all of its stores, not for %s alone"
-	switch do {
-	case control.Drain:
-		hint = "Without " + by + " it drains. To work " + store + " no more, remove it from the configuration, and reload."
-		what = "a daemon that drains leaves all of its stores, not %s alone"
-	case control.Upgrade:
-		what = "a daemon that changes to a new version does so for all of its stores, not for %s alone"
-	}
-	return usage(hint, what, store)
 }
 
 func (a *cli) drain(path string, patience time.Duration, noWait bool) error {

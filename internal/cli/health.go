@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/control"
 	"github.com/resqued/resqued/internal/signals"
 )
@@ -32,8 +28,6 @@ type healthView struct {
 	// Trouble says which runners are not there; "" = all are.
 	Trouble string `json:"trouble,omitempty"`
 	Text    string `json:"text"`
-	// Stores are those of a daemon that has several.
-	Stores []control.StoreReply `json:"stores,omitempty"`
 }
 
 func (a *cli) healthCommand() *cobra.Command {
@@ -43,9 +37,6 @@ func (a *cli) healthCommand() *cobra.Command {
 		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
 jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
 starting or leaving, no worker process is ready, a runner has not booted, or Redis is away.
-
-A daemon with several stores is unhealthy while one of them is, and says which; --store, or
-RESQUED_STORE, asks about one alone.
 
 With --alive an answer is enough, whatever it says. What restarts a daemon should
 ask so: a restart mends no Redis, and ends a drain.`,
@@ -65,13 +56,12 @@ ask so: a restart mends no Redis, and ends a drain.`,
 				return err
 			}
 		}
-		store, by := config.StoreNamed(c.Flags())
-		return a.health(path, store, by, alive, *patience)
+		return a.health(path, alive, *patience)
 	}
 	return c
 }
 
-func (a *cli) health(path, store, by string, alive bool, patience time.Duration) error {
+func (a *cli) health(path string, alive bool, patience time.Duration) error {
 	reply, err := askInCharge(path, control.Status, patience)
 	switch {
 	case errors.Is(err, control.ErrNoDaemon):
@@ -81,24 +71,8 @@ func (a *cli) health(path, store, by string, alive bool, patience time.Duration)
 	case err != nil:
 		return err
 	}
-	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Trouble: reply.Trouble, Text: reply.Text, Stores: reply.Stores}
-	i := slices.IndexFunc(reply.Stores, func(one control.StoreReply) bool { return one.Store == store && !one.Leaving })
-	switch {
-	case store == "" || len(reply.Stores) == 0 && reply.Store == store: // it works that one alone
-	case i >= 0:
-		one := reply.Stores[i]
-		v.State, v.PID, v.Ready, v.Outage, v.Trouble, v.Text, v.Stores = one.State, one.PID, one.Ready, one.Outage, one.Trouble, one.Text, reply.Stores[i:i+1]
-	default:
-		return &problem{exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("the daemon has no store %q (%s)", store, by)}}
-	}
+	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Trouble: reply.Trouble, Text: reply.Text}
 	v.Healthy = reply.OK && (alive || works(v.State, v.Ready, v.Outage+v.Trouble))
-	var idle []string
-	for _, one := range v.Stores {
-		if !one.Leaving && !works(one.State, one.Ready, one.Outage+one.Trouble) {
-			v.Healthy = v.Healthy && alive
-			idle = append(idle, "store "+one.Store+": "+cmp.Or(one.Outage, one.Text))
-		}
-	}
 	switch {
 	case a.flags.output == outJSON:
 		err = a.printJSON(v)
@@ -109,9 +83,6 @@ func (a *cli) health(path, store, by string, alive bool, patience time.Duration)
 		if !v.Healthy {
 			word = "unhealthy"
 		}
-		if len(v.Stores) > 1 && len(idle) > 0 {
-			v.Text = strings.Join(idle, "; ") + "; all: " + v.Text
-		}
 		err = a.printText(fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
 	}
 	if err == nil && !v.Healthy {
@@ -120,7 +91,7 @@ func (a *cli) health(path, store, by string, alive bool, patience time.Duration)
 	return err
 }
 
-// works reports whether a daemon, or one of its stores, takes jobs or was paused. Trouble is what
+// works reports whether a daemon takes jobs or was paused. Trouble is what
 // is wrong with its Redis or its runners.
 func works(state string, ready int, trouble string) bool {
 	return (state == string(signals.Running) || state == string(signals.Paused)) && ready > 0 && trouble == ""

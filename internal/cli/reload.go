@@ -48,10 +48,9 @@ started, it changes to that one instead, without a gap; see "upgrade".
 The command waits for the verdict. Exit code 0: the new configuration, or the new
 version, is in force, which is when its first worker process is ready; the others
 follow one after another, and jobs in hand finish. Otherwise nothing has changed, and
-the reason is printed. A daemon with several stores reloads all of them, or none. HUP does
-the same, without an answer.`,
+the reason is printed. HUP does the same, without an answer.`,
 		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
-			"  " + a.name + " reload 4711     one of several",
+			"  " + a.name + " reload 4711     one of several; so does --store, where each works another",
 	}
 	return a.asks(c, control.Reload)
 }
@@ -95,9 +94,6 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 			if path, err = a.controlOf(c, args); err != nil {
 				return err
 			}
-		}
-		if err := oneStore(c, path, do); err != nil {
-			return err
 		}
 		if !c.Flags().Changed("timeout") {
 			*patience = patienceOf(path)
@@ -145,7 +141,13 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 		}
 	}
 	found := places.Find(pid)
-	matching := slices.DeleteFunc(found, func(f control.Found) bool { return pid != 0 && f.PID != pid })
+	store, of := config.StoreNamed(c.Flags()), ""
+	if store != "" {
+		of = " of store " + store
+	}
+	matching := slices.DeleteFunc(found, func(f control.Found) bool {
+		return pid != 0 && f.PID != pid || store != "" && f.Err == nil && f.Store != store
+	})
 	switch {
 	case len(matching) == 1 && matching[0].Err != nil:
 		return "", matching[0].Err
@@ -155,22 +157,22 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 		return "", broken
 	case len(matching) == 0 && pid != 0:
 		return "", &problem{
-			exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("no daemon with process id %d has a control socket that can be reached from here", pid)},
+			exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("no daemon%s with process id %d has a control socket that can be reached from here", of, pid)},
 			hint: "Ask as root or as its user, or use --socket.",
 		}
 	case len(matching) == 0:
 		return "", &problem{
-			exit: exitUnhealthy, code: "not_running", lines: []string{"no daemon has a control socket that can be reached from here"},
+			exit: exitUnhealthy, code: "not_running", lines: []string{"no daemon" + of + " has a control socket that can be reached from here"},
 			hint: "Ask as root or as its user, or use --socket.",
 		}
 	}
-	p := &problem{exit: exitUsage, code: "usage", lines: []string{"several daemons run here; name the process id of one:"}}
+	p := &problem{exit: exitUsage, code: "usage", lines: []string{"several daemons run here; name the process id of one, or with --" + config.StoreFlag + " its store:"}}
 	for _, f := range matching {
 		switch {
 		case f.Err != nil:
 			p.lines = append(p.lines, "  "+f.Err.Error())
 		default:
-			p.lines = append(p.lines, fmt.Sprintf("  %d  version %s  %s  %s", f.PID, f.Version, f.Path, f.Status))
+			p.lines = append(p.lines, strings.TrimRight(fmt.Sprintf("  %d  version %s  %s  %s  %s", f.PID, f.Version, f.Path, f.Status, f.Store), " "))
 		}
 	}
 	return "", p

@@ -69,8 +69,8 @@ func hasStores(r *config.Resolved, what string) error {
 	if len(r.Stores) == 0 {
 		return nil
 	}
-	return &severalStores{loaded: r, problem: usage("", "the configuration has several stores, and %s one: name it with --%s, one of %s",
-		what, config.StoreFlag, strings.Join(storeNames(r), ", "))}
+	return &severalStores{loaded: r, problem: usage("", "%s has several stores, and %s one: name it with --%s, one of %s",
+		r.File, what, config.StoreFlag, strings.Join(storeNames(r), ", "))}
 }
 
 func storeNames(r *config.Resolved) []string {
@@ -395,4 +395,20 @@ func (o orderedObject) MarshalJSON() ([]byte, error) {
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
+}
+
+// idleSchedules warns of the schedules that no master keeps, because their queues belong to a store that
+// the daemon does not work.
+func (a *cli) idleSchedules(r *config.Resolved) (warnings []config.Warning) {
+	for _, one := range r.Stores {
+		if len(one.Queues.Patterns) > 0 {
+			continue
+		}
+		for _, s := range slices.Concat(one.Schedules, a.program().ClassSchedules(one.Config)) {
+			warnings = append(warnings, config.Warning{Key: "stores", Code: "idle_schedule", Message: fmt.Sprintf(
+				"schedule %s is kept by no daemon of this configuration: its queue, %s, belongs to store %s, which has no queues here. Give it to a daemon that works that store.",
+				s.Name, s.Queue, one.Store)})
+		}
+	}
+	return warnings
 }

@@ -26,6 +26,8 @@ Every flag below is a key of the configuration file too (worker_count) and an
 environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
 "resqued config show" tells what it all comes to.
 
+Of a configuration with several stores a daemon works the one that --store names.
+
 Classes of Ruby, Python or Node run in a process that stays, a runner: --runner gives
 its command, and it performs every class without a handler (docs/runners.md).
 
@@ -39,8 +41,6 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 	}
 	config.AddFlags(c.Flags())
 	config.AddRunnerFlag(c.Flags())
-	c.Flags().Bool(listStoresFlag, false, "print which stores would be worked, and do nothing")
-	_ = c.Flags().MarkHidden(listStoresFlag)
 	_ = c.RegisterFlagCompletionFunc("queues", a.live(queueNames))
 	return c
 }
@@ -50,11 +50,8 @@ func (a *cli) work(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Stores) > 0 {
-		return a.workStores(c, r)
-	}
-	if list, _ := c.Flags().GetBool(listStoresFlag); list {
-		return a.printJSON([]app.StorePlan{})
+	if err := hasStores(r, "a daemon works"); err != nil {
+		return err
 	}
 	if err := a.checkRedis(r.Config); err != nil {
 		return err
@@ -130,8 +127,8 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Stores) > 0 {
-		return nil, usage("", "stores cannot be added to a daemon while it runs: restart it")
+	if err := hasStores(r, "a daemon works"); err != nil {
+		return nil, err
 	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
 		return nil, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")

@@ -43,7 +43,7 @@ var fieldSynonyms = map[string]string{
 
 // reserved are variables that the daemon itself sets for a command or a runner.
 var reserved = []string{
-	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY", "RESQUED_SUPERVISOR",
+	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY",
 }
 
 func suggestField(name string) string {

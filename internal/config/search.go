@@ -47,7 +47,7 @@ func (p Places) candidates() (paths []string) {
 	return paths
 }
 
-// instance returns the file of the service NAME@, "" if there is none.
+// instance returns the file NAME.yaml of Etc, "" if there is none.
 func (p Places) instance(name string) string {
 	if p.Etc == "" || name == "" || strings.ContainsAny(name, "/.") {
 		return ""
@@ -261,7 +261,7 @@ func (l *loader) unreadFile(path string, from Source) string {
 	instance := l.options.Search.instance(path)
 	switch {
 	case instance != "" && len(l.file.errs) > 0 && !exists(path):
-		return fmt.Sprintf("; that of the service resqued@%s is --config %s", path, instance)
+		return fmt.Sprintf("; there is --config %s", instance)
 	case from.Kind == FromSearch:
 		return fmt.Sprintf("; to read no file: --config %s", NoFile)
 	}

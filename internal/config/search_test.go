@@ -92,7 +92,7 @@ func TestSearch(t *testing.T) {
 		t.Parallel()
 		m := newMachine(t, map[string]string{"etc/nightmail.yaml": ""})
 		_, err := m.load(Options{File: "nightmail"})
-		require.EqualError(t, err, `config "nightmail" (flag --config): no such file or directory; that of the service resqued@nightmail is --config `+m.path("etc/nightmail.yaml"))
+		require.EqualError(t, err, `config "nightmail" (flag --config): no such file or directory; there is --config `+m.path("etc/nightmail.yaml"))
 	})
 	t.Run("a mistake in a file that was found says that it was", func(t *testing.T) {
 		t.Parallel()
@@ -236,6 +236,17 @@ func TestServiceEnvironment(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 16, r.ThreadCount)
 		require.Equal(t, "redis://mine:1/0", r.RedisURL, "another server does not get the service's password")
+	})
+	t.Run("of a store, the password of its service", func(t *testing.T) {
+		t.Parallel()
+		m := newMachine(t, map[string]string{
+			"etc/resqued.yaml":                   "stores: {a: {redis_url: redis://a, queues: [a]}, b: {redis_url: redis://b, queues: [b]}}",
+			"credstore/resqued.redis-password":   "none's\n",
+			"credstore/resqued.b.redis-password": "b's\n",
+		})
+		r, err := m.load(Options{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"redis://a", "redis://:b%27s@b"}, []string{r.Stores[0].RedisURL, r.Stores[1].RedisURL})
 	})
 	t.Run("of an instance, its own", func(t *testing.T) {
 		t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ const (
 	StoreFlag = "store"
 	// StoreVariable is the variable that does so.
 	StoreVariable = "RESQUED_STORE"
-	// maxStores bounds how many stores a file has: each is a master of its own.
+	// maxStores bounds how many stores a file has: a dashboard keeps all of them open.
 	maxStores = 64
 )
 
@@ -200,6 +201,9 @@ func (l *loader) chooseStore() (one bool) {
 			l.errs = append(l.errs, Error{Key: StoreFlag, Value: name, Source: from, Message: "the configuration has no stores"})
 		}
 		return true
+	case name == "" && len(l.file.stores) == 1:
+		l.takeStore(l.file.stores[0])
+		return true
 	case name == "":
 		return false
 	}
@@ -212,17 +216,20 @@ func (l *loader) chooseStore() (one bool) {
 		l.errs = append(l.errs, Error{Key: StoreFlag, Value: name, Source: from, Message: "there is no such store, one of " + strings.Join(names, ", ")})
 		return true
 	}
+	if l.service.credential != "" { // that of resqued@NAME
+		l.service.credential = filepath.Join(l.options.Search.Credstore, "resqued."+name+"."+passwordCredential)
+	}
 	l.takeStore(l.file.stores[i])
 	return true
 }
 
-// StoreNamed returns the store that the flags or the environment of this process name, "" for none, and
-// what names it, for verbs that read no configuration.
-func StoreNamed(flags *pflag.FlagSet) (name, by string) {
+// StoreNamed returns the store that the flags or the environment of this process name, "" for none, for
+// verbs that read no configuration.
+func StoreNamed(flags *pflag.FlagSet) string {
 	if flag := flags.Lookup(StoreFlag); flag != nil && flag.Changed {
-		return flag.Value.String(), "--" + StoreFlag
+		return flag.Value.String()
 	}
-	return os.Getenv(StoreVariable), StoreVariable
+	return os.Getenv(StoreVariable)
 }
 
 // takeStore puts the keys of a store in the place of those that hold for all.
@@ -328,7 +335,7 @@ func (e Errors) with(one Error) Errors {
 	return append(e, one)
 }
 
-// sameStore refuses two stores that are one: their masters would work the same queues twice.
+// sameStore refuses two stores that are one.
 func sameStore(all []*Resolved) (errs Errors) {
 	for i, r := range all {
 		for _, other := range all[:i] {

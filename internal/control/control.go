@@ -14,11 +14,6 @@ const (
 	Upgrade = "upgrade"
 	Status  = "status"
 	Drain   = "drain" // as signal QUIT; answered at once
-	// Of the master of one of several stores: Try is a reload that waits, when its first worker
-	// process is ready, until it is told to Take it, or to Drop it.
-	Try  = "try"
-	Take = "take"
-	Drop = "drop"
 )
 
 // Unknown is the text of the answer to a request that the daemon, of another version, does not know.
@@ -53,25 +48,8 @@ type Reply struct {
 	Trouble string `json:"trouble,omitempty"`
 
 	Takes time.Duration `json:"takes_ns,omitempty"`
-	// Store is the one that the daemon works alone, Stores are those of a daemon that has several, in an
-	// answer to Status.
-	Store  string       `json:"store,omitempty"`
-	Stores []StoreReply `json:"stores,omitempty"`
-}
-
-// StoreReply is how one of several stores is.
-type StoreReply struct {
-	Store string `json:"store"`
-	// State, Ready, Outage, Trouble, Text, PID and Version are those of its master.
-	State   string `json:"state"`
-	Ready   int    `json:"ready"`
-	Outage  string `json:"outage"`
-	Trouble string `json:"trouble,omitempty"`
-	Text    string `json:"text"`
-	PID     int    `json:"pid"`
-	Version string `json:"version"`
-	// Leaving: it is not among the stores any more, and finishes its jobs.
-	Leaving bool `json:"leaving,omitempty"`
+	// Store is the one that the daemon works, in an answer to Status; "" = the configuration has none.
+	Store string `json:"store,omitempty"`
 }
 
 // maxLine bounds a message, in bytes.

@@ -180,31 +180,6 @@ func TestPlaces(t *testing.T) {
 		require.Equal(t, []int{23, 22, 21}, pids(21))
 	})
 
-	t.Run("those below a process leave alone what others have there", func(t *testing.T) {
-		t.Parallel()
-		d := dir(t)
-		p := Places{Service: d}
-		first, err := p.Below(1) // as in two containers that share the directory
-		require.NoError(t, err)
-		socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(first, "a.notify"), Net: "unixgram"})
-		require.NoError(t, err)
-		long := time.Now().Add(-time.Hour)
-		require.NoError(t, os.Chtimes(first, long, long))
-		second, err := p.Below(1)
-		require.NoError(t, err)
-		require.NotEqual(t, first, second)
-		require.FileExists(t, filepath.Join(first, "a.notify"))
-		// What dead processes have left goes.
-		require.NoError(t, socket.Close())
-		require.FileExists(t, filepath.Join(first, "a.notify"))
-		require.NoError(t, os.Chtimes(first, long, long))
-		third, err := p.Below(1)
-		require.NoError(t, err)
-		require.NoDirExists(t, first)
-		require.DirExists(t, second, "its process may be about to listen there")
-		require.DirExists(t, third)
-	})
-
 	t.Run("a directory that others can write to is not trusted", func(t *testing.T) {
 		t.Parallel()
 		d := dir(t)

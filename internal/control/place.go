@@ -53,54 +53,6 @@ func (p Places) Own(pid int) (string, error) {
 	return filepath.Join(dir, strconv.Itoa(pid)+".sock"), nil
 }
 
-// Below returns a new directory for the sockets of the processes below process pid, which that
-// process removes at its end. None of them is found as a daemon of its own. Another daemon may have the
-// same place, as those of one service have, and even the same pid, as in containers that share a
-// directory: what is in use there stays.
-func (p Places) Below(pid int) (string, error) {
-	own, err := p.Own(pid)
-	if err != nil {
-		return "", err
-	}
-	removeDeadBelow(filepath.Dir(own))
-	dir, err := os.MkdirTemp(filepath.Dir(own), strconv.Itoa(pid)+belowName)
-	if err != nil {
-		return "", fmt.Errorf("directory of the sockets of stores: %w", err)
-	}
-	return dir, nil
-}
-
-const (
-	// belowName follows the pid in the name of a directory of Below, and is followed by a number.
-	belowName = ".stores-"
-	// belowBegins is how long such a directory may be without a socket.
-	belowBegins = time.Minute
-)
-
-// removeDeadBelow removes the directories of Below whose process is gone: it listens in each on one
-// datagram socket at least.
-func removeDeadBelow(parent string) {
-	for _, dir := range sockets(parent, "*"+belowName+"*") {
-		info, err := os.Lstat(dir)
-		if err != nil || time.Since(info.ModTime()) < belowBegins {
-			continue
-		}
-		if !slices.ContainsFunc(sockets(dir, "*"), hears) {
-			_ = os.RemoveAll(dir)
-		}
-	}
-}
-
-// hears reports whether some process may listen on a datagram socket.
-func hears(path string) bool {
-	conn, err := net.DialTimeout("unixgram", path, lookPatience)
-	if err == nil {
-		_ = conn.Close()
-	}
-	// Whoever has a stream socket for people to ask need not have the other one.
-	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPROTOTYPE) && !errors.Is(err, fs.ErrNotExist)
-}
-
 // service returns the first directory of the service.
 func (p Places) service() string {
 	first, _, _ := strings.Cut(p.Service, ":")
@@ -145,8 +97,8 @@ func removeDead(dir string) {
 type Found struct {
 	Path string
 	PID  int
-	// Version and Status are its own words.
-	Version, Status string
+	// Version, Status and Store are its own words.
+	Version, Status, Store string
 	// Err: there is a socket, but the daemon could not be asked.
 	Err error
 }
@@ -203,5 +155,5 @@ func ask(found []Found, path string) []Found {
 	if errors.Is(err, ErrNoDaemon) || reply.Elsewhere {
 		return found
 	}
-	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Err: err})
+	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Store: reply.Store, Err: err})
 }

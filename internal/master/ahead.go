@@ -26,7 +26,7 @@ func (m *Master) startAhead() {
 		return
 	}
 	for _, s := range m.slots {
-		if s.next != nil && s.next.hold == untilTurn {
+		if s.next != nil && s.next.ahead {
 			return
 		}
 	}
@@ -34,7 +34,7 @@ func (m *Master) startAhead() {
 		if w := s.current; w != nil && w.leaves.soon && s.next == nil && m.mayStart(s) {
 			m.spawn(s, w)
 			if s.next != nil {
-				s.next.hold = untilTurn
+				s.next.ahead = true
 			}
 			return
 		}
@@ -45,7 +45,7 @@ func (m *Master) startAhead() {
 func (m *Master) handOver() {
 	for _, s := range m.slots {
 		next, old := s.next, s.current
-		if next == nil || next.hold != untilTurn {
+		if next == nil || !next.ahead {
 			continue
 		}
 		ready := !next.readyAt.IsZero()
@@ -65,8 +65,8 @@ func (m *Master) handOver() {
 
 // itsTurn lets w work, if it has waited for that.
 func (m *Master) itsTurn(w *worker) {
-	if w != nil && w.hold == untilTurn {
-		w.hold = free
+	if w != nil && w.ahead {
+		w.ahead = false
 		m.passOn(w)
 	}
 }

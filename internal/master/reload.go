@@ -2,7 +2,6 @@ package master
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,16 +19,8 @@ type Request struct {
 	// Upgrade starts the program anew even if its file is the one that runs. Otherwise that
 	// happens when the file has changed, else the configuration is read again.
 	Upgrade bool
-	// Hold is a reload that waits when its first worker process is ready: for a request with
-	// Take, that has it take effect, or with Drop, that forgets it, as heldFor does. Where an
-	// upgrade is due instead it does nothing. A Take without one is a reload, a Drop nothing.
-	Hold, Take, Drop bool
-	Answer           func(Verdict)
+	Answer  func(Verdict)
 }
-
-// heldFor is how long a new configuration waits for the word that it is to take effect: longer
-// than the other stores of a daemon may need to try it.
-const heldFor = 90 * time.Second
 
 // Verdict is what has become of a request.
 type Verdict struct {
@@ -75,11 +66,6 @@ type roll struct {
 	// tried: its first worker process was started; proven: and was ready. Until
 	// then the old configuration stays in force.
 	tried, proven bool
-	// holds: it waits, once tried, for the word that it is to take effect. held is then its
-	// worker process, which takes no jobs, until when it waits.
-	holds bool
-	held  *worker
-	until time.Time
 }
 
 // requested takes a request.
@@ -97,12 +83,6 @@ func (m *Master) requested(r Request) {
 		r.Answer(Verdict{Elsewhere: true, PID: m.handing.peer.PID(), Text: m.elsewhere()})
 	case m.d.Reload == nil && !r.Upgrade:
 		r.Answer(Verdict{Text: "this daemon cannot read its configuration again"})
-	case (r.Take || r.Drop) && m.roll != nil && m.roll.held != nil:
-		m.decided(r)
-	case r.Drop:
-		r.Answer(Verdict{OK: true, Text: "no configuration waits"})
-	case r.Hold && m.upgradeIsDue():
-		r.Answer(Verdict{OK: true, Text: "a new version is there"})
 	default:
 		m.reread.next = append(m.reread.next, r)
 		m.reload()
@@ -131,48 +111,6 @@ func (m *Master) reload() {
 		m.reread.asked, m.reread.next = m.reread.next, nil
 		m.helpers.Go(func() { m.reread.result <- m.prepare(upgrade) })
 	}
-}
-
-// upgradeIsDue reports whether a reload would be an upgrade.
-func (m *Master) upgradeIsDue() bool {
-	due, _ := m.upgrades()
-	return due
-}
-
-// decided has a configuration that waits take effect, or forgets it.
-func (m *Master) decided(r Request) {
-	if r.Drop {
-		m.letGo("another store has refused it")
-		r.Answer(Verdict{OK: true, Text: "the old configuration stays"})
-		return
-	}
-	w := m.roll.held
-	m.roll.held, w.hold = nil, free
-	m.reread.asked = append(m.reread.asked, r)
-	if w.slot.next == w {
-		m.succeed(w.slot)
-	}
-	m.passOn(w)
-	m.takeEffect()
-}
-
-// letGo forgets a configuration that waits. Its worker process has taken no job.
-func (m *Master) letGo(why string) {
-	w := m.roll.held
-	if w.slot.next == w {
-		w.slot.next = nil
-	} else if w.slot.current == w {
-		w.slot.current = nil
-	}
-	w.leaves.surplus = true
-	m.retire(w, why)
-	m.roll.cfg.dropped()
-	m.refuse("the new configuration does not take effect; the old one stays", why)
-}
-
-// holds reports whether all who have asked for a reload want it to wait for their word.
-func (m *Master) holds() bool {
-	return len(m.reread.asked) > 0 && !slices.ContainsFunc(m.reread.asked, func(r Request) bool { return !r.Hold })
 }
 
 // upgrades reports whether the next reload is an upgrade, and why that cannot be found out.
@@ -227,7 +165,7 @@ func (m *Master) reloaded(r reread) {
 	default:
 		m.log.Info("rolling the worker processes to the new configuration", zap.Int("workers", r.cfg.Slots))
 		m.gens++
-		m.roll = &roll{cfg: r.cfg, gen: m.gens, holds: m.holds()}
+		m.roll = &roll{cfg: r.cfg, gen: m.gens}
 	}
 }
 
@@ -277,16 +215,6 @@ func (m *Master) proven(w *worker) {
 	if !m.onTrial(w) {
 		return
 	}
-	if m.roll.holds {
-		m.roll.held, m.roll.until = w, m.now.Add(heldFor)
-		m.answer(Verdict{OK: true, Text: "its first worker process is ready with the new configuration"})
-		return
-	}
-	m.takeEffect()
-}
-
-// takeEffect puts a new configuration in force.
-func (m *Master) takeEffect() {
 	m.roll.proven, m.refused = true, ""
 	m.cfg, m.gen = m.roll.cfg, m.roll.gen
 	// Slots that wait because the old configuration does not work need not.
@@ -341,9 +269,6 @@ func (m *Master) abortRoll(why string) {
 
 // checkRoll ends a reload when every slot runs the new configuration.
 func (m *Master) checkRoll() {
-	if m.roll != nil && m.roll.held != nil && m.due(m.roll.until) {
-		m.letGo("it was not said in time that it is to take effect")
-	}
 	if m.roll == nil || !m.roll.proven {
 		return
 	}

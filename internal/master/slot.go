@@ -107,7 +107,7 @@ func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) 
 func (m *Master) extra() int {
 	n := 0
 	for w := range m.workers {
-		if w.leaves.stage == retired && !w.leaves.surplus && !w.farewell.orderly() || w.slot.next == w && w.hold == free {
+		if w.leaves.stage == retired && !w.leaves.surplus && !w.farewell.orderly() || w.slot.next == w && !w.ahead {
 			n++
 		}
 	}
@@ -140,9 +140,6 @@ func (m *Master) spawn(s *slot, old *worker) {
 			m.abortRoll(err.Error())
 		}
 		return
-	}
-	if m.onTrial(w) && m.roll.holds {
-		w.hold = untilInForce
 	}
 	if cfg.Slots*cfg.Threads == 1 {
 		w.after = old // one job at a time was asked for

@@ -138,7 +138,7 @@ func (m *Master) count() counts {
 		switch {
 		case w.leaves.stage == retired && !m.leaving():
 			n.retiring++
-		case w.hold != free:
+		case w.ahead:
 		case !w.readyAt.IsZero():
 			n.ready++
 			switch said := signals.State(w.health.beat.State); {

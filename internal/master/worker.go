@@ -26,8 +26,8 @@ type worker struct {
 	told      signals.State // the state that it was told last
 	readyAt   time.Time     // zero: it is booting
 	after     *worker       // the process that must be gone before it takes jobs; nil: none
-	hold      hold
-	suspect   *suspectRun // nil: it works in a slot
+	ahead     bool          // it takes no jobs yet: the process whose place it takes has not stopped
+	suspect   *suspectRun   // nil: it works in a slot
 	health    health
 	leaves    replacement
 	orders    killOrders
@@ -35,15 +35,6 @@ type worker struct {
 	farewell  farewell
 	badCounts bool // its counts could not be read, and the log says so
 }
-
-// hold is why a worker process takes no jobs yet.
-type hold int
-
-const (
-	free         hold = iota
-	untilTurn         // the process whose place it takes has not stopped yet
-	untilInForce      // it has tried a new configuration, which is not to take effect yet
-)
 
 // suspectRun is the task of a worker process that is there for one suspect, outside the slots.
 type suspectRun struct {
@@ -231,7 +222,7 @@ func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
 		return m.state
-	case w.after != nil || w.hold != free:
+	case w.after != nil || w.ahead:
 		return signals.Waiting
 	case m.state == signals.Starting:
 		return m.startAs
@@ -254,7 +245,7 @@ func (m *Master) ready(w *worker) {
 		zap.Int("slot", w.slot.number), zap.Duration("after", w.readyAt.Sub(w.spawnedAt)))
 	m.booted(w)
 	m.learn(w.readyAt.Sub(w.spawnedAt))
-	if w.slot.next == w && w.hold == free {
+	if w.slot.next == w && !w.ahead {
 		m.succeed(w.slot)
 	}
 	m.proven(w)

@@ -333,8 +333,9 @@ func TestUnits(t *testing.T) {
 	require.NoError(t, err)
 	each(t, "unit", func(t *testing.T, b block) {
 		dir := t.TempDir()
-		write(t, dir+"/resqued.service", strings.ReplaceAll(string(unit), "/usr/local/bin/resqued", "/bin/true"))
-		write(t, dir+"/resqued.service.d/shown.conf", b.text)
+		for path, text := range map[string]string{"/resqued.service": string(unit), "/resqued.service.d/shown.conf": b.text} {
+			write(t, dir+path, strings.ReplaceAll(text, "/usr/local/bin/resqued", "/bin/true"))
+		}
 		out, err := exec.Command("systemd-analyze", "verify", "--man=no", dir+"/resqued.service").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Empty(t, string(out)) // it exits 0 for misspelt keys

@@ -66,17 +66,19 @@ func undisturbed(t *testing.T, d *harness.Daemon, log string, jobs int) {
 	require.NotContains(t, log, "fenced")
 }
 
+// ownFiles has each instance of the template read a file of its own, as docs/systemd.md says.
+const ownFiles = "[Service]\nExecStart=\nExecStart=/usr/local/bin/resqued work --config /etc/resqued/%i.yaml\n"
+
 func TestNeighboursUnderSystemd(t *testing.T) {
 	t.Parallel()
 	// A container with instances of 2 processes of 3 threads each.
 	host := func(t *testing.T, queues map[string]string) *service {
 		t.Helper()
 		files := map[string]string{
-			"/etc/systemd/system/resqued@.service.d/a-test.conf": "[Service]\nRestartSec=100ms\n",
+			"/etc/systemd/system/resqued@.service.d/a-test.conf": ownFiles + "RestartSec=100ms\n",
 		}
 		for name, queue := range queues {
 			files["/etc/resqued/"+name+".yaml"] = "worker_count: 2\nthread_count: 3\njobs_per_fork: 0\nqueues: [" + queue + "]\n"
-			files["/etc/resqued/"+name+".env"] = containerSettings
 		}
 		return boot(t, "", "", files)
 	}
@@ -179,7 +181,7 @@ func TestNeighboursUnderSystemd(t *testing.T) {
 		t.Parallel()
 		const unit = "resqued@mail.service"
 		s := boot(t, "", "", map[string]string{
-			"/etc/systemd/system/resqued@.service.d/a-test.conf": "[Service]\nRestartSec=100ms\nKillMode=process\n",
+			"/etc/systemd/system/resqued@.service.d/a-test.conf": ownFiles + "RestartSec=100ms\nKillMode=process\n",
 			"/etc/resqued/mail.yaml":                             "queues: [mail]\nworker_count: 1\nhandlers:\n  Leaving:\n    command: [sh, -c, 'setsid sleep 1001 & exec sleep 1002']\n",
 		})
 		s.Systemctl("start", unit)

@@ -43,8 +43,6 @@ func boot(t *testing.T, settings, dropIn string, files map[string]string) *servi
 	all := map[string]string{
 		"/etc/resqued/resqued.yaml":                         "worker_count: 2\nthread_count: 2\nqueues: ['*']\n",
 		"/etc/resqued/resqued.env":                          containerSettings + settings,
-		"/etc/resqued/mail.yaml":                            "queues: [mail]\n",
-		"/etc/resqued/mail.env":                             containerSettings,
 		"/etc/systemd/system/resqued.service.d/a-test.conf": "[Service]\nRestartSec=100ms\n" + dropIn,
 	}
 	maps.Copy(all, files)
@@ -221,21 +219,28 @@ func TestSystemd(t *testing.T) {
 		require.Equal(t, "success", s.Property(s.unit, "Result"), s.Journal(s.unit))
 	})
 
-	t.Run("instances of the template run side by side", func(t *testing.T) {
+	t.Run("each store has its service", func(t *testing.T) {
 		t.Parallel()
-		s := boot(t, "", "", nil)
-		config := s.Path("/etc/resqued/mail.yaml")
-		text, err := os.ReadFile(config)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(config, append(text, "\ncontrol_socket: /run/resqued-mail/own.sock\n"...), 0o644))
-		s.Systemctl("start", s.unit, "resqued@mail.service")
-		require.Equal(t, "active", s.Property("resqued@mail.service", "ActiveState"))
-		require.NotEqual(t, s.MainPID(s.unit), s.MainPID("resqued@mail.service"))
-		s.Systemctl("reload", "resqued@mail.service") // each its own, wherever its socket is
-		require.Contains(t, s.Journal("resqued@mail.service"), "rolling the worker processes")
-		require.NotContains(t, s.Journal(s.unit), "rolling the worker processes")
-		s.Systemctl("stop", "resqued@mail.service", s.unit)
-		s.leftNothing(t)
+		s := boot(t, "", "", map[string]string{
+			"/etc/resqued/resqued.yaml": "stores:\n  mail: {namespace: systemd, queues: [mail]}\n  img: {namespace: systemd-img, queues: [img]}\n",
+		})
+		const mail, img = "resqued@mail.service", "resqued@img.service"
+		s.Systemctl("start", mail, img)
+		other := harness.Watch(t, s.jobs.Client, "systemd-img")
+		s.jobs.Push("mail", "Count", 1)
+		other.Push("img", "Count", 2)
+		s.jobs.AwaitNoted("ran", 2)
+		s.Systemctl("reload", img) // its own
+		require.Contains(t, s.Journal(img), "rolling the worker processes")
+		require.NotContains(t, s.Journal(mail), "rolling the worker processes")
+		_, err := s.TryExec("systemctl", "start", s.unit)
+		require.Error(t, err)
+		require.Contains(t, s.Journal(s.unit), "/etc/resqued/resqued.yaml has several stores, and a daemon works one: name it with --store, one of mail, img")
+		s.await(t, "ActiveState", "failed")
+		s.Systemctl("stop", mail, img)
+		require.Equal(t, "success", s.Property(img, "Result"), s.Journal(img))
+		require.Empty(t, s.jobs.Residue())
+		require.Empty(t, other.Residue())
 	})
 }
 

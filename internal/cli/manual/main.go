@@ -82,11 +82,10 @@ func commands(root *cobra.Command, version, date string) string {
 	for _, f := range [][2]string{
 		{"./resqued.yaml, /etc/resqued/resqued.yaml", "The configuration, see resqued.yaml(5)."},
 		{"/usr/share/doc/resqued/docs", "The pages that messages name as docs/PAGE.md, of the packages."},
-		{"/etc/resqued/NAME.yaml", "That of the service resqued@NAME."},
-		{"/etc/resqued/resqued.env, /etc/resqued/NAME.env", "Variables of the services, one NAME=VALUE a line. They win over the files above."},
-		{"/etc/credstore/resqued.redis-password", "The password of Redis. For resqued@NAME: resqued.NAME.redis-password."},
+		{"/etc/resqued/resqued.env", "Variables of the services, one NAME=VALUE a line. They win over the file above."},
+		{"/etc/credstore/resqued.redis-password", "The password of Redis. For resqued@STORE: resqued.STORE.redis-password."},
 		{"/etc/credstore/resqued.web-tokens", "Who may log in on the dashboard of resqued-web.service."},
-		{"/var/lib/resqued, /var/lib/resqued-NAME", "Where the commands of jobs run."},
+		{"/var/lib/resqued, /var/lib/resqued-STORE", "Where the commands of jobs run."},
 	} {
 		p.item(f[0], f[1])
 	}
@@ -168,7 +167,7 @@ each value is from, "resqued config init" writes a first one. "resqued reload", 
 		{"handlers", "What performs the jobs of a class: a command or a runner, with its queue, timeout, lock and retries."},
 		{"runners", "Processes that have loaded an application in Ruby, Python or Node, and perform its classes."},
 		{"schedule", "Jobs that are enqueued again and again, by cron or every so often."},
-		{"stores", "Several Redis servers or namespaces for one daemon."},
+		{"stores", "Several Redis servers or namespaces, each with a daemon of its own."},
 	} {
 		p.item(s[0], s[1])
 	}

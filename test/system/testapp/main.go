@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,20 +31,9 @@ const (
 )
 
 func main() {
-	refuse()
 	h := resqued.New()
 	register(h)
 	daemon.Main(h)
-}
-
-// refuse ends a worker process whose master is the one in the file that a test names, if it is there.
-func refuse() {
-	name := os.Getenv("RESQUED_PROC")
-	master, err := os.ReadFile(os.Getenv("RESQUED_TEST_REFUSE"))
-	if err == nil && strings.Contains(name, ":"+strings.TrimSpace(string(master))+"-") {
-		fmt.Fprintln(os.Stderr, "it does not come up")
-		os.Exit(1)
-	}
 }
 
 // notes is where the handlers of this process write what happened.
