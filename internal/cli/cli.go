@@ -52,12 +52,8 @@ type cli struct {
 	// received are the signals to a daemon, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
-	// store is the one that a verb asks at the moment, where there are several.
-	store string
-	// seeking: a name is looked for in several stores.
-	seeking bool
-	// gather, if not nil, takes the lists that a verb prints.
-	gather func(l *listing)
+	// listed is the store whose list is read, where one list has those of several.
+	listed string
 	// acts is what the verb has changed; see did.
 	acts []store.Event
 	// elder is the master whose place this one is to take; nil = none.
@@ -117,7 +113,7 @@ func (a *cli) listen() (err error) {
 // has reached.
 func (a *cli) again() string {
 	if !a.dev {
-		if a.loaded != nil && a.loaded.Store != "" && !a.seeking {
+		if a.loaded != nil && a.loaded.Store != "" {
 			return a.name + " --" + config.StoreFlag + " " + a.loaded.Store
 		}
 		return a.name
@@ -200,7 +196,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(),
 		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.topCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
-	a.addStores(root)
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -105,7 +103,12 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
-		found, err := a.namesIn(ctx, c, names)
+		s, err := a.open(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer func() { _ = s.Close() }()
+		found, err := names(ctx, s)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -119,32 +122,6 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-// namesIn returns names from Redis; where there are several stores those of all that answer.
-func (a *cli) namesIn(ctx context.Context, c *cobra.Command, names func(ctx context.Context, s *store.Store) ([]string, error)) (found []string, err error) {
-	s, err := a.open(c)
-	several, ok := errors.AsType[*severalStores](err)
-	if !ok {
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = s.Close() }()
-		return names(ctx, s)
-	}
-	for _, r := range several.loaded.Stores {
-		s, err := app.OpenStore(r.Config, "resqued-cli")
-		if err != nil {
-			return nil, err
-		}
-		some, err := names(ctx, s)
-		_ = s.Close()
-		if err == nil {
-			found = append(found, some...)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found), nil
 }
 
 // storesToComplete are the stores of the configuration.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -53,8 +54,10 @@ configuration, 69 a server cannot be reached, 1 one refuses something.`,
 
 // configReport is the JSON of both verbs.
 type configReport struct {
-	OK   bool   `json:"ok"`
-	File string `json:"file,omitempty"`
+	// Store is the one that it is about, where the file has several.
+	Store string `json:"store,omitempty"`
+	OK    bool   `json:"ok"`
+	File  string `json:"file,omitempty"`
 	// FileFrom is what named the file, EnvFile the file of the service's environment that was
 	// read beside it.
 	FileFrom *config.Source `json:"file_from,omitempty"`
@@ -77,19 +80,57 @@ func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Stores) > 0 {
-		return a.checkStores(c, r, connects)
+	for _, w := range r.Warnings {
+		if w.Key == "stores" && a.flags.output != outJSON {
+			a.warn("%s", w.Message)
+		}
 	}
-	return a.checkOne(c, r, connects)
+	return a.eachStore(r, func(one *config.Resolved) (configReport, string, error) { return a.checkOne(c, one, connects) })
+}
+
+// eachStore shows what a verb says of each store, as one text or in JSON. It returns the first error that is
+// no message, when all were asked.
+func (a *cli) eachStore(r *config.Resolved, read func(*config.Resolved) (configReport, string, error)) error {
+	var reports []configReport
+	var b strings.Builder
+	var first error
+	for i, one := range each(r) {
+		a.loaded = one
+		report, text, err := read(one)
+		var code exitCode
+		if err != nil && !errors.As(err, &code) {
+			return err
+		}
+		first = cmp.Or(first, err)
+		if len(r.Stores) > 0 {
+			report.Store = one.Store
+			text = strings.Repeat("\n", min(i, 1)) + "store " + one.Store + "\n" + text
+		}
+		reports = append(reports, report)
+		b.WriteString(text)
+	}
+	var err error
+	switch {
+	case a.flags.output != outJSON:
+		err = a.printText(b.String())
+	case len(r.Stores) > 0:
+		err = a.printJSON(map[string][]configReport{"stores": reports})
+	default:
+		err = a.printJSON(reports[0])
+	}
+	if err != nil {
+		return err
+	}
+	return first
 }
 
 // checkOne checks the configuration of one store.
-func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) error {
+func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (report configReport, text string, err error) {
 	if err := a.checkRedis(r.Config); err != nil {
-		return err
+		return report, "", err
 	}
 	if err := a.checkDatabase(r.Config); err != nil {
-		return err
+		return report, "", err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
 	if lacking, ok := errors.AsType[config.Errors](r.CheckPIDFile()); ok { // a directory that only a service has, perhaps
@@ -102,14 +143,8 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) erro
 	if connects {
 		tried = a.connect(c, r)
 	}
-	if a.flags.output == outJSON {
-		report := a.reportOf(r, warnings)
-		report.Hints, report.Connections, report.OK = hints, tried, connectExit(tried) == nil
-		if err := a.printJSON(report); err != nil {
-			return err
-		}
-		return connectExit(tried)
-	}
+	report, err = a.reportOf(r, warnings), connectExit(tried)
+	report.Hints, report.Connections, report.OK = hints, tried, err == nil
 	var b strings.Builder
 	for _, w := range warnings {
 		b.WriteString(a.paint(yellow, "warn") + "  " + w.Message + "\n")
@@ -118,17 +153,11 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) erro
 		b.WriteString("hint  " + hint + "\n")
 	}
 	if r.Store != "" && len(r.Queues.Patterns) == 0 {
-		if err := a.printText(b.String() + a.paint(green, "ok") + "    no queues of its own here: jobs are enqueued to it\n" + a.connectText(tried)); err != nil {
-			return err
-		}
-		return connectExit(tried)
+		return report, b.String() + a.paint(green, "ok") + "    no queues of its own here: jobs are enqueued to it\n" + a.connectText(tried), err
 	}
 	b.WriteString(a.paint(green, "ok") + "    " + plural(r.Threads(), "thread") + ", queues " + r.Queues.String() + "\n")
 	b.WriteString("      up to " + app.TasksText(a.program().Tasks(r)) + " (TasksMax=)\n" + a.connectText(tried))
-	if err := a.printText(b.String()); err != nil {
-		return err
-	}
-	return connectExit(tried)
+	return report, b.String(), err
 }
 
 // hints says what could be better.
@@ -144,60 +173,20 @@ func (a *cli) configShow(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Stores) > 0 {
-		return a.eachStore(r, a.showConfig)
-	}
-	return a.showConfig(r)
+	return a.eachStore(r, a.showConfig)
 }
 
-// checkStores checks the configurations of all stores.
-func (a *cli) checkStores(c *cobra.Command, r *config.Resolved, connects bool) error {
-	for _, w := range r.Warnings {
-		if w.Key == "stores" && a.flags.output != outJSON {
-			a.warn("%s", w.Message)
-		}
-	}
-	return a.eachStore(r, func(one *config.Resolved) error { return a.checkOne(c, one, connects) })
-}
-
-// eachStore prints something of each store: below a line with its name, or as the value of its
-// name. It returns the first error that is no message, when all were asked.
-func (a *cli) eachStore(r *config.Resolved, show func(*config.Resolved) error) error {
-	p := storePages{cli: a}
-	var first error
-	for _, one := range r.Stores {
-		a.loaded = one
-		err := p.page(one.Store, func() error { return show(one) })
-		var code exitCode
-		if err != nil && !errors.As(err, &code) {
-			return err
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	if err := p.print(); err != nil {
-		return err
-	}
-	return first
-}
-
-func (a *cli) showConfig(r *config.Resolved) error {
+func (a *cli) showConfig(r *config.Resolved) (report configReport, text string, err error) {
 	r.Warnings = append(r.Warnings, config.CheckPrograms(r.Config)...)
-	if a.flags.output == outJSON {
-		plain, err := json.Marshal(r.Redacted())
-		if err != nil {
-			return err
-		}
-		report := a.reportOf(r, r.Warnings)
-		report.Plan, report.Config = config.Plan(r), plain
-		return a.printJSON(report)
+	plain, err := json.Marshal(r.Redacted())
+	if err != nil {
+		return report, "", err
 	}
+	report = a.reportOf(r, r.Warnings)
+	report.Plan, report.Config = config.Plan(r), plain
 	var b strings.Builder
-	if err := config.WritePlan(&b, r); err != nil {
-		return err
-	}
-	return a.printText(b.String())
+	err = config.WritePlan(&b, r)
+	return report, b.String(), err
 }
 
 // reportOf returns what both verbs say of a configuration.

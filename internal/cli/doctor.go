@@ -39,9 +39,6 @@ the password.`,
 
 func (a *cli) doctor(c *cobra.Command) error {
 	found, r, err := a.checkConfig(c)
-	if several, ok := errors.AsType[*severalStores](err); ok {
-		return several
-	}
 	if err == nil {
 		var more []view.Finding
 		more, err = a.checkFleet(c.Context(), r)
@@ -64,7 +61,7 @@ func (a *cli) doctor(c *cobra.Command) error {
 
 // checkConfig reads the configuration. It fails if nothing else can be checked then.
 func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, error) {
-	r, err := a.loadAs(c, config.Options{Store: a.store})
+	r, err := a.loadAs(c, config.Options{})
 	if err == nil {
 		err = hasStores(r, "this command needs")
 	}

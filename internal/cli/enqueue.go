@@ -233,8 +233,7 @@ func (a *cli) loadFor(c *cobra.Command, class, queue string) (*config.Resolved, 
 	if err != nil {
 		return nil, "", err
 	}
-	a.store = home
-	cfg, err = a.load(c)
+	cfg, err = a.loadOf(c, home)
 	return cfg, queue, err
 }
 
@@ -317,7 +316,16 @@ func jobText(class, args string) string {
 
 // withStore opens the store for a verb that only looks.
 func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
-	s, err := a.open(c)
+	r, err := a.load(c)
+	if err != nil {
+		return err
+	}
+	return a.inStore(c, r, do)
+}
+
+// inStore opens the store of a configuration for a verb that only looks.
+func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.Context, s *store.Store) error) error {
+	s, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}
@@ -334,8 +342,8 @@ func (a *cli) forPeople() bool { return a.flags.output != outJSON && a.flags.out
 // note prints a remark to standard error; -q silences it.
 func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
-		if a.gather != nil {
-			format = "store " + a.store + ": " + format
+		if a.listed != "" {
+			format = "store " + a.listed + ": " + format
 		}
 		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
 	}

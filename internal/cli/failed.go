@@ -39,7 +39,7 @@ func (a *cli) failedCommand() *cobra.Command {
 		if o.filtered() && !c.Flags().Changed("limit") {
 			o.limit = failedSearch
 		}
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listFailed(ctx, s, o) })
+		return a.list(c, true, func(ctx context.Context, s *store.Store) (*listing, error) { return a.listFailed(ctx, s, o) })
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
 		c.Flags().BoolVar(&o.flat, "flat", false, "one line for each failure instead of one for each kind")
@@ -85,10 +85,10 @@ beginning of the digest does, too, but takes a look at all records.`,
 	return parent
 }
 
-func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) error {
+func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) (*listing, error) {
 	l, err := a.failures(ctx, s, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if l.partial && a.flags.output != outJSON {
 		a.note("only the newest %d failures were looked at; see --limit", o.limit)
@@ -101,13 +101,16 @@ func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) e
 		}
 	}
 	a.noteParked(ctx, s)
-	return a.print(l)
+	return l, nil
 }
 
 // failures returns the failures that are meant, one by one or in groups.
 func (a *cli) failures(ctx context.Context, s *store.Store, o failedOptions) (*listing, error) {
 	if o.flat {
 		views, partial, err := view.Failures(ctx, s, o.query())
+		for i := range views {
+			views[i].Store = a.listed
+		}
 		l := flatFailures(views)
 		l.partial = partial
 		return l, err
@@ -115,6 +118,9 @@ func (a *cli) failures(ctx context.Context, s *store.Store, o failedOptions) (*l
 	groups, err := view.GroupFailures(ctx, s, o.query())
 	if err != nil {
 		return nil, err
+	}
+	for _, g := range groups.Groups {
+		g.Store = a.listed
 	}
 	l := groupFailures(groups.Groups)
 	l.partial = groups.Partial || groups.Others > 0

@@ -189,9 +189,6 @@ func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) 
 
 // confirm asks the person at the terminal. Without one it demands --yes.
 func (a *cli) confirm(what string) error {
-	if a.store != "" {
-		what += " in store " + a.store
-	}
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
 		return usage("Use --dry-run to see them, --yes to do it.", "this would %s", what)

@@ -21,7 +21,12 @@ const devRedisVariable = "RESQUED_DEV_REDIS"
 // load reads the configuration for a verb that only talks to Redis, and prints
 // its warnings. With --dev the Redis is that of a running "resqued dev".
 func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
-	r, err := a.loadAs(c, config.Options{Store: a.store})
+	return a.loadOf(c, "")
+}
+
+// loadOf is load for a store; "" = the one that the flags or the environment name.
+func (a *cli) loadOf(c *cobra.Command, store string) (*config.Resolved, error) {
+	r, err := a.loadAs(c, config.Options{Store: store})
 	if err != nil {
 		return nil, err
 	}

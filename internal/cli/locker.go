@@ -72,7 +72,7 @@ command line, which every user can read.`,
 func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
 	url := ""
 	if f.urlFile == "" {
-		r, err := a.loadAs(c, config.Options{Store: a.store})
+		r, err := a.loadAs(c, config.Options{})
 		if err != nil {
 			return err
 		}

@@ -70,12 +70,17 @@ func (l *listing) add(name string, item any, row ...string) {
 	l.rows = append(l.rows, row)
 }
 
+// merge adds the list of one of several stores.
+func (l *listing) merge(store string, from *listing) {
+	l.columns = append([]column{{title: "STORE"}}, from.columns...)
+	for _, row := range from.rows {
+		l.rows = append(l.rows, append([]string{store}, row...))
+	}
+	l.items, l.partial = append(l.items, from.items...), l.partial || from.partial
+}
+
 // print writes a listing to standard output.
 func (a *cli) print(l *listing) error {
-	if a.gather != nil {
-		a.gather(l)
-		return nil
-	}
 	switch a.flags.output {
 	case outJSON:
 		body := struct {

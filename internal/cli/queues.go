@@ -20,7 +20,7 @@ const maxShown = 10
 
 func (a *cli) queuesCommand() *cobra.Command {
 	ls := func(c *cobra.Command, args []string) error {
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+		return a.list(c, len(args) == 0, func(ctx context.Context, s *store.Store) (*listing, error) {
 			return a.listQueues(ctx, c, s, args)
 		})
 	}
@@ -77,10 +77,10 @@ func (a *cli) namesQueue(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) error {
+func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) (*listing, error) {
 	views, err := view.Queues(ctx, s, names...)
 	if err != nil {
-		return a.noQueue(c, err)
+		return nil, a.noQueue(c, err)
 	}
 	now := time.Now()
 	l := &listing{columns: []column{
@@ -97,14 +97,14 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 		{title: "PROBLEM", wide: true},
 	}}
 	for _, v := range views {
-		v.Servers = nil
+		v.Servers, v.Store = nil, a.listed
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), oldestText(v, now), strconv.Itoa(v.Busy),
 			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), promised(v), v.Problem)
 	}
 	if len(views) == 0 && a.forPeople() {
 		a.note("no queues yet: a queue exists from the first job that is pushed to it")
 	}
-	return a.print(l)
+	return l, nil
 }
 
 // promised is how long the jobs of a queue may wait; "" = no promise was made.

@@ -33,8 +33,8 @@ With --to they go to the queue of the same name in another store, in batches, ea
 that are on their way when the command is interrupted are named by "doctor"; the command, given
 again, goes on with them. What stays besides: suspects, jobs of loner classes, and jobs that wait
 for their time; unique queues are refused. First change the routes, so that new jobs go to the
-other store; then move what waits. The store that they come from is that of --store, or
-STORE/QUEUE, or the only other one. --back takes jobs back that are on their way to a store which
+other store; then move what waits. The store that they come from is that of --store, or the
+only other one. --back takes jobs back that are on their way to a store which
 is gone for good.
 
 Pauses are not moved: the jobs of a paused queue are worked if the other one is not paused. The

@@ -18,7 +18,7 @@ import (
 
 // moveToStore moves the jobs of a queue to another store.
 func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, back bool) error {
-	from, queue, err := a.sourceStore(c, queue, to)
+	from, err := a.sourceStore(c, to)
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,7 @@ func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, ba
 			return err
 		}
 		a.did(store.EventMoved, "queue "+queue, plural(int(n), "job")+" back, not to store "+to, int(n))
+		e.to = v.Queue
 		return a.tellWaiting([]*waitingEditView{{Queue: v.To, To: v.Queue, Jobs: n}}, e, false)
 	}
 	return a.transfer(ctx, e, here, there, queue, to, v)
@@ -104,37 +105,28 @@ func (a *cli) transfer(ctx context.Context, e *waitingEdit, here, there *client.
 }
 
 // sourceStore finds out which store a queue is moved from.
-func (a *cli) sourceStore(c *cobra.Command, queue, to string) (from, rest string, err error) {
+func (a *cli) sourceStore(c *cobra.Command, to string) (from string, err error) {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	var names []string
 	for _, route := range r.Routes {
 		names = append(names, route.Store)
 	}
-	if len(names) == 0 {
-		return "", "", usage("To another queue: queues move FROM TO", "--to %s: the configuration has no stores", wire.Printable(to, 100))
-	}
-	if !slices.Contains(names, to) {
-		return "", "", usage("", "--to %s: there is no such store, one of %s", wire.Printable(to, 100), strings.Join(names, ", "))
-	}
-	from, rest = r.Store, queue
-	if prefix, name, ok := strings.Cut(queue, "/"); ok && slices.Contains(names, prefix) && name != "" {
-		if from != "" && from != prefix {
-			return "", "", usage("", "--store %s and %s name different stores", from, queue)
-		}
-		from, rest = prefix, name
-	}
-	if from == "" {
-		others := slices.DeleteFunc(names, func(name string) bool { return name == to })
-		if len(others) != 1 {
-			return "", "", usage("", "from which store? Write STORE/%s, or use --%s, one of %s", rest, config.StoreFlag, strings.Join(others, ", "))
-		}
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == to })
+	from = r.Store
+	switch {
+	case len(names) == 0:
+		return "", usage("To another queue: queues move FROM TO", "--to %s: the configuration has no stores", wire.Printable(to, 100))
+	case len(others) == len(names):
+		return "", usage("", "--to %s: there is no such store, one of %s", wire.Printable(to, 100), strings.Join(names, ", "))
+	case from == to:
+		return "", usage("", "store %s is the one that the jobs are in", to)
+	case from == "" && len(others) > 1:
+		return "", usage("", "from which store? Name it with --%s, one of %s", config.StoreFlag, strings.Join(others, ", "))
+	case from == "":
 		from = others[0]
 	}
-	if from == to {
-		return "", "", usage("", "store %s is the one that the jobs are in", to)
-	}
-	return from, rest, nil
+	return from, nil
 }

@@ -21,7 +21,7 @@ const (
 
 func (a *cli) statsCommand() *cobra.Command {
 	interval := statsEvery
-	before := map[string]*view.Stats{} // with --watch: what was shown last, by store
+	var before *view.Stats // with --watch: what was shown last
 	c := &cobra.Command{
 		Use: "stats", Short: "show totals and rates",
 		Long: `Show totals: jobs that were processed and that failed, with their rates, what runs
@@ -52,10 +52,10 @@ It asks for lengths only: it costs as much for a million jobs as for one.`,
 				}
 				switch {
 				case c.Flags().Changed("watch"):
-					if before[a.store] != nil {
-						v.Measure(before[a.store])
+					if before != nil {
+						v.Measure(before)
 					}
-					before[a.store] = v
+					before = v
 				case interval > 0:
 					if v, err = laterStats(ctx, s, v, interval); err != nil {
 						return err

@@ -16,21 +16,35 @@ import (
 )
 
 func (a *cli) workersCommand() *cobra.Command {
-	run := func(show bool) func(c *cobra.Command, args []string) error {
-		return func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				views, err := view.Workers(ctx, s)
-				view.MarkSettings(views, app.SettingsDiffer)
-				if err == nil && len(args) > 0 {
-					views, err = view.FindWorkers(views, args)
-				}
-				if err != nil {
-					return lookup(err, a.again()+" workers", c)
-				}
-				a.noteParked(ctx, s)
-				return a.printWorkers(views, show)
-			})
+	read := func(ctx context.Context, c *cobra.Command, s *store.Store, args []string) ([]*view.Worker, error) {
+		views, err := view.Workers(ctx, s)
+		view.MarkSettings(views, app.SettingsDiffer)
+		if err == nil && len(args) > 0 {
+			views, err = view.FindWorkers(views, args)
 		}
+		if err != nil {
+			return nil, lookup(err, a.again()+" workers", c)
+		}
+		a.noteParked(ctx, s)
+		return views, nil
+	}
+	ls := func(c *cobra.Command, args []string) error {
+		return a.list(c, len(args) == 0, func(ctx context.Context, s *store.Store) (*listing, error) {
+			views, err := read(ctx, c, s, args)
+			if err != nil {
+				return nil, err
+			}
+			return a.listWorkers(views, false), nil
+		})
+	}
+	show := func(c *cobra.Command, args []string) error {
+		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
+			views, err := read(ctx, c, s, args)
+			if err != nil {
+				return err
+			}
+			return a.showWorkers(views)
+		})
 	}
 	complete := a.live(func(ctx context.Context, s *store.Store) ([]string, error) {
 		views, err := view.Workers(ctx, s)
@@ -56,22 +70,36 @@ process was last heard of: RSS and the jobs that are done are as old. CONFIG is 
 digest of the configuration without its secrets. DIFFERS says in what a master is not
 like most of them: version, config, or a setting that all daemons must share.`,
 		Example: "  " + a.name + " workers\n  " + a.name + " workers show web-1",
-		Args:    cobra.ArbitraryArgs, RunE: run(false), ValidArgsFunction: complete,
+		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
 	}
 	parent.AddCommand(
 		&cobra.Command{
 			Use: "ls [WORKER…]", Short: "list workers (what the bare noun does)",
-			Args: cobra.ArbitraryArgs, RunE: run(false), ValidArgsFunction: complete,
+			Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
 		},
 		&cobra.Command{
 			Use: "show [WORKER…]", Short: "show processes, threads and running jobs",
-			Args: cobra.ArbitraryArgs, RunE: run(true), ValidArgsFunction: complete,
+			Args: cobra.ArbitraryArgs, RunE: show, ValidArgsFunction: complete,
 		},
 		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
 	return parent
 }
 
-func (a *cli) printWorkers(views []*view.Worker, show bool) error {
+// showWorkers prints workers with their processes and jobs.
+func (a *cli) showWorkers(views []*view.Worker) error {
+	l := a.listWorkers(views, true)
+	if a.flags.output != outTable && a.flags.output != outWide {
+		return a.print(l)
+	}
+	var b strings.Builder
+	for _, v := range views {
+		a.writeTree(&b, v)
+	}
+	return a.printText(b.String())
+}
+
+// listWorkers lists workers, in JSON with their jobs if that is asked for.
+func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
 	now := time.Now()
 	l := &listing{columns: []column{
 		{title: "WORKER"},
@@ -92,9 +120,9 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 		{title: "QUEUES"},
 		{title: "HOST", wide: true},
 	}}
-	var b strings.Builder
 	for _, v := range views {
-		if !show {
+		v.Store = a.listed
+		if !jobs {
 			for i := range v.Processes {
 				v.Processes[i].Jobs = nil
 			}
@@ -110,17 +138,11 @@ func (a *cli) printWorkers(views []*view.Worker, show bool) error {
 		}
 		l.add(v.Worker, v, v.Worker, v.State, processes(v), fmt.Sprintf("%d/%d", v.Busy, v.Threads), memory(v),
 			recycle(v), view.Since(v.Beat, now), v.Version, v.Config, strings.Join(v.Differs, ", "), v.Queues, v.Host)
-		if show {
-			a.writeTree(&b, v)
-		}
 	}
 	if len(views) == 0 && a.forPeople() {
 		a.note("no workers")
 	}
-	if show && (a.flags.output == outTable || a.flags.output == outWide) {
-		return a.printText(b.String())
-	}
-	return a.print(l)
+	return l
 }
 
 // writeTree shows one worker with its processes and their jobs.

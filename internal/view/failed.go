@@ -18,6 +18,8 @@ const failedPage = 200
 
 // Failure is one record of a list of failures.
 type Failure struct {
+	// Store is the store that it is from, in a list of several.
+	Store string `json:"store,omitempty"`
 	// ID is the digest of the record and, after "@", its place, counted from the oldest.
 	ID string `json:"id"`
 	// List is failed, or one of Resque's multi-queue failure backend.
@@ -46,6 +48,7 @@ type Failure struct {
 // FailureGroup stands for failures of the same class, exception and queue whose messages are
 // equal but for numbers, ids and the like.
 type FailureGroup struct {
+	Store     string `json:"store,omitempty"` // as in Failure
 	Count     int    `json:"count"`
 	Class     string `json:"class"`
 	Exception string `json:"exception"`

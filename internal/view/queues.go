@@ -31,6 +31,8 @@ const (
 
 // Queue is one queue.
 type Queue struct {
+	// Store is the store that it is in, in a list of several.
+	Store string `json:"store,omitempty"`
 	Queue string `json:"queue"`
 	State string `json:"state"`
 	// Why says why its jobs wait although they could be taken; empty = one may be taken, or

@@ -35,6 +35,8 @@ const (
 
 // Worker is a master of resqued with its processes, or one foreign worker.
 type Worker struct {
+	// Store is the store that it works, in a list of several.
+	Store string `json:"store,omitempty"`
 	// Worker is the name: host:pid of a master, the whole id of a foreign worker.
 	Worker  string `json:"worker"`
 	Kind    string `json:"kind"`
