@@ -6,6 +6,7 @@ package fromfile
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
@@ -48,7 +49,8 @@ func Stores(file string, o client.Options) (*client.Stores, error) {
 			CAFile: one.RedisCAFile, CertFile: one.RedisCertFile, KeyFile: one.RedisKeyFile,
 		}
 		if one.Store != "" {
-			all[i].Name, all[i].Queues = one.Store, one.Routes[i].Queues
+			of := slices.IndexFunc(one.Routes, func(r config.Route) bool { return r.Store == one.Store })
+			all[i].Name, all[i].Queues = one.Store, one.Routes[of].Queues
 		}
 	}
 	return client.NewStores(o, all...)

@@ -67,6 +67,17 @@ handlers:
 	require.EqualValues(t, 1, at(b, "two:queue:once"), "it is a unique queue")
 }
 
+// RESQUED_STORE leaves one of several, with its own queues.
+func TestOneOfSeveral(t *testing.T) {
+	t.Setenv("RESQUED_STORE", "bulk")
+	stores := open(t, write(t, "stores: {main: {queues: [mail]}, bulk: {namespace: b, queues: [import]}}"), client.Options{})
+	require.Equal(t, []string{"bulk"}, stores.Names())
+	_, err := stores.StoreOf("import")
+	require.NoError(t, err)
+	_, err = stores.StoreOf("mail")
+	require.ErrorIs(t, err, client.ErrNoStore)
+}
+
 // A file without stores has one; one that is wrong, or not there, says so.
 func TestOtherFiles(t *testing.T) {
 	t.Parallel()
