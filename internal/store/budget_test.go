@@ -64,8 +64,8 @@ func TestLinesBudget(t *testing.T) {
 }
 
 // load is a process that ends as many locked jobs in each exchange as it begins. All
-// queues have as many jobs as each other or, with last, the last one has all.
-func load(t *testing.T, server *redistest.Server, batch, jobs, queues int, last bool) (exchange func()) {
+// queues have as many jobs as each other or, with last, the last one has all. A limit is the cap of each.
+func load(t *testing.T, server *redistest.Server, batch, jobs, queues int, last bool, limit int) (exchange func()) {
 	t.Helper()
 	s, err := store.Open(store.Options{URL: server.SocketURL(), Namespace: "resque", Lease: time.Hour, LockTTL: store.DefaultLease}) // valgrind takes its time
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func load(t *testing.T, server *redistest.Server, batch, jobs, queues int, last 
 	}
 	from, candidates := 0, make([]store.Queue, queues)
 	for i := range candidates {
-		candidates[i] = store.Queue{Name: "q" + strconv.Itoa(i), Locked: true}
+		candidates[i] = store.Queue{Name: "q" + strconv.Itoa(i), Locked: true, Cap: limit}
 		to := len(payloads) * (i + 1) / queues
 		if last && i < queues-1 {
 			to = 0
@@ -127,7 +127,7 @@ func (b budget) check(t *testing.T) {
 	const jobs = 2000
 	server := redistest.Start(t, redistest.Options{})
 	client := server.Client(t)
-	exchange := load(t, server, b.batch, jobs, 1, false)
+	exchange := load(t, server, b.batch, jobs, 1, false, 0)
 	exchange() // loads the script
 	if b.stale {
 		stale(t, client, "q0")

@@ -40,20 +40,23 @@ func TestServerInstructions(t *testing.T) { //nolint:paralleltest // it changes 
 	for _, c := range []struct {
 		batch, queues int
 		last          bool
+		limit         int
 		title         string
 	}{
-		{1, 1, false, "one queue"},
-		{10, 1, false, "one queue"},
-		{10, 1000, false, "1,000 queues with jobs"},
-		{50, 1000, false, "1,000 queues with jobs"},
-		{50, 1000, true, "1,000 queues, jobs in the last"},
-		{50, 10, true, "10 queues, jobs in the last"},
-		{50, 1, false, "one queue"},
+		{1, 1, false, 0, "one queue"},
+		{1, 1, false, 100, "one queue with a cap"},
+		{10, 1, false, 0, "one queue"},
+		{10, 1, false, 100, "one queue with a cap"},
+		{10, 1000, false, 0, "1,000 queues with jobs"},
+		{50, 1000, false, 0, "1,000 queues with jobs"},
+		{50, 1000, true, 0, "1,000 queues, jobs in the last"},
+		{50, 10, true, 0, "10 queues, jobs in the last"},
+		{50, 1, false, 0, "one queue"},
 	} {
 		batch := c.batch
 		server := redistest.Start(t, redistest.Options{})
 		client := server.Client(t)
-		exchange := load(t, server, batch, 2*rounds*batch, c.queues, c.last)
+		exchange := load(t, server, batch, 2*rounds*batch, c.queues, c.last, c.limit)
 		info := regexp.MustCompile(`process_id:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "server").Val())
 		require.NotNil(t, info)
 		control := func(what ...string) {

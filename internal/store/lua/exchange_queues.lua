@@ -115,3 +115,6 @@ if line.known then line.known.flush() end
 for _, late in ipairs(w <= #asked and line.late or {}) do line.known.ask(late[1], late[2]) end
 reply[2], reply[3] = bounced, more
 return reply
+end
+
+return rest(nother, othersat, queuesat, sending, headends, repeated, fields, modes, nextqueue, wants, wantat, lead, tail, style)

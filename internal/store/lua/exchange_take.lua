@@ -268,3 +268,9 @@ while true do
     return reply
   end
 end
+
+-- The rest is one function. Where the chunk itself defines a function, Lua searches all variables of the chunk that
+-- functions share for each one that it uses; a function within this one gets them from here without a search. That
+-- saves a call for one job a sixth of the instructions or more (TestServerInstructions). No more than 60 can be shared:
+-- those that are used in one place only are parameters.
+local function rest(nother, othersat, queuesat, sending, headends, repeated, fields, modes, nextqueue, wants, wantat, lead, tail, style)
