@@ -2,6 +2,7 @@ package resquedtest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -55,8 +56,10 @@ func (s *dueStore) Poll(ctx context.Context, r store.PollRequest) (store.PollRep
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reply.Waiting = slices.DeleteFunc(reply.Waiting, func(queue string) bool { return slices.Contains(s.barren, queue) })
-	reply.Blocked, reply.Suspects = nil, nil
+	maps.DeleteFunc(reply.Reasons, func(queue string, why store.Reason) bool {
+		return why != store.Free || slices.Contains(s.barren, queue)
+	})
+	reply.Suspects = nil
 	return reply, nil
 }
 

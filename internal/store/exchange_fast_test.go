@@ -219,7 +219,7 @@ func TestLocksTakenTogether(t *testing.T) {
 				require.Empty(t, f.reserve(1, "q"))
 				require.Empty(t, f.turn(1, nil, "r"))
 				gone(f)
-				require.Contains(t, f.look(store.PollRequest{All: true}).Waiting, "r", name)
+				require.Contains(t, f.look(store.PollRequest{All: true}).Reasons.With(store.Free), "r", name)
 				require.Len(t, f.turn(1, nil, "r"), 1, name)
 				f.look(store.PollRequest{All: true})
 				require.Len(t, f.reserve(1, "q"), 1, name)

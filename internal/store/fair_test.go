@@ -245,7 +245,7 @@ func TestFair(t *testing.T) {
 			for _, req := range []store.PollRequest{{All: true}, {Fixed: []string{"q"}}} {
 				reply, err := f.Poll(t.Context(), req)
 				require.NoError(t, err)
-				require.Equal(t, []string{"q"}, reply.Waiting)
+				require.Equal(t, []string{"q"}, reply.Reasons.With(store.Free))
 			}
 		})
 		t.Run("they count as jobs of their queue, but not as locked", func(t *testing.T) {

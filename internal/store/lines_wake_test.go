@@ -32,7 +32,7 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 			held := f.turn(2, nil, "q")
 			f.push("q", job("B", "[1]"))
 			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
-			require.Equal(t, []string{"q"}, f.look(store.PollRequest{All: true}).Waiting)
+			require.Equal(t, []string{"q"}, f.look(store.PollRequest{All: true}).Reasons.With(store.Free))
 			require.Equal(t, []string{lockmates("A", 2)[1], job("B", "[1]")}, payloads(f.turn(3, nil, "q")))
 		})
 		t.Run("while other lines are ready", func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 			require.Len(t, held, 2)
 			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(held[1])}})
-			require.Equal(t, []string{"q"}, f.look(store.PollRequest{All: true}).Waiting)
+			require.Equal(t, []string{"q"}, f.look(store.PollRequest{All: true}).Reasons.With(store.Free))
 			// Who was released first has the first turn.
 			require.Equal(t, []string{lockmates("B", 2)[1], lockmates("A", 2)[1]}, payloads(f.turn(3, nil, "q")))
 			f.noLines("q")
@@ -57,13 +57,10 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 				f.exchange(store.ExchangeRequest{Wants: f.wants(1), Queues: locked("q")})
 			}
 			reply := f.look(store.PollRequest{All: true})
-			require.Empty(t, reply.Waiting)
-			require.Equal(t, []string{"q"}, reply.Blocked)
-			require.Empty(t, reply.Lined, "the queue is not empty")
+			require.Equal(t, store.Reasons{"q": store.Locked}, reply.Reasons, "the queue is not empty")
 			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
 			reply = f.look(store.PollRequest{Fixed: []string{"q"}})
-			require.Equal(t, []string{"q"}, reply.Waiting)
-			require.Empty(t, reply.Blocked)
+			require.Equal(t, store.Reasons{"q": store.Free}, reply.Reasons)
 		})
 		t.Run("among very many queues with lines", func(t *testing.T) {
 			f := setup(t, server)
@@ -75,10 +72,10 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 			}
 			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:lined"), counts).Err())
 			for range 5 {
-				require.Equal(t, []string{"q"}, f.look(store.PollRequest{Fixed: []string{"p", "q"}}).Lined)
+				require.Equal(t, []string{"q"}, f.look(store.PollRequest{Fixed: []string{"p", "q"}}).Reasons.With(store.Lined))
 			}
 			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
-			require.Equal(t, []string{"q"}, f.look(store.PollRequest{Fixed: []string{"p", "q"}}).Waiting)
+			require.Equal(t, []string{"q"}, f.look(store.PollRequest{Fixed: []string{"p", "q"}}).Reasons.With(store.Free))
 		})
 		t.Run("a pass through very many queues looks at lines once", func(t *testing.T) {
 			f := setup(t, server)
@@ -93,8 +90,7 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 			var seen []string
 			for cursor := ""; ; {
 				reply := f.look(store.PollRequest{All: true, Cursor: cursor})
-				seen = append(append(seen, reply.Blocked...), reply.Waiting...)
-				require.Empty(t, reply.Lined, "the queue is not empty")
+				seen = append(seen, reply.Reasons.With(store.Locked, store.Free)...) // not Lined: the queue is not empty
 				if cursor = reply.Cursor; cursor == "" || cursor == "0" {
 					break
 				}

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,15 +47,15 @@ func TestSharedLooks(t *testing.T) {
 				require.Equal(t, first, second)
 
 				f.push("q", job("A", "[1]"))
-				require.Empty(t, look(f, ask).Waiting, "it is not looked for")
+				require.Empty(t, look(f, ask).Reasons.With(store.Free), "it is not looked for")
 				fresh, others := ask, ask
 				fresh.Fresh, others.Share = true, share/2
-				require.Equal(t, []string{"q"}, look(f, others).Waiting, "others ask something else")
-				require.Equal(t, []string{"q"}, look(f, store.PollRequest{Fixed: []string{"qr"}, All: true, Share: share}).Waiting)
+				require.Equal(t, []string{"q"}, look(f, others).Reasons.With(store.Free), "others ask something else")
+				require.Equal(t, []string{"q"}, look(f, store.PollRequest{Fixed: []string{"qr"}, All: true, Share: share}).Reasons.With(store.Free))
 				require.True(t, look(f, ask).Shared)
-				require.Equal(t, []string{"q"}, look(f, fresh).Waiting)
-				require.Equal(t, []string{"q"}, look(f, ask).Waiting, "who finds something tells the others")
-				require.Equal(t, []string{"q"}, look(f, ask).Waiting)
+				require.Equal(t, []string{"q"}, look(f, fresh).Reasons.With(store.Free))
+				require.Equal(t, []string{"q"}, look(f, ask).Reasons.With(store.Free), "who finds something tells the others")
+				require.Equal(t, []string{"q"}, look(f, ask).Reasons.With(store.Free))
 			}
 		})
 		t.Run("not for ever", func(t *testing.T) {
@@ -75,9 +74,9 @@ func TestSharedLooks(t *testing.T) {
 			f.push("q", job("A", "[1]"))
 			require.NoError(t, f.redis.Del(t.Context(), keys[0]).Err())
 			require.NoError(t, f.redis.Set(t.Context(), keys[0], "0", 2*share).Err())
-			require.Equal(t, []string{"q"}, look(f, fixed).Waiting, "the clock was set back since")
+			require.Equal(t, []string{"q"}, look(f, fixed).Reasons.With(store.Free), "the clock was set back since")
 			require.NoError(t, f.redis.Set(t.Context(), keys[0], "0", 0).Err())
-			require.Equal(t, []string{"q"}, look(f, fixed).Waiting, "it has no end")
+			require.Equal(t, []string{"q"}, look(f, fixed).Reasons.With(store.Free), "it has no end")
 		})
 		t.Run("not with one daemon", func(t *testing.T) {
 			f := setup(t, server)
@@ -160,7 +159,7 @@ func TestWalk(t *testing.T) {
 		// find looks until a queue is found, by several callers.
 		find := func(f *fixture, queue string) (looks int) {
 			for looks = 1; looks <= many/400; looks++ {
-				if found := look(f, store.PollRequest{Fixed: []string{fmt.Sprint("caller ", looks)}}).Waiting; len(found) > 0 {
+				if found := look(f, store.PollRequest{Fixed: []string{fmt.Sprint("caller ", looks)}}).Reasons.With(store.Free); len(found) > 0 {
 					require.Equal(f.t, []string{queue}, found)
 					return looks
 				}
@@ -186,21 +185,21 @@ func TestWalk(t *testing.T) {
 			find(f, "q1234")
 			for range many / 400 { // a whole walk
 				goOn(f)
-				require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Waiting)
+				require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Reasons.With(store.Free))
 			}
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q1234")).Err())
-			require.Empty(t, look(f, store.PollRequest{}).Waiting)
+			require.Empty(t, look(f, store.PollRequest{}).Reasons.With(store.Free))
 			f.push("q1234", job("A", "[1]"))
 			_, err := f.Pause(t.Context(), "q1234")
 			require.NoError(t, err)
-			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Paused)
+			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Reasons.With(store.Paused))
 			_, err = f.Resume(t.Context(), "q1234")
 			require.NoError(t, err)
-			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Waiting)
+			require.Equal(t, []string{"q1234"}, look(f, store.PollRequest{}).Reasons.With(store.Free))
 			require.Equal(t, []string{"q7"}, func() []string {
 				require.NoError(t, f.redis.Del(t.Context(), f.key("queue:q1234")).Err())
 				f.push("q7", job("A", "[1]"))
-				return look(f, store.PollRequest{Fixed: []string{"q7"}}).Waiting
+				return look(f, store.PollRequest{Fixed: []string{"q7"}}).Reasons.With(store.Free)
 			}(), "one with a name is looked at each time")
 		})
 		t.Run("at most so often", func(t *testing.T) {
@@ -233,12 +232,11 @@ func TestWalk(t *testing.T) {
 			found := map[string]bool{}
 			for range many / 400 {
 				reply := look(f, store.PollRequest{})
-				require.LessOrEqual(t, len(reply.Waiting), 2100)
-				for _, queue := range reply.Waiting {
+				require.LessOrEqual(t, len(reply.Reasons), 2100)
+				for queue, why := range reply.Reasons {
+					require.Equal(t, store.Free, why)
 					found[queue] = true
 				}
-				slices.Sort(reply.Waiting)
-				require.Len(t, slices.Compact(slices.Clone(reply.Waiting)), len(reply.Waiting), "each once")
 				goOn(f)
 			}
 			require.Len(t, found, many)
@@ -259,8 +257,8 @@ func TestWalk(t *testing.T) {
 			require.True(t, look(f, ask).Shared)
 			fresh := ask
 			fresh.Fresh = true
-			require.Equal(t, []string{"q3"}, look(f, fresh).Waiting)
-			require.Equal(t, []string{"q3"}, look(f, ask).Waiting)
+			require.Equal(t, []string{"q3"}, look(f, fresh).Reasons.With(store.Free))
+			require.Equal(t, []string{"q3"}, look(f, ask).Reasons.With(store.Free))
 		})
 		t.Run("keys of another type", func(t *testing.T) {
 			f := setup(t)

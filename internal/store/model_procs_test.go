@@ -153,15 +153,11 @@ func (m *model) polled(t *rapid.T, reply store.PollReply) {
 	m.polledSuspects(t, reply.Suspects, after)
 	m.waitsInPause()
 	for _, q := range modelQueues {
-		waiting, blocked := slices.Contains(reply.Waiting, q.Name), slices.Contains(reply.Blocked, q.Name)
-		jobs := after.Waiting(q.Name)
-		if waiting && blocked || (waiting || blocked) != (len(jobs) > 0 && !paused(after, q.Name)) {
-			t.Fatalf("I5: %d jobs in %s; waiting: %v, blocked: %v", len(jobs), q.Name, waiting, blocked)
+		why, jobs := reply.Reasons[q.Name], after.Waiting(q.Name)
+		if (why != 0) != (len(jobs) > 0) || (why == store.Paused) != (len(jobs) > 0 && paused(after, q.Name)) {
+			t.Fatalf("I5: %d jobs in %s; reason: %q", len(jobs), q.Name, why)
 		}
-		if slices.Contains(reply.Paused, q.Name) != (len(jobs) > 0 && paused(after, q.Name)) {
-			t.Fatalf("%d jobs in %s; said to be paused: %v", len(jobs), q.Name, reply.Paused)
-		}
-		if !blocked || m.tainted[q.Name] {
+		if why != store.Locked && why != store.Lined || m.tainted[q.Name] {
 			continue
 		}
 		m.See("blocked")

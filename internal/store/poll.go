@@ -51,15 +51,20 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 		return PollReply{}, err
 	}
 	list, _ := raw.([]any)
-	if len(list) != 10 {
+	if len(list) != 7 {
 		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
 	}
 	reply := PollReply{
-		Waiting: rdb.Texts(list[1]), Blocked: rdb.Texts(list[2]), Due: rdb.Number(list[4]) == 1, Paused: rdb.Texts(list[5]),
-		Known: int(rdb.Number(list[6])), Shared: rdb.Number(list[7]) == 1, Lined: rdb.Texts(list[8]), Masters: int(rdb.Number(list[9])),
+		Due: rdb.Number(list[3]) == 1, Known: int(rdb.Number(list[4])), Shared: rdb.Number(list[5]) == 1, Masters: int(rdb.Number(list[6])),
 	}
 	reply.Cursor, _ = list[0].(string)
-	suspects, _ := list[3].([]any)
+	for _, text := range rdb.Texts(list[1]) {
+		if reply.Reasons == nil {
+			reply.Reasons = Reasons{}
+		}
+		reply.Reasons[text[1:]] = Reason(text[0])
+	}
+	suspects, _ := list[2].([]any)
 	for i := 0; i+1 < len(suspects); i += 2 {
 		if reply.Suspects == nil {
 			reply.Suspects = map[string]int{}

@@ -146,7 +146,7 @@ func TestPayloadBytesSurviveEverything(t *testing.T) {
 					f.due()
 					reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: []string{"q"}})
 					require.NoError(t, err)
-					return len(reply.Waiting) == 1
+					return len(reply.Reasons.With(store.Free)) == 1
 				}, 30*time.Second, 2*time.Millisecond)
 				require.Equal(t, []string{payload}, f.list("queue:q"))
 
@@ -308,7 +308,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		require.NoError(t, f.redis.Del(t.Context(), lock).Err())
 		reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: []string{"q"}})
 		require.NoError(t, err)
-		require.Equal(t, []string{"q"}, reply.Waiting)
+		require.Equal(t, []string{"q"}, reply.Reasons.With(store.Free))
 		jobs := f.reserve(1, "q")
 		require.Len(t, jobs, 1)
 		require.NoError(t, f.redis.Set(t.Context(), lock, "stranger", 0).Err())
@@ -455,7 +455,7 @@ func testExchange(t *testing.T, server *redistest.Server) {
 				f.due()
 				reply, err := f.Poll(t.Context(), store.PollRequest{All: true})
 				require.NoError(t, err)
-				return len(reply.Waiting) == 1
+				return len(reply.Reasons.With(store.Free)) == 1
 			}, 30*time.Second, 2*time.Millisecond)
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(f.reserve(1, "q")[0])}})
 		}
@@ -622,10 +622,10 @@ func TestPoll(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), f.key("queue:b")).Err())
 			reply, err := f.Poll(t.Context(), store.PollRequest{All: true})
 			require.NoError(t, err)
-			require.Equal(t, store.PollReply{Cursor: "0", Waiting: []string{"a"}, Known: 2}, reply)
+			require.Equal(t, store.PollReply{Cursor: "0", Reasons: store.Reasons{"a": store.Free}, Known: 2}, reply)
 			reply, err = f.Poll(t.Context(), store.PollRequest{Fixed: []string{"a", "b", "c"}})
 			require.NoError(t, err)
-			require.Equal(t, []string{"a"}, reply.Waiting)
+			require.Equal(t, []string{"a"}, reply.Reasons.With(store.Free))
 		})
 
 		t.Run("names those of many queues that hold jobs and are not paused", func(t *testing.T) {
@@ -638,18 +638,17 @@ func TestPoll(t *testing.T) {
 				f.push(names[i], job("A", "[1]"))
 			}
 			require.NoError(t, f.redis.Set(t.Context(), f.key("pause:queue:q40"), "true", 0).Err())
-			want := []string{"q0", "q15", "q16", "q41", "q99"}
-			held := []string{"q40"}
+			want := store.Reasons{"q0": store.Free, "q15": store.Free, "q16": store.Free, "q40": store.Paused, "q41": store.Free, "q99": store.Free}
 			for range 2 {
-				reply, err := f.Poll(t.Context(), store.PollRequest{Fixed: names})
-				require.NoError(t, err)
-				require.Equal(t, want, reply.Waiting)
-				require.Equal(t, held, reply.Paused)
-				reply, err = f.Poll(t.Context(), store.PollRequest{All: true})
-				require.NoError(t, err)
-				require.ElementsMatch(t, want, reply.Waiting)
+				for _, ask := range []store.PollRequest{{Fixed: names}, {All: true}} {
+					reply, err := f.Poll(t.Context(), ask)
+					require.NoError(t, err)
+					require.Equal(t, want, reply.Reasons)
+				}
 				require.NoError(t, f.redis.Set(t.Context(), f.key("pause:all"), "true", 0).Err())
-				held, want = []string{"q0", "q15", "q16", "q40", "q41", "q99"}, nil
+				for queue := range want {
+					want[queue] = store.Paused
+				}
 			}
 		})
 
@@ -667,7 +666,7 @@ func TestPoll(t *testing.T) {
 			for calls == 0 || cursor != "0" {
 				reply, err := f.Poll(t.Context(), store.PollRequest{All: true, Whole: true, Cursor: cursor})
 				require.NoError(t, err)
-				found, cursor = append(found, reply.Waiting...), reply.Cursor
+				found, cursor = append(found, reply.Reasons.With(store.Free)...), reply.Cursor
 				calls++
 			}
 			require.Equal(t, []string{"q4321"}, found)

@@ -31,7 +31,7 @@ func worksAt(t *testing.T, opts store.Options) {
 	require.NoError(t, err)
 	poll, err := s.Poll(ctx, store.PollRequest{All: true})
 	require.NoError(t, err)
-	require.Equal(t, []string{"q"}, poll.Waiting)
+	require.Equal(t, []string{"q"}, poll.Reasons.With(store.Free))
 	reply, err := s.Exchange(ctx, store.ExchangeRequest{
 		Proc: "p", Master: "m", Wants: []store.Want{{Token: "1", Worker: "w:1:q"}},
 		Queues: []store.Queue{{Name: "q", Locked: true, Cap: 1}},

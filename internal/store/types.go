@@ -253,13 +253,8 @@ type ExchangeReply struct {
 type PollReply struct {
 	// Cursor continues a pass over a large set of queues; "0" ends the pass.
 	Cursor string
-	// Waiting are the queues looked at that hold jobs, without the Blocked ones, in
-	// which every job is known to be locked.
-	Waiting, Blocked []string
-	// Lined are those of the Blocked that hold nothing themselves: their jobs wait in lines.
-	Lined []string
-	// Paused are those that hold jobs and are paused.
-	Paused []string
+	// Reasons has the queues looked at that hold jobs.
+	Reasons Reasons
 	// Known is how many queues there are; 0 if only named ones were asked for.
 	Known int
 	// Suspects is how many jobs of which queues were set apart, whatever queues were

@@ -75,21 +75,21 @@ func TestWaitingQueues(t *testing.T) {
 			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(2), Queues: locked("q")})
 			require.Zero(t, reply.Bounced)
 			require.False(t, reply.More)
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
-			require.Empty(t, f.poll("q").Waiting)
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 			require.Equal(t, "300", f.redis.HGet(t.Context(), f.key("locket:queue_lock_counters"), "q").Val())
 		})
 
 		t.Run("what is pushed meanwhile is looked at where it stands", func(t *testing.T) {
 			f, _ := full(t)
 			f.push("q", job("A", "[1]"), job("B", "[1]"), job("A", "[1]"))
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			reply := f.exchange(store.ExchangeRequest{Wants: f.wants(2), Queues: locked("q")})
 			require.Len(t, reply.Jobs, 1)
 			require.Equal(t, job("B", "[1]"), string(reply.Jobs[0].Payload))
 			require.Zero(t, reply.Bounced)
 			require.Len(t, f.list("queue:q"), 302)
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 		})
 
 		t.Run("what is pushed while it is being looked through is not overlooked", func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestWaitingQueues(t *testing.T) {
 				}
 				require.Less(t, i, 10, "the newcomers must not make it begin again and again")
 			}
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 			f.push("q", job("B", "[1]"))
 			jobs, calls := f.passes(1, "q")
 			require.Len(t, jobs, 1)
@@ -121,9 +121,9 @@ func TestWaitingQueues(t *testing.T) {
 			other := f.exchange(store.ExchangeRequest{Proc: "p2", Wants: f.wants(1), Queues: locked("other")}).Jobs
 			require.Len(t, other, 1)
 			f.exchange(store.ExchangeRequest{Proc: "p2", Completions: []store.Completion{done(other[0])}})
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked, "nobody in q waits for that one")
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"], "nobody in q waits for that one")
 			end(f, holder)
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			jobs := f.exchange(store.ExchangeRequest{Proc: "p2", Wants: f.wants(2), Queues: locked("q")}).Jobs
 			require.Len(t, jobs, 1)
 		})
@@ -131,14 +131,14 @@ func TestWaitingQueues(t *testing.T) {
 		t.Run("a lock that a person removed, or that expired, is noticed by the poll", func(t *testing.T) {
 			f, holder := full(t)
 			require.NoError(t, f.redis.Del(t.Context(), holder.LockKey).Err())
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Len(t, f.reserve(1, "q"), 1)
 		})
 
 		t.Run("so is one whose holder is gone", func(t *testing.T) {
 			f, holder := full(t)
 			require.NoError(t, f.redis.HDel(t.Context(), f.key("resqued:inflight:p1"), holder.Token).Err())
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Len(t, f.reserve(1, "q"), 1)
 		})
 
@@ -147,10 +147,10 @@ func TestWaitingQueues(t *testing.T) {
 			// A foreign worker takes a job out of the head while another one pushes.
 			require.NoError(t, f.redis.LPop(t.Context(), f.key("queue:q")).Err())
 			f.push("q", job("B", "[1]"))
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 			old := fmt.Sprintf("300 %d 300 1", time.Now().Add(-31*time.Second).UnixMilli())
 			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:seen:q"), old, time.Minute).Err())
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			jobs, _ := f.passes(1, "q")
 			require.Len(t, jobs, 1)
 			require.Equal(t, job("B", "[1]"), string(jobs[0].Payload))
@@ -168,7 +168,7 @@ func TestWaitingQueues(t *testing.T) {
 			_, err := fmt.Sscan(note, &mark, &since, &count, &known)
 			require.NoError(t, err)
 			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:seen:q"), fmt.Sprint(mark, since-1100, count, known), time.Minute).Err())
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			jobs, _ := f.passes(1, "q")
 			require.Len(t, jobs, 1)
 			require.Equal(t, job("B", "[1]"), string(jobs[0].Payload))
@@ -183,7 +183,7 @@ func TestWaitingQueues(t *testing.T) {
 			require.Len(t, held, 20)
 			jobs, _ := f.passes(1, "q")
 			require.Empty(t, jobs)
-			require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+			require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 			bounced := 0
 			for range 100 {
 				reply := f.exchange(store.ExchangeRequest{
@@ -192,7 +192,7 @@ func TestWaitingQueues(t *testing.T) {
 				require.Len(t, reply.Jobs, 1)
 				bounced += reply.Bounced
 				held = append(held[1:], reply.Jobs...)
-				require.Equal(t, []string{"q"}, f.poll("q").Blocked)
+				require.Equal(t, store.Locked, f.poll("q").Reasons["q"])
 			}
 			require.Less(t, bounced, 100*25, "not the whole queue for each of them")
 		})
@@ -213,7 +213,7 @@ func TestWaitingQueues(t *testing.T) {
 			require.Len(t, f.reserve(1, "other"), 1)
 			// A goes to the tail, behind a B that nobody had looked at.
 			require.Equal(t, job("C", "[1]"), string(f.reserve(1, "q")[0].Payload))
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Equal(t, job("B", "[1]"), string(f.reserve(1, "q")[0].Payload))
 		})
 
@@ -221,7 +221,7 @@ func TestWaitingQueues(t *testing.T) {
 			f := setup(t, server)
 			f.push("q", job("A", "[1]"))
 			require.NoError(t, f.redis.HSet(t.Context(), f.key("locket:queue_lock_counters"), "q", 7).Err())
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Len(t, f.reserve(1, "q"), 1)
 		})
 
@@ -235,7 +235,7 @@ func TestWaitingQueues(t *testing.T) {
 			held, _, err := f.Fence(t.Context(), "p2", true)
 			require.NoError(t, err)
 			require.NoError(t, f.Recover(t.Context(), "p2", []store.Verdict{{Token: held[0].Token, Action: store.Requeue}}))
-			require.Equal(t, []string{"q"}, f.poll("q").Waiting)
+			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Len(t, f.reserve(1, "q"), 1)
 		})
 

@@ -56,7 +56,7 @@ func (e *endless) Poll(context.Context, store.PollRequest) (store.PollReply, err
 	if e.left.Load() <= 0 {
 		return store.PollReply{}, nil
 	}
-	return store.PollReply{Waiting: []string{"q"}}, nil
+	return store.PollReply{Reasons: store.Reasons{"q": store.Free}}, nil
 }
 
 func (e *endless) Exchange(_ context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {

@@ -40,17 +40,13 @@ const (
 
 // pollResult is what one look at all queues has found.
 type pollResult struct {
-	// waiting are the queues that hold jobs, sorted; any says that one of them is
-	// ours to work and may have a job that is not locked, locked that one of ours
-	// holds locked jobs alone.
+	// reasons has the queues that hold jobs. waiting are those to ask for jobs, sorted; any says that
+	// a job of one of ours may start, locked that one of ours holds locked jobs alone.
+	reasons     store.Reasons
 	waiting     []string
 	any, locked bool
-	// lined are those of waiting that are empty: what they hold waits in lines.
-	lined []string
-	// paused are those of the queues looked at that hold jobs and are paused; known is how
-	// many queues there are, 0 if only named ones were looked at.
-	paused []string
-	known  int
+	// known is how many queues there are, 0 if only named ones were looked at.
+	known int
 	// suspects counts the jobs of our queues that have to run alone.
 	suspects int
 	// later: a job of ours waits for its time; only looked for until empty.
@@ -256,7 +252,6 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		r.later = p.ours(later)
 		ask.Share, ask.Whole = 0, true // it leaves by what it finds
 	}
-	var blocked []string
 	var suspects map[string]int
 	moved := false
 	for {
@@ -270,27 +265,31 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			// not look as often.
 			due, _ := p.store.MoveDue(work, p.cfg.mover, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
-			moved, ask.Cursor, ask.Fresh, r.waiting, blocked, r.lined, r.paused = true, "", true, nil, nil, nil, nil
+			moved, ask.Cursor, ask.Fresh, r.reasons = true, "", true, nil
 			continue
 		}
-		r.waiting, blocked = append(r.waiting, reply.Waiting...), append(blocked, reply.Blocked...)
-		suspects, r.known = reply.Suspects, reply.Known
-		r.lined, r.paused = append(r.lined, reply.Lined...), append(r.paused, reply.Paused...)
-		r.shared, r.masters = reply.Shared, reply.Masters
+		for queue, why := range reply.Reasons {
+			if r.reasons == nil {
+				r.reasons = store.Reasons{}
+			}
+			if r.reasons[queue] != store.Free { // its lines are in the first part, its own jobs may be in a later one
+				r.reasons[queue] = why
+			}
+		}
+		suspects, r.known, r.shared, r.masters = reply.Suspects, reply.Known, reply.Shared, reply.Masters
 		if ask.Cursor = reply.Cursor; ask.Cursor == "" || ask.Cursor == "0" {
 			break
 		}
 	}
-	if p.cfg.alone {
-		r.waiting = slices.Collect(maps.Keys(suspects))
+	locked := r.reasons.With(store.Locked, store.Lined)
+	if r.waiting = r.reasons.With(store.Free); p.cfg.alone {
+		r.waiting = slices.Sorted(maps.Keys(suspects))
 	}
-	slices.Sort(r.waiting)
-	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(blocked), countSuspects(p.cfg.queues, suspects)
+	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(locked), countSuspects(p.cfg.queues, suspects)
 	if !p.cfg.alone {
-		r.waiting = append(r.waiting, blocked...) // the end of any job may free one
+		r.waiting = append(r.waiting, locked...) // the end of any job may free one
+		slices.Sort(r.waiting)
 	}
-	slices.Sort(r.waiting)
-	r.waiting = slices.Compact(r.waiting)
 	return r
 }
 

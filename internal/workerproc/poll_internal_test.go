@@ -143,7 +143,7 @@ func TestPoller(t *testing.T) {
 			p.look()
 			<-p.results
 			require.True(t, asked()[0].Fresh, "it is sure that something has come")
-			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
+			w.set(store.PollReply{Reasons: store.Reasons{"q": store.Free}}, nil)
 			<-p.results
 			asked()
 			<-p.results
@@ -168,7 +168,7 @@ func TestPoller(t *testing.T) {
 			<-time.After(time.Second)
 			require.Greater(t, w.polls.Load(), int64(8), "a process that has worked looks at every interval")
 			require.Empty(t, p.results)
-			w.set(store.PollReply{Waiting: []string{"q"}}, nil)
+			w.set(store.PollReply{Reasons: store.Reasons{"q": store.Free}}, nil)
 			require.True(t, (<-p.results).any)
 			w.set(store.PollReply{}, errors.New("away"))
 			<-p.results // a look before, perhaps
@@ -213,8 +213,8 @@ func TestPoller(t *testing.T) {
 			{name: "globs", queues: []string{"*"}, names: []string{"q", "r"}, reply: store.PollReply{Known: 2}, few: true},
 			{name: "an interval that was set", queues: []string{"q"}, fixed: true},
 			{name: "more queues than waits", queues: []string{"q", "r", "s"}, limit: 2},
-			{name: "a queue of locked jobs", queues: []string{"q", "r"}, reply: store.PollReply{Blocked: []string{"r"}}},
-			{name: "a paused queue with jobs", queues: []string{"q", "r"}, reply: store.PollReply{Paused: []string{"r"}}},
+			{name: "a queue of locked jobs", queues: []string{"q", "r"}, reply: store.PollReply{Reasons: store.Reasons{"r": store.Locked}}},
+			{name: "a paused queue with jobs", queues: []string{"q", "r"}, reply: store.PollReply{Reasons: store.Reasons{"r": store.Paused}}},
 			{name: "jobs set apart", queues: []string{"q"}, reply: store.PollReply{Suspects: map[string]int{"q": 1}}},
 			{name: "more queues than have been read", queues: []string{"*"}, names: []string{"q"}, reply: store.PollReply{Known: 100}},
 		} {

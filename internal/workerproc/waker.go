@@ -146,19 +146,19 @@ func (w *waker) saw(r pollResult) (covered bool) {
 		case now.Before(w.sick[queue]):
 			sick = true
 			continue
-		case slices.Contains(r.paused, queue):
+		case r.reasons[queue] == store.Paused:
 			// The wait would be over at once, and nothing come of it. That the pause has ended
 			// is found by a look.
 			sick = true
 			continue
 		}
-		_, waits := slices.BinarySearch(r.waiting, queue)
-		if waits && !slices.Contains(r.lined, queue) || now.Before(w.restUntil) || len(w.armed) >= w.limit || !w.arm(queue) {
+		empty := r.reasons[queue] == 0 || r.reasons[queue] == store.Lined
+		if !empty || now.Before(w.restUntil) || len(w.armed) >= w.limit || !w.arm(queue) {
 			behind = true
 		}
 	}
 	w.p.unarmed.Store(behind && !w.timing)
-	return !behind && !sick && w.waiter != nil && w.left == 0 && len(r.paused) == 0 && r.suspects == 0 &&
+	return !behind && !sick && w.waiter != nil && w.left == 0 && len(r.reasons.With(store.Paused)) == 0 && r.suspects == 0 &&
 		(!w.p.cfg.queues.Dynamic() || w.known == r.known)
 }
 

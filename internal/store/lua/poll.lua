@@ -9,13 +9,10 @@
 -- ARGV[4]   how long an answer that has found nothing counts for all of them (ms), where there are several masters
 -- ARGV[5]   1 to look in any case, 0 to take such an answer
 -- ARGV[6…]  names of fixed queues
--- RETURNS   {next cursor ('0': the pass is over), {queues with jobs}, {queues in which every job
---           is locked}, {queue with suspects, how many, …}, whether delayed jobs are due
---           (1|0), {queues with jobs that are paused}, size of the set of all queues (0 if only
---           named ones are looked at), whether it is the answer of another (1|0), {those of the queues in
---           which every job is locked that are empty, because these wait in lines; of lines the first
---           part of a pass tells}, how many masters there are (0 not asked for)}.
---           Queues that are paused are named in that list alone.
+-- RETURNS   {next cursor ('0': the pass is over), {queues with jobs, each behind the letter of a reason, see
+--           reasons.go; those with lines are in the first part of a pass}, {queue with suspects, how many, …},
+--           whether delayed jobs are due (1|0), size of the set of all queues (0 if only named ones are looked at),
+--           whether it is the answer of another (1|0), how many masters there are (0 not asked for)};
 --           error RESQUEDTYPE: queues is no set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues, and per queue with lines
@@ -31,7 +28,7 @@ if shared and ARGV[5] == '0' and (cursor == '' or cursor == 'w') then
   if type(size) == 'string' then
     -- One that lasts longer was written before the server's clock was set back.
     local left = call('PTTL', shared)
-    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor == 'w' and '0' or cursor, {}, {}, {}, 0, {}, tonumber(size) or 0, 1, {}, 0} end
+    if left >= 0 and left <= tonumber(ARGV[4]) then return {cursor == 'w' and '0' or cursor, {}, {}, 0, tonumber(size) or 0, 1, 0} end
   end
 end
 
@@ -58,10 +55,10 @@ if cursor ~= '' then
     end
     -- However many look, and however often: a part takes about a millisecond, and 90 pass then.
     local text = pcall_('GET', walk.key)
-    local at, due = match(type(text) == 'string' and text or '', '^(%d+) (%d+)$')
+    local from, due = match(type(text) == 'string' and text or '', '^(%d+) (%d+)$')
     due = tonumber(due)
     if not due or ms >= due or due > ms + 90 then -- else the clock was set back
-      local part = call('SSCAN', KEYS[1], at or '0', 'COUNT', 800)
+      local part = call('SSCAN', KEYS[1], from or '0', 'COUNT', 800)
       walk.next = part[1]
       if #names == 0 then names = part[2] end
       for _, name in ipairs(names == part[2] and {} or part[2]) do
@@ -73,7 +70,7 @@ if cursor ~= '' then
     cursor, names = part[1], part[2]
   end
 end
-local waiting, full, held, aside = {}, {}, {}, {}
+local found, at = {}, {} -- queues behind their reasons; where each one is
 local starved = starving(prefix)
 local everything -- whether all queues are paused: asked for when the first job is met
 
@@ -81,6 +78,17 @@ local everything -- whether all queues are paused: asked for when the first job 
 local function worked(queue)
   if everything == nil then everything = pausing(prefix) end
   return not everything and not paused(prefix, queue)
+end
+
+-- why returns the reason why none of a queue's n jobs can start now. The lines of the queue are not looked at.
+local function why(queue, n, free)
+  if not (free and everything == false or worked(queue)) then return 'p' end
+  return starved and blocked(prefix, queue, n, ms, starved) and 'l' or 'f'
+end
+
+local function note(queue, reason)
+  at[queue] = at[queue] or #found + 1
+  found[at[queue]] = reason .. queue
 end
 
 local function look(queue, free)
@@ -91,15 +99,7 @@ local function look(queue, free)
     walk.new[#walk.new + 1] = queue
     walk.found = walk.found or not walk.met[queue]
   end
-  if not (free and everything == false or worked(queue)) then
-    held[#held + 1] = queue
-    return
-  end
-  if starved and blocked(prefix, queue, n, ms, starved) then
-    full[#full + 1] = queue
-  else
-    waiting[#waiting + 1] = queue
-  end
+  note(queue, why(queue, n, free))
 end
 
 -- any reports whether one of some keys is there.
@@ -133,30 +133,20 @@ lookat(ARGV, 6)
 -- other jobs can be taken, too, the lines are probed all the same: their jobs may never be fewer.
 local lined = (ARGV[2] == '' or ARGV[2] == '0' or ARGV[2] == 'w') and pcall_('HLEN', prefix .. 'resqued:lined')
 if type(lined) == 'number' and lined > 0 then
-  local l, told, opened = linelocks(prefix), {}, {} -- told: queue → where it is listed
-  for _, list in ipairs({waiting, full, held}) do
-    for _, queue in ipairs(list) do told[queue] = list end
-  end
+  local l = linelocks(prefix)
 
   local function lookin(queue)
-    local list = told[queue]
-    if list == held then return end
+    local was = at[queue] and sub(found[at[queue]], 1, 1)
+    if was == 'p' then return end
     -- there reports whether it has a line, of which the last one may just have been found empty.
     local function there() return pcall_('HEXISTS', prefix .. 'resqued:lined', queue) == 1 end
-    if not list and not worked(queue) then
-      if not l.waits(queue) and not there() then return end
-      list = held
-      held[#held + 1] = queue
+    if not was and not worked(queue) then
+      if l.waits(queue) or there() then note(queue, 'p') end
     elseif l.open(queue, us) then
-      if list == full then opened[queue] = true end
-      if list ~= waiting then waiting[#waiting + 1] = queue end
-      list = waiting
-    elseif not list and there() then
-      list = full
-      full[#full + 1] = queue
-      if len(prefix .. 'queue:' .. queue) == 0 then aside[#aside + 1] = queue end
+      note(queue, 'f')
+    elseif not was and there() then
+      note(queue, len(prefix .. 'queue:' .. queue) == 0 and 'w' or 'l')
     end
-    told[queue] = list
   end
 
   local few, asked = lined <= 1000, ARGV[2] == '' and {}
@@ -168,17 +158,10 @@ if type(lined) == 'number' and lined > 0 then
   end
   for from = 6, few and 0 or #ARGV, 1000 do -- of very many the part above may have none of these
     local last = math.min(#ARGV, from + 999)
-    local found = call('HMGET', prefix .. 'resqued:lined', unpack(ARGV, from, last))
+    local counts = call('HMGET', prefix .. 'resqued:lined', unpack(ARGV, from, last))
     for i = from, last do
-      if found[i - from + 1] then lookin(ARGV[i]) end
+      if counts[i - from + 1] then lookin(ARGV[i]) end
     end
-  end
-  if next(opened) then
-    local rest = {}
-    for _, queue in ipairs(full) do
-      if not opened[queue] then rest[#rest + 1] = queue end
-    end
-    full = rest
   end
 end
 
@@ -215,10 +198,10 @@ local masters = 0
 if shared then
   masters = pcall_('SCARD', prefix .. 'resqued:masters')
   if type(masters) ~= 'number' then masters = 0 end
-  if #waiting + #full + #suspects + #held > 0 or due then
+  if #found + #suspects > 0 or due then
     pcall_('DEL', shared)
   elseif masters > 1 then -- one that is alone needs no answer, and no write that goes to replicas and files
     pcall_('SET', shared, known, 'PX', ARGV[4])
   end
 end
-return {cursor, waiting, full, suspects, due and 1 or 0, held, known, 0, aside, masters}
+return {cursor, found, suspects, due and 1 or 0, known, 0, masters}
