@@ -38,6 +38,22 @@ type QueueInfo struct {
 	Age Age
 }
 
+// Reason says why none of its jobs can start now, as Poll does. The counters of foreign workers count here, which Poll
+// does not believe.
+func (q QueueInfo) Reason() Reason {
+	switch {
+	case q.Err != nil || q.Size == 0:
+		return 0
+	case q.Paused:
+		return Paused
+	case q.Bounces < q.Size:
+		return Free
+	case q.Lined == q.Size:
+		return Lined
+	}
+	return Locked
+}
+
 // pageOf is how many names are asked for, or about, at a time: the server serves others between two
 // pages.
 const pageOf = 1000

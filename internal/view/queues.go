@@ -136,7 +136,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	// Those in front of others: what is paused, or locked, holds up none.
 	waiting := map[string]int64{}
 	for _, q := range all {
-		if q.Err == nil && !q.Paused && q.Bounces < q.Size {
+		if q.Reason() == store.Free {
 			waiting[q.Name] = q.Size
 		}
 	}
@@ -261,7 +261,7 @@ func (v *Queue) judge(q store.QueueInfo) {
 		v.State = QueueOrphan
 	case v.Served == 0 && !v.Unread:
 		v.State = QueueIdle
-	case q.Size > 0 && q.Bounces >= q.Size:
+	case q.Reason() == store.Locked || q.Reason() == store.Lined:
 		v.State = QueueStarved
 	case v.Unread:
 		v.State = QueueUnknown

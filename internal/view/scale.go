@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/store"
 )
 
 // Scale is how much work there is that more daemons could do.
@@ -45,8 +46,7 @@ func (v *Snapshot) Scale(spec selector.Spec) Scale {
 		s.Running += running[c.Queue]
 	}
 	for _, q := range v.read.queues {
-		// Bounces of all jobs is the state QueueStarved; of fewer it is an estimate.
-		if selected[q.Name] && q.Err == nil && !q.Paused && q.Bounces < q.Size {
+		if selected[q.Name] && q.Reason() == store.Free {
 			s.Waiting += q.Size - q.Lined
 		}
 	}
