@@ -209,6 +209,7 @@ func (m *machine) start(t *testing.T) {
 	t.Helper()
 	m.write(t, "/etc/resqued/resqued.yaml", fmt.Sprintf(settings, "default"))
 	m.write(t, "/etc/resqued/mail.yaml", fmt.Sprintf(settings, "mail"))
+	m.Exec("mkdir", "-p", "/etc/systemd/system/resqued@.service.d")
 	m.write(t, "/etc/systemd/system/resqued@.service.d/own.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/resqued work --config /etc/resqued/%i.yaml\n")
 	m.Systemctl("daemon-reload")
 	m.Systemctl("enable", "--quiet", "--now", unit, instance)
