@@ -161,12 +161,12 @@ func (f *fixture) wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// look waits until the janitor has looked around once more. Rounds are 4.5 to 5.5 s apart, so a
+// look waits until the recoverer has looked around once more. Rounds are 4.5 to 5.5 s apart, so a
 // wait of a fixed time may see none of them, or two.
 func (f *fixture) look() {
 	f.t.Helper()
 	for before, tries := f.redis.renewals(), 0; f.redis.renewals() == before; tries++ {
-		require.Less(f.t, tries, 20, "the janitor does not look around")
+		require.Less(f.t, tries, 20, "the recoverer does not look around")
 		f.wait(roundEvery / 10)
 	}
 }
@@ -564,7 +564,7 @@ func (s *fakeSystem) title() string {
 	return s.titles[len(s.titles)-1]
 }
 
-// fakeRedis remembers what the janitor does.
+// fakeRedis remembers what the recoverer does.
 type fakeRedis struct {
 	mu       sync.Mutex
 	down     error

@@ -15,7 +15,7 @@ const maxUnread = 1000
 
 // noteUnread warns of daemons that write in a format which this program does not read, of each
 // once: their jobs are left to daemons that read it.
-func (j *janitor) noteUnread(all []store.Unread) {
+func (j *recoverer) noteUnread(all []store.Unread) {
 	for _, u := range all {
 		master := u.ID
 		if id, err := proc.ParseIdentity(u.ID); err == nil {

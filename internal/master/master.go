@@ -13,7 +13,7 @@
 // that are ready in time; memory.go those that have become too large; apart.go processes
 // for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
-// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and janitor.go the jobs of the dead; clock.go that of Redis; repair.go unique queues;
+// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and recoverer.go the jobs of the dead; clock.go that of Redis; repair.go unique queues;
 // status.go what people see.
 package master
 
@@ -38,7 +38,7 @@ const (
 	killMargin = 250 * time.Millisecond
 	// silence is what a worker process may allow itself where locks last long enough.
 	silence = 3 * proc.BeatEvery
-	// roundEvery is how often the janitor looks for the dead of others.
+	// roundEvery is how often the recoverer looks for the dead of others.
 	roundEvery = 5 * time.Second
 	// straysAfter is how long after the end of a child process the master looks for
 	// strays: worker processes end much more often.
@@ -104,7 +104,7 @@ type Master struct {
 	work    context.Context // ends with Run
 	helpers sync.WaitGroup
 
-	janitor     *janitor
+	recoverer     *recoverer
 	repairer    *repairer
 	round       *round
 	roundAt     time.Time
@@ -145,7 +145,7 @@ func New(cfg Config, d Deps) (*Master, error) {
 	for n := range cfg.Slots {
 		m.slots = append(m.slots, &slot{number: n})
 	}
-	m.janitor, m.repairer = newJanitor(d), newRepairer(d)
+	m.recoverer, m.repairer = newRecoverer(d), newRepairer(d)
 	return m, nil
 }
 
@@ -159,7 +159,7 @@ func (m *Master) Run(ctx context.Context) error {
 	m.since, m.watchdog = time.Now(), m.d.Notifier.WatchdogInterval()
 	var stop context.CancelFunc
 	m.work, stop = context.WithCancel(context.WithoutCancel(ctx))
-	m.helpers.Go(func() { m.janitor.run(m.work) })
+	m.helpers.Go(func() { m.recoverer.run(m.work) })
 	m.helpers.Go(func() { m.repairer.run(m.work) })
 	m.greet()
 	m.loop(ctx)
@@ -192,10 +192,10 @@ func (m *Master) loop(ctx context.Context) {
 			m.reap(e)
 		case rounds <- round:
 			m.round = nil
-		case r := <-m.janitor.reports:
+		case r := <-m.recoverer.reports:
 			m.recovered(r)
-		case o := <-m.janitor.orders:
-			m.obey(o)
+		case o := <-m.recoverer.orders:
+			m.execute(o)
 		case r := <-m.reread.result:
 			m.reloaded(r)
 		case r := <-m.d.Requests:

@@ -11,7 +11,7 @@ import (
 )
 
 // An order is what an operator elsewhere leaves for this master in Redis, where a signal cannot
-// reach it. The janitor takes it when it renews the master's entry, the loop carries it out as it
+// reach it. The recoverer takes it when it renews the master's entry, the loop carries it out as it
 // does a signal, and the next renewal, at once, has the answer.
 
 // answerKept is how long an answer is written with each renewal: one may fail.
@@ -23,8 +23,8 @@ type answered struct {
 	at time.Time
 }
 
-// obey carries out an order and answers it.
-func (m *Master) obey(o store.Order) {
+// execute carries out an order and answers it.
+func (m *Master) execute(o store.Order) {
 	if _, known := m.answers[o.ID]; known {
 		return
 	}

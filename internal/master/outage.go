@@ -53,7 +53,7 @@ func (m *Master) outage() string {
 		}
 	}
 	of := ""
-	if own := m.janitor.outage.Load(); own != nil {
+	if own := m.recoverer.outage.Load(); own != nil {
 		if worst != nil && worst.since.Before(own.since) {
 			own = &outage{worst.since, own.trouble}
 		}
@@ -69,14 +69,14 @@ func (m *Master) outage() string {
 
 // hurryRound has Redis asked soon again while it is away, so that people see when it is back.
 func (m *Master) hurryRound() {
-	if soon := m.now.Add(askAgain); m.janitor.outage.Load() != nil && m.roundAt.After(soon) {
+	if soon := m.now.Add(askAgain); m.recoverer.outage.Load() != nil && m.roundAt.After(soon) {
 		m.roundAt = soon
 	}
 }
 
 // suffer notes that Redis does not answer a round, which has begun at an instant, or refuses it.
 // It logs that once, and again when it becomes something else.
-func (j *janitor) suffer(ctx context.Context, what string, err error, began time.Time) {
+func (j *recoverer) suffer(ctx context.Context, what string, err error, began time.Time) {
 	if ctx.Err() != nil {
 		return // cut off by the end of the master, not by Redis
 	}

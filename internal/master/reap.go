@@ -11,7 +11,7 @@ import (
 )
 
 // reap takes the end of a worker process: its place becomes free, and its jobs
-// go to the janitor.
+// go to the recoverer.
 func (m *Master) reap(e exited) {
 	w := e.worker
 	m.now = time.Now()

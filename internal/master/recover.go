@@ -68,7 +68,7 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	return d
 }
 
-// recover has the janitor see to what w has left in Redis, when nothing of it runs. One that left in good order
+// recover passes what w has left in Redis to the recoverer, when nothing of it runs. One that left in good order
 // has left nothing; but behind the last one there is no process that could look again.
 func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	if !w.greeted || orderly && w.farewell.reason != proc.Listed && !m.leaving() {
@@ -78,7 +78,7 @@ func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	m.queue(w, deadProcess{proc: w.proc, death: m.deathOf(w, exit), policy: m.deathPolicy()})
 }
 
-// recovered takes the janitor's reports.
+// recovered takes the recoverer's reports.
 func (m *Master) recovered(r report) {
 	if r.lapsed {
 		for w := range m.workers {

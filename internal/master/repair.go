@@ -18,7 +18,7 @@ const repairedAgain = time.Minute
 const leftoversEvery = 30 * time.Second
 
 // repairer makes the keys of unique queues match that do not, and removes what is left of queues
-// that are unique no more. It works next to the janitor, in a goroutine that Run starts and waits
+// that are unique no more. It works next to the recoverer, in a goroutine that Run starts and waits
 // for, because Redis may take its time.
 type repairer struct {
 	store Store

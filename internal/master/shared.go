@@ -30,7 +30,7 @@ const maxDiffering = 1000
 
 // compare warns of masters of this fleet that differ in what they have to agree on, once of
 // each configuration. Those that agree cost nothing.
-func (j *janitor) compare(ctx context.Context, own Shared, others map[string]string) {
+func (j *recoverer) compare(ctx context.Context, own Shared, others map[string]string) {
 	for _, id := range slices.Sorted(maps.Keys(others)) {
 		pair := own.Digest + " " + others[id]
 		if own.Differs == nil || j.differing[pair] {

@@ -152,7 +152,7 @@ func (m *Master) count() counts {
 	return n
 }
 
-// askRound asks the janitor to look around and to show this master in Redis, and the repairer
+// askRound asks the recoverer to look around and to show this master in Redis, and the repairer
 // to look at the unique queues.
 func (m *Master) askRound() {
 	n := m.count()
@@ -192,12 +192,12 @@ func (m *Master) shown() string {
 	return string(m.state)
 }
 
-// nextRound is what the loop offers to the janitor; a nil channel is never ready.
+// nextRound is what the loop offers to the recoverer; a nil channel is never ready.
 func (m *Master) nextRound() (chan<- round, round) {
 	if m.round == nil {
 		return nil, round{}
 	}
-	return m.janitor.rounds, *m.round
+	return m.recoverer.rounds, *m.round
 }
 
 // farewell is the last that Redis hears of this master. What could not be

@@ -12,7 +12,7 @@ import (
 const sweepPatience = 5 * time.Second
 
 // What a worker process has started is ended twice, each time beside the loop and beside
-// the janitor, who may be waiting for Redis: as soon as the process was sent SIGKILL,
+// the recoverer, who may be waiting for Redis: as soon as the process was sent SIGKILL,
 // because on a machine that has no time or no memory to spare it can be as good as dead
 // for longer than its locks last; and when it was reaped, because only then nothing that
 // it has started can be on its way to another place in the tree of processes. Only after
@@ -28,14 +28,14 @@ func (m *Master) sweepKilled(w *worker) {
 	})
 }
 
-// queue ends what w, which was reaped, has left, and hands it to the janitor.
+// queue ends what w, which was reaped, has left, and hands it to the recoverer.
 func (m *Master) queue(w *worker, g deadProcess) {
 	m.children.Go(func() {
 		if !m.sweep(m.work, w) {
 			return
 		}
 		select {
-		case m.janitor.dead <- g:
+		case m.recoverer.dead <- g:
 		case <-m.work.Done():
 		}
 	})

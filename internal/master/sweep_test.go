@@ -86,7 +86,7 @@ func TestSweep(t *testing.T) {
 		f.wait(roundEvery * 3 / 2)
 		up[0].crash()
 		require.True(t, f.sys.hasSwept(up[0].spec.Proc))
-		require.Empty(t, f.redis.seen(), "the janitor waits")
+		require.Empty(t, f.redis.seen(), "the recoverer waits")
 		f.redis.set(func() { f.redis.silent = false })
 		f.wait(redisPatience)
 		require.Equal(t, []string{"a requeue"}, f.redis.seen())

@@ -127,7 +127,7 @@ func (q *process) live(delay time.Duration) {
 	if err != nil {
 		close(q.exited)
 	}
-	q.bury(err)
+	q.end(err)
 	p.lost(q)
 	close(q.ended)
 }
@@ -235,8 +235,8 @@ func (q *process) odd(line []byte, err error) error {
 	return fmt.Errorf("broke the protocol: the line %q %w", wire.Printable(string(line[:min(len(line), 400)]), 200), err)
 }
 
-// bury ends what is left of the process. err is why it could not be used, if it could not.
-func (q *process) bury(err error) {
+// end ends what is left of the process. err is why it could not be used, if it could not.
+func (q *process) end(err error) {
 	how := ""
 	if q.handle != nil {
 		if errors.Is(err, errNoHello) {

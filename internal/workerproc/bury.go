@@ -24,10 +24,10 @@ type burial interface {
 	Bury(ctx context.Context, proc string, v store.Verdict) error
 }
 
-// bury sees to a job whose runner has died, on the goroutine of its thread. One that may not run
+// recordDeath sees to a job whose runner has died, on the goroutine of its thread. One that may not run
 // again has failed. Others go back to the head of their queue, as the jobs of a process that has
 // died do, before this returns: until then the job is in hand, and keeps its lock.
-func (t *threads) bury(j *job, out thread.Outcome) thread.Outcome {
+func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 	policy := t.cfg.DeathPolicy
 	death, _ := errors.AsType[*jobctx.DeathError](out.Err)
 	j.runnerDied = !death.Earlier

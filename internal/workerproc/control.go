@@ -189,7 +189,7 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		}
 	case proc.Look:
 		if p.exchanges.vacant() && p.life.state == signals.Running {
-			p.poller.stir()
+			p.poller.hurry()
 			p.poller.look()
 		}
 	case proc.Retire:

@@ -167,21 +167,21 @@ func TestExchanges(t *testing.T) {
 		full := exchangeResult{lane: c.lanes[0], req: store.ExchangeRequest{Wants: make([]store.Want, 2)}}
 		full.reply.Jobs = make([]store.Reserved, 2)
 		c.answered(full.lane)
-		c.weighHunger(&full, false)
+		c.updateHunger(&full, false)
 		require.True(t, c.hungry)
 		c.hungry = true
 		less := full
 		less.reply.Jobs = nil
-		c.weighHunger(&less, false)
+		c.updateHunger(&less, false)
 		require.False(t, c.hungry)
 		require.Empty(t, c.sent(), "nothing to tell and nothing to ask for")
-		c.weighHunger(&less, true)
+		c.updateHunger(&less, true)
 		require.True(t, c.hungry, "another call may have freed what this one did not find")
 		c.hungry, less.reply.More = false, true
-		c.weighHunger(&less, false)
+		c.updateHunger(&less, false)
 		require.True(t, c.hungry, "the scan was cut short")
 		for range maxRetries {
-			c.weighHunger(&less, false)
+			c.updateHunger(&less, false)
 		}
 		require.False(t, c.hungry, "but not for ever")
 	})
@@ -211,7 +211,7 @@ func TestExchanges(t *testing.T) {
 			c.take(&r)
 			require.True(t, c.carries("1", 1))
 			require.Equal(t, 1, c.untold())
-			require.False(t, c.calm(1))
+			require.False(t, c.settledSince(1))
 			<-time.After(stuckRetry)
 			c.unstick()
 			require.True(t, c.unsettled())
@@ -220,7 +220,7 @@ func TestExchanges(t *testing.T) {
 			c.answered(r.lane)
 			c.take(&r)
 			require.Empty(t, c.killedTokens())
-			require.True(t, c.calm(2))
+			require.True(t, c.settledSince(2))
 			require.False(t, c.carries("1", 0))
 		})
 	})

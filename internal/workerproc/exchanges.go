@@ -259,9 +259,9 @@ func (x *exchanges) untold() int {
 // stuckCount returns how many ends Redis could not take.
 func (x *exchanges) stuckCount() int { return len(x.stuck.ends) }
 
-// calm reports whether no call is under way, none was sent since so many, and all that
+// settledSince reports whether no call is under way, none was sent since so many, and all that
 // has ended is recorded.
-func (x *exchanges) calm(sends int64) bool {
+func (x *exchanges) settledSince(sends int64) bool {
 	return sends == x.sends.Load() && !x.unsettled() && x.stuckCount() == 0
 }
 
@@ -283,8 +283,8 @@ func (x *exchanges) giveBack(jobs []store.Reserved) {
 	}
 }
 
-// weighHunger decides whether to ask again, now that the jobs of an answer have begun.
-func (x *exchanges) weighHunger(r *exchangeResult, overlapped bool) {
+// updateHunger decides whether to ask again, now that the jobs of an answer have begun.
+func (x *exchanges) updateHunger(r *exchangeResult, overlapped bool) {
 	jobs := r.reply.Jobs
 	x.hungry = len(r.req.Wants) == 0 && x.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(x.ended) > 0 {

@@ -140,19 +140,19 @@ func TestReports(t *testing.T) {
 		r.found()
 		require.Equal(t, []string{proc.Found}, s.told(), "once an interval")
 
-		r.weigh()
+		r.checkMemory()
 		require.Empty(t, s.told())
 		r.cfg.MaxRSS = 1
 		<-time.After(weighEvery)
-		r.weigh()
+		r.checkMemory()
 		require.Empty(t, s.told(), "no job has ended since")
 		<-time.After(weighEvery)
 		c.done++
-		r.weigh()
+		r.checkMemory()
 		require.Equal(t, []string{proc.Retires}, s.told())
 		c.done++
 		<-time.After(weighEvery)
-		r.weigh()
+		r.checkMemory()
 		r.report()
 		require.Equal(t, []string{proc.Beat}, s.told(), "it is asked once")
 	})

@@ -157,7 +157,7 @@ func (p *poller) run(work context.Context) {
 			}
 			continue
 		case <-p.calm:
-			w.calm()
+			w.idle()
 			continue
 		case <-p.turned:
 			w.turned()
@@ -232,8 +232,8 @@ func (p *poller) spreads(shared bool, masters int) {
 	}
 }
 
-// stir makes the process look for jobs at every interval for a while.
-func (p *poller) stir() { p.worked.Store(int64(time.Since(p.cfg.started))) }
+// hurry makes the process look for jobs at every interval for a while.
+func (p *poller) hurry() { p.worked.Store(int64(time.Since(p.cfg.started))) }
 
 // look makes the poller look now.
 func (p *poller) look() { p.now.ring() }

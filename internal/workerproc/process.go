@@ -197,7 +197,7 @@ func (p *Process) loop() error {
 	beat := time.NewTicker(p.cfg.BeatEvery)
 	defer beat.Stop()
 
-	p.poller.stir()
+	p.poller.hurry()
 	p.poller.look() // also one that waits for its turn: then it need not look any more
 	p.step()
 	for {
@@ -258,7 +258,7 @@ func (p *Process) step() {
 		p.kills.overdue() // the last neighbour may have finished
 	}
 	p.threads.gather()
-	p.reports.weigh()
+	p.reports.checkMemory()
 	if !p.life.leaving && !p.linger() {
 		p.exchanges.send()
 	}
@@ -280,7 +280,7 @@ func (p *Process) enter(s signals.State) {
 		p.leaving.hurryUp()
 	}
 	if s == signals.Running {
-		p.poller.stir()
+		p.poller.hurry()
 		if !before {
 			p.poller.look()
 		}
@@ -305,12 +305,12 @@ func (p *Process) onExchanged(r exchangeResult) {
 	now := time.Now()
 	p.threads.beginAll(jobs, r.sent, now)
 	if len(r.req.Completions)+len(jobs) > 0 {
-		p.poller.stir()
+		p.poller.hurry()
 	}
 	if len(jobs) > 0 && len(jobs) == len(r.req.Wants) && p.threads.vacant() == 0 {
 		p.reports.found()
 	}
-	p.exchanges.weighHunger(&r, overlapped)
+	p.exchanges.updateHunger(&r, overlapped)
 	p.sawSuspects(r)
 	if p.exchanges.shouldLook(&r) {
 		p.poller.look()
@@ -385,7 +385,7 @@ func (p *Process) onPoll(r pollResult) {
 	p.troubles.redisBack()
 	p.exchanges.saw(r.waiting)
 	// A look from before the start, or before a pause ended, does not prove that all is empty.
-	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.calm(r.sends)
+	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.settledSince(r.sends)
 	if p.id.alone {
 		p.sawAlone(r)
 		return

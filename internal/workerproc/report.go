@@ -98,9 +98,9 @@ func (r *reports) ask(m proc.Message) {
 // weighEvery is how often memory is looked at as jobs end. It takes some microseconds.
 const weighEvery = 50 * time.Millisecond
 
-// weigh looks at the memory of the process when a job has ended: until the next report
+// checkMemory looks at the memory of the process when a job has ended: until the next report
 // others could take as much again.
-func (r *reports) weigh() {
+func (r *reports) checkMemory() {
 	if r.cfg.MaxRSS <= 0 || r.threads.jobsDone() == r.weighed || r.asked || !r.life.running() {
 		return
 	}

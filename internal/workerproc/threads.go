@@ -275,7 +275,7 @@ func (t *threads) perform(s *slot) {
 	for j := range s.assigned {
 		t.runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) {
 			if out.Result == thread.Died {
-				out = t.bury(j, out)
+				out = t.recordDeath(j, out)
 			}
 			t.outcomes <- outcome{job: j, Outcome: out}
 		})

@@ -280,9 +280,9 @@ func (w *waker) lengthen() time.Duration {
 	return w.pause
 }
 
-// calm is called when the loop has nothing to do, while a queue is not armed that was
+// idle is called when the loop has nothing to do, while a queue is not armed that was
 // not empty or had just woken us. It may be empty by now.
-func (w *waker) calm() {
+func (w *waker) idle() {
 	w.p.unarmed.Store(false)
 	if !w.timing && w.mayArm() {
 		w.schedule(max(w.lengthen(), time.Until(w.restUntil)))

@@ -69,7 +69,7 @@ func TestLongJobOfADeadMaster(t *testing.T) {
 
 	next := successor(t, d, o)
 	next.AwaitNoted("ran", 1)
-	for range 3 { // rounds of its janitor, one before each of these jobs at most
+	for range 3 { // rounds of its recoverer, one before each of these jobs at most
 		next.Push("mail", "Count", 3)
 		<-time.After(time.Second)
 	}

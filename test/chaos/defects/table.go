@@ -29,7 +29,7 @@ const (
 	exchangeEnds = lua + "exchange_finish.lua"
 	exchangeAsks = lua + "exchange_wants.lua"
 	exchangeFast = lua + "exchange_fast.lua"
-	janitor      = "internal/master/janitor.go"
+	recoverer      = "internal/master/recoverer.go"
 	master       = "internal/master/master.go"
 )
 
@@ -59,7 +59,7 @@ var defects = []defect{
 	// With only one of the two it is still ended, though often too late.
 	{"I2", "a stopped worker process is left alone", []edit{
 		{master, `m.due(m.silentUntil(w))`, `m.due(m.silentUntil(w).Add(time.Hour))`},
-		{janitor, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},
+		{recoverer, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},
 	}, stopped, []string{"C2"}},
 	{"I2", "holders of locks go on when no beat gets through", []edit{
 		{"internal/workerproc/process.go", `p.kills.watchLocks()`, ``},
@@ -101,7 +101,7 @@ var defects = []defect{
 		{lib + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{
-		{janitor, `for _, name := range around.Orphans {`, `for _, name := range around.Orphans[:0] {`},
+		{recoverer, `for _, name := range around.Orphans {`, `for _, name := range around.Orphans[:0] {`},
 	}, gone, []string{"C6"}},
 	{"I6", "a master looks for the dead of others only when it starts", []edit{
 		{master, `if m.roundAt.IsZero() || m.due(m.roundAt) {`, `if m.roundAt.IsZero() {`},
@@ -153,7 +153,7 @@ var defects = []defect{
 	}, kills, []string{"C12"}},
 
 	{"K", "what USR1 has killed runs again when its process dies", []edit{
-		{"internal/master/recover.go", `told := d.killed || d.tokens[job.Token] || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
+		{"internal/master/recover.go", `told := d.killed || slices.Contains(d.tokens, job.Token) || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
 	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{

@@ -59,14 +59,14 @@ type report struct {
 	lapsed bool
 }
 
-// janitor does all of a master's work in Redis, in a goroutine of its own that
+// recoverer does all of a master's work in Redis, in a goroutine of its own that
 // Run starts and waits for: the loop never waits for Redis. It recovers the jobs
 // of this master's dead at once, and in each round those of every process whose lease
 // is past and those of dead masters on this machine.
 //
 // A job is recovered only when its process is reaped and nothing that the process
 // had started is left.
-type janitor struct {
+type recoverer struct {
 	store Store
 	sys   System
 	log   *zap.Logger
@@ -111,16 +111,16 @@ type janitor struct {
 // belongs; see store.ParkedJob.
 const parkTries = 4
 
-func newJanitor(d Deps) *janitor {
-	return &janitor{
-		store: d.Store, sys: d.System, log: d.Log.Named("janitor"), self: d.Self, stats: d.Stats,
+func newRecoverer(d Deps) *recoverer {
+	return &recoverer{
+		store: d.Store, sys: d.System, log: d.Log.Named("recoverer"), self: d.Self, stats: d.Stats,
 		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report), orders: make(chan store.Order),
 		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{}, unread: map[string]bool{},
 	}
 }
 
 // run works until ctx ends.
-func (j *janitor) run(ctx context.Context) {
+func (j *recoverer) run(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for ctx.Err() == nil {
@@ -137,7 +137,7 @@ func (j *janitor) run(ctx context.Context) {
 }
 
 // work buries whom it can and returns when to try the others again.
-func (j *janitor) work(ctx context.Context) time.Duration {
+func (j *recoverer) work(ctx context.Context) time.Duration {
 	var left []*deadProcess
 	next := time.Hour
 	for _, g := range j.pending {
@@ -153,7 +153,7 @@ func (j *janitor) work(ctx context.Context) time.Duration {
 
 // recover recovers the jobs of a dead process. If that does not work now, it says
 // when to try again.
-func (j *janitor) recover(ctx context.Context, g *deadProcess) (done bool) {
+func (j *recoverer) recover(ctx context.Context, g *deadProcess) (done bool) {
 	r, err := j.raise(ctx, g.proc, g.death, g.policy, true, g.tries >= parkTries)
 	if err != nil {
 		delay := min(firstRetry<<min(g.tries, 16), longestRetry)
@@ -168,7 +168,7 @@ func (j *janitor) recover(ctx context.Context, g *deadProcess) (done bool) {
 
 // raise carries the jobs of a dead process back to their queues, or to failed. With park
 // those for which there is no place there are parked.
-func (j *janitor) raise(ctx context.Context, name string, d death, policy deathPolicy, force, park bool) (report, error) {
+func (j *recoverer) raise(ctx context.Context, name string, d death, policy deathPolicy, force, park bool) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	r := report{proc: name}
@@ -223,7 +223,7 @@ func (j *janitor) raise(ctx context.Context, name string, d death, policy deathP
 }
 
 // look renews this master's entry and recovers what others have left.
-func (j *janitor) look(ctx context.Context, r round) {
+func (j *recoverer) look(ctx context.Context, r round) {
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	began := time.Now()
@@ -307,7 +307,7 @@ func (j *janitor) look(ctx context.Context, r round) {
 // isGone reports whether a process of this machine is proven to be dead, and so is its
 // master; else that one sees to it, or it drains without. All that it may have left must
 // be in reach of a sweep, too. Whatever cannot be proven waits for the end of the lease.
-func (j *janitor) isGone(ctx context.Context, name string) bool {
+func (j *recoverer) isGone(ctx context.Context, name string) bool {
 	master, err := proc.ParseIdentity(name)
 	if err != nil || master == j.self || !j.sys.Dead(master) {
 		return false
@@ -329,7 +329,7 @@ func (j *janitor) isGone(ctx context.Context, name string) bool {
 }
 
 // leave says once why the jobs of a dead master are not recovered at once.
-func (j *janitor) leave(master proc.Identity, why string) {
+func (j *recoverer) leave(master proc.Identity, why string) {
 	if j.left[master.String()] {
 		return
 	}
@@ -339,7 +339,7 @@ func (j *janitor) leave(master proc.Identity, why string) {
 }
 
 // unpark puts where they belong the ends of jobs that could not be written there before.
-func (j *janitor) unpark(ctx context.Context) {
+func (j *recoverer) unpark(ctx context.Context) {
 	n, err := j.store.Unpark(ctx)
 	if n > 0 {
 		j.log.Info("what was parked has taken its place", zap.Int("jobs", n))
@@ -351,7 +351,7 @@ func (j *janitor) unpark(ctx context.Context) {
 
 // checkEviction tells once when Redis begins to be one that may throw jobs away: it was
 // none when the daemon started, but that can be changed while it runs.
-func (j *janitor) checkEviction(ctx context.Context) {
+func (j *recoverer) checkEviction(ctx context.Context) {
 	err := j.store.CheckEviction(ctx)
 	if err != nil && !j.evicts {
 		j.log.Error("jobs may be lost, and a restart will be refused", zap.Error(err))
@@ -361,7 +361,7 @@ func (j *janitor) checkEviction(ctx context.Context) {
 
 // outlaw ends the lease of a process of this machine, which was past, for good: its master
 // may live, and it may have been heard of since. Before that nothing of it may be ended.
-func (j *janitor) outlaw(ctx context.Context, name string) bool {
+func (j *recoverer) outlaw(ctx context.Context, name string) bool {
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	_, _, err := j.store.Fence(call, name, false)
@@ -373,7 +373,7 @@ func (j *janitor) outlaw(ctx context.Context, name string) bool {
 
 // adopt recovers the jobs of a dead process of another master. If it does not work
 // the next round tries again.
-func (j *janitor) adopt(ctx context.Context, name string, d death, policy deathPolicy, force bool) {
+func (j *recoverer) adopt(ctx context.Context, name string, d death, policy deathPolicy, force bool) {
 	r, err := j.raise(ctx, name, d, policy, force, j.failed[name] >= parkTries)
 	switch {
 	case errors.Is(err, store.ErrAlive):
@@ -388,7 +388,7 @@ func (j *janitor) adopt(ctx context.Context, name string, d death, policy deathP
 }
 
 // sweep kills what a dead process has left running.
-func (j *janitor) sweep(ctx context.Context, name string) (clean bool) {
+func (j *recoverer) sweep(ctx context.Context, name string) (clean bool) {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
 	killed, err := j.sys.Sweep(ctx, name)
@@ -402,7 +402,7 @@ func (j *janitor) sweep(ctx context.Context, name string) (clean bool) {
 	return true
 }
 
-func (j *janitor) tell(ctx context.Context, r report) {
+func (j *recoverer) tell(ctx context.Context, r report) {
 	select {
 	case j.reports <- r:
 	case <-ctx.Done():
@@ -410,7 +410,7 @@ func (j *janitor) tell(ctx context.Context, r report) {
 }
 
 // noteStrangers notes now and then which queues others than resqued work on.
-func (j *janitor) noteStrangers(ctx, call context.Context) {
+func (j *recoverer) noteStrangers(ctx, call context.Context) {
 	if time.Since(j.notedAt) < strangersEvery {
 		return
 	}
@@ -421,7 +421,7 @@ func (j *janitor) noteStrangers(ctx, call context.Context) {
 }
 
 // complain logs an error unless it is the same as before.
-func (j *janitor) complain(ctx context.Context, what string, err error, fields ...zap.Field) {
+func (j *recoverer) complain(ctx context.Context, what string, err error, fields ...zap.Field) {
 	if ctx.Err() != nil {
 		return // cut off by the end of the master, not by Redis
 	}
