@@ -14,6 +14,13 @@ class TestResque < RunnerTest
     assert_equal ["before", "around", "perform", "around over", "after"], @peer.output.lines(chomp: true).last(5)
   end
 
+  def test_the_hooks_of_a_class_are_looked_for_once
+    3.times { assert_includes @peer.job("Hooked"), "done" }
+    assert_equal 1, @peer.output.scan("looks for hooks").size
+    2.times { assert_includes @peer.job("Listing"), "done" }
+    assert_equal %w[first second], @peer.output.lines(chomp: true).grep(/\A(first|second)\z/), "a class that lists its hooks may list others"
+  end
+
   def test_a_job_that_its_hooks_do_not_perform_is_discarded
     assert_equal({ "discard" => 1, "why" => "Resque::Job::DontPerform: not on mondays" }, @peer.job("Hooked", "dont"))
     assert_equal "a before_perform hook raised Resque::Job::DontPerform", @peer.job("Hooked", "dont at all")["why"]

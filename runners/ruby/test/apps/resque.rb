@@ -85,6 +85,27 @@ class Hooked
   end
 end
 
+# Says which hooks it has, each time anew.
+class Listing
+  class << self
+    def hooks
+      [@hook || "before_perform_first"]
+    end
+
+    def before_perform_first(*)
+      puts "first"
+    end
+
+    def before_perform_second(*)
+      puts "second"
+    end
+
+    def perform
+      @hook = "before_perform_second"
+    end
+  end
+end
+
 class Connected
   def self.perform
     raise "not connected anew" unless Resque.redis.reconnected?

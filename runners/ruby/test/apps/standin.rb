@@ -143,7 +143,21 @@ module Resque
     end
 
     def hooks(prefix)
-      payload_class.methods.map(&:to_s).select { |name| name.start_with?(prefix) }.sort
+      Plugin.get_hook_names(payload_class, prefix)
+    end
+  end
+
+  module Plugin
+    extend self
+
+    def job_methods(job)
+      (@job_methods ||= {})[job] ||= job.methods.map(&:to_s)
+    end
+
+    def get_hook_names(job, prefix)
+      puts "looks for hooks" if job.name == "Hooked" && prefix == "before_perform"
+      methods = (job.respond_to?(:hooks) && job.hooks) || job_methods(job)
+      methods.select { |name| name.start_with?(prefix) }.sort
     end
   end
 end

@@ -14,6 +14,7 @@ module Resqued
         @workers = {}
         require_failure_backends
         ::Resque::Job::DontPerform.prepend(Noted)
+        ::Resque::Plugin.singleton_class.prepend(HookNames) if ::Resque.const_defined?(:Plugin) && ::Resque::Plugin.respond_to?(:job_methods)
         keep_killed(::Resque::Plugins::Retry) if defined?(::Resque::Plugins::Retry)
         [:Redis, :RedisMultiQueue].each do |name|
           ::Resque::Failure.const_get(name).prepend(Quiet) if ::Resque::Failure.const_defined?(name)
@@ -54,6 +55,16 @@ module Resqued
 
           reached << self
           nil
+        end
+      end
+
+      # Resque remembers the methods of each class, and goes through all of them for each kind of hooks of each
+      # job. The names are remembered as well.
+      module HookNames
+        def get_hook_names(job, prefix)
+          return super if job.respond_to?(:hooks)
+
+          (((@resqued_names ||= {})[job] ||= {})[prefix] ||= super).dup
         end
       end
 
