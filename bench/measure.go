@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/resqued/resqued/bench/job"
+	"github.com/resqued/resqued/internal/faultproxy"
 )
 
 // result is one measurement. What was not measured is zero.
@@ -86,6 +88,19 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 	m := &measurement{b: b, s: s, p: p, t: t, r: &result{Scenario: s.Name, Peer: p.name, Round: round}}
 	m.sp = spec{Peer: p.name, Scenario: *s, Shared: filepath.Join(dir, "shared")}
 	m.sp.address(t)
+	if s.Delay > 0 {
+		far, err := faultproxy.Listen(faultproxy.Config{Network: "tcp", Address: t.redis.addr})
+		if err != nil {
+			return nil, err
+		}
+		far.SetDelay(s.Delay, 0)
+		m.sp.Redis = far.Addr()
+		serving, stop := context.WithCancel(ctx)
+		var served sync.WaitGroup
+		served.Go(func() { _ = far.Run(serving) })
+		defer served.Wait()
+		defer stop()
+	}
 	if b.o.profile && round > 0 {
 		m.sp.Profile, _ = filepath.Abs(filepath.Join(b.o.out, fmt.Sprintf("%s-%d", s.Name, round)))
 	}

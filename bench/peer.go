@@ -94,6 +94,15 @@ func resquePayload(n int64, text string) []byte {
 	return b
 }
 
+// resqueActiveJob returns an Active Job in Resque's format.
+func resqueActiveJob(n int, s *scenario) []byte {
+	b, err := json.Marshal(map[string]any{"class": "ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper", "args": []any{serialized(n, s)}})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
 // only returns why a scenario is left out: because only resqued has what it measures, or for
 // the reason more.
 func only(s *scenario, more string) string {

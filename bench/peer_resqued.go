@@ -19,7 +19,7 @@ const resqueNamespace = "resque"
 func resquedPeer() *peer {
 	return &peer{
 		name: "resqued", title: "resqued", guess: 60000,
-		skip:   func(*scenario) string { return "" },
+		skip:   func(s *scenario) string { return missing(s.gems()) },
 		fill:   fillResque,
 		client: newResquedClient,
 		launch: launchResqued,
@@ -54,6 +54,8 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 		}
 		payload := func(j int) []byte { return resquePayload(int64(j*s.Queues+i), text) }
 		switch {
+		case s.App == "active_job":
+			payload = func(j int) []byte { return resqueActiveJob(j, s) }
 		case s.OneLock:
 			payload = func(int) []byte { return resquePayload(0, text) }
 		case s.Locked:
@@ -111,7 +113,7 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 		text += "handlers:\n  " + job.Class + ": {command: [/bin/true]}\n"
 	}
 	if s.Runner {
-		section, err := runnerSection(s)
+		section, err := runnerSection(sp)
 		if err != nil {
 			return nil, err
 		}

@@ -17,30 +17,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/bench/job"
 )
 
 // runnerShim is Ruby's runner, from the directory of this program.
 const runnerShim = "../runners/ruby/exe/resqued-runner"
 
-// rubyPeers are what performs the jobs of Ruby classes besides resqued.
+// rubyPeers are what performs the jobs of Ruby classes besides resqued, as many at a time.
 func rubyPeers() []*peer {
-	worker := func(name, title string, guess, processes int, env ...string) *peer {
+	resque := func(name, title string, guess int, forks bool) *peer {
 		return rubyPeer(&peer{name: name, title: title, guess: guess, fill: fillResque, launch: func(t *target, sp *spec) (*child, error) {
-			return startRuby(t, processes, append(env, "REDIS_URL=redis://"+sp.Redis+"/0", "QUEUE="+sp.Scenario.queueOf(0)), "ruby", "worker.rb")
-		}})
-	}
-	sidekiq := func(name, title string, processes int) *peer {
-		return rubyPeer(&peer{name: name, title: title, guess: 4000, fill: fillSidekiq, launch: func(t *target, sp *spec) (*child, error) {
-			return startRuby(t, processes, []string{"REDIS_URL=redis://" + sp.Redis + "/0"},
-				"sidekiq", "-e", "production", "-c", "10", "-q", sp.Scenario.queueOf(0), "-r", "sidekiq.rb")
+			s := &sp.Scenario
+			return startRuby(t, sp, "resque", s.Processes*s.Threads, []string{"FORK_PER_JOB=" + strconv.FormatBool(forks), "QUEUE=" + s.queueOf(0)}, "ruby", "worker.rb")
 		}})
 	}
 	return []*peer{
-		sidekiq("sidekiq-1", "Sidekiq, 1 × 10 threads", 1),
-		sidekiq("sidekiq-2", "Sidekiq, 2 × 10 threads", 2),
-		worker("ruby-forking", "a Ruby worker that forks for each job", 100, 1, "FORK=1"),
-		worker("ruby-plain", "a Ruby worker that does not", 1000, 1),
-		worker("ruby-threads", "Ruby workers, 2 × 4 threads", 1000, 2, "THREADS=4"),
+		rubyPeer(&peer{name: "sidekiq", title: "Sidekiq, as many threads", guess: 4000, fill: fillSidekiq, launch: func(t *target, sp *spec) (*child, error) {
+			s := &sp.Scenario
+			return startRuby(t, sp, "sidekiq", s.Processes, nil,
+				"sidekiq", "-e", "production", "-c", strconv.Itoa(s.Threads), "-q", s.queueOf(0), "-r", "app.rb")
+		}}),
+		resque("resque-forking", "Resque, as many workers", 200, true),
+		resque("resque", "Resque without forks, as many workers", 2000, false),
 		rubyPeer(&peer{name: "echo", title: "an echo of lines by as many runners", guess: 20000, fill: func(context.Context, *target, *scenario, int) error { return nil }}),
 	}
 }
@@ -50,26 +49,60 @@ func rubyPeer(p *peer) *peer {
 		switch {
 		case !s.Runner:
 			return "performs Ruby classes only"
-		case s.Name != "runner-noop" && (p.name != "echo" || s.Kind != kindQueue || s.RunnerJobs > 0):
+		case s.Kind != kindQueue || s.RunnerJobs > 0 || s.RunnerThreads > 0 && p.name != "echo" || s.Delay > 0 && p.name != "sidekiq":
 			return "is measured once"
 		}
-		need := "ruby"
-		if strings.HasPrefix(p.name, "sidekiq") {
-			need = "sidekiq"
+		gems := s.gems()
+		if p.name == "sidekiq" {
+			gems = s.gemsOf("sidekiq")
 		}
-		if _, err := exec.LookPath(need); err != nil {
-			return "is not here: apt-get install ruby-sidekiq"
-		}
-		if p.launch != nil && exec.Command("ruby", "-e", `require "redis"`).Run() != nil {
-			return "has no client of Redis: apt-get install ruby-redis"
-		}
-		return ""
+		return missing(gems)
 	}
 	return p
 }
 
-// startRuby starts some processes with a command in the directory ruby, as one child.
-func startRuby(t *target, processes int, env []string, argv ...string) (*child, error) {
+// gemsOf are what the application loads where jobs are enqueued by one of the gems.
+func (s *scenario) gemsOf(name string) []string {
+	if s.App == "active_job" {
+		return []string{name, "active_job"}
+	}
+	return []string{name}
+}
+
+// gems are what the application of the runners loads.
+func (s *scenario) gems() []string {
+	if s.App == "" {
+		return nil
+	}
+	return s.gemsOf("resque")
+}
+
+// missing says which gem is not here.
+func missing(gems []string) string {
+	for _, name := range gems {
+		cmd := exec.Command("ruby", "-r", name, "-e", "")
+		cmd.Env = rubyEnv()
+		if cmd.Run() != nil {
+			return "needs Ruby with the gem " + name
+		}
+	}
+	return ""
+}
+
+// rubyEnv is the environment of Ruby, with where it finds gems.
+func rubyEnv() []string {
+	env := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+	for _, name := range []string{"RUBYLIB", "GEM_HOME", "GEM_PATH"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// startRuby starts some processes with a command in the directory ruby, as one child. Their application
+// loads a gem, and Active Job if the scenario has it.
+func startRuby(t *target, sp *spec, app string, processes int, env []string, argv ...string) (*child, error) {
 	dir, err := filepath.Abs("ruby")
 	if err != nil {
 		return nil, err
@@ -77,7 +110,8 @@ func startRuby(t *target, processes int, env []string, argv ...string) (*child, 
 	argv[len(argv)-1] = filepath.Join(dir, argv[len(argv)-1])
 	script := strings.Repeat(`"$@" & `, processes) + "wait"
 	cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, argv...)...)
-	cmd.Dir, cmd.Env = t.dir, append(env, "PATH="+os.Getenv("PATH"), "HOME="+t.dir, "LANG=C.UTF-8")
+	cmd.Dir, cmd.Env = t.dir, append(append(rubyEnv(), env...), "REDIS_URL=redis://"+sp.Redis+"/0", "HOME="+t.dir,
+		"APP="+strings.Join(sp.Scenario.gemsOf(app), ","))
 	return start(cmd)
 }
 
@@ -87,10 +121,15 @@ func fillSidekiq(ctx context.Context, t *target, s *scenario, n int) error {
 	}
 	now := float64(time.Now().UnixMilli()) / 1000
 	return t.redis.push(ctx, "queue:"+s.queueOf(0), true, n, func(i int) []byte {
-		text, err := json.Marshal(map[string]any{
-			"class": "Noop", "args": []any{i, s.text()}, "jid": fmt.Sprintf("%024x", i), "retry": true, "queue": s.queueOf(0),
+		fields := map[string]any{
+			"class": job.Class, "args": []any{i, s.text()}, "jid": fmt.Sprintf("%024x", i), "retry": true, "queue": s.queueOf(0),
 			"created_at": now, "enqueued_at": now,
-		})
+		}
+		if s.App == "active_job" {
+			fields["class"], fields["wrapped"] = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper", activeJob
+			fields["args"] = []any{serialized(i, s)}
+		}
+		text, err := json.Marshal(fields)
 		if err != nil {
 			panic(err) // plain data
 		}
@@ -98,8 +137,21 @@ func fillSidekiq(ctx context.Context, t *target, s *scenario, n int) error {
 	})
 }
 
+// activeJob is the class of Active Jobs.
+const activeJob = job.Class + "Job"
+
+// serialized is an Active Job as it is in payloads.
+func serialized(n int, s *scenario) map[string]any {
+	return map[string]any{
+		"job_class": activeJob, "job_id": fmt.Sprintf("%08x-0000-4000-8000-000000000000", n), "provider_job_id": nil, "queue_name": s.queueOf(0), "priority": nil,
+		"arguments": []any{n, s.text()}, "executions": 0, "exception_executions": map[string]any{}, "locale": "en", "timezone": nil,
+		"enqueued_at": time.Now().UTC().Format(time.RFC3339),
+	}
+}
+
 // runnerSection is the part of a configuration by which Ruby performs the jobs.
-func runnerSection(s *scenario) (string, error) {
+func runnerSection(sp *spec) (string, error) {
+	s := &sp.Scenario
 	shim, err := filepath.Abs(runnerShim)
 	if err != nil {
 		return "", err
@@ -108,9 +160,9 @@ func runnerSection(s *scenario) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d, env: {BOOT: %q, BALLAST: %q}}\nhandlers:\n  \"*\": {runner: app}\n",
-		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs,
-		strconv.FormatFloat(s.Boot.Seconds(), 'g', -1, 64), strconv.Itoa(s.Ballast)), nil
+	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d, env: {REDIS_URL: %q, BOOT: %q, OBJECTS: %q, APP: %q}}\nhandlers:\n  \"*\": {runner: app}\n",
+		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs, "redis://"+sp.Redis+"/0",
+		strconv.FormatFloat(s.Boot.Seconds(), 'g', -1, 64), strconv.Itoa(s.Objects), strings.Join(s.gems(), ",")), nil
 }
 
 // drainQueue measures by the length of the queue how fast jobs are taken from it, from when the
@@ -130,7 +182,7 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 		return err
 	}
 	key := "queue:" + m.s.queueOf(0)
-	if !strings.HasPrefix(m.p.name, "sidekiq") {
+	if m.p.name != "sidekiq" {
 		key = resqueNamespace + ":" + key
 	}
 	length := func() int { return int(m.t.redis.client.LLen(ctx, key).Val()) }
@@ -161,6 +213,9 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	to, err := m.instant(ctx)
 	if err != nil {
 		return err
+	}
+	if m.shared.Last.Store(int64(job.Monotonic())); m.b.o.profile {
+		pause(100 * time.Millisecond) // until the profiles are written
 	}
 	m.remember("VmHWM")
 	m.r.Jobs, m.r.Seconds = left-rest, end.Sub(began).Seconds()
@@ -194,7 +249,7 @@ func (m *measurement) echo(ctx context.Context) error {
 	for range processes {
 		ready.Add(1)
 		over.Go(func() {
-			if err := answer(ctx, shim, app, max(m.s.RunnerThreads, 1), &ready, begin, stop, &done); err != nil {
+			if err := answer(ctx, m.s, shim, app, &ready, begin, stop, &done); err != nil {
 				failed <- err
 			}
 		})
@@ -216,8 +271,9 @@ func (m *measurement) echo(ctx context.Context) error {
 	return nil
 }
 
-// answer drives one runner, with so many jobs at a time, until stop is closed.
-func answer(ctx context.Context, shim, app string, jobs int, ready *sync.WaitGroup, begin, stop chan struct{}, done *atomic.Int64) error {
+// answer drives one runner, with as many jobs at a time as it performs, until stop is closed.
+func answer(ctx context.Context, s *scenario, shim, app string, ready *sync.WaitGroup, begin, stop chan struct{}, done *atomic.Int64) error {
+	jobs := max(s.RunnerThreads, 1)
 	told := sync.OnceFunc(ready.Done)
 	defer told()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -228,7 +284,7 @@ func answer(ctx context.Context, shim, app string, jobs int, ready *sync.WaitGro
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer func() { _ = ours.Close() }()
 	cmd := exec.CommandContext(ctx, "ruby", shim, app)
-	cmd.Env = append(os.Environ(), "RESQUED_FD=3", "RESQUED_RUNNER=echo", "RESQUED_CONCURRENCY="+strconv.Itoa(jobs))
+	cmd.Env = append(rubyEnv(), "APP="+strings.Join(s.gems(), ","), "RESQUED_FD=3", "RESQUED_RUNNER=echo", "RESQUED_CONCURRENCY="+strconv.Itoa(jobs))
 	cmd.ExtraFiles = []*os.File{theirs}
 	err = cmd.Start()
 	_ = theirs.Close()

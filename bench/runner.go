@@ -57,7 +57,7 @@ func (m *measurement) reload(ctx context.Context) error {
 // returns.
 func (m *measurement) runners(ctx context.Context) (key string, err error) {
 	key = resqueNamespace + ":queue:" + m.s.queueOf(0)
-	m.sp.Jobs = 1000
+	m.sp.Jobs = 500 * m.s.Processes * m.s.Threads
 	if err := m.p.fill(ctx, m.t, m.s, m.sp.Jobs); err != nil {
 		return "", fmt.Errorf("fill: %w", err)
 	}

@@ -40,16 +40,20 @@ type scenario struct {
 	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many it is
 	// replaced.
 	RunnerThreads, RunnerJobs int
-	// Boot is how long the application of the runners takes to load, Ballast how many MiB it takes.
+	// App is what the application of the Ruby classes has: "" = nothing, "resque" = the gem, "active_job" =
+	// that and Active Job.
+	App string
+	// Boot is how long the application takes to load, Objects how many small objects it has.
 	Boot       time.Duration
-	Ballast    int
-	Waker      bool // waker: on, and while nothing happens a longer interval
-	Processors int  // GOMAXPROCS of the workers; 0 = Go's own choice
-	Glob       bool // queues: ["*"]
-	Goroutines int  // that push
-	Bulk       bool // many jobs in a call
-	Masters    int  // of a fleet
-	Short      bool // part of a short run
+	Objects    int
+	Delay      time.Duration // of each request to Redis, and of each reply
+	Waker      bool          // waker: on, and while nothing happens a longer interval
+	Processors int           // GOMAXPROCS of the workers; 0 = Go's own choice
+	Glob       bool          // queues: ["*"]
+	Goroutines int           // that push
+	Bulk       bool          // many jobs in a call
+	Masters    int           // of a fleet
+	Short      bool          // part of a short run
 }
 
 func scenarios() []scenario {
@@ -98,16 +102,22 @@ func scenarios() []scenario {
 		all = append(all, idle)
 	}
 	for _, r := range []scenario{
-		{Name: "runner-noop", Title: "no-op Ruby classes, 2 × 4 runners", Short: true},
-		{Name: "runner-threads", Title: "no-op Ruby classes, 2 runners of 4 threads", RunnerThreads: 4, Short: true},
-		{Name: "runner-recycle", Title: "no-op Ruby classes, 2 × 4 runners, jobs_per_runner 100", RunnerJobs: 100},
+		{Name: "runner-noop", Title: "no-op Ruby classes by the gem, 2 × 10 at a time", App: "resque", Threads: 10, Short: true},
+		{Name: "runner-active-job", Title: "no-op Active Jobs, 2 × 10 at a time", App: "active_job", Threads: 10, Short: true},
+		{Name: "runner-threads", Title: "no-op Ruby classes by the gem, 2 runners of 10 threads", App: "resque", Threads: 10, RunnerThreads: 10, Short: true},
+		{Name: "runner-recycle", Title: "no-op Ruby classes by the gem, 2 × 10 runners, jobs_per_runner 100", App: "resque", Threads: 10, RunnerJobs: 100},
 		{Name: "runner-hup", Title: "SIGHUP under load, an application that boots for 3 s, 2 × 4 runners", Kind: kindReload, Boot: 3 * time.Second},
-		{Name: "runner-memory", Title: "2 × 4 runners of an application of 100 MiB", Kind: kindMemory, Ballast: 100},
+		{Name: "runner-memory", Title: "2 × 4 runners of an application of 800,000 small objects, after 500 jobs each", Kind: kindMemory, Objects: 800_000},
+		{Name: "sidekiqload", Title: "no-op Ruby classes, 1 × 30 at a time, 1 ms to Redis", App: "resque", Processes: 1, Threads: 30, Delay: time.Millisecond / 2},
+		{Name: "sidekiqload-threads", Title: "no-op Ruby classes, 1 runner of 30 threads, 1 ms to Redis", App: "resque", Processes: 1, Threads: 30, RunnerThreads: 30, Delay: time.Millisecond / 2},
+		{Name: "sidekiqload-active-job", Title: "no-op Active Jobs, 1 × 30 at a time, 1 ms to Redis", App: "active_job", Processes: 1, Threads: 30, Delay: time.Millisecond / 2},
 	} {
 		if r.Kind == "" {
 			r.Kind = kindQueue
 		}
-		r.Runner, r.Processes, r.Threads, r.Queues = true, 2, 4, 1
+		if r.Runner, r.Queues, r.Threads = true, 1, max(r.Threads, 4); r.Processes == 0 {
+			r.Processes = 2
+		}
 		all = append(all, r)
 	}
 	for _, f := range []scenario{
@@ -174,8 +184,12 @@ func (s *scenario) queueOf(i int) string {
 
 // env is what the environment of workers has more.
 func (s *scenario) env() []string {
-	if s.Processors == 0 {
-		return nil
+	var env []string
+	if s.Processors > 0 {
+		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", s.Processors))
 	}
-	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.Processors)}
+	if s.Runner {
+		env = append(env, rubyEnv()...)
+	}
+	return env
 }

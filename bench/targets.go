@@ -72,11 +72,12 @@ func goals() []goal {
 		{title: "idle pick-up with the waker, p99", limit: 5, atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return quantile(r.pooled("latency-waker", "resqued"), 0.99)
 		}},
-		{title: "no-op Ruby classes, over Sidekiq with 2 × 10 threads", figure: over("runner-noop", "sidekiq-2"), limit: 1.5},
-		{title: "no-op Ruby classes, over Ruby workers with 2 × 4 threads", figure: over("runner-noop", "ruby-threads"), limit: 1.5},
-		{title: "no-op Ruby classes, over a Ruby worker that forks", figure: over("runner-noop", "ruby-forking"), limit: 30},
+		{title: "no-op Ruby classes, over Sidekiq with as many threads", figure: over("runner-noop", "sidekiq"), limit: 1.2},
+		{title: "no-op Active Jobs, over Sidekiq with as many threads", figure: over("runner-active-job", "sidekiq"), limit: 1},
+		{title: "no-op Ruby classes, over as many workers of Resque without forks", figure: over("runner-noop", "resque"), limit: 1.5},
+		{title: "no-op Ruby classes, over as many workers of Resque", figure: over("runner-noop", "resque-forking"), limit: 30},
 		{title: "no-op Ruby classes, of an echo by as many runners", figure: over("runner-noop", "echo"), limit: 0.35, percent: true},
-		{title: "2 runners of 4 threads, of 8 runners", figure: within("runner-threads", "runner-noop"), limit: 1, percent: true},
+		{title: "2 runners of 10 threads, of 20 runners", figure: within("runner-threads", "runner-noop"), limit: 1, percent: true},
 		{title: "jobs_per_runner 100, of no recycling", figure: within("runner-recycle", "runner-noop"), limit: 0.8, percent: true},
 		{title: "SIGHUP under load, longest time without a job", limit: 1000, atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return r.spread("runner-hup", "resqued", func(m *result) float64 { return m.Gaps[1] }).Median
