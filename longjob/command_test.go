@@ -64,7 +64,7 @@ func (c *commands) call(k *taken) error {
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: k.reserved.Payload, Queue: k.reserved.Queue, Attempt: 1}
 	*jobctx.RunOf(job) = jobctx.Run{Proc: k.proc, Token: k.reserved.Token}
 	result := make(chan error, 1)
-	c.set.Perform(jobctx.WithJob(jobctx.WithLeaving(k.ctx, k.leave), job), job, func(err error) { result <- err })
+	c.set.Perform(jobctx.WithJob(jobctx.WithLeaving(k.ctx, k.leaving), job), job, func(err error) { result <- err })
 	return <-result
 }
 
@@ -307,14 +307,14 @@ func TestCommandEnds(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.call(k) }()
 		c.await("pid")
-		close(k.leave)
+		k.leave()
 		require.NoError(t, <-done)
 		k.complete(nil)
 		run := c.run(uuid)
 		require.Equal(t, longjob.StatusQueued, run.Status, run.Error)
 		require.NoError(t, os.RemoveAll(c.dir)) // it could not even be started
 		k = c.take("low")
-		close(k.leave)
+		k.leave()
 		run, err := c.perform(uuid, k)
 		require.NoError(t, err)
 		require.Equal(t, longjob.StatusQueued, run.Status, "a process that is leaving starts none: %s", run.Error)

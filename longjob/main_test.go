@@ -63,7 +63,8 @@ type taken struct {
 	b        *bed
 	proc     string
 	reserved store.Reserved
-	leave    chan struct{}
+	leaving  context.Context
+	leave    context.CancelFunc
 	ctx      context.Context
 	kill     context.CancelCauseFunc
 }
@@ -89,7 +90,8 @@ func (b *bed) take(queues ...string) *taken {
 	if len(reply.Jobs) == 0 {
 		return nil
 	}
-	k := &taken{b: b, proc: proc, reserved: reply.Jobs[0], leave: make(chan struct{})}
+	k := &taken{b: b, proc: proc, reserved: reply.Jobs[0]}
+	k.leaving, k.leave = context.WithCancel(b.t.Context())
 	k.ctx, k.kill = context.WithCancelCause(b.long.InContext(b.t.Context()))
 	return k
 }
@@ -106,7 +108,7 @@ func (k *taken) perform() error {
 	}
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: k.reserved.Payload, Queue: k.reserved.Queue}
 	*jobctx.RunOf(job) = jobctx.Run{Proc: k.proc, Token: k.reserved.Token}
-	return class.Handler(jobctx.WithLeaving(k.ctx, k.leave), job)
+	return class.Handler(jobctx.WithLeaving(k.ctx, k.leaving), job)
 }
 
 // complete ends the record of the slice as a worker process does.

@@ -364,7 +364,7 @@ func TestEnds(t *testing.T) {
 		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
 			return longjob.WorkEach(ctx, r, "e", []int{1, 2, 3}, func(_ context.Context, i int) error {
 				if done = append(done, i); i == 2 {
-					close(k.leave)
+					k.leave()
 				}
 				return nil
 			})

@@ -19,9 +19,9 @@ func (p *jobParts) context(t testing.TB) context.Context {
 	}
 	run := jobctx.RunOf(p.job)
 	run.Fence, run.Proc, run.Token = p.fence, "resquedtest", "1"
-	leaving := make(chan struct{})
-	if p.leaving {
-		close(leaving)
+	leaving, leave := context.WithCancel(context.Background())
+	if t.Cleanup(leave); p.leaving {
+		leave()
 	}
 	ctx = jobctx.WithLeaving(ctx, leaving)
 	if p.locked {

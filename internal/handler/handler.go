@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -240,19 +239,8 @@ func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 // leavingAfter returns a context whose job should also make room when a time is over. The caller must
 // call end.
 func leavingAfter(ctx context.Context, d time.Duration) (leaving context.Context, end func()) {
-	ch, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		limit := time.NewTimer(d)
-		defer limit.Stop()
-		select {
-		case <-ended:
-			return
-		case <-jobctx.Leaving(ctx):
-		case <-limit.C:
-		}
-		close(ch)
-	}()
-	return jobctx.WithLeaving(ctx, ch), sync.OnceFunc(func() { close(ended) })
+	over, end := context.WithTimeout(jobctx.LeavingContext(ctx), d)
+	return jobctx.WithLeaving(ctx, over), end
 }
 
 // surrounded runs the hooks around the class.

@@ -252,8 +252,8 @@ func TestMaxRun(t *testing.T) {
 		return ctx.Err()
 	}
 	require.NoError(t, perform(t, goSet(t, wait, resqued.MaxRun(time.Millisecond))))
-	leaving := make(chan struct{})
-	close(leaving)
+	leaving, leave := context.WithCancel(t.Context())
+	leave()
 	s := goSet(t, wait, resqued.MaxRun(time.Hour))
 	ctx := jobctx.WithLeaving(t.Context(), leaving)
 	s.Perform(jobctx.WithJob(ctx, &resqued.Job{Class: s.Classes()[0]}), &resqued.Job{Class: s.Classes()[0]}, func(err error) { require.NoError(t, err) })

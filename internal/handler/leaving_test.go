@@ -23,8 +23,8 @@ func onLeaving(s syscall.Signal) func(*handler.Options, *resqued.Class) {
 // left returns a context whose job should make room.
 func left(t *testing.T) context.Context {
 	t.Helper()
-	leaving := make(chan struct{})
-	close(leaving)
+	leaving, leave := context.WithCancel(t.Context())
+	leave()
 	return jobctx.WithLeaving(t.Context(), leaving)
 }
 

@@ -54,16 +54,21 @@ func Job(ctx context.Context) any { return ctx.Value(jobKey{}) }
 
 type leavingKey struct{}
 
-// WithLeaving returns a context that carries the channel which resqued.Leaving returns.
-func WithLeaving(ctx context.Context, leaving <-chan struct{}) context.Context {
+// WithLeaving returns a context whose job should make room when leaving ends.
+func WithLeaving(ctx, leaving context.Context) context.Context {
 	return context.WithValue(ctx, leavingKey{}, leaving)
 }
 
-// Leaving returns the channel that WithLeaving has put into ctx, or nil.
-func Leaving(ctx context.Context) <-chan struct{} {
-	leaving, _ := ctx.Value(leavingKey{}).(<-chan struct{})
-	return leaving
+// LeavingContext returns the context that WithLeaving has put into ctx, or one that never ends.
+func LeavingContext(ctx context.Context) context.Context {
+	if leaving, ok := ctx.Value(leavingKey{}).(context.Context); ok {
+		return leaving
+	}
+	return context.Background()
 }
+
+// Leaving returns the channel that is closed when the job of ctx should make room, or nil.
+func Leaving(ctx context.Context) <-chan struct{} { return LeavingContext(ctx).Done() }
 
 // Locks answers questions of a handler about class locks: it is what resqued.Locked,
 // Enqueued, LonerLocked and RefreshLock call.

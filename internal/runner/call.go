@@ -153,40 +153,40 @@ func why(cause error) string {
 
 // watch tells the process when the job should save what it has done, until end is called.
 func (c *call) watch() (end func()) {
-	tell := c.tellLeaving
 	switch {
 	case c.slice != nil:
-		tell = c.tellOver
+		ended, watched := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(watched)
+			c.tellOver(ended)
+		}()
+		return func() {
+			close(ended)
+			<-watched
+		}
 	case !c.q.hello.Leaving || c.died.how != "":
 		return func() {}
 	}
-	ended, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		tell(ended)
-	}()
+	// Nearly all jobs end before: they need no goroutine.
+	var told sync.Once
+	tell := func() { told.Do(c.tellLeaving) }
+	worker, own := context.AfterFunc(jobctx.LeavingContext(c.ctx), tell), context.AfterFunc(c.q.leaves, tell)
 	return func() {
-		close(ended)
-		if c.slice != nil || c.q.slots == 1 {
-			<-watched
-		}
+		worker()
+		own()
 		// Of several slots, one that does not read must not hold up the end of its jobs. A process ignores what
 		// comes behind the end of a job, and the write ends with the process.
+		if c.q.slots == 1 {
+			told.Do(func() {}) // a line under way must not follow that of the next job
+		}
 	}
 }
 
-// tellLeaving waits until the job should make room and tells the process. It returns when ended is
-// closed.
-func (c *call) tellLeaving(ended <-chan struct{}) {
-	select {
-	case <-ended:
-		return
-	case <-c.ctx.Done():
-		return
-	case <-jobctx.Leaving(c.ctx):
-	case <-c.q.leaves:
+// tellLeaving tells the process that the job should make room.
+func (c *call) tellLeaving() {
+	if c.ctx.Err() == nil {
+		_ = c.q.conn.write(leavingLine(c.number)) // an error: it has ended
 	}
-	_ = c.q.conn.write(leavingLine(c.number)) // an error: it has ended
 }
 
 // tellOver waits for the end of the slice and tells the process. It returns when ended is closed.

@@ -79,8 +79,8 @@ func TestLeavingWithoutARunner(t *testing.T) {
 	f := setup(t, false, 1, "hooks", func(o *Options) { o.Argv[0], o.BootTimeout, o.patience = link, time.Hour, time.Second })
 	require.Eventually(t, func() bool { return f.run(t.Context(), "Echo") == nil }, soon, time.Millisecond)
 	require.NoError(t, os.Remove(link))
-	leaving := make(chan struct{})
-	close(leaving)
+	leaving, leave := context.WithCancel(t.Context())
+	leave()
 	var death *jobctx.DeathError
 	require.ErrorAs(t, f.run(jobctx.WithLeaving(t.Context(), leaving), "Kill", "told"), &death)
 	require.False(t, death.Told)

@@ -301,7 +301,7 @@ func (p *Pool) ready(q *process, took time.Duration) {
 	if old := q.replaces; old != nil {
 		q.replaces = nil
 		if old.dismiss && old.state == ready {
-			close(old.leaves)
+			old.tellLeaving()
 			p.dismissNow(old)
 			p.sendOff(old)
 		}
@@ -423,7 +423,8 @@ func (p *Pool) refill() {
 		}
 	}
 	for ; there < p.wanted(); there++ {
-		q := &process{pool: p, log: p.log, exited: make(chan struct{}), ended: make(chan struct{}), since: time.Now(), calls: map[int64]*call{}, leaves: make(chan struct{})}
+		q := &process{pool: p, log: p.log, exited: make(chan struct{}), ended: make(chan struct{}), since: time.Now(), calls: map[int64]*call{}}
+		q.leaves, q.tellLeaving = context.WithCancel(context.Background())
 		p.processes = append(p.processes, q)
 		delay := p.delay()
 		p.lives.Go(func() { q.live(delay) })

@@ -430,11 +430,12 @@ func TestLeaving(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
 		f := setup(t, fork, n, "rooms", func(o *Options) { o.tick = time.Millisecond })
-		leaving, done := make(chan struct{}), make(chan error, 1)
+		leaving, leave := context.WithCancel(t.Context())
+		done := make(chan error, 1)
 		go func() { done <- f.run(jobctx.WithLeaving(t.Context(), leaving), "Finishes", f.path("began")) }()
 		f.read(t, "began")
 		require.Empty(t, done)
-		close(leaving)
+		leave()
 		require.NoError(t, <-done)
 
 		old := setup(t, fork, n, "rooms", func(o *Options) { o.tick, o.MaxAge = time.Millisecond, 50*time.Millisecond })
@@ -453,7 +454,7 @@ func TestLeavingToADeafProcess(t *testing.T) {
 		ends[class] = end
 		go func() { end <- f.run(ctx, class, args...) }()
 	}
-	leaving := make(chan struct{})
+	leaving, leave := context.WithCancel(t.Context())
 	start(jobctx.WithLeaving(t.Context(), leaving), "Waits", f.path("end"), f.path("began"))
 	f.read(t, "began")
 	start(t.Context(), "Deaf", f.path("deaf"), f.path("die"))
@@ -469,7 +470,7 @@ func TestLeavingToADeafProcess(t *testing.T) {
 		writing.Unlock()
 		return false
 	}, soon, time.Millisecond)
-	close(leaving)
+	leave()
 	require.NoError(t, os.WriteFile(f.path("end"), []byte("now"), 0o600))
 	select {
 	case err := <-ends["Waits"]:

@@ -71,9 +71,11 @@ type process struct {
 	jobs     int // that it was given
 	replaced bool
 	replaces *process
-	dismiss  bool          // it is to leave when its successor is ready
-	leaves   chan struct{} // closed then: its jobs should make room
-	told     bool          // it was told to leave
+	dismiss  bool // it is to leave when its successor is ready
+	told     bool // it was told to leave
+	// leaves ends then: its jobs should make room.
+	leaves      context.Context //nolint:containedctx // it is told to jobs
+	tellLeaving context.CancelFunc
 	// paused: it was told of a pause, and not of its end; informing: it is just being told.
 	paused, informing bool
 	// tokens name the runs of the jobs that it performs.

@@ -90,10 +90,12 @@ type Process struct {
 
 	full bool // what the master was told when that had changed
 
-	// leaves is closed when jobs should know that the process wants to leave.
-	leaves    chan struct{}
-	leaveOnce sync.Once
-	lingering time.Time // since when ends wait for others; zero: none does
+	// leaves ends when jobs that can go on elsewhere should know that the process leaves. A process that
+	// has only used up its number of jobs does not end it: with one job for each process, no
+	// slice of a long job would get far.
+	leaves      context.Context //nolint:containedctx // it is told to jobs
+	tellLeaving context.CancelFunc
+	lingering   time.Time // since when ends wait for others; zero: none does
 
 	work     context.Context // ends when the process gives up on everything
 	stopWork context.CancelFunc
@@ -108,8 +110,8 @@ func New(cfg Config, d Deps) (*Process, error) {
 	cfg = cfg.withDefaults()
 	p := &Process{
 		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(), beatNow: newBell(),
-		leaves: make(chan struct{}),
 	}
+	p.leaves, p.tellLeaving = context.WithCancel(context.Background())
 	p.link = newLink(d.Conn, d.Log, p.troubles)
 	return p, nil
 }
@@ -336,11 +338,6 @@ func (p *Process) roomChanged() {
 		p.poller.look()
 	}
 }
-
-// tellLeaving lets jobs that can go on elsewhere know that the process leaves. A process that
-// has only used up its number of jobs does not call it: with one job for each process, no
-// slice of a long job would get far.
-func (p *Process) tellLeaving() { p.leaveOnce.Do(func() { close(p.leaves) }) }
 
 // pauseHooks calls the hooks around a pause, before the process enters next.
 func (p *Process) pauseHooks(next signals.State) {

@@ -85,7 +85,9 @@ type bed struct {
 	fn    func(ctx context.Context, r *longjob.Runner) error
 
 	handler func(ctx context.Context, job *resqued.Job) error
-	leave   chan struct{} // closed when the processes are to leave
+	// leaving ends when the processes are to leave.
+	leaving context.Context
+	leave   context.CancelFunc
 }
 
 func setup(t testing.TB, o longjob.Options) *bed { return setupAt(t, server, o, "") }
@@ -116,7 +118,8 @@ func setupAt(t testing.TB, server *pgtest.Server, o longjob.Options, params stri
 func jobs(t testing.TB, o longjob.Options) *bed {
 	t.Helper()
 	cache := redistest.Shared(t)
-	b := &bed{t: t, watch: &watch{}, leave: make(chan struct{})}
+	b := &bed{t: t, watch: &watch{}}
+	b.leaving, b.leave = context.WithCancel(t.Context())
 	h, ns := resqued.New(), redistest.Namespace(t)
 	if o.Queue == "" {
 		o.Queue = "q"
@@ -185,7 +188,7 @@ func (b *bed) slice() (error, bool) {
 	require.NoError(b.t, err)
 	job := &resqued.Job{ID: e.ID, Class: e.Class, Args: e.Args, Payload: reserved.Payload, Queue: reserved.Queue}
 	*jobctx.RunOf(job) = jobctx.Run{Proc: proc, Token: reserved.Token}
-	result := b.handler(jobctx.WithLeaving(b.long.InContext(b.t.Context()), b.leave), job)
+	result := b.handler(jobctx.WithLeaving(b.long.InContext(b.t.Context()), b.leaving), job)
 
 	c := store.Completion{Job: &reserved, Kind: store.Done}
 	var requeue *resqued.RequeueError
