@@ -104,7 +104,7 @@ type Master struct {
 	work    context.Context // ends with Run
 	helpers sync.WaitGroup
 
-	recoverer     *recoverer
+	recoverer   *recoverer
 	repairer    *repairer
 	round       *round
 	roundAt     time.Time

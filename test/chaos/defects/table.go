@@ -29,7 +29,7 @@ const (
 	exchangeEnds = lua + "exchange_finish.lua"
 	exchangeAsks = lua + "exchange_wants.lua"
 	exchangeFast = lua + "exchange_fast.lua"
-	recoverer      = "internal/master/recoverer.go"
+	recoverer    = "internal/master/recoverer.go"
 	master       = "internal/master/master.go"
 )
 
