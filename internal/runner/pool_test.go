@@ -390,7 +390,11 @@ func TestBoot(t *testing.T) {
 	t.Run("a program that is not there", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, false, 1, "", func(o *Options) { o.Argv, o.patience = []string{"no-such-program"}, 300*time.Millisecond })
-		require.ErrorContains(t, f.run(t.Context(), "Echo"), "not on the daemon's PATH")
+		require.Error(t, f.run(t.Context(), "Echo"))
+		require.Eventually(t, func() bool {
+			_, trouble := f.Info()
+			return strings.Contains(trouble, "not on the daemon's PATH")
+		}, soon, time.Millisecond)
 	})
 }
 
