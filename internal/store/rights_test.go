@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/storetest"
@@ -168,6 +169,7 @@ func (r *rightless) try(t *testing.T, script string, call []any) {
 		err := r.run(t, call)
 		r.rights(t)
 		now := r.look(t)
+		require.False(t, rdb.WrongType(err), "%s without %s blames a key: %v", name, command, err)
 		if err != nil && halfway[name] == "" {
 			require.Empty(t, changed(before, now), "%s without %s: %v", name, command, err)
 		} else if err == nil && len(changed(before, now)) > 0 {

@@ -34,7 +34,7 @@ if not elsewhere then
   local record = type(raw) == 'string' and unpack_(raw)
   if not record then return {'LATE'} end
   queue, payload = record.queue, record.payload
-  if type(pcall_('HLEN', heldkey)) ~= 'number' then
+  if type(query('HLEN', heldkey)) ~= 'number' then
     return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is no hash; move it away')
   end
   call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest

@@ -22,7 +22,7 @@
 --           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths and of recent in pruned; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
-if type(pcall_('ZCARD', KEYS[1])) ~= 'number' then
+if type(query('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
 end
 -- Some of them, others each time: every master asks this every few seconds, so that all of them are looked at

@@ -37,7 +37,7 @@ local names = {}
 local known = 0
 local walk -- through more queues than are looked at at a time
 if cursor ~= '' then
-  local size = pcall_('SCARD', KEYS[1])
+  local size = query('SCARD', KEYS[1])
   if type(size) ~= 'number' then
     return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away')
   end

@@ -17,7 +17,7 @@ local kills = prefix .. 'resqued:kills:' .. proc
 if call('HEXISTS', KEYS[1], token) == 0 then return 'gone' end
 local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
 if not lease or lease == 0 then return 'dead' end
-if type(pcall_('HLEN', kills)) ~= 'number' then
+if type(query('HLEN', kills)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is no hash; move it away')
 end
 call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest

@@ -13,7 +13,7 @@ local takes = query('HMGET', KEYS[1], 'state', 'orders')
 if takes.err then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no hash; move it away') end
 if not takes[1] then return 'gone' end
 if not takes[2] then return 'old' end
-if type(pcall_('HLEN', orders)) ~= 'number' then
+if type(query('HLEN', orders)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. orders .. ' is no hash; move it away')
 end
 call('HSET', orders, ARGV[2], fmt('%.0f ', (now())) .. ARGV[3])

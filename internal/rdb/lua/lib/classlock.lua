@@ -146,7 +146,7 @@ end
 -- notext returns the first of some keys that holds something else than a text.
 local function notext(...)
   for _, key in ipairs({...}) do
-    if key ~= '' and type(pcall_('STRLEN', key)) ~= 'number' then
+    if key ~= '' and type(query('STRLEN', key)) ~= 'number' then
       return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no string; move it away')
     end
   end
