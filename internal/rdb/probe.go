@@ -81,8 +81,9 @@ const (
 // families are keys, one of each kind that resqued writes outside of those that begin with resqued:.
 // Scripts ask for their rights with one key, so a user needs them all.
 var families = []string{
-	"queues", "queue:probe", "failed", "probe_failed", "failed_queues", "workers", "worker:probe", "stat:processed",
-	"locket:job_locks:probe", "lock:probe", "loner:probe", "resque-retry:probe", "pause:all", "delayed:0", "delayed_queue_schedule", "timestamps:probe",
+	"queues", "queue:probe", "failed", "probe_failed", "failed_queues", "workers", "worker:probe", "stat:processed", "stat:failed",
+	"locket:job_locks:probe", "locket:queue_lock_counters", "lock:probe", "loner:probe", "resque-retry:probe", "failure-resque-retry:probe",
+	"pause:all", "pause-all-workers", "delayed:0", "delayed_queue_schedule", "timestamps:probe", "persistent_schedules", "schedules_changed",
 }
 
 // probe is Probe. Scripts that a server has run before need not run again, which would block it:

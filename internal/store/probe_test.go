@@ -210,11 +210,15 @@ func TestProbeOfMissingRights(t *testing.T) {
 	reader := probe("reader", "~resque:*", "+@all", "-acl", "-hset", "-lpop")
 	stranger := probe("stranger", "~other:*", "+@all", "-acl")
 	part := probe("part", "~resque:resqued:*", "~resque:[^qd]*", "+@all", "-acl")
+	side := probe("side", "~resque:[dqrtw]*", "~resque:loner:*", "~resque:lock:*", "~resque:locket:job*", "~resque:failed*", "~resque:probe_failed",
+		"~resque:pause:*", "~resque:stat:p*", "+@all", "-acl")
 	if major, err := redistest.Major(); err == nil && major < 7 {
 		require.ErrorContains(t, reader, "does not run on redis at ", "it names the script, as it cannot be asked")
 	} else {
 		require.ErrorContains(t, reader, "may not run HSET, LPOP on keys of resque:*; docs/redis-keys.md")
 		require.ErrorContains(t, part, "may not write resque:queues, resque:queue:probe, resque:delayed:0, resque:delayed_queue_schedule; docs/redis-keys.md")
+		require.ErrorContains(t, side, "may not write resque:stat:failed, resque:locket:queue_lock_counters, resque:failure-resque-retry:probe, "+
+			"resque:pause-all-workers, resque:persistent_schedules, resque:schedules_changed; docs/redis-keys.md")
 	}
 	require.ErrorContains(t, stranger, "docs/redis-keys.md")
 	require.ErrorContains(t, probe("mute", "~resque:*", "+@all", "-acl", "-eval", "-evalsha"), "docs/redis-keys.md")
