@@ -99,9 +99,9 @@ func (f *fileFlag) String() string { return f.path }
 // Type names the kind of value in the help.
 func (f *fileFlag) Type() string { return "file" }
 
-// Set takes a path, and refuses a second one.
+// Set takes a path, and refuses another one. The same may come twice: completion reads all words twice.
 func (f *fileFlag) Set(path string) error {
-	if f.given {
+	if f.given && path != f.path {
 		return fmt.Errorf("given already, with %q; one file is read", f.path)
 	}
 	f.path, f.given = path, true
