@@ -207,6 +207,7 @@ func TestProbeOfMissingRights(t *testing.T) {
 		return s.Probe(t.Context(), longstore.Probed())
 	}
 	require.NoError(t, probe("enough", "~resque:*", "+@all", "-acl"))
+	mighty := probe("mighty", "~resque:*", "+@all", "-zadd")
 	reader := probe("reader", "~resque:*", "+@all", "-acl", "-hset", "-lpop")
 	stranger := probe("stranger", "~other:*", "+@all", "-acl")
 	part := probe("part", "~resque:resqued:*", "~resque:[^qd]*", "+@all", "-acl")
@@ -216,6 +217,7 @@ func TestProbeOfMissingRights(t *testing.T) {
 		require.ErrorContains(t, reader, "does not run on redis at ", "it names the script, as it cannot be asked")
 	} else {
 		require.ErrorContains(t, reader, "may not run HSET, LPOP on keys of resque:*; docs/redis-keys.md")
+		require.ErrorContains(t, mighty, "may not run ZADD on keys of resque:*")
 		require.ErrorContains(t, part, "may not write resque:queues, resque:queue:probe, resque:delayed:0, resque:delayed_queue_schedule; docs/redis-keys.md")
 		require.ErrorContains(t, side, "may not write resque:stat:failed, resque:locket:queue_lock_counters, resque:failure-resque-retry:probe, "+
 			"resque:pause-all-workers, resque:persistent_schedules, resque:schedules_changed; docs/redis-keys.md")
