@@ -89,7 +89,7 @@ func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Cont
 		if err != nil {
 			p := a.explained(asProblem(err))
 			a.warn("store %s: %s", one.Store, strings.Join(p.lines, "; "))
-			failed = exitCode(p.exit)
+			all.partial, failed = true, exitCode(p.exit)
 		}
 	}
 	if err := a.print(all); err != nil {
