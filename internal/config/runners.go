@@ -183,9 +183,9 @@ func (f *runnerFlag) String() string { return f.text }
 // Type names the kind of value in the help.
 func (f *runnerFlag) Type() string { return "command" }
 
-// Set takes a command, and refuses a second one.
+// Set takes a command, and refuses another one. The same may come twice, as for the flag of the file.
 func (f *runnerFlag) Set(text string) error {
-	if f.given {
+	if f.given && text != f.text {
 		return fmt.Errorf("given already, with %q; write runners: into the configuration file for more than one", f.text)
 	}
 	f.text, f.given = text, true

@@ -201,4 +201,6 @@ func TestRunnerFlag(t *testing.T) {
 	}
 	_, err := load(t, "", "ruby a", "ruby b")
 	require.ErrorContains(t, err, `given already, with "ruby a"`)
+	_, err = load(t, "", "ruby a", "ruby a") // as completion reads them
+	require.NoError(t, err)
 }
