@@ -2,7 +2,6 @@ package rdb
 
 import (
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -102,10 +101,7 @@ func testFragment(t *testing.T, home fs.FS, file string) {
 // headerOf returns a file of lua/, and the comment with which it begins.
 func headerOf(t *testing.T, home fs.FS, file string) (text, header string) {
 	t.Helper()
-	f, err := open(home, file)
-	require.NoError(t, err)
-	raw, err := io.ReadAll(f)
-	require.NoError(t, err)
+	raw := read(home, file)
 	return string(raw), regexp.MustCompile(`^(--.*\n)*`).FindString(string(raw))
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -54,43 +53,32 @@ func (sc *Script) Source() string {
 	return source.String()
 }
 
+// write writes the text. In lib/rights it puts all commands of the script.
 func (sc *Script) write(to io.Writer) {
-	buffer := make([]byte, 4<<10) // a process that has just begun has no other memory yet
-	for _, part := range sc.parts {
-		if part == rightsPart {
-			_, _ = to.Write(sc.rights()) // into memory
-			continue
+	var commands []string
+	texts := make([][]byte, len(sc.parts))
+	for i, part := range sc.parts {
+		texts[i] = read(sc.files, part)
+		if slices.Contains(sc.parts, rightsPart) {
+			commands = append(commands, commandsIn(texts[i])...)
 		}
-		f, err := open(sc.files, part)
-		for n := 0; err == nil; {
-			if n, err = f.Read(buffer); n > 0 {
-				_, _ = to.Write(buffer[:n]) // into memory
-			}
+	}
+	slices.Sort(commands)
+	list := "'" + strings.Join(slices.Compact(commands), "', '") + "'"
+	for i, text := range texts {
+		if sc.parts[i] == rightsPart {
+			text = bytes.Replace(text, []byte("'COMMANDS'"), []byte(list), 1)
 		}
-		if !errors.Is(err, io.EOF) {
-			panic(err) // embedded: missing only if the build is broken
-		}
-		_, _ = to.Write([]byte{'\n'})
+		_, _ = to.Write(append(text, '\n')) // into memory
 	}
 }
 
 // rightsPart is the part that asks for the rights of a script's user.
 const rightsPart = "lib/rights"
 
-// rights returns the text of that part, with all commands of the script.
-func (sc *Script) rights() []byte {
-	var names []string
-	for _, part := range sc.parts {
-		names = append(names, commandsIn(read(sc.files, part))...)
-	}
-	slices.Sort(names)
-	list := "'" + strings.Join(slices.Compact(names), "', '") + "'"
-	return append(bytes.Replace(read(sc.files, rightsPart), []byte("'COMMANDS'"), []byte(list), 1), '\n')
-}
-
 // commandsIn returns the commands of Redis in a text: what a function has as its first argument in
-// capital letters, as in call('LLEN', key). A regular expression would cost each process that starts
-// milliseconds.
+// capital letters, as in call('LLEN', key). Each process that starts does this, so it uses no regular
+// expression.
 func commandsIn(text []byte) (names []string) {
 	for {
 		_, rest, more := bytes.Cut(text, []byte("('"))
@@ -107,25 +95,17 @@ func commandsIn(text []byte) (names []string) {
 
 // read returns the text of a part.
 func read(files fs.FS, part string) []byte {
-	f, err := open(files, part)
-	if err == nil {
-		var text []byte
-		if text, err = io.ReadAll(f); err == nil {
+	name := "lua/" + part + ".lua"
+	if strings.HasPrefix(part, "lib/") {
+		if text, err := Lua.ReadFile(name); err == nil {
 			return text
 		}
 	}
-	panic(err) // embedded: missing only if the build is broken
-}
-
-// open opens the file of a part.
-func open(files fs.FS, part string) (fs.File, error) {
-	name := "lua/" + part + ".lua"
-	if strings.HasPrefix(part, "lib/") {
-		if f, err := Lua.Open(name); err == nil {
-			return f, nil
-		}
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		panic(err) // embedded: missing only if the build is broken
 	}
-	return files.Open(name)
+	return text
 }
 
 // Eval runs a script once. It is repeated only after answers which prove that
