@@ -195,7 +195,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
 	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(),
-		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.topCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
+		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)

@@ -20,7 +20,7 @@ var looking = []string{
 	"failed", "failed ls", "failed show", "jobs", "jobs find", "jobs ls", "jobs show", "jobs wait", "locks", "locks ls",
 	"locks show", "locks unique", "locks waiting", "longjobs", "longjobs ls", "longjobs recurring", "longjobs recurring tick", "longjobs show", "longjobs start",
 	"parked", "parked ls", "parked payload", "queues", "queues ls", "queues pause", "queues resume", "queues show", "queues tenants",
-	"reload", "schedule", "schedule ls", "stats", "top", "upgrade", "workers", "workers ls", "workers show",
+	"reload", "schedule", "schedule ls", "stats", "upgrade", "workers", "workers ls", "workers show",
 	"web", "web token", "web token add", "web token list", "web token remove",
 }
 

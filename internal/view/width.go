@@ -3,6 +3,8 @@ package view
 import (
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/width"
 )
 
 // Width returns how many columns of a terminal a text takes.
@@ -31,41 +33,15 @@ func Cut(text string, most int) string {
 }
 
 // runeWidth returns how many columns a printable character takes: none if it is drawn over the
-// one before it, two if it is wide by Unicode's rules for East Asian scripts and emoji. That is
-// the rule without its exceptions: sequences of emoji may take less.
+// one before it, two if Unicode counts it as wide or full-width. A sequence of emoji that a
+// terminal joins to one may take less.
 func runeWidth(r rune) int {
-	switch {
-	case r < 0x300:
-		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && r >= 0x300 {
 		return 0
 	}
-	for _, wide := range [...][2]rune{
-		{0x1100, 0x115F},
-		{0x231A, 0x231B},
-		{0x23E9, 0x23EC},
-		{0x2E80, 0x303E},
-		{0x3041, 0xA4CF},
-		{0xA960, 0xA97F},
-		{0xAC00, 0xD7A3},
-		{0xF900, 0xFAFF},
-		{0xFE30, 0xFE6F},
-		{0xFF00, 0xFF60},
-		{0xFFE0, 0xFFE6},
-		{0x17000, 0x18DFF},
-		{0x1B000, 0x1B2FF},
-		{0x1F004, 0x1F004},
-		{0x1F0CF, 0x1F0CF},
-		{0x1F18E, 0x1F19A},
-		{0x1F200, 0x1F64F},
-		{0x1F680, 0x1F6FF},
-		{0x1F7E0, 0x1F7EB},
-		{0x1F900, 0x1FAFF},
-		{0x20000, 0x3FFFD},
-	} {
-		if r >= wide[0] && r <= wide[1] {
-			return 2
-		}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
 	}
 	return 1
 }
