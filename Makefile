@@ -53,7 +53,7 @@ cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) W
 
 # The packages that make test runs with the race detector: the production code of each starts
 # goroutines in the process of its tests. test/house compares this list with the code.
-RACE    := ./client ./internal/app ./internal/cli ./internal/control ./internal/deadhost ./internal/devredis ./internal/handler ./internal/launch ./internal/locket/classlock ./internal/locket/classlock/postgres ./internal/logqueue ./internal/master ./internal/program ./internal/retry ./internal/runner ./internal/signals ./internal/statsd ./internal/template ./internal/web ./internal/workerproc ./locker ./longjob ./longjob/sqlscan ./resquedtest ./web
+RACE    := ./client ./internal/app ./internal/cli ./internal/sys/control ./internal/app/deadhost ./internal/devredis ./internal/handler ./internal/sys/launch ./internal/locket/classlock ./internal/locket/classlock/postgres ./internal/sys/logqueue ./internal/master ./internal/sys/program ./internal/thread/retry ./internal/runner ./internal/signals ./internal/statsd ./internal/runner/template ./internal/web ./internal/workerproc ./locker ./longjob ./longjob/sqlscan ./resquedtest ./web
 
 test: ## install what the tests need, then run all that judge a change
 	sh scripts/provide

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"unicode/utf8"
 
-	"github.com/resqued/resqued/internal/jsontext"
+	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
 // Most arguments are integers and texts without escapes. For those encoding/json, which

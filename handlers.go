@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/selector"
 )

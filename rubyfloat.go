@@ -5,7 +5,7 @@ import (
 	"math"
 	"reflect"
 
-	"github.com/resqued/resqued/internal/jsontext"
+	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
 // RubyFloat is a float64 that is encoded to JSON as Ruby does: 1.0 and 1.0e-05, where

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/bench/job"
-	"github.com/resqued/resqued/internal/faultproxy"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
 )
 
 // result is one measurement. What was not measured is zero.

@@ -7,7 +7,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
 )
 
 // postgres is the server of a whole run, because starting one takes seconds.

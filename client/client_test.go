@@ -25,8 +25,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withRedis{m}, redistest.Probing()) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 type graph struct {

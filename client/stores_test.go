@@ -12,7 +12,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // inStores are two stores on one server: mail and what begins with m, and the rest but x.

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"

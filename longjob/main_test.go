@@ -17,8 +17,8 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )

@@ -16,11 +16,11 @@ import (
 	"github.com/resqued/resqued/internal/locket/classlock"
 	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/thread/retry"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
 )

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/web"
 )
 

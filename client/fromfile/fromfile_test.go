@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/client/fromfile"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,18 +11,18 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/resqued/resqued/internal/app/deadhost"
+	"github.com/resqued/resqued/internal/app/pruner"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/deadhost"
-	"github.com/resqued/resqued/internal/delayed"
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/history/writer"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/program"
-	"github.com/resqued/resqued/internal/pruner"
+	"github.com/resqued/resqued/internal/schedule/delayed"
 	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/control"
 	"github.com/resqued/resqued/internal/master"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/control"
 )
 
 // NoControl is the value of control_socket with which a daemon has none.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/resqued/resqued/internal/logqueue"
+	"github.com/resqued/resqued/internal/sys/logqueue"
 )
 
 // journald is a fake: it takes entries over a socket.

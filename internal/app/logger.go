@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
 
-	"github.com/resqued/resqued/internal/logqueue"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/sys/logqueue"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // Program describes the program that a daemon is started from.

@@ -14,10 +14,10 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/runner"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 

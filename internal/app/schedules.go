@@ -8,11 +8,11 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/schedule/runner"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -19,12 +19,12 @@ import (
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/master"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/program"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/systemd"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/sys/program"
+	"github.com/resqued/resqued/internal/sys/systemd"
 )
 
 // ErrWorkerConfig is returned by Run when no worker process can use the configuration.

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 func TestStrays(t *testing.T) {

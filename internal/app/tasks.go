@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // Tasks estimates how many tasks (threads of the kernel) the daemon may need.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/runner/template"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/template"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // generation holds the templates of one reading of the configuration. A reload boots others beside

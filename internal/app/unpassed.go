@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // maxUnpassed bounds how many variables one warning names.

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/master"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // Elder is the master whose place this process was started to take.

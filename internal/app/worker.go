@@ -20,14 +20,14 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket/jobkey"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/redact"
-	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/thread/retry"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/control"
+	"github.com/resqued/resqued/internal/sys/control"
 )
 
 // drainLook is how often a daemon that drains is looked at.

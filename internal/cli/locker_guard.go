@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // The exit codes of a command that could not be started, as shells have them.

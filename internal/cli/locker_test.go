@@ -16,12 +16,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/redact"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )

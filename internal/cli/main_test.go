@@ -21,8 +21,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // TestMain also is the resqued that the scripts run: as a command, as a master,

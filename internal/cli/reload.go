@@ -14,7 +14,7 @@ import (
 
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/control"
+	"github.com/resqued/resqued/internal/sys/control"
 )
 
 // verdictView is what has become of a reload or an upgrade.

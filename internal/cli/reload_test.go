@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/control"
+	"github.com/resqued/resqued/internal/sys/control"
 )
 
 // answering returns the path of a control socket that has answer answer until the end of the test.

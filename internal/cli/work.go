@@ -10,7 +10,7 @@ import (
 
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 func (a *cli) workCommand() *cobra.Command {

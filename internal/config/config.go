@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/locket/jobkey"
-	"github.com/resqued/resqued/internal/queueage"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/selector"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // TestLaunchFindsThePortOfTheClusterBusTaken checks a failure that comes after the server

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/program"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/sys/program"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // A command that leaves no process costs no look at all processes, also while others run. Where

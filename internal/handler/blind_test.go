@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // What cannot be told from others, and is none of the command's, is not waited for.

@@ -1,8 +1,8 @@
 package handler
 
 import (
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // setMark marks a process and all below it: a command may have been fast.

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 

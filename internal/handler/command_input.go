@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/memfile"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/memfile"
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 

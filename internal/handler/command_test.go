@@ -18,9 +18,9 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/program"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/program"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 func TestCommandInput(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // A command is killed also if that is asked for in the moment of its start, when it does not

@@ -6,7 +6,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/sys/mark"
 )
 
 func init() { slowStart, slowToCatch = time.Second, 50*time.Millisecond }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 func killAfter(d time.Duration) func(*handler.Options, *resqued.Class) {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
 	"github.com/resqued/resqued/internal/handler"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 )
 
 // sliced is a command that works one slice of a long job.

@@ -141,6 +141,28 @@ func TestTenantsAreFair(t *testing.T) {
 		c.check()
 	})
 
+	t.Run("longer slices bring a tenant no more threads", func(t *testing.T) {
+		t.Parallel()
+		c := newCrew(t, 12, 0)
+		c.enqueue("a", 20)
+		c.enqueue("b", 20)
+		c.fill()
+		passed := map[*slicehand]int{}
+		for n := range 150 {
+			// A slice of a ends when it has been the oldest five times.
+			for h := c.busy[0]; c.whose[h.slice.UUID] == "a" && passed[h] < 4; h = c.busy[0] {
+				passed[h]++
+				c.busy = append(c.busy[1:], h)
+			}
+			c.next()
+			if n > 50 {
+				require.InDelta(t, 6, c.running("a"), 1)
+			}
+		}
+		t.Logf("12 threads, slices of a are five times as long: a has %d threads after %d slices of a and %d of b", c.running("a"), c.began["a"], c.began["b"])
+		c.check()
+	})
+
 	t.Run("the last one gets all threads again", func(t *testing.T) {
 		t.Parallel()
 		c := newCrew(t, 4, 0)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }

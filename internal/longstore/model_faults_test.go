@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // crash ends a process and recovers its jobs, some of them at first.

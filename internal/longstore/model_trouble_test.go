@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // longErrors are the answers by which a script tells why it has done nothing.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // TestSlicesAreNoted: each slice that has ended stands among those of its run, and nothing that stands

@@ -16,7 +16,7 @@ import (
 
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // tenants is a world of long jobs that belong to tenants, with a clock of its own.

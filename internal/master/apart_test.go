@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 func waiting(n int) proc.Message { return proc.Message{Type: proc.Apart, Suspects: n} }

@@ -3,9 +3,9 @@ package master
 import (
 	"fmt"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // note tells people what has happened. It is best effort: nothing waits for it.

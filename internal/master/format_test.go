@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // What a daemon of another format has left is neither recovered nor swept, and the log says so once.

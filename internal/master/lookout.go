@@ -1,8 +1,8 @@
 package master
 
 import (
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // The cost of an idle daemon must not grow with its processes: one of them, the

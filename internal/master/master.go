@@ -27,9 +27,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 const (

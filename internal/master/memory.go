@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // A process above max_rss is replaced by one that is as large as it was when it was ready.

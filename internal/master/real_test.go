@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/proctest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // realWorker is the worker process of TestRealProcesses: the test binary, spawned

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/wire"
 )
 

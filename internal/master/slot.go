@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // The back-off of a slot whose worker processes die: the first delay, doubled up

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 func retires(reason string) proc.Message {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // conn is the socket of a process. One goroutine at a time reads it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // tellFor is how long the failure hooks of a job whose process has died may take.

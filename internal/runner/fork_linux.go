@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // lastWords reads stderr and keeps what a process has written there since its last job ended: what

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 const (

@@ -22,8 +22,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // fixture is a pool of the test binary.

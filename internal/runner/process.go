@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/mark"
+	"github.com/resqued/resqued/internal/sys/mark"
 	"github.com/resqued/resqued/internal/wire"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/launch"
-	"github.com/resqued/resqued/internal/mark"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/program"
+	"github.com/resqued/resqued/internal/sys/launch"
+	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // tagEnv is the variable by which what a process has started is known where processes cannot

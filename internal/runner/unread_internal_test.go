@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/cmdslice"
+	"github.com/resqued/resqued/internal/handler/cmdslice"
 )
 
 // A late reader still gets what a process said before its end.

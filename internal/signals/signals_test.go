@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/history"
-	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/wire"
 )

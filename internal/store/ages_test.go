@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/history"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/queueage"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // aged is a fixture for ages: it looks when it is told to.

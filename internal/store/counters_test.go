@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // TestCounterOfAQueueThatNobodyLooksAt: as long as a queue counts locked jobs no job of any

@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/faultproxy"
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // demoted is a store whose connections lead to a server that is a replica now, while

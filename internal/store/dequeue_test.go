@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 func contains(part string) func([]byte) bool {

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // TestFastPath has what many jobs of one plain call have in common, and what the model

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // TestHandOverIsAsTheSlowPath has one job at a time end whose lock others wait for: what the fast

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // TestServerInstructions measures what a locked job costs the server, in instructions

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // common payloads are what locks collide over; the others are odd.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // whole fails what is sent together, as a connection does that cannot be prepared: without a word

@@ -15,9 +15,9 @@ import (
 
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 // halfway are the scripts that a missing right may stop between two writes, with the reason why

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/storetest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
 func TestMain(m *testing.M) {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
 // moves are the ways in which a job gets into queue q from elsewhere, for a caller for whom the

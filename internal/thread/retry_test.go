@@ -10,8 +10,8 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/thread"
+	"github.com/resqued/resqued/internal/thread/retry"
 )
 
 // counts is a Redis that holds one count.

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/retry"
+	"github.com/resqued/resqued/internal/thread/retry"
 )
 
 // How a kill on request is recorded: in the words of the Files.com fork, which its pages

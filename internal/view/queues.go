@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"

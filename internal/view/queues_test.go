@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/queueage"
+	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/view"
 )
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/wire"
 )
 

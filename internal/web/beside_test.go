@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/web/webtest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/webtest"
 )
 
 // What goes on beside the requests has ended when Run returns, and nothing begins after. Not parallel: it looks

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/webtest"
 	"github.com/resqued/resqued/internal/web"
-	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 const notReady = "not ready: Redis does not answer as it should; the log says why\n"

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redact"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/internal/web"
 )
 

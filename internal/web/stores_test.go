@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/webtest"
 	"github.com/resqued/resqued/internal/web"
-	"github.com/resqued/resqued/internal/web/webtest"
 )
 
 // Each store has its pages, with a switch to the same page of the others.

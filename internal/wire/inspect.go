@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/jsontext"
+	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
 // RubyStyle is a way in which Ruby prints hashes.

@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/jsontext"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
+	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
 // inspectCases are the JSON, the text of old Ruby and that of new Ruby.

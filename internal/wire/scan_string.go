@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/resqued/resqued/internal/jsontext"
+	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
 // str takes a string; the current byte is its opening quote.

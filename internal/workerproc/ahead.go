@@ -3,7 +3,7 @@ package workerproc
 import (
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // A process that has used up its number of jobs would leave its place empty for as long

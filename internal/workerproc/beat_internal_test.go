@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/thread"
 )
 

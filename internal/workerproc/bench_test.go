@@ -16,9 +16,9 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/internal/workerproc"
 )

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/history"
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/thread"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/history"
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/statsd"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/thread"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 type exchangeResult struct {

@@ -10,11 +10,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/statsd"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // parting is how long a process that has to go waits for Redis to take what has

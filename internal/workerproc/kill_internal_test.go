@@ -11,9 +11,9 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // ending stands in for the pending exchanges and for the retirement of the process.

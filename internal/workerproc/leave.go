@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // hurried is how long a process that leaves and holds nothing tries to tidy up, where that

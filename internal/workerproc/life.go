@@ -3,8 +3,8 @@ package workerproc
 import (
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // identity is who this process is, from the master's welcome. It does not change.

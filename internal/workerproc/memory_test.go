@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/internal/workerproc"
 )
 

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // parts are what several parts share, for the test of one of them.

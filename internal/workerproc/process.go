@@ -42,9 +42,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/jobctx"
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // tickEvery is how often the loop looks at what only time changes: running jobs

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // counter counts the jobs that have ended.

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/proc"
-	"github.com/resqued/resqued/internal/retry"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/thread/retry"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/internal/workerproc"
 )

@@ -3,9 +3,9 @@ package workerproc
 import (
 	"time"
 
-	"github.com/resqued/resqued/internal/proc"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // A job whose process has died with it may be to blame: a suspect. It runs again alone

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/longjob/sqlscan"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/mysqltest"
+	"github.com/resqued/resqued/internal/testkit/mysqltest"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/longjob/sqlscan"
 )

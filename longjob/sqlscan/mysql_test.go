@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/mysqltest"
+	"github.com/resqued/resqued/internal/testkit/mysqltest"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/longjob/sqlscan"
 )

@@ -23,9 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/redistest"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 	"github.com/resqued/resqued/test/system/harness"
 )
 

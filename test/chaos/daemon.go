@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
 // machine is a daemon, behind a proxy of its own, that is started again whenever it ends. Where the kernel

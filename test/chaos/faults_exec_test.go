@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // The program of commands can be leased while they run: a busy or a slow machine has no instant

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 

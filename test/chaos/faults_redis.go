@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/test/chaos/check"
 	"github.com/resqued/resqued/test/chaos/ledger"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/test/chaos/check"
 )

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // TestHide checks that a hidden command does not see its host's processes, and that the host

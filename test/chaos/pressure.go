@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/resqued/resqued/internal/devredis"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // aclRule holds the rights that docs/redis-keys.md demands for a daemon's user.

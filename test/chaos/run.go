@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resqued/resqued/internal/faultproxy"
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/faultproxy"
 	"github.com/resqued/resqued/test/chaos/check"
 	"github.com/resqued/resqued/test/chaos/ledger"
 )

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
 // runnerJobs are the classes that the runner performs.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
 

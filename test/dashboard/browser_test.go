@@ -26,9 +26,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/pagestest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 	"github.com/resqued/resqued/internal/web/pages"
-	"github.com/resqued/resqued/internal/web/pages/pagestest"
 )
 
 // axe is the accessibility checker axe-core, a script that is run in the page.

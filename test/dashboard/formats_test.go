@@ -21,7 +21,7 @@ import (
 
 	"github.com/resqued/resqued/internal/history"
 	"github.com/resqued/resqued/internal/store"
-	"github.com/resqued/resqued/internal/web/webtest"
+	"github.com/resqued/resqued/internal/testkit/webtest"
 )
 
 // sources is the folder of the description.

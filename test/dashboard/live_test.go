@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/testkit/pagestest"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
-	"github.com/resqued/resqued/internal/web/pages/pagestest"
 )
 
 // counting serves the list of failures with a number in it that grows with each request, and

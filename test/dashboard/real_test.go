@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/web/webtest"
+	"github.com/resqued/resqued/internal/testkit/webtest"
 )
 
 // TestServer: the real server over a real Redis, in a browser: first without JavaScript, then up

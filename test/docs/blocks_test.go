@@ -33,7 +33,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/resqued/resqued/internal/pgtest"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // patience is long because go builds programs meanwhile, perhaps from nothing on a busy machine.

@@ -15,10 +15,7 @@ import (
 
 // notRaced start goroutines that make test does not watch with the race detector.
 var notRaced = map[string]string{
-	"internal/faultproxy": "only tests use it",
-	"internal/proctest":   "only tests use it",
-	"internal/redistest":  "only tests use it",
-	"internal/store":      "the tests of client run its goroutines; its own take minutes with the detector, so make race runs them",
+	"internal/store": "the tests of client run its goroutines; its own take minutes with the detector, so make race runs them",
 }
 
 // TestRace: a package whose code starts goroutines is tested with the race detector.
@@ -33,7 +30,7 @@ func TestRace(t *testing.T) {
 	for dir := range imports(t) {
 		tests, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		require.NoError(t, err)
-		if strings.HasPrefix(dir, "test/") || strings.HasPrefix(dir, "examples/") || len(tests) == 0 || notRaced[dir] != "" || raced[dir] {
+		if strings.HasPrefix(dir, "test/") || strings.HasPrefix(dir, "examples/") || strings.HasPrefix(dir, "internal/testkit/") || len(tests) == 0 || notRaced[dir] != "" || raced[dir] {
 			continue
 		}
 		assert.Empty(t, goroutine(t, dir), "%s starts goroutines: add ./%s to RACE in the Makefile", dir, dir)

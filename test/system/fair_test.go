@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/history"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/redistest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/test/system/harness"
 )

@@ -20,9 +20,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/locker"
 	"github.com/resqued/resqued/test/system/harness"
 )

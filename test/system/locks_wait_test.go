@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/procfs"
-	"github.com/resqued/resqued/internal/proctest"
-	"github.com/resqued/resqued/internal/redistest"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/proctest"
+	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 

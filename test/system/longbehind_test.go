@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/test/system/harness"
 )

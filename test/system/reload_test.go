@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/test/system/harness"
 )
 

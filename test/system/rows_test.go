@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/mysqltest"
-	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/mysqltest"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/longjob"
 	"github.com/resqued/resqued/test/system/harness"
 )

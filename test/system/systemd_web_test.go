@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
 // The dashboard starts with its first visitor, knows who asks, and is missed by nobody while it is

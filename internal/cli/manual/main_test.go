@@ -12,7 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/cli"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // write writes the pages and returns their folder and texts.

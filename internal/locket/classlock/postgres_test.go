@@ -11,9 +11,9 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/locket/classlock"
-	"github.com/resqued/resqued/internal/pgtest"
-	"github.com/resqued/resqued/internal/procfs"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/procfs"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
 	"github.com/resqued/resqued/internal/thread"
 	"github.com/resqued/resqued/locker"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/testkit/pagestest"
 	"github.com/resqued/resqued/internal/web/pages"
-	"github.com/resqued/resqued/internal/web/pages/pagestest"
 )
 
 // hostile are values of those who may push to Redis, or who name a worker or a schedule.

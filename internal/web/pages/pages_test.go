@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/testkit/pagestest"
 	"github.com/resqued/resqued/internal/web/pages"
-	"github.com/resqued/resqued/internal/web/pages/pagestest"
 )
 
 func render(t *testing.T, p pages.Page) string {

@@ -111,15 +111,15 @@ var defects = []defect{
 	}, kills, []string{"C6"}},
 
 	{"I6", "a process waits for the exec of its commands", []edit{
-		{"internal/launch/memory_linux.go", "if !raw.Supported {", "if true {"},
+		{"internal/sys/launch/memory_linux.go", "if !raw.Supported {", "if true {"},
 	}, held, []string{"C4", "C6"}},
 	{"I6", "who logs waits for the reader of the log", []edit{
-		{"internal/logqueue/logqueue.go", `if w.size > 0 && w.size+len(line) > w.limit {`, `if true {
+		{"internal/sys/logqueue/logqueue.go", `if w.size > 0 && w.size+len(line) > w.limit {`, `if true {
 			return w.out.Write(line)`},
 	}, unread, []string{"C4", "C6"}},
 
 	{"R", "the number of a job's attempts stands still", []edit{
-		{"internal/retry/book.go", `n := t.Attempt - 1`, `n := 0`},
+		{"internal/thread/retry/book.go", `n := t.Attempt - 1`, `n := 0`},
 	}, calm, []string{"C9"}},
 	{"R", "a job that has failed runs again at once", []edit{
 		{exchangeEnds, `start ~= '-', ms + e.pause, proc`, `start ~= '-', ms, proc`},
@@ -157,8 +157,8 @@ var defects = []defect{
 	}, aborted, []string{"C14"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
-		{"internal/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if unix.Kill(id.PID, 0) != nil {`},
-		{"internal/procfs/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
+		{"internal/sys/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if unix.Kill(id.PID, 0) != nil {`},
+		{"internal/sys/procfs/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
 	}, quietly, []string{"C4"}},
 	{"P", "worker ids come back with the pids of a container", []edit{
 		{"internal/wire/worker.go", `ours, pid, slot, thread, nonce(proc))`, `ours, pid, slot, thread, "again")`},

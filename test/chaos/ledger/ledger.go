@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/procfs"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // The kinds of entries.

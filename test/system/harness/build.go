@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
-	"github.com/resqued/resqued/internal/testlevel"
+	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
 // Environment variables that choose what is tested.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
 // notifications collects the messages of a daemon to its service manager.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/resqued/resqued/internal/proctest"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
 // onHost returns a command that runs under another host name. It executes the program itself,

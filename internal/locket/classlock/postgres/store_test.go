@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/resqued/resqued/internal/locket/classlock/postgres"
-	"github.com/resqued/resqued/internal/pgtest"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/pgtest"
 	"github.com/resqued/resqued/locker"
 )
 

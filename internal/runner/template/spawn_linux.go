@@ -1,0 +1,131 @@
+package template
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/sys/program"
+	"github.com/resqued/resqued/internal/wire"
+)
+
+// process is one process of a template.
+type process struct {
+	cmd      *os.Process
+	greeting struct{ Language, App string }
+	socket   *os.File
+	control  *bufio.Reader
+	readers  []*os.File
+	reading  sync.WaitGroup
+	tail     program.Tail
+	late     atomic.Bool // it was killed, because it was not ready in time
+	hung     atomic.Bool // it was killed, because it took no request
+}
+
+// Supported reports whether this system can have templates.
+const Supported = true
+
+func requestPair() ([2]int, error) {
+	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+}
+
+// firstOf returns the packet that waits first in a socket, "" if none does. It stays there.
+func firstOf(socket *os.File) string {
+	head := make([]byte, 4<<10)
+	n, _, err := unix.Recvfrom(int(socket.Fd()), head, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if err != nil {
+		return ""
+	}
+	return string(head[:n])
+}
+
+// spawn starts a process, in a session of its own. It outlives a master that dies: worker processes
+// that finish may still need runners. It ends by the end of its socket of requests.
+func (t *Template) spawn() (*process, error) {
+	p := &process{}
+	if err := t.start(p); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// start starts the process of p, whatever of which is open is to be closed if it fails.
+func (t *Template) start(p *process) error {
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+	}()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	theirs = append(theirs, null)
+	for _, stream := range []string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		theirs, p.readers = append(theirs, w), append(p.readers, r)
+		var from io.Reader = r
+		if stream == "stderr" {
+			from = io.TeeReader(r, &p.tail)
+		}
+		p.reading.Go(func() { program.EachLine(from, func(line []byte, left int) { t.said(stream, line, left) }) })
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	_ = unix.SetNonblock(pair[0], true)
+	p.socket = os.NewFile(uintptr(pair[0]), "control socket of a template")
+	p.control = bufio.NewReaderSize(p.socket, 64<<10)
+	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control socket of a template"))
+	path, err := find(t.o.Argv)
+	if err != nil {
+		return err
+	}
+	env := append(append([]string{}, t.o.Env...), "RESQUED_FD=3", "RESQUED_FORK_FD=4", "RESQUED_RUNNER="+t.o.Runner,
+		"RESQUED_CONCURRENCY="+strconv.Itoa(max(1, t.o.Concurrency)))
+	p.cmd, err = os.StartProcess(path, t.o.Argv, &os.ProcAttr{
+		Dir: t.o.Dir, Env: env, Files: append(theirs, t.serves), Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start %q in %q: %w", t.o.Argv[0], t.o.Dir, err)
+	}
+	return nil
+}
+
+func (t *Template) said(stream string, line []byte, left int) {
+	fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
+	if left > 0 {
+		fields = append(fields, zap.Int("bytes_left_out", left))
+	}
+	t.log.Info("template output", fields...)
+}
+
+// close waits for what the process has written, but not for its runners, which have other pipes, nor
+// for strangers who hold these open.
+func (p *process) close() {
+	for _, r := range p.readers {
+		_ = r.SetReadDeadline(time.Now().Add(drainFor))
+	}
+	p.reading.Wait()
+	for _, r := range p.readers {
+		_ = r.Close()
+	}
+	if p.socket != nil {
+		_ = p.socket.Close()
+	}
+}

@@ -1,0 +1,219 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/sys/memfile"
+	"github.com/resqued/resqued/internal/sys/procfs"
+)
+
+const (
+	// titleSize is the room for a process title.
+	titleSize = 160
+
+	connFD   = 3
+	configFD = 4
+	// FirstFile is the number of the first of Spec.Files in the process. Whoever takes them over
+	// there has to make them close-on-exec.
+	FirstFile = 5
+)
+
+// Spec says what to spawn.
+type Spec struct {
+	// Proc is the process id for RESQUED_PROC (Identity.Child).
+	Proc string
+	// Title is what ps shows until the process sets its own.
+	Title string
+	// Config is handed over in memory; it never stands in argv or environment.
+	Config []byte
+	// Env is the process's environment; nil = that of the Spawner. What speaks of this
+	// process's own supervision is left out.
+	Env []string
+	// Files are further descriptors of the process, from FirstFile on.
+	Files []*os.File
+	// DieWithMaster: the kernel kills the process when the master dies. Without
+	// it the process sees io.EOF on its Conn and decides.
+	DieWithMaster bool
+}
+
+// Spawner starts worker processes out of this process's own binary.
+type Spawner struct {
+	// Env is the environment of the children; nil = that of this process. What
+	// speaks of this process's own supervision is left out.
+	Env []string
+	// Stdout and Stderr; nil = those of this process.
+	Stdout, Stderr *os.File
+}
+
+// The kernel sends a parent-death signal when the parent *thread* ends. The main
+// thread lives as long as the process, so the main goroutine stays on it, which
+// only an init function can arrange.
+func init() { lockMainThread() }
+
+// Spawn starts a worker process. It must be called on the main goroutine of the
+// program if spec.DieWithMaster is set, and refuses elsewhere. Whoever spawns
+// must call Wait.
+func (s *Spawner) Spawn(spec Spec) (*Child, error) {
+	child, err := s.spawn(spec)
+	if err != nil {
+		return nil, fmt.Errorf("spawn %s: %w", spec.Proc, err)
+	}
+	return child, nil
+}
+
+func (s *Spawner) spawn(spec Spec) (*Child, error) {
+	// Without a terminal: who reads one in the background is stopped, and neither ends nor beats.
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if spec.DieWithMaster {
+		if err := dieWithParent(attr); err != nil {
+			return nil, err
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	config, err := memfile.Sealed("resqued-config", spec.Config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = config.Close() }()
+	pair, err := socketpair()
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control socket of worker")
+	defer func() { _ = theirs.Close() }()
+	conn, err := newConn(pair[0], packets, "control socket of master")
+	if err != nil {
+		return nil, err
+	}
+	program, err := Executable()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	p, err := os.StartProcess(program, []string{padded(spec.Title)}, &os.ProcAttr{
+		Env:   s.environ(spec),
+		Files: append([]*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config}, spec.Files...),
+		Sys:   attr,
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c := &Child{process: p, conn: conn, sweeper: newSweeper(spec.Proc)}
+	c.sweeper.Started(p.Pid)
+	return c, nil
+}
+
+func (s *Spawner) environ(spec Spec) []string {
+	base := spec.Env
+	if base == nil {
+		base = s.Env
+	}
+	if base == nil {
+		base = os.Environ()
+	}
+	env := make([]string, 0, len(base)+2)
+	for _, v := range base {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case name == "NOTIFY_SOCKET", name == procfs.RoleEnv, name == procfs.ProcEnv,
+			strings.HasPrefix(name, "WATCHDOG_"), strings.HasPrefix(name, "LISTEN_"):
+		default:
+			env = append(env, v)
+		}
+	}
+	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+spec.Proc)
+}
+
+func or(f, other *os.File) *os.File {
+	if f != nil {
+		return f
+	}
+	return other
+}
+
+// Child is a worker process as its master holds it.
+type Child struct {
+	process *os.Process
+	conn    *Conn
+	sweeper *procfs.Sweeper
+	once    sync.Once
+	exit    Exit
+}
+
+// PID returns the process id of the operating system.
+func (c *Child) PID() int { return c.process.Pid }
+
+// Send writes one message to the worker process; see Conn.Send.
+func (c *Child) Send(m Message) error { return c.conn.Send(m) }
+
+// Recv waits for a message of the worker process; see Conn.Recv.
+func (c *Child) Recv() (Message, error) { return c.conn.Recv() }
+
+// Kill sends SIGKILL through a process handle, so that it can never hit a later
+// process with the same id.
+func (c *Child) Kill() error { return c.process.Kill() }
+
+// Wait waits for the process's end. It may be called more than once.
+func (c *Child) Wait() Exit {
+	c.once.Do(func() {
+		c.exit = exitOf(c.process.Wait())
+		c.sweeper.Reaped()
+	})
+	return c.exit
+}
+
+// CloseRead ends what Recv returns with what was sent already; see Conn.CloseRead.
+func (c *Child) CloseRead() error { return c.conn.CloseRead() }
+
+// Close closes the control socket; a Recv under way returns io.EOF.
+func (c *Child) Close() error { return c.conn.Close() }
+
+// Exit tells how a process ended.
+type Exit struct {
+	// Code is the exit code; -1 if a signal ended it.
+	Code int
+	// Signal ended the process; 0 if it left by itself.
+	Signal syscall.Signal
+	// MaxRSS is the most memory that the process had, in bytes, or any child that it
+	// had waited for: the kernel does not tell them apart.
+	MaxRSS int64
+	// Err: the end could not be observed.
+	Err error
+}
+
+// String says it in words, as the log and a failure record show it.
+func (e Exit) String() string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error()
+	case e.Signal != 0:
+		return "signal " + unix.SignalName(e.Signal)
+	default:
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+}
+
+func exitOf(state *os.ProcessState, err error) Exit {
+	if err != nil {
+		return Exit{Code: -1, Err: fmt.Errorf("wait: %w", err)}
+	}
+	e := Exit{Code: state.ExitCode()}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		e.Signal = status.Signal()
+	}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok && usage != nil {
+		e.MaxRSS = usage.Maxrss * maxRSSUnit
+	}
+	return e
+}

@@ -1,0 +1,53 @@
+package storetest
+
+import (
+	"os/exec"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/testkit/testlevel"
+)
+
+// chosen returns the defects to try: all of them at night, else the first one of the table and
+// those of the scripts that the change touches.
+func chosen(t *testing.T, all []Mutant) []Mutant {
+	t.Helper()
+	if testlevel.Nightly() {
+		return all
+	}
+	touched, err := changedScripts()
+	if testlevel.Base() != "" {
+		require.NoError(t, err, "the commit %s", testlevel.Base())
+	}
+	if err != nil {
+		t.Logf("only the first defect is tried, as git does not say which scripts have changed: %v", err)
+	}
+	some := all[:1:1]
+	for _, m := range all[1:] {
+		if touched[m[1]] {
+			some = append(some, m)
+		}
+	}
+	t.Logf("%d of %d defects; make nightly tries all", len(some), len(all))
+	return some
+}
+
+// changedScripts returns the names of the scripts, without ".lua", that differ from the base, by
+// default the newest commit that is six hours older than HEAD.
+var changedScripts = sync.OnceValues(func() (map[string]bool, error) {
+	out, err := exec.Command("sh", "-c", `
+		base=${1:-$(git rev-list -1 --before=$(($(git log -1 --format=%ct) - 21600)) HEAD)} &&
+		git diff --name-only "$base" -- ":(top)*.lua" && git ls-files --others --exclude-standard -- ":(top)*.lua"`, "sh", testlevel.Base()).Output()
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for file := range strings.Lines(string(out)) {
+		names[strings.TrimSuffix(path.Base(strings.TrimSpace(file)), ".lua")] = true
+	}
+	return names, nil
+})
