@@ -52,7 +52,7 @@ has other daemons in it, it asks first; without a terminal it needs --yes.
 --clean removes what a bench has left behind that was killed.`,
 		Example:     "  " + a.name + " bench\n  " + a.name + " bench --dev\n  " + a.name + " bench -w 4 -t 8 --jobs-per-fork 1000 --yes -o json",
 		Args:        exactly(0, "no arguments"),
-		Annotations: map[string]string{daemonVerb: "yes"},
+		Annotations: daemon,
 		RunE:        func(c *cobra.Command, _ []string) error { return a.bench(c, o) },
 	}
 	config.AddFlags(c.Flags())

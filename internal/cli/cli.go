@@ -28,9 +28,6 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// daemonVerb marks the verbs that handle signals themselves.
-const daemonVerb = "daemon"
-
 // cli is one run of the command line.
 type cli struct {
 	name     string
@@ -194,8 +191,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})
-	root.AddCommand(a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(), a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(),
-		a.failedCommand(), a.parkedCommand(), a.scheduleCommand(), a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(), a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand())
+	root.AddCommand(
+		a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(),
+		a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(), a.failedCommand(), a.parkedCommand(), a.scheduleCommand(),
+		a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(),
+		a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand(),
+	)
 	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
@@ -206,13 +207,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 
 // prepare checks the global flags, once they are known.
 func (a *cli) prepare(c *cobra.Command) error {
-	if a.hush != nil && c.Annotations[daemonVerb] == "" {
+	if a.hush != nil && !is(c, daemon) {
 		a.hush()
 	}
 	switch a.flags.output {
 	case outTable, outWide, outJSON, outName:
 	case outYAML:
-		if c.Annotations[daemonVerb] != "" {
+		if is(c, daemon) {
 			return usage("", "--output yaml: a daemon writes lines, as text or with --output json")
 		}
 		a.flags.output, a.flags.yaml = outJSON, true

@@ -21,10 +21,11 @@ const completionTimeout = time.Second
 func (a *cli) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
-		Use:       "completion SHELL",
-		Short:     "print a completion script for bash, zsh, fish or powershell",
-		Example:   "  source <(" + a.name + " completion bash)",
-		ValidArgs: shells,
+		Use:         "completion SHELL",
+		Annotations: noRedis,
+		Short:       "print a completion script for bash, zsh, fish or powershell",
+		Example:     "  source <(" + a.name + " completion bash)",
+		ValidArgs:   shells,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 && slices.Contains(shells, args[0]) {
 				return nil

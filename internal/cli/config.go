@@ -14,7 +14,7 @@ import (
 
 func (a *cli) configCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "config", Short: "check the configuration, show what it comes to, or write a first one",
+		Use: "config", Annotations: noRedis, Short: "check the configuration, show what it comes to, or write a first one",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -25,7 +25,7 @@ func (a *cli) configCommand() *cobra.Command {
 	}
 	var connects bool
 	check := &cobra.Command{
-		Use: "check", Short: "say what is wrong with the configuration",
+		Use: "check", Annotations: reads, Short: "say what is wrong with the configuration",
 		Long: `Read the configuration as "work" would, and say everything that is wrong with
 it. Exit code 2 when it could not work. It also says how many tasks (threads of the
 kernel) the daemon may need, and warns of limits of this process that are smaller.
@@ -39,7 +39,7 @@ configuration, 69 a server cannot be reached, 1 one refuses something.`,
 	}
 	check.Flags().BoolVar(&connects, "connect", false, "also try Redis, statsd and PostgreSQL")
 	show := &cobra.Command{
-		Use: "show", Short: "show every value and where it comes from",
+		Use: "show", Annotations: noRedis, Short: "show every value and where it comes from",
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.configShow(c) },
 	}

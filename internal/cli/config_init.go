@@ -21,7 +21,7 @@ const starterFile = "resqued.yaml"
 func (a *cli) configInitCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
-		Use: "init [FILE]", Short: "write a first configuration with values for this machine",
+		Use: "init [FILE]", Annotations: noRedis, Short: "write a first configuration with values for this machine",
 		Long: `Write a configuration file with comments: a worker process for each processor, 8 to
 16 threads in each, processes that are replaced after a thousand jobs or when they grow.
 It is valid as it is; put your queues and handlers in. FILE is ./` + starterFile + ` unless given,

@@ -54,7 +54,7 @@ The first ^C finishes the running jobs, a second one kills them.`,
 		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +
 			a.name + " enqueue Hello you --dev        (in another terminal)",
 		Args:        exactly(0, "no arguments"),
-		Annotations: map[string]string{daemonVerb: "yes"},
+		Annotations: daemon,
 		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, o) },
 	}
 	config.AddFlags(c.Flags())

@@ -18,7 +18,7 @@ import (
 
 func (a *cli) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "look for what is wrong, and say what mends it",
+		Use: "doctor", Annotations: reads, Short: "look for what is wrong, and say what mends it",
 		Long: `Check the configuration, the Redis server, the daemons, queues, locks, parked jobs,
 schedules, and the units of resqued that systemd has loaded on this machine. Each finding
 says what to do. Nothing is changed. STATUS is

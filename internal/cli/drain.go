@@ -18,7 +18,7 @@ const drainLook = 200 * time.Millisecond
 func (a *cli) drainCommand() *cobra.Command {
 	var noWait bool
 	c := &cobra.Command{
-		Use: "drain [PID]", Short: "have the daemon of this machine finish its jobs and leave: for containers",
+		Use: "drain [PID]", Annotations: noRedis, Short: "have the daemon of this machine finish its jobs and leave: for containers",
 		Long: `Ask a running daemon of this machine, by its control socket, to take no new job, to finish
 those that it has, and to leave, as signal QUIT does; then wait until it has left. Jobs that
 still run after drain_timeout are stopped and go back to their queues. Exit code 0: it has

@@ -32,8 +32,9 @@ func (a *cli) enqueueCommand() *cobra.Command {
 	var queue, list string
 	var when whenFlags
 	c := &cobra.Command{
-		Use:   "enqueue CLASS [ARG…]",
-		Short: "push a job, now or later",
+		Use:         "enqueue CLASS [ARG…]",
+		Annotations: adds,
+		Short:       "push a job, now or later",
 		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
 '{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed while
 one with the same class lock waits or runs; that is said, and is no failure.

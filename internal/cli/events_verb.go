@@ -25,7 +25,7 @@ func (a *cli) eventsCommand() *cobra.Command {
 	var f view.EventFilter
 	var follow bool
 	c := &cobra.Command{
-		Use: "events", Short: "list what happened to daemons, and what people did", Args: exactly(0, "no arguments"),
+		Use: "events", Annotations: shows, Short: "list what happened to daemons, and what people did", Args: exactly(0, "no arguments"),
 		Long: `List what happened, the newest first: daemons that started, stopped, took over from an older
 version or read their configuration again; worker processes that died, or were replaced for their
 memory or their age; jobs that were told to stop, lost locks; and what somebody changed by this

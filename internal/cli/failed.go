@@ -48,7 +48,7 @@ func (a *cli) failedCommand() *cobra.Command {
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "failed", Short: "list failed jobs, show, retry or remove them", RunE: ls,
+		Use: "failed", Annotations: shows, Short: "list failed jobs, show, retry or remove them", RunE: ls,
 		Long: `List failed jobs, those that failed in the same way together, or show one with its
 payload and backtrace: those of the failed list and of the lists that Resque's multi-queue
 failure backend has for queues.
@@ -68,10 +68,10 @@ beginning of the digest does, too, but takes a look at all records.`,
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Short: "list failed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list failed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}))
 	parent.AddCommand(&cobra.Command{
-		Use: "show ID…", Short: "show failures with their backtraces",
+		Use: "show ID…", Annotations: shows, Short: "show failures with their backtraces",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("See: "+a.again()+" failed --flat", "which failure?")

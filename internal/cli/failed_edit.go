@@ -81,7 +81,7 @@ type editOptions struct {
 func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 	o := editOptions{retry: retry}
 	c := &cobra.Command{
-		Use: "rm [ID…]", Short: "remove failures",
+		Use: "rm [ID…]", Annotations: edits, Short: "remove failures",
 		Long: `Remove the records of failed jobs: those named, or those that a filter selects. On a
 terminal a filter asks first; elsewhere it needs --yes. A payload that is kept beside its
 record, because it is too large for it, goes too, unless the job was retried.`,

@@ -3,23 +3,35 @@ package cli
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// editing are the verbs that change what stands below resqued: and was written by others. They
-// refuse to do so where a newer version has written what this one does not read. What only adds
-// (enqueue), or uses keys of Ruby's alone (queues pause), is not among them: those who read a
-// format read the one before it.
-var editing = []string{
-	"failed retry", "failed rm", "hosts dead", "jobs kill", "jobs move", "jobs rm", "locks release", "locks repair", "longjobs cancel", "longjobs pause", "longjobs resume", "longjobs requeue",
-	"longjobs recurring pause", "longjobs recurring resume", "longjobs recurring rm",
-	"parked retry", "parked rm", "queues move", "queues prune", "queues purge", "queues rm", "queues unline", "schedule rm", "schedule run",
-	"workers drain", "workers pause", "workers recycle", "workers resume",
+// What a verb does to Redis, in its Annotations.
+var (
+	// shows is for verbs that show something that changes; they have --watch.
+	shows = kind("shows")
+	// reads is for other verbs that change nothing.
+	reads = kind("reads")
+	// adds is for verbs that only add, or that use keys of Ruby's alone. They work next to a newer
+	// version, which reads what this one writes.
+	adds = kind("adds")
+	// edits is for verbs that change what others wrote below resqued:. They refuse that where a newer
+	// version wrote what this one cannot read.
+	edits = kind("edits")
+	// daemon is for verbs that handle signals themselves.
+	daemon = kind("daemon")
+	// noRedis is for verbs that work on files, processes or PostgreSQL.
+	noRedis = kind("no redis")
+)
+
+func kind(name string) map[string]string { return map[string]string{"kind": name} }
+
+// is reports whether a verb is of a kind.
+func is(c *cobra.Command, kind map[string]string) bool {
+	return c.Annotations["kind"] == kind["kind"]
 }
 
 // formatChecker is a connection to Redis that knows the format of what stands there.
@@ -34,15 +46,9 @@ func (a *cli) checkFormat(c *cobra.Command, s formatChecker) error {
 	if !ok {
 		return nil // whatever else is wrong the verb itself will meet
 	}
-	if slices.Contains(editing, verbOf(c)) {
+	if is(c, edits) {
 		return &problem{exit: exitFailed, code: "format", cause: unread, lines: []string{"nothing was changed: " + unread.Error()}}
 	}
 	a.warn("not all may be shown: %s", unread.Error())
 	return nil
-}
-
-// verbOf returns the name of a command without that of the program.
-func verbOf(c *cobra.Command) string {
-	_, verb, _ := strings.Cut(c.CommandPath(), " ")
-	return verb
 }

@@ -33,7 +33,7 @@ type healthView struct {
 func (a *cli) healthCommand() *cobra.Command {
 	var alive bool
 	c := &cobra.Command{
-		Use: "health [PID]", Short: "say whether the daemon of this machine works: for containers and probes",
+		Use: "health [PID]", Annotations: noRedis, Short: "say whether the daemon of this machine works: for containers and probes",
 		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
 jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
 starting or leaving, no worker process is ready, a runner has not booted, or Redis is away.

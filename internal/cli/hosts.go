@@ -30,7 +30,7 @@ func (a *cli) hostsCommand() *cobra.Command {
 		})
 	}
 	parent := &cobra.Command{
-		Use: "hosts [HOST…]", Short: "list the hosts that daemons run on, or say that one is dead",
+		Use: "hosts [HOST…]", Annotations: shows, Short: "list the hosts that daemons run on, or say that one is dead",
 		Long: `List the hosts, and containers, on which worker processes of resqued are registered. STATE is
 
   alive   a process or a master of it has been heard of
@@ -45,7 +45,7 @@ it has booted again, or where containers share it.`,
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
 	}
 	parent.AddCommand(&cobra.Command{
-		Use: "ls [HOST…]", Short: "list hosts (what the bare noun does)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
+		Use: "ls [HOST…]", Annotations: shows, Short: "list hosts (what the bare noun does)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
 	}, a.hostsDeadCommand())
 	return parent
 }
@@ -106,7 +106,7 @@ type deadView struct {
 func (a *cli) hostsDeadCommand() *cobra.Command {
 	var yes, dryRun bool
 	c := &cobra.Command{
-		Use: "dead HOST…", Short: "say that hosts are dead, so that their jobs run again at once",
+		Use: "dead HOST…", Annotations: edits, Short: "say that hosts are dead, so that their jobs run again at once",
 		Long: `Say that hosts are dead: that their power is off, or that they will never be heard of again. Then the
 leases of their processes end, and within seconds any daemon recovers their jobs.
 

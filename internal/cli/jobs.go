@@ -45,7 +45,7 @@ func (a *cli) jobsCommand() *cobra.Command {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listJobs(ctx, s, &filter) })
 	}
 	parent := &cobra.Command{
-		Use: "jobs", Short: "list running jobs, kill one; find, move and remove waiting ones", RunE: ls,
+		Use: "jobs", Annotations: shows, Short: "list running jobs, kill one; find, move and remove waiting ones", RunE: ls,
 		Long: `List the jobs that are running, those first that have been running longest. STATE is
 
   running
@@ -66,11 +66,11 @@ the job again. Jobs that wait are found by "jobs find", shown by "queues show".`
 	}
 	filter.add(parent)
 	list := &cobra.Command{
-		Use: "ls", Short: "list running jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list running jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}
 	filter.add(list)
 	show := &cobra.Command{
-		Use: "show ID…", Short: "show all that is known of running jobs",
+		Use: "show ID…", Annotations: shows, Short: "show all that is known of running jobs",
 		Args: someJobs, ValidArgsFunction: a.live(runNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showJobs(ctx, s, args) })

@@ -52,7 +52,7 @@ func (a *cli) jobsKillCommand() *cobra.Command {
 	o := killOptions{force: defaultForce}
 	wait := true
 	c := &cobra.Command{
-		Use: "kill ID…", Short: "kill running jobs, wherever they run",
+		Use: "kill ID…", Annotations: edits, Short: "kill running jobs, wherever they run",
 		Long: `Kill running jobs, on this machine or another: the request goes through Redis. It
 names this run of the job, so it never hits the job that comes next.
 

@@ -130,7 +130,7 @@ func (a *cli) jobsFindCommand() *cobra.Command {
 	var o waitingFlags
 	var all, payloads bool
 	c := &cobra.Command{
-		Use: "find", Short: "find jobs that wait in queues",
+		Use: "find", Annotations: reads, Short: "find jobs that wait in queues",
 		Long: `Find jobs that wait in queues, by class, arguments, id and age. Without a condition it
 lists what waits. POSITION counts from 1, the job that is next; workers take jobs meanwhile.
 ID is the one in the payload, or else the beginning of its SHA-256; equal payloads share it.

@@ -43,7 +43,7 @@ type waitingEditView struct {
 func (a *cli) editWaitingCommand(move bool) *cobra.Command {
 	e := &waitingEdit{move: move}
 	c := &cobra.Command{
-		Use: "rm", Short: "remove jobs that wait in queues",
+		Use: "rm", Annotations: edits, Short: "remove jobs that wait in queues",
 		Long: `Remove jobs that wait in queues, by class, arguments, id and age; "jobs find" with the same
 flags lists them. The set and the times of a unique queue, markers of loner classes and counts
 of deaths follow. On a terminal it asks first; elsewhere it needs --yes.

@@ -43,7 +43,7 @@ type lockerFlags struct{ urlFile, table string }
 
 func (a *cli) lockerCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "locker", Short: "locks across servers, in PostgreSQL",
+		Use: "locker", Annotations: noRedis, Short: "locks across servers, in PostgreSQL",
 		Long: `Locks across servers, kept in a table of a PostgreSQL database: run a command on
 one server at a time, see who holds what, and release or remove it. The table is that
 of the Ruby gem locker, which takes part.

@@ -156,7 +156,7 @@ func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessSta
 func (a *cli) lockerGuardCommand() *cobra.Command {
 	var group int
 	c := &cobra.Command{
-		Use: "guard -- CMD…", Hidden: true,
+		Use: "guard -- CMD…", Annotations: noRedis, Hidden: true,
 		Short: "the process that locker run puts between itself and the command",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -60,7 +60,7 @@ func viewRow(r locker.Row) rowView {
 
 func (a *cli) lockerListCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Short: "who holds which lock",
+		Use: "ls", Annotations: shows, Short: "who holds which lock",
 		Long: `List the locks of the table: held ones, those of holders that died ("expired"), and
 those that are free and keep their sequence.`,
 		Args: exactly(0, "no arguments"),
@@ -110,7 +110,7 @@ func (a *cli) printRows(rows []locker.Row) error {
 func (a *cli) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
 	var force, now bool
 	c := &cobra.Command{
-		Use: "release KEY", Short: "release a lock whose holder is gone, or with --force any",
+		Use: "release KEY", Annotations: noRedis, Short: "release a lock whose holder is gone, or with --force any",
 		Long: `Release a lock: one whose lease is over, or, with --force, one that is held. Its
 holder is told, and its command ended; the next one gets the lock when that is done, or
 at the end of the lease. With --now the next one gets it at once, and may run beside a
@@ -183,7 +183,7 @@ func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locke
 func (a *cli) lockerPruneCommand(f *lockerFlags) *cobra.Command {
 	idle := defaultIdle
 	c := &cobra.Command{
-		Use: "prune", Short: "remove the rows of locks that nobody uses any more",
+		Use: "prune", Annotations: noRedis, Short: "remove the rows of locks that nobody uses any more",
 		Long: `Remove the rows that nobody holds and that nobody has held for a while. A key that
 comes back goes on above every sequence that was ever given out.`,
 		Args: exactly(0, "no arguments"),
@@ -212,7 +212,7 @@ comes back goes on above every sequence that was ever given out.`,
 
 func (a *cli) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "migrate", Short: "make the table of locks",
+		Use: "migrate", Annotations: noRedis, Short: "make the table of locks",
 		Long: `Make the table of locks, or add to an existing one what it lacks. To run it again is
 harmless.`,
 		Args: exactly(0, "no arguments"),

@@ -37,7 +37,7 @@ var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
 	c := &cobra.Command{
-		Use: "run KEY -- CMD…", Short: "run a command while holding a lock",
+		Use: "run KEY -- CMD…", Annotations: noRedis, Short: "run a command while holding a lock",
 		Long: `Run a command on one server at a time: take the lock KEY, run CMD, release the lock.
 Without --blocking nothing runs when another has the lock.
 

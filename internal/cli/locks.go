@@ -52,7 +52,7 @@ func (a *cli) locksCommand() *cobra.Command {
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "locks", Short: "list locks and who holds them, or release one", RunE: ls,
+		Use: "locks", Annotations: shows, Short: "list locks and who holds them, or release one", RunE: ls,
 		Long: `List locks and who holds them. KIND is
 
   locket   a job lock: of jobs with the same key one runs at a time
@@ -85,7 +85,7 @@ known there, and no orphan is called one. Those in PostgreSQL are released with
 	})
 	parent.AddCommand(
 		flags(&cobra.Command{
-			Use: "ls", Short: "list locks (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+			Use: "ls", Annotations: shows, Short: "list locks (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 		}),
 		a.locksShowCommand(), a.locksReleaseCommand(), a.locksWaitingCommand(), a.locksUniqueCommand(),
 		a.locksRepairCommand())

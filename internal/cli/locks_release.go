@@ -26,7 +26,7 @@ type releaseView struct {
 func (a *cli) locksReleaseCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
-		Use: "release KEY…", Short: "release locks whose job is gone, or with --force any",
+		Use: "release KEY…", Annotations: edits, Short: "release locks whose job is gone, or with --force any",
 		Long: `Release locks: those whose job is gone, whose process has no lease, or, with
 --force, any. KEY is what "locks" shows, or the key with its namespace.
 

@@ -16,7 +16,7 @@ import (
 
 func (a *cli) locksShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show KEY…", Short: "show all that is known of a lock",
+		Use: "show KEY…", Annotations: shows, Short: "show all that is known of a lock",
 		Args: someKeys, ValidArgsFunction: a.live(lockKeys),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showLocks(ctx, s, args) })
@@ -27,7 +27,7 @@ func (a *cli) locksShowCommand() *cobra.Command {
 func (a *cli) locksWaitingCommand() *cobra.Command {
 	limit := lockLimit
 	c := &cobra.Command{
-		Use: "waiting [QUEUE…]", Short: "list queues whose jobs wait for locks, or the lines of some",
+		Use: "waiting [QUEUE…]", Annotations: shows, Short: "list queues whose jobs wait for locks, or the lines of some",
 		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
 is all of them, so that the queue is skipped until a lock is released; SINCE is how
 long this has been known, at most about half a minute before it is looked at again;

@@ -20,7 +20,7 @@ import (
 func (a *cli) locksUniqueCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
-		Use: "unique [QUEUE…]", Short: "list unique queues and whether their keys match",
+		Use: "unique [QUEUE…]", Annotations: shows, Short: "list unique queues and whether their keys match",
 		Long: `List the queues that unique_queues names, and those that others keep unique, with
 the lengths of the queue, its set of payloads and its list of times. They are
 out-of-step when these differ: a Ruby worker refuses to take a job then. A daemon repairs
@@ -85,7 +85,7 @@ type repairView struct {
 func (a *cli) locksRepairCommand() *cobra.Command {
 	var forget bool
 	c := &cobra.Command{
-		Use: "repair QUEUE…", Short: "make the keys of unique queues match again",
+		Use: "repair QUEUE…", Annotations: edits, Short: "make the keys of unique queues match again",
 		Long: `Bring the set of payloads and the list of times of unique queues in step with the
 queue. Of jobs that are equal all but the first are dropped: such a queue holds them
 once. It is one step, and meanwhile Redis does nothing else: 0.1 to 0.2 s for 100,000 short

@@ -43,7 +43,7 @@ func (a *cli) longjobsCommand() *cobra.Command {
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "longjobs", Short: "list long jobs with their progress, start, pause, requeue or cancel them", RunE: ls,
+		Use: "longjobs", Annotations: shows, Short: "list long jobs with their progress, start, pause, requeue or cancel them", RunE: ls,
 		Long: `List runs of long jobs: those that wait or run first, with how far they are and how long
 the rest of their last step takes at the speed so far, then those that have ended.`,
 		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --watch\n  " + a.name + " longjobs show 6f1c",
@@ -55,7 +55,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}), a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("pause"), a.editLongjobsCommand("resume"), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
 	return parent
 }

@@ -54,7 +54,7 @@ paused run is still the one that "longjobs start" finds, and can be cancelled.`,
 func (a *cli) editLongjobsCommand(verb string) *cobra.Command {
 	v := longjobVerbs()[verb]
 	c := &cobra.Command{
-		Use: verb + " UUID…", Short: v.short, Long: v.long, Example: "  " + a.name + " longjobs " + verb + " 6f1c",
+		Use: verb + " UUID…", Annotations: edits, Short: v.short, Long: v.long, Example: "  " + a.name + " longjobs " + verb + " 6f1c",
 	}
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

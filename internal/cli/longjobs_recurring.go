@@ -17,7 +17,7 @@ import (
 // recurringCommand makes "longjobs recurring" and what belongs to it.
 func (a *cli) recurringCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "recurring", Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
+		Use: "recurring", Annotations: shows, Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
 		Long: `List the classes of long jobs whose runs are enqueued by themselves: how many subjects they
 have, how many of their runs wait or run and may do so, how many subjects are due though the
 last tick has not started them, and when the next one of the others is due.`,
@@ -80,7 +80,7 @@ func (a *cli) listRecurring(ctx context.Context, s *store.Store) error {
 
 func (a *cli) editRecurringCommand(verb, done, short string, edit func(ctx context.Context, s *store.Store, class string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " CLASS…", Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
+		Use: verb + " CLASS…", Annotations: edits, Short: short, Example: "  " + a.name + " longjobs recurring " + verb + " Invoices",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("See: "+a.again()+" longjobs recurring", "which?")

@@ -24,7 +24,7 @@ type startFlags struct {
 func (a *cli) startLongjobCommand() *cobra.Command {
 	var f startFlags
 	c := &cobra.Command{
-		Use: "start CLASS [ARG…]", Short: "enqueue a run of a long job",
+		Use: "start CLASS [ARG…]", Annotations: adds, Short: "enqueue a run of a long job",
 		Long: `Enqueue a run of a long job, unless one with the same arguments waits or runs. An ARG is
 read as by "enqueue". With --debounce one that has begun is followed by one more; with
 --always it is superseded: it saves nothing more and does not go on.`,

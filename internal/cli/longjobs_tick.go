@@ -28,7 +28,7 @@ type tickFlags struct {
 func (a *cli) tickRecurringCommand() *cobra.Command {
 	var f tickFlags
 	c := &cobra.Command{
-		Use: "tick CLASS", Short: "enqueue the runs of a recurring long job that are due now",
+		Use: "tick CLASS", Annotations: adds, Short: "enqueue the runs of a recurring long job that are due now",
 		Long: `Enqueue runs of a class that are due, spread evenly over the interval, as the ticks of a
 recurring job in Go do; for a program that keeps a list of subjects itself, and is run every few
 minutes by a schedule. With --subjects they come on standard input, one JSON value each: the list of

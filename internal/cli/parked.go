@@ -25,7 +25,7 @@ func (a *cli) parkedCommand() *cobra.Command {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listParked(ctx, s, limit) })
 	}
 	parent := &cobra.Command{
-		Use: "parked", Short: "list jobs whose end could not be written, put them back or remove them", RunE: ls,
+		Use: "parked", Annotations: shows, Short: "list jobs whose end could not be written, put them back or remove them", RunE: ls,
 		Long: `List what could not be written where it belongs. STATE is
 
   waits  a key that holds something else is in the way of the job's end, see REASON. When
@@ -41,14 +41,14 @@ func (a *cli) parkedCommand() *cobra.Command {
 		},
 	}
 	list := &cobra.Command{
-		Use: "ls", Short: "list what is parked (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list what is parked (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}
 	for _, c := range []*cobra.Command{parent, list} {
 		c.Flags().IntVar(&limit, "limit", parkedLimit, "how many at most, the oldest first")
 		_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	}
 	payload := &cobra.Command{
-		Use: "payload ID", Short: "write the payload to standard output, as it was pushed", Args: exactly(1, "one id"),
+		Use: "payload ID", Annotations: reads, Short: "write the payload to standard output, as it was pushed", Args: exactly(1, "one id"),
 		ValidArgsFunction: a.live(parkedNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
@@ -65,7 +65,7 @@ func (a *cli) parkedCommand() *cobra.Command {
 		},
 	}
 	retry := &cobra.Command{
-		Use: "retry ID…", Short: "put jobs where they belong now",
+		Use: "retry ID…", Annotations: edits, Short: "put jobs where they belong now",
 		Long: `Put jobs where they belong now: what waits there where it was to go, and the payload of
 a failed job to the tail of its queue. Its failure record stays.`,
 		Args: someParked, ValidArgsFunction: a.live(parkedNames),
@@ -75,7 +75,7 @@ a failed job to the tail of its queue. Its failure record stays.`,
 	}
 	yes := false
 	remove := &cobra.Command{
-		Use: "rm ID…", Short: "remove parked jobs for good, payloads and all",
+		Use: "rm ID…", Annotations: edits, Short: "remove parked jobs for good, payloads and all",
 		Long: "Remove parked jobs for good, payloads and all. On a terminal it asks first; elsewhere it\nneeds --yes.",
 		Args: someParked, ValidArgsFunction: a.live(parkedNames),
 		RunE: func(c *cobra.Command, args []string) error {

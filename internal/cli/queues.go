@@ -25,7 +25,7 @@ func (a *cli) queuesCommand() *cobra.Command {
 		})
 	}
 	parent := &cobra.Command{
-		Use: "queues [QUEUE…]", Short: "list queues, or show what waits in them",
+		Use: "queues [QUEUE…]", Annotations: shows, Short: "list queues, or show what waits in them",
 		Long: `List queues, or show what waits in them. STATE is
 
   run      somebody serves the queue
@@ -47,12 +47,12 @@ wide) wait beside the queue to run alone, because their worker process has died.
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	}
 	parent.AddCommand(&cobra.Command{
-		Use: "ls [QUEUE…]", Short: "list queues (what the bare noun does)",
+		Use: "ls [QUEUE…]", Annotations: shows, Short: "list queues (what the bare noun does)",
 		Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	})
 	limit := int64(maxShown)
 	show := &cobra.Command{
-		Use: "show QUEUE…", Short: "show the first jobs that wait in a queue",
+		Use: "show QUEUE…", Annotations: shows, Short: "show the first jobs that wait in a queue",
 		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {

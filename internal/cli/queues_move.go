@@ -19,7 +19,7 @@ func (a *cli) moveQueueCommand() *cobra.Command {
 	var toStore string
 	var back bool
 	c := &cobra.Command{
-		Use: "move FROM TO | move QUEUE --to STORE", Short: "move all jobs of a queue to another one, or to another store",
+		Use: "move FROM TO | move QUEUE --to STORE", Annotations: edits, Short: "move all jobs of a queue to another one, or to another store",
 		Long: `Move all jobs that wait in a queue to the tail of another one, or with --head to its head, in
 their order, in steps that each take the server a few milliseconds. Each job is taken out and
 pushed in one step, so whatever breaks, it waits in exactly one of them, and the command can be
@@ -123,7 +123,7 @@ func (a *cli) moveQueue(c *cobra.Command, e *waitingEdit, from, to string) error
 func (a *cli) pruneQueuesCommand() *cobra.Command {
 	var yes, dryRun bool
 	c := &cobra.Command{
-		Use: "prune [QUEUE…]", Short: "remove the names of empty queues that no worker names",
+		Use: "prune [QUEUE…]", Annotations: edits, Short: "remove the names of empty queues that no worker names",
 		Long: `Remove queues in which nothing waits from the list of queues, those named or all: unless they
 are paused, a job of them runs, or a worker names them. A worker that has them by a pattern such as
 * or img_* does not: the queue exists again with its first job, and is worked then. What is known

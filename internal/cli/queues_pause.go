@@ -34,7 +34,7 @@ func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
 	}
 	var all, unknown bool
 	c := &cobra.Command{
-		Use: verb + " QUEUE…", Short: short,
+		Use: verb + " QUEUE…", Annotations: adds, Short: short,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:

@@ -30,7 +30,7 @@ func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
 	}
 	var yes, dryRun bool
 	c := &cobra.Command{
-		Use: verb + " QUEUE…", Short: short,
+		Use: verb + " QUEUE…", Annotations: edits, Short: short,
 		Long: strings.ToUpper(short[:1]) + short[1:] + `, and what is known of the locks of these jobs.
 Jobs that run are not touched. On a terminal it asks first; elsewhere it needs --yes.`,
 		Args:              a.namesQueue,

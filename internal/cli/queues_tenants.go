@@ -13,7 +13,7 @@ import (
 func (a *cli) tenantsCommand() *cobra.Command {
 	limit := lockLimit
 	c := &cobra.Command{
-		Use: "tenants QUEUE…", Short: "list the tenants of fair queues",
+		Use: "tenants QUEUE…", Annotations: reads, Short: "list the tenants of fair queues",
 		Long: `List the tenants of fair queues whose jobs wait for their turn, the next one first,
 and how many jobs each has. "(back)" are the jobs of all tenants that came back without
 having run: they are next. Jobs that no worker process has moved to a line yet, which

@@ -11,7 +11,7 @@ import (
 
 func (a *cli) unlineQueuesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "unline QUEUE…", Short: "put jobs that wait in lines back to the head of their queue",
+		Use: "unline QUEUE…", Annotations: edits, Short: "put jobs that wait in lines back to the head of their queue",
 		Long: `Put the jobs that wait for a lock, or for the turn of their tenant, back to the head of their
 queue. Only resqued finds jobs in lines, so give this command before workers of other programs take over: stop
 the daemons that work the queue, then run it. The order within each line stays.

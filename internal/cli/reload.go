@@ -39,8 +39,9 @@ const (
 
 func (a *cli) reloadCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "reload [PID]",
-		Short: "have a daemon read its configuration again, or change to a new version",
+		Use:         "reload [PID]",
+		Annotations: noRedis,
+		Short:       "have a daemon read its configuration again, or change to a new version",
 		Long: `Ask a running daemon of this machine to read its configuration again and to replace its
 worker processes one by one. If its program has been replaced on disk since it was
 started, it changes to that one instead, without a gap; see "upgrade".
@@ -57,8 +58,9 @@ the reason is printed. HUP does the same, without an answer.`,
 
 func (a *cli) upgradeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "upgrade [PID]",
-		Short: "have a daemon change to the program that is now on disk, without a gap",
+		Use:         "upgrade [PID]",
+		Annotations: noRedis,
+		Short:       "have a daemon change to the program that is now on disk, without a gap",
 		Long: `Ask a running daemon of this machine to start its program anew, as it was started, with the
 same arguments and environment. The new master reads the configuration and starts a worker
 process; when that is ready it takes over, slot by slot, while the old one finishes the

@@ -50,7 +50,7 @@ func (a *cli) scheduleCommand() *cobra.Command {
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "schedule", Short: "list schedules and delayed jobs, run them now or remove them", RunE: ls,
+		Use: "schedule", Annotations: shows, Short: "list schedules and delayed jobs, run them now or remove them", RunE: ls,
 		Long: `List schedules, and then the jobs that wait for their time, those first that come next.
 
 Schedules are those of the configuration, those that resque-scheduler keeps in Redis, and
@@ -73,7 +73,7 @@ resque-scheduler, or have asked to run again later.`,
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Short: "list schedules and delayed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list schedules and delayed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
 	}), a.editScheduleCommand(true), a.editScheduleCommand(false))
 	return parent
 }
@@ -129,7 +129,7 @@ func (a *cli) editScheduleCommand(run bool) *cobra.Command {
 	var f delayedFilter
 	e := scheduleEdit{run: run}
 	c := &cobra.Command{
-		Use: "rm [NAME…]", Short: "remove delayed jobs, or schedules that are kept in Redis",
+		Use: "rm [NAME…]", Annotations: edits, Short: "remove delayed jobs, or schedules that are kept in Redis",
 		Long: `Remove jobs that wait for their time: those named, or those that a filter selects. On a
 terminal a filter asks first; elsewhere it needs --yes.
 

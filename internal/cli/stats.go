@@ -23,7 +23,7 @@ func (a *cli) statsCommand() *cobra.Command {
 	interval := statsEvery
 	var before *view.Stats // with --watch: what was shown last
 	c := &cobra.Command{
-		Use: "stats", Short: "show totals and rates",
+		Use: "stats", Annotations: shows, Short: "show totals and rates",
 		Long: `Show totals: jobs that were processed and that failed, with their rates, what runs
 on how many threads, what waits and for how long, delayed jobs, failure records,
 parked jobs, and long jobs that wait or run.

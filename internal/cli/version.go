@@ -80,9 +80,10 @@ func (b *buildInfo) fromVCS(settings []debug.BuildSetting) {
 
 func (a *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "print the version; with -o json its commit and date, too",
-		Args:  exactly(0, "no arguments"),
+		Use:         "version",
+		Annotations: noRedis,
+		Short:       "print the version; with -o json its commit and date, too",
+		Args:        exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.formOfErrors() != "" {
 				return a.printJSON(thisBuild())

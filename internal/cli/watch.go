@@ -26,45 +26,31 @@ const (
 	watchLeast = 100 * time.Millisecond
 )
 
-// watchedVerbs are the verbs that list or show something that changes.
-var watchedVerbs = []string{
-	"queues", "queues ls", "queues show",
-	"hosts", "hosts ls", "jobs", "jobs ls", "jobs show",
-	"workers", "workers ls", "workers show",
-	"failed", "failed ls", "failed show",
-	"parked", "parked ls",
-	"schedule", "schedule ls",
-	"longjobs", "longjobs ls", "longjobs show", "longjobs recurring",
-	"locks", "locks ls", "locks show", "locks waiting", "locks unique",
-	"locker ls",
-	"stats", "events",
-}
-
-// addWatch gives the verbs that list something the flag --watch.
-func (a *cli) addWatch(root *cobra.Command) {
-	for _, path := range watchedVerbs {
-		c, rest, err := root.Find(strings.Fields(path))
-		if err != nil || len(rest) > 0 || c.RunE == nil {
-			panic("no verb to watch: " + path) // TestWatch looks at each
-		}
-		every := new(watchInterval)
-		c.Flags().Var(every, "watch", fmt.Sprintf("show it again at each `interval`, such as --watch=5s (%s)", watchEvery))
-		c.Flags().Lookup("watch").NoOptDefVal = watchEvery.String()
-		run, check := c.RunE, c.Args
-		c.Args = func(c *cobra.Command, args []string) error {
-			if len(args) > 0 && *every == watchInterval(watchEvery) {
-				if _, err := time.ParseDuration(args[len(args)-1]); err == nil {
-					return usage("", "%q is no name; write --watch=%[1]s", args[len(args)-1])
-				}
+// addWatch gives the verbs that show something the flag --watch.
+func (a *cli) addWatch(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		a.addWatch(sub)
+	}
+	if !is(c, shows) {
+		return
+	}
+	every := new(watchInterval)
+	c.Flags().Var(every, "watch", fmt.Sprintf("show it again at each `interval`, such as --watch=5s (%s)", watchEvery))
+	c.Flags().Lookup("watch").NoOptDefVal = watchEvery.String()
+	run, check := c.RunE, c.Args
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && *every == watchInterval(watchEvery) {
+			if _, err := time.ParseDuration(args[len(args)-1]); err == nil {
+				return usage("", "%q is no name; write --watch=%[1]s", args[len(args)-1])
 			}
-			return check(c, args)
 		}
-		c.RunE = func(c *cobra.Command, args []string) error {
-			if *every == 0 {
-				return run(c, args)
-			}
-			return a.watch(c, args, time.Duration(*every), func() error { return run(c, args) })
+		return check(c, args)
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *every == 0 {
+			return run(c, args)
 		}
+		return a.watch(c, args, time.Duration(*every), func() error { return run(c, args) })
 	}
 }
 

@@ -59,7 +59,7 @@ type webOptions struct {
 func (a *cli) webCommand() *cobra.Command {
 	var o webOptions
 	c := &cobra.Command{
-		Use: "web", Short: "serve the dashboard, a JSON API and metrics of all daemons by HTTP",
+		Use: "web", Annotations: reads, Short: "serve the dashboard, a JSON API and metrics of all daemons by HTTP",
 		Long: `Serve what the other verbs show and do as pages for a browser, as a JSON API
 (/api/v1, described at /api/v1/openapi.yaml), metrics of all daemons for Prometheus
 (/metrics), and the state of this server for probes, which need no login

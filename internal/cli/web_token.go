@@ -22,7 +22,7 @@ const tokenBytes = 32
 func (a *cli) webTokenCommand() *cobra.Command {
 	var path string
 	parent := &cobra.Command{
-		Use: "token", Short: "add, list and remove the tokens with which people log in",
+		Use: "token", Annotations: noRedis, Short: "add, list and remove the tokens with which people log in",
 		Long: `Add, list and remove the tokens with which people and programs log in to "web": as
 the password in a browser, with any user name, or as "Authorization: Bearer TOKEN". A
 token is shown once; the file holds its name, its role and its SHA-256. A server that
@@ -38,7 +38,7 @@ runs reads the file again when it has changed.`,
 	addTokensFlag(parent.PersistentFlags(), &path)
 	role := web.Viewer.String()
 	add := &cobra.Command{
-		Use: "add NAME", Short: "make a token and show it",
+		Use: "add NAME", Annotations: noRedis, Short: "make a token and show it",
 		Example: "  " + a.name + " web token add grafana --role viewer",
 		Args:    exactly(1, "one name"),
 		RunE:    func(_ *cobra.Command, args []string) error { return a.addToken(path, args[0], role) },
@@ -46,10 +46,10 @@ runs reads the file again when it has changed.`,
 	add.Flags().StringVar(&role, "role", role, "what it may do: viewer or operator")
 	_ = add.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{web.Viewer.String(), web.Operator.String()}, cobra.ShellCompDirectiveNoFileComp))
 	parent.AddCommand(add, &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "list the tokens (what the bare noun does)", Args: exactly(0, "no arguments"),
+		Use: "list", Annotations: noRedis, Aliases: []string{"ls"}, Short: "list the tokens (what the bare noun does)", Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
 	}, &cobra.Command{
-		Use: "remove NAME", Aliases: []string{"rm"}, Short: "remove a token: whoever has it is logged out", Args: exactly(1, "one name"),
+		Use: "remove NAME", Annotations: noRedis, Aliases: []string{"rm"}, Short: "remove a token: whoever has it is logged out", Args: exactly(1, "one name"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.removeToken(path, args[0]) },
 	})
 	return parent

@@ -36,7 +36,7 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work\n  " +
 			a.name + " work --queues '*' --runner 'bundle exec resqued-runner config/environment'",
 		Args:        exactly(0, "no arguments"),
-		Annotations: map[string]string{daemonVerb: "yes"},
+		Annotations: daemon,
 		RunE:        func(c *cobra.Command, _ []string) error { return a.work(c) },
 	}
 	config.AddFlags(c.Flags())

@@ -55,7 +55,7 @@ func (a *cli) workersCommand() *cobra.Command {
 		return names, err
 	})
 	parent := &cobra.Command{
-		Use: "workers [WORKER…]", Short: "list masters and other workers, or show what they do",
+		Use: "workers [WORKER…]", Annotations: shows, Short: "list masters and other workers, or show what they do",
 		Long: `List the masters of resqued, host:pid, and the workers of others, or show what
 they do. A name may be cut short: web-1 is all workers of that host. STATE is that
 of the master (starting, running, paused, draining, killing), idle or busy of other
@@ -74,11 +74,11 @@ like most of them: version, config, or a setting that all daemons must share.`,
 	}
 	parent.AddCommand(
 		&cobra.Command{
-			Use: "ls [WORKER…]", Short: "list workers (what the bare noun does)",
+			Use: "ls [WORKER…]", Annotations: shows, Short: "list workers (what the bare noun does)",
 			Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
 		},
 		&cobra.Command{
-			Use: "show [WORKER…]", Short: "show processes, threads and running jobs",
+			Use: "show [WORKER…]", Annotations: shows, Short: "show processes, threads and running jobs",
 			Args: cobra.ArbitraryArgs, RunE: show, ValidArgsFunction: complete,
 		},
 		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))

@@ -64,7 +64,7 @@ finishes its jobs, at most max_retiring of them beside the full number at a time
 func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
 	o := orderOptions{verb: verb}
 	c := &cobra.Command{
-		Use: string(verb) + " HOST|MASTER|PROCESS…", Short: orderTexts[verb][0],
+		Use: string(verb) + " HOST|MASTER|PROCESS…", Annotations: edits, Short: orderTexts[verb][0],
 		Long: orderTexts[verb][1] + `
 
 HOST means all masters of that host, MASTER is host:pid as "workers" lists it. The order waits in

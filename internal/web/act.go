@@ -119,16 +119,16 @@ func outcome(changed bool, yes, no string) did {
 
 func counted(what string, n int64) did { return did{Outcome: what, Count: &n} }
 
-func (s *Server) killJob(r *http.Request) (any, error) {
+func (s *Server) killJob(r *http.Request) (did, error) {
 	v, err := s.findJob(r.Context(), named(r, "id"))
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if v.State == view.JobForeign {
-		return nil, &Error{Status: http.StatusConflict, Code: "foreign", Message: "the job runs in a worker that is not resqued's: only its own program can kill it"}
+		return did{}, &Error{Status: http.StatusConflict, Code: "foreign", Message: "the job runs in a worker that is not resqued's: only its own program can kill it"}
 	}
 	if err := s.acting(r, "kill a job", slog.String("job", v.ID), slog.String("class", v.Class)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	said, err := s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
 	s.notedKill(r, []*view.Job{v}, done(err == nil && said != store.KillGone))
@@ -149,42 +149,42 @@ func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
 	s.noted(r, store.EventKilled, "jobs", strings.Join(names, ", "), n)
 }
 
-func (s *Server) releaseLock(r *http.Request) (any, error) {
+func (s *Server) releaseLock(r *http.Request) (did, error) {
 	v, err := view.FindLock(r.Context(), s.o.Store, named(r, "key"))
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if err := s.acting(r, "release a lock", slog.String("lock", v.Key)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	said, found, err := s.o.Store.RemoveLock(r.Context(), v.Info, false)
 	switch {
 	case err != nil:
-		return nil, err
+		return did{}, err
 	case !found:
-		return nil, &Error{Status: http.StatusNotFound, Code: "not_found", Message: "the lock is gone by now"}
+		return did{}, &Error{Status: http.StatusNotFound, Code: "not_found", Message: "the lock is gone by now"}
 	case said == store.LockReleased:
 		s.noted(r, store.EventReleased, "lock "+v.Key, "its state was: "+string(v.State), 1)
 		return did{Outcome: said}, nil
 	case said == store.LockChanged:
-		return nil, &Error{Status: http.StatusConflict, Code: said, Message: "the lock has another holder by now", Hint: "Look again."}
+		return did{}, &Error{Status: http.StatusConflict, Code: said, Message: "the lock has another holder by now", Hint: "Look again."}
 	}
-	return nil, &Error{Status: http.StatusConflict, Code: "held", Message: "a living job holds the lock", Hint: "Kill the job; or, if two may run at the same time: " + s.o.Command + " locks release --force " + view.Shell(v.Key)}
+	return did{}, &Error{Status: http.StatusConflict, Code: "held", Message: "a living job holds the lock", Hint: "Kill the job; or, if two may run at the same time: " + s.o.Command + " locks release --force " + view.Shell(v.Key)}
 }
 
-func (s *Server) requeueLong(r *http.Request) (any, error) {
+func (s *Server) requeueLong(r *http.Request) (did, error) {
 	return s.editLong(r, "requeued", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Requeue(ctx, uuid) })
 }
 
-func (s *Server) cancelLong(r *http.Request) (any, error) {
+func (s *Server) cancelLong(r *http.Request) (did, error) {
 	return s.editLong(r, "cancelled", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Cancel(ctx, uuid)) })
 }
 
-func (s *Server) pauseLong(r *http.Request) (any, error) {
+func (s *Server) pauseLong(r *http.Request) (did, error) {
 	return s.editLong(r, "paused", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Pause(ctx, uuid)) })
 }
 
-func (s *Server) resumeLong(r *http.Request) (any, error) {
+func (s *Server) resumeLong(r *http.Request) (did, error) {
 	return s.editLong(r, "resumed", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Resume(ctx, uuid) })
 }
 
@@ -196,31 +196,31 @@ func ends(err error) error {
 	return err
 }
 
-func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Context, uuid string) error) (any, error) {
+func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Context, uuid string) error) (did, error) {
 	run, err := view.FindLongJob(r.Context(), s.o.Long(r.Context()), named(r, "uuid"))
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if err := s.acting(r, what+" a long job", slog.String("uuid", run.UUID), slog.String("class", run.Class)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if err := do(r.Context(), run.UUID); err != nil {
 		if rdb.Unreachable(err) || rdb.Refusal(err) != "" {
-			return nil, err
+			return did{}, err
 		}
-		return nil, &Error{Status: http.StatusConflict, Code: "state", Message: wire.Printable(err.Error(), maxQuoted)}
+		return did{}, &Error{Status: http.StatusConflict, Code: "state", Message: wire.Printable(err.Error(), maxQuoted)}
 	}
 	s.noted(r, store.EventKind(what), "long job "+run.UUID, run.Class, 1)
 	return did{Outcome: what}, nil
 }
 
 // order tells a daemon to do something.
-func (s *Server) order(r *http.Request) (any, error) {
+func (s *Server) order(r *http.Request) (did, error) {
 	verb := store.Verb(r.PathValue("order"))
 	switch verb {
 	case store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle:
 	default:
-		return nil, notFoundPath(r.URL.Path)
+		return did{}, notFoundPath(r.URL.Path)
 	}
 	return did{Outcome: "asked"}, s.orderWorker(r, named(r, "worker"), verb)
 }
@@ -263,10 +263,10 @@ func (s *Server) operation(r *http.Request) (any, error) {
 }
 
 // stopOperation ends one. What it has not come to stays as it was.
-func (s *Server) stopOperation(r *http.Request) (any, error) {
+func (s *Server) stopOperation(r *http.Request) (did, error) {
 	one, err := s.operations.find(named(r, "id"))
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	s.acted(r, "stop an act on many records", slog.String("operation", one.what))
 	one.cancel()

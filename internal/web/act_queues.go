@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-func (s *Server) pauseQueue(r *http.Request) (any, error) {
+func (s *Server) pauseQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	s.acted(r, "pause a queue", slog.String("queue", queue))
 	changed, err := s.o.Store.Pause(r.Context(), queue)
@@ -21,7 +21,7 @@ func (s *Server) pauseQueue(r *http.Request) (any, error) {
 	return outcome(changed, "paused", "was_paused"), err
 }
 
-func (s *Server) resumeQueue(r *http.Request) (any, error) {
+func (s *Server) resumeQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	s.acted(r, "resume a queue", slog.String("queue", queue))
 	changed, err := s.o.Store.Resume(r.Context(), queue)
@@ -35,48 +35,48 @@ func (s *Server) resumeQueue(r *http.Request) (any, error) {
 	return did{Outcome: "was_not_paused"}, nil
 }
 
-func (s *Server) pauseAll(r *http.Request) (any, error) {
+func (s *Server) pauseAll(r *http.Request) (did, error) {
 	s.acted(r, "pause all queues")
 	changed, err := s.o.Store.PauseAll(r.Context())
 	s.noted(r, store.EventPaused, "all queues", "", done(changed))
 	return outcome(changed, "paused", "was_paused"), err
 }
 
-func (s *Server) resumeAll(r *http.Request) (any, error) {
+func (s *Server) resumeAll(r *http.Request) (did, error) {
 	s.acted(r, "resume all queues")
 	changed, err := s.o.Store.ResumeAll(r.Context())
 	s.noted(r, store.EventResumed, "all queues", "", done(changed))
 	return outcome(changed, "resumed", "was_not_paused"), err
 }
 
-func (s *Server) purgeQueue(r *http.Request) (any, error) {
+func (s *Server) purgeQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	if err := s.acting(r, "purge a queue", slog.String("queue", queue)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	n, err := s.o.Jobs.PurgeQueue(r.Context(), queue)
 	s.noted(r, store.EventPurged, "queue "+queue, view.Plural(int(n), "waiting job"), n)
 	return counted("purged", n), err
 }
 
-func (s *Server) removeQueue(r *http.Request) (any, error) {
+func (s *Server) removeQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	if err := s.acting(r, "remove a queue", slog.String("queue", queue)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	n, err := s.o.Jobs.RemoveQueue(r.Context(), queue)
 	s.noted(r, store.EventRemoved, "queue "+queue, "with "+view.Plural(int(n), "job"), max(n, done(err == nil)))
 	return counted("removed", n), err
 }
 
-func (s *Server) repairQueue(r *http.Request) (any, error) {
+func (s *Server) repairQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
 	if err := s.acting(r, "repair a queue", slog.String("queue", queue)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	report, err := s.o.Store.RepairUnique(r.Context(), queue)
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	s.noted(r, store.EventRepaired, "queue "+queue, "its keys did not match", done(report.Changed()))
 	return outcome(report.Changed(), "repaired", "matched"), nil

@@ -11,25 +11,25 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-func (s *Server) runSchedule(r *http.Request) (any, error) {
+func (s *Server) runSchedule(r *http.Request) (did, error) {
 	all, _, err := view.Schedules(r.Context(), s.o.Store, s.o.Checks.Schedules)
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	found, err := view.FindSchedules(all, []string{named(r, "name")})
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	v := found[0]
 	if v.Class == "" || v.Queue == "" {
-		return nil, &Error{Status: http.StatusConflict, Code: "invalid", Message: "the schedule cannot run: " + wire.Printable(v.Invalid, maxQuoted)}
+		return did{}, &Error{Status: http.StatusConflict, Code: "invalid", Message: "the schedule cannot run: " + wire.Printable(v.Invalid, maxQuoted)}
 	}
 	payload, err := wire.EncodePayload(v.Class, v.Pushed())
 	if err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if err := s.acting(r, "run a schedule", slog.String("schedule", v.Name), slog.String("class", v.Class)); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	enqueued, err := s.o.Jobs.EnqueueRaw(r.Context(), payload, client.Queue(v.Queue))
 	s.noted(r, store.EventRan, "schedule "+v.Name, v.Class, done(err == nil))
@@ -37,17 +37,17 @@ func (s *Server) runSchedule(r *http.Request) (any, error) {
 }
 
 func (s *Server) runDelayed(r *http.Request) (any, error)    { return s.editDelayed(r, true) }
-func (s *Server) removeDelayed(r *http.Request) (any, error) { return s.editDelayed(r, false) }
+func (s *Server) removeDelayed(r *http.Request) (did, error) { return s.editDelayed(r, false) }
 
-func (s *Server) editDelayed(r *http.Request, run bool) (any, error) {
+func (s *Server) editDelayed(r *http.Request, run bool) (did, error) {
 	var names struct {
 		IDs []string `json:"ids"`
 	}
 	if err := body(r, &names); err != nil {
-		return nil, err
+		return did{}, err
 	}
 	if len(names.IDs) == 0 {
-		return nil, badRequest("name delayed jobs by ids")
+		return did{}, badRequest("name delayed jobs by ids")
 	}
 	what := "removed"
 	if run {

@@ -76,11 +76,7 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 		return answer{to: after(at, "resumed", 1, 1)}, err
 	case "repair":
 		answered, err := s.repairQueue(r)
-		said := "matched"
-		if d, ok := answered.(did); ok {
-			said = d.Outcome
-		}
-		return answer{to: after(string(f.Path("/locks")), said, 1, 1)}, err
+		return answer{to: after(string(f.Path("/locks")), answered.Outcome, 1, 1)}, err
 	case "purge":
 		queues, err := view.Queues(r.Context(), s.o.Store, name)
 		if err != nil {
@@ -101,8 +97,8 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 		}
 		answered, err := s.purgeQueue(r)
 		n := 0
-		if d, ok := answered.(did); ok && d.Count != nil {
-			n = int(*d.Count)
+		if answered.Count != nil {
+			n = int(*answered.Count)
 		}
 		return answer{to: after(at, "purged", n, n)}, err
 	}

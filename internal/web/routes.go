@@ -25,13 +25,19 @@ const readTime = 4 * time.Second
 // api is the path of the JSON API.
 const api = "/api/v1"
 
+// act returns the route of something that changes what stands in Redis.
+func act[T any](path, doc string, do func(s *Server, r *http.Request) (T, error)) route {
+	return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: answers(do)}
+}
+
+func answers[T any](do func(s *Server, r *http.Request) (T, error)) func(s *Server, r *http.Request) (any, error) {
+	return func(s *Server, r *http.Request) (any, error) { return do(s, r) }
+}
+
 // routes is everything that the server answers to.
 func routes() []route {
 	read := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
 		return route{Method: http.MethodGet, Path: api + path, Role: Viewer, Doc: doc, api: do}
-	}
-	act := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
-		return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: do}
 	}
 	return append([]route{
 		{Method: http.MethodGet, Path: "/metrics", Role: Viewer, Doc: "metrics of the whole fleet for Prometheus", raw: (*Server).metrics},
@@ -75,7 +81,7 @@ func routes() []route {
 		act("/queues/{queue}/resume", "have them go on", (*Server).resumeQueue),
 		act("/queues/{queue}/purge", "remove the jobs that wait in a queue", (*Server).purgeQueue),
 		act("/queues/{queue}/repair", "make the keys of a unique queue match its jobs", (*Server).repairQueue),
-		{Method: http.MethodDelete, Path: api + "/queues/{queue}", Role: Operator, Doc: "remove a queue and the jobs that wait in it", api: (*Server).removeQueue},
+		{Method: http.MethodDelete, Path: api + "/queues/{queue}", Role: Operator, Doc: "remove a queue and the jobs that wait in it", api: answers((*Server).removeQueue)},
 		act("/pause", "have all queues wait", (*Server).pauseAll),
 		act("/resume", "have them go on", (*Server).resumeAll),
 		act("/jobs", "enqueue a job", (*Server).enqueue),
@@ -91,7 +97,7 @@ func routes() []route {
 		act("/schedule/delayed/run", "enqueue delayed jobs now", (*Server).runDelayed),
 		act("/schedule/delayed/remove", "remove delayed jobs", (*Server).removeDelayed),
 		act("/workers/{worker}/{order}", "pause, resume, drain or recycle a daemon", (*Server).order),
-		{Method: http.MethodDelete, Path: api + "/operations/{id}", Role: Operator, Doc: "stop an act on many records", api: (*Server).stopOperation},
+		{Method: http.MethodDelete, Path: api + "/operations/{id}", Role: Operator, Doc: "stop an act on many records", api: answers((*Server).stopOperation)},
 	}, pageRoutes()...)
 }
 
