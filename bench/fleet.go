@@ -197,7 +197,7 @@ func (h *hosts) run(ctx context.Context, i int) {
 	fixed := func(d time.Duration, call func() error) {
 		every(d, func() (time.Duration, error) { return d, call() })
 	}
-	// The master's rounds, and its mover of delayed jobs.
+	// The master's rounds, and its forwarder of delayed jobs.
 	fixed(5*time.Second, func() error {
 		if _, err := h.store.PutMaster(ctx, h.info(i)); err != nil {
 			return err

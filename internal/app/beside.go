@@ -33,7 +33,7 @@ type beside struct {
 	store     *store.Store
 	level     zap.AtomicLevel              // of the master's own lines
 	stats     atomic.Pointer[statsCounter] // a reload changes it while jobs are counted
-	mover     *delayed.Mover
+	forwarder *delayed.Forwarder
 	schedules *runner.Runner
 	sweeper   *longstore.Sweeper
 	pruner    *pruner.Pruner
@@ -96,7 +96,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b.history = writer.New(b.counted, redis, d.Log)
 	stats := newCounter(d.Config.Config, d.Log)
 	b.stats.Store(stats)
-	b.mover = delayed.NewMover(moverConfig(d.Config.Config, self, stats), redis, d.Log)
+	b.forwarder = delayed.NewForwarder(forwarderConfig(d.Config.Config, self, stats), redis, d.Log)
 	b.scheduled = d.Program.scheduleConfig(d.Config, self)
 	return b
 }
@@ -141,7 +141,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 		stats = newCounter(c, log)
 	}
 	b.stats.Store(stats)
-	b.mover.Use(moverConfig(c, self, stats))
+	b.forwarder.Use(forwarderConfig(c, self, stats))
 	if old != stats {
 		old.Close() // what is counted meanwhile is lost
 	}
@@ -158,7 +158,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 func (b *beside) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
-	helpers.Go(func() { b.mover.Run(ctx) })
+	helpers.Go(func() { b.forwarder.Run(ctx) })
 	helpers.Go(func() { b.schedules.Run(ctx) })
 	helpers.Go(func() { b.sweeper.Run(ctx) })
 	helpers.Go(func() { b.pruner.Run(ctx) })
@@ -172,8 +172,8 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// moverConfig returns the settings of the mover of delayed jobs.
-func moverConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
+// forwarderConfig returns the settings of the forwarder of delayed jobs.
+func forwarderConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
 	return delayed.Config{
 		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}

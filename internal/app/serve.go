@@ -215,7 +215,7 @@ type waiting interface {
 	Connections(ctx context.Context) (most, free int, known bool)
 }
 
-// waits is for how many queues a lookout may wait at a time, 0 for none, and those of all daemons together.
+// waits is for how many queues a poller may wait at a time, 0 for none, and those of all daemons together.
 type waits struct {
 	One int `json:"one,omitempty"`
 	All int `json:"all,omitempty"`
@@ -278,7 +278,7 @@ func (p Program) beforeFork() {
 	}
 }
 
-// masterConfig returns the settings of the master; waits is for how many queues a lookout waits.
+// masterConfig returns the settings of the master; waits is for how many queues a poller waits.
 // The worker processes get runners of the templates of g; nil = it is only to be seen whether the
 // configuration can be used.
 func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (master.Config, error) {

@@ -46,7 +46,7 @@ const strayEvery = 2 * time.Second
 // handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
-	// Waits is for how many queues a lookout waits in Redis at a time.
+	// Waits is for how many queues a poller waits in Redis at a time.
 	Waits waits `json:"waits,omitzero"`
 	// Address is that of this machine in the network of Redis.
 	Address string `json:"address,omitempty"`

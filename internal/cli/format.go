@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// What a verb does to Redis, in its Annotations.
+// Kinds of verbs, by what they do to Redis. A verb has one as its Annotations.
 var (
 	// shows is for verbs that show something that changes; they have --watch.
 	shows = kind("shows")

@@ -58,11 +58,11 @@ func (e environ) find(k key) (name string, overruled []string) {
 // inJob reports whether the environment is that of a job, which has more of resqued's variables.
 func (e environ) inJob() bool { return e[jobVariable] != "" || e[runnerVariable] != "" }
 
-// strangers warns of RESQUED_ variables that look like a setting and are none.
+// unknown warns of RESQUED_ variables that look like a setting and are none.
 // They are no errors: not every variable of that prefix is ours. Kubernetes
 // gives every container RESQUED_SERVICE_HOST and others when there is a service
 // called resqued, and commands of jobs run with variables of the daemon.
-func (e environ) strangers(where string) []Warning {
+func (e environ) unknown(where string) []Warning {
 	if e.inJob() {
 		return nil
 	}
@@ -94,12 +94,12 @@ func (e environ) strangers(where string) []Warning {
 	return warnings
 }
 
-func (l *loader) warnOfStrangers() {
+func (l *loader) warnOfUnknown() {
 	for _, from := range []struct {
 		env   environ
 		where string
 	}{{l.env, "environment"}, {l.service.values, l.service.env}} {
-		l.result.Warnings = append(l.result.Warnings, from.env.strangers(from.where)...)
+		l.result.Warnings = append(l.result.Warnings, from.env.unknown(from.where)...)
 		l.result.Warnings = append(l.result.Warnings, l.misspelt(from.env, from.where)...)
 	}
 }

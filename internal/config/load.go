@@ -104,7 +104,7 @@ func Load(o Options) (*Resolved, error) {
 	if len(l.errs) > 0 {
 		return nil, l.markFound()
 	}
-	l.warnOfStrangers()
+	l.warnOfUnknown()
 	if _, err := time.LoadLocation(strings.TrimPrefix(l.env["TZ"], ":")); err != nil {
 		l.warn("schedule", "time_zone", fmt.Sprintf("TZ (environment) is %s, which is not a known time zone: all times are UTC.", shown(l.env["TZ"])))
 	}

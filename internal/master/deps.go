@@ -111,8 +111,8 @@ type Store interface {
 	CheckEviction(ctx context.Context) error
 	LookAround(ctx context.Context, digest, place, self string) (store.Around, error)
 	EnlistLocal(ctx context.Context, place string) error
-	// NoteStrangers notes the queues of workers of other programs, unless that was done less than every ago.
-	NoteStrangers(ctx context.Context, every time.Duration) error
+	// NoteOtherWorkers notes the queues of workers of other programs, unless that was done less than every ago.
+	NoteOtherWorkers(ctx context.Context, every time.Duration) error
 	SettingsOf(ctx context.Context, master string) (host, settings string, err error)
 	// ProcFields returns fields of a process's entry; those that are not there are left
 	// out.

@@ -359,7 +359,7 @@ func (c *fakeChild) hear() []string {
 		text := m.Type
 		c.graced = max(c.graced, m.Grace)
 		switch m.Type {
-		case proc.Look, proc.Lookout:
+		case proc.Look, proc.Poller:
 			c.looks = append(c.looks, m)
 			continue
 		case proc.Welcome, proc.SetState:
@@ -653,7 +653,7 @@ func (r *fakeRedis) DropMaster(context.Context, string) (int64, error) {
 
 func (r *fakeRedis) CheckEviction(context.Context) error { return nil }
 
-func (r *fakeRedis) NoteStrangers(context.Context, time.Duration) error { return nil }
+func (r *fakeRedis) NoteOtherWorkers(context.Context, time.Duration) error { return nil }
 
 func (r *fakeRedis) Unpark(context.Context) (int, error) { return 0, nil }
 

@@ -11,7 +11,7 @@
 // Files: master.go the loop; config.go and deps.go what it needs; worker.go a
 // worker process as its master sees it; slot.go filling the slots; ahead.go successors
 // that are ready in time; memory.go those that have become too large; apart.go processes
-// for jobs that have to run alone; lookout.go who looks for jobs; signals.go what signals
+// for jobs that have to run alone; poller.go who looks for jobs; signals.go what signals
 // do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
 // upgrade.go and takeover.go a new version of the program; recover.go, policy.go and recoverer.go the jobs of the dead; clock.go that of Redis; repair.go unique queues;
 // status.go what people see.
@@ -79,7 +79,7 @@ type Master struct {
 
 	slots   []*slot
 	workers map[*worker]bool
-	lookout *worker       // looks for jobs at every interval; nil while all are busy
+	poller  *worker       // looks for jobs at every interval; nil while all are busy
 	booting *worker       // at most one at a time, so that a boot storm cannot happen
 	lead    time.Duration // that starts have taken lately
 	seq     int           // worker processes spawned

@@ -27,8 +27,8 @@ const (
 	// masterTTL is how long a master is shown without another sign of life.
 	masterTTL = store.MasterTTL
 
-	// strangersEvery is how often the queues of workers of other programs are noted.
-	strangersEvery = 30 * time.Second
+	// otherWorkersEvery is how often the queues of workers of other programs are noted.
+	otherWorkersEvery = 30 * time.Second
 )
 
 // deadProcess is a dead worker process of this master, which has left nothing that runs.
@@ -246,7 +246,7 @@ func (j *recoverer) look(ctx context.Context, r round) {
 		j.log.Warn("failures were brought back to their lists: a command that edited them has not come to its end", zap.Strings("lists", lists))
 	}
 	j.unpark(call)
-	j.noteStrangers(ctx, call)
+	j.noteOtherWorkers(ctx, call)
 	asked := procfs.BootTime()
 	var unlisted error
 	if !j.enlisted {
@@ -409,13 +409,13 @@ func (j *recoverer) tell(ctx context.Context, r report) {
 	}
 }
 
-// noteStrangers notes now and then which queues others than resqued work on.
-func (j *recoverer) noteStrangers(ctx, call context.Context) {
-	if time.Since(j.notedAt) < strangersEvery {
+// noteOtherWorkers notes now and then which queues others than resqued work on.
+func (j *recoverer) noteOtherWorkers(ctx, call context.Context) {
+	if time.Since(j.notedAt) < otherWorkersEvery {
 		return
 	}
 	j.notedAt = time.Now()
-	if err := j.store.NoteStrangers(call, strangersEvery); err != nil {
+	if err := j.store.NoteOtherWorkers(call, otherWorkersEvery); err != nil {
 		j.complain(ctx, "queues of other programs' workers cannot be noted", err)
 	}
 }

@@ -32,7 +32,7 @@ func (f *fixture) standing() any {
 	}
 	cfg := f.m.cfg
 	cfg.InForce = nil // functions cannot be compared
-	return []any{cfg, f.m.gen, f.m.state, f.m.startAs, places, f.m.apart.waiting, f.m.lookout != nil}
+	return []any{cfg, f.m.gen, f.m.state, f.m.startAs, places, f.m.apart.waiting, f.m.poller != nil}
 }
 
 // reloading runs a master of n slots that finds another configuration.

@@ -142,9 +142,9 @@ func TestDue(t *testing.T) {
 			for i := range 8 {
 				f.redis.ZAdd(t.Context(), f.key("delayed_queue_schedule"), redis.Z{Score: float64(1000 + i), Member: 1000 + i})
 			}
-			var movers sync.WaitGroup
+			var forwarders sync.WaitGroup
 			for range 4 {
-				movers.Go(func() {
+				forwarders.Go(func() {
 					for more := true; more; {
 						due, err := f.MoveDue(t.Context(), "", nil)
 						if err != nil {
@@ -155,7 +155,7 @@ func TestDue(t *testing.T) {
 					}
 				})
 			}
-			movers.Wait()
+			forwarders.Wait()
 			require.ElementsMatch(t, want, f.list("queue:q"))
 		})
 	})
@@ -422,7 +422,7 @@ func TestDueTurns(t *testing.T) {
 			due := move(f, store.Helper)
 			require.Equal(t, 100, due.Moved)
 			require.True(t, due.More)
-			require.False(t, f.exists("resqued:mover"), "what it leaves is no mover's yet")
+			require.False(t, f.exists("resqued:mover"), "what it leaves is no forwarder's yet")
 			require.Equal(t, 100, move(f, "one").Moved)
 			rest(move(f, store.Helper))
 			require.Equal(t, 100, move(f, "one").Moved)

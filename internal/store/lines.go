@@ -15,11 +15,11 @@ import (
 
 // The keys of lines, in which jobs wait for their lock; see lua/lib/lines.lua.
 const (
-	keyReady     = "resqued:ready:"
-	keyLined     = "resqued:lined"
-	keyAwaited   = "resqued:awaited"
-	keyTurned    = "resqued:turned" // queues → how many of their jobs in lines wait for turns, not for locks
-	keyStrangers = "resqued:strangers"
+	keyReady        = "resqued:ready:"
+	keyLined        = "resqued:lined"
+	keyAwaited      = "resqued:awaited"
+	keyTurned       = "resqued:turned" // queues → how many of their jobs in lines wait for turns, not for locks
+	keyOtherWorkers = "resqued:strangers"
 )
 
 var (

@@ -335,24 +335,24 @@ func TestQueuesOfOneLock(t *testing.T) {
 	})
 }
 
-// TestStrangers: where workers of other programs are registered jobs wait in their queue.
-func TestStrangers(t *testing.T) {
+// TestOtherWorkers: where workers of other programs are registered jobs wait in their queue.
+func TestOtherWorkers(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		for worker, shared := range map[string]bool{"web:1:q": true, "web:1:a,q,b": true, "web:1:*": true, "web:1:q_*": true, "web:1:p": false, "h~resqued:1.0.0-abc:q:,q": false} {
 			f := setup(t, server)
 			require.NoError(t, f.redis.Del(t.Context(), f.key("workers")).Err()) // those of the fixture have no name of ours
 			require.NoError(t, f.redis.SAdd(t.Context(), f.key("workers"), worker).Err())
-			require.NoError(t, f.NoteStrangers(t.Context(), time.Hour))
+			require.NoError(t, f.NoteOtherWorkers(t.Context(), time.Hour))
 			f.push("q", lockmates("A", 3)...)
 			require.Len(t, f.turn(3, nil, "q"), 1)
 			require.Len(t, f.list("queue:q"), map[bool]int{true: 2}[shared], worker)
 			// Another one does not begin so soon.
 			require.NoError(t, f.redis.Del(t.Context(), f.key("workers")).Err())
-			require.NoError(t, f.NoteStrangers(t.Context(), time.Hour))
+			require.NoError(t, f.NoteOtherWorkers(t.Context(), time.Hour))
 			require.Equal(t, worker != "h~resqued:1.0.0-abc:q:,q", f.exists("resqued:strangers"))
 			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:strangers:turn")).Err())
-			require.NoError(t, f.NoteStrangers(t.Context(), time.Hour))
+			require.NoError(t, f.NoteOtherWorkers(t.Context(), time.Hour))
 			require.False(t, f.exists("resqued:strangers"))
 		}
 	})

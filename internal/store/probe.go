@@ -134,7 +134,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	}
 	_, _, _ = s.repair(ctx, unique.Name, "r")
 	_, _ = s.LookAround(ctx, "", "", "")
-	_ = s.NoteStrangers(ctx, time.Minute)
+	_ = s.NoteOtherWorkers(ctx, time.Minute)
 	_, _, _ = s.SilentHosts(ctx, SilentRequest{Place: "probe", Most: 1, Turn: "probe", For: time.Second})
 	for _, dead := range []bool{false, true} {
 		_, _ = s.SettleHost(ctx, HostVerdict{Place: "probe", Dead: dead, Turn: "probe"})
@@ -172,7 +172,7 @@ func remains(namespace string) []string {
 		"worker:" + probeWorker, "worker:" + probeWorker + ":started", "stat:processed:" + probeWorker, "stat:failed:" + probeWorker,
 		"worker:" + probeMissing + ":started", "stat:processed:" + probeMissing,
 		"lock:probe", MarkerKey("lock:probe"), "locket:job_locks:Probe[1]", "locket:job_locks:Probe[2]", "locket:job_locks:Probe[3]", "locket:job_locks:Probe[9]",
-		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyTurned, keyStrangers, keyStrangers + ":next", keyStrangers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
+		"locket:job_locks:Probe[4]", probeCount, rdb.KeyMeta, "resqued:fence", keyLined, keyAwaited, keyTurned, keyOtherWorkers, keyOtherWorkers + ":next", keyOtherWorkers + ":turn", "resqued:deaths", "resqued:deaths:plain", "resqued:died:plain", "resqued:caps:probe", "resqued:suspects", "resqued:suspects:plain", "resqued:suspects:unique", "resqued:deaths:unique", "resqued:died:unique", keyRelock, keyParking, "resqued:mover", keyEmpty, keyPruned, keyPruned + ":look", "resqued:sweeper",
 		keyCron, keyShown, keyLastEnqueued, namespace + ":resque_scheduler_master_lock",
 		keyMoved, keyMoving, keyMovingJobs + "plain",
 		rdb.KeyInflight + "probe", "resqued:proc:probe", "resqued:held:probe", "resqued:kills:probe", "resqued:killed:probe", keyMaster + "probe", keyOrders + "probe", keyOrdered + "probe", keyAsked + "probe",

@@ -4,7 +4,7 @@
 // The files by subject; types.go, keys.go and args.go are shared by all:
 //
 //	exchange   exchange.go ends and reserves jobs; exchange_args.go, exchange_reply.go, exchange_order.go, record.go
-//	finding    poll.go looks for jobs, wait.go waits for them, strangers.go, pause.go
+//	finding    poll.go looks for jobs, wait.go waits for them, other_workers.go, pause.go
 //	queues     push.go, pushmany.go, together.go, dequeue.go, move.go, transfer.go, walk.go, prune.go, ages.go
 //	unique     unique.go
 //	locks      locks.go, lockscan.go, lockwaits.go, classlock.go; lines.go, fair.go who waits for them

@@ -136,8 +136,8 @@ type servers struct {
 	fleet *fleet
 	// workers counts the threads and foreign workers whose queues include it.
 	workers int
-	// strangers are the foreign workers, as one; nil = none.
-	strangers *QueueServer
+	// foreign are the foreign workers, as one; nil = none.
+	foreign *QueueServer
 }
 
 // of returns who works a queue. Lists are those of the workers.
@@ -158,7 +158,7 @@ func (f *fleet) of(queue string, lists []*queueList) servers {
 		if all.Free == 0 {
 			all.Why = fmt.Sprintf("no free worker: %d of %d are busy", all.Threads, all.Threads)
 		}
-		s.strangers = &all
+		s.foreign = &all
 	}
 	return s
 }
@@ -191,7 +191,7 @@ func (v *Queue) Masters() (n int, first string, others bool) {
 			n, first = n+len(o.masters), o.masters[0].name
 		}
 	}
-	return n, first, v.serving.strangers != nil
+	return n, first, v.serving.foreign != nil
 }
 
 // Serving returns those that work the queue, by name, foreign workers last.
@@ -207,8 +207,8 @@ func (v *Queue) Serving() (all []QueueServer) {
 			})
 		}
 	}
-	if v.serving.strangers != nil {
-		all = append(all, *v.serving.strangers)
+	if v.serving.foreign != nil {
+		all = append(all, *v.serving.foreign)
 	}
 	return all
 }
@@ -304,11 +304,11 @@ func (s *servers) why() string {
 			add(r, c.name)
 		}
 	}
-	if s.strangers != nil {
-		if s.strangers.Why == "" {
+	if s.foreign != nil {
+		if s.foreign.Why == "" {
 			return ""
 		}
-		add(reason{words: s.strangers.Why}, otherWorkers)
+		add(reason{words: s.foreign.Why}, otherWorkers)
 	}
 	texts := make([]string, 0, maxReasons)
 	for i, r := range reasons {

@@ -225,7 +225,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		})
 		list = append(list, v)
 	}
-	list = append(list, strangers(Rules(ctx), ids, pids, now)...)
+	list = append(list, foreignWorkers(Rules(ctx), ids, pids, now)...)
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})
@@ -328,9 +328,9 @@ func majority(masters []*Worker, of func(*Worker) string) (usual string, several
 	return usual, len(count) > 1
 }
 
-// strangers returns the registered workers that are no threads of a known process of
+// foreignWorkers returns the registered workers that are no threads of a known process of
 // resqued.
-func strangers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
+func foreignWorkers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
 	for _, w := range ids {
 		name := w.Name

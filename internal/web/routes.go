@@ -25,7 +25,7 @@ const readTime = 4 * time.Second
 // api is the path of the JSON API.
 const api = "/api/v1"
 
-// act returns the route of something that changes what stands in Redis.
+// act returns the route of a request that changes something in Redis.
 func act[T any](path, doc string, do func(s *Server, r *http.Request) (T, error)) route {
 	return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: answers(do)}
 }

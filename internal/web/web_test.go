@@ -120,6 +120,12 @@ func TestHostile(t *testing.T) {
 						continue // asked already, or as good as: with the first name every pair is asked
 					}
 					answer := f.Ask(r.Method, path+query, "")
+					for range 5 { // a machine that is busy with other work
+						if answer.Code != http.StatusServiceUnavailable {
+							break
+						}
+						answer = f.Ask(r.Method, path+query, "")
+					}
 					require.Less(t, answer.Code, 500, "%s%s: %s", path, query, answer.Body.String())
 				}
 			}

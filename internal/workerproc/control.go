@@ -180,8 +180,8 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		if m.Exit {
 			p.enter(signals.Killing)
 		}
-	case proc.Lookout:
-		p.poller.beLookout(m.On)
+	case proc.Poller:
+		p.poller.pollForAll(m.On)
 		// An exchange that is under way, or the first look, finds jobs as well; but a waker
 		// begins with a look.
 		if m.On && (p.exchanges.polled && p.exchanges.underway() == 0 || p.d.OpenWaiter != nil) {

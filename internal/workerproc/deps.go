@@ -48,7 +48,7 @@ type Config struct {
 	StrictUnique bool
 
 	Interval time.Duration
-	// StretchInterval: Interval may grow to a second while the lookout waits in Redis for all
+	// StretchInterval: Interval may grow to a second while the poller waits in Redis for all
 	// queues there are.
 	StretchInterval bool
 	UntilEmpty      bool
@@ -177,7 +177,7 @@ type Deps struct {
 	// Tenants is needed where the configuration has Fair.
 	Tenants Tenants
 	Stats   Stats
-	// OpenWaiter opens what wakes the process when a job comes while it is the lookout;
+	// OpenWaiter opens what wakes the process when a job comes while it is the poller;
 	// nil: jobs are found at each interval only. It is for so many waits at a time.
 	OpenWaiter func(waits int) (Waiter, error)
 	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits. FleetWaits is how many all

@@ -31,9 +31,9 @@ func (c *callers) MoveDue(ctx context.Context, caller string, unique func(queue 
 	return c.Store.MoveDue(ctx, caller, unique)
 }
 
-// TestDueBesideAMover: a process that moves a few delayed jobs at each look takes no turn, which would keep the
-// mover of its master, who goes on at once, from the rest.
-func TestDueBesideAMover(t *testing.T) {
+// TestDueBesideAForwarder: a process that moves a few delayed jobs at each look takes no turn, which would keep the
+// forwarder of its master, who goes on at once, from the rest.
+func TestDueBesideAForwarder(t *testing.T) {
 	t.Parallel()
 	for untilEmpty, name := range map[bool]string{false: store.Helper, true: ""} {
 		c := &callers{names: make(chan string, 1)}

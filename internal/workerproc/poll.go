@@ -25,10 +25,10 @@ const (
 
 const (
 	// awake is how long a process that has worked looks for jobs at every interval
-	// although it is not the lookout. It is longer than two reports to the master,
-	// who finds a lookout among those that have an idle thread.
+	// although it is not the poller. It is longer than two reports to the master,
+	// who finds a poller among those that have an idle thread.
 	awake = 5 * time.Second
-	// asleep is how often the others look: only in case the lookout hangs. Those
+	// asleep is how often the others look: only in case the poller hangs. Those
 	// that are busy do, too: a look also finds suspects.
 	asleep = time.Second
 	// spread bounds how much longer the time between two looks gets in a fleet, mostSpread in a very large one, and
@@ -69,7 +69,7 @@ type pollStore interface {
 }
 
 // poller looks for queues with jobs. A goroutine of its own executes run; the loop calls the
-// methods look, stir, set, beCalm and beLookout. The fields that both use are atomic or
+// methods look, stir, set, beCalm and pollForAll. The fields that both use are atomic or
 // channels; the others do not change.
 type poller struct {
 	cfg     pollerConfig
@@ -87,7 +87,7 @@ type poller struct {
 	turned  bell            // what the waker may do has changed
 
 	mode    atomic.Int32
-	lookout atomic.Bool // the master has this process look at every interval
+	forAll  atomic.Bool // the master has this process look at every interval
 	unarmed atomic.Bool // the waker wants to know when the loop is calm
 	// worked is when the process last did something, since cfg.started.
 	worked atomic.Int64
@@ -100,8 +100,8 @@ type poller struct {
 
 // pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
-	// mover is its name where callers take turns to move delayed jobs: store.Helper, or "" = it moves them in any case.
-	mover      string
+	// forwarder is its name where callers take turns to move delayed jobs: store.Helper, or "" = it moves them in any case.
+	forwarder  string
 	interval   time.Duration
 	untilEmpty bool
 	alone      bool
@@ -211,7 +211,7 @@ func (p *poller) pause() time.Duration {
 		return min(p.cfg.interval<<min(p.covered, 16), asleep-asleep/20)
 	}
 	pause := max(p.cfg.interval, asleep)
-	if p.lookout.Load() || p.cfg.untilEmpty || !idle {
+	if p.forAll.Load() || p.cfg.untilEmpty || !idle {
 		pause = p.cfg.interval - p.cfg.interval/20
 	}
 	if p.cfg.stretch && idle {
@@ -263,7 +263,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		if reply.Due && !moved {
 			// The master moves them, too, and logs what keeps it from it. With this move it need
 			// not look as often.
-			due, _ := p.store.MoveDue(work, p.cfg.mover, p.cfg.unique)
+			due, _ := p.store.MoveDue(work, p.cfg.forwarder, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
 			moved, ask.Cursor, ask.Fresh, r.reasons = true, "", true, nil
 			continue
@@ -314,8 +314,8 @@ func (p *poller) beCalm() {
 	}
 }
 
-// beLookout sets whether this process is the lookout.
-func (p *poller) beLookout(on bool) {
-	p.lookout.Store(on)
+// pollForAll sets whether this process is the poller.
+func (p *poller) pollForAll(on bool) {
+	p.forAll.Store(on)
 	p.turned.ring()
 }

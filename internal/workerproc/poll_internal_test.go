@@ -97,7 +97,7 @@ func TestPoller(t *testing.T) {
 	t.Run("however many others look, an interval that was set is kept", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			p.set(pollQuiet)
-			p.beLookout(true)
+			p.pollForAll(true)
 			w.set(store.PollReply{Shared: true}, nil)
 			<-time.After(2 * awake)
 			before := w.polls.Load()
@@ -115,7 +115,7 @@ func TestPoller(t *testing.T) {
 				return int(w.polls.Load() - before)
 			}
 			p.set(pollQuiet)
-			p.beLookout(true)
+			p.pollForAll(true)
 			require.InDelta(t, 10, looks(), 1)
 			w.set(store.PollReply{Shared: true}, nil)
 			p.hurry()
@@ -180,18 +180,18 @@ func TestPoller(t *testing.T) {
 		})
 	})
 
-	t.Run("idle for long, only the lookout looks at every interval", func(t *testing.T) {
+	t.Run("idle for long, only the poller looks at every interval", func(t *testing.T) {
 		polling(t, func(t *testing.T, p *poller, w *waitingQueues) {
 			p.set(pollQuiet)
 			<-time.After(2 * awake)
 			before := w.polls.Load()
 			<-time.After(10 * asleep)
 			require.LessOrEqual(t, w.polls.Load()-before, int64(11))
-			p.beLookout(true)
+			p.pollForAll(true)
 			before = w.polls.Load()
 			<-time.After(10 * asleep)
 			require.Greater(t, w.polls.Load()-before, int64(80))
-			p.beLookout(false)
+			p.pollForAll(false)
 			p.hurry()
 			before = w.polls.Load()
 			<-time.After(2 * time.Second)
@@ -199,7 +199,7 @@ func TestPoller(t *testing.T) {
 		})
 	})
 
-	t.Run("the lookout looks less and less often while it waits for every queue", func(t *testing.T) {
+	t.Run("the poller looks less and less often while it waits for every queue", func(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			queues []string
@@ -244,7 +244,7 @@ func TestPoller(t *testing.T) {
 						}
 					})
 					p.set(pollQuiet)
-					p.beLookout(true)
+					p.pollForAll(true)
 					<-time.After(2 * awake)
 					before := w.polls.Load()
 					<-time.After(10 * asleep)
@@ -296,7 +296,7 @@ func TestLooksOfAFleet(t *testing.T) {
 					p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: true},
 						f, silent{}, func() int64 { return 0 }, &helpers, s.deps.Log)
 					p.set(pollQuiet)
-					p.beLookout(true)
+					p.pollForAll(true)
 					helpers.Go(func() {
 						<-time.After(time.Duration(i) * 97 * time.Millisecond / time.Duration(c.masters))
 						p.run(ctx)

@@ -156,13 +156,13 @@ func (p *Process) assemble(id identity) {
 	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm, p.counted)
 	p.exchanges.threads = p.threads // each needs the other
 	jobs := p.threads.jobs
-	mover := store.Helper
+	forwarder := store.Helper
 	if cfg.UntilEmpty {
-		mover = "" // nothing is left when it leaves
+		forwarder = "" // nothing is left when it leaves
 	}
 	p.poller = newPoller(pollerConfig{
-		mover:    mover,
-		interval: cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
+		forwarder: forwarder,
+		interval:  cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
 		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), fleetWaits: d.FleetWaits, stretch: cfg.StretchInterval,
 	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
 	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
@@ -332,7 +332,7 @@ func (p *Process) roomChanged() {
 	full := p.threads.full()
 	if full != p.full {
 		p.full = full
-		p.reports.report() // one that is full is of no use as the lookout
+		p.reports.report() // one that is full is of no use as the poller
 	}
 	if p.life.running() && !p.exchanges.hungry && p.exchanges.vacant() {
 		p.poller.look()

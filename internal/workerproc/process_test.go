@@ -244,9 +244,9 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { f.result <- p.Run(ctx) }()
 	// What the master does.
-	mover := delayed.NewMover(delayed.Config{Stats: noStats{}}, s, log)
+	forwarder := delayed.NewForwarder(delayed.Config{Stats: noStats{}}, s, log)
 	var moving sync.WaitGroup
-	moving.Go(func() { mover.Run(ctx) })
+	moving.Go(func() { forwarder.Run(ctx) })
 	t.Cleanup(func() {
 		f.die()
 		cancel()

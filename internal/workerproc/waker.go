@@ -13,7 +13,7 @@ import (
 )
 
 // The waker has a process try for a job as soon as one is pushed, instead of at the next interval: a
-// connection for each watched queue of the lookout waits for it to hold something. It only speeds up
+// connection for each watched queue of the poller waits for it to hold something. It only speeds up
 // the poller, which finds everything by itself, and belongs to its goroutine.
 //
 // Whether a queue is watched is decided by what a look has found: only one that is empty
@@ -96,17 +96,17 @@ func newWaker(work context.Context, p *poller) *waker {
 	return w
 }
 
-// mayArm reports whether the process is to be woken: it is the lookout, and has a thread
+// mayArm reports whether the process is to be woken: it is the poller, and has a thread
 // to spare.
 func (w *waker) mayArm() bool {
 	mode := w.p.mode.Load()
-	return w.open != nil && w.limit > 0 && w.p.lookout.Load() && (mode == pollQuiet || mode == pollAlways)
+	return w.open != nil && w.limit > 0 && w.p.forAll.Load() && (mode == pollQuiet || mode == pollAlways)
 }
 
 // turned closes the connections when the process is paused, leaves, or is no longer the
-// lookout. One whose threads are all busy keeps what waits, but begins no new wait.
+// poller. One whose threads are all busy keeps what waits, but begins no new wait.
 func (w *waker) turned() {
-	if !w.p.lookout.Load() || w.p.mode.Load() == pollOff {
+	if !w.p.forAll.Load() || w.p.mode.Load() == pollOff {
 		w.close()
 	}
 }
@@ -134,7 +134,7 @@ func (w *waker) close() {
 func (w *waker) saw(r pollResult) (covered bool) {
 	w.share(r.masters)
 	if !w.mayArm() || r.err != nil {
-		w.p.unarmed.Store(w.open != nil && w.p.lookout.Load() && !w.timing)
+		w.p.unarmed.Store(w.open != nil && w.p.forAll.Load() && !w.timing)
 		return false
 	}
 	w.note(r.waiting)

@@ -78,7 +78,7 @@ func TestWakerFollowsTheFleet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		helpers.Go(func() { p.run(ctx) })
 		p.set(pollQuiet)
-		p.beLookout(true)
+		p.pollForAll(true)
 		fleet := func(masters int) []int {
 			polls.set(store.PollReply{Masters: masters}, nil)
 			<-time.After(10 * time.Second)

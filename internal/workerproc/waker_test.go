@@ -31,7 +31,7 @@ func wakeful(t *testing.T, h handlers, o options) *fixture {
 	return start(t, h, o)
 }
 
-func (f *fixture) lookout(on bool) { f.down <- proc.Message{Type: proc.Lookout, On: on} }
+func (f *fixture) pollForAll(on bool) { f.down <- proc.Message{Type: proc.Poller, On: on} }
 
 // clients returns the connections that wait, or have waited last.
 func (f *fixture) clients() []string {
@@ -114,7 +114,7 @@ func TestWaker(t *testing.T) {
 	redistest.Needs(t, "BLMOVE")
 
 	for _, queues := range [][]string{{"q", "other"}, {"*"}} {
-		t.Run("a push wakes an idle lookout: "+queues[0], func(t *testing.T) {
+		t.Run("a push wakes an idle poller: "+queues[0], func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, redistest.Options{})
 			running := make(chan *resqued.Job)
@@ -125,7 +125,7 @@ func TestWaker(t *testing.T) {
 			f.push(payload(-1)) // so that the queue is known
 			f.down <- proc.Message{Type: proc.Look}
 			<-running
-			f.lookout(true)
+			f.pollForAll(true)
 			for i := range 50 {
 				f.push(payload(i))
 				<-running
@@ -141,7 +141,7 @@ func TestWaker(t *testing.T) {
 		server := redistest.Start(t, redistest.Options{})
 		f := wakeful(t, handlers{"A": succeed}, options{server: server, queues: []string{"*", "!x*"}, cfg: workerproc.Config{Interval: never}})
 		require.NoError(t, f.redis.SAdd(t.Context(), f.key("queues"), "q", "r", "x1", "x2").Err())
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(2)
 		f.push(payload(1))
 		eventually(t, "processed", func() bool { return f.processed() == 1 })
@@ -152,7 +152,7 @@ func TestWaker(t *testing.T) {
 		t.Parallel()
 		handler, running, open := gate()
 		f := wakeful(t, handlers{"A": handler}, options{cfg: workerproc.Config{Interval: never}})
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
 		for i := range 10 {
 			f.push(payload(i))
@@ -162,7 +162,7 @@ func TestWaker(t *testing.T) {
 		f.drain()
 	})
 
-	t.Run("only the lookout waits", func(t *testing.T) {
+	t.Run("only the poller waits", func(t *testing.T) {
 		t.Parallel()
 		o, looks := counting(options{})
 		f := wakeful(t, handlers{"A": succeed}, o)
@@ -170,9 +170,9 @@ func TestWaker(t *testing.T) {
 		eventually(t, "processed", func() bool { return f.processed() == 1 })
 		looks(t, 10)
 		require.Zero(t, f.calls())
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
-		f.lookout(false)
+		f.pollForAll(false)
 		f.waits(0)
 		f.drain()
 	})
@@ -180,7 +180,7 @@ func TestWaker(t *testing.T) {
 	t.Run("paused or leaving it has no connection", func(t *testing.T) {
 		t.Parallel()
 		f := wakeful(t, handlers{"A": succeed}, options{queues: []string{"q", "r", "s"}, cfg: workerproc.Config{Interval: never}})
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(3)
 		f.down <- proc.Message{Type: proc.SetState, State: "paused"}
 		f.waits(0)
@@ -200,7 +200,7 @@ func TestWaker(t *testing.T) {
 		f := wakeful(t, handlers{"A": succeed}, o)
 		lock := f.key("locket:job_locks:A[1]")
 		require.NoError(t, f.redis.Set(t.Context(), lock, "", 0).Err())
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
 		f.push(payload(1))
 		looks(t, 30)
@@ -218,7 +218,7 @@ func TestWaker(t *testing.T) {
 		require.NoError(t, f.redis.Set(t.Context(), pause, "true", 0).Err())
 		_, err := f.store.Push(t.Context(), "paused", []byte(payload(1)))
 		require.NoError(t, err)
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waitsNow(1)
 		began := time.Now()
 		looks(t, 30)
@@ -238,7 +238,7 @@ func TestWaker(t *testing.T) {
 		o, looks := counting(options{open: func() (workerproc.Waiter, error) { return &restless{n: &awaited}, nil }})
 		began := time.Now()
 		f := wakeful(t, handlers{"A": succeed}, o)
-		f.lookout(true)
+		f.pollForAll(true)
 		looks(t, 30)
 		// The pauses grow to a second.
 		require.Less(t, awaited.Load(), 20+int64(time.Since(began)/time.Second))
@@ -250,7 +250,7 @@ func TestWaker(t *testing.T) {
 		o, looks := counting(options{queues: []string{"bad", "q"}})
 		f := wakeful(t, handlers{"A": succeed}, o)
 		require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
-		f.lookout(true)
+		f.pollForAll(true)
 		began := time.Now()
 		looks(t, 30)
 		// Each wait for the other queue lasts five seconds.
@@ -263,7 +263,7 @@ func TestWaker(t *testing.T) {
 	t.Run("a lost connection is made again", func(t *testing.T) {
 		t.Parallel()
 		f := wakeful(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Interval: never}})
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
 		old := f.clients()[0]
 		require.NoError(t, f.redis.Do(t.Context(), "CLIENT", "KILL", "ID", old).Err())
@@ -294,7 +294,7 @@ func TestWaker(t *testing.T) {
 				t.Parallel()
 				server := redistest.Start(t, redistest.Options{})
 				f := wakeful(t, handlers{"A": succeed}, options{server: server, queues: []string{"q", "r"}})
-				f.lookout(true)
+				f.pollForAll(true)
 				f.waits(2)
 				before := f.calls()
 				away(t, f, server)
@@ -310,7 +310,7 @@ func TestWaker(t *testing.T) {
 	t.Run("others who take the jobs first do not make it spin", func(t *testing.T) {
 		t.Parallel()
 		f := wakeful(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Interval: never}})
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
 		// As Ruby's workers do, but so that there is nothing left when the process looks.
 		for i := range 50 {
@@ -334,7 +334,7 @@ func TestWaker(t *testing.T) {
 		server := redistest.Start(t, redistest.Options{Users: []string{"resqued on >SECRET ~* &* +@all"}})
 		o, looks := counting(options{server: server, user: "resqued"})
 		f := wakeful(t, handlers{"A": succeed}, o)
-		f.lookout(true)
+		f.pollForAll(true)
 		f.waits(1)
 		require.NoError(t, f.redis.Do(t.Context(), "ACL", "SETUSER", "resqued", "-blmove").Err())
 		f.push(payload(1))
@@ -354,7 +354,7 @@ func TestWakerOnAnOldServer(t *testing.T) {
 	t.Parallel()
 	o, looks := counting(options{server: redistest.Start(t, redistest.Without(t, "BLMOVE"))})
 	f := wakeful(t, handlers{"A": succeed}, o)
-	f.lookout(true)
+	f.pollForAll(true)
 	f.push(payload(1))
 	eventually(t, "processed", func() bool { return f.processed() == 1 })
 	looks(t, 30)

@@ -21,6 +21,7 @@ func TestAgesOfQueues(t *testing.T) {
 		require.Zero(t, code, stderr)
 		return out
 	}
+	proctest.Await(t, patience, func() bool { return d.Client.Exists(t.Context(), d.Key("resqued:age:turn")).Val() == 1 }, "the first look at queues")
 	d.Push("fair", "Act", 7) // takes the only thread
 	d.AwaitNoted("started", 1)
 	d.Push("paused", "Count", 1, 2)

@@ -174,7 +174,8 @@ func (r *reloading) standing() map[string]string {
 		delete(s, name)
 	}
 	for _, key := range r.Keys("*") {
-		if !strings.Contains(key, "delayed") && !strings.Contains(key, "resqued:hist:") { // come and go, or come with a minute
+		// These come and go, or come with a minute or a look at the queues.
+		if !strings.Contains(key, "delayed") && !strings.Contains(key, "resqued:hist:") && !strings.Contains(key, "resqued:age") {
 			s["key "+key] = "is there"
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	Welcome  = "welcome" // Proc, Slot, Slots, State, Alone, Lead: the answer to hello
 	SetState = "state"   // State: running, waiting, paused, draining
 	KillJobs = "kill"    // all jobs: Grace, Reason, Exit, Cause, Requeue
-	Lookout  = "lookout" // On: look for jobs at every interval; the others now and then
+	Poller   = "poller"  // On: look for jobs at every interval; the others now and then
 	Look     = "look"    // look for jobs now: another process has found more than it can take
 	Retire   = "retire"  // Reason: drain and leave, because a successor is there
 )
@@ -95,7 +95,7 @@ type Message struct {
 	// Requeue: the jobs go back to their queues, and have not failed. Such a kill is not
 	// among Kills.
 	Requeue bool `json:"requeue,omitempty"`
-	// On: the process is the lookout, else it no longer is.
+	// On: the process is the poller, else it no longer is.
 	On bool `json:"on,omitempty"`
 	// Alone: the process is there for one job that may have killed its process.
 	Alone bool `json:"alone,omitempty"`

@@ -56,7 +56,7 @@ func Setup(t *testing.T, change ...func(*web.Options)) *Fixture {
 func SetupOn(t *testing.T, server *redistest.Server, change ...func(*web.Options)) *Fixture {
 	t.Helper()
 	f := &Fixture{T: t, Namespace: redistest.Namespace(t)}
-	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.Namespace, Lease: time.Hour, LockTTL: store.DefaultLease})
+	s, err := store.Open(store.Options{URL: server.URL(), Namespace: f.Namespace, Lease: time.Hour, LockTTL: time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	jobs, err := client.New(client.Options{URL: server.URL(), Namespace: f.Namespace})

@@ -1,4 +1,4 @@
--- note_strangers notes for which queues workers of others than resqued are registered, a part of
+-- note_other_workers notes for which queues workers of others than resqued are registered, a part of
 -- them at a time: jobs of these queues do not wait in lines (see there), where such workers would
 -- not find them.
 --

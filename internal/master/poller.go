@@ -6,37 +6,37 @@ import (
 )
 
 // The cost of an idle daemon must not grow with its processes: one of them, the
-// lookout, looks for jobs at every interval, and the others look when it has
+// poller, looks for jobs at every interval, and the others look when it has
 // found more than it can take. A process that has just worked looks at every
-// interval anyway, and each now and then, so that nothing depends on a lookout
+// interval anyway, and each now and then, so that nothing depends on a poller
 // that hangs.
 
-// post makes sure that a process with an idle thread is the lookout. It runs in
+// post makes sure that a process with an idle thread is the poller. It runs in
 // each turn of the loop.
 func (m *Master) post() {
-	if m.state != signals.Running || m.lookout != nil && m.mayLookOut(m.lookout) {
+	if m.state != signals.Running || m.poller != nil && m.mayPoll(m.poller) {
 		return
 	}
-	old := m.lookout
-	m.lookout = nil
+	old := m.poller
+	m.poller = nil
 	for _, s := range m.slots {
-		if s.current != nil && m.mayLookOut(s.current) {
-			m.lookout = s.current
+		if s.current != nil && m.mayPoll(s.current) {
+			m.poller = s.current
 			break
 		}
 	}
-	if m.lookout == old {
+	if m.poller == old {
 		return
 	}
 	if old != nil && m.workers[old] && !old.kill.sent {
-		m.send(old, proc.Message{Type: proc.Lookout})
+		m.send(old, proc.Message{Type: proc.Poller})
 	}
-	if m.lookout != nil {
-		m.send(m.lookout, proc.Message{Type: proc.Lookout, On: true})
+	if m.poller != nil {
+		m.send(m.poller, proc.Message{Type: proc.Poller, On: true})
 	}
 }
 
-func (m *Master) mayLookOut(w *worker) bool {
+func (m *Master) mayPoll(w *worker) bool {
 	return m.workers[w] && w.suspect == nil && !w.readyAt.IsZero() && !w.kill.sent && w.leaves.stage == working && !w.health.saturated &&
 		w.told == signals.Running
 }
@@ -45,7 +45,7 @@ func (m *Master) mayLookOut(w *worker) bool {
 func (m *Master) found(w *worker) {
 	w.health.saturated = true
 	for other := range m.workers {
-		if other != w && m.mayLookOut(other) {
+		if other != w && m.mayPoll(other) {
 			m.send(other, proc.Message{Type: proc.Look})
 		}
 	}

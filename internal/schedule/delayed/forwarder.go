@@ -35,7 +35,7 @@ const (
 	toldAgain = time.Minute
 )
 
-// Store is what a Mover asks of Redis; *store.Store is one.
+// Store is what a Forwarder asks of Redis; *store.Store is one.
 type Store interface {
 	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	FailMalformed(ctx context.Context, malformed []store.MalformedItem, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
@@ -46,7 +46,7 @@ type Stats interface {
 	Count(what string, n int)
 }
 
-// Config is how a Mover moves jobs.
+// Config is how a Forwarder moves jobs.
 type Config struct {
 	// Unique reports whether a queue holds equal payloads only once; nil = none does.
 	Unique func(queue string) bool
@@ -58,9 +58,9 @@ type Config struct {
 	Stats Stats
 }
 
-// Mover moves delayed jobs to their queues when they are due. Any number of them may
+// Forwarder moves delayed jobs to their queues when they are due. Any number of them may
 // work on one Redis.
-type Mover struct {
+type Forwarder struct {
 	store Store
 	log   *zap.Logger
 	cfg   atomic.Pointer[Config]
@@ -71,18 +71,18 @@ type Mover struct {
 	tries     int                  // since the last call that worked
 }
 
-// NewMover returns a mover that has done nothing yet.
-func NewMover(cfg Config, s Store, log *zap.Logger) *Mover {
-	m := &Mover{store: s, log: log.Named("delayed"), name: rand.Text(), told: map[string]time.Time{}}
+// NewForwarder returns a forwarder that has done nothing yet.
+func NewForwarder(cfg Config, s Store, log *zap.Logger) *Forwarder {
+	m := &Forwarder{store: s, log: log.Named("delayed"), name: rand.Text(), told: map[string]time.Time{}}
 	m.Use(cfg)
 	return m
 }
 
-// Use changes the configuration, also while the mover works.
-func (m *Mover) Use(cfg Config) { m.cfg.Store(&cfg) }
+// Use changes the configuration, also while the forwarder works.
+func (m *Forwarder) Use(cfg Config) { m.cfg.Store(&cfg) }
 
 // Run works until ctx ends.
-func (m *Mover) Run(ctx context.Context) {
+func (m *Forwarder) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -96,7 +96,7 @@ func (m *Mover) Run(ctx context.Context) {
 }
 
 // turn moves what is due and returns when to look again.
-func (m *Mover) turn(ctx context.Context) time.Duration {
+func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	cfg := *m.cfg.Load()
 	began := time.Now()
 	call, cancel := context.WithTimeout(ctx, patience)
@@ -126,7 +126,7 @@ func (m *Mover) turn(ctx context.Context) time.Duration {
 }
 
 // file records what is no job as failed.
-func (m *Mover) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
+func (m *Forwarder) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
 	n, err := m.store.FailMalformed(ctx, malformed, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		return store.File(wire.Failure{
 			FailedAt: time.Now(), Payload: item, Exception: "Resqued::InvalidDelayedJob", Worker: cfg.Worker,
@@ -140,7 +140,7 @@ func (m *Mover) file(ctx context.Context, malformed []store.MalformedItem, cfg C
 }
 
 // report logs keys that are in the way, each once in toldAgain.
-func (m *Mover) report(keys []string) {
+func (m *Forwarder) report(keys []string) {
 	for key, at := range m.told {
 		if time.Since(at) >= toldAgain {
 			delete(m.told, key)
@@ -156,7 +156,7 @@ func (m *Mover) report(keys []string) {
 }
 
 // complain logs an error unless it is the same as before, and returns when to try again.
-func (m *Mover) complain(ctx context.Context, what string, err error) time.Duration {
+func (m *Forwarder) complain(ctx context.Context, what string, err error) time.Duration {
 	if text := what + err.Error(); text != m.complaint && ctx.Err() == nil {
 		m.complaint = text
 		m.log.Error(what, zap.Error(err))

@@ -65,7 +65,7 @@ func fails(text string) func() (store.Due, error) {
 	return func() (store.Due, error) { return store.Due{}, errors.New(text) }
 }
 
-// play runs a mover for a while, in a time of its own.
+// play runs a forwarder for a while, in a time of its own.
 func play(t *testing.T, f *fake, cfg delayed.Config, d time.Duration) (logged []observer.LoggedEntry, dropped int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,13 +75,13 @@ func play(t *testing.T, f *fake, cfg delayed.Config, d time.Duration) (logged []
 		ctx, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()
 		cfg.Stats = &stats
-		delayed.NewMover(cfg, f, zap.New(core)).Run(ctx)
+		delayed.NewForwarder(cfg, f, zap.New(core)).Run(ctx)
 		logged, dropped = logs.All(), stats.n.Load()
 	})
 	return logged, dropped
 }
 
-func TestMoverLooks(t *testing.T) {
+func TestForwarderLooks(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	t.Run("each second, and when the next job is due", func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestMoverLooks(t *testing.T) {
 	})
 }
 
-// Two movers, whose answers get lost again and again, move each job once.
-func TestMoversWhoseAnswersAreLost(t *testing.T) {
+// Two forwarders, whose answers get lost again and again, move each job once.
+func TestForwardersWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	space, redisClient := redistest.Namespace(t), server.Client(t)
@@ -158,17 +158,17 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 		}
 	}
 	moving, stop := context.WithCancel(ctx)
-	var movers sync.WaitGroup
+	var forwarders sync.WaitGroup
 	for range 2 {
 		s, err := store.Open(store.Options{URL: "redis://" + proxy.Addr() + "/0", Namespace: space})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })
-		movers.Go(func() { delayed.NewMover(delayed.Config{Stats: &counts{}}, s, zap.NewNop()).Run(moving) })
+		forwarders.Go(func() { delayed.NewForwarder(delayed.Config{Stats: &counts{}}, s, zap.NewNop()).Run(moving) })
 	}
 	left := func() int64 { return jobs - redisClient.LLen(ctx, key("queue:q")).Val() }
 	lost := 0
 	for left() > 0 {
-		// The second script runs, and its reply is lost. A mover that loses all of its replies waits for
+		// The second script runs, and its reply is lost. A forwarder that loses all of its replies waits for
 		// seconds between its tries.
 		select {
 		case <-proxy.DropReply(faultproxy.Drop{Nth: 2}):
@@ -179,7 +179,7 @@ func TestMoversWhoseAnswersAreLost(t *testing.T) {
 	}
 	require.Positive(t, lost)
 	stop()
-	movers.Wait()
+	forwarders.Wait()
 	got := redisClient.LRange(ctx, key("queue:q"), 0, -1).Val()
 	require.Len(t, got, jobs)
 	once := map[string]bool{}
