@@ -328,7 +328,7 @@ func majority(masters []*Worker, of func(*Worker) string) (usual string, several
 	return usual, len(count) > 1
 }
 
-// foreignWorkers returns the registered workers that are no threads of a known process of
+// foreignWorkers returns the registered workers that are not threads of a known process of
 // resqued.
 func foreignWorkers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
