@@ -46,7 +46,6 @@ lint: ## run the linter (.golangci.yml)
 	cd bench && $(TOOL) golangci-lint run ./...
 	cd test/dashboard && $(TOOL) golangci-lint run ./...
 	cd tools && $(GO) tool golangci-lint run ./...
-	$(GO) -C tools test ./site
 
 cross: ## build and vet for Linux on arm64, macOS, and (programs that enqueue) Windows
 	sh scripts/cross
@@ -64,7 +63,7 @@ SCRIPTS := ./internal/store ./internal/longstore
 
 # Before an issue is resolved, and each night. With `make -k nightly` a part that fails does not
 # keep the others from running.
-nightly: every-test race explore chaos-defects every-chaos alerts deb ## what make test leaves out: all tests, defects, faults and races (hours)
+nightly: every-test race explore chaos-defects every-chaos alerts deb docs ## what make test leaves out: all tests, defects, faults and races (hours)
 
 every-test:
 	sh scripts/provide
@@ -133,8 +132,10 @@ apidiff: ## compare what the packages export with the last release
 vulnerabilities: ## look for known vulnerabilities in what resqued calls
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
 
-docs: ## make the documentation as a site in bin/docs
-	$(GO) -C tools run ./site -out $(CURDIR)/bin/docs
+docs: ## make the documentation as a site in bin/docs, with mkdocs
+	@command -v mkdocs >/dev/null || sh scripts/provide mkdocs:mkdocs+mkdocs-material
+	rm -rf bin/pages && mkdir -p bin/pages && cp -r README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs bin/pages
+	mkdocs build --strict --quiet
 
 fuzz: ## run each fuzzer for FUZZTIME (10s) and keep what reaches new code
 	sh scripts/fuzz

@@ -260,7 +260,10 @@ func TestBlocking(t *testing.T) {
 				require.False(t, got)
 				return err
 			})
-			require.NoError(t, err)
+			// A database that did not answer in that time is the other reason to end.
+			if !errors.Is(err, context.DeadlineExceeded) {
+				require.NoError(t, err)
+			}
 		})
 		t.Run("its context ends it", func(t *testing.T) {
 			_, err := f.lock(t, "ctx", quick).Run(t.Context(), func(ctx context.Context, _ int64) error {

@@ -12,7 +12,6 @@ tool (
 require (
 	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/google/licensecheck v0.3.1
-	github.com/yuin/goldmark v1.8.7
 )
 
 require (
