@@ -48,7 +48,7 @@ func machine(ctx context.Context) map[string]string {
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			for _, name := range []string{"hibiken/asynq", "riverqueue/river", "gocraft/work", "benmanns/goworker", "redis/go-redis/v9", "jackc/pgx/v5"} {
+			for _, name := range []string{"hibiken/asynq", "riverqueue/river", "gocraft/work", "redis/go-redis/v9", "jackc/pgx/v5"} {
 				if dep.Path == "github.com/"+name {
 					m[name] = dep.Version
 				}

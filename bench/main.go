@@ -59,7 +59,6 @@ type options struct {
 func harness(arguments []string) int {
 	var o options
 	var scenarioNames, peerNames string
-	// Not the package's default set: goworker adds its flags there.
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&scenarioNames, "scenario", "", "only these scenarios, separated by commas; a name ending in * stands for all that begin so")
 	flags.StringVar(&peerNames, "peer", "", "only these peers")

@@ -19,8 +19,7 @@ server's reads from sockets, about one for a round trip. In each round every pee
 medians (lowest–highest); ratios are medians of the ratios within a round. resqued
 runs as the daemon, master and worker processes, with its defaults: job locks,
 in-flight records, starvation guard; the daemon is a separate program, built as
-releases are, because it is started again for every worker process. goworker runs with a stand-in for the
-connection pool of Vitess, whose module is not available.
+releases are, because it is started again for every worker process.
 `
 
 // markdown returns the report as Markdown.

@@ -78,11 +78,11 @@ func (s *scenario) text() string {
 
 func peers() []*peer {
 	return append([]*peer{
-		resquedPeer(), asynqPeer(), riverPeer(false), riverPeer(true), gocraftPeer(), goworkerPeer(), rawPeer(), redisBenchmarkPeer(), spawnPeer(),
+		resquedPeer(), asynqPeer(), riverPeer(false), riverPeer(true), gocraftPeer(), rawPeer(), redisBenchmarkPeer(), spawnPeer(),
 	}, rubyPeers()...)
 }
 
-// resquePayload returns a job in Resque's format, for resqued and for goworker.
+// resquePayload returns a job in Resque's format.
 func resquePayload(n int64, text string) []byte {
 	b, err := json.Marshal(struct {
 		Class string `json:"class"`

@@ -122,13 +122,5 @@ func (r *report) write(dir string) error {
 	}
 	markdown := r.markdown()
 	fmt.Print(markdown)
-	if err := os.WriteFile(filepath.Join(dir, "results.md"), []byte(markdown), 0o644); err != nil {
-		return err
-	}
-	for name, plot := range r.plots() {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(plot), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(markdown), 0o644)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ var (
 )
 
 // made are paths that texts name and that are made by a command.
-var made = map[string]bool{"bench/out": true, "bin/resqued": true}
+var made = map[string]bool{"bench/out": true}
 
 // TestDocs: the files, the headings and the folders that a document names are there.
 func TestDocs(t *testing.T) {
@@ -35,7 +36,7 @@ func TestDocs(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "testdata"):
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"node_modules", "testdata", "bin", "dist"}, d.Name())):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(path) != ".md":
 			return nil
@@ -63,7 +64,7 @@ func TestDocs(t *testing.T) {
 		for _, found := range codeSpan.FindAllStringSubmatch(prose, -1) {
 			text := strings.TrimPrefix(found[1], "./")
 			top, _, slash := strings.Cut(text, "/")
-			if slash && filePath.MatchString(text) && exists(filepath.Join(root, top)) && !made[strings.TrimSuffix(text, "/")] {
+			if slash && top != "bin" && filePath.MatchString(text) && exists(filepath.Join(root, top)) && !made[strings.TrimSuffix(text, "/")] {
 				assert.True(t, exists(filepath.Join(root, text)), "%s names %s, which is not there", name, found[1])
 			}
 		}

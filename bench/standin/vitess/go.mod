@@ -1,3 +1,0 @@
-module github.com/youtube/vitess
-
-go 1.26.0
