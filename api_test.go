@@ -94,7 +94,7 @@ func apiLeaks(pkg *types.Package) []string {
 		}
 		w.at = name
 		if v, ok := object.(*types.Var); ok && !types.Identical(v.Type(), types.Universe.Lookup("error").Type()) {
-			w.leaks = append(w.leaks, fmt.Sprintf("%s: a variable that is no error; use a constant, a function or an option", name))
+			w.leaks = append(w.leaks, fmt.Sprintf("%s: a variable that is not an error; use a constant, a function or an option", name))
 		}
 		if _, ok := object.(*types.TypeName); ok {
 			w.declared(object.Type())

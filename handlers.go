@@ -178,7 +178,7 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 	case h.classes[c.Name] != nil:
 		panic(fmt.Sprintf("resqued: class %q is registered twice", c.Name))
 	case selector.CheckPattern(c.Name) != nil:
-		panic(fmt.Sprintf("resqued: class %q is no pattern: %s", c.Name, selector.CheckPattern(c.Name)))
+		panic(fmt.Sprintf("resqued: class %q is not a pattern: %s", c.Name, selector.CheckPattern(c.Name)))
 	case selector.IsPattern(c.Name) && c.Every > 0:
 		panic(fmt.Sprintf("resqued: class %q cannot be enqueued every %s: it is a pattern", c.Name, c.Every))
 	case selector.IsPattern(c.Name) && c.Resumes:

@@ -156,9 +156,9 @@ func TestPatterns(t *testing.T) {
 	}
 	require.Equal(t, []string{"*", "Billing::*", "Billing::Refund?", "Mail"}, h.Classes())
 	for want, c := range map[string]resqued.Class{
-		`resqued: class "A*" cannot be enqueued every 1s: it is a pattern`:                          {Name: "A*", Handler: nothing, Every: time.Second, Queue: "q"},
-		`resqued: a long job needs its class's own name, "A*" is a pattern`:                         {Name: "A*", Handler: nothing, Resumes: true},
-		`resqued: class "A[" is no pattern: "[" is never closed; write \[ for the character itself`: {Name: "A[", Handler: nothing},
+		`resqued: class "A*" cannot be enqueued every 1s: it is a pattern`:                             {Name: "A*", Handler: nothing, Every: time.Second, Queue: "q"},
+		`resqued: a long job needs its class's own name, "A*" is a pattern`:                            {Name: "A*", Handler: nothing, Resumes: true},
+		`resqued: class "A[" is not a pattern: "[" is never closed; write \[ for the character itself`: {Name: "A[", Handler: nothing},
 	} {
 		require.PanicsWithValue(t, want, func() { h.Register(c) })
 	}

@@ -19,7 +19,7 @@ const (
 // with random waits of at most 10 s, 20 s, 40 s and 80 s, whatever its error.
 //
 // A job that is to run again waits as a delayed job, with the bytes that were pushed.
-// Only the last failure is recorded in the failed list. Requeue and Discard are no failures,
+// Only the last failure is recorded in the failed list. Requeue and Discard are not failures,
 // and a job that was killed by its id does not run again.
 type Retry struct {
 	// Attempts is how often a job runs at most, including the first time; 0 =

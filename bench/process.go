@@ -66,7 +66,7 @@ func (c *child) exited() bool {
 
 // kill ends the process and its descendants, and waits for the process.
 func (c *child) kill() {
-	for range 3 { // one look over /proc is no snapshot
+	for range 3 { // one look over /proc is not a snapshot
 		for _, p := range tree(c.pid) {
 			_ = syscall.Kill(p, syscall.SIGKILL)
 		}

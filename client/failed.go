@@ -464,7 +464,7 @@ func (f FailedFilter) cannotMatch(record []byte) bool {
 	return false
 }
 
-// invalidPayload is in the records of bytes that were no payload, which hold them encoded.
+// invalidPayload is in the records of bytes that were not a payload, which hold them encoded.
 const invalidPayload = "Resqued::InvalidPayload"
 
 // anything reports whether no condition asks what is in a record.

@@ -196,5 +196,5 @@ func seconds(s float64) time.Duration {
 	return time.Duration(max(min(s*float64(time.Second), maxSeconds), -maxSeconds))
 }
 
-// maxSeconds is a number less than the longest duration, which is no float64.
+// maxSeconds is a number less than the longest duration, which is not a float64.
 const maxSeconds = float64(1<<63 - 1024)

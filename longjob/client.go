@@ -216,7 +216,7 @@ func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list 
 
 func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore.NewRun, error) {
 	if class == "" || !utf8.ValidString(class) {
-		return longstore.NewRun{}, fmt.Errorf("longjob: %q is no name of a class", class)
+		return longstore.NewRun{}, fmt.Errorf("longjob: %q is not a name of a class", class)
 	}
 	list, err := wire.Args(args)
 	if err != nil {

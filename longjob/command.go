@@ -176,7 +176,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 		m, err = parseReport(line.Text)
 	}
 	if err != nil {
-		err = fmt.Errorf("line %d on descriptor 3 is no message: %w: %s", c.lines, err, wire.Printable(string(line.Text), 200))
+		err = fmt.Errorf("line %d on descriptor 3 is not a message: %w: %s", c.lines, err, wire.Printable(string(line.Text), 200))
 		if line.Torn {
 			c.r.warn(err.Error()) // the command has not come to write all of it
 			return nil, nil
@@ -311,7 +311,7 @@ func (r *Runner) ownState() []byte {
 			b = append(b, ',')
 		}
 		b = append(wire.AppendString(b, name), ':')
-		// A value that is no JSON can only have been written by another program.
+		// A value that is not JSON can only have been written by another program.
 		if value := r.state[key]; valid(value) {
 			b = append(b, value...)
 		} else {

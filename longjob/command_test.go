@@ -235,12 +235,12 @@ func TestCommandEnds(t *testing.T) {
 		{"is done and fails", `echo '{"done":true}' >&3; exit 1`, longjob.StatusFailed, "sh: exit code 1", ""},
 		{"75", save + `exit 75`, longjob.StatusQueued, "", ""},
 		{"100", save + `echo nobody >&2; exit 100`, longjob.StatusCompleted, "", ""},
-		{"no JSON", `echo hello >&3; ` + loop, longjob.StatusFailed, "line 1 on descriptor 3 is no message: it is no JSON object: hello", ""},
-		{"binary", `printf '\377\000\n' >&3; ` + loop, longjob.StatusFailed, `line 1 on descriptor 3 is no message: it is no UTF-8: \xff\x00`, ""},
+		{"no JSON", `echo hello >&3; ` + loop, longjob.StatusFailed, "line 1 on descriptor 3 is not a message: it is not a JSON object: hello", ""},
+		{"binary", `printf '\377\000\n' >&3; ` + loop, longjob.StatusFailed, `line 1 on descriptor 3 is not a message: it is not UTF-8: \xff\x00`, ""},
 		{"a yield that is none", `echo '{"yield":"yes"}' >&3; ` + loop, longjob.StatusFailed, `"yield" is neither true nor false`, ""},
 		{"a line that is too long", `head -c 2000000 /dev/zero | tr '\0' x >&3; echo >&3; ` + loop, longjob.StatusFailed, "it is longer than 1114112 bytes", ""},
 		{"a state that is too large", `{ printf '{"state":{"a":"'; head -c 1048576 /dev/zero | tr '\0' x; echo '"}}'; } >&3; ` + loop, longjob.StatusFailed, "the state is too large", ""},
-		{"half a line at the end", `printf '{"state":{"n' >&3`, longjob.StatusCompleted, "", "line 1 on descriptor 3 is no message"},
+		{"half a line at the end", `printf '{"state":{"n' >&3`, longjob.StatusCompleted, "", "line 1 on descriptor 3 is not a message"},
 		{"a key that nobody knows", `echo '{"stat":{"n":1}}' >&3`, longjob.StatusCompleted, "", `line 1 on descriptor 3: "stat" is not known`},
 		{"not started", ``, longjob.StatusFailed, "start \"sh\"", ""},
 	} {
@@ -299,7 +299,7 @@ func TestCommandEnds(t *testing.T) {
 		require.Equal(t, `{"n":1}`, state(run))
 	})
 
-	t.Run("a process that wants to leave tells the command, and that is no failure", func(t *testing.T) {
+	t.Run("a process that wants to leave tells the command, and that is not a failure", func(t *testing.T) {
 		t.Parallel()
 		c := newCommands(t, `echo $$ > pid; `+loop, longjob.Options{Slice: never, Retries: -1})
 		uuid := c.enqueue("C", nil)

@@ -183,7 +183,7 @@ func TestEnqueue(t *testing.T) {
 		require.Error(t, err)
 		require.NoError(t, b.redis.Set(t.Context(), b.ns+":queue:text", "x", 0).Err())
 		_, err = b.Enqueue(t.Context(), "L", nil, longjob.Queue("text"))
-		require.ErrorContains(t, err, "is no list")
+		require.ErrorContains(t, err, "is not a list")
 		require.Empty(t, b.redis.Keys(t.Context(), b.ns+":resqued:longjob:*").Val(), "nothing was written")
 	})
 }

@@ -45,7 +45,7 @@ var (
 // right; what is only shown, and keys that this version does not know, may be odd.
 func parseReport(line []byte) (r report, err error) {
 	if !utf8.Valid(line) {
-		return r, errors.New("it is no UTF-8")
+		return r, errors.New("it is not UTF-8")
 	}
 	top, err := object(line)
 	if err != nil {
@@ -85,7 +85,7 @@ func parseReport(line []byte) (r report, err error) {
 	}
 	if raw, ok := top["units"]; ok {
 		if r.units, ok = count(string(raw)); !ok && r.odd == "" {
-			r.odd = `"units" is no count`
+			r.odd = `"units" is not a count`
 		}
 	} else if r.set != nil {
 		r.units = 1
@@ -98,11 +98,11 @@ func parseReport(line []byte) (r report, err error) {
 
 func object(text []byte) (map[string]json.RawMessage, error) {
 	if text = bytes.TrimLeft(text, " \t\r\n"); len(text) == 0 || text[0] != '{' {
-		return nil, errors.New("it is no JSON object")
+		return nil, errors.New("it is not a JSON object")
 	}
 	m := map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("it is no JSON object: %w", err)
+		return nil, fmt.Errorf("it is not a JSON object: %w", err)
 	}
 	return m, nil
 }
@@ -119,7 +119,7 @@ func parseProgress(raw json.RawMessage) (s *shown, odd string) {
 		switch value, ok := m[key]; {
 		case !ok:
 		case value[0] != '"' || json.Unmarshal(value, &text) != nil:
-			odd = fmt.Sprintf(`%q of "progress" is no text`, key)
+			odd = fmt.Sprintf(`%q of "progress" is not text`, key)
 		default:
 			*to = &text
 		}
@@ -130,7 +130,7 @@ func parseProgress(raw json.RawMessage) (s *shown, odd string) {
 		default:
 			n, ok := count(string(value))
 			if !ok {
-				odd = fmt.Sprintf(`%q of "progress" is no count`, key)
+				odd = fmt.Sprintf(`%q of "progress" is not a count`, key)
 				continue
 			}
 			*to = &n

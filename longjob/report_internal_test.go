@@ -22,18 +22,18 @@ func TestReports(t *testing.T) {
 		`{"state":{}}`:                      {set: map[string]*string{}, units: 1},
 		`{"state":{},"units":0}`:            {set: map[string]*string{}},
 		`{"units":12}`:                      {units: 12},
-		`{"units":"12"}`:                    {odd: `"units" is no count`},
+		`{"units":"12"}`:                    {odd: `"units" is not a count`},
 		` {"yield" : true , "done":false} `: {yield: true},
 		`{"done":true}`:                     {done: true},
 		`{"progress":{"done":3,"total":9.0,"step":"copy","message":"to \u00e9"}}`: {shown: &shown{
 			done: n(3), total: n(9), step: value("copy"), message: value("to é"),
 		}},
 		`{"progress":{"done":1e3,"total":null}}`:       {shown: &shown{done: n(1000)}},
-		`{"progress":{"done":-1}}`:                     {shown: &shown{}, odd: `"done" of "progress" is no count`},
-		`{"progress":{"done":"3","message":"m"}}`:      {shown: &shown{message: value("m")}, odd: `"done" of "progress" is no count`},
-		`{"progress":{"message":3}}`:                   {shown: &shown{}, odd: `"message" of "progress" is no text`},
-		`{"progress":3}`:                               {odd: `"progress": it is no JSON object`},
-		`{"progress":null,"state":{"a":1}}`:            {set: map[string]*string{"s:a": value("1")}, units: 1, odd: `"progress": it is no JSON object`},
+		`{"progress":{"done":-1}}`:                     {shown: &shown{}, odd: `"done" of "progress" is not a count`},
+		`{"progress":{"done":"3","message":"m"}}`:      {shown: &shown{message: value("m")}, odd: `"done" of "progress" is not a count`},
+		`{"progress":{"message":3}}`:                   {shown: &shown{}, odd: `"message" of "progress" is not text`},
+		`{"progress":3}`:                               {odd: `"progress": it is not a JSON object`},
+		`{"progress":null,"state":{"a":1}}`:            {set: map[string]*string{"s:a": value("1")}, units: 1, odd: `"progress": it is not a JSON object`},
 		`{"refresh_lock":true,"state":{"a":"\ud800"}}`: {set: map[string]*string{"s:a": value(`"\ud800"`)}, units: 1, odd: `"refresh_lock" is not known; there are state, progress, yield, done, lock, unlock, units`},
 	} {
 		got, err := parseReport([]byte(line))
@@ -41,18 +41,18 @@ func TestReports(t *testing.T) {
 		require.Equal(t, want, got, line)
 	}
 	for line, want := range map[string]string{
-		`hello`:                   "it is no JSON object",
-		``:                        "it is no JSON object",
-		`null`:                    "it is no JSON object",
-		`[{"yield":true}]`:        "it is no JSON object",
-		`{"yield":true`:           "it is no JSON object: unexpected end of JSON input",
-		`{"yield":true} x`:        "it is no JSON object: invalid character 'x' after top-level value",
+		`hello`:                   "it is not a JSON object",
+		``:                        "it is not a JSON object",
+		`null`:                    "it is not a JSON object",
+		`[{"yield":true}]`:        "it is not a JSON object",
+		`{"yield":true`:           "it is not a JSON object: unexpected end of JSON input",
+		`{"yield":true} x`:        "it is not a JSON object: invalid character 'x' after top-level value",
 		`{"yield":1}`:             `"yield" is neither true nor false`,
 		`{"done":"true"}`:         `"done" is neither true nor false`,
 		`{"done":null}`:           `"done" is neither true nor false`,
-		`{"state":[1]}`:           `"state": it is no JSON object`,
-		`{"state":null}`:          `"state": it is no JSON object`,
-		"{\"state\":{\"\xff\":1}": "it is no UTF-8",
+		`{"state":[1]}`:           `"state": it is not a JSON object`,
+		`{"state":null}`:          `"state": it is not a JSON object`,
+		"{\"state\":{\"\xff\":1}": "it is not UTF-8",
 	} {
 		_, err := parseReport([]byte(line))
 		require.EqualError(t, err, want, line)

@@ -137,7 +137,7 @@ func runOf(r longstore.Record) Run {
 		run.Warning = fmt.Sprintf("no program that has taken its slice knows class %q, the last of %d tries was by %s at %s; one that does has to work queue %q",
 			cut(run.Class), run.Refused, cut(r.Fields["refuser"]), at("refused_at").UTC().Format(time.RFC3339), cut(run.Queue))
 	}
-	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is no reason
+	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is not a reason
 	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // not to show the rest
 	for key, value := range r.State {
 		if len(key) > len(stateOwn) && key[:len(stateOwn)] == stateOwn {

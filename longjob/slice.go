@@ -69,7 +69,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	}
 	var args resqued.Args
 	if err := json.Unmarshal([]byte(record.Fields["args"]), &args); err != nil {
-		return r.close(ctx, longstore.Failed, "its arguments are no JSON array: "+err.Error(), 0)
+		return r.close(ctx, longstore.Failed, "its arguments are not a JSON array: "+err.Error(), 0)
 	}
 	err = r.end(ctx, r.run(ctx, fn, args))
 	if record.Fields["tenant"] != "" && errors.Is(err, ErrCancelled) {
@@ -104,7 +104,7 @@ var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // is most likely one of another program's long jobs, whose runs this one cannot know: to work
 // it as a run with that argument would look as if it were done.
 func foreign(uuid, class string, err error) error {
-	what := "it is no run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
+	what := "it is not a run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
 	if errors.Is(err, longstore.ErrOver) {
 		what = "that run is over, and the payload does not name one of its slices"
 	}

@@ -379,7 +379,7 @@ func TestEnds(t *testing.T) {
 		require.Equal(t, []int{1, 2, 3}, done)
 	})
 
-	t.Run("a job that is killed goes on elsewhere and is no failure", func(t *testing.T) {
+	t.Run("a job that is killed goes on elsewhere and is not a failure", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)
 		var done []int

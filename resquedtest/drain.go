@@ -33,7 +33,7 @@ const (
 
 // Ended is a run of a job that has ended.
 type Ended struct {
-	// Class, Queue and Args are those of the job; a payload that is no job has a Queue
+	// Class, Queue and Args are those of the job; a payload that is not a job has a Queue
 	// only.
 	Class, Queue string
 	Args         resqued.Args

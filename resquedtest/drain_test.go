@@ -106,7 +106,7 @@ func TestDrain(t *testing.T) {
 		require.Len(t, q.Drain(t), 1)
 	})
 
-	t.Run("records a payload that is no job, and a panic, as failed", func(t *testing.T) {
+	t.Run("records a payload that is not a job, and a panic, as failed", func(t *testing.T) {
 		t.Parallel()
 		h := resqued.New()
 		number(h, "Panics", func(context.Context, int) error { panic("oh") })

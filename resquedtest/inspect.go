@@ -13,7 +13,7 @@ import (
 
 // Enqueued is a job that waits.
 type Enqueued struct {
-	// Class, Queue and Args are those of the job; a payload that is no job has no Class.
+	// Class, Queue and Args are those of the job; a payload that is not a job has no Class.
 	Class, Queue string
 	Args         resqued.Args
 	// Payload holds the bytes that were pushed.
@@ -24,7 +24,7 @@ type Enqueued struct {
 
 // Failure is a record of the failed list.
 type Failure struct {
-	// Class, Queue and Args are those of the job; a payload that is no job has no Class.
+	// Class, Queue and Args are those of the job; a payload that is not a job has no Class.
 	Class, Queue string
 	Args         resqued.Args
 	// Exception and Message are what the handler's error is recorded as.

@@ -14,7 +14,7 @@ import (
 // Require returns the arguments of the first job that waits, in a queue or for its time, whose
 // class takes a T and for which match returns true; a nil match is any job. If there is none, it
 // fails the test with a list of the jobs that wait. T is the type of the arguments with which
-// resqued.Handle has registered the class; it fails the test as well if that is no class or
+// resqued.Handle has registered the class; it fails the test as well if that is not a class or
 // several. RequireClass names the class instead.
 //
 //	m := resquedtest.Require(t, q, func(m Mail) bool { return m.User == 42 })

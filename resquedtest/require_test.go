@@ -135,7 +135,7 @@ func TestJob(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), resqued.ErrTimeout)
 	})
 
-	t.Run("arguments that are no JSON fail the test", func(t *testing.T) {
+	t.Run("arguments that are not JSON fail the test", func(t *testing.T) {
 		t.Parallel()
 		require.Contains(t, expectFailure(t, func(t testing.TB) { resquedtest.Job(t, "Mail", func() {}) }), "resquedtest: Job: ")
 		require.Contains(t, expectFailure(t, func(t testing.TB) { resquedtest.Job(t, "", errors.New("")) }), "resquedtest: Job: ")

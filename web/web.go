@@ -63,7 +63,7 @@ type Options struct {
 	// Redact says which arguments of jobs are not shown, as the key redact of the configuration:
 	// "Mail=args.0,args.1.token;*=args.**.password".
 	Redact string
-	// HideArgs: those who are no operators see no arguments at all.
+	// HideArgs: those who are not operators see no arguments at all.
 	HideArgs bool
 	// Log gets what goes wrong, and who has changed what; nil = nothing.
 	Log *slog.Logger

@@ -126,7 +126,7 @@ func writeNew(file, text string, force bool) error {
 		return errors.Join(err, f.Close())
 	}
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-		return usage("", "%s is no regular file", file)
+		return usage("", "%s is not a regular file", file)
 	}
 	target, err := filepath.EvalSymlinks(file) // the link stays
 	if err != nil {

@@ -37,7 +37,7 @@ func (a *cli) enqueueCommand() *cobra.Command {
 		Short:       "push a job, now or later",
 		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
 '{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed while
-one with the same class lock waits or runs; that is said, and is no failure.
+one with the same class lock waits or runs; that is said, and is not a failure.
 
 With --in or --at the job waits for its time, in the keys of resque-scheduler; see
 "schedule". A running daemon moves it to its queue then.

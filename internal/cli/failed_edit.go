@@ -112,7 +112,7 @@ those that a filter selects. Their records stay and say when they were retried; 
 filter leaves out jobs that were retried before. On a terminal a filter asks first;
 elsewhere it needs --yes.
 
-A payload that was no job (Resqued::InvalidPayload) cannot be pushed as it is. Mend it and
+A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it is. Mend it and
 give it with --payload-file; its bytes are what "failed show" tells.`
 		c.Example = "  " + a.name + " failed retry 0af6af819782\n  " + a.name + " failed retry --class Mail --error Timeout --dry-run\n" +
 			"  " + a.name + " failed retry --all --yes\n" +
@@ -314,8 +314,8 @@ func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 	if err == nil && r.Stuck > 0 {
 		err = &problem{
 			exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
-			hint: "The record holds no job or no queue, or the queue's key in Redis is no list. See: " + a.again() + " failed --flat. " +
-				"A payload that is no job can be mended: " + a.again() + " failed retry ID --payload-file FILE",
+			hint: "The record holds no job or no queue, or the queue's key in Redis is not a list. See: " + a.again() + " failed --flat. " +
+				"A payload that is not a job can be mended: " + a.again() + " failed retry ID --payload-file FILE",
 		}
 	}
 	return err

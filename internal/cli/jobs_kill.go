@@ -148,7 +148,7 @@ func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.
 		if v.State == view.JobForeign {
 			return nil, &problem{
 				exit: exitFailed, code: "foreign",
-				lines: []string{fmt.Sprintf("job %s runs in %q, which is no worker of resqued", runName(v), wire.Printable(v.Worker, 200))},
+				lines: []string{fmt.Sprintf("job %s runs in %q, which is not a worker of resqued", runName(v), wire.Printable(v.Worker, 200))},
 				hint:  "Only its own program can kill it.",
 			}
 		}

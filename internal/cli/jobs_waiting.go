@@ -64,7 +64,7 @@ func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 	if c.Flags().Changed("args") {
 		var args []json.RawMessage
 		if err := json.Unmarshal([]byte(o.args), &args); err != nil || args == nil {
-			return usage(`Write all arguments as one JSON array, such as [42,"de"]; --match looks for a part.`, "--args %q is no JSON array", o.args)
+			return usage(`Write all arguments as one JSON array, such as [42,"de"]; --match looks for a part.`, "--args %q is not a JSON array", o.args)
 		}
 		list := make(resqued.Args, len(args))
 		copy(list, args)

@@ -76,7 +76,7 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 	}
 	classes := a.program().Classes(cfg.Config)
 	if known, ok := classes.Lookup(class); ok && !known.Resumes {
-		return usage("Its jobs are enqueued by: "+a.again()+" enqueue", "class %q is no long job", wire.Printable(class, 200))
+		return usage("Its jobs are enqueued by: "+a.again()+" enqueue", "class %q is not a long job", wire.Printable(class, 200))
 	}
 	s, err := app.OpenStore(cfg.Config, "resqued-cli")
 	if err != nil {

@@ -32,7 +32,7 @@ func (a *cli) tickRecurringCommand() *cobra.Command {
 		Long: `Enqueue runs of a class that are due, spread evenly over the interval, as the ticks of a
 recurring job in Go do; for a program that keeps a list of subjects itself, and is run every few
 minutes by a schedule. With --subjects they come on standard input, one JSON value each: the list of
-the arguments of its runs, one argument that is no list, or
+the arguments of its runs, one argument that is not a list, or
 {"args": …, "interval_s": 3600, "tenant": "…"}.`,
 		Example: "  echo '\"north\" \"south\"' | " + a.name + " longjobs recurring tick Invoices --interval 24h --subjects",
 		Args:    exactly(1, "the class"),
@@ -83,7 +83,7 @@ func readSubjects(from io.Reader) (list []longjob.Subject, err error) {
 		case errors.Is(err, io.EOF):
 			return list, nil
 		case err != nil:
-			return nil, usage("", "subject %d is no JSON: %s", len(list)+1, err)
+			return nil, usage("", "subject %d is not JSON: %s", len(list)+1, err)
 		}
 		var s longjob.Subject
 		if raw = bytes.TrimSpace(raw); raw[0] == '{' {

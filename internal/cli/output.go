@@ -118,7 +118,7 @@ func (a *cli) printJSON(v any) error {
 	return a.printText(string(text))
 }
 
-// printText writes to standard output. It is no error if the reader has gone, as head does.
+// printText writes to standard output. It is not an error if the reader has gone, as head does.
 func (a *cli) printText(text string) error {
 	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)

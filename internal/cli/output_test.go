@@ -28,7 +28,7 @@ func TestAge(t *testing.T) {
 		require.Equal(t, want, view.Age(d))
 	}
 	require.Empty(t, view.Since(time.Time{}, time.Now()))
-	require.Equal(t, "<1s", view.Since(time.Now().Add(time.Hour), time.Now()), "a clock that is ahead is no negative age")
+	require.Equal(t, "<1s", view.Since(time.Now().Add(time.Hour), time.Now()), "a clock that is ahead is not a negative age")
 	require.Equal(t, []string{"512", "4K", "212M", "1.1G"}, []string{view.Size(512), view.Size(4096), view.Size(222298112), view.Size(1181116006)})
 	require.Equal(t, []string{"12ms", "4.2s"}, []string{milliseconds(12 * time.Millisecond), milliseconds(4240 * time.Millisecond)})
 }

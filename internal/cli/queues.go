@@ -33,7 +33,7 @@ func (a *cli) queuesCommand() *cobra.Command {
   orphan   jobs wait and nobody serves it
   idle     nobody serves it and it is empty
   paused   its jobs wait until "queues resume"
-  broken   its key in Redis is no list
+  broken   its key in Redis is not a list
 
 WHY tells why its jobs wait, as far as Redis knows: behind a queue that comes first
 while no thread is free, capped, paused (by which key), locked, its daemons paused

@@ -139,7 +139,7 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 	if len(args) == 1 {
 		var err error
 		if pid, err = strconv.Atoi(args[0]); err != nil || pid <= 0 {
-			return "", usage("", "%q is no process id", args[0])
+			return "", usage("", "%q is not a process id", args[0])
 		}
 	}
 	found := places.Find(pid)

@@ -302,7 +302,7 @@ func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
 	if r.Stuck > 0 {
 		err = errors.Join(err, &problem{
 			exit: exitFailed, code: "stuck", lines: []string{plural(r.Stuck, "delayed job") + " cannot be pushed"},
-			hint: "It is no job, or the key of its queue in Redis is no list.",
+			hint: "It is not a job, or the key of its queue in Redis is not a list.",
 		})
 	}
 	return err

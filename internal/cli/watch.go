@@ -41,7 +41,7 @@ func (a *cli) addWatch(c *cobra.Command) {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && *every == watchInterval(watchEvery) {
 			if _, err := time.ParseDuration(args[len(args)-1]); err == nil {
-				return usage("", "%q is no name; write --watch=%[1]s", args[len(args)-1])
+				return usage("", "%q is not a name; write --watch=%[1]s", args[len(args)-1])
 			}
 		}
 		return check(c, args)
@@ -78,7 +78,7 @@ func (w *watchInterval) Set(text string) error {
 	return nil
 }
 
-// watch calls show at each interval until the program is interrupted, which is no error. On a
+// watch calls show at each interval until the program is interrupted, which is not an error. On a
 // terminal each result takes the place of the one before; elsewhere they follow each other, as
 // lines with -o json. If Redis, or PostgreSQL, does not answer any more, watch says so and goes
 // on; what fails at the first time is an error.

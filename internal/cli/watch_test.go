@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 		var out, notes transcript
 		a := &cli{name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &out, stderr: &notes, args: []string{"queues", "--watch", "5s"}}
 		require.Equal(t, exitUsage, a.run(t.Context()))
-		require.Contains(t, notes.String(), `"5s" is no name; write --watch=5s`)
+		require.Contains(t, notes.String(), `"5s" is not a name; write --watch=5s`)
 	})
 }
 

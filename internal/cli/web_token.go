@@ -76,7 +76,7 @@ func (a *cli) addToken(path, name, role string) error {
 		return usage("", "--%s", err)
 	}
 	if name == "" || strings.HasPrefix(name, "#") || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(name) > 100 {
-		return usage("", "%q is no name for a token: use letters, digits and signs without spaces", name)
+		return usage("", "%q is not a name for a token: use letters, digits and signs without spaces", name)
 	}
 	tokens := &web.Tokens{Path: path}
 	list, err := tokens.List()

@@ -66,7 +66,7 @@ func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.
 func parseIn(text string) (time.Duration, error) {
 	d, err := parseSpan(text)
 	if err != nil {
-		return 0, usage("", "%q is no duration: %s", text, err)
+		return 0, usage("", "%q is not a duration: %s", text, err)
 	}
 	return d, nil
 }
@@ -108,5 +108,5 @@ func parseAt(text string, now time.Time) (time.Time, error) {
 		}
 		return at, nil
 	}
-	return time.Time{}, usage("Examples: 2026-01-02T15:04:05Z, '2026-01-02 15:04', 15:04", "%q is no time", text)
+	return time.Time{}, usage("Examples: 2026-01-02T15:04:05Z, '2026-01-02 15:04', 15:04", "%q is not a time", text)
 }

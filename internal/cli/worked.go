@@ -77,7 +77,7 @@ func (a *cli) workedIn(ctx context.Context, r *config.Resolved, jobs pushed) wor
 }
 
 // workedBy finds out who works the jobs that a verb has pushed. The jobs are pushed by now, so
-// that an outage, or a user without the right to look, is no failure: then nothing is known.
+// that an outage, or a user without the right to look, is not a failure: then nothing is known.
 func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) worked {
 	w := worked{Warnings: []string{}}
 	if len(jobs) == 0 || a.flags.output != outJSON && a.flags.quiet {

@@ -63,7 +63,7 @@ workers, or
 
   stale    its lease in Redis is past: it is dead, or cut off from Redis
   ghost    it is registered, but no process of resqued stands behind it
-  broken   its entry in Redis is no hash: only its processes are known
+  broken   its entry in Redis is not a hash: only its processes are known
 
 RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker
 process was last heard of: RSS and the jobs that are done are as old. CONFIG is a
@@ -129,7 +129,7 @@ func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
 			v.Job = nil
 		}
 		if v.Problem != "" {
-			a.note("%s: its entry in Redis is no hash: %s", v.Worker, wire.Printable(v.Problem, 500))
+			a.note("%s: its entry in Redis is not a hash: %s", v.Worker, wire.Printable(v.Problem, 500))
 		}
 		for _, p := range v.Processes {
 			if p.Problem != "" {

@@ -59,7 +59,7 @@ func (e environ) find(k key) (name string, overruled []string) {
 func (e environ) inJob() bool { return e[jobVariable] != "" || e[runnerVariable] != "" }
 
 // unknown warns of RESQUED_ variables that look like a setting and are none.
-// They are no errors: not every variable of that prefix is ours. Kubernetes
+// They are not errors: not every variable of that prefix is ours. Kubernetes
 // gives every container RESQUED_SERVICE_HOST and others when there is a service
 // called resqued, and commands of jobs run with variables of the daemon.
 func (e environ) unknown(where string) []Warning {

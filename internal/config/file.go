@@ -342,7 +342,7 @@ func syntaxError(path string, data []byte, err error) Error {
 		e.Source.Line, e.Message = tab, "the line is indented by a tab; YAML wants spaces"
 		return e
 	case strings.HasPrefix(e.Message, "found character that cannot start any token"):
-		e.Message += "; a value that starts with \"@\", \"%\" or a backquote needs quotes, and a tab is no space"
+		e.Message += "; a value that starts with \"@\", \"%\" or a backquote needs quotes, and a tab is not a space"
 	case strings.HasPrefix(e.Message, "mapping values are not allowed"):
 		e.Message += `; a value with ": " in it needs quotes, and fields of one map the same indentation`
 	case strings.HasPrefix(e.Message, "found unexpected end of stream"):

@@ -175,7 +175,7 @@ func checkPattern(name string) error {
 		return err
 	}
 	if strings.HasPrefix(name, "!") {
-		return errors.New(`is no pattern: only lists have exclusions; give these classes a handler of their own`)
+		return errors.New(`is not a pattern: only lists have exclusions; give these classes a handler of their own`)
 	}
 	return selector.CheckPattern(name)
 }

@@ -199,7 +199,7 @@ func (l *loader) readKeys() {
 	}
 }
 
-// entries returns a list as the file or one text gives it. No text is no list.
+// entries returns a list as the file or one text gives it. No text is not a list.
 func entries(value any) []string {
 	var list []string
 	switch v := value.(type) {

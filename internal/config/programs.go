@@ -99,7 +99,7 @@ func (r *Resolved) CheckPIDFile() error {
 	case os.IsNotExist(err):
 		why = fmt.Sprintf("there is no directory %s; make it (under systemd RuntimeDirectory= does), or name another file", dir)
 	case err == nil && !info.IsDir():
-		why = fmt.Sprintf("%s is no directory", dir)
+		why = fmt.Sprintf("%s is not a directory", dir)
 	default:
 		if info, err := os.Stat(r.PIDFile); err == nil && info.IsDir() {
 			why = "is a directory; name a file in it"

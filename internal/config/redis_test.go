@@ -139,7 +139,7 @@ func TestCertificates(t *testing.T) {
 	for name, tc := range map[string]struct{ env, want string }{
 		"a CA without TLS":                 {"REDIS_URL=redis://h RESQUED_REDIS_CA_FILE=" + cert, `RESQUED_REDIS_CA_FILE): redis_url (environment REDIS_URL) does not use TLS; write rediss://`},
 		"a CA that is missing":             {secure + "CA_FILE=/no/such", "no such file or directory"},
-		"a CA that is no certificate":      {"REDIS_URL=rediss-sentinel://h/m RESQUED_REDIS_CA_FILE=" + key, "no PEM certificate in it"},
+		"a CA that is not a certificate":   {"REDIS_URL=rediss-sentinel://h/m RESQUED_REDIS_CA_FILE=" + key, "no PEM certificate in it"},
 		"a certificate without TLS":        {"REDIS_URL=redis://h RESQUED_REDIS_CERT_FILE=" + cert + " RESQUED_REDIS_KEY_FILE=" + key, "does not use TLS"},
 		"a certificate without its key":    {secure + "CERT_FILE=" + cert, "needs its key: set redis_key_file"},
 		"a key without its certificate":    {secure + "KEY_FILE=" + key, "needs its certificate: set redis_cert_file"},

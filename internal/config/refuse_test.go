@@ -189,7 +189,7 @@ func TestUnreadableFiles(t *testing.T) {
 		_, err := Load(Options{File: "/dev/zero", Environ: []string{}})
 		require.ErrorContains(t, err, "longer than 1MiB; this is not a configuration file")
 	})
-	t.Run("bytes that are no text are refused", func(t *testing.T) {
+	t.Run("bytes that are not text are refused", func(t *testing.T) {
 		t.Parallel()
 		_, err := Load(Options{File: write(t, []byte("\xff\xfe\xfd")), Environ: []string{}})
 		require.Error(t, err)
@@ -216,8 +216,8 @@ func TestStrangeVariables(t *testing.T) {
 		{"what others call it", "RESQUED_THREADS=4", "unknown_variable RESQUED_THREADS (environment) has no effect. Did you mean RESQUED_THREAD_COUNT?"},
 		{"a setting of a later version", "RESQUED_WEB_LISTEN=:80", "unsupported RESQUED_WEB_LISTEN (environment) has no effect: not supported by this version."},
 		{"the variables of a Kubernetes service are nobody's typo", "RESQUED_SERVICE_HOST=a RESQUED_PORT=tcp://a:1 RESQUED_PORT_6379_TCP_ADDR=a", ""},
-		{"a job's own variables are no settings", "RESQUED_JOB_ID=1 RESQUED_QUEUE=mail RESQUED_PROC=p RESQUED_TIMEOUT=1", ""},
-		{"the daemon's own variables are no settings", "RESQUED_ROLE=worker RESQUED_PROC=p", ""},
+		{"a job's own variables are not settings", "RESQUED_JOB_ID=1 RESQUED_QUEUE=mail RESQUED_PROC=p RESQUED_TIMEOUT=1", ""},
+		{"the daemon's own variables are not settings", "RESQUED_ROLE=worker RESQUED_PROC=p", ""},
 		{"other names are other people's", "THREADS=4 COUNT=1 WORKERS=3 QUEUE_URL=x REDIS_HOST=h PIDFILES=x INTERVALS=1 DATABASE_URI=x THREAD_ID=1 STATSD_SERVICE_HOST=h HOME=/ TERM=x", ""},
 		{"a plural", "THREADS_COUNT=8", "unknown_variable THREADS_COUNT (environment) has no effect. Did you mean THREAD_COUNT?"},
 		{"a singular", "JOB_PER_FORK=8 UNIQUE_QUEUE=a", "unknown_variable JOB_PER_FORK (environment) has no effect. Did you mean JOBS_PER_FORK?\n" +

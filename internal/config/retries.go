@@ -203,7 +203,7 @@ func (e *HandlerErrors) add(kind, text string) error {
 		case err != nil || code < 1 || code > 255:
 			return errors.New("must be an exit code, 1 to 255")
 		case code == 75 || code == 100:
-			return errors.New("is no failure: a command exits with 75 to run again, and with 100 to be discarded")
+			return errors.New("is not a failure: a command exits with 75 to run again, and with 100 to be discarded")
 		}
 		return nil
 	}

@@ -75,7 +75,7 @@ func TestHandlerRetryRefused(t *testing.T) {
 		{"a large exit code", "{never_on: {exit_codes: [256]}}", `.retry.never_on.exit_codes "256" (resqued.yaml:1): must be an exit code, 1 to 255`},
 		{
 			"a code that means something else", "{retry_on: {exit_codes: [75]}}",
-			`.retry.retry_on.exit_codes "75" (resqued.yaml:1): is no failure: a command exits with 75 to run again, and with 100 to be discarded`,
+			`.retry.retry_on.exit_codes "75" (resqued.yaml:1): is not a failure: a command exits with 75 to run again, and with 100 to be discarded`,
 		},
 		{"an empty name", "{retry_on: {exceptions: ['']}}", `.retry.retry_on.exceptions (resqued.yaml:1): must not be empty`},
 		{"an odd pattern", "{retry_on: {messages: ['(']}}", `.retry.retry_on.messages "(" (resqued.yaml:1): must be a regular expression, as Go's regexp reads them`},

@@ -70,7 +70,7 @@ big.one: node runner.js, dir /srv/app, no fork, concurrency 4, boot_timeout 10m,
 `, plan)
 	})
 
-	t.Run("values of variables are secret, and are no part of the fingerprint", func(t *testing.T) {
+	t.Run("values of variables are secret, and are not part of the fingerprint", func(t *testing.T) {
 		t.Parallel()
 		load := func(value string) *Resolved {
 			return from{yaml: "runners: {a: {command: [x], env: {A: " + value + "}}}\nhandlers: {'*': {runner: a}}"}.mustLoad(t)
@@ -114,7 +114,7 @@ func TestRunnersRefused(t *testing.T) {
 		{"a secret that is a map", "runners: {a: {command: [x], env: {B: {secret: word}}}}", `runners.a.env.B (resqued.yaml:1): must be one value; put it in quotes`},
 		{"a long job for a pattern", "handlers: {'Big::*': {command: [x], queue: a, long_job: true}}", `handlers.Big::*.long_job (resqued.yaml:1): a long job needs its class's own name, because its runs are kept under it; this is a pattern`},
 		{"a pattern that matches nothing", "handlers: {'Big[z-a]': {command: [x]}}", `handlers.Big[z-a] (resqued.yaml:1): its range runs backwards`},
-		{"an exclusion", "handlers: {'!Big': {command: [x]}}", `handlers.!Big (resqued.yaml:1): is no pattern: only lists have exclusions; give these classes a handler of their own`},
+		{"an exclusion", "handlers: {'!Big': {command: [x]}}", `handlers.!Big (resqued.yaml:1): is not a pattern: only lists have exclusions; give these classes a handler of their own`},
 		{"a star without quotes", "handlers: {*: {command: [x]}}", `resqued.yaml:1: did not find expected alphabetic or numeric character; a value that starts with "*", "&" or "!" needs quotes: "*"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -294,7 +294,7 @@ func scalarJSON(node *yaml.Node) ([]byte, error) {
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %s is no number in JSON", node.Line, shown(value))
+			return nil, fmt.Errorf("line %d: %s is not a number in JSON", node.Line, shown(value))
 		}
 		return text, nil
 	default:

@@ -82,7 +82,7 @@ func TestScheduleRefused(t *testing.T) {
 		{"too few fields", "{n: {cron: '0 2 * *'}}", `schedule.n.cron "0 2 * *" (resqued.yaml:1): has 4 fields; it takes five (minute, hour, day, month, weekday), or six with the second in front`},
 		{"a date that never comes", "{n: {cron: '0 0 31 2 *'}}", `schedule.n.cron "0 0 31 2 *" (resqued.yaml:1): never comes: there is no such date`},
 		{"an unknown zone", "{n: {cron: '@daily', timezone: Berlin}}", `schedule.n.cron "@daily" (resqued.yaml:1): there is no time zone "Berlin"; write one such as Europe/Berlin`},
-		{"an interval of no time", "{n: {every: soon}}", `schedule.n.every "soon" (resqued.yaml:1): "soon" is no interval; write 30s, 10m, 1h30m, 2d or 1w`},
+		{"an interval of no time", "{n: {every: soon}}", `schedule.n.every "soon" (resqued.yaml:1): "soon" is not an interval; write 30s, 10m, 1h30m, 2d or 1w`},
 		{"an option of rufus-scheduler", "{n: {every: [1h, {overlap: false}]}}", `schedule.n.every.overlap (resqued.yaml:1): not supported; if_running and catch_up say what becomes of ticks`},
 		{"an unknown word", "{n: {every: 1h, if_running: drop}}", `schedule.n.if_running "drop" (resqued.yaml:1): not known, one of queue, unique, skip`},
 		{"another", "{n: {every: 1h, catch_up: some}}", `schedule.n.catch_up "some" (resqued.yaml:1): not known, one of last, none, all`},
@@ -91,7 +91,7 @@ func TestScheduleRefused(t *testing.T) {
 		{"what is resque-scheduler's", "{n: {every: 1h, rails_env: test}}", `schedule.n.rails_env (resqued.yaml:1): is resque-scheduler's and not supported; remove it`},
 		{"a queue with the key of a unique one", "{n: {every: 1h, queue: 'a:uniqueue'}}", `schedule.n.queue "a:uniqueue" (resqued.yaml:1): queue "a:uniqueue" cannot be used: its key is that of the unique queue "a"; choose a name that does not end in :uniqueue`},
 		{"a queue that is a pattern", "{n: {every: 1h, queue: 'a*'}}", `schedule.n.queue "a*" (resqued.yaml:1): must be one queue, not a pattern or a list`},
-		{"arguments that are no JSON", "{n: {every: 1h, args: [.nan]}}", `schedule.n.args (resqued.yaml:1): line 1: ".nan" is no number in JSON`},
+		{"arguments that are not JSON", "{n: {every: 1h, args: [.nan]}}", `schedule.n.args (resqued.yaml:1): line 1: ".nan" is not a number in JSON`},
 		{"a name twice", "{n: {every: 1h}, n: {every: 2h}}", `schedule.n (resqued.yaml:1): is given already on line 1; keep one of them`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

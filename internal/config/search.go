@@ -209,7 +209,7 @@ func (l *loader) suspicious(path string) (why string, err error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() { // a pipe would be waited for
-		return "it is no regular file", nil
+		return "it is not a regular file", nil
 	}
 	if link.Mode()&fs.ModeSymlink != 0 && !l.trustedOwner(link) {
 		return fmt.Sprintf("it is a link that belongs to %s", ownerOf(link)), nil
@@ -330,7 +330,7 @@ func (l *loader) readService() {
 	l.service.values, l.service.lines = environ{}, map[string]int{}
 	for _, v := range values {
 		if !v.valid() {
-			l.warn(ConfigFlag, "environment_file", fmt.Sprintf("%s:%d: %s is no name of a variable: systemd leaves the line out.", path, v.line, shown(v.name)))
+			l.warn(ConfigFlag, "environment_file", fmt.Sprintf("%s:%d: %s is not a name of a variable: systemd leaves the line out.", path, v.line, shown(v.name)))
 			continue
 		}
 		if delete(l.service.values, v.name); v.value != "" { // the last one counts, and an empty one counts as none

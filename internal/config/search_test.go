@@ -191,7 +191,7 @@ func TestSearchDistrusts(t *testing.T) {
 		m := newMachine(t, map[string]string{"etc/resqued.yaml": "namespace: etc"})
 		require.NoError(t, syscall.Mkfifo(m.places.Here, 0o600))
 		_, err := m.load(Options{RunsPrograms: true})
-		require.ErrorContains(t, err, "it is no regular file")
+		require.ErrorContains(t, err, "it is not a regular file")
 	})
 }
 
@@ -226,7 +226,7 @@ func TestServiceEnvironment(t *testing.T) {
 			said = append(said, strings.ReplaceAll(w.Message, m.root, ""))
 		}
 		require.Equal(t, []string{
-			`/etc/resqued.env:6: "export QUEUES" is no name of a variable: systemd leaves the line out.`,
+			`/etc/resqued.env:6: "export QUEUES" is not a name of a variable: systemd leaves the line out.`,
 			"RESQUED_INTERVL (/etc/resqued.env) has no effect. Did you mean RESQUED_INTERVAL?",
 		}, said)
 	})

@@ -37,7 +37,7 @@ var units = map[string]int64{
 	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
-// ErrNoDuration is the error of ParseDuration for a text that is no duration at all.
+// ErrNoDuration is the error of ParseDuration for a text that is not a duration at all.
 var ErrNoDuration = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)")
 
 var (

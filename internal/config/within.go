@@ -56,7 +56,7 @@ func within() kind {
 func promise(queue, text string) (p queueage.Promise, err error) {
 	queue, text = strings.TrimSpace(queue), strings.TrimSpace(text)
 	if err := selector.CheckSet([]string{queue}); err != nil || queue == "" || queue[0] == '!' || strings.ContainsAny(queue, ", ") {
-		return p, fmt.Errorf("%q is no queue; write a name or a glob", queue)
+		return p, fmt.Errorf("%q is not a queue; write a name or a glob", queue)
 	}
 	p.Queue = queue
 	if text == byName {

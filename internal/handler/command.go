@@ -125,7 +125,7 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 		name, _, ok := strings.Cut(variable, "=")
 		switch {
 		case !ok || name == "":
-			return refuse("%q is no environment variable: it must be NAME=value", variable)
+			return refuse("%q is not an environment variable: it must be NAME=value", variable)
 		case strings.ContainsRune(variable, 0):
 			return refuse("the environment variable %q holds a NUL byte, which no program can be given", name)
 		}

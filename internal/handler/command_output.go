@@ -33,7 +33,7 @@ type output struct {
 	// theirs are the ends that are the command's.
 	theirs []*os.File
 	wg     sync.WaitGroup
-	// A line on fd 3 was no message. Read by its goroutine alone.
+	// A line on fd 3 was not a message. Read by its goroutine alone.
 	junk bool
 }
 
@@ -143,7 +143,7 @@ func (o *output) report(line []byte, left int) {
 	}
 	if err != nil && !o.junk {
 		o.junk = true
-		o.log.Warn("a command wrote something on fd 3 that is no message; it is ignored, and what follows of its kind, too",
+		o.log.Warn("a command wrote something on fd 3 that is not a message; it is ignored, and what follows of its kind, too",
 			zap.String("line", wire.Printable(string(line), 200)), zap.Error(err))
 	}
 }

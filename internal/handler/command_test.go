@@ -110,9 +110,9 @@ func TestCommandExit(t *testing.T) {
 		{"another code is a failure", `echo no such user >&2; exit 3`, "sh: exit code 3: no such user"},
 		{"silence is told", `exit 1`, "sh: exit code 1, nothing on stderr"},
 		{"several lines start on their own", `printf 'a\n\tb\r\n\n' >&2; exit 1`, "sh: exit code 1:\na\n\tb"},
-		{"control characters and bytes that are no text are escaped", `printf 'a\033[31m\377\000b' >&2; exit 1`, `sh: exit code 1: a\x1b[31m\xff\x00b`},
+		{"control characters and bytes that are not text are escaped", `printf 'a\033[31m\377\000b' >&2; exit 1`, `sh: exit code 1: a\x1b[31m\xff\x00b`},
 		{"a signal is named", `kill -USR1 $$`, "sh: ended by SIGUSR1, nothing on stderr"},
-		{"a signal of its own is no kill", `kill -KILL $$`, "sh: ended by SIGKILL, nothing on stderr"},
+		{"a signal of its own is not a kill", `kill -KILL $$`, "sh: ended by SIGKILL, nothing on stderr"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestCommandOutput(t *testing.T) {
 		require.Len(t, progress, 1)
 		require.Equal(t, "3", progress[0].ContextMap()["done"])
 		require.Equal(t, "9", progress[0].ContextMap()["total"])
-		require.Zero(t, f.logs.FilterMessageSnippet("no message").Len(), "what is not known yet is ignored")
+		require.Zero(t, f.logs.FilterMessageSnippet("not a message").Len(), "what is not known yet is ignored")
 	})
 
 	t.Run("a request to refresh the class lock comes on fd 3", func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestCommandOutput(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `echo hello >&3; echo '[1]' >&3; echo '{"progress":5}' >&3; head -c 100000 /dev/zero >&3; echo >&3; echo '{"progress":{"done":1}}' >&3`)
 		require.NoError(t, f.run(t.Context()))
-		require.Equal(t, 1, f.logs.FilterMessageSnippet("no message").Len())
+		require.Equal(t, 1, f.logs.FilterMessageSnippet("not a message").Len())
 		require.Equal(t, 1, f.logs.FilterMessage("job progress").Len())
 	})
 }
@@ -293,7 +293,7 @@ func TestCommandNotStarted(t *testing.T) {
 		{"a path that is not there", command(dir + "/none"), resqued.Job{}, "no such file or directory: there is no such file, or the interpreter"},
 		{"an interpreter that is not there", command(file("bad", "#!/none/sh\n", 0o755)), resqued.Job{}, "or the interpreter in its first line is missing"},
 		{"a file that is not executable", command(file("plain", "#!/bin/sh\n", 0o644)), resqued.Job{}, "permission denied: the daemon's user may not run it; make it executable (chmod +x)"},
-		{"a file that is no program", command(file("text", "hello\n", 0o755)), resqued.Job{}, "exec format error: it is no program for this machine; a script needs a first line such as #!/bin/sh"},
+		{"a file that is not a program", command(file("text", "hello\n", 0o755)), resqued.Job{}, "exec format error: it is not a program for this machine; a script needs a first line such as #!/bin/sh"},
 		{"a directory that is not there", func(_ *handler.Options, c *resqued.Class) { c.Command.Dir = dir + "/none" }, resqued.Job{}, `its working directory "` + dir + `/none" is not there`},
 		{"a variable that is too long", command("true"), resqued.Job{Queue: long}, "argument list too long: an argument, a variable"},
 		{"a NUL byte in a variable", command("true"), resqued.Job{Queue: "a\x00b"}, `start "true": RESQUED_JOB_QUEUE would hold a NUL byte (a\x00b), which no program can be given`},

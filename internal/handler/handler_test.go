@@ -57,7 +57,7 @@ func TestNewRefuses(t *testing.T) {
 		{"a class without a command", resqued.Class{}, `class "Other" has neither a function nor a command`},
 		{"a command without a program", command(), `command of class "Other": it names no program`},
 		{"a program with a NUL byte", command("x", "a\x00"), `command of class "Other": "a\x00" holds a NUL byte, which no program can be given`},
-		{"a variable without a value", withEnv, `command of class "Other": "NAME" is no environment variable: it must be NAME=value`},
+		{"a variable without a value", withEnv, `command of class "Other": "NAME" is not an environment variable: it must be NAME=value`},
 		{"a variable with a NUL byte", withNUL, `command of class "Other": the environment variable "NAME" holds a NUL byte, which no program can be given`},
 	}
 	for i, tt := range tests {
@@ -285,7 +285,7 @@ func TestTimeout(t *testing.T) {
 		}, resqued.Timeout(time.Millisecond))
 		require.NoError(t, perform(t, s))
 	})
-	t.Run("a handler's own deadline is no timeout of the job", func(t *testing.T) {
+	t.Run("a handler's own deadline is not a timeout of the job", func(t *testing.T) {
 		t.Parallel()
 		s := goSet(t, func(context.Context, *resqued.Job) error { return context.DeadlineExceeded }, resqued.Timeout(time.Hour))
 		require.Equal(t, context.DeadlineExceeded, perform(t, s))

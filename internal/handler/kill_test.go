@@ -43,7 +43,7 @@ func TestKill(t *testing.T) {
 		require.ErrorContains(t, err, "cleaned up")
 		require.True(t, gone(pid))
 	})
-	t.Run("exit code 0 after TERM is no success", func(t *testing.T) {
+	t.Run("exit code 0 after TERM is not a success", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, `trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.01; done`)
 		ctx, cancel := context.WithCancelCause(t.Context())

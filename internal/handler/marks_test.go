@@ -34,7 +34,7 @@ func TestMarksComeRound(t *testing.T) {
 	require.True(t, gone(pid))
 }
 
-// Where the service has a limit of file locks, that is no mark, whatever it is.
+// Where the service has a limit of file locks, that is not a mark, whatever it is.
 func TestNothingIsLeftBehindWithLimitedLocks(t *testing.T) {
 	if !limited(t) {
 		return

@@ -1,6 +1,6 @@
 // Package jobctx holds what the daemon attaches to a job and to the context of its
 // handler. Programs read it through the functions of package resqued, which imports this
-// package: the setters are here so that they are no part of the public API.
+// package: the setters are here so that they are not part of the public API.
 //
 // Package resqued cannot be imported from here, so a *resqued.Job is passed as any.
 package jobctx

@@ -79,7 +79,7 @@ func (m *longModel) cancel(t *rapid.T) {
 	}
 	keep := rapid.SampledFrom([]time.Duration{10 * time.Minute, 8 * 24 * time.Hour}).Draw(t, "keep")
 	err, done := error(nil), false
-	// That it is ending is no reason against it: it is done.
+	// That it is ending is not a reason against it: it is done.
 	var ending bool
 	err, done = m.do(t, true, func() error {
 		err := m.Long.Cancel(m.Ctx, uuid, keep)

@@ -31,7 +31,7 @@ var longMutants = []storetest.Mutant{
 	{"a fence may have been given before", "begin", `+ 1, us)`, `+ 1)`},
 	{"a death is not counted", "begin", `deaths + 1`, `deaths`},
 	{"a full server keeps a run from its next slice", "begin", `call('PERSIST', KEYS[1])`, ``},
-	{"a slice that begins is no sign of life", "begin", `call('ZADD', activekey(prefix), at, id)`, ``},
+	{"a slice that begins is not a sign of life", "begin", `call('ZADD', activekey(prefix), at, id)`, ``},
 
 	{"a slice saves under an old fence", "save", `if v[4] ~= fence`, `if false`},
 	{"a run that is over is saved", "save", `if v[1] ~= 'running'`, `if false`},

@@ -398,7 +398,7 @@ func (c *fakeChild) told() []string {
 	return list
 }
 
-// locksLast tells the master when the first lock ends. The boot clock is no fake: while a
+// locksLast tells the master when the first lock ends. The boot clock is not a fake: while a
 // busy machine keeps the message from the master that much is gone, and it is told again.
 func (c *fakeChild) locksLast(d time.Duration) {
 	for {

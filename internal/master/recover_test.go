@@ -222,7 +222,7 @@ func TestRecover(t *testing.T) {
 		}, f.redis.answers)
 	})
 
-	bubble(t, "neighbours of a killed job that goes back to its queue are no suspects", func(t *testing.T) {
+	bubble(t, "neighbours of a killed job that goes back to its queue are not suspects", func(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		back := reserved("back", 0)
@@ -315,7 +315,7 @@ func TestRecover(t *testing.T) {
 		f := setup(t)
 		up := f.up(2)
 		f.redis.hold(up[0].spec.Proc, reserved("a", 0))
-		f.redis.set(func() { f.redis.full = errors.New("queue:mail is no list") })
+		f.redis.set(func() { f.redis.full = errors.New("queue:mail is not a list") })
 		up[0].crash()
 		f.wait(time.Minute)
 		require.Equal(t, []string{"a requeue"}, f.redis.seen())

@@ -145,7 +145,7 @@ func (m *Master) onWorkerMessage(s said) {
 	w.health.heard = time.Now()
 	if s.err != nil {
 		m.log.Error("a worker process cannot be understood", zap.String("proc", w.proc), zap.Error(s.err))
-		m.kill(w, "it sent what is no message")
+		m.kill(w, "it sent what is not a message")
 		return
 	}
 	switch s.message.Type {

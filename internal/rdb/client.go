@@ -3,7 +3,7 @@
 // longstore.
 //
 // What is where: client.go opens connections, url.go reads where to, dial.go and gauge.go
-// watch what a server says on them, demoted.go notices that a server is no primary any more,
+// watch what a server says on them, demoted.go notices that a server is no longer a primary,
 // script.go composes and runs scripts, refusals.go
 // says which commands did not run. ready.go waits for a server and probe.go tries all
 // scripts on it.

@@ -11,9 +11,9 @@ import (
 )
 
 // errDemoted makes the pool close a connection instead of handing it out.
-var errDemoted = errors.New("the server of this connection was no primary any more")
+var errDemoted = errors.New("the server of this connection was not a primary any more")
 
-// demotions is a hook that watches for the answers of a server that is no primary any
+// demotions is a hook that watches for the answers of a server that is not a primary any
 // more. After a failover old connections lead to it for as long as they last, and only
 // new ones to its successor: so each such answer ends all connections that were made
 // before it, once they are idle. The library itself does so for one connection at a

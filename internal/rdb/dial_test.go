@@ -191,7 +191,7 @@ func TestSilentTLS(t *testing.T) {
 	require.EqualValues(t, 1, asked.Load())
 }
 
-// TestNoRedis: what answers is no Redis, or not in the way that the URL says. The error
+// TestNoRedis: what answers is not Redis, or not in the way that the URL says. The error
 // says what it looks like, and it may be gone with the next try.
 func TestNoRedis(t *testing.T) {
 	t.Parallel()

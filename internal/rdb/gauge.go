@@ -28,7 +28,7 @@ const (
 	smallAnswer = 1 << 20
 )
 
-// errForeign: what the server sends is no answer of Redis, or no reasonable one.
+// errForeign: what the server sends is not an answer of Redis, or no reasonable one.
 var errForeign = errors.New("the server's answer is refused")
 
 // share is how many bytes are under way in large answers to all connections of a Client.

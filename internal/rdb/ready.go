@@ -81,7 +81,7 @@ func majorVersion(info string) (int, error) {
 func (c *Client) checkRole(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "replication").Result()
 	if err != nil || InfoField(text, "role") != "slave" || InfoField(text, "slave_read_only") == "0" {
-		return nil //nolint:nilerr // no answer is no reason to refuse
+		return nil //nolint:nilerr // no answer is not a reason to refuse
 	}
 	err = fmt.Errorf("redis at %s is %w", c.Where(), errReplica)
 	c.demotions.seen.Add(1) // where a name or a proxy leads to may change
@@ -94,7 +94,7 @@ func (c *Client) checkRole(ctx context.Context) error {
 func (c *Client) CheckEviction(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "memory").Result()
 	if err != nil || c.opts.Load().AllowEviction {
-		return nil //nolint:nilerr // no answer is no reason to refuse
+		return nil //nolint:nilerr // no answer is not a reason to refuse
 	}
 	limit, policy := InfoField(text, "maxmemory"), InfoField(text, "maxmemory_policy")
 	if limit != "" && limit != "0" && policy != "" && policy != "noeviction" {

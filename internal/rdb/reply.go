@@ -12,7 +12,7 @@ func Number(v any) int64 {
 	return n
 }
 
-// Texts returns a list of a script's reply, "" for what is no text in it.
+// Texts returns a list of a script's reply, "" for what is not text in it.
 func Texts(v any) []string {
 	list, _ := v.([]any)
 	if len(list) == 0 {

@@ -108,7 +108,7 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	if dbText != "" {
 		n, err := strconv.Atoi(dbText)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("redis_url %q: database %q is no number", redact(u), dbText)
+			return nil, fmt.Errorf("redis_url %q: database %q is not a number", redact(u), dbText)
 		}
 		db = n
 	}

@@ -66,7 +66,7 @@ func Parse(text string) (*Rules, error) {
 // Add adds the paths of a class.
 func (r *Rules) Add(class string, paths []string) error {
 	if class == "" || strings.ContainsAny(class, "=;") || strings.TrimSpace(class) != class {
-		return fmt.Errorf("%q is no class, and no glob", class)
+		return fmt.Errorf("%q is not a class, and no glob", class)
 	}
 	if err := selector.CheckPattern(class); err != nil {
 		return err
@@ -219,7 +219,7 @@ func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	return s.out.Bytes()
 }
 
-// Payload returns a payload as it may be shown. One that is no job is not: what stands where in it
+// Payload returns a payload as it may be shown. One that is not a job is not: what stands where in it
 // is not known.
 func (r *Rules) Payload(payload []byte) string {
 	if !r.Any() || len(payload) == 0 {
@@ -235,7 +235,7 @@ func (r *Rules) Payload(payload []byte) string {
 	return s.out.String()
 }
 
-// Text returns a text about what is no job, which may have parts of it.
+// Text returns a text about what is not a job, which may have parts of it.
 func (r *Rules) Text(text string) string {
 	if r.Any() && text != "" {
 		return Shown

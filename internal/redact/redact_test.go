@@ -103,7 +103,7 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"Mail":            "has no path",
-		"=args":           "no class",
+		"=args":           "not a class",
 		"Mail=":           "does not begin with args",
 		"Mail=0":          "does not begin with args",
 		"Mail=arguments":  "does not begin with args",

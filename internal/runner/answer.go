@@ -74,7 +74,7 @@ type hello struct {
 
 var (
 	errTooLong  = fmt.Errorf("is longer than %d bytes", maxAnswer)
-	errNoObject = errors.New("is no JSON object in UTF-8")
+	errNoObject = errors.New("is not a JSON object in UTF-8")
 	errNumber   = errors.New("names no job: the number must be a whole one from 1 on")
 )
 
@@ -163,7 +163,7 @@ var readers = map[string]reader{
 		}
 		var seconds float64
 		if raw := keys["after"]; raw != nil && json.Unmarshal(raw, &seconds) != nil {
-			return errors.New(`its "after" is no number of seconds`)
+			return errors.New(`its "after" is not a number of seconds`)
 		}
 		const most = 100 * 365 * 24 * 3600
 		a.after = time.Duration(min(max(seconds, 0), most) * float64(time.Second))
@@ -224,7 +224,7 @@ func (a *answer) number(value json.RawMessage) error {
 
 func object(value json.RawMessage, into any) error {
 	if len(value) == 0 || value[0] != '{' {
-		return errors.New("is no object")
+		return errors.New("is not an object")
 	}
 	return json.Unmarshal(value, into)
 }

@@ -43,7 +43,7 @@ func templateOf(f *os.File) (*net.UnixConn, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		_ = c.Close()
-		return nil, fmt.Errorf("%T is no unix socket", c)
+		return nil, fmt.Errorf("%T is not a unix socket", c)
 	}
 	return u, nil
 }

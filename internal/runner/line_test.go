@@ -96,7 +96,7 @@ func FuzzJobLine(f *testing.F) {
 			t.Fatalf("%q is more than a line", line)
 		}
 		if !utf8.Valid(line) {
-			t.Fatalf("%q is no UTF-8", line)
+			t.Fatalf("%q is not UTF-8", line)
 		}
 		var m struct {
 			Job struct {

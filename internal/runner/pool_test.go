@@ -175,7 +175,7 @@ func TestDeaths(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]string{
 		"Kill": "", "Exits": "", "Closes": "process", "Wrong": "names a job that it does not have",
-		"Hello": "is a second hello", "Junk": "is no JSON object", "Long": "is longer than",
+		"Hello": "is a second hello", "Junk": "is not a JSON object", "Long": "is longer than",
 	} {
 		t.Run(class, func(t *testing.T) {
 			t.Parallel()
@@ -335,7 +335,7 @@ func TestRecycling(t *testing.T) {
 func TestBoot(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[string]string{
-		"dies": "exited with code 3", "junk": "is no JSON object", "version": "speaks version 2", "hangs": "has said nothing for",
+		"dies": "exited with code 3", "junk": "is not a JSON object", "version": "speaks version 2", "hangs": "has said nothing for",
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

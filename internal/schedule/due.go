@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// Grace is how late a tick may be before it counts as missed: the time in which one
-	// daemon takes over from another is no outage.
+	// daemon takes over from another is not an outage.
 	Grace = time.Minute
 	// maxCatchUp is how many missed ticks are made up for at most: the last ones.
 	maxCatchUp = 1000

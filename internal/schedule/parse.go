@@ -70,7 +70,7 @@ func ParseCron(text, zone string) (Timing, error) {
 	}
 	bits, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return Timing{}, fmt.Errorf("%s is no time", fields[0])
+		return Timing{}, fmt.Errorf("%s is not a time", fields[0])
 	}
 	bits.Location = time.UTC
 	t := Timing{spec: &spec{wall: bits, zone: loc, hourly: bits.Hour&everyHour == everyHour}}
@@ -136,7 +136,7 @@ func ParseEvery(text, first string) (Timing, error) {
 }
 
 func interval(text string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is no interval; write 30s, 10m, 1h30m, 2d or 1w", text)
+	bad := fmt.Errorf("%q is not an interval; write 30s, 10m, 1h30m, 2d or 1w", text)
 	var sum time.Duration
 	rest := strings.TrimSpace(text)
 	for once := true; once || rest != ""; once = false {
@@ -145,7 +145,7 @@ func interval(text string) (time.Duration, error) {
 			return 0, bad
 		}
 		unit, known := units[m[2]]
-		if !known && len(m[2]) > 2 { // "ms" is no plural
+		if !known && len(m[2]) > 2 { // "ms" is not a plural
 			unit, known = units[strings.TrimSuffix(strings.ToLower(m[2]), "s")]
 		}
 		n, err := strconv.ParseFloat(m[1], 64)

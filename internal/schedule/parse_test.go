@@ -31,7 +31,7 @@ func TestParseCronRefuses(t *testing.T) {
 		"0 2 * * * Europe/Berli": `no time zone "Europe/Berli"`,
 		"TZ=Local 0 2 * * *":     `no time zone "Local"`,
 		"@every 0s":              "whole seconds",
-		"@every":                 "no interval",
+		"@every":                 "not an interval",
 		"a b c d e":              "a",
 	} {
 		t.Run(text, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestParseEvery(t *testing.T) {
 		require.Equal(t, at, timing.Begin(at))
 	}
 	for text, want := range map[string]string{
-		"": "no interval", "-5m": "no interval", "5x": "no interval", "0": "one at least", "500ms": "no interval", "1.5s": "whole seconds",
-		"2y": "no interval", "400d": "longer than a year", "300d300d": "longer than a year", "1h 1 fortnight": "no interval", "1e99": "no interval",
+		"": "not an interval", "-5m": "not an interval", "5x": "not an interval", "0": "one at least", "500ms": "not an interval", "1.5s": "whole seconds",
+		"2y": "not an interval", "400d": "longer than a year", "300d300d": "longer than a year", "1h 1 fortnight": "not an interval", "1e99": "not an interval",
 	} {
 		_, err := ParseEvery(text, "")
 		require.ErrorContains(t, err, want, text)

@@ -87,7 +87,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a backward range", "[z-a]", "its range runs backwards"},
 		{"a control character", "a\nb", "holds a control character"},
 		{"a NUL", "a\x00", "holds a control character"},
-		{"bytes that are no UTF-8", "a\xff", "not valid UTF-8"},
+		{"bytes that are not UTF-8", "a\xff", "not valid UTF-8"},
 		{"the name of a key of a unique queue", "mail:start_at", "choose a name that does not end in :start_at or :uniqueue"},
 		{"a name of 10 KB", strings.Repeat("x", 10_000), "longer than 1024 bytes"},
 	} {

@@ -51,7 +51,7 @@ func TestResolve(t *testing.T) {
 		{"a queue known twice is planned once", "*", "a a b b", "a b"},
 		{"a queue that looks like an exclusion is matched by a star", "*", "!x *", "!x *"},
 		{"a name with a colon is a name", "a:b", "", "a:b"},
-		{"what has a key of a unique queue is no queue", "*,a:*", "a a:b a:start_at a:uniqueue", "a a:b"},
+		{"what has a key of a unique queue is not a queue", "*,a:*", "a a:b a:start_at a:uniqueue", "a a:b"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

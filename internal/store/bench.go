@@ -22,7 +22,7 @@ func BenchNamespace(namespace, run string) string {
 }
 
 // errNotBench guards against the removal of anything else.
-var errNotBench = errors.New("is no namespace of a measurement: nothing was removed")
+var errNotBench = errors.New("is not a namespace of a measurement: nothing was removed")
 
 // ServerLoad is what a server says of itself. What it does not say is 0.
 type ServerLoad struct {

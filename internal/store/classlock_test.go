@@ -187,7 +187,7 @@ func TestAcquireLock(t *testing.T) {
 		r := f.running("p1")
 		require.NoError(t, f.redis.RPush(t.Context(), f.key(lockKey), "x").Err())
 		_, err := f.AcquireLock(t.Context(), store.AcquireRequest{HeldLock: store.HeldLock{Proc: "p1", Token: r.Token, Key: lockKey}})
-		require.ErrorContains(t, err, f.key(lockKey)+" is no string; move it away")
+		require.ErrorContains(t, err, f.key(lockKey)+" is not a string; move it away")
 		require.True(t, rdb.WrongType(err))
 	})
 }

@@ -158,7 +158,7 @@ func testTick(t *testing.T, server *redistest.Server) {
 
 	t.Run("what is in the way is told, and nothing is done", func(t *testing.T) {
 		for key, want := range map[string]string{
-			"queue:q": "no list", "resqued:schedules": "no hash", "delayed:last_enqueued_at": "no hash", "queues": "no set", "resqued:cron": "no hash",
+			"queue:q": "not a list", "resqued:schedules": "not a hash", "delayed:last_enqueued_at": "not a hash", "queues": "not a set", "resqued:cron": "not a hash",
 		} {
 			s := newSchedule(t, server)
 			require.NoError(t, s.redis.Set(t.Context(), s.key(key), "x", 0).Err())
@@ -257,7 +257,7 @@ func TestScheduleOwners(t *testing.T) {
 		}
 		require.NoError(t, s.redis.Set(t.Context(), s.key("resqued:schedules:kept"), "x", 0).Err())
 		_, err = s.Schedules(t.Context(), store.SchedulesRequest{})
-		require.ErrorContains(t, err, "schedules:kept is no hash")
+		require.ErrorContains(t, err, "schedules:kept is not a hash")
 	})
 }
 
@@ -292,6 +292,6 @@ func TestSchedules(t *testing.T) {
 		require.NoError(t, s.redis.Del(t.Context(), s.key("persistent_schedules")).Err())
 		require.NoError(t, s.redis.Set(t.Context(), s.key("persistent_schedules"), "x", 0).Err())
 		_, err = s.Schedules(t.Context(), store.SchedulesRequest{Stored: true})
-		require.ErrorContains(t, err, "is no hash")
+		require.ErrorContains(t, err, "is not a hash")
 	})
 }

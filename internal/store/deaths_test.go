@@ -51,7 +51,7 @@ func TestDeathsEndWithTheirJob(t *testing.T) {
 			require.Empty(f.t, f.deathKeys())
 			f.push("q", a)
 			jobs := f.want(1, store.SetApart, store.Queue{Name: "q"}).Jobs
-			require.Equal(f.t, []string{a}, payloads(jobs), "an equal job is no suspect")
+			require.Equal(f.t, []string{a}, payloads(jobs), "an equal job is not a suspect")
 			require.Zero(f.t, jobs[0].Deaths)
 		}
 		for _, keep := range []bool{false, true} {

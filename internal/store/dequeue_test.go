@@ -101,7 +101,7 @@ func TestDequeue(t *testing.T) {
 			dequeue(f, "B")
 			require.False(t, f.exists("locket:queue_lock_counters"))
 		})
-		t.Run("a key that is no list is named", func(t *testing.T) {
+		t.Run("a key that is not a list is named", func(t *testing.T) {
 			f := setup(t, server)
 			f.redis.Set(t.Context(), f.key("queue:q"), "text", 0)
 			_, err := f.Dequeue(t.Context(), "q", contains("A"), nil)
@@ -139,7 +139,7 @@ func TestRemoveQueue(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, n)
 		})
-		t.Run("a key that is no list is left", func(t *testing.T) {
+		t.Run("a key that is not a list is left", func(t *testing.T) {
 			f := setup(t, server)
 			f.redis.Set(t.Context(), f.key("queue:q"), "text", 0)
 			_, err := f.RemoveQueue(t.Context(), "q", false)

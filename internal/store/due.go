@@ -28,13 +28,13 @@ type Due struct {
 	// Wrong names keys that hold something else than they should: of delayed jobs, which
 	// are passed over, or of queues, whose jobs are tried again in a few seconds.
 	Wrong []string
-	// Malformed entries are no jobs. They stay where they are until FailMalformed.
+	// Malformed entries are not jobs. They stay where they are until FailMalformed.
 	Malformed []MalformedItem
 	// Masters is how many there are; 0 = it is not known, as where jobs are due.
 	Masters int
 }
 
-// MalformedItem is an entry of the delayed jobs that is no job.
+// MalformedItem is an entry of the delayed jobs that is not a job.
 type MalformedItem struct {
 	key  string
 	Item []byte
@@ -95,7 +95,7 @@ func parseDue(list []any) Due {
 	return due
 }
 
-// FailMalformed moves what is no job from the delayed jobs to the failed ones, each with
+// FailMalformed moves what is not a job from the delayed jobs to the failed ones, each with
 // the failure record that is made of it, and returns how many it has moved. record gets
 // the id under which an item is kept that is too large for its record. With lists they
 // go where Resque's multi-queue failure backend adds failures of no queue. Where processes have
@@ -110,13 +110,13 @@ func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, li
 		if f.Reference == nil {
 			id = ""
 		} else {
-			f.keep() // it is no payload, so it stands nowhere but in such a record
+			f.keep() // it is not a payload, so it stands nowhere but in such a record
 		}
 		args = append(args, m.key, m.Item, f.text(), id)
 	}
 	raw, err := s.db.Eval(ctx, failMalformedScript, s.db.Key(keyFailed), args)
 	if err != nil {
-		return 0, fmt.Errorf("record what is no delayed job as failed: %w", err)
+		return 0, fmt.Errorf("record what is not a delayed job as failed: %w", err)
 	}
 	return int(rdb.Number(raw)), nil
 }

@@ -193,7 +193,7 @@ func TestDueWithKeysInTheWay(t *testing.T) {
 	t.Parallel()
 	good := rubyItem("A", "[9]", "good")
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
-		t.Run("a queue that is no list holds up no others", func(t *testing.T) {
+		t.Run("a queue that is not a list holds up no others", func(t *testing.T) {
 			f := setup(t, server)
 			require.NoError(t, f.redis.Set(t.Context(), f.key("queue:bad"), "x", 0).Err())
 			f.asRuby(1000, rubyItem("A", "[1]", "bad"), `{"class":"A","queue":"bad","args":[2]}`, good)
@@ -338,7 +338,7 @@ func (f *fixture) dueTimes(t *testing.T) (due []time.Time, err error) {
 	return due, nil
 }
 
-// Times that are no times of people, such as those of a program that has taken ms for
+// Times that are not times of people, such as those of a program that has taken ms for
 // seconds: nothing is moved, nothing overflows, and pages can show them.
 func TestDueInAges(t *testing.T) {
 	t.Parallel()
@@ -422,7 +422,7 @@ func TestDueTurns(t *testing.T) {
 			due := move(f, store.Helper)
 			require.Equal(t, 100, due.Moved)
 			require.True(t, due.More)
-			require.False(t, f.exists("resqued:mover"), "what it leaves is no forwarder's yet")
+			require.False(t, f.exists("resqued:mover"), "what it leaves is not a forwarder's yet")
 			require.Equal(t, 100, move(f, "one").Moved)
 			rest(move(f, store.Helper))
 			require.Equal(t, 100, move(f, "one").Moved)

@@ -140,11 +140,11 @@ func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Eve
 	return eventsOf(entries), nil
 }
 
-// EventIDError is returned for what is no id of an event.
+// EventIDError is returned for what is not an id of an event.
 type EventIDError struct{ ID string }
 
 func (e *EventIDError) Error() string {
-	return fmt.Sprintf("%q is no id of an event; it has the form 1764000000000-0", e.ID)
+	return fmt.Sprintf("%q is not an id of an event; it has the form 1764000000000-0", e.ID)
 }
 
 func checkEventID(id string) error {

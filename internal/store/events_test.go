@@ -48,9 +48,9 @@ func TestEvents(t *testing.T) {
 		require.Len(t, all, 5)
 		for _, id := range []string{"x", "1", "1-", "-1-0", "99999999999999999999-0", "(1-0"} {
 			_, err := f.Events(t.Context(), id, 1)
-			require.ErrorContains(t, err, "no id of an event")
+			require.ErrorContains(t, err, "not an id of an event")
 			_, err = f.EventsAfter(t.Context(), id, 1)
-			require.ErrorContains(t, err, "no id of an event")
+			require.ErrorContains(t, err, "not an id of an event")
 		}
 		none, err := f.Events(t.Context(), "0-0", 1)
 		require.NoError(t, err)

@@ -196,7 +196,7 @@ func TestFormatOfParked(t *testing.T) {
 	})
 }
 
-// A delayed job of another format is no malformed one where that format is in use.
+// A delayed job of another format is not a malformed one where that format is in use.
 func TestFormatOfDelayed(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

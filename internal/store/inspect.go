@@ -244,7 +244,7 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 // FieldUnread is a field that no entry of a master has in Redis: why it could not be read.
 const FieldUnread = "\x00unread"
 
-// MasterList returns the entries of the masters that live, by id. One that is no hash has
+// MasterList returns the entries of the masters that live, by id. One that is not a hash has
 // FieldUnread alone, and leaves the others what they are.
 func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, error) {
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()

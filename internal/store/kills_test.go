@@ -177,7 +177,7 @@ func TestRequestsToKillAJob(t *testing.T) {
 			f, j := one(t)
 			require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:kills:p1"), "x", 0).Err())
 			_, err := f.RequestKill(t.Context(), runOf(j), store.KillRequest{})
-			require.ErrorContains(t, err, "is no hash")
+			require.ErrorContains(t, err, "is not a hash")
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{{Job: &j, Kind: store.Done, Killed: true}}})
 			require.Equal(t, "x", f.redis.Get(t.Context(), f.key("resqued:kills:p1")).Val())
 		})

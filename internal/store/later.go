@@ -14,7 +14,7 @@ import (
 var enqueueLaterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
 // What the ids of jobs in resqued:delayed begin with that have not run: laterID those
-// enqueued to run later, stuckID those that were due when their queue was no list.
+// enqueued to run later, stuckID those that were due when their queue was not a list.
 const (
 	laterID = "later:"
 	stuckID = "stuck:"
@@ -49,7 +49,7 @@ func (j *LaterJob) when() string {
 	if seconds < 0 {
 		return "0"
 	}
-	// Times may be so far away that they are no number of ms.
+	// Times may be so far away that they are not a number of ms.
 	at := min(seconds, maxEpoch-1)*1000 + roundUp(time.Duration(j.At.Nanosecond()), time.Millisecond)
 	return strconv.FormatInt(at, 10)
 }

@@ -98,7 +98,7 @@ func (a OrderAnswer) encode() string {
 	return "refused " + a.Text
 }
 
-// parseOrders reads what put_master.lua returns, without what is no order, the oldest first: Redis
+// parseOrders reads what put_master.lua returns, without what is not an order, the oldest first: Redis
 // keeps a hash in no order as soon as one text is long, and a pause and a resume must not be
 // exchanged.
 func parseOrders(list []string) (orders []Order) {

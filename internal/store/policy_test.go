@@ -84,7 +84,7 @@ func TestPolicy(t *testing.T) {
 		})
 	})
 
-	t.Run("a Redis that does not answer is no reason for the fallback", func(t *testing.T) {
+	t.Run("a Redis that does not answer is not a reason for the fallback", func(t *testing.T) {
 		t.Parallel()
 		s, err := store.Open(store.Options{URL: "redis://127.0.0.1:1/0", Namespace: "x"})
 		require.NoError(t, err)

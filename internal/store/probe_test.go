@@ -118,7 +118,7 @@ func TestProbeOfAKnownServer(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Whatever an earlier one has left is no reason to refuse a server.
+// Whatever an earlier one has left is not a reason to refuse a server.
 func TestProbeAfterAnother(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -156,7 +156,7 @@ func TestProbeAgain(t *testing.T) {
 func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	for _, text := range []string{"redis.call('NOSUCH')", "this is no Lua"} {
+	for _, text := range []string{"redis.call('NOSUCH')", "this is not a Lua"} {
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })

@@ -306,7 +306,7 @@ func TestSweepQueues(t *testing.T) {
 
 		require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:pruned"), "odd", 0).Err())
 		_, err = f.SweepQueues(t.Context(), "one", time.Hour, "q0")
-		require.ErrorContains(t, err, "is no sorted set")
+		require.ErrorContains(t, err, "is not a sorted set")
 		_, err = f.PruneQueue(t.Context(), "q9")
 		require.Error(t, err)
 		require.True(t, f.redis.SIsMember(t.Context(), f.key("queues"), "q9").Val(), "nothing was done")

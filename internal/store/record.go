@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// maxEpoch is the first second of the year 10000: later ones are no times.
+// maxEpoch is the first second of the year 10000: later ones are not times.
 const maxEpoch = 253402300800
 
 // errRecord: an in-flight record that this program did not write.

@@ -189,7 +189,7 @@ const recoverBatch = 100
 //
 // It notes in the verdicts which jobs have failed by them, also if it returns an error.
 //
-// A job that could not be moved (a queue or the failed list is no list) is parked if its
+// A job that could not be moved (a queue or the failed list is not a list) is parked if its
 // verdict says so, else it stays recorded and is named in the error.
 func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
 	return s.recover(ctx, proc, verdicts, false)

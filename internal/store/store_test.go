@@ -371,14 +371,14 @@ func testExchange(t *testing.T, server *redistest.Server) {
 		c := []store.Completion{{Job: &reply.Jobs[0], Kind: store.Failed, Failure: store.Record([]byte(`{}`))}}
 		stuck := f.exchange(store.ExchangeRequest{Completions: c})
 		require.Equal(t, []bool{false}, stuck.Applied)
-		require.Contains(t, stuck.Stuck[0], "failed is no list")
+		require.Contains(t, stuck.Stuck[0], "failed is not a list")
 		require.NoError(t, f.redis.Del(t.Context(), f.key("failed")).Err())
 		require.Equal(t, []bool{true}, f.exchange(store.ExchangeRequest{Completions: c}).Applied)
 
 		require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:inflight:p1")).Err())
 		require.NoError(t, f.redis.Set(t.Context(), f.key("resqued:inflight:p1"), "text", 0).Err())
 		_, err := f.Exchange(t.Context(), store.ExchangeRequest{Proc: "p1", Wants: f.wants(1), Queues: locked("q")})
-		require.ErrorContains(t, err, "is no hash")
+		require.ErrorContains(t, err, "is not a hash")
 		require.True(t, rdb.Unexecuted(err))
 		require.Len(t, f.list("queue:q"), 1)
 	})

@@ -199,7 +199,7 @@ func TestSuspects(t *testing.T) {
 			require.Equal(t, []string{a}, f.list("queue:q"))
 		})
 
-		t.Run("one that went back to its queue after a run is no suspect, one that did not run is", func(t *testing.T) {
+		t.Run("one that went back to its queue after a run is not a suspect, one that did not run is", func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, server)
 			f.push("q", a)

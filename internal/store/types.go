@@ -100,7 +100,7 @@ type Completion struct {
 	Renamed bool
 	// Killed: the process has obeyed a KillRequest for this job.
 	Killed bool
-	// Survived: a Requeued or Retried job has run to its end, so that it is no suspect
+	// Survived: a Requeued or Retried job has run to its end, so that it is not a suspect
 	// any more.
 	Survived bool
 	// Count, if not nil, is the count of the job's attempts. A Retried job has one.
@@ -231,7 +231,7 @@ type ExchangeReply struct {
 	Bounced int
 	// More: the bounded scan ended before every candidate was looked at.
 	More bool
-	// WrongType names the queues that were skipped because they are no lists.
+	// WrongType names the queues that were skipped because they are not lists.
 	WrongType []string
 	// Duplicates are the indexes of completions whose payload did not go back to
 	// its queue, because an equal one waits there.

@@ -25,7 +25,7 @@ const undelayBatch = 50
 type DelayedJob struct {
 	// Due is when it goes to its queue.
 	Due time.Time
-	// Queue and Payload are empty where it is no job. Payload is for people to read: it
+	// Queue and Payload are empty where it is not a job. Payload is for people to read: it
 	// may hold the name of the queue.
 	Queue   string
 	Payload []byte
@@ -93,7 +93,7 @@ func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 }
 
 // dueAt is a time in seconds since 1970, to the ms. Scores are what any program has written:
-// those that are no time of people are taken for the first or the last one.
+// those that are not time of people are taken for the first or the last one.
 func dueAt(seconds float64) time.Time {
 	if !(seconds > 0) { // or no number
 		return time.Unix(0, 0)

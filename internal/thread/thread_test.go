@@ -52,7 +52,7 @@ func TestOutcomes(t *testing.T) {
 		want thread.Outcome
 	}{
 		"success is done": {t.Context(), nil, thread.Outcome{Result: thread.Done}},
-		"a wrapped discard is no failure": {
+		"a wrapped discard is not a failure": {
 			t.Context(), fmt.Errorf("%w: x", resqued.Discard),
 			thread.Outcome{Result: thread.Discarded},
 		},

@@ -33,7 +33,7 @@ type DelayedJob struct {
 	// Wrappers are the classes around an Active Job, inside out.
 	Wrappers []string `json:"wrappers,omitempty"`
 	Queue    string   `json:"queue"`
-	// Invalid is the beginning of a payload that is no job.
+	// Invalid is the beginning of a payload that is not a job.
 	Invalid string `json:"invalid,omitempty"`
 }
 

@@ -72,7 +72,7 @@ var FindingCodes = []struct{ Code, About string }{
 	{CodeRunnerFailed, "a runner cannot be started"},
 	{CodeSuspects, "jobs that may have killed their process"},
 	{CodeQueueOrphan, "a queue that nothing works"},
-	{CodeQueueBroken, "the key of a queue is no list"},
+	{CodeQueueBroken, "the key of a queue is not a list"},
 	{CodeQueueLate, "a queue that is late"},
 	{CodeQueueStarved, "all jobs of a queue are locked"},
 	{CodeQueuePaused, "a paused queue with jobs"},

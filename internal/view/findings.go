@@ -217,7 +217,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			continue
 		case v.State == WorkerBroken:
 			add(CodeDaemonUnreadable, FindingFail, badKeyFix, false,
-				"%s: its entry in Redis is no hash (%s)", v.Worker, v.Problem)
+				"%s: its entry in Redis is not a hash (%s)", v.Worker, v.Problem)
 			masters++
 			threads += v.Threads
 			continue
@@ -351,7 +351,7 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 	}
 	say(CodeQueueLate, queueLate, FindingWarn, "and the first has waited for longer than promised", "are late", func(q *Queue) string { return "queues show " + Shell(q.Queue) })
 	say(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
-	say(CodeQueueBroken, QueueBroken, FindingFail, "its key is no list", "have keys that are no lists", func(*Queue) string { return "queues -o wide" })
+	say(CodeQueueBroken, QueueBroken, FindingFail, "its key is not a list", "have keys that are not lists", func(*Queue) string { return "queues -o wide" })
 	say(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
 	say(CodeQueuePaused, QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
 	return found, err

@@ -194,7 +194,7 @@ func TestFindings(t *testing.T) {
 		require.Contains(f, fixes(f, "daemons"), "workers resume web-2:9")
 		require.Contains(f, texts, "fail web-3:9 has another a than the other daemons: see docs/reliability.md for what breaks")
 
-		f.do("HSET", "resqued:parked", "vm:b:1-2:0.0#5", "1 f 1795000000000 - 0 4 14 9\nmailfailed is no list{}")
+		f.do("HSET", "resqued:parked", "vm:b:1-2:0.0#5", "1 f 1795000000000 - 0 4 14 9\nmailfailed is not a list{}")
 		f.do("SET", "resqued:parked:vm:b:1-2:0.0#5", "{}")
 		f.do("ZADD", "resqued:parking", 1795000000000, "vm:b:1-2:0.0#5")
 		require.NotEmpty(f, failing(f, "parked", view.Checks{}))

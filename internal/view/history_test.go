@@ -69,7 +69,7 @@ func TestClasses(t *testing.T) {
 	}}
 	classes, err := view.Classes(t.Context(), s, view.Spans[0], now)
 	require.NoError(t, err)
-	require.Len(t, classes, 2, "queues are no classes, and what did not run is left out")
+	require.Len(t, classes, 2, "queues are not classes, and what did not run is left out")
 	require.Equal(t, "Slow", classes[0].Class)
 	require.InDelta(t, .5, classes[0].Share, .01)
 	require.EqualValues(t, 10, classes[0].Runs)

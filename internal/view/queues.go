@@ -25,7 +25,7 @@ const (
 	QueueOrphan  = "orphan"  // it is not served, and jobs wait
 	QueueStarved = "starved" // all of its jobs were locked when last tried
 	QueuePaused  = "paused"  // its jobs are to wait
-	QueueBroken  = "broken"  // its key is no list
+	QueueBroken  = "broken"  // its key is not a list
 	QueueUnknown = "unknown" // who works it could not be read
 )
 
@@ -38,7 +38,7 @@ type Queue struct {
 	// Why says why its jobs wait although they could be taken; empty = one may be taken, or
 	// it is not known.
 	Why string `json:"why"`
-	// Size is null when the key is no list.
+	// Size is null when the key is not a list.
 	Size *int64 `json:"size"`
 	// OldestS is how long the first job has waited, in seconds; null = not known yet.
 	// OldestSource says how well that is known; see package queueage.
@@ -80,7 +80,7 @@ type WaitingJob struct {
 	Args     json.RawMessage `json:"args"`
 	// Wrappers are the classes around an Active Job, inside out.
 	Wrappers []string `json:"wrappers,omitempty"`
-	// Invalid says why the payload is no job.
+	// Invalid says why the payload is not a job.
 	Invalid string `json:"invalid,omitempty"`
 }
 

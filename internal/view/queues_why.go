@@ -263,7 +263,7 @@ func (c *crew) capped(place int) bool {
 func (v *Queue) explain(q store.QueueInfo) {
 	switch v.State {
 	case QueueBroken:
-		v.Why = "its key is no list"
+		v.Why = "its key is not a list"
 		return
 	case QueuePaused:
 		v.Why = "paused by " + strings.Join(q.PausedBy, " and ")

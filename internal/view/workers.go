@@ -28,7 +28,7 @@ const (
 	WorkerBusy  = "busy"
 	WorkerStale = "stale" // its lease is past: dead, or cut off from Redis
 	WorkerGhost = "ghost" // registered, but no process stands behind it
-	// WorkerBroken: the entry of the master is no hash, so that nothing is known of it but its
+	// WorkerBroken: the entry of the master is not a hash, so that nothing is known of it but its
 	// processes.
 	WorkerBroken = "broken"
 )

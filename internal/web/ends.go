@@ -11,7 +11,7 @@ import (
 // Ends adds up how processes have ended on all machines since this server has begun to look.
 type Ends struct {
 	store.ProcEnds
-	// seen is what each master has counted, nil before the first look: what was before is no rate.
+	// seen is what each master has counted, nil before the first look: what was before is not a rate.
 	seen map[string]endsSeen
 }
 

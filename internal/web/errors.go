@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Error is an answer that is no success.
+// Error is an answer that is not a success.
 type Error struct {
 	Status int `json:"-"`
 	// Code names the kind of error for programs.
@@ -166,7 +166,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 // send writes JSON.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, status int, body any) {
 	text, err := json.Marshal(body)
-	if err != nil { // arguments that are no JSON are escaped by the views
+	if err != nil { // arguments that are not JSON are escaped by the views
 		s.log.Error("an answer cannot be written as JSON", slog.Any("error", err))
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"code":"failed","message":"the answer cannot be written as JSON: see the log"}}`)
 	}

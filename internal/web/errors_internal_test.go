@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// TestOthersAreAtIt: that others edit failures, too, is no fault of the server, and what an act has come to
+// TestOthersAreAtIt: that others edit failures, too, is not a fault of the server, and what an act has come to
 // is known.
 func TestOthersAreAtIt(t *testing.T) {
 	t.Parallel()

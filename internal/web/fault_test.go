@@ -273,7 +273,7 @@ var spoiled = map[string]struct{ says, shows map[string]string }{
 	"resqued:proc:" + proc:     {says: map[string]string{"/": "does cannot be read", "/redis": "does cannot be read", "/workers": "does cannot be read"}},
 	"resqued:inflight:" + proc: {says: map[string]string{"/": "does cannot be read", "/redis": "does cannot be read", "/workers": "does cannot be read"}},
 	"queue:mail": {says: map[string]string{
-		"/": "its key is no list", "/redis": "its key is no list", "/queues": "its key is no list", "/queues/mail": "Its key is no list; Cannot be shown", "/api/v1/queues": "its key is no list",
+		"/": "its key is not a list", "/redis": "its key is not a list", "/queues": "its key is not a list", "/queues/mail": "Its key is not a list; Cannot be shown", "/api/v1/queues": "its key is not a list",
 	}, shows: map[string]string{"/": "waiting in 1 queue<", "/queues": `/queues/q"|broken`}},
 	"failed":                 {says: map[string]string{"/": "Not known", "/api/v1/live": "failures", "/failed": "Cannot be shown", "/failed?view=flat": "Cannot be shown"}},
 	"stat:processed":         {says: map[string]string{"/": "Not known", "/api/v1/live": "failed,processed"}},
@@ -286,7 +286,7 @@ var spoiled = map[string]struct{ says, shows map[string]string }{
 	"resqued:events":         {says: map[string]string{"/events": "Cannot be shown"}},
 }
 
-var troubleSaid = regexp.MustCompile(`<p class="trouble"[^>]*><b>([^:.,<(]*[^:.,<( ])|>(cannot be checked|not all of it can be checked)|"missing":(\{[^}]*\}|")|([Ii]ts entry in Redis|does cannot be read|[Ii]ts key is no list)|"(error)":`)
+var troubleSaid = regexp.MustCompile(`<p class="trouble"[^>]*><b>([^:.,<(]*[^:.,<( ])|>(cannot be checked|not all of it can be checked)|"missing":(\{[^}]*\}|")|([Ii]ts entry in Redis|does cannot be read|[Ii]ts key is not a list)|"(error)":`)
 
 // troubles returns what a page says of parts that could not be read, in its order.
 func troubles(text string) string {

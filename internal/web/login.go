@@ -71,7 +71,7 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 		}
 		if !l.trusts(r, from) {
 			l.fails(r, from, l.UserHeader, l.UserHeader+" from an address that is not a trusted proxy")
-			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is no trusted proxy", l.UserHeader, origin(r)), Hint: "Name it with --trusted-proxy."}
+			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: fmt.Sprintf("%s comes from %s, which is not a trusted proxy", l.UserHeader, origin(r)), Hint: "Name it with --trusted-proxy."}
 		}
 		return l.named(name), nil
 	}

@@ -87,7 +87,7 @@ func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, l
 	return a.err
 }
 
-// pingAny returns nil as soon as one of the stores answers: one that is away is no reason to hide
+// pingAny returns nil as soon as one of the stores answers: one that is away is not a reason to hide
 // the others.
 func (s *Stores) pingAny(ctx context.Context) error {
 	answers := make(chan error, len(s.servers))

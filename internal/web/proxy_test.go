@@ -90,7 +90,7 @@ func TestBehindProxy(t *testing.T) {
 	require.True(t, strings.HasPrefix(to, "/tools/jobs/queues/mail"), to)
 	user = "bob"
 	code, _, _ = ask(http.MethodPost, "/tools/jobs/queues/mail", url.Values{"act": {"resume"}})
-	require.Equal(t, http.StatusForbidden, code, "he is no operator")
+	require.Equal(t, http.StatusForbidden, code, "he is not an operator")
 	code, _, _ = ask(http.MethodGet, "/", nil)
 	require.Equal(t, http.StatusNotFound, code, "nothing is served beside the path")
 }
@@ -131,13 +131,13 @@ func TestProxyByUnixSocket(t *testing.T) {
 	}
 	ann := http.Header{"X-User": {"ann"}}
 
-	// The user of this process is no proxy, nor does any address make it one.
+	// The user of this process is not a proxy, nor does any address make it one.
 	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}} {
 		for _, users := range [][]int{nil, {os.Getuid() + 1}, {-1}} {
 			login.Proxies, login.ProxyUsers = proxies, users
 			code, text := ask(ann)
 			assert.Equal(t, http.StatusForbidden, code, text)
-			assert.Contains(t, text, "X-User comes from user "+self.Username+", which is no trusted proxy")
+			assert.Contains(t, text, "X-User comes from user "+self.Username+", which is not a trusted proxy")
 		}
 	}
 	code, text := ask(nil)
@@ -156,7 +156,7 @@ func TestProxyByUnixSocket(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ann", events[0].By)
 	code, _ = ask(http.Header{"X-User": {"bob"}})
-	require.Equal(t, http.StatusForbidden, code, "he is no operator")
+	require.Equal(t, http.StatusForbidden, code, "he is not an operator")
 	for name, header := range map[string]http.Header{"no header": nil, "an empty one": {"X-User": {""}}, "another one": {"X-Forwarded-User": {"ann"}}, "Via": {"Via": {"1.1 x"}}} {
 		code, text = ask(header)
 		require.Equal(t, http.StatusUnauthorized, code, "%s: the proxy is not one of its users: %s", name, text)

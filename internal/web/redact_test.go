@@ -116,7 +116,7 @@ func TestRedaction(t *testing.T) {
 	assert.Greater(t, len(shows(answers, "[redacted]")), 20)
 	assert.Contains(t, answers["/api/v1/queues/mail/jobs"], `"args":["harmless",{"token":"[redacted]"},12345678901234567890]`)
 
-	t.Run("a search is no oracle", func(t *testing.T) {
+	t.Run("a search is not an oracle", func(t *testing.T) {
 		for _, path := range []string{"/api/v1/queues/mail/jobs?args=", "/api/v1/failed?args=", "/queues/mail?args=", "/failed?view=flat&args=", "/failed?args=", "/api/v1/failed/groups?args="} {
 			hit, miss := f.Ask(http.MethodGet, path+secret, "").Body.String(), f.Ask(http.MethodGet, path+strings.ToUpper(secret), "").Body.String()
 			if strings.HasPrefix(path, "/api") {

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// invalidClass is the class under which bytes that are no payload are kept in
+// invalidClass is the class under which bytes that are not a payload are kept in
 // failure records, which need an object with a class to be shown by any page.
 const invalidClass = "Resqued::InvalidPayload"
 

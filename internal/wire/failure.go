@@ -27,7 +27,7 @@ type Failure struct {
 	// FailedAt is written to the second, in UTC. It is zero in a record whose time is not known,
 	// or is of a zone that is not known; see Between.
 	FailedAt time.Time
-	// Payload is the job's payload. Bytes that are no payload are written as an
+	// Payload is the job's payload. Bytes that are not a payload are written as an
 	// object of class Resqued::InvalidPayload with the base64 of them as argument.
 	Payload   []byte
 	Exception string
@@ -131,7 +131,7 @@ func parseFailure(record []byte, whole bool) (Failure, error) {
 		RetriedAt: textOf(fields[fieldRetriedAt]),
 	}
 	if n := fields[fieldAttempts]; n != nil {
-		_ = json.Unmarshal(n, &f.Attempts) // another type is no number: it stays 0
+		_ = json.Unmarshal(n, &f.Attempts) // another type is not a number: it stays 0
 	}
 	if !whole {
 		return f, nil
@@ -228,7 +228,7 @@ func textOf(raw []byte) (text string) {
 }
 
 // Original returns the bytes that failed: those of Payload, or those that it holds for a
-// job that was no payload.
+// job that was not a payload.
 func (f Failure) Original() []byte { return Unwrap(f.Payload) }
 
 // Pushed returns the bytes that go back to the queue when the job is retried: Original,
@@ -242,7 +242,7 @@ func (f Failure) Pushed() []byte {
 
 // Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds, and any
 // other payload as it is. Ruby's page pushes such a payload when a record of bytes that
-// were no payload is retried there.
+// were not a payload is retried there.
 func Unwrap(payload []byte) []byte {
 	for bytes.Contains(payload, []byte(invalidClass)) {
 		e, err := Parse(payload, 0)
@@ -272,7 +272,7 @@ func (e Envelope) Unwrap() (raw []byte, ok bool) {
 	return raw, err == nil
 }
 
-// firstStartAt is older than the gem, so that smaller numbers are no times of it.
+// firstStartAt is older than the gem, so that smaller numbers are not times of it.
 const firstStartAt = 1_000_000_000
 
 // startAtSlack is how far the clock that wrote "start_at" may be ahead of the one that

@@ -42,7 +42,7 @@ func TestEncodeFailure(t *testing.T) {
 		require.Zero(t, odd.Attempts)
 	})
 
-	t.Run("what is no payload is kept as base64", func(t *testing.T) {
+	t.Run("what is not a payload is kept as base64", func(t *testing.T) {
 		t.Parallel()
 		f := Failure{
 			FailedAt: example, Payload: []byte("not json\xff"), Exception: "Resqued::InvalidPayload",
@@ -166,7 +166,7 @@ func TestPushed(t *testing.T) {
 		"the program's own: a fraction":     {`{"class":"A","args":[],"start_at":1795168500.5}`, ""},
 		"one inside of an argument":         {`{"class":"A","args":[{"a":1,"start_at":1795168500}]}`, ""},
 		"a text that looks like it":         {`{"class":"A","args":[],"x":"\",\"start_at\":1795168500}"}`, ""},
-		"bytes that were no payload":        {`{"class":"Resqued::InvalidPayload","args":["bm90IGpzb24="]}`, "not json"},
+		"bytes that were not a payload":     {`{"class":"Resqued::InvalidPayload","args":["bm90IGpzb24="]}`, "not json"},
 		"those that Ruby has pushed again":  {`{"class":"Resqued::InvalidPayload","args":["bm90IGpzb24="],"id":"4f","start_at":1795168500}`, "not json"},
 		"wrapped twice":                     {`{"class":"Resqued::InvalidPayload","args":["eyJjbGFzcyI6IlJlc3F1ZWQ6OkludmFsaWRQYXlsb2FkIiwiYXJncyI6WyJibTkwSUdwemIyND0iXX0="]}`, "not json"},
 		"a job of that class that has none": {`{"class":"Resqued::InvalidPayload","args":["?"]}`, ""},

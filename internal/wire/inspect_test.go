@@ -65,7 +65,7 @@ func TestInspect(t *testing.T) {
 			require.Equal(t, `"`+want+`"`, inspect(t, `"`+text+`"`, Ruby34))
 		}
 	})
-	t.Run("what is no JSON is refused with the reason", func(t *testing.T) {
+	t.Run("what is not JSON is refused with the reason", func(t *testing.T) {
 		t.Parallel()
 		for text, want := range map[string]string{
 			"":               "invalid payload: not JSON: it ends where a value should stand: ",
@@ -115,7 +115,7 @@ func TestRubyJoin(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `1-{"a" => {"b" => 2}}`, got)
 	})
-	t.Run("an argument that is no JSON is named", func(t *testing.T) {
+	t.Run("an argument that is not JSON is named", func(t *testing.T) {
 		t.Parallel()
 		_, err := RubyJoin(resqued.Args{json.RawMessage("1"), json.RawMessage("x")}, Ruby34)
 		require.EqualError(t, err, `argument 1: invalid payload: not JSON: byte 0 is 'x' where a value should stand: x`)

@@ -44,7 +44,7 @@ type Envelope struct {
 	EnqueuedAt time.Time
 }
 
-// InvalidError is why bytes are no payload. Such a job is failed, never run.
+// InvalidError is why bytes are not a payload. Such a job is failed, never run.
 type InvalidError struct {
 	// Reason is a clause such as `"args" is an object, not an array`.
 	Reason string
@@ -147,7 +147,7 @@ func (e *Envelope) set(s *scanner, known int, raw []byte) bool {
 			e.ID = unquote(raw)
 		}
 	case keyGeneration:
-		// Zero where it is no integer: it is information, nothing depends on it.
+		// Zero where it is not an integer: it is information, nothing depends on it.
 		if n, err := strconv.Atoi(string(raw)); err == nil {
 			e.Generation = n
 		}

@@ -44,8 +44,8 @@ func TestParse(t *testing.T) {
 		{"space around it is allowed", " \t\r\n{ \"class\" : \"A\" , \"args\" : [ ] } \n", Envelope{Class: "A"}},
 		{"escapes in a class are decoded", `{"cl\u0061ss":"Foo\u003a:B\u00e4r\ud83d\ude00"}`, Envelope{Class: "Foo::Bär😀"}},
 		{"a hostile class is a class", `{"class":"../\u0000\r\n<script>"}`, Envelope{Class: "../\x00\r\n<script>"}},
-		{"an id that is no text is left alone", `{"class":"A","id":7,"generation":"x"}`, Envelope{Class: "A"}},
-		{"a generation that is no integer is left alone", `{"class":"A","generation":1.5}`, Envelope{Class: "A"}},
+		{"an id that is not text is left alone", `{"class":"A","id":7,"generation":"x"}`, Envelope{Class: "A"}},
+		{"a generation that is not an integer is left alone", `{"class":"A","generation":1.5}`, Envelope{Class: "A"}},
 		{
 			"a time in whole seconds", `{"class":"A","enqueued_at":1795186581}`,
 			Envelope{Class: "A", EnqueuedAt: time.Unix(1795186581, 0)},

@@ -23,13 +23,13 @@ type Reference struct {
 	ID   string
 	Size int64
 	SHA1 string
-	// Class is that of the payload; empty if it is no job.
+	// Class is that of the payload; empty if it is not a job.
 	Class string
 }
 
 // Parts is Encode for a receiver who has the payload. If that is small, text is the whole
 // record. Else it is left out of text, and belongs behind gap bytes; reference is the
-// record that names it by an id instead. Bytes that are no payload cannot stand in a
+// record that names it by an id instead. Bytes that are not a payload cannot stand in a
 // record, so that text is nil then.
 func (f Failure) Parts(id string) (text []byte, gap int, reference []byte) {
 	if len(f.Payload) <= maxInline {

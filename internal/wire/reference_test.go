@@ -47,7 +47,7 @@ func TestParts(t *testing.T) {
 		require.Equal(t, Reference{ID: "p#1", Size: int64(len(payload)), SHA1: hex.EncodeToString(sum[:]), Class: "A"}, reference(ref))
 	})
 
-	t.Run("large bytes that are no payload stand in no record", func(t *testing.T) {
+	t.Run("large bytes that are not a payload stand in no record", func(t *testing.T) {
 		t.Parallel()
 		text, gap, ref := failure(strings.Repeat("x", maxInline+1)).Parts("p#1")
 		require.Nil(t, text)

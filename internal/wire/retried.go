@@ -41,11 +41,11 @@ func MarkRetried(record []byte, at time.Time) ([]byte, error) {
 // is none. Of equal keys the last one counts.
 func memberOf(object []byte, name string) (start, end int, err error) {
 	if !json.Valid(object) {
-		return 0, 0, errors.New("it is no JSON")
+		return 0, 0, errors.New("it is not JSON")
 	}
 	d := json.NewDecoder(bytes.NewReader(object))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return 0, 0, errors.New("it is no object")
+		return 0, 0, errors.New("it is not an object")
 	}
 	for d.More() {
 		key, err := d.Token()

@@ -72,7 +72,7 @@ func (s *scanner) open() bool {
 	}
 }
 
-// other fails at a text that begins like a value which is no object: "not json" begins
+// other fails at a text that begins like a value which is not an object: "not json" begins
 // like null.
 func (s *scanner) other(c byte) bool {
 	if !s.value(1) {

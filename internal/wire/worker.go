@@ -144,7 +144,7 @@ func ParseWorkerID(id string) (WorkerName, error) {
 	}
 	pid, number, numbered := strings.Cut(pid, "+")
 	if w.PID, ok = natural(pid); !ok {
-		return WorkerName{}, fmt.Errorf("worker id %q: its pid %q is no number", Printable(id, 200), Printable(pid, 40))
+		return WorkerName{}, fmt.Errorf("worker id %q: its pid %q is not a number", Printable(id, 200), Printable(pid, 40))
 	}
 	if numbered {
 		if w.Number, ok = natural(number); !ok {

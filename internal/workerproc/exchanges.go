@@ -288,7 +288,7 @@ func (x *exchanges) updateHunger(r *exchangeResult, overlapped bool) {
 	jobs := r.reply.Jobs
 	x.hungry = len(r.req.Wants) == 0 && x.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(x.ended) > 0 {
-		x.hungry = true // a payload that was no job has already ended
+		x.hungry = true // a payload that was not a job has already ended
 	}
 	if overlapped && len(jobs) < len(r.req.Wants) {
 		x.hungry = true // the other call may have come later and freed what this one did not find

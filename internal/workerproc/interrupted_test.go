@@ -49,7 +49,7 @@ func TestOverdueDrain(t *testing.T) {
 		f.down <- proc.Message{Type: proc.SetState, State: "draining"}
 		f.down <- over(true)
 		killing := f.killing()
-		require.Zero(t, killing.Kills, "it is no kill")
+		require.Zero(t, killing.Kills, "it is not a kill")
 		require.Empty(t, killing.Tokens)
 		f.ends()
 		require.ErrorIs(t, cause, resqued.ErrKilled)

@@ -87,7 +87,7 @@ func (j *job) returns(requeueLost bool) bool {
 	return !j.rules.atMostOnce && j.blameless(requeueLost)
 }
 
-// blameless reports whether a job was told to stop for something that is no failure of it.
+// blameless reports whether a job was told to stop for something that is not a failure of it.
 func (j *job) blameless(requeueLost bool) bool {
 	limit, ok := errors.AsType[*limitError](j.stop.cause)
 	return ok && limit.again || requeueLost && errors.Is(j.stop.cause, resqued.ErrLockLost)

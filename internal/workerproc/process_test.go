@@ -428,7 +428,7 @@ func TestWork(t *testing.T) {
 		f.drain()
 	})
 
-	t.Run("payloads that are no jobs fail with their bytes, and work goes on", func(t *testing.T) {
+	t.Run("payloads that are not jobs fail with their bytes, and work goes on", func(t *testing.T) {
 		t.Parallel()
 		f := start(t, handlers{"A": succeed}, options{cfg: workerproc.Config{MaxPayload: 100}})
 		f.push("garbage", `[]`, `{"class":7}`, "", payload(1), `{"class":"A","args":["`+string(make([]byte, 200))+`"]}`)

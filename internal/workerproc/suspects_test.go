@@ -115,7 +115,7 @@ func TestSuspects(t *testing.T) {
 		f.drain()
 	})
 
-	t.Run("those of queues that it does not work are no concern of it", func(t *testing.T) {
+	t.Run("those of queues that it does not work are not a concern of it", func(t *testing.T) {
 		t.Parallel()
 		f := start(t, handlers{"A": succeed}, options{queues: []string{"other"}, cfg: workerproc.Config{Threads: 2}})
 		f.suspect(1)
@@ -216,7 +216,7 @@ func TestSuspects(t *testing.T) {
 		f.ends()
 	})
 
-	t.Run("who survives a run and goes back is no suspect any more", func(t *testing.T) {
+	t.Run("who survives a run and goes back is not a suspect any more", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{resqued.Requeue(0), errors.New("fails")} {
 			first := true

@@ -157,7 +157,7 @@ func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now ti
 	}
 }
 
-// begin hands a reserved job to an idle thread. A payload that is no job ends at
+// begin hands a reserved job to an idle thread. A payload that is not a job ends at
 // once, without a thread.
 func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	index := t.whose(r)

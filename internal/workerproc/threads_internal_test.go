@@ -67,7 +67,7 @@ func TestThreads(t *testing.T) {
 	require.True(t, th.endedBriefly())
 	require.Equal(t, 1, th.jobsDone())
 
-	// A payload that is no job ends without a thread.
+	// A payload that is not a job ends without a thread.
 	begin(reserve("2", `garbage`))
 	require.Equal(t, 2, th.vacant())
 	require.Equal(t, store.Failed, e.ends[1].Kind)

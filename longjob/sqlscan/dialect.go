@@ -109,7 +109,7 @@ var (
 var errPanic = errors.New("panic")
 
 // span is a part of a table: the keys above from, up to and including to, restricted to those
-// in keys. A nil field is no restriction.
+// in keys. A nil field is not a restriction.
 type span struct {
 	from, to []string
 	keys     [][]string

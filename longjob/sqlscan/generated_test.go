@@ -83,7 +83,7 @@ func TestGeneratedColumns(t *testing.T) {
 				require.Equal(t, "50 50", b.text("SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE odd)) FROM t WHERE done"))
 			})
 		}
-		t.Run("one that may be NULL is no key", func(t *testing.T) {
+		t.Run("one that may be NULL is not a key", func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, longjob.Options{})
 			b.sql("CREATE TABLE t (id bigint PRIMARY KEY, g bigint GENERATED ALWAYS AS (id * 2) STORED UNIQUE)")

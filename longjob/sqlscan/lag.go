@@ -51,7 +51,7 @@ var showReplica = []string{"SHOW ALL REPLICAS STATUS", "SHOW REPLICA STATUS", "S
 const syntaxError = 1064
 
 // ReplicaLagMySQL is ReplicaLag for MySQL and MariaDB, where each replica knows how far it is behind.
-// Their users need the right REPLICATION CLIENT, in MariaDB REPLICA MONITOR. A server that is no replica,
+// Their users need the right REPLICATION CLIENT, in MariaDB REPLICA MONITOR. A server that is not a replica,
 // or whose replication does not run, is an error.
 func ReplicaLagMySQL(replicas ...*sql.DB) func(ctx context.Context) (time.Duration, error) {
 	var knows atomic.Int32 // the statement that the servers know
@@ -115,7 +115,7 @@ func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Du
 	case rows.Err() != nil:
 		return 0, rows.Err()
 	case sources == 0:
-		return 0, errors.New("the server is no replica")
+		return 0, errors.New("the server is not a replica")
 	}
 	return most, nil
 }

@@ -73,7 +73,7 @@ func TestReplicaLagMySQL(t *testing.T) {
 	weak = b.open(strings.Replace(maria.DSN(b.name), "root@", "weak@", 1), nil)
 	lag = sqlscan.ReplicaLagMySQL(weak)
 	_, err := lag(t.Context())
-	require.ErrorContains(t, err, "the server is no replica")
+	require.ErrorContains(t, err, "the server is not a replica")
 	b.sql("CHANGE MASTER 'm' TO MASTER_HOST = '127.0.0.1', MASTER_USER = 'x'")
 	_, err = lag(t.Context())
 	require.ErrorContains(t, err, "its replication does not run")
@@ -81,7 +81,7 @@ func TestReplicaLagMySQL(t *testing.T) {
 	refusedLag(t, b.bed, b.text, b.deletes("", patient(sqlscan.Options{Lag: sqlscan.ReplicaLagMySQL()})), "no replica is named")
 }
 
-// A statement that returns nothing is no query of subjects.
+// A statement that returns nothing is not a query of subjects.
 func TestSubjectsOfNoQuery(t *testing.T) {
 	t.Parallel()
 	b := setupMySQL(t, longjob.Options{})

@@ -179,7 +179,7 @@ func columnOf(typ, full string, precision, scale int, charset, collation string)
 func (t *myTable) check(key []string) error {
 	for i, col := range t.cols {
 		if col.date && (strings.HasPrefix(key[i], "0000") || strings.Contains(key[i][:min(10, len(key[i]))], "-00")) {
-			return refusal{fmt.Errorf("column %s of the key has %q, which is no date", col.name, key[i])}
+			return refusal{fmt.Errorf("column %s of the key has %q, which is not a date", col.name, key[i])}
 		}
 	}
 	return nil

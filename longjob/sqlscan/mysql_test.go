@@ -180,7 +180,7 @@ func TestRefusedMySQL(t *testing.T) {
 		{"a view", "CREATE VIEW t AS SELECT 1 AS id", sqlscan.MySQLQuery{}, "`t` is a view"},
 		{"no such table", "CREATE TABLE u (id int)", sqlscan.MySQLQuery{}, "`t` does not exist"},
 		{"no table", "CREATE TABLE u (id int)", sqlscan.MySQLQuery{Key: []string{"a"}, Columns: []string{"none"}}, "no table"},
-		{"no date", "CREATE TABLE t (id date PRIMARY KEY); SET sql_mode = ''; INSERT INTO t VALUES ('2026-01-00'); SET sql_mode = DEFAULT", sqlscan.MySQLQuery{}, `"2026-01-00", which is no date`},
+		{"no date", "CREATE TABLE t (id date PRIMARY KEY); SET sql_mode = ''; INSERT INTO t VALUES ('2026-01-00'); SET sql_mode = DEFAULT", sqlscan.MySQLQuery{}, `"2026-01-00", which is not a date`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -250,7 +250,7 @@ func (s *scan) adapt(at *place, done int64) {
 	case s.slowest > s.statement/2 || size == s.most:
 	case at.Quick < 0:
 		at.Quick++
-	case done >= int64(size) || size < min(DefaultBatch, s.most): // or what was found is no measure
+	case done >= int64(size) || size < min(DefaultBatch, s.most): // or what was found is not a measure
 		at.Size = min(2*size, s.most)
 	}
 }

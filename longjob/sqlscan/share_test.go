@@ -398,7 +398,7 @@ func TestSharedTransactionThatCannotBeCommitted(t *testing.T) {
 }
 
 // A deadlock ends a transaction of MySQL as a whole: what a function that does not return it does
-// afterwards is no part of it.
+// afterwards is not part of it.
 func TestSwallowedDeadlocks(t *testing.T) {
 	t.Parallel()
 	swallows := func(b *myBed, calls *int, result chan<- error, exec func(statement string) error) error {

@@ -328,7 +328,7 @@ func (m *machine) signalAll(sig syscall.Signal) []process {
 	m.signal(sig)
 	var hit []process
 	known := map[int]bool{}
-	// A single scan of /proc is no snapshot.
+	// A single scan of /proc is not a snapshot.
 	for range 3 {
 		for _, p := range m.processes() {
 			if p.PID != m.pid || sig == syscall.SIGKILL {

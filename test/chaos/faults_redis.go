@@ -77,7 +77,7 @@ func debugSleep(long bool) injector {
 }
 
 // redisUneven cuts all daemons off for longer than a lease, and one of them for a while longer.
-// That its beats come later than others' is no reason to take its processes for dead.
+// That its beats come later than others' is not a reason to take its processes for dead.
 func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	late := c.hit(f, r)
 	f.Daemon = "" // all are cut off

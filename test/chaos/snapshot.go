@@ -158,7 +158,7 @@ func list(v any) []string {
 	return texts
 }
 
-// idOf returns the id of the job in a failure record, which holds payloads that are no JSON as
+// idOf returns the id of the job in a failure record, which holds payloads that are not JSON as
 // base64.
 func idOf(entry string) string {
 	if id := idPattern.FindString(entry); id != "" {

@@ -71,7 +71,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 		require.NoError(t, d.Client.Set(ctx, d.Key("failed"), "text", 0).Err())
 		d.Push("mail", "Fail", 1)
 		d.AwaitNoted("ran", 1)
-		d.AwaitLog("failed is no list")
+		d.AwaitLog("failed is not a list")
 		d.Signal(quit)
 		require.True(t, d.AwaitEnd(patience/2), "%s", d.Log())
 		require.Zero(t, d.Exit())
@@ -80,7 +80,7 @@ func TestDrainWithoutRedis(t *testing.T) {
 		require.Zero(t, d.Snapshot().InFlight)
 		stdout, _, code := d.Run("parked", "--config", d.ConfigFile)
 		require.Zero(t, code)
-		require.Contains(t, stdout, "failed is no list")
+		require.Contains(t, stdout, "failed is not a list")
 
 		o.Namespace = d.Space
 		next := harness.Start(t, o)

@@ -46,7 +46,7 @@ func TestMultiQueueFailures(t *testing.T) {
 	require.Len(t, await("mail_failed", 2), 2)
 	require.Len(t, await("failed", 1), 1)
 
-	// A key that has the name of a failed list but is no list.
+	// A key that has the name of a failed list but is not a list.
 	require.NoError(t, d.Client.Set(t.Context(), d.Key("low_failed"), "text", 0).Err())
 	d.Push("low", "Fail", 3)
 	require.Equal(t, "low", await("failed", 2)[1].Queue)

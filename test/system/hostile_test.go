@@ -125,7 +125,7 @@ func mostMemory(t *testing.T, d *harness.Daemon) int {
 	return most
 }
 
-// TestHostileServer replaces Redis by servers that are no Redis or answer nonsense. The daemon
+// TestHostileServer replaces Redis by servers that are not Redis or answer nonsense. The daemon
 // does not take much memory, logs what it received, and still exits on TERM.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()

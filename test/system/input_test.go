@@ -118,7 +118,7 @@ func TestBadKeys(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 
-	t.Run("a queue that is no list does not hold up the others", func(t *testing.T) {
+	t.Run("a queue that is not a list does not hold up the others", func(t *testing.T) {
 		t.Parallel()
 		d := harness.Start(t, harness.Options{App: true, Queues: "broken,mail"})
 		require.NoError(t, d.Client.Set(ctx, d.Key("queue:broken"), "text", 0).Err())
@@ -129,7 +129,7 @@ func TestBadKeys(t *testing.T) {
 		require.Equal(t, "text", d.Client.Get(ctx, d.Key("queue:broken")).Val())
 	})
 
-	t.Run("a failed key that is no list loses no failure", func(t *testing.T) {
+	t.Run("a failed key that is not a list loses no failure", func(t *testing.T) {
 		t.Parallel()
 		d := harness.Start(t, harness.Options{App: true})
 		require.NoError(t, d.Client.Set(ctx, d.Key("failed"), "text", 0).Err())

@@ -137,7 +137,7 @@ func TestALongJobInAnotherLanguageSurvivesEverything(t *testing.T) {
 }
 
 // TestALongJobInAnotherLanguageLetsItsProcessGo checks that a drain ends the slice with the
-// unit under way, that a kill is no failure, and that Cancel ends the program.
+// unit under way, that a kill is not a failure, and that Cancel ends the program.
 func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM} {

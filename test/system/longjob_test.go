@@ -190,7 +190,7 @@ func TestALongJobAndAnOlderRedis(t *testing.T) {
 }
 
 // TestALongJobLetsItsProcessGo checks that a drain does not wait for a long job, and that a
-// kill is no failure of it.
+// kill is not a failure of it.
 func TestALongJobLetsItsProcessGo(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGTERM} {

@@ -146,7 +146,7 @@ func TestRedisIsFullAtTheStart(t *testing.T) {
 	d = harness.Start(t, harness.Options{Redis: server, Config: config, Namespace: d.Space})
 	d.AwaitProcessed(8, patience)
 	for line := range strings.Lines(d.Log()) {
-		// Only what is no job's goes without.
+		// Only what is not a job's goes without.
 		if !strings.Contains(line, `"logger":"events"`) && !strings.Contains(line, `"logger":"history"`) {
 			require.NotContains(t, line, "OOM")
 		}
@@ -178,7 +178,7 @@ func TestRedisIsFull(t *testing.T) {
 	require.Empty(t, d.Failures())
 	require.NotContains(t, d.Log(), "recovered the jobs")
 	for line := range strings.Lines(d.Log()) {
-		// Only what is no job's goes without.
+		// Only what is not a job's goes without.
 		if !strings.Contains(line, `"logger":"events"`) && !strings.Contains(line, `"logger":"history"`) {
 			require.NotContains(t, line, "OOM")
 		}

@@ -145,7 +145,7 @@ func TestSystemd(t *testing.T) {
 		s.leftNothing(t)
 	})
 
-	t.Run("a stop in the middle of a start is no failure", func(t *testing.T) {
+	t.Run("a stop in the middle of a start is not a failure", func(t *testing.T) {
 		t.Parallel()
 		s := boot(t, "", "StartLimitBurst=1000\n", nil)
 		for range 20 {

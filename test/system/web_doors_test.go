@@ -249,7 +249,7 @@ func TestWebBehindNginx(t *testing.T) {
 	for _, name := range []string{"X-Forwarded-User", "x-forwarded-user", "X_Forwarded_User"} {
 		answer, page = act("eve", "resume", sent{name: "deploy"})
 		require.Equal(t, http.StatusForbidden, answer.StatusCode, page)
-		require.NotContains(t, page, "proxy", "she is known, and is no operator")
+		require.NotContains(t, page, "proxy", "she is known, and is not an operator")
 		answer, _ = get("", "/jobs/", sent{name: "deploy"})
 		require.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 	}

@@ -45,7 +45,7 @@ func run(args []string) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag", flags.Arg(0))
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
 	}
 	repo, err := openRepository(*root)
 	if err != nil {

@@ -1,5 +1,5 @@
 // The manual writes the manual pages of resqued: resqued.1 from its commands, resqued.yaml.5
-// from the keys of its configuration. It is no part of the daemon.
+// from the keys of its configuration. It is not part of the daemon.
 //
 //	go run ./internal/cli/manual -version 1.2.3 -date 2026-11-25 FOLDER
 package main

@@ -36,7 +36,7 @@ type Slice struct {
 	Report  func(ctx context.Context, line Line) (reply []byte, err error)
 	MaxLine int
 
-	// End is how the command has ended, where that was no failure by itself.
+	// End is how the command has ended, where that was not a failure by itself.
 	End End
 	// Stderr is the end of what it wrote there.
 	Stderr string

@@ -302,7 +302,7 @@ func TestClassLock(t *testing.T) {
 		out, _ := l.run(t.Context(), "Graph", `[]`)
 		require.Equal(t, thread.Failed, out.Result)
 		require.Equal(t, "Resqued::LockBroken", out.Exception)
-		require.ErrorContains(t, out.Err, "is no string; move it away")
+		require.ErrorContains(t, out.Err, "is not a string; move it away")
 	})
 
 	t.Run("a job whose record is gone does not run", func(t *testing.T) {

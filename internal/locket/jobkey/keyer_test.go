@@ -83,10 +83,10 @@ func TestKey(t *testing.T) {
 			want: "A!", fallback: true,
 		},
 		{name: "a template that comes to nothing", style: "{{args.5}}", want: `My::Job[7,"x",{"a":null}]`, fallback: true},
-		{name: "what is no JSON, for Ruby", style: "ruby", payload: "nonsense", want: "nonsense", fallback: true},
-		{name: "what is no job, for a template", style: "{{class}}", payload: `{"a":1}`, want: `{"a":1}`, fallback: true},
+		{name: "what is not JSON, for Ruby", style: "ruby", payload: "nonsense", want: "nonsense", fallback: true},
+		{name: "what is not a job, for a template", style: "{{class}}", payload: `{"a":1}`, want: `{"a":1}`, fallback: true},
 		{
-			name: "what is no job and long, for a function", style: "class-args", handlers: byAll(argument), payload: long,
+			name: "what is not a job and long, for a function", style: "class-args", handlers: byAll(argument), payload: long,
 			want: ":" + checksum([]byte(long)), fallback: true,
 		},
 	} {

@@ -145,7 +145,7 @@ func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 // Rules returns the rules by queue; Others stands for the queues that are not named.
 func (t *Tenants) Rules() map[string]*TenantRule { return t.rules }
 
-// Tenant returns whose a payload is; empty for those who are not named, for what is no job, and for a queue without
+// Tenant returns whose a payload is; empty for those who are not named, for what is not a job, and for a queue without
 // a rule. Names of more than 512 bytes are cut and end with their SHA-1.
 func (t *Tenants) Tenant(queue string, payload []byte) string {
 	rule := t.rules[queue]

@@ -15,7 +15,7 @@ const longest = 200
 
 // classArgs returns the key of a payload under the style class-args. It equals what lockname
 // of payload.lua returns, byte for byte, because a job must have one lock whether Go or a
-// script computes its key. The key of a payload that is no plain job is the whole payload.
+// script computes its key. The key of a payload that is not a plain job is the whole payload.
 func classArgs(payload []byte) string {
 	if class, args, ok := flat(payload); ok {
 		return string(class) + string(args)
@@ -29,7 +29,7 @@ func classArgs(payload []byte) string {
 
 // flat reads what most payloads are: the class, then short arguments without an array among
 // them and without escapes. It is the counterpart of quickname in payload.lua: the first rule of the algorithm,
-// which also decides about some payloads that are no JSON.
+// which also decides about some payloads that are not JSON.
 func flat(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
 	if !ok || len(s) > 2*longest || !bytes.HasSuffix(s[start:], []byte("]}")) {
@@ -69,7 +69,7 @@ func checksum(text []byte) string {
 
 // envelope finds the class and the arguments as they stand in the payload, those of an Active Job
 // inside of its wrapper. Like the script it only goes from quote to quote and from bracket to
-// bracket, so that both give the same answer for what is no JSON at all.
+// bracket, so that both give the same answer for what is not JSON at all.
 func envelope(s []byte) (class, args []byte, ok bool) {
 	if class, args, ok = usual(s); class == nil {
 		i := skip(s, 0)

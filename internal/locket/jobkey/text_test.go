@@ -96,7 +96,7 @@ func activeJob(members string) string {
 	return `{"class":"ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper","args":[{"job_class":"A::B","job_id":"7",` + members + `}]}`
 }
 
-// pieces generates texts from parts of payloads, most of which are no JSON.
+// pieces generates texts from parts of payloads, most of which are not JSON.
 func pieces() *rapid.Generator[string] {
 	piece := rapid.SampledFrom([]string{
 		`{`, `}`, `[`, `]`, `,`, `:`, ` `, "\n", "\x00", `"`, `\`, `\"`, `"class"`, `"args"`, `"class":"A"`, `"args":[`, `{"class":"A","args":[`,

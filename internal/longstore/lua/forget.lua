@@ -17,7 +17,7 @@ local many, held = query('HLEN', locks) > 1000, nil
 if many then held = call('HSCAN', locks, fmt('%.0f', us % 2 ^ 30), 'COUNT', 1000)[2] else held = call('HGETALL', locks) end
 needhash(current)
 for _, id in ipairs(ids) do
-  local kind = query('HGET', runkey(prefix, id), 'kind') -- one that is no hash must not stand in the way of the others
+  local kind = query('HGET', runkey(prefix, id), 'kind') -- one that is not a hash must not stand in the way of the others
   if type(kind) == 'string' and call('HGET', current, kind) == id then call('HDEL', current, kind) end
   call('DEL', runkey(prefix, id), statekey(prefix, id))
   pcall_('DEL', sliceskey(prefix, id))

@@ -44,7 +44,7 @@ if (v[1] or '') ~= known then return {v[1] and 'CHANGED' or 'FORGOTTEN'} end
 local first = 12 + 2 * tonumber(ARGV[11])
 needhash(subjects)
 for _, key in ipairs({starts, index}) do
-  if not counts('SCARD', key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no set; move it away') end
+  if not counts('SCARD', key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a set; move it away') end
 end
 for i = first, #ARGV, 9 do
   needlong(prefix, ARGV[i], ARGV[i + 3])

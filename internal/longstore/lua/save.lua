@@ -53,7 +53,7 @@ local tenant = v[13]
 if ends then needtenant(prefix, tenant) end
 if op == 'l' then
   local set = prefix .. 'resqued:delayed'
-  if not counts('ZCARD', set) then return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no sorted set; move it away') end
+  if not counts('ZCARD', set) then return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a sorted set; move it away') end
 end
 
 call('PERSIST', KEYS[1]) -- as in begin

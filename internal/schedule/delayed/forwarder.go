@@ -109,7 +109,7 @@ func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	m.report(due.Wrong)
 	if len(due.Malformed) > 0 {
 		if err := m.file(call, due.Malformed, cfg); err != nil {
-			return m.complain(ctx, "what is no delayed job stands among them and cannot be recorded as failed", err)
+			return m.complain(ctx, "what is not a delayed job stands among them and cannot be recorded as failed", err)
 		}
 	}
 	m.complaint, m.tries = "", 0
@@ -125,7 +125,7 @@ func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	}
 }
 
-// file records what is no job as failed.
+// file records what is not a job as failed.
 func (m *Forwarder) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
 	n, err := m.store.FailMalformed(ctx, malformed, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		return store.File(wire.Failure{

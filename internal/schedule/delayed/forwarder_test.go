@@ -121,7 +121,7 @@ func TestForwarderLooks(t *testing.T) {
 		require.Len(t, logged, 3)
 		require.Equal(t, "k", logged[0].ContextMap()["key"])
 	})
-	t.Run("what is no job is recorded as failed", func(t *testing.T) {
+	t.Run("what is not a job is recorded as failed", func(t *testing.T) {
 		t.Parallel()
 		f := &fake{answers: []func() (store.Due, error){due(store.Due{Malformed: []store.MalformedItem{{Item: []byte("bad \xff")}, {Item: []byte(`{"class":"A","args":[]}`)}}})}}
 		play(t, f, delayed.Config{Worker: "h~resqued:7:delayed"}, 50*ms)
@@ -129,7 +129,7 @@ func TestForwarderLooks(t *testing.T) {
 		require.Contains(t, f.filed[0], `"class":"Resqued::InvalidPayload"`)
 		require.Contains(t, f.filed[1], `"payload":{"class":"A","args":[]},"exception":"Resqued::InvalidDelayedJob"`)
 		require.Contains(t, f.filed[1], `"worker":"h~resqued:7:delayed"`)
-		f = &fake{fail: errors.New("failed is no list"), answers: []func() (store.Due, error){due(store.Due{More: true, Malformed: []store.MalformedItem{{Item: []byte("x")}}})}}
+		f = &fake{fail: errors.New("failed is not a list"), answers: []func() (store.Due, error){due(store.Due{More: true, Malformed: []store.MalformedItem{{Item: []byte("x")}}})}}
 		logged, _ := play(t, f, delayed.Config{}, 50*ms)
 		require.Len(t, f.asked, 1, "it does not try all the time")
 		require.Len(t, logged, 2)

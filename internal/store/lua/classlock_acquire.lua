@@ -35,7 +35,7 @@ if not elsewhere then
   if not record then return {'LATE'} end
   queue, payload = record.queue, record.payload
   if type(query('HLEN', heldkey)) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is no hash; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is not a hash; move it away')
   end
   call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
 end

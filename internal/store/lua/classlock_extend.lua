@@ -5,7 +5,7 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   timeout (ms, 0 none)
 -- ARGV[3]   elsewhere: 1 in another Redis than the daemon's, else 0
--- RETURNS   1 the lock is held; 0 it is not; error RESQUEDTYPE: the key is no string
+-- RETURNS   1 the lock is held; 0 it is not; error RESQUEDTYPE: the key is not a string
 -- COST      at most 8 commands; O(1)
 
 local wrong = notext(KEYS[1])

@@ -5,7 +5,7 @@
 -- ARGV[2]   loner marker
 -- ARGV[3]   elsewhere: 1 in another Redis than the daemon's, else 0
 -- RETURNS   {value of the lock or '', 1 a loner job waits or 0};
---           error RESQUEDTYPE: a key is no string
+--           error RESQUEDTYPE: a key is not a string
 -- COST      at most 6 commands; O(1). With a marker those of waits in classlock in addition.
 
 local wrong = notext(KEYS[1], ARGV[2])

@@ -16,11 +16,11 @@
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local from, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local set, starts = key .. ':uniqueue', key .. ':start_at'
 local unique = ARGV[5] == '' and call('EXISTS', set, starts) > 0 -- beside a line stand others, whatever their names
 if unique and not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set or ' .. starts .. ' no list; move it away')
 end
 
 local places = {} -- payload → which of the arguments ask for it

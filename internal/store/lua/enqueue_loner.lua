@@ -26,10 +26,10 @@ local wrong = notext(KEYS[1], marker)
 if wrong then return wrong end
 if not elsewhere then
   if not len(key) or unique and not utyped(key) then
-    return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list, or its companions are not theirs; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list, or its companions are not theirs; move it away')
   end
   if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is no set; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is not a set; move it away')
   end
 end
 local value = standing(prefix, KEYS[1], ms, elsewhere)

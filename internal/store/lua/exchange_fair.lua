@@ -137,7 +137,7 @@ function fair.keep(f, used, scores)
       if type(pcall_('RPUSH', list, unpack(payloads, from))) == 'number' then
         added = added + #payloads - from + 1
       else
-        reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. f.key
+        reasons[#reasons + 1] = list .. ' is not a list; its jobs wait at the tail of ' .. f.key
         call('RPUSH', f.key, unpack(payloads, from))
       end
     end

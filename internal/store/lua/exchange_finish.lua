@@ -81,14 +81,14 @@ function ends.stuck(e)
   if e.unread then return 'the record of ' .. e.token .. ' is not one of ours' end
   if e.kind == 'f' then
     local key = prefix .. e.list
-    return not len(key) and key .. ' is no list' or e.large and parked.obstacle(prefix) or nil
+    return not len(key) and key .. ' is not a list' or e.large and parked.obstacle(prefix) or nil
   elseif e.kind == 't' then
-    return delayobstacle(prefix, e.queue, e.record and e.record.start ~= '-', ms + e.pause) or refused(query('GET', e.count.key)) and e.count.key .. ' is no string' or nil
+    return delayobstacle(prefix, e.queue, e.record and e.record.start ~= '-', ms + e.pause) or refused(query('GET', e.count.key)) and e.count.key .. ' is not a string' or nil
   elseif e.back then
     local key = prefix .. 'queue:' .. e.queue
-    if not len(key) then return key .. ' is no list' end
-    if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
-    if e.pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then return prefix .. 'resqued:delayed is no sorted set' end
+    if not len(key) then return key .. ' is not a list' end
+    if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at no list' end
+    if e.pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then return prefix .. 'resqued:delayed is not a sorted set' end
     return e.kept and parked.obstacle(prefix) or nil
   end
 end

@@ -77,7 +77,7 @@ function locklines.append(queue, key, names, ends)
       if n == #ends[name] then line.known.begin(queue, name, ms) end
       line.known.add(queue, #ends[name])
     else
-      reasons[#reasons + 1] = list .. ' is no list; its jobs wait at the tail of ' .. key
+      reasons[#reasons + 1] = list .. ' is not a list; its jobs wait at the tail of ' .. key
       call('RPUSH', key, unpack(ends[name]))
     end
   end

@@ -30,7 +30,7 @@ else
   size = query('HLEN', inflight)
 end
 if type(size) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is no hash; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is not a hash; move it away')
 end
 
 -- alltold: each completion was the first one of its record. If not, applied

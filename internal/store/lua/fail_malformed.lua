@@ -1,4 +1,4 @@
--- fail_malformed records delayed items that are no jobs as failed, each once.
+-- fail_malformed records delayed items that are not jobs as failed, each once.
 --
 -- KEYS[1]   failed
 -- ARGV[1]   prefix
@@ -16,7 +16,7 @@
 local prefix, n = ARGV[1], 0
 local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
 local target = prefix .. list
-if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is no list; move it away') end
+if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is not a list; move it away') end
 local wrong = parked.obstacle(prefix)
 if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
 call('PERSIST', target) -- the first write: a full server does not refuse the rest

@@ -38,7 +38,7 @@ if badsec then wrong[#wrong + 1] = schedule end
 local masters = 0
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
-  -- What a Ruby program has delayed by mistake for ages is no number of ms that can be returned.
+  -- What a Ruby program has delayed by mistake for ages is not a number of ms that can be returned.
   if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
   return {moved, dropped, wait, asked, wrong, misfits, masters}
 end
@@ -64,7 +64,7 @@ if caller ~= '' then
 end
 
 -- What is due: own members, and lists with as many items at their head as are left of the
--- budget. A list that is no list is passed over.
+-- budget. A list that is not a list is passed over.
 local members, lists, more = {}, {}, false
 local bytes, maxbytes = 0, 1048576
 
@@ -199,7 +199,7 @@ for _, l in ipairs(lists) do
     if job and open[job[1]] then
       move(job)
     elseif job and not badown then
-      -- Its queue is no list now. It waits where those behind it can be reached.
+      -- Its queue is not a list now. It waits where those behind it can be reached.
       call('ZADD', own, retry, delayed(fmt('stuck:%.0f:%s#%d', us, l.at, i), job[1], job[2], unique[job[1]]))
     else
       call('RPUSH', l.list, item)

@@ -14,7 +14,7 @@ local aside, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local moving, key = prefix .. 'resqued:moving', prefix .. 'queue:' .. queue
 local n = len(aside)
 if not n or not len(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and key or aside) .. ' is no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. (n and key or aside) .. ' is not a list; move it away')
 end
 local number = query('HGET', moving, 'n:' .. queue)
 if n == 0 or tonumber(type(number) == 'string' and number or '') ~= tonumber(ARGV[3]) then return 0 end

@@ -16,11 +16,11 @@
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local moved, from = prefix .. 'resqued:moved', ARGV[4] .. ':' .. queue
 local known = query('HMGET', moved, 'id', from)
-if known.err then return redis.error_reply('RESQUEDTYPE ' .. moved .. ' is no hash; move it away') end
-if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if known.err then return redis.error_reply('RESQUEDTYPE ' .. moved .. ' is not a hash; move it away') end
+if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local queues = prefix .. 'queues'
 if type(query('SCARD', queues)) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is not a set; move it away')
 end
 local id = known[1] or ARGV[3]
 if #ARGV < 6 then

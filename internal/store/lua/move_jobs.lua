@@ -23,10 +23,10 @@ local unique, head = find(ARGV[6], 'u', 1, true), find(ARGV[6], 'h', 1, true)
 local target, queues = prefix .. 'queue:' .. to, prefix .. 'queues'
 local n = len(key)
 if not n or not len(target) then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is not a list; move it away')
 end
 if type(query('SCARD', queues)) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is no set; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is not a set; move it away')
 end
 local set, starts = key .. ':uniqueue', key .. ':start_at'
 local companions = ARGV[7] == '' and call('EXISTS', set, starts) > 0 -- beside a line stand others, whatever their names

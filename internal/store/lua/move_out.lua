@@ -24,10 +24,10 @@ local at, count, least = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[6])
 local moving, aside = prefix .. 'resqued:moving', prefix .. 'resqued:moving:' .. queue
 local n, staged = len(key), len(aside)
 if not n or not staged then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and aside or key) .. ' is no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. (n and aside or key) .. ' is not a list; move it away')
 end
 local known = query('HMGET', moving, 'id', 'n:' .. queue, 'to:' .. queue, 'where:' .. queue)
-if known.err then return redis.error_reply('RESQUEDTYPE ' .. moving .. ' is no hash; move it away') end
+if known.err then return redis.error_reply('RESQUEDTYPE ' .. moving .. ' is not a hash; move it away') end
 
 local function answer(id, number, to, where)
   local reply = {id, number, to, where}

@@ -14,11 +14,11 @@ local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local target, names = apartkey(prefix, to), prefix .. 'resqued:suspects'
 local n = len(key)
 if not n or not len(target) then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is not a list; move it away')
 end
 for _, set in ipairs({names, prefix .. 'queues'}) do
   if type(query('SCARD', set)) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set; move it away')
   end
 end
 if n == 0 then return apart(prefix, from) end -- which tidies up

@@ -17,13 +17,13 @@
 --           {master or process that writes in a format which the caller does not read, that
 --           format, its version, its host, …}, {registered process of the place, …}}; none of those
 --           that are not read is among the processes whose lease is past.
---           error RESQUEDTYPE: the key is no sorted set, nothing was done
+--           error RESQUEDTYPE: the key is not a sorted set, nothing was done
 -- COST      about 11 commands, 1 or 2 per process whose lease is past, 1 per one of the place, up to 3 per master
 --           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths and of recent in pruned; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(query('ZCARD', KEYS[1])) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no sorted set; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is not a sorted set; move it away')
 end
 -- Some of them, others each time: every master asks this every few seconds, so that all of them are looked at
 -- soon, and the cost of a fleet grows with its hosts and not with their square.

@@ -13,7 +13,7 @@
 --           reasons.go; those with lines are in the first part of a pass}, {queue with suspects, how many, …},
 --           whether delayed jobs are due (1|0), size of the set of all queues (0 if only named ones are looked at),
 --           whether it is the answer of another (1|0), how many masters there are (0 not asked for)};
---           error RESQUEDTYPE: queues is no set
+--           error RESQUEDTYPE: queues is not a set
 -- COST      3 commands for the answer of another. Else about 10, 1 per 128 empty queues, 2 or 3 per queue with jobs, and where any
 --           queue has a counter those of blocked in blocked_queues, and per queue with lines
 --           1 and those of open in lines; of very many queues 1,000 that have held jobs and about 800
@@ -39,7 +39,7 @@ local walk -- through more queues than are looked at at a time
 if cursor ~= '' then
   local size = query('SCARD', KEYS[1])
   if type(size) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is not a set; move it away')
   end
   known = size
   -- A whole set of a million names would block the server for seconds.

@@ -4,14 +4,14 @@
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   only one that was noted as empty so long ago (ms), and of which nothing else is known; '' any
--- RETURNS   1 removed; 0 something waits in it or beside it, it is paused, or it is no name of a
+-- RETURNS   1 removed; 0 something waits in it or beside it, it is paused, or it is not a name of a
 --           queue: nothing was done; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 20 commands; O(log n), the server frees what is left in the background
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local idle = prefix .. 'resqued:empty'
 local n, beside = len(key), len(prefix .. 'resqued:suspects:' .. queue)
-if not n or not beside then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not n or not beside then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 if n + beside > 0 or query('EXISTS', prefix .. 'pause:queue:' .. queue) == 1 then return 0 end
 if query('HEXISTS', prefix .. 'resqued:lined', queue) == 1 then return 0 end
 local ms = now()

@@ -62,9 +62,9 @@ for i = 4, #ARGV, 6 do
     local target = action == 'f' and prefix .. list or (prefix .. 'queue:' .. r.queue)
     local stuck
     if not len(target) then
-      stuck = target .. ' is no list'
+      stuck = target .. ' is not a list'
     elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
-      stuck = target .. ':uniqueue is no set or ' .. target .. ':start_at no list'
+      stuck = target .. ':uniqueue is not a set or ' .. target .. ':start_at no list'
     elseif large then
       stuck = parked.obstacle(prefix)
     end

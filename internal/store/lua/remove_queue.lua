@@ -5,12 +5,12 @@
 -- ARGV[2]   queue
 -- ARGV[3]   keep: 1 its name stays among the queues
 -- RETURNS   how many jobs waited in it, its suspects included;
---           error RESQUEDTYPE: the key is no list, nothing was done
+--           error RESQUEDTYPE: the key is not a list, nothing was done
 -- COST      about 14 commands; O(1), the server frees the jobs in the background
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 if ARGV[3] ~= '1' then
   if query('SISMEMBER', prefix .. 'queues', queue) == 1 then pruned.note(prefix, queue, (now())) end
   pcall_('SREM', prefix .. 'queues', queue)

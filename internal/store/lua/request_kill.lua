@@ -8,7 +8,7 @@
 -- ARGV[4]   grace (ms)
 -- ARGV[5]   requeue (1|0)
 -- RETURNS   'asked'; 'gone' the job does not run (any more); 'dead' its process is being
---           recovered, and would not react; error RESQUEDTYPE: a key is no hash, nothing was
+--           recovered, and would not react; error RESQUEDTYPE: a key is not a hash, nothing was
 --           done
 -- COST      7 commands; O(1)
 
@@ -18,7 +18,7 @@ if call('HEXISTS', KEYS[1], token) == 0 then return 'gone' end
 local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
 if not lease or lease == 0 then return 'dead' end
 if type(query('HLEN', kills)) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is no hash; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is not a hash; move it away')
 end
 call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
 call('HSET', kills, token, ARGV[4] .. ' ' .. ARGV[5])

@@ -28,7 +28,7 @@ if known ~= '-' then
   local all = many and {} or pcall_('HGETALL', KEYS[1])
   if all.err then
     checked(all)
-    return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no hash; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is not a hash; move it away')
   end
   local sums = {}
   for i = 1, #all, 2 do sums[#sums + 1] = redis.sha1hex(all[i]) .. redis.sha1hex(all[i + 1]) end
@@ -44,12 +44,12 @@ for i = 7, #ARGV, 2 do
   last[#last + 1] = type(at) == 'string' and at
 end
 for i, record in ipairs(records) do
-  if refused(record) then return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'resqued:cron is no hash; move it away') end
+  if refused(record) then return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'resqued:cron is not a hash; move it away') end
 end
 local kept = pcall_('HGETALL', notes)
 if refused(kept) then
   checked(kept)
-  return redis.error_reply('RESQUEDTYPE ' .. notes .. ' is no hash; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. notes .. ' is not a hash; move it away')
 end
 if keeper ~= '' then
   local noted = {}

@@ -15,9 +15,9 @@
 local prefix, at, caller, every = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local turn, idle, gone = prefix .. 'resqued:sweeper', prefix .. 'resqued:empty', prefix .. 'resqued:pruned'
 local size = query('SCARD', KEYS[1])
-if type(size) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is no set; move it away') end
+if type(size) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is not a set; move it away') end
 for _, key in ipairs({idle, gone}) do
-  if type(query('ZCARD', key)) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
+  if type(query('ZCARD', key)) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a sorted set; move it away') end
 end
 every = fmt('%.0f', every * math.max(1, math.min(10, size / 10000)))
 local ms = now()

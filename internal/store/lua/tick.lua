@@ -44,7 +44,7 @@ local ms = now()
 local record = pcall_('HGET', KEYS[1], name)
 if refused(record) then
   checked(record)
-  return {'STUCK', ms, KEYS[1] .. ' is no hash'}
+  return {'STUCK', ms, KEYS[1] .. ' is not a hash'}
 end
 if (record or '') ~= known then return {'CHANGED', ms, record or ''} end
 if match(known, '^%d+ ') and not find(known, '^1 ') then
@@ -54,15 +54,15 @@ if tick ~= '' and tonumber(tick) > ms then return {'EARLY', ms} end
 if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= ARGV[14] then return {'GONE', ms} end
 
 local n = len(key)
-if not n then return {'STUCK', ms, key .. ' is no list'} end
-if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is no set or ' .. key .. ':start_at no list'} end
+if not n then return {'STUCK', ms, key .. ' is not a list'} end
+if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is not a set or ' .. key .. ':start_at no list'} end
 if find(flags, 's', 1, true) and not instep(key, n) then
   return {'STUCK', ms, queue .. ' and its keys do not match; run: resqued locks repair ' .. queue}
 end
 for _, hash in ipairs({definitions, lasts}) do
-  if type(query('HLEN', hash)) ~= 'number' then return {'STUCK', ms, hash .. ' is no hash'} end
+  if type(query('HLEN', hash)) ~= 'number' then return {'STUCK', ms, hash .. ' is not a hash'} end
 end
-if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms, prefix .. 'queues is no set'} end
+if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms, prefix .. 'queues is not a set'} end
 local ours, holder = incharge(ARGV[17], ARGV[18])
 if not ours then return {'HELD', ms, holder} end
 

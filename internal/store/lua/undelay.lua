@@ -7,7 +7,7 @@
 -- ARGV[3…]  per job: its key, the item, whether its queue is unique (1|0)
 -- RETURNS   a text of one letter for each job, of the first ones alone if the rest is for
 --           another call: r (done), u (done; it was not pushed, an equal job waits), g (gone), x
---           (its queue, or its key, holds something else than it should, or it is no job;
+--           (its queue, or its key, holds something else than it should, or it is not a job;
 --           nothing was done); error NOPERM: nothing was done
 -- COST      1 command, and 1 to 8 per job; O(n), and for a job in a list the length of that,
 --           250,000 elements or so at most in one call. With a unique queue those of putback.

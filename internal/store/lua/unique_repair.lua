@@ -21,7 +21,7 @@ local fresh = ARGV[1] .. 'resqued:healing:' .. queue
 local state = ARGV[1] .. 'resqued:heal:' .. queue
 local old = {fresh, state, ARGV[1] .. 'resqued:twins:' .. queue}
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local nothing = {0, n, 0, 0, 0, 0, 0, {}}
 if how == 'a' or how == 'e' and n == 0 then
   call('UNLINK', set, starts, unpack(old))
@@ -31,7 +31,7 @@ elseif how == 'e' then
   return nothing
 end
 if not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is no set or ' .. starts .. ' no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set or ' .. starts .. ' no list; move it away')
 end
 
 -- The cost of a job grows with its bytes, which some of the first, of the middle and of the last show.

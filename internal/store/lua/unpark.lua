@@ -42,7 +42,7 @@ end
 -- place puts one where it belongs, or returns what is in the way.
 local function place(id, p)
   if p.kind == 'f' or p.kind == 'F' then
-    if not len(failedkey) then return failedkey .. ' is no list' end
+    if not len(failedkey) then return failedkey .. ' is not a list' end
     parked.fail(prefix, 'failed', parked.whole(p.text, p.gap, p.payload))
     if p.kind == 'F' then
       call('ZREM', KEYS[1], id)
@@ -52,12 +52,12 @@ local function place(id, p)
   else
     if p.queue == '' then return 'it says no queue: see its payload, and enqueue that yourself' end
     local key, start = prefix .. 'queue:' .. p.queue, p.start
-    if not len(key) then return key .. ' is no list' end
-    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is no set or ' .. key .. ':start_at no list' end
+    if not len(key) then return key .. ' is not a list' end
+    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at no list' end
     if p.kind == 't' then
       local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
       local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)
-      if refused(query('GET', count)) then return count .. ' is no string' end
+      if refused(query('GET', count)) then return count .. ' is not a string' end
       if ttl == '0' then call('SET', count, value) else call('SET', count, value, 'EX', ttl) end
     end
     if p.kind == 'b' then

@@ -85,7 +85,7 @@ func TestMarksAreInherited(t *testing.T) {
 	require.Equal(t, m, of(t, pid), "until it is reaped")
 }
 
-// Limits that are none, or that were set otherwise, are no marks.
+// Limits that are none, or that were set otherwise, are not marks.
 func TestNoMark(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("prlimit"); err != nil {

@@ -50,7 +50,7 @@ func TestIdentity(t *testing.T) {
 		require.True(t, id.Dead())
 	})
 
-	t.Run("text that is no identity is refused", func(t *testing.T) {
+	t.Run("text that is not an identity is refused", func(t *testing.T) {
 		t.Parallel()
 		for _, text := range []string{"", "a:b", "a:b:1", "a:b:1-2:3", "a:b:x-2", "a:b:99999999999999999999-2", ":b:1-2"} {
 			_, err := ParseIdentity(text)
@@ -89,7 +89,7 @@ func TestIdentity(t *testing.T) {
 		require.Equal(t, self, again)
 	})
 
-	t.Run("what is no process is not a dead one", func(t *testing.T) {
+	t.Run("what is not a process is not a dead one", func(t *testing.T) {
 		t.Parallel()
 		for _, pid := range []int{0, -1, -os.Getpid()} {
 			require.False(t, Identity{PID: pid, Start: 1}.Dead(), pid)

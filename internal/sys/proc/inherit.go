@@ -31,7 +31,7 @@ func Inherit() (*Conn, []byte, error) {
 	if !IsWorker() {
 		return nil, nil, errors.New("inherit: not started by a resqued master")
 	}
-	// Commands and helpers that this process starts are no workers.
+	// Commands and helpers that this process starts are not workers.
 	if err := os.Unsetenv(procfs.RoleEnv); err != nil {
 		return nil, nil, fmt.Errorf("inherit: %w", err)
 	}

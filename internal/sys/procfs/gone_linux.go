@@ -82,7 +82,7 @@ func emptied(group string) bool {
 	if members, err := membersOf(root + ownPath); err != nil || !members[os.Getpid()] {
 		return false
 	}
-	// One look is no snapshot, as in sweep.
+	// One look is not a snapshot, as in sweep.
 	for clean, looks := 0, 0; clean < cleanLooks; looks++ {
 		members, err := membersOf(root + path)
 		if err != nil || looks == 10*cleanLooks {
@@ -140,7 +140,7 @@ func membersOf(dir string) (map[int]bool, error) {
 		for f := range strings.FieldsSeq(string(text)) {
 			pid, err := strconv.Atoi(f)
 			if err != nil {
-				return fmt.Errorf("%s: %q is no process", path, f)
+				return fmt.Errorf("%s: %q is not a process", path, f)
 			}
 			members[pid] = true
 		}

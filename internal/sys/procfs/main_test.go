@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 // workerPart is a worker process. Its part of package proc is not used: this package knows
 // processes alone.
 func workerPart() int {
-	// Commands and helpers that this process starts are no workers.
+	// Commands and helpers that this process starts are not workers.
 	_ = os.Unsetenv(RoleEnv)
 	_ = mark.Set(os.Getpid(), mark.Worker(os.Getenv(ProcEnv)))
 	var started [][]string

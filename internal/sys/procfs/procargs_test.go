@@ -42,7 +42,7 @@ func FuzzProcargsEnviron(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		env, err := procargsEnviron(data)
 		if err == nil && !bytes.Contains(data, env) {
-			t.Fatalf("%q is no part of %q", env, data)
+			t.Fatalf("%q is not part of %q", env, data)
 		}
 	})
 }

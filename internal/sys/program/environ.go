@@ -20,7 +20,7 @@ var (
 	secretWords = []string{
 		"PASS", "PW", "PWD", "PAT", "KEY", "KEYS", "CRED", "CREDS", "DSN", "JWT", "PSK", "PIN", "SALT", "AUTH", "COOKIE", "PRIVATE", "CONNSTR",
 	}
-	// plainNames are no secrets, whatever they sound like.
+	// plainNames are not secrets, whatever they sound like.
 	plainNames = []string{"PWD", "OLDPWD"}
 	// ownPrefixes and NOTIFY_SOCKET are the daemon's own: a program that took them for
 	// meant for it would do harm.
@@ -28,7 +28,7 @@ var (
 )
 
 // EnvRules report by its name whether commands get a variable although it sounds like a
-// secret, and whether they do not get it in any case. Drop wins; nil is no variable.
+// secret, and whether they do not get it in any case. Drop wins; nil is not a variable.
 type EnvRules struct {
 	Keep, Drop func(name string) bool
 }

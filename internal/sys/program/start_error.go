@@ -63,7 +63,7 @@ func Explain(err *launch.Error, name, dir, section string) *StartError {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		start.Hint = "the daemon's user may not run it; make it executable (chmod +x), and look at the mount options and the sandbox of the unit"
 	case errors.Is(err, syscall.ENOEXEC):
-		start.Hint = "it is no program for this machine; a script needs a first line such as #!/bin/sh"
+		start.Hint = "it is not a program for this machine; a script needs a first line such as #!/bin/sh"
 	case errors.Is(err, syscall.E2BIG):
 		start.Hint = "an argument, a variable or all of them together are too long for a program; the job's arguments come on stdin and may be of any size"
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):

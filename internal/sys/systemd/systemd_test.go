@@ -57,7 +57,7 @@ func TestNotifier(t *testing.T) {
 		})
 	}
 
-	t.Run("a socket without a listener is no error, and is said once", func(t *testing.T) {
+	t.Run("a socket without a listener is not an error, and is said once", func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		n := New(Config{Socket: filepath.Join(t.TempDir(), "gone")}, zap.New(core))
 		n.Ready()

@@ -74,7 +74,7 @@ func appendValue(r *bufio.Reader, dst []byte, depth int) ([]byte, byte, error) {
 			}
 		}
 		if kind == '|' {
-			// An attribute is no value of its own; it belongs to the next one.
+			// An attribute is not a value of its own; it belongs to the next one.
 			dst, kind, err = appendValue(r, dst, depth+1)
 		}
 		return dst, kind, err

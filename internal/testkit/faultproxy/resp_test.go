@@ -51,7 +51,7 @@ func TestReadValue(t *testing.T) {
 		require.Equal(t, byte('>'), kind)
 	})
 
-	t.Run("what is cut off is no clean end", func(t *testing.T) {
+	t.Run("what is cut off is not a clean end", func(t *testing.T) {
 		t.Parallel()
 		for _, value := range values {
 			for cut := 1; cut < len(value); cut++ {
@@ -61,7 +61,7 @@ func TestReadValue(t *testing.T) {
 		}
 	})
 
-	t.Run("what is no RESP is refused", func(t *testing.T) {
+	t.Run("what is not a RESP is refused", func(t *testing.T) {
 		t.Parallel()
 		for _, text := range []string{
 			"\r\n", "x\r\n", "+OK\n", "$x\r\n", "$-2\r\n", "$+1\r\na\r\n", "$1\r\nabc\r\n", "*-2\r\n", "%-1\r\n",

@@ -53,7 +53,7 @@ func Look(pid int) (Process, bool) {
 	return p, true
 }
 
-// Alive reports whether a process exists and is no zombie.
+// Alive reports whether a process exists and is not a zombie.
 func Alive(pid int) bool {
 	p, ok := Look(pid)
 	return ok && p.State != "Z" && p.State != "X"

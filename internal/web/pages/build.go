@@ -228,7 +228,7 @@ func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 	}
 	older, err := time.ParseDuration(p.Older)
 	if p.Older != "" && err != nil {
-		p.Notice = &Notice{Text: fmt.Sprintf("%q is no time: write 10m or 1h30m.", text(p.Older, maxLine)), Failed: true}
+		p.Notice = &Notice{Text: fmt.Sprintf("%q is not a time: write 10m or 1h30m.", text(p.Older, maxLine)), Failed: true}
 	}
 	p.Total = len(s.Jobs.Data)
 	var picked []*view.Job

@@ -8,7 +8,7 @@ const LINE_FEED = 10;
 const LONGEST = 8 * 1024 * 1024;
 
 class Channel {
-  // Calls onLine(object), onBad(error, line) for a line that is no JSON object, and onEnd().
+  // Calls onLine(object), onBad(error, line) for a line that is not a JSON object, and onEnd().
   constructor(descriptor, {onLine, onBad, onEnd}) {
     this.onLine = onLine;
     this.onBad = onBad;
@@ -65,7 +65,7 @@ class Channel {
     this.socket.write(line + '\n');
   }
 
-  // Writes an object. Throws where it is no JSON or too long, and writes nothing then.
+  // Writes an object. Throws where it is not JSON or too long, and writes nothing then.
   tell(object) {
     const line = JSON.stringify(object);
     if (line.length > LONGEST / 3 && Buffer.byteLength(line) >= LONGEST) {

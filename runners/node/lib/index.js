@@ -27,7 +27,7 @@ class Requeue extends Error {
   constructor(after = 0) {
     super(`run again after ${after} seconds`);
     if (typeof after !== 'number' || !(after >= 0 && after < Infinity)) {
-      throw new RangeError(`requeue(after): ${after} is no number of seconds from 0`);
+      throw new RangeError(`requeue(after): ${after} is not a number of seconds from 0`);
     }
     this.name = 'Requeue';
     this.after = after;

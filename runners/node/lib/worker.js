@@ -105,7 +105,7 @@ class Worker {
     if (found) {
       this.channel.tell({failed: Number(found[1]), exception: text.name(error), message: text.message(error).slice(0, 300), backtrace: []});
     } else {
-      this.channel.tell({error: `a line that is no JSON object: ${text.message(error).slice(0, 300)}`});
+      this.channel.tell({error: `a line that is not a JSON object: ${text.message(error).slice(0, 300)}`});
     }
   }
 

@@ -22,7 +22,7 @@ __all__ = [
 class Cancelled(BaseException):
     """Raised in a job that is to stop: it was killed, its time is up, or its lock is lost.
 
-    As KeyboardInterrupt it is no Exception, so that `except Exception` does not swallow it.
+    As KeyboardInterrupt it is not an Exception, so that `except Exception` does not swallow it.
     """
 
     def __init__(self, why="killed"):
@@ -37,7 +37,7 @@ class Requeue(BaseException):
         super().__init__("run again after %s seconds" % after)
         self.after = float(after)
         if not 0 <= self.after < float("inf"):
-            raise ValueError("resqued.Requeue(after): %r is no number of seconds from 0" % (after,))
+            raise ValueError("resqued.Requeue(after): %r is not a number of seconds from 0" % (after,))
 
 
 class Discard(BaseException):

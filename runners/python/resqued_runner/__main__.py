@@ -45,7 +45,7 @@ def descriptor(name):
         number = int(value)
         os.fstat(number)
     except (ValueError, OSError):
-        sys.exit("resqued_runner: %s is %r, which is no open descriptor" % (name, value))
+        sys.exit("resqued_runner: %s is %r, which is not an open descriptor" % (name, value))
     # What the application starts while it boots must not have it.
     os.set_inheritable(number, False)
     return number

@@ -92,7 +92,7 @@ class Channel:
             self._write(line)
 
     def tell(self, line, job=None):
-        """Writes an object, of a job that has not ended. Raises where it is no JSON or too long,
+        """Writes an object, of a job that has not ended. Raises where it is not JSON or too long,
         and writes nothing then."""
         encoded = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
         if len(encoded) >= LONGEST:

@@ -446,7 +446,7 @@ class Worker:
     def bad(self, bad):
         """Answers a line that cannot be read: the job, if it is one, fails."""
         if bad.number is None:
-            self.channel.tell({"error": "a line that is no JSON object: %s" % bad})
+            self.channel.tell({"error": "a line that is not a JSON object: %s" % bad})
             return
         job = resqued.Job({"number": bad.number}, self.channel)
         self.channel.send(ended(job, bad.error))

@@ -85,7 +85,7 @@ func TestRetries(t *testing.T) {
 		b.h.FailedStat = 3
 		requireFails(t, Conservation(b.h), "2 to 2 times one ran again")
 	})
-	t.Run("a good end is no failure to run again for", func(t *testing.T) {
+	t.Run("a good end is not a failure to run again for", func(t *testing.T) {
 		t.Parallel()
 		b := retrying()
 		b.h.byID["chaos-1"][1].Outcome = ledger.End

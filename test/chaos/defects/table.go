@@ -97,7 +97,7 @@ var defects = []defect{
 		{lua + "beat.lua", `if not lasts or lasts == 0 then return {'FENCED'} end`, ``},
 	}, frozen, []string{"C6", "C7"}},
 
-	{"I6", "an outage is no reason for grace", []edit{
+	{"I6", "an outage is not a reason for grace", []edit{
 		{lib + "grace.lua", `call('HSET', key, 'grace', fmt('%.0f', ms + longest))`, ``},
 	}, uneven, []string{"C4", "C6"}},
 	{"I6", "the jobs of a machine that is gone are left", []edit{

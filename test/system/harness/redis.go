@@ -158,7 +158,7 @@ end
 for _, key in ipairs(redis.call('KEYS', p .. 'resqued:inflight:*')) do inflight = inflight + redis.call('HLEN', key) end
 local failed = redis.pcall('LLEN', p .. 'failed') -- a test may have put something else there
 local delayed = redis.call('ZCARD', p .. 'resqued:delayed')
-for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do -- schedules have one that is no list
+for _, key in ipairs(redis.call('KEYS', p .. 'delayed:*')) do -- schedules have one that is not a list
   local n = redis.pcall('LLEN', key)
   if type(n) == 'number' then delayed = delayed + n end
 end

@@ -6,7 +6,7 @@ class SendInvoice
 
   @queue = :invoices
 
-  # Nothing to do is no failure.
+  # Nothing to do is not a failure.
   def self.before_perform_unless_sent(number)
     raise Resque::Job::DontPerform, "invoice #{number} was sent before" if Invoice.find(number).sent?
   end

@@ -51,7 +51,7 @@ end
 
 -- needhash ends the script unless something is a hash, or is not there.
 local function needhash(key)
-  if not counts('HLEN', key) then fail('RESQUEDTYPE ' .. key .. ' is no hash; move it away') end
+  if not counts('HLEN', key) then fail('RESQUEDTYPE ' .. key .. ' is not a hash; move it away') end
 end
 
 -- noteslice notes, for people, a slice that ended at ms with some outcome: name is the owner of its
@@ -71,15 +71,15 @@ end
 -- from there on. queue is nil where nothing is pushed.
 local function needlong(prefix, id, queue)
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
-    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
+    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is not a sorted set; move it away') end
   end
   needhash(runkey(prefix, id))
   needhash(statekey(prefix, id))
   needhash(currentkey(prefix))
   if not queue then return end
   local key = prefix .. 'queue:' .. queue
-  if not len(key) then fail('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+  if not len(key) then fail('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
   if not utyped(key) then
-    fail('RESQUEDTYPE ' .. key .. ':uniqueue is no set or ' .. key .. ':start_at no list; move it away')
+    fail('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at no list; move it away')
   end
 end

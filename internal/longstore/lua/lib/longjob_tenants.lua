@@ -38,10 +38,10 @@ local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -
 local function needtenant(prefix, tenant)
   if not tenant or tenant == '' then return end
   local busy, line = busykey(prefix, tenant), linekey(prefix, tenant)
-  if not counts('SCARD', busy) then fail('RESQUEDTYPE ' .. busy .. ' is no set; move it away') end
-  if not counts('SCARD', steppedkey(prefix)) then fail('RESQUEDTYPE ' .. steppedkey(prefix) .. ' is no set; move it away') end
+  if not counts('SCARD', busy) then fail('RESQUEDTYPE ' .. busy .. ' is not a set; move it away') end
+  if not counts('SCARD', steppedkey(prefix)) then fail('RESQUEDTYPE ' .. steppedkey(prefix) .. ' is not a set; move it away') end
   for _, key in ipairs({line, tenantskey(prefix), hungrykey(prefix)}) do
-    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is no sorted set; move it away') end
+    if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is not a sorted set; move it away') end
   end
   needhash(shareskey(prefix))
   needhash(nextkey(prefix))

@@ -1,7 +1,7 @@
 -- append puts a payload at the tail of a queue that is not unique as far as the caller's
 -- configuration says. It drops none for what the companions hold: they may be left of a queue
 -- that was unique once. Where they match the queue other programs keep it unique; with one more
--- payload that is no duplicate they match it still.
+-- payload that is not a duplicate they match it still.
 --
 -- DEFINES  append(prefix, queue, payload, ms): no result
 -- NEEDS    base, records, unique

@@ -39,7 +39,7 @@ local function forget_seen(prefix, queue)
 end
 
 -- countedqueues returns how many queues have a counter, or nil if the user may not ask. Where the
--- counters are no hash nothing is known of any queue.
+-- counters are not a hash nothing is known of any queue.
 local function countedqueues(prefix)
   local n = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
   if type(n) == 'number' then return n end

@@ -16,7 +16,7 @@
 --          marked(prefix, marker, ms, elsewhere): whether the marker is in the way;
 --          unmark(marker, name): whether it was removed;
 --          remark(marker, from, to, payload): no result;
---          notext(key, …): an error to return for a key that is no string, or nil
+--          notext(key, …): an error to return for a key that is not a string, or nil
 -- NEEDS    base, records
 -- KEYS     reads the lock and the marker, queue:<q>, resqued:suspects:<q>, resqued:lined and the lines, resqued:procs,
 --          resqued:inflight:*; removes or writes the marker
@@ -147,7 +147,7 @@ end
 local function notext(...)
   for _, key in ipairs({...}) do
     if key ~= '' and type(query('STRLEN', key)) ~= 'number' then
-      return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no string; move it away')
+      return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a string; move it away')
     end
   end
 end

@@ -1,6 +1,6 @@
 -- delayed_item reads what waits for its time; see delay.
 --
--- DEFINES  jobof(item): queue and payload of an item, or nil for what is no job;
+-- DEFINES  jobof(item): queue and payload of an item, or nil for what is not a job;
 --          memberof(member): the same for a member of resqued:delayed
 -- NEEDS    base, payload, payload_functions
 -- KEYS     none
@@ -19,7 +19,7 @@ end
 local function taken(queue) return find(queue, ':start_at$') or find(queue, ':uniqueue$') end
 
 -- jobof returns the queue of an item and its payload: the item without its queue, of
--- which nothing else is touched; nil for what is no job.
+-- which nothing else is touched; nil for what is not a job.
 local function jobof(s)
   local i = match(s, '^{"class":"[^"\\]+","args":()%[')
   local e = i and closing(s, i)

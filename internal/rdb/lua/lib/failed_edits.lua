@@ -18,9 +18,9 @@ local function siftkeys(prefix, name) return prefix .. 'resqued:sifting', prefix
 -- unfit returns an error if keys are not what an edit needs, and ends the script unless it may
 -- do all that one takes.
 local function unfit(prefix, key)
-  if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is no list; move it away') end
+  if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
   if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is no set; move it away')
+    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is not a set; move it away')
   end
 end
 

@@ -24,8 +24,8 @@ local parked = {}
 -- obstacle returns which key has a type that keep cannot write to, or nil.
 function parked.obstacle(prefix)
   local key, parking = prefix .. 'resqued:parked', prefix .. 'resqued:parking'
-  if type(query('HLEN', key)) ~= 'number' then return key .. ' is no hash' end
-  if type(query('ZCARD', parking)) ~= 'number' then return parking .. ' is no sorted set' end
+  if type(query('HLEN', key)) ~= 'number' then return key .. ' is not a hash' end
+  if type(query('ZCARD', parking)) ~= 'number' then return parking .. ' is not a sorted set' end
 end
 
 function parked.keep(prefix, id, kind, ms, queue, start, payload, reason, gap, text)

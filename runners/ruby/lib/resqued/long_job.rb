@@ -54,7 +54,7 @@ module Resqued
       start_long_job(args, "--debounce")
     end
 
-    # A job that is no slice: the class is not configured as a long job.
+    # A job that is not a slice: the class is not configured as a long job.
     def perform(*)
       raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
     end

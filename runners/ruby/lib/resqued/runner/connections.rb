@@ -66,7 +66,7 @@ module Resqued
         kind ? ObjectSpace.each_object(kind).to_a : []
       end
 
-      # A connection that cannot be closed is no reason not to fork.
+      # A connection that cannot be closed is not a reason not to fork.
       def quietly
         yield
       rescue StandardError => e

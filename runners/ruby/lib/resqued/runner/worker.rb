@@ -98,7 +98,7 @@ module Resqued
         nil
       end
 
-      # A job that forks without a block may come back here twice. The child is no runner.
+      # A job that forks without a block may come back here twice. The child is not a runner.
       def leave_forked_child(answer)
         $stderr.puts "resqued-runner: a process that a job forked came to the job's end: #{answer}" unless answer.to_s.start_with?('{"done"')
         Process.exit!(0)
