@@ -41,8 +41,8 @@ var errNoUTF8 = errors.New("is not UTF-8")
 
 // parseEnvFile reads the format of EnvironmentFile= in systemd's units (systemd.exec(5)): lines
 // NAME=value, comments that begin with # or ;, values that may be quoted, in several pieces
-// too, and lines that go on behind a backslash. Nothing is expanded. What is not an assignment
-// is left out, as systemd does.
+// too, and lines that go on behind a backslash. Nothing is expanded. Other
+// lines are left out, as systemd does.
 func parseEnvFile(data []byte) ([]variable, error) {
 	if !utf8.Valid(data) {
 		return nil, errNoUTF8

@@ -68,7 +68,7 @@ func (c *crew) running(tenant string) (n int) {
 	return n
 }
 
-// Fairness of tenants, in slices: docs/longjob.md has the figures.
+// Fairness of tenants, in slices: docs/longjob.md has the main figures.
 func TestTenantsAreFair(t *testing.T) {
 	t.Parallel()
 

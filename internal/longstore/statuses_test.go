@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// Runs are counted by status, not more than one asks for, and what is not a run is in nobody's way.
+// Runs are counted by status, not more than one asks for, and other keys do no harm.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -219,8 +219,8 @@ func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	return s.out.Bytes()
 }
 
-// Payload returns a payload as it may be shown. One that is not a job is not: what stands where in it
-// is not known.
+// Payload returns a payload as it may be shown. One that is not a job is not shown, because its
+// parts are not known.
 func (r *Rules) Payload(payload []byte) string {
 	if !r.Any() || len(payload) == 0 {
 		return string(payload)

@@ -17,8 +17,8 @@ func (c *Count) before(record []byte) []byte {
 }
 
 // RetryCounts returns the counts of attempts under keys without the namespace: the
-// number of the last run of a job, from 0, or -1 where none is kept. What is not a number
-// counts as none.
+// number of the last run of a job, from 0, or -1 where none is kept. Another
+// text counts as none.
 func (s *Store) RetryCounts(ctx context.Context, keys []string) ([]int, error) {
 	full := make([]string, len(keys))
 	for i, key := range keys {

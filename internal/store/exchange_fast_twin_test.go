@@ -187,7 +187,7 @@ func (w *twins) wrongType(t *rapid.T) {
 	w.both(t, func(space string) error { return w.redis.SAdd(w.ctx, space+key, "x").Err() })
 }
 
-// repair removes what is not a list: nobody could be recovered into it.
+// repair removes keys that are not lists: no job could be recovered into them.
 func (w *twins) repair(t *rapid.T) {
 	w.both(t, func(space string) error {
 		for _, queue := range twinQueues {

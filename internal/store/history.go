@@ -34,7 +34,7 @@ type NamedSeries struct {
 	Last time.Time
 }
 
-// HistoryNames returns the series that there are, sorted. What is not a name is left out.
+// HistoryNames returns the series that there are, sorted. Other members are left out.
 func (s *Store) HistoryNames(ctx context.Context) ([]NamedSeries, error) {
 	// A foreign set may be of any size.
 	members, err := s.db.Read.ZRevRangeWithScores(ctx, s.db.Key(history.KeyNames), 0, 4*history.MaxNames).Result()

@@ -124,7 +124,7 @@ const (
 	maxSearches = 8
 )
 
-// searching waits until a search may begin, and returns what ends it. What is not a search need not
+// searching waits until a search may begin, and returns what ends it. Other requests do not
 // wait.
 func (s *Server) searching(ctx context.Context, really bool) (end func(), err error) {
 	if !really {

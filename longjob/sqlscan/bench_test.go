@@ -21,7 +21,7 @@ import (
 )
 
 // benchRows is how many rows the table of a benchmark has, every other one of which matches. The
-// figures in docs/longjob.md come from
+// figures in README.md come from
 //
 //	RESQUED_BENCH_ROWS=400000 go test ./longjob/sqlscan -run '^$' -bench . -benchtime 1x -timeout 1h
 func benchRows(b *testing.B) int {

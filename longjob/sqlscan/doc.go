@@ -13,5 +13,5 @@
 // locked and come back to them. They can end after any batch, and continue in the next slice. The
 // functions whose names end in MySQL do the same with a *sql.DB of MySQL or MariaDB.
 //
-// docs/longjob.md describes what happens to rows that are added, changed or removed meanwhile.
+// README.md describes what happens to rows that are added, changed or removed meanwhile.
 package sqlscan

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// writeTable writes the table for docs/reliability.md beside the evidence, and to the file
+// writeTable writes the table of times beside the evidence, and to the file
 // given by the flag.
 func (c *chaos) writeTable(table []check.Times, texts map[string]string) error {
 	var b strings.Builder

@@ -38,7 +38,7 @@ if badsec then wrong[#wrong + 1] = schedule end
 local masters = 0
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
-  -- What a Ruby program has delayed by mistake for ages is not a number of ms that can be returned.
+  -- A Ruby program may have delayed a job by mistake for longer than a number of ms can say.
   if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
   return {moved, dropped, wait, asked, wrong, misfits, masters}
 end

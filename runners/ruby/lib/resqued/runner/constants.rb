@@ -8,7 +8,7 @@ module Resqued
     module Constants
       @found = {}
 
-      # What all objects have is not a perform of a job, also where somebody has defined it.
+      # A method that all objects have is not a perform of a job, even if a program defined it.
       EVERYWHERE = [Kernel, Object, BasicObject, Module, Class].freeze
       # Rails' command line: performing one of these runs any code.
       REFUSED = /\A(Rails|Thor)(::|\z)/.freeze
