@@ -8,7 +8,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,8 +22,9 @@ import (
 type FailedFilter struct {
 	// All selects every record.
 	All bool
-	// IDs selects records by id. An id is what FailureID returns, or the beginning of the
-	// SHA-256 of a record's bytes. If records are equal byte by byte, an id selects one.
+	// IDs selects records by id: the SHA-256 of a record's bytes in hex, or its beginning. "@"
+	// and the index in its list, 0 = the oldest, may follow. If records are equal byte by byte,
+	// an id selects one.
 	IDs []string
 	// Class and Queue are the names of the job's class and queue.
 	Class, Queue string
@@ -393,13 +393,6 @@ func keptFor(record []byte) string {
 	}
 	ref, _ := wire.ReferenceOf(e)
 	return ref.ID
-}
-
-// FailureID returns the id of a failure record for FailedFilter.IDs: the SHA-256 of its bytes
-// in hex, "@" and its index in its list, where 0 is the oldest. record has the bytes that are
-// in Redis.
-func FailureID(record []byte, index int64) string {
-	return wire.FailureID(record) + "@" + strconv.FormatInt(index, 10)
 }
 
 func (f FailedFilter) fresh() bool { return !f.Again && len(f.IDs) == 0 }

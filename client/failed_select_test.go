@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
 )
 
 func numbered(from, to int) (records []string) {
@@ -147,7 +148,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 func TestEqualFailures(t *testing.T) {
 	t.Parallel()
 	twin := numbered(0, 1)[0]
-	id := func(index int64) string { return client.FailureID([]byte(twin), index) }
+	id := func(index int64) string { return store.FailureID([]byte(twin), index) }
 	retried := func(f *fixture, t *testing.T) (places []int) {
 		t.Helper()
 		for i, record := range f.failed(t) {
@@ -171,7 +172,7 @@ func TestEqualFailures(t *testing.T) {
 			}
 			// Once more by the id that it has now; equal ones that were retried at that time stay.
 			now := f.failed(t)[at]
-			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{client.FailureID([]byte(now), int64(at))}})
+			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{store.FailureID([]byte(now), int64(at))}})
 			require.NoError(t, err)
 			require.Equal(t, 1, report.Done)
 		})
@@ -182,7 +183,7 @@ func TestEqualFailures(t *testing.T) {
 		old := strings.TrimSuffix(twin, "}") + `,"retried_at":"2026/11/20 10:00:00 UTC"}`
 		f.fail(t, old, old, old)
 		for try := range 3 {
-			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{client.FailureID([]byte(old), 2)}})
+			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{store.FailureID([]byte(old), 2)}})
 			require.NoError(t, err)
 			require.Equal(t, max(0, 1-try), report.Done, "try %d", try)
 		}

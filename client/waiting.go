@@ -77,8 +77,8 @@ type WaitingReport struct {
 	Loners int64
 }
 
-// WaitingID returns the id of a payload that has none of its own: the beginning of its SHA-256.
-func WaitingID(payload []byte) string {
+// waitingID returns the id of a payload that has none of its own: the beginning of its SHA-256.
+func waitingID(payload []byte) string {
 	sum := sha256.Sum256(payload)
 	return hex.EncodeToString(sum[:])[:12]
 }
@@ -192,7 +192,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 			Payload: payload,
 		}
 		if job.ID == "" {
-			job.ID = WaitingID(payload)
+			job.ID = waitingID(payload)
 		}
 		job.LongJob, _ = e.Slice()
 		n++

@@ -32,6 +32,11 @@ func ParseFailureRef(name string) FailureRef {
 	return FailureRef{Digest: digest, At: at}
 }
 
+// FailureID returns the name of a record that is at an index of its list, for ParseFailureRef.
+func FailureID(record []byte, index int64) string {
+	return wire.FailureID(record) + "@" + strconv.FormatInt(index, 10)
+}
+
 const (
 	// trustedDigits is how long a beginning must be for a record near its last place to be
 	// taken for the one that is meant, without a look at all others.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -108,7 +107,7 @@ func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure,
 		case len(matches) > 1:
 			several := &AmbiguousError{Kind: "failure", Name: ids[i]}
 			for _, record := range matches {
-				several.Matches = append(several.Matches, client.FailureID(record.Raw, record.Index))
+				several.Matches = append(several.Matches, store.FailureID(record.Raw, record.Index))
 			}
 			return nil, several
 		}
@@ -203,7 +202,7 @@ func (v *Failure) at() time.Time {
 
 // newFailure returns the view of a record, also of one that cannot be read.
 func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
-	v := Failure{ID: client.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
+	v := Failure{ID: store.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
 	f, err := wire.ParseFailure(record.Raw)
 	if err != nil {
 		v.Exception, v.Error, v.Payload = "(no failure record)", rules.Text(err.Error()), rules.Text(string(record.Raw))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/internal/web"
 )
@@ -70,8 +70,8 @@ func TestAnActOnEqualFailuresIsSentAgain(t *testing.T) {
 	f := setup(t)
 	f.Do("RPUSH", "failed", twin, twin, twin)
 	for range 3 {
-		f.Post("/api/v1/failed/retry", `{"ids":["`+client.FailureID([]byte(twin), 1)+`"]}`)
-		f.Ask(http.MethodPost, "/failed", "act=retry&id="+client.FailureID([]byte(twin), 1), func(r *http.Request) {
+		f.Post("/api/v1/failed/retry", `{"ids":["`+store.FailureID([]byte(twin), 1)+`"]}`)
+		f.Ask(http.MethodPost, "/failed", "act=retry&id="+store.FailureID([]byte(twin), 1), func(r *http.Request) {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		})
 	}
