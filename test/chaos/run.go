@@ -110,8 +110,12 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	err = c.injectFaults(ctx)
 	stopLoad()
 	loads.Wait()
+	var late error
 	if err == nil {
-		err = c.unschedule(ctx)
+		// The checks say what keeps a daemon.
+		if late = c.unschedule(ctx); ctx.Err() != nil {
+			err = late
+		}
 	}
 	if err == nil {
 		c.awaitEnds(ctx)
@@ -121,7 +125,8 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	if err != nil {
 		return false, errors.Join(err, c.keep(nil))
 	}
-	return c.judge(ctx)
+	ok, err = c.judge(ctx)
+	return ok && late == nil, errors.Join(err, late)
 }
 
 func (c *chaos) makeDirs() (err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/sha1"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -72,7 +73,8 @@ func (c *chaos) awaitSchedules(ctx context.Context) error {
 	})
 }
 
-// unschedule removes the schedules by a reload of every daemon.
+// unschedule removes the schedules by a reload of every daemon. The error says which daemons have
+// not come to its end in time.
 func (c *chaos) unschedule(ctx context.Context) error {
 	c.unscheduled.Store(true)
 	from := procfs.BootTime()
@@ -83,17 +85,16 @@ func (c *chaos) unschedule(ctx context.Context) error {
 		}
 		m.signal(syscall.SIGHUP)
 	}
+	var late error
 	for _, m := range c.machines {
-		if err := m.await(ctx, patience, seen[m], "the new configuration is in force everywhere"); err != nil {
-			return err
-		}
+		late = errors.Join(late, m.await(ctx, patience, seen[m], "the new configuration is in force everywhere"))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.history.Schedules {
 		s.To, s.MaybeTo = c.wall(from), c.wall(procfs.BootTime())
 	}
-	return nil
+	return late
 }
 
 // reborn notes that the schedules began again after Redis had lost everything, and how many of
