@@ -87,9 +87,10 @@ var defects = []defect{
 		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
 		{exchangeDone, `if there[token] == c then`, `if true then`},
 	}, replies, []string{"C1"}},
-	// Only both: the record of a job that others have recovered is gone.
+	// Only together: the record of a job that others have recovered is gone.
 	{"I4", "the end of a job counts though others have recovered it", []edit{
 		{exchangeEnds, `if call('HDEL', inflight, e.token) == 0 then`, `if call('HDEL', inflight, e.token) == -1 then`},
+		{exchangeEnds, `if call('HDEL', inflight, token) == 1 then`, `if call('HDEL', inflight, token) >= 0 then`},
 		{exchangeDone, `if there[token] == c then`, `if true then`},
 		{exchangeFast, `if not lease or lease < (nwant > 0 and a or ms) then return {'FENCED'} end`, ``},
 	}, cut, []string{"C1"}},
