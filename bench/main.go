@@ -1,5 +1,5 @@
 // Command bench compares resqued with its peers on one machine, in one run, interleaved, with
-// every lock on. It prints a table and writes the report, the figures and the plots into a
+// every lock on. It prints a table and writes the report with all figures into a
 // directory.
 //
 //	go run . -short

@@ -156,7 +156,7 @@ func TestProbeAgain(t *testing.T) {
 func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	for _, text := range []string{"redis.call('NOSUCH')", "this is not a Lua"} {
+	for _, text := range []string{"redis.call('NOSUCH')", "this is not Lua"} {
 		s, err := store.Open(store.Options{URL: server.URL(), Namespace: "resque"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = s.Close() })

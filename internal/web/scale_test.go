@@ -35,5 +35,5 @@ func TestScaleOfOddQueues(t *testing.T) {
 	f.Do("SET", "queues", "text")
 	f.Server.Outdate()
 	answer := f.Ask(http.MethodGet, "/api/v1/scale", "")
-	require.GreaterOrEqual(t, answer.Code, 500, "the numbers of before are not a answer: %s", answer.Body)
+	require.GreaterOrEqual(t, answer.Code, 500, "the numbers of before are not an answer: %s", answer.Body)
 }

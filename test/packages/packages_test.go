@@ -349,7 +349,7 @@ func TestDebian(t *testing.T) {
 func TestFedora(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "rpm", "rpm")
-	// The container is not a Fedora: its rpm knows of no other package.
+	// The container is not Fedora: its rpm knows of no other package.
 	out := m.Exec("rpm", "--install", "--nodeps", shelf+first+".rpm")
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"))

@@ -87,7 +87,7 @@ function ends.stuck(e)
   elseif e.back then
     local key = prefix .. 'queue:' .. e.queue
     if not len(key) then return key .. ' is not a list' end
-    if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at no list' end
+    if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
     if e.pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then return prefix .. 'resqued:delayed is not a sorted set' end
     return e.kept and parked.obstacle(prefix) or nil
   end

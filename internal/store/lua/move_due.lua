@@ -64,7 +64,7 @@ if caller ~= '' then
 end
 
 -- What is due: own members, and lists with as many items at their head as are left of the
--- budget. A list that is not a list is passed over.
+-- budget. A key that is not a list is passed over.
 local members, lists, more = {}, {}, false
 local bytes, maxbytes = 0, 1048576
 

@@ -15,7 +15,7 @@ local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 if not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at no list; move it away')
+  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list; move it away')
 end
 if ARGV[3] == '1' and not instep(key, n) then return {'STEP'} end
 local ms = now()

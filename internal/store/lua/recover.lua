@@ -64,7 +64,7 @@ for i = 4, #ARGV, 6 do
     if not len(target) then
       stuck = target .. ' is not a list'
     elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
-      stuck = target .. ':uniqueue is not a set or ' .. target .. ':start_at no list'
+      stuck = target .. ':uniqueue is not a set or ' .. target .. ':start_at not a list'
     elseif large then
       stuck = parked.obstacle(prefix)
     end

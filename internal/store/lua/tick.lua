@@ -55,7 +55,7 @@ if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= A
 
 local n = len(key)
 if not n then return {'STUCK', ms, key .. ' is not a list'} end
-if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is not a set or ' .. key .. ':start_at no list'} end
+if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list'} end
 if find(flags, 's', 1, true) and not instep(key, n) then
   return {'STUCK', ms, queue .. ' and its keys do not match; run: resqued locks repair ' .. queue}
 end

@@ -53,7 +53,7 @@ local function place(id, p)
     if p.queue == '' then return 'it says no queue: see its payload, and enqueue that yourself' end
     local key, start = prefix .. 'queue:' .. p.queue, p.start
     if not len(key) then return key .. ' is not a list' end
-    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at no list' end
+    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
     if p.kind == 't' then
       local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
       local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)

@@ -61,7 +61,7 @@ func TestReadValue(t *testing.T) {
 		}
 	})
 
-	t.Run("what is not a RESP is refused", func(t *testing.T) {
+	t.Run("what is not RESP is refused", func(t *testing.T) {
 		t.Parallel()
 		for _, text := range []string{
 			"\r\n", "x\r\n", "+OK\n", "$x\r\n", "$-2\r\n", "$+1\r\na\r\n", "$1\r\nabc\r\n", "*-2\r\n", "%-1\r\n",

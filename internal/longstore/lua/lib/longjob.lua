@@ -80,6 +80,6 @@ local function needlong(prefix, id, queue)
   local key = prefix .. 'queue:' .. queue
   if not len(key) then fail('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
   if not utyped(key) then
-    fail('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at no list; move it away')
+    fail('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list; move it away')
   end
 end

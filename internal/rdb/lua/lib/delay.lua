@@ -21,7 +21,7 @@ local coarse = 5000 -- ms; who waits so long waits for a whole second
 -- itemof returns a job as resque-scheduler would write it, or nil.
 local function itemof(queue, payload)
   local i = match(payload, '^{"class":"[^"\\]+","args":()%[')
-  -- A name that would need escapes, or is no ASCII, is not worth an encoder.
+  -- A name that would need escapes, or is not ASCII, is not worth an encoder.
   if not i or queue == '' or find(queue, '[%c"\\\128-\255]') then return nil end
   if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end
   return sub(payload, 1, -2) .. ',"queue":"' .. queue .. '"}'
@@ -34,7 +34,7 @@ local function delayobstacle(prefix, queue, unique, due)
   local key, own, schedule = prefix .. 'queue:' .. queue, prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
   local list = prefix .. 'delayed:' .. second(due)
   if not len(key) then return key .. ' is not a list' end
-  if unique and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at no list' end
+  if unique and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
   if not len(list) then return list .. ' is not a list' end
   for _, set in ipairs({own, schedule}) do
     if type(query('ZCARD', set)) ~= 'number' then return set .. ' is not a sorted set' end
