@@ -417,7 +417,7 @@ func TestWebOfAUnixSocket(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, body)
 	code, body = w.ask(http.MethodPost, "/api/v1/resume", "")
 	require.Equal(t, http.StatusForbidden, code, body)
-	require.Contains(t, body, "no trusted proxy")
+	require.Contains(t, body, "not a trusted proxy")
 	asOther.header = nil
 	code, body = asOther.ask(http.MethodGet, "/api/v1/queues", "")
 	require.Equal(t, http.StatusUnauthorized, code, body)

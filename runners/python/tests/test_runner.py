@@ -271,7 +271,7 @@ class RunnerTest(unittest.TestCase):
     def test_what_cannot_start_says_why(self):
         for argv, env, said in (
                 ([], {}, "RESQUED_FD is not set"),
-                ([], {"RESQUED_FD": "99"}, "no open descriptor"),
+                ([], {"RESQUED_FD": "99"}, "not an open descriptor"),
                 (["nowhere.py"], {"RESQUED_FD": "0"}, "no such file"),
                 (["json"], {"RESQUED_FD": "0"}, "registers no function")):
             process = self.spawn(*argv, **env)
