@@ -19,7 +19,7 @@ import (
 // WaitingFilter selects the jobs that meet all conditions that are set, among those that wait
 // in a queue. Methods that remove or move jobs return ErrNoFilter if it has no condition.
 type WaitingFilter struct {
-	// All selects every job, and payloads that are not a job, too.
+	// All selects every job, and payloads that are not jobs, too.
 	All bool
 	// IDs selects jobs by id: the payload's own, or what WaitingID returns, or the beginning
 	// of that, eight characters or more. Equal payloads have the same id.
