@@ -24,7 +24,7 @@ MODEL   ?= 50000
 export PATH := $(PATH):/usr/local/bin:/usr/local/sbin:/usr/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build unit check lint cross test nightly every-test every-chaos alerts deb race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release cut reproduce licenses docs fuzz clean
+.PHONY: help build unit check lint cross test nightly every-test every-chaos alerts deb race system model explore chaos chaos-defects bench microbench apidiff vulnerabilities package package-test release runners repositories cut reproduce licenses docs fuzz clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -78,7 +78,11 @@ alerts:
 	sh scripts/provide
 	cd test/alerts && $(TOOL) golangci-lint run ./... && $(TESTS) -- -count=1 -timeout 20m
 
+# What make packages, repositories and packages of runners, and what their tests install.
+CHANNELS := apt-ftparchive:apt-utils createrepo_c:createrepo-c gpg:gpg rpm:rpm dnf:dnf pip3:python3-pip+python3-wheel npm:npm ruby:ruby
+
 deb:
+	sh scripts/provide $(CHANNELS)
 	RESQUED_TEST_PACKAGES=deb $(TESTS) -- -count=1 -timeout 20m ./test/packages
 
 race: ## all tests with the race detector, those of the system against a daemon with it
@@ -144,13 +148,19 @@ package: ## build .deb and .rpm for amd64 and arm64 in dist
 	$(RELEASE) build -only packages
 
 package-test: ## install, upgrade under load and remove the packages under a real systemd (as root)
-	sh scripts/provide rpm:rpm
+	sh scripts/provide $(CHANNELS)
 	cd tools && $(GO) test ./release
 	RESQUED_TEST_PACKAGES=1 $(TESTS) -- -timeout 25m ./test/packages
 
 release: licenses ## build all of a release in dist: archives, packages, bills of materials, checksums
 	$(RELEASE) build
 	$(RELEASE) notes >../dist/NOTES.md
+
+runners: ## build the runners as a gem, a wheel and a tarball for npm in dist
+	sh scripts/runners dist
+
+repositories: ## make apt and yum repositories of the packages in dist; SIGN_KEY signs them
+	sh scripts/repositories dist
 
 cut: ## give what is unreleased in CHANGELOG.md a version: make cut VERSION=v1.2.3
 	$(RELEASE) cut -version $(VERSION)

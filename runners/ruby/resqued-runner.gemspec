@@ -12,7 +12,7 @@ Gem::Specification.new do |spec|
   spec.license = "MIT"
   spec.homepage = "https://github.com/resqued/resqued"
   spec.required_ruby_version = ">= 2.7"
-  spec.files = Dir.chdir(__dir__) { Dir["exe/*", "lib/**/*.rb", "README.md"] }
+  spec.files = Dir.chdir(__dir__) { Dir["exe/*", "lib/**/*.rb", "README.md", "LICENSE"] }
   spec.bindir = "exe"
   spec.executables = ["resqued-runner"]
   spec.require_paths = ["lib"]

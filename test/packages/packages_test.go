@@ -80,6 +80,30 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
+// repositories makes those of the packages, signed, once.
+var repositories = sync.OnceValue(func() error {
+	if err := build(); err != nil {
+		return err
+	}
+	keys := filepath.Join(folder, "keys")
+	script := `set -e
+mkdir -m 700 "$GNUPGHOME"
+trap 'gpgconf --kill all' EXIT
+gpg --batch --quiet --passphrase '' --quick-generate-key releases@resqued.test
+ln */resqued_*.deb */resqued_*.rpm .
+SIGN_KEY=releases@resqued.test sh "$SCRIPT" .`
+	path, err := filepath.Abs("../../scripts/repositories")
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), "GNUPGHOME="+keys, "SCRIPT="+path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
 // job is what the handlers run: it notes in Redis that a job ran, and by whom. A gated one notes
 // that it has started, and waits.
 const job = `#!/bin/sh
@@ -109,11 +133,14 @@ type machine struct {
 	jobs *harness.Daemon
 }
 
-// shelf is where a container has the packages.
-const shelf = "/srv/"
+// aptList names the repository of a container, and yumRepo the other one.
+const (
+	aptList = "deb [signed-by=/srv/apt/resqued.asc] file:/srv/apt stable main\n"
+	yumRepo = "[resqued]\nname=resqued\nbaseurl=file:///srv/yum\ngpgkey=file:///srv/yum/resqued.asc\nrepo_gpgcheck=1\ngpgcheck=0\n"
+)
 
-// newMachine boots one that has the packages of both versions on a shelf. It skips the test where
-// these are not wanted, or what installs them, or a container, cannot be had.
+// newMachine boots one that has the repositories with the packages of both versions in /srv. It
+// skips the test where packages are not wanted, or their installer or a container is missing.
 func newMachine(t *testing.T, kind, installer string) *machine {
 	t.Helper()
 	if which := os.Getenv(wanted); which != "1" && which != kind {
@@ -123,14 +150,11 @@ func newMachine(t *testing.T, kind, installer string) *machine {
 		t.Skipf("no packages of this kind: %v", err)
 	}
 	proctest.RequireSystemdContainer(t)
-	require.NoError(t, build())
-	files := map[string]string{}
-	for _, version := range []string{first, second} {
-		content, err := os.ReadFile(filepath.Join(folder, version, "resqued_"+version+"_"+runtime.GOARCH+"."+kind))
-		require.NoError(t, err)
-		files[shelf+version+"."+kind] = string(content)
+	require.NoError(t, repositories())
+	c := proctest.Boot(t, proctest.SystemdContainerOptions{Files: map[string]string{"/etc/apt/resqued.list": aptList, "/etc/yum.repos.d/resqued.repo": yumRepo}, Redis: true})
+	for _, name := range []string{"apt", "yum"} {
+		require.NoError(t, os.CopyFS(c.Path("/srv/"+name), os.DirFS(filepath.Join(folder, name))))
 	}
-	c := proctest.Boot(t, proctest.SystemdContainerOptions{Files: files, Redis: true})
 	proctest.WriteProgram(t, c.Path("/usr/local/bin/job"), []byte(job))
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: c.RedisSocket(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
@@ -141,6 +165,19 @@ func newMachine(t *testing.T, kind, installer string) *machine {
 func (m *machine) write(t *testing.T, path, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(m.Path(path), []byte(text), 0o644))
+}
+
+// apt runs apt-get with the container's own repository only, and without the triggers of other
+// packages: man-db would index all pages of the machine each time.
+func (m *machine) apt(args ...string) []string {
+	return append([]string{
+		"apt-get", "-q", "-y", "-o", "Dir::Etc::SourceList=/etc/apt/resqued.list", "-o", "Dir::Etc::SourceParts=-", "-o", "DPkg::Options::=--no-triggers",
+	}, args...)
+}
+
+// rpm is the path of a version's package.
+func rpm(version string) string {
+	return "/srv/yum/resqued_" + version + "_" + runtime.GOARCH + ".rpm"
 }
 
 func (m *machine) exists(path string) bool {
@@ -291,8 +328,8 @@ func (m *machine) remove(t *testing.T, argv ...string) {
 func TestDebian(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "deb", "dpkg")
-	// Without the triggers of others: man-db would index all pages of the machine each time.
-	out := m.Exec("dpkg", "--no-triggers", "--install", shelf+first+".deb")
+	m.Exec(m.apt("update")...)
+	out := m.Exec(m.apt("install", "resqued="+first)...)
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "disabled", m.Property(unit, "UnitFileState"))
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"), "nothing starts before its queues are set")
@@ -308,7 +345,7 @@ func TestDebian(t *testing.T) {
 
 	m.start(t)
 	require.Equal(t, m.Exec("id", "-u", "resqued"), m.Exec("stat", "-c", "%u", "/proc/"+strconv.Itoa(m.MainPID(unit))))
-	m.upgrade(t, "dpkg", "--no-triggers", "--install", shelf+second+".deb")
+	m.upgrade(t, m.apt("install", "resqued")...)
 	require.Contains(t, m.Exec("cat", "/etc/resqued/resqued.yaml"), "Gate", "what was edited stays")
 
 	// Again, and the script alone: nothing happens that would not have to.
@@ -318,7 +355,7 @@ func TestDebian(t *testing.T) {
 
 	// A program that refuses the configuration does not stop the one that works.
 	m.write(t, "/etc/resqued/resqued.yaml", "worker_cuont: 2\n")
-	out = m.Exec("dpkg", "--no-triggers", "--install", shelf+first+".deb")
+	out = m.Exec(m.apt("install", "--allow-downgrades", "resqued="+first)...)
 	require.Contains(t, out, "resqued: "+unit+" goes on with the program that it had")
 	require.NotContains(t, out, "resqued: "+instance)
 	require.Equal(t, before, m.MainPID(unit))
@@ -329,9 +366,9 @@ func TestDebian(t *testing.T) {
 
 	m.write(t, "/etc/credstore/resqued.redis-password", "secret")
 	require.True(t, m.exists("/var/lib/private/resqued-mail"))
-	m.remove(t, "dpkg", "--no-triggers", "--remove", "resqued")
+	m.remove(t, m.apt("remove", "resqued")...)
 	require.Contains(t, m.Exec("getent", "passwd", "resqued"), "resqued")
-	m.Exec("dpkg", "--no-triggers", "--purge", "resqued")
+	m.Exec(m.apt("purge", "resqued")...)
 	for _, path := range []string{
 		"/etc/resqued", "/etc/credstore/resqued.redis-password", "/var/lib/resqued", "/var/lib/resqued-mail",
 		"/var/lib/private/resqued", "/var/lib/private/resqued-mail", "/usr/lib/systemd/system/resqued.service",
@@ -349,15 +386,17 @@ func TestDebian(t *testing.T) {
 func TestFedora(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "rpm", "rpm")
+	m.Exec("dnf", "-q", "-y", "--disablerepo=*", "--enablerepo=resqued", "makecache")
+	require.Equal(t, first+"\n"+second, m.Exec("dnf", "-q", "--cacheonly", "--disablerepo=*", "--enablerepo=resqued", "repoquery", "--queryformat", "%{version}", "resqued"))
 	// The container is not Fedora: its rpm knows of no other package.
-	out := m.Exec("rpm", "--install", "--nodeps", shelf+first+".rpm")
+	out := m.Exec("rpm", "--install", "--nodeps", rpm(first))
 	require.NotContains(t, out, "resqued:")
 	require.Equal(t, "inactive", m.Property(unit, "ActiveState"))
 	require.Equal(t, "/etc/resqued/resqued.yaml", m.Exec("rpm", "--query", "--configfiles", "resqued"))
 	require.Equal(t, "640:root:resqued", m.Exec("stat", "-c", "%a:%U:%G", "/etc/resqued/resqued.yaml"), "it may hold a password")
 	require.Contains(t, m.Exec("rpm", "--query", "--licensefiles", "resqued"), "LICENSE")
 	m.start(t)
-	m.upgrade(t, "rpm", "--upgrade", "--nodeps", shelf+second+".rpm")
+	m.upgrade(t, "rpm", "--upgrade", "--nodeps", rpm(second))
 	m.remove(t, "rpm", "--erase", "resqued")
 	require.True(t, m.exists("/etc/resqued/resqued.yaml.rpmsave"))
 }
