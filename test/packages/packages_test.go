@@ -386,8 +386,8 @@ func TestDebian(t *testing.T) {
 func TestFedora(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "rpm", "rpm")
-	m.Exec("dnf", "-q", "-y", "--disablerepo=*", "--enablerepo=resqued", "makecache")
-	require.Equal(t, first+"\n"+second, m.Exec("dnf", "-q", "--cacheonly", "--disablerepo=*", "--enablerepo=resqued", "repoquery", "--queryformat", "%{version}", "resqued"))
+	m.Exec("dnf", "-q", "-y", "--disablerepo=*", "--releasever=1", "--enablerepo=resqued", "makecache")
+	require.Equal(t, first+"\n"+second, m.Exec("dnf", "-q", "--cacheonly", "--disablerepo=*", "--releasever=1", "--enablerepo=resqued", "repoquery", "--queryformat", "%{version}", "resqued"))
 	// The container is not Fedora: its rpm knows of no other package.
 	out := m.Exec("rpm", "--install", "--nodeps", rpm(first))
 	require.NotContains(t, out, "resqued:")
