@@ -30,9 +30,9 @@ type publicPackage struct {
 	files     []string
 }
 
-// What is exported cannot be taken back after v1. So no exported declaration mentions a
-// type of an internal package, and there are no exported variables but errors: a program
-// could change them.
+// Exports cannot be taken back after v1. So no exported declaration mentions a type of an
+// internal package, and errors are the only exported variables, because a program could change
+// others.
 func TestPublicAPI(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -105,7 +105,7 @@ func apiLeaks(pkg *types.Package) []string {
 	return w.leaks
 }
 
-// apiWalk looks for types of internal packages in what a program can reach.
+// apiWalk looks for types of internal packages in the types that a program can reach.
 type apiWalk struct {
 	pkg   *types.Package
 	seen  map[types.Type]bool
@@ -113,7 +113,7 @@ type apiWalk struct {
 	leaks []string
 }
 
-// declared walks what the declaration of a type exports: what it is, and its methods.
+// declared walks the exports of a type's declaration: its underlying type and its methods.
 func (w *apiWalk) declared(t types.Type) {
 	if alias, ok := t.(*types.Alias); ok {
 		w.walk(alias.Rhs())
@@ -147,7 +147,7 @@ func (w *apiWalk) walk(t types.Type) {
 			w.walk(arg)
 		}
 		if !w.leaked(t.Obj()) && t.Obj().Pkg() == w.pkg && !t.Obj().Exported() {
-			w.declared(t.Origin()) // it has no name for a program, but fields and methods
+			w.declared(t.Origin()) // it has no name for a program, but has fields and methods
 		}
 	case *types.Pointer:
 		w.walk(t.Elem())
@@ -200,8 +200,8 @@ func (w *apiWalk) leaked(name *types.TypeName) bool {
 	return true
 }
 
-// internalValues returns the exported variables and constants that are said to be those of an
-// internal package: their documentation shows that.
+// internalValues returns the exported variables and constants whose documentation mentions an
+// internal package.
 func internalValues(file *ast.File) (leaks []string) {
 	internal := map[string]bool{}
 	for _, spec := range file.Imports {
@@ -238,7 +238,7 @@ func internalValues(file *ast.File) (leaks []string) {
 	return leaks
 }
 
-// The check finds what it is there for.
+// The check finds leaks.
 func TestPublicAPIFindsLeaks(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()

@@ -17,14 +17,14 @@ type Args []json.RawMessage
 
 // Decode stores the arguments in the value that dst points to.
 //
-// A struct takes one argument for each exported field, in order. Too many or too few
-// arguments are an error, but the last fields need no argument, and keep their value
-// without one, if they are tagged `resqued:"optional"`. Args and []json.RawMessage take
-// all arguments unchanged. Any other type takes exactly one argument, as does a struct
-// that implements json.Unmarshaler or encoding.TextUnmarshaler, such as time.Time.
+// A struct takes one argument for each exported field, in order. A wrong number of arguments is
+// an error, except that the last fields may be tagged `resqued:"optional"`: without an argument
+// they keep their value. Args and []json.RawMessage take all arguments unchanged. Any other
+// type takes exactly one argument, as does a struct that implements json.Unmarshaler or
+// encoding.TextUnmarshaler, such as time.Time.
 //
-// Each argument is decoded as encoding/json does, except that a number decoded into an
-// interface becomes a json.Number, so that no digit is lost.
+// Arguments are decoded as by encoding/json, except that a number decoded into an interface
+// becomes a json.Number, so no digit is lost.
 func (a Args) Decode(dst any) error {
 	v := reflect.ValueOf(dst)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -51,8 +51,8 @@ func (a Args) Decode(dst any) error {
 	}
 }
 
-// Get decodes argument i, counted from 0, into the value that dst points to, as Decode
-// does. It returns an error if there is no such argument.
+// Get decodes argument i, counted from 0, into the value that dst points to, as Decode does. It
+// returns an error if there is no such argument.
 func (a Args) Get(i int, dst any) error {
 	v := reflect.ValueOf(dst)
 	switch {
@@ -97,8 +97,8 @@ func (a Args) decodeFields(v reflect.Value, plan *argsPlan) error {
 	return nil
 }
 
-// decode stores argument i in what ptr points to; field names the field, if any.
-// plain is what isPlain says of its type.
+// decode stores argument i in what ptr points to. field, if not empty, names the field in
+// errors. plain is the result of isPlain for the type.
 func (a Args) decode(i int, field string, ptr reflect.Value, plain bool) error {
 	if plain && store(a[i], ptr.Elem()) {
 		return nil
@@ -136,15 +136,15 @@ func unmarshal(raw json.RawMessage, ptr reflect.Value) error {
 	return nil
 }
 
-// argsPlan says how arguments are stored in a type.
+// argsPlan describes how arguments are stored in a type.
 type argsPlan struct {
-	raw  bool      // it is Args, or the like
-	elem *argsPlan // it is a pointer to this, which takes a row
-	row  bool      // a struct: its fields take one each
-	// plain is what isPlain says of it.
+	raw  bool      // the type is Args or []json.RawMessage
+	elem *argsPlan // the type is a pointer to a field struct
+	row  bool      // a struct whose fields take one argument each
+	// plain is the result of isPlain for the type.
 	plain    bool
 	fields   []planField
-	required int // how many arguments there must be at least
+	required int // minimum number of arguments
 }
 
 type planField struct {
@@ -153,8 +153,7 @@ type planField struct {
 	plain bool
 }
 
-// plans caches argsPlans by reflect.Type: what reflection has to look up for them
-// costs more than to store the arguments.
+// plans caches argsPlans by reflect.Type: building one costs more than storing the arguments.
 var plans sync.Map
 
 func planOf(t reflect.Type) *argsPlan {
@@ -175,7 +174,8 @@ func planOf(t reflect.Type) *argsPlan {
 	return p
 }
 
-// planBehind returns the plan of what pointers lead to, if that takes a row.
+// planBehind returns the plan of the struct that t points to, or nil if t is not such a
+// pointer.
 func planBehind(t reflect.Type) *argsPlan {
 	if t.Kind() != reflect.Pointer || !isFieldStruct(t.Elem()) {
 		return nil
@@ -211,7 +211,7 @@ func (p *argsPlan) takes() string {
 	return text
 }
 
-// isFieldStruct reports whether t is a struct whose fields take the arguments.
+// isFieldStruct reports whether t is a struct whose fields take one argument each.
 func isFieldStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !decodesItself(t)
 }
@@ -229,7 +229,7 @@ func count(n int) string {
 	return fmt.Sprintf("%d arguments", n)
 }
 
-// shorten bounds what of an argument is shown in an error.
+// shorten bounds the part of an argument that an error shows.
 func shorten(raw []byte) string {
 	const limit = 60
 	if len(raw) <= limit {

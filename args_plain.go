@@ -8,10 +8,9 @@ import (
 	"github.com/resqued/resqued/internal/wire/jsontext"
 )
 
-// Most arguments are integers and texts without escapes. For those encoding/json, which
-// checks a value, makes a decoder and then looks for what it should store where, costs
-// ten times as much as they need. Whatever is not as plain is left to it, mistakes
-// included, so that there is one opinion about what is right.
+// Most arguments are integers and strings without escapes. encoding/json takes ten times as
+// long for them as the functions below. Everything else, mistakes included, is left to
+// encoding/json, so there is one opinion about what is valid.
 
 // isPlain reports whether store may be tried for a type.
 func isPlain(t reflect.Type) bool {
@@ -19,7 +18,7 @@ func isPlain(t reflect.Type) bool {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 	case reflect.String:
 		if t == reflect.TypeFor[json.Number]() {
-			return false // is a number, however it is spelled
+			return false // a number, however it is spelled
 		}
 	default:
 		return false
@@ -27,8 +26,8 @@ func isPlain(t reflect.Type) bool {
 	return !decodesItself(t)
 }
 
-// store stores a plain argument as encoding/json would, or returns false with nothing
-// done.
+// store stores a plain argument as encoding/json would. It returns false, and changes nothing,
+// if the argument is not plain.
 func store(raw []byte, v reflect.Value) bool {
 	if v.Kind() == reflect.String {
 		text, ok := plainText(raw)

@@ -26,7 +26,7 @@ func (h *hidden) UnmarshalJSON([]byte) error {
 	return nil
 }
 
-// Whatever is stored without encoding/json is what that would have stored.
+// store stores exactly what encoding/json would have stored.
 func TestPlainArguments(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
@@ -50,7 +50,7 @@ func TestPlainArguments(t *testing.T) {
 	}
 }
 
-// Eight bytes are looked at together, so each byte has to be tried at each place.
+// Eight bytes are checked at once, so each byte is tried at each place.
 func TestPlainTexts(t *testing.T) {
 	t.Parallel()
 	for length := range 18 {
@@ -69,7 +69,7 @@ func TestPlainTexts(t *testing.T) {
 	}
 }
 
-// same decodes an argument into a T that holds old, in every place where one can stand.
+// same decodes an argument into a T that holds old, everywhere an argument can be.
 func same[T any](t *testing.T, raw string, old T) {
 	t.Helper()
 	want := old

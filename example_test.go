@@ -70,7 +70,7 @@ func ExampleHandlers_HandleArgs() {
 	// Output: 12345678901234567 [12345678901234567,{}]
 }
 
-// Middleware surrounds every job; what is added first is outermost.
+// Middleware surrounds every job; the first one added is the outermost.
 func ExampleHandlers_Use() {
 	h := resqued.New()
 	h.Use(func(next resqued.Handler) resqued.Handler {
@@ -131,8 +131,7 @@ func ExampleRetry() {
 	// Output: 8
 }
 
-// A job for which there is nothing to do is discarded: it ends without a failure and does not
-// run again.
+// A job without work to do is discarded: it ends without a failure and does not run again.
 func ExampleDiscard() {
 	h := resqued.New()
 	resqued.Handle(h, "Mail", func(ctx context.Context, user int) error {
@@ -143,8 +142,7 @@ func ExampleDiscard() {
 	// Output: true resqued: discarded: there is no user 42
 }
 
-// A job that can go on elsewhere ends soon when its worker process wants to leave, as in a
-// deploy.
+// A job that can continue elsewhere ends soon when its worker process exits, as in a deploy.
 func ExampleLeaving() {
 	h := resqued.New()
 	resqued.Handle(h, "Import", func(ctx context.Context, rows []string) error {
@@ -165,8 +163,8 @@ func ExampleLeaving() {
 	// imported b
 }
 
-// Of the jobs for the same repository one runs at a time, for an hour at most. Another one
-// that comes up meanwhile goes back to its queue.
+// Of the jobs for the same repository one runs at a time, for an hour at most. Another one that
+// is taken in the meantime goes back to its queue.
 func ExampleLock() {
 	type Graph struct {
 		Repo  int64
@@ -215,7 +213,7 @@ func ExampleRubyFloat() {
 	// Output: [1,0.00001] [1.0,1.0e-05]
 }
 
-// Hooks run at fixed points of the life of a job or of a worker process.
+// Hooks run at fixed points in the life of a job or a worker process.
 func ExampleHandlers_Hook() {
 	h := resqued.New()
 	h.Hook(resqued.Hooks{

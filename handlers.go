@@ -14,25 +14,24 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// Handler performs one job. A nil error is success, Discard and Requeue end the job without
-// a failure, and any other error fails it.
+// Handler performs one job. A nil error is success, Discard and Requeue end the job without a
+// failure, and any other error fails it.
 //
 // A handler should return soon after ctx ends. If it does not, its worker process is killed;
 // see docs/signals.md.
 type Handler func(ctx context.Context, job *Job) error
 
-// Middleware returns a handler that runs code around next. It applies to every job of every
-// class.
+// Middleware returns a handler that runs code around next. It applies to every job.
 type Middleware func(next Handler) Handler
 
 // Command is a handler that runs an external program. docs/handlers.md describes the
 // program's input and the meaning of its exit code.
 type Command struct {
-	// Argv is the program and its arguments. It is run without a shell, and nothing of
-	// the job is added.
+	// Argv is the program and its arguments. It runs without a shell, and nothing of the job is
+	// added.
 	Argv []string
-	// Runner names a runner of the configuration, whose processes perform the jobs in place
-	// of a program started for each. Argv, Dir and Env are empty then.
+	// Runner names a runner of the configuration. Its processes perform the jobs, so no program
+	// is started per job, and Argv, Dir and Env are empty.
 	Runner string
 	// Dir is the working directory; empty = the daemon's.
 	Dir string
@@ -40,11 +39,12 @@ type Command struct {
 	Env []string
 	// KillAfter is the time between TERM and KILL when the job is killed; 0 = 10 s.
 	KillAfter time.Duration
-	// OnLeaving is the signal that asks the program, once, to make room when Leaving is closed; 0 = none.
-	// It is sent once the program catches it. Its exit code decides how the job ends.
+	// OnLeaving is the signal that asks the program, once, to make room when the channel of
+	// Leaving is closed; 0 = none. It is sent as soon as the program catches it. The program's
+	// exit code decides how the job ends.
 	OnLeaving syscall.Signal
 
-	// slices, if not nil, makes each job a slice of a long job. longjob.Command sets it.
+	// slices, if not nil, makes each job a slice of a long job; set by longjob.Command.
 	slices cmdslice.Func
 }
 
@@ -55,76 +55,77 @@ func init() {
 
 // Class is a job class: its name, its handler, and its options.
 type Class struct {
-	// Name is the "class" of the payloads, or a pattern of such names: "*" is every class
-	// that is not registered, "Billing::*" all that begin so. Name counts before a pattern,
-	// and a long pattern before a short one. Locks, counts and logs are by the class of the
-	// job. A pattern can have neither Every nor the slices of a long job.
+	// Name is the "class" of the payloads, or a pattern: "*" matches every class that is not
+	// registered, "Billing::*" every class with that prefix. A name takes precedence over a
+	// pattern, and a longer pattern over a shorter one. Locks, counts and logs use the class of
+	// the job. A pattern cannot have Every or be a long job.
 	Name string
 	// Handler or Command performs the jobs. Exactly one of them must be set.
 	Handler Handler
 	Command *Command
-	// Queue is the queue to which jobs of the class go by default.
+	// Queue is the default queue for jobs of the class.
 	Queue string
 	// FurtherQueue is another queue in which jobs of the class wait; empty = none. Package
-	// longjob sets it to that of the slices after the first.
+	// longjob sets it to the queue of the slices after the first.
 	FurtherQueue string
-	// Timeout is how long a job may run; 0 = without limit. See the option Timeout.
+	// Timeout is how long a job may run; 0 = no limit. See the option Timeout.
 	Timeout time.Duration
-	// MaxRun is after which time a job should make room; 0 = never. See the option MaxRun.
+	// MaxRun is how long a job runs before it is asked to make room; 0 = no limit. See the
+	// option MaxRun.
 	MaxRun time.Duration
 	// AtMostOnce makes a job run once or not at all. See the option AtMostOnce.
 	AtMostOnce bool
-	// Resumes makes a job whose worker process died run again, whatever on_worker_death
-	// and max_deaths say. Package longjob sets it, because the next run of a slice knows
-	// how far the last one came.
+	// Resumes makes a job whose worker process died run again, whatever on_worker_death and
+	// max_deaths say. Package longjob sets it, because the next run of a slice continues where
+	// the last one ended.
 	Resumes bool
 	// Every, if not 0, is the interval at which a job of the class without arguments is
-	// enqueued: once for all daemons whose program registers the class, and not while such
-	// a job waits or runs. It is a schedule as in docs/cron.md, named like the class.
-	// It must be whole seconds, and the class needs a Queue.
+	// enqueued: once for all daemons whose program registers the class, and not while such a
+	// job waits or runs. It must be whole seconds, at most 366 days, and the class needs a
+	// Queue. It is a schedule as in docs/cron.md, named after the class.
 	Every time.Duration
 	// Lock, if not nil, is the class lock that a job must get before it runs.
 	Lock *ClassLock
-	// Retry, if not nil, says when a job that has failed runs again.
+	// Retry, if not nil, says when a failed job runs again.
 	Retry *Retry
-	// JobLockKey, if not nil, computes the part of the job lock's key that identifies the
-	// job. If it returns an empty string, Handlers.JobLockKey or the configuration does.
+	// JobLockKey, if not nil, computes the part of the job lock's key that identifies the job.
+	// If it returns "", Handlers.JobLockKey or the configuration decides.
 	JobLockKey func(job *Job) string
 
-	// args is the type that Handle decodes arguments into; nil if another function registered
-	// the class.
+	// args is the type that Handle decodes arguments into; nil if the class was registered
+	// otherwise.
 	args reflect.Type
 }
 
-// Option configures a class when it is registered: Queue, Timeout, AtMostOnce, JobLockKey, a
-// Lock or a Retry.
+// Option configures a class when it is registered: Queue, Timeout, MaxRun, AtMostOnce,
+// JobLockKey, a Lock or a Retry.
 type Option interface{ apply(c *Class) }
 
 type optionFunc func(c *Class)
 
 func (f optionFunc) apply(c *Class) { f(c) }
 
-// Queue sets the queue to which jobs of the class go by default.
+// Queue sets the default queue for jobs of the class.
 func Queue(name string) Option { return optionFunc(func(c *Class) { c.Queue = name }) }
 
-// Timeout limits how long a job of the class may run. When the time is over, the job's
-// context ends with ErrTimeout. If the handler ignores that, its worker process is killed.
+// Timeout limits how long a job of the class may run. Then the job's context ends with
+// ErrTimeout; if the handler ignores that, its worker process is killed.
 func Timeout(d time.Duration) Option { return optionFunc(func(c *Class) { c.Timeout = d }) }
 
-// MaxRun asks a job of the class to make room after a time: the channel of Leaving is closed, as when
-// the worker process leaves. The job may go on; Timeout ends it.
+// MaxRun asks a job of the class to make room after the duration d: the channel of Leaving is
+// closed, as when the worker process exits. The job may continue; Timeout ends it.
 func MaxRun(d time.Duration) Option { return optionFunc(func(c *Class) { c.MaxRun = d }) }
 
-// AtMostOnce makes jobs of the class run once or not at all; other jobs run once or more
-// often. A job whose worker process dies has failed, even if its handler had not begun,
-// whatever on_worker_death and max_deaths say. A job that lost its lock has failed, whatever
-// on_lock_lost says. The job runs again only if its handler returns Requeue, or if it is
-// retried by hand.
+// AtMostOnce makes jobs of the class run once or not at all; other jobs run at least once. A
+// job whose worker process dies has failed, even if its handler had not started, whatever
+// on_worker_death and max_deaths say. A job that lost its lock has failed, whatever
+// on_lock_lost says. The job runs again only if its handler returns Requeue or if the failure
+// is retried by hand.
 func AtMostOnce() Option { return optionFunc(func(c *Class) { c.AtMostOnce = true }) }
 
-// JobLockKey sets the function that computes the part of the job lock's key that
-// identifies a job of the class. Of all jobs with the same result, whatever their class, one
-// runs at a time. If the result is empty, the configuration (job_lock_key) decides.
+// JobLockKey sets the function that computes the part of the job lock's key that identifies a
+// job of the class. Of all jobs with the same result, whatever their class, one runs at a time.
+// If the result is empty, the configuration (job_lock_key) decides.
 //
 // fn must be quick and return the same result for the same job each time. It is called before
 // the job is reserved: only Class, Queue, Args, Payload and the ID of the payload are set.
@@ -133,30 +134,28 @@ func JobLockKey(fn func(job *Job) string) Option {
 }
 
 // Hooks are functions that the daemon calls at fixed points in the life of a job or a worker
-// process. Those that are nil are skipped. They must not block for long.
+// process. A nil function is skipped. Hooks must not block for long.
 type Hooks struct {
-	// BeforePerform runs before each job; an error fails the job unperformed.
+	// BeforePerform runs before each job. An error fails the job without running it.
 	BeforePerform func(ctx context.Context, job *Job) error
 	// AfterPerform runs after each job that succeeded.
 	AfterPerform func(ctx context.Context, job *Job)
-	// OnFailure runs after each job that failed, before it is recorded.
+	// OnFailure runs after each job that failed, before the failure is recorded.
 	OnFailure func(ctx context.Context, job *Job, err error)
 	// BeforeFork runs in the master before it starts a worker process.
 	BeforeFork func()
-	// AfterFork runs in a new worker process before it takes its first job; an
-	// error ends the process.
+	// AfterFork runs in a new worker process before its first job. An error ends the process.
 	AfterFork func(ctx context.Context) error
-	// BeforePause runs in a worker process when it is paused, AfterPause when it is
-	// resumed.
+	// BeforePause runs in a worker process when it is paused, AfterPause when it is resumed.
 	BeforePause func()
 	AfterPause  func()
 }
 
 // Handlers is a registry of classes, made by New. Register all classes before the daemon
-// starts: a Handlers must not be changed while it is used.
+// starts: a Handlers must not change while it is used.
 type Handlers struct {
 	classes    map[string]*Class
-	patterns   []string // those of the classes that are, in the order in which they count
+	patterns   []string // patterns among the classes, in order of precedence
 	middleware []Middleware
 	hooks      []Hooks
 	jobLockKey func(job *Job) string
@@ -166,8 +165,8 @@ type Handlers struct {
 // New returns an empty registry.
 func New() *Handlers { return &Handlers{classes: map[string]*Class{}} }
 
-// Register adds a class. It panics if the name is empty or already registered, if the class
-// does not have exactly one of Handler and Command, or if its options are invalid.
+// Register adds a class. It panics if the name is empty or already registered, if not exactly
+// one of Handler and Command is set, or if an option is invalid.
 func (h *Handlers) Register(c Class, opts ...Option) {
 	for _, opt := range opts {
 		opt.apply(&c)
@@ -216,8 +215,8 @@ func (h *Handlers) Register(c Class, opts ...Option) {
 	}
 }
 
-// HandleArgs registers a function that takes the arguments undecoded. It panics as Register
-// does, and if fn is nil.
+// HandleArgs registers a function that takes undecoded arguments. It panics as Register does,
+// and if fn is nil.
 func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Args) error, opts ...Option) {
 	if fn == nil {
 		panic(fmt.Sprintf("resqued: the function of class %q is nil", class))
@@ -227,9 +226,9 @@ func (h *Handlers) HandleArgs(class string, fn func(ctx context.Context, args Ar
 	}}, opts...)
 }
 
-// Handle registers a function whose arguments are decoded into a T as Args.Decode does: a
-// struct takes one argument for each exported field, any other type takes one argument. A job
-// whose arguments do not fit fails, with an error that names the argument. Handle panics as
+// Handle registers a function whose arguments are decoded into a T as by Args.Decode: a struct
+// takes one argument for each exported field, any other type takes one argument. A job whose
+// arguments do not fit fails with an error that names the argument. Handle panics as
 // Handlers.Register does, and if fn is nil.
 func Handle[T any](h *Handlers, class string, fn func(ctx context.Context, args T) error, opts ...Option) {
 	if fn == nil {
@@ -256,22 +255,22 @@ func (h *Handlers) Command(class string, argv []string, opts ...Option) {
 	h.Register(Class{Name: class, Command: &Command{Argv: argv}}, opts...)
 }
 
-// Use adds middleware. The one that is added first is the outermost.
+// Use adds middleware. The first one added is the outermost.
 func (h *Handlers) Use(m ...Middleware) { h.middleware = append(h.middleware, m...) }
 
 // Hook adds a set of hooks. Sets are called in the order in which they were added.
 func (h *Handlers) Hook(hooks Hooks) { h.hooks = append(h.hooks, hooks) }
 
 // JobLockKey sets the function that computes the part of the job lock's key that identifies a
-// job, for every class without a JobLockKey of its own, including classes that are not
-// registered. See the option JobLockKey.
+// job, for every class without a JobLockKey of its own, registered or not. See the option
+// JobLockKey.
 func (h *Handlers) JobLockKey(fn func(job *Job) string) { h.jobLockKey = fn }
 
 // JobLockKeyFunc returns the function set by JobLockKey, or nil.
 func (h *Handlers) JobLockKeyFunc() func(job *Job) string { return h.jobLockKey }
 
-// Lookup returns what is registered for a class: under its name, else under the longest pattern
-// that covers it. Case matters.
+// Lookup returns the class registered under a name, or else under the longest pattern that
+// matches it. Case matters.
 func (h *Handlers) Lookup(class string) (*Class, bool) {
 	if c, ok := h.classes[class]; ok {
 		return c, true
@@ -284,7 +283,7 @@ func (h *Handlers) Lookup(class string) (*Class, bool) {
 	return nil, false
 }
 
-// Classes returns the names of the registered classes and the patterns, sorted.
+// Classes returns the registered names and patterns, sorted.
 func (h *Handlers) Classes() []string {
 	names := make([]string, 0, len(h.classes))
 	for name := range h.classes {

@@ -9,8 +9,8 @@ import (
 
 // Job is one unit of work as its handler sees it. Changing a Job changes nothing in Redis.
 type Job struct {
-	// ID is the "id" in the payload if the producer wrote one. Otherwise it names this
-	// run of the job: the worker process and the token under which the job was reserved.
+	// ID is the "id" of the payload. Without one, it names this run of the job: the worker
+	// process and the token under which the job was reserved.
 	ID string
 	// Class is the "class" of the payload, which selects the handler.
 	Class string
@@ -20,12 +20,12 @@ type Job struct {
 	Args Args
 	// Payload holds the bytes that were pushed, unchanged.
 	Payload []byte
-	// Attempt is 1 for the first run, plus one for each worker process that died while
-	// it ran the job. For a class with a Retry it also counts earlier failed runs,
-	// including those in Ruby, and does not count deaths if IgnoreDeaths is set.
+	// Attempt is 1 for the first run, plus one for each worker process that died while it ran
+	// the job. With a Retry it also counts earlier failed runs, including runs in Ruby, and
+	// IgnoreDeaths excludes deaths.
 	Attempt int
-	// MaxAttempts is how often the job may run according to the Retry of its class: if the
-	// run with this number fails, the job has failed for good. 0 without a Retry.
+	// MaxAttempts is how often the Retry of the class lets the job run; 0 without a Retry. If
+	// the run with this number fails, the job has failed for good.
 	MaxAttempts int
 	// Deaths counts the worker processes that died while they ran this job.
 	Deaths int
@@ -33,16 +33,16 @@ type Job struct {
 	Worker string
 	// StartedAt is the time at which the job was reserved, by the clock of Redis.
 	StartedAt time.Time
-	// EnqueuedAt is the time at which the job was pushed. It is zero if the producer did
-	// not record it; plain Resque payloads have no time.
+	// EnqueuedAt is the time at which the job was pushed. It is zero if the producer did not
+	// record it; plain Resque payloads have no time.
 	EnqueuedAt time.Time
 	// Deadline is the time at which the job's timeout ends it; zero without a timeout.
 	Deadline time.Time
-	// LockKey is the Redis key of the job lock that this job holds, including the
-	// namespace. It is empty if the queue has no job locks.
+	// LockKey is the Redis key of the job lock that this job holds, including the namespace. It
+	// is empty if the queue has no job locks.
 	LockKey string
 	// LockSequence is the fencing token of the job's class lock if that lock is kept in
-	// PostgreSQL: each later holder has a larger one. Otherwise it is 0.
+	// PostgreSQL, else 0. Each later holder has a larger one.
 	LockSequence int64
 
 	run jobctx.Run
@@ -52,20 +52,19 @@ func init() {
 	jobctx.Provide(func(job any) *jobctx.Run { return &job.(*Job).run })
 }
 
-// Fence returns the job's fencing token: each later holder of the same lock has a larger
-// one, even if Redis lost its last writes. Store it with what the job writes elsewhere, and
-// refuse a write that comes with a smaller one.
+// Fence returns the job's fencing token: each later holder of the same lock has a larger one,
+// even if Redis lost its last writes. Store it with what the job writes elsewhere, and refuse a
+// write with a smaller one.
 func (j *Job) Fence() int64 { return j.run.Fence }
 
-// JobFrom returns the job whose handler got ctx, or nil outside of a handler.
+// JobFrom returns the job whose handler got ctx, or nil outside a handler.
 func JobFrom(ctx context.Context) *Job {
 	job, _ := jobctx.Job(ctx).(*Job)
 	return job
 }
 
-// Leaving returns a channel that is closed when the worker process of ctx's job is to exit:
-// because of a signal or a new configuration, or because it has run as many jobs as it may.
-// The job may still finish. A handler that can continue in another process, because it
-// returns Requeue for example, should return soon. Outside of a daemon the channel is nil,
-// which never becomes ready.
+// Leaving returns a channel that is closed when the worker process is to exit (a signal, a new
+// configuration, its limit of jobs) or when the job has run for MaxRun. The job may still
+// finish, but a handler that can continue in another process, for example by returning Requeue,
+// should return soon. Outside a daemon the channel is nil and never becomes ready.
 func Leaving(ctx context.Context) <-chan struct{} { return jobctx.Leaving(ctx) }

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// Values of ClassLock.OnLocked: what becomes of a job whose class lock is held.
+// Values of ClassLock.OnLocked: what happens to a job whose class lock is held.
 const (
 	// LockedDrop ends the job without running it, as resque-lock-timeout does. The drop is
 	// logged and counted.
@@ -27,38 +27,36 @@ const (
 	StorePostgres = "postgres"
 )
 
-// ErrNotLocked: the job holds no class lock, so there is nothing to refresh.
+// ErrNotLocked means that the job holds no class lock, so there is nothing to refresh.
 var ErrNotLocked = errors.New("resqued: the job holds no class lock")
 
-// ErrOutsideJob: Locked, Enqueued, LonerLocked or RefreshLock was called with a context that
-// is not that of a running job.
+// ErrOutsideJob means that Locked, Enqueued, LonerLocked or RefreshLock was called with a
+// context that does not belong to a running job.
 var ErrOutsideJob = errors.New("resqued: no locks here: the context is not that of a running job")
 
-// Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout does: of the
-// jobs with the same key one runs at a time, in Go and in Ruby. T is the type of the handler's
-// arguments, or Args. With the zero value, jobs with the same class and arguments have the
-// same key, and there is no time limit.
+// Lock is the option that gives a class a lock, as Ruby's resque-lock-timeout does: of the jobs
+// with the same key one runs at a time, in Go and in Ruby. T is the type of the handler's
+// arguments, or Args. With the zero value, jobs with the same class and arguments have the same
+// key and no time limit.
 //
-// A job takes the lock before it runs. If the lock is held, the job is dropped, unless
-// OnLockFailed decides otherwise. The lock is released when the job has ended, and at once
-// when its worker process has died.
+// A job takes the lock before it runs. If the lock is held, the job is dropped unless
+// OnLockFailed decides otherwise. The lock is released when the job ends, and at once when its
+// worker process dies.
 //
 // The key is lock:<class>:<identifier>, after the daemon's namespace. The identifier is all
 // arguments joined by "-". At most one of Identifier, ClassWide and Key changes that.
 //
-// A lock can be kept in PostgreSQL instead of Redis, which may be the more durable of
-// the two. Job.LockSequence is its fencing token.
+// A lock can be kept in PostgreSQL instead of Redis, which may be more durable.
+// Job.LockSequence is then its fencing token.
 type Lock[T any] struct {
-	// Timeout is how long a job may hold the lock, and therefore how long it may run: when
-	// it is over, the job's context ends with ErrTimeout. RefreshLock restarts it. 0 = no
-	// limit.
+	// Timeout is how long a job may hold the lock, and therefore run; 0 = no limit. Then the
+	// job's context ends with ErrTimeout. RefreshLock restarts the time.
 	Timeout time.Duration
-	// TimeoutFunc computes the timeout from the arguments, instead of Timeout; 0 or less =
-	// no limit.
+	// TimeoutFunc computes the timeout from the arguments, instead of Timeout; 0 or less = no
+	// limit.
 	TimeoutFunc func(args T) time.Duration
 
-	// Identifier computes the identifier in the key. If it returns an empty string, the
-	// key ends in a colon.
+	// Identifier computes the identifier in the key. If it returns "", the key ends in a colon.
 	Identifier func(args T) string
 	// ClassWide makes the key lock:<class>, without an identifier.
 	ClassWide bool
@@ -70,20 +68,20 @@ type Lock[T any] struct {
 	Redis string
 	// Store is where the locks are kept: StoreRedis, or StorePostgres for the daemon's
 	// database_url, in the table of package locker; empty = StoreRedis. If a worker process
-	// dies, its locks in PostgreSQL stay until their lease is over. StorePostgres
-	// cannot be combined with Redis or Loner.
+	// dies, its locks in PostgreSQL stay until their lease expires. StorePostgres cannot be
+	// combined with Redis or Loner.
 	Store string
-	// Loner makes the client refuse to enqueue a job while a job with the same key waits
-	// or runs.
+	// Loner makes the client refuse to enqueue a job while a job with the same key waits or
+	// runs.
 	Loner bool
 
-	// OnLockFailed is called when the lock is held. If it returns nil the job is dropped,
-	// Requeue puts it back into its queue, and any other error fails it.
+	// OnLockFailed is called when the lock is held. If it returns nil, the job is dropped;
+	// Requeue puts it back into its queue; any other error fails it.
 	OnLockFailed func(ctx context.Context, args T) error
 	// OnLonerEnqueueFailed is called in the client when it refuses to enqueue a loner job.
 	OnLonerEnqueueFailed func(ctx context.Context, args T)
-	// OnLockExpiredBeforeRelease is called when the timeout is over while the job still
-	// runs, concurrently with its handler. The job does not end before it has returned.
+	// OnLockExpiredBeforeRelease is called if the timeout passes while the job still runs. It
+	// runs concurrently with the handler. The job does not end before it has returned.
 	OnLockExpiredBeforeRelease func(ctx context.Context, args T)
 }
 
@@ -108,9 +106,9 @@ func (l Lock[T]) apply(c *Class) {
 	c.Lock.OnLockExpiredBeforeRelease = told(l.OnLockExpiredBeforeRelease)
 }
 
-// ClassLock is a Lock of a registered class. Its fields are those of Lock, but its functions
-// take undecoded arguments, and return an error if they cannot decode them. To give a class a
-// lock, use the option Lock.
+// ClassLock is the Lock of a registered class. Its fields match those of Lock, but its
+// functions take undecoded arguments and return an error if they cannot decode them. To give a
+// class a lock, use the option Lock.
 type ClassLock struct {
 	Timeout     time.Duration
 	TimeoutFunc func(args Args) (time.Duration, error)
@@ -122,7 +120,7 @@ type ClassLock struct {
 	Redis string
 	Store string
 	Loner bool
-	// OnLocked is what becomes of a job whose lock is held if OnLockFailed is nil:
+	// OnLocked says what happens to a job whose lock is held if OnLockFailed is nil:
 	// LockedDrop, LockedRequeue or LockedFail; empty = LockedDrop.
 	OnLocked string
 
@@ -131,7 +129,7 @@ type ClassLock struct {
 	OnLockExpiredBeforeRelease func(ctx context.Context, args Args) error
 }
 
-// check refuses what contradicts itself.
+// check refuses contradictory settings.
 func (l *ClassLock) check() error {
 	ways := 0
 	for _, given := range []bool{l.Identifier != nil, l.ClassWide, l.Key != nil} {
@@ -163,7 +161,7 @@ func (l *ClassLock) check() error {
 	}
 }
 
-// ofArgs makes a function of a T one of arguments.
+// ofArgs makes a function of a T a function of undecoded arguments.
 func ofArgs[T, R any](fn func(T) R) func(Args) (R, error) {
 	if fn == nil {
 		return nil
@@ -178,7 +176,7 @@ func ofArgs[T, R any](fn func(T) R) func(Args) (R, error) {
 	}
 }
 
-// told makes a callback over a T one over arguments.
+// told makes a callback over a T a callback over undecoded arguments.
 func told[T any](fn func(context.Context, T)) func(context.Context, Args) error {
 	if fn == nil {
 		return nil
@@ -199,9 +197,9 @@ func decodeArgs[T any](args Args) (t T, err error) {
 	return t, nil
 }
 
-// Locked reports whether a job of the class with these arguments holds its class lock; that
-// may be the job that asks, whose args may be what its handler has decoded. ctx is that of a
-// handler. args are as for Enqueue in package client. The class must have a Lock.
+// Locked reports whether a job of the class with these arguments holds its class lock. That may
+// be the calling job itself, and args may be what its handler decoded. ctx must be a handler's.
+// args are as for Enqueue in package client. The class must have a Lock.
 func Locked(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -211,7 +209,7 @@ func Locked(ctx context.Context, class string, args any) (bool, error) {
 }
 
 // Enqueued reports whether a loner job of the class with these arguments waits in its queue.
-// ctx is that of a handler. args are as for Enqueue in package client. The class must have a
+// ctx must be a handler's. args are as for Enqueue in package client. The class must have a
 // Lock.
 func Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
@@ -221,9 +219,9 @@ func Enqueued(ctx context.Context, class string, args any) (bool, error) {
 	return s.Enqueued(ctx, class, args)
 }
 
-// LonerLocked reports whether a job of the class with these arguments runs or, if the class
-// is a loner, waits: whether enqueueing another one would be refused. ctx is that of a
-// handler. args are as for Enqueue in package client. The class must have a Lock.
+// LonerLocked reports whether a job of the class with these arguments runs or, if the class is
+// a loner, waits: whether enqueueing another one would be refused. ctx must be a handler's.
+// args are as for Enqueue in package client. The class must have a Lock.
 func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	s, err := locksFrom(ctx)
 	if err != nil {
@@ -232,10 +230,10 @@ func LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	return s.LonerLocked(ctx, class, args)
 }
 
-// RefreshLock restarts the time limit of the job's class lock: the job may hold it for
-// another Timeout from now on. ctx is that of a handler. RefreshLock returns ErrNotLocked if
-// the job has no class lock, and ErrLockLost if the job no longer holds it. For a lock without
-// a time limit it only checks that the job holds it.
+// RefreshLock restarts the time limit of the job's class lock: the job may hold it for another
+// Timeout from now on. ctx must be a handler's. RefreshLock returns ErrNotLocked if the job has
+// no class lock, and ErrLockLost if the job no longer holds it. For a lock without a time limit
+// it only checks that the job holds it.
 func RefreshLock(ctx context.Context) error {
 	s, err := locksFrom(ctx)
 	if err != nil {

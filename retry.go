@@ -14,31 +14,31 @@ const (
 	DefaultRetryMax      = time.Hour
 )
 
-// Retry is the option that makes failed jobs of a class run again, as Ruby's resque-retry
-// does. Go and Ruby share the count of attempts. The zero value runs a job at most five times,
-// with random waits of at most 10 s, 20 s, 40 s and 80 s, whatever its error.
+// Retry is the option that makes failed jobs of a class run again, as Ruby's resque-retry does.
+// Go and Ruby share the count of attempts. The zero value runs a job at most five times, after
+// any error, with random waits of at most 10 s, 20 s, 40 s and 80 s.
 //
-// A job that is to run again waits as a delayed job, with the bytes that were pushed.
-// Only the last failure is recorded in the failed list. Requeue and Discard are not failures,
-// and a job that was killed by its id does not run again.
+// A job that is to run again waits as a delayed job, with the bytes that were pushed. Only the
+// last failure is recorded in the failed list. Requeue and Discard are not failures, and a job
+// that was killed by its id does not run again.
 type Retry struct {
 	// Attempts is how often a job runs at most, including the first time; 0 =
 	// DefaultRetryAttempts.
 	Attempts int
-	// Backoff has the waits before the second run, the third, and so on. The last one is
-	// used for all further runs. It cannot be combined with Base and Max.
+	// Backoff has the waits before the second run, the third, and so on; the last one is used
+	// for all further runs. It cannot be combined with Base and Max.
 	Backoff []time.Duration
-	// Without Backoff, the wait before the second run is random and at most Base (0 =
-	// DefaultRetryBase). The limit doubles with each further run, up to Max (0 =
+	// Base and Max apply without Backoff: the wait before the second run is random and at most
+	// Base (0 = DefaultRetryBase). The limit doubles with each further run, up to Max (0 =
 	// DefaultRetryMax, or Base if that is longer).
 	Base, Max time.Duration
 	// RetryOn selects the errors after which a job runs again; the zero value selects all.
-	// NeverOn selects those after which it does not, whatever RetryOn says.
+	// NeverOn selects errors after which it does not, whatever RetryOn says.
 	RetryOn, NeverOn Errors
-	// IgnoreDeaths makes a run whose worker process died not count as an attempt.
+	// IgnoreDeaths excludes runs whose worker process died from the attempts.
 	IgnoreDeaths bool
-	// ExpireAfter, if not 0, is how long Redis keeps the number of attempts after a wait
-	// is over if the job does not run. It must be whole seconds.
+	// ExpireAfter, if not 0, is how long after a wait Redis keeps the number of attempts of a
+	// job that does not run. It must be whole seconds.
 	ExpireAfter time.Duration
 }
 
@@ -47,10 +47,10 @@ type Retry struct {
 type Errors struct {
 	// Is has targets for errors.Is.
 	Is []error
-	// Exceptions has names of exceptions as in failure records, in which * stands for any
-	// text: Resqued::Timeout, *net.OpError, MyApp::*.
+	// Exceptions has names of exceptions as in failure records; * matches any text:
+	// Resqued::Timeout, *net.OpError, MyApp::*.
 	Exceptions []string
-	// Messages has regular expressions, which are searched for in the text of the error.
+	// Messages has regular expressions that are searched for in the text of the error.
 	Messages []string
 	// ExitCodes has exit codes of commands.
 	ExitCodes []int
@@ -65,7 +65,7 @@ func (e Errors) IsZero() bool {
 
 func (r Retry) apply(c *Class) { c.Retry = &r }
 
-// check refuses what contradicts itself.
+// check refuses contradictory settings.
 func (r *Retry) check() error {
 	switch {
 	case r.Attempts < 0:

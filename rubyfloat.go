@@ -18,8 +18,8 @@ import (
 // RubyFloat accepts any number.
 type RubyFloat float64
 
-// MarshalJSON returns the number as Ruby writes it. It returns an error for infinities and
-// NaN, as Ruby does.
+// MarshalJSON returns the number as Ruby writes it. It returns an error for infinities and NaN,
+// as Ruby does.
 func (f RubyFloat) MarshalJSON() ([]byte, error) {
 	x := float64(f)
 	if math.IsNaN(x) || math.IsInf(x, 0) {
