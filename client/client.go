@@ -1,17 +1,17 @@
-// Package client enqueues jobs for resqued and for any other worker of Resque queues: it
-// pushes the same payloads as Ruby's Resque. It also removes jobs from queues, pauses
-// queues, retries failed jobs and asks for class locks. It links no command line, no logger
-// and no configuration library.
+// Package client enqueues jobs for resqued and for any other worker of Resque queues: it pushes
+// the same payloads as Ruby's Resque. It also removes jobs from queues, pauses queues, retries
+// failed jobs and queries class locks. It links no command line, no logger and no configuration
+// library.
 //
-// When Redis cannot be reached, calls return an error, and go-redis prints a line to standard
-// error as well; see SetRedisLog.
+// If Redis cannot be reached, calls return an error. go-redis also prints a line to standard
+// error; see SetRedisLog.
 //
 //	c, err := client.New(client.Options{URL: "redis://127.0.0.1:6379"})
 //	...
 //	res, err := c.Enqueue(ctx, "Mail", Mail{User: 42, Subject: "hi"}, client.Queue("mail"))
 //
-// While Redis is silent, Enqueue returns when its context ends. Other calls return at a deadline,
-// and up to five seconds after a cancellation. The error wraps that of the context.
+// If Redis does not answer, Enqueue returns when its context ends. Other calls return at a
+// deadline, and up to five seconds after a cancellation. The error wraps the context's.
 package client
 
 import (
@@ -35,39 +35,39 @@ const (
 	DefaultNamespace = "resque"
 )
 
-// Status is what became of a job that was to be enqueued.
+// Status says what happened to a job that was to be enqueued.
 type Status string
 
 // The statuses.
 const (
-	// StatusEnqueued: the job was pushed.
+	// StatusEnqueued means that the job was pushed.
 	StatusEnqueued Status = "enqueued"
-	// StatusDuplicate: the job was not pushed, because its queue is unique and an equal
-	// job waits there, or because its class is a loner and a job with the same class
-	// lock waits.
+	// StatusDuplicate means that the job was not pushed, because its queue is unique and an
+	// equal job waits there, or because its class is a loner and a job with the same class lock
+	// waits.
 	StatusDuplicate Status = "duplicate"
-	// StatusLocked: the job was not pushed, because its class is a loner and a job with
-	// the same class lock runs.
+	// StatusLocked means that the job was not pushed, because its class is a loner and a job
+	// with the same class lock runs.
 	StatusLocked Status = "locked"
-	// StatusDelayed: the job waits for its time (see In and At) and is pushed then.
+	// StatusDelayed means that the job waits for its time and is then pushed; see In and At.
 	StatusDelayed Status = "delayed"
 )
 
-// ErrNoQueue: neither the call nor the class of the job names a queue.
+// ErrNoQueue means that neither the call nor the class of the job names a queue.
 var ErrNoQueue = errors.New("no queue: pass client.Queue, or register the class with resqued.Queue and pass the handlers to client.New")
 
-// ErrOutOfStep: the keys of a unique queue do not match each other, and
+// ErrOutOfStep means that the keys of a unique queue do not match each other and
 // Options.UniqueQueuesStrict is set. Nothing was pushed. The command "resqued locks repair
-// QUEUE" repairs them.
+// QUEUE" repairs the keys.
 var ErrOutOfStep = errors.New("its keys are out of step")
 
-// outOfStepError is an error of the store that is ErrOutOfStep for programs.
+// outOfStepError makes an error of the store match ErrOutOfStep.
 type outOfStepError struct{ error }
 
 func (e *outOfStepError) Unwrap() error        { return e.error }
 func (e *outOfStepError) Is(target error) bool { return target == ErrOutOfStep }
 
-// public returns an error of the store as programs may test it.
+// public converts an error of the store into one that programs can test.
 func public(err error) error {
 	if errors.Is(err, store.ErrOutOfStep) {
 		return &outOfStepError{err}
@@ -75,58 +75,56 @@ func public(err error) error {
 	return err
 }
 
-// Options configure a Client. The zero value is for a Redis on this machine.
+// Options configure a Client. The zero value means a Redis on this machine.
 type Options struct {
-	// URL is that of the Redis: redis://, rediss:// (TLS), unix://, redis-sentinel:// or
+	// URL is the URL of Redis: redis://, rediss:// (TLS), unix://, redis-sentinel:// or
 	// redis-cluster://; empty = DefaultURL.
 	URL string
 	// Namespace is the prefix of every key; empty = DefaultNamespace.
 	Namespace string
-	// CAFile is a PEM file with the certificates to trust for TLS; empty = those of the
-	// system.
+	// CAFile is a PEM file with the certificates to trust for TLS; empty = the system's.
 	CAFile string
-	// CertFile and KeyFile are PEM files with the certificate that is presented to Redis, and its
-	// key; empty = none. They are read once.
+	// CertFile and KeyFile are PEM files with the certificate that is presented to Redis, and
+	// its key; empty = none. They are read once.
 	CertFile, KeyFile string
-	// Handlers, if not nil, has the queues of the classes (resqued.Queue) and their locks
-	// (resqued.Lock).
+	// Handlers, if not nil, provides the queues (resqued.Queue) and locks (resqued.Lock) of the
+	// classes.
 	Handlers *resqued.Handlers
-	// Ruby34 writes hashes in the keys of class locks as Ruby 3.4 and later print them. Set
-	// it if the workers have job_lock_key: ruby34.
+	// Ruby34 writes hashes in the keys of class locks as Ruby 3.4 and later print them. Set it
+	// if the workers have job_lock_key: ruby34.
 	Ruby34 bool
-	// UniqueQueues has the queues in which no two equal payloads wait: names, globs and
-	// "!" exclusions, "*" = all. Every program that pushes to such a queue or takes jobs
-	// from it must have the same setting; it is unique_queues in the daemon's configuration.
+	// UniqueQueues has the queues in which no two equal payloads wait: names, globs and "!"
+	// exclusions, "*" = all. Every program that pushes to such a queue or takes jobs from it
+	// must have the same setting, which is unique_queues in the daemon's configuration.
 	UniqueQueues []string
-	// UniqueQueuesStrict makes a push to a unique queue fail with ErrOutOfStep if the
-	// queue's keys do not match. Otherwise the daemon repairs them.
+	// UniqueQueuesStrict makes a push to a unique queue fail with ErrOutOfStep if the queue's
+	// keys do not match. Otherwise the daemon repairs them.
 	UniqueQueuesStrict bool
 	// PoolSize is the maximum number of connections to Redis; 0 = 4.
 	PoolSize int
-	// Hooks has the sets of hooks that are called for every job, in order.
+	// Hooks are the sets of hooks that are called for every job, in order.
 	Hooks []Hooks
 }
 
-// Hooks are functions that are called for every job that is enqueued. Those that are nil are
+// Hooks are functions that are called for every job that is enqueued. A nil function is
 // skipped.
 type Hooks struct {
-	// BeforeEnqueue is called before the push. If it returns an error, the job is not
-	// pushed, and the call returns that error.
+	// BeforeEnqueue is called before the push. If it returns an error, the job is not pushed,
+	// and the call returns that error.
 	BeforeEnqueue func(ctx context.Context, job *Job) error
 	// AfterEnqueue is called after the job was pushed or delayed.
 	AfterEnqueue func(ctx context.Context, job *Job, res Result)
 }
 
-// Job is a job that is to be enqueued, as Hooks see it. A hook may change Queue and nothing
-// else.
+// Job is a job to be enqueued, as Hooks see it. A hook may change only Queue.
 type Job struct {
-	// Class and Args are those in the payload, or of the Active Job in it, unless only the class of its
-	// wrapper is among the handlers.
+	// Class and Args are the payload's, or those of the Active Job in it. They are the
+	// wrapper's if only the wrapper's class is among the handlers.
 	Class string
 	// Queue is the queue to which the job goes.
 	Queue string
 	Args  resqued.Args
-	// Payload has the bytes that are pushed.
+	// Payload holds the bytes that are pushed.
 	Payload []byte
 	// In is how long the job waits before it is pushed, and At is the time at which it is
 	// pushed. If both are zero, it is pushed now.
@@ -136,16 +134,16 @@ type Job struct {
 
 func (j *Job) later() bool { return j.In > 0 || !j.At.IsZero() }
 
-// Result is what became of a job that was to be enqueued.
+// Result says what happened to a job that was to be enqueued.
 type Result struct {
 	// Queue is the queue to which the job was pushed, or would have been.
 	Queue string
-	// Position is the place of the job in its queue: 1 = next, 0 = it was not pushed.
+	// Position is the place of the job in its queue: 1 = next, 0 = not pushed.
 	Position int64
-	// Status says whether the job was pushed, and why not.
+	// Status says whether the job was pushed, and if not, why.
 	Status Status
-	// Due is the time at which a delayed job is pushed: not before the time that was asked
-	// for, and less than a second after it. It is zero unless Status is StatusDelayed.
+	// Due is the time at which a delayed job is pushed: never before the requested time, and less
+	// than a second after it. It is zero unless Status is StatusDelayed.
 	Due time.Time
 }
 
@@ -156,7 +154,7 @@ type optionFunc func(j *Job)
 
 func (f optionFunc) apply(j *Job) { f(j) }
 
-// Queue sets the queue of the job, instead of that of its class.
+// Queue sets the queue of the job, instead of its class's.
 func Queue(name string) Option { return optionFunc(func(j *Job) { j.Queue = name }) }
 
 // In delays the job: it is pushed after the duration d, by the clock of Redis. If d is 0 or
@@ -175,11 +173,11 @@ type Client struct {
 	store     *store.Store
 	elsewhere stores
 	opts      Options
-	// stores, if not nil, has the clients that the jobs go to: this one has no Redis.
+	// stores, if not nil, has the clients that push the jobs: this one has no Redis.
 	stores *Stores
 }
 
-// New returns a client. It does not connect: it returns an error only if the options are
+// New returns a client. It does not connect, and returns an error only if the options are
 // invalid.
 func New(o Options) (*Client, error) {
 	if o.URL == "" {
@@ -198,9 +196,9 @@ func New(o Options) (*Client, error) {
 	return &Client{store: s, opts: o}, nil
 }
 
-// SetRedisLog passes to log, in place of standard error, what go-redis prints; with nil it prints
-// nothing. It applies to the whole program, also to clients of go-redis that the program opens
-// itself, as redis.SetLogger of go-redis does. No client calls it.
+// SetRedisLog passes what go-redis prints to log instead of standard error; with nil it prints
+// nothing. Like redis.SetLogger of go-redis it applies to the whole program, including clients
+// of go-redis that the program opens itself. No Client calls it.
 func SetRedisLog(log func(text string)) {
 	if log == nil {
 		log = func(string) {}
@@ -208,7 +206,6 @@ func SetRedisLog(log func(text string)) {
 	rdb.SetLogger(log)
 }
 
-// open opens the store of a client.
 func open(o Options) (*store.Store, error) {
 	ca, err := rdb.ReadCA(o.CAFile)
 	if err != nil {
@@ -228,19 +225,24 @@ func (c *Client) Close() error { return errors.Join(c.store.Close(), c.elsewhere
 
 // Enqueue pushes a job with the payload {"class":class,"args":[…]}.
 //
-// args may be a struct, whose exported fields become the arguments in order (the counterpart
-// of resqued.Handle; the last ones that are optional and zero are left out); a slice with one element for each argument; resqued.Args, which are
-// pushed unchanged; nil for no arguments; or any other value as the only argument. To pass a
-// list as one argument, put it into another slice: []any{list}.
+// args may be:
+//   - a struct, whose exported fields become the arguments in order, as the counterpart of
+//     resqued.Handle; trailing fields that are optional and zero are left out
+//   - a slice with one element for each argument
+//   - resqued.Args, which are pushed unchanged
+//   - nil for no arguments
+//   - any other value, as the only argument
 //
-// A job of a loner class is not pushed while a job with the same class lock waits or runs.
-// A job is not pushed to a unique queue in which an equal job waits. Neither is an error; see
-// the Status of the result.
+// To pass a list as one argument, put it into another slice: []any{list}.
 //
-// Jobs that several goroutines push at the same time leave in one call where they can.
+// A job of a loner class is not pushed while a job with the same class lock waits or runs. A
+// job is not pushed to a unique queue in which an equal job waits. Neither is an error; see the
+// Status of the result.
 //
-// After an error the job may or may not have been pushed. NotEnqueued reports whether it
-// certainly was not; so it is if ctx has ended while the job waited for a connection.
+// Jobs that several goroutines push at the same time share a call to Redis where possible.
+//
+// After an error the job may have been pushed. NotEnqueued reports whether it certainly was
+// not, for example because ctx ended while the job waited for a connection.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
 	payload, err := wire.EncodePayload(class, wire.ArgList(args))
 	if err != nil {
@@ -249,14 +251,14 @@ func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...Op
 	return c.EnqueueRaw(ctx, payload, opts...)
 }
 
-// EnqueueRaw pushes a payload unchanged, including keys besides "class" and "args". It returns
-// an error if no worker could read the payload. Otherwise it is like Enqueue.
+// EnqueueRaw pushes a payload unchanged, including keys other than "class" and "args". It
+// returns an error if no worker could read the payload. Otherwise it is like Enqueue.
 func (c *Client) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option) (Result, error) {
 	job, err := c.job(payload, opts...)
 	if err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w", err)
 	}
-	// The bytes that were checked are the bytes that are pushed.
+	// A hook may change job.Payload; the bytes that were checked are pushed.
 	payload = slices.Clone(payload)
 	res, err := c.push(ctx, job, payload)
 	if err != nil {
@@ -296,7 +298,7 @@ func (c *Client) push(ctx context.Context, job *Job, payload []byte) (Result, er
 	return res, err
 }
 
-// before calls the hooks and refuses what can go to no queue.
+// before calls the hooks and refuses jobs that cannot be pushed.
 func (c *Client) before(ctx context.Context, job *Job) error {
 	for _, h := range c.opts.Hooks {
 		if h.BeforeEnqueue == nil {
@@ -325,7 +327,7 @@ func (c *Client) before(ctx context.Context, job *Job) error {
 	return nil
 }
 
-// now has a job of a loner class be enqueued now if its time has come.
+// now lets a job of a loner class be enqueued if its time has come.
 func (c *Client) now(ctx context.Context, job *Job) error {
 	if job.In > 0 {
 		return ErrLonerLater
@@ -341,7 +343,7 @@ func (c *Client) now(ctx context.Context, job *Job) error {
 	return nil
 }
 
-// after calls the hooks of a job that was pushed, or that waits for its time.
+// after calls the hooks of a job that was pushed or delayed.
 func (c *Client) after(ctx context.Context, job *Job, res Result) {
 	if res.Status != StatusEnqueued && res.Status != StatusDelayed {
 		return
@@ -363,7 +365,7 @@ func (c *Client) put(ctx context.Context, job *Job, payload []byte) (Result, err
 	return c.pushTo(ctx, job.Queue, payload)
 }
 
-// loner returns a class that is one, else nil.
+// loner returns the class if it is a loner, else nil.
 func (c *Client) loner(name string) *resqued.Class {
 	if class := c.class(name); class != nil && class.Lock != nil && class.Lock.Loner {
 		return class
@@ -389,8 +391,8 @@ func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Resu
 
 func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.UniqueQueues, queue) }
 
-// NotEnqueued reports whether err proves that the job was not pushed, so that repeating the
-// call cannot enqueue it twice. err is that of Enqueue or EnqueueRaw, or of one result of
+// NotEnqueued reports whether err proves that the job was not pushed, so repeating the call
+// cannot enqueue it twice. err must come from Enqueue or EnqueueRaw, or from one result of
 // EnqueueMany.
 func NotEnqueued(err error) bool {
 	var invalid *wire.InvalidError
@@ -401,7 +403,7 @@ func NotEnqueued(err error) bool {
 // Unreachable reports whether err means that Redis could not be reached.
 func Unreachable(err error) bool { return rdb.Unreachable(err) }
 
-// refusedError marks what was refused before anything was sent.
+// refusedError marks an error that occurred before anything was sent.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }

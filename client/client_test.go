@@ -260,7 +260,7 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = distrustful.Close() }()
 	_, err = distrustful.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
-	for errors.Is(err, context.DeadlineExceeded) { // a busy machine has not come to it
+	for errors.Is(err, context.DeadlineExceeded) { // a busy machine is late
 		_, err = distrustful.Enqueue(t.Context(), "Mail", nil, client.Queue("mail"))
 	}
 	require.ErrorContains(t, err, "certificate")

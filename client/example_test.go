@@ -18,7 +18,7 @@ import (
 // redisURL is the Redis of the examples, such as redis://127.0.0.1:6379.
 var redisURL string
 
-// withRedis are tests with a Redis for the examples beside them.
+// withRedis has tests that give the examples next to them a Redis.
 type withRedis struct{ *testing.M }
 
 func (m withRedis) Run() int {
@@ -119,7 +119,7 @@ func ExampleOptions_uniqueQueues() {
 	// duplicate
 }
 
-// The handlers tell the client the queues of their classes. A hook sees every job.
+// The handlers provide the queues of their classes. A hook sees every job.
 func ExampleHooks() {
 	h := resqued.New()
 	resqued.Handle(h, "Mail", func(context.Context, int) error { return nil }, resqued.Queue("mail"))
@@ -158,7 +158,7 @@ func ExampleClient_Dequeue() {
 	// Output: 2 <nil>
 }
 
-// Retry what has failed for want of a mail server since yesterday.
+// Retry yesterday's failures that were caused by a missing mail server.
 func ExampleClient_RetryFailed() {
 	c, err := client.New(client.Options{URL: redisURL, Namespace: "failed"})
 	if err != nil {

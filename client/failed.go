@@ -16,65 +16,63 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// FailedFilter selects the failure records that meet all conditions that are set, in the
-// failed list and in the lists of Resque's multi-queue failure backend. Methods that take a
-// filter return ErrNoFilter if it has no condition.
+// FailedFilter selects the failure records that meet all conditions that are set, in the failed
+// list and in the lists of Resque's multi-queue failure backend. Methods that take a filter
+// return ErrNoFilter if it has no condition.
 type FailedFilter struct {
 	// All selects every record.
 	All bool
 	// IDs selects records by id: the SHA-256 of a record's bytes in hex, or its beginning. "@"
-	// and the index in its list, 0 = the oldest, may follow. If records are equal byte by byte,
-	// an id selects one.
+	// and the index in its list (0 = oldest) may follow. Of records that are equal byte by
+	// byte, an id selects one.
 	IDs []string
 	// Class and Queue are the names of the job's class and queue.
 	Class, Queue string
-	// Error is a part of the exception's name or of its message. Pattern matches a part of
-	// one of them.
+	// Error is a part of the exception's name or message. Pattern matches a part of either.
 	Error   string
 	Pattern *regexp.Regexp
-	// Before and After limit the time at which the job failed; zero = any. A record whose
-	// time cannot be read meets neither. One whose time zone is not certain meets them only
-	// if it does in each zone that may be meant.
+	// Before and After limit the time at which the job failed; zero = any. A record without a
+	// readable time meets neither. If its time zone is ambiguous, it must meet them in every
+	// zone that may be meant.
 	Before, After time.Time
-	// Again selects for RetryFailed also the records that were retried before. Those in
-	// IDs are retried anyway.
+	// Again makes RetryFailed also select records that were retried already. Records in IDs are
+	// retried anyway.
 	Again bool
-	// Limit is the maximum number of records, the oldest of each list first; 0 = any
-	// number.
+	// Limit is the maximum number of records, the oldest of each list first; 0 = no limit.
 	Limit int
 }
 
-// FailedReport counts what became of the records that a filter selected.
+// FailedReport counts what happened to the records that a filter selected.
 type FailedReport struct {
-	// Matched is the number of records that were selected.
+	// Matched is the number of selected records.
 	Matched int
 	// Done is the number of records that were retried or removed.
 	Done int
-	// Payloads is the number of payloads that were removed with their records. A payload
-	// that is too large for a record is kept beside it.
+	// Payloads is the number of payloads that were removed with their records. A payload that
+	// is too large for a record is kept separately.
 	Payloads int
-	// Duplicates is the number of retried records whose job was not pushed, because its
-	// queue is unique and an equal job waits there.
+	// Duplicates is the number of retried records whose job was not pushed, because its queue
+	// is unique and an equal job waits there.
 	Duplicates int
-	// Gone is the number of records that another client retried or removed meanwhile.
+	// Gone is the number of records that another client had retried or removed in between.
 	Gone int
-	// Stuck is the number of records that cannot be retried: no job or no queue is
-	// recorded, or the queue's key in Redis has another type.
+	// Stuck is the number of records that cannot be retried: no job or no queue is recorded, or
+	// the queue's key in Redis has another type.
 	Stuck int
-	// Queues has the number of jobs by queue: those that were pushed, or that would be
-	// pushed in a report of CountFailed.
+	// Queues has the number of jobs by queue that were pushed, or in a report of CountFailed
+	// would be pushed.
 	Queues map[string]int
 }
 
-// ErrNoFilter: the filter has no condition. To select every record, set All.
+// ErrNoFilter means that the filter has no condition. To select everything, set All.
 var ErrNoFilter = errors.New("no filter: name the failures, or set All")
 
-// ErrFailuresChanged: others have removed or changed records since they were selected, so that
-// it cannot be told any more which these are. Select again.
+// ErrFailuresChanged means that other clients have removed or changed records since they were
+// selected, so the selection no longer identifies them. Select again.
 var ErrFailuresChanged = errors.New("the failures have changed")
 
-// FailedSelection are the records that a filter has selected, to be counted first and then
-// retried or removed. Records that are added later do not belong to it.
+// FailedSelection is the set of records that a filter has selected, to be counted first and
+// then retried or removed. Records that are added later do not belong to it.
 type FailedSelection struct {
 	c      *Client
 	remove bool
@@ -100,19 +98,20 @@ func (c *Client) SelectFailed(ctx context.Context, f FailedFilter, remove bool) 
 	return s, s.selectRecords(ctx, f, !remove && f.fresh())
 }
 
-// Report counts what is selected: Matched, and for a retry Queues.
+// Report counts what is selected: Matched and, for a retry, Queues.
 func (s *FailedSelection) Report() FailedReport {
 	r := s.report
 	r.Queues = maps.Clone(r.Queues)
 	return r
 }
 
-// Do retries or removes the records. Call it once. Progress, if it is not nil, is called after each
-// record, or after many that are removed at once, with the number of those that were retried,
-// removed, gone or stuck until then; Do waits for it.
+// Do retries or removes the records. Call it once. progress, if not nil, is called after each
+// record, or after many that are removed at once. It gets the number of records retried,
+// removed, gone or stuck so far, and Do waits for it.
 //
-// After an error, more may have been done than the report has. The error is ErrFailuresChanged if
-// all records were selected to be removed, and others have edited them since.
+// After an error, more may have been done than the report shows. The error is
+// ErrFailuresChanged if all records were selected to be removed and other clients have edited
+// them since.
 func (s *FailedSelection) Do(ctx context.Context, progress func(handled int)) (FailedReport, error) {
 	edit := func(record []byte) store.FailedEdit { return s.c.retryOf(record, nil) }
 	if s.remove {
@@ -121,13 +120,13 @@ func (s *FailedSelection) Do(ctx context.Context, progress func(handled int)) (F
 	return s.do(ctx, progress, edit)
 }
 
-// RetryFailed pushes the selected jobs again to the queues that they came from. The payloads
-// are pushed unchanged, except that a "start_at" which a Ruby worker with resque-uniqueue
-// added is removed, as Ruby's own retry does. The records stay, with the time of the retry, as
-// in Ruby's Resque. A job is pushed and its record marked in one step, so concurrent
-// retries do not push it twice. Hooks are not called.
+// RetryFailed pushes the selected jobs again to the queues that they came from. Payloads are
+// pushed unchanged, except that a "start_at" which a Ruby worker with resque-uniqueue added is
+// removed, as by Ruby's own retry. The records stay, marked with the time of the retry, as in
+// Ruby's Resque. A job is pushed and its record marked in one step, so concurrent retries do
+// not push it twice. Hooks are not called.
 //
-// After an error, more jobs may have been pushed than the report has.
+// After an error, more jobs may have been pushed than the report shows.
 func (c *Client) RetryFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	selected, err := c.SelectFailed(ctx, f, false)
 	if err != nil {
@@ -137,8 +136,8 @@ func (c *Client) RetryFailed(ctx context.Context, f FailedFilter) (FailedReport,
 }
 
 // RetryFailedWith retries the failed job with an id, but pushes another payload, because the
-// recorded one is not a valid job or a wrong one. The record stays, with the time of the
-// retry. RetryFailedWith returns an error unless the id selects exactly one record.
+// recorded one is invalid or wrong. The record stays, marked with the time of the retry.
+// RetryFailedWith returns an error unless the id selects exactly one record.
 func (c *Client) RetryFailedWith(ctx context.Context, id string, payload []byte) (FailedReport, error) {
 	if _, err := wire.Parse(payload, 0); err != nil {
 		return FailedReport{}, err
@@ -155,8 +154,8 @@ func (c *Client) RetryFailedWith(ctx context.Context, id string, payload []byte)
 	return s.do(ctx, nil, func(record []byte) store.FailedEdit { return c.retryOf(record, payload) })
 }
 
-// retryOf returns the edit that retries a record, with another payload unless that is nil;
-// none if it cannot be retried.
+// retryOf returns the edit that retries a record, with another payload unless that is nil. The
+// edit is empty if the record cannot be retried.
 func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 	failure, err := wire.ParseFailureBrief(record)
 	if err != nil || failure.Queue == "" {
@@ -172,11 +171,10 @@ func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 	return store.FailedEdit{Instead: marked, Queue: failure.Queue, Payload: payload, Unique: c.unique(failure.Queue)}
 }
 
-// RemoveFailed removes the selected records, and the payloads that are kept beside them. The
+// RemoveFailed removes the selected records and the payloads that are kept for them. The
 // payload of a record that was retried stays, because a waiting job may still need it.
 //
-// After an error, payloads may be left whose records are removed. The command "resqued parked"
-// lists them.
+// After an error, payloads without records may remain. The command "resqued parked" lists them.
 func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
 	report := FailedReport{Queues: map[string]int{}}
 	for tries := 0; ; tries++ {
@@ -193,16 +191,16 @@ func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport
 	}
 }
 
-// removeTries bounds how often RemoveFailed begins anew because others edit failures, too.
+// removeTries limits how often RemoveFailed starts over because other clients edit failures.
 const removeTries = 5
 
-// add adds what was done before.
+// add adds the counts of an earlier report.
 func (r *FailedReport) add(before FailedReport) {
 	r.Matched, r.Done, r.Payloads, r.Gone = r.Matched+before.Matched, r.Done+before.Done, r.Payloads+before.Payloads, r.Gone+before.Gone
 }
 
-// CountFailed returns the report of a RetryFailed, or with remove of a RemoveFailed, that
-// would select the same records, without changing anything.
+// CountFailed returns the report of a RetryFailed, or with remove of a RemoveFailed, that would
+// select the same records. It changes nothing.
 func (c *Client) CountFailed(ctx context.Context, f FailedFilter, remove bool) (FailedReport, error) {
 	s, err := c.SelectFailed(ctx, f, remove)
 	if err != nil {
@@ -211,16 +209,15 @@ func (c *Client) CountFailed(ctx context.Context, f FailedFilter, remove bool) (
 	return s.Report(), nil
 }
 
-// selection are the selected records of one list. To be retried by id are those in their places only:
-// an equal one beside them is another failure.
+// selection has the selected records of one list. Records to be retried by id are identified by
+// their place too: an equal record elsewhere is another failure.
 type selection struct {
 	list    string
 	targets *store.FailedTargets
 	placed  []store.FailureRecord
 }
 
-// selectRecords goes through the failures without changing any. fresh leaves out what was
-// retried before.
+// selectRecords selects from all failures. fresh leaves out records that were retried already.
 func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fresh bool) error {
 	if !f.All && len(f.IDs) == 0 && f.anything() {
 		return ErrNoFilter
@@ -235,7 +232,7 @@ func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fre
 	for _, list := range lists {
 		targets, queues := &store.FailedTargets{}, map[string]int{}
 		err := s.c.store.ScanFailed(ctx, list, func(index int64, record []byte) bool {
-			if index == 0 { // also when the list is gone through anew
+			if index == 0 { // also when the scan of the list restarts
 				targets, queues = &store.FailedTargets{}, map[string]int{}
 			}
 			if f.Limit > 0 && s.report.Matched+targets.Len() >= f.Limit {
@@ -262,7 +259,6 @@ func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fre
 	return nil
 }
 
-// selectNamed selects by ids.
 func (s *FailedSelection) selectNamed(ctx context.Context, f FailedFilter, fresh bool) error {
 	refs := make([]store.FailureRef, len(f.IDs))
 	for i, id := range f.IDs {
@@ -289,7 +285,6 @@ func (s *FailedSelection) selectNamed(ctx context.Context, f FailedFilter, fresh
 	return nil
 }
 
-// add selects one record.
 func (s *FailedSelection) add(record store.FailureRecord, failure wire.Failure) {
 	i := slices.IndexFunc(s.lists, func(one selection) bool { return one.list == record.List })
 	if i < 0 {
@@ -305,7 +300,7 @@ func (s *FailedSelection) add(record store.FailureRecord, failure wire.Failure) 
 	s.report.Queues[failure.Queue]++
 }
 
-// do does to each record what edit says; an edit that does nothing says that it cannot be done.
+// do applies edit to each record. An empty edit means that it cannot be applied.
 func (s *FailedSelection) do(ctx context.Context, progress func(handled int), edit func(record []byte) store.FailedEdit) (FailedReport, error) {
 	report := FailedReport{Matched: s.report.Matched, Queues: map[string]int{}}
 	told := func() {
@@ -318,7 +313,7 @@ func (s *FailedSelection) do(ctx context.Context, progress func(handled int), ed
 		n, err := s.c.store.DropFailed(ctx, whole)
 		report.Done += int(n)
 		told()
-		if errors.Is(err, store.ErrKept) { // then their payloads go with them, one by one
+		if errors.Is(err, store.ErrKept) { // then their payloads are removed with them, one by one
 			var targets store.FailedTargets
 			if targets, err = s.c.store.Targets(ctx, *whole); err == nil {
 				err = s.edit(ctx, selection{list: whole.List, targets: &targets}, &report, told, edit)
@@ -339,7 +334,6 @@ func (s *FailedSelection) do(ctx context.Context, progress func(handled int), ed
 	return report, nil
 }
 
-// edit edits the selected records of one list.
 func (s *FailedSelection) edit(ctx context.Context, one selection, report *FailedReport, told func(), edit func(record []byte) store.FailedEdit) error {
 	var kept []string
 	err := s.c.store.EditFailed(ctx, store.FailedWork{
@@ -377,8 +371,9 @@ func (s *FailedSelection) edit(ctx context.Context, one selection, report *Faile
 	return errors.Join(err, dropErr)
 }
 
-// keptFor returns the id under which the payload of a record is kept for it alone: "" if it
-// stands in the record, or has been retried, so that a job that waits may refer to it, too.
+// keptFor returns the id under which the payload of a record is kept for it alone. It is "" if
+// the record contains the payload, or was retried: then a waiting job may refer to the payload
+// too.
 func keptFor(record []byte) string {
 	if !bytes.Contains(record, []byte(wire.ReferenceClass)) {
 		return ""
@@ -398,14 +393,14 @@ func keptFor(record []byte) string {
 func (f FailedFilter) fresh() bool { return !f.Again && len(f.IDs) == 0 }
 
 // Matches reports whether a failure record meets the conditions other than IDs and Limit.
-// record has the bytes that are in Redis.
+// record must be the bytes that are in Redis.
 func (f FailedFilter) Matches(record []byte) bool {
 	_, ok := f.matches(record, false)
 	return ok
 }
 
-// matches reports whether a record meets the conditions on what is in it; fresh leaves out
-// what was retried before.
+// matches reports whether a record meets the conditions on its content. fresh leaves out
+// records that were retried already.
 func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 	if f.cannotMatch(record) {
 		return wire.Failure{}, false
@@ -443,8 +438,8 @@ func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
 }
 
 // cannotMatch reports whether the bytes of a record prove that it does not meet the conditions:
-// a name that needs no escapes stands in them as it is, unless another program has escaped it
-// anyway. The name of mail, UserMailer#welcome, is made of two.
+// a name without special characters occurs in them literally, unless another program escaped
+// it. UserMailer#welcome, the name of a mail, is composed of two and is excluded by its "#".
 func (f FailedFilter) cannotMatch(record []byte) bool {
 	for _, name := range [...]string{f.Class, f.Queue, f.Error} {
 		if name == "" || bytes.Contains(record, []byte(name)) || strings.ContainsFunc(name, func(r rune) bool {
@@ -457,10 +452,10 @@ func (f FailedFilter) cannotMatch(record []byte) bool {
 	return false
 }
 
-// invalidPayload is in the records of bytes that were not a payload, which hold them encoded.
+// invalidPayload occurs in records of bytes that are not a payload, which they hold encoded.
 const invalidPayload = "Resqued::InvalidPayload"
 
-// anything reports whether no condition asks what is in a record.
+// anything reports whether no condition concerns the content of a record.
 func (f FailedFilter) anything() bool {
 	return f.Class == "" && f.Queue == "" && f.Error == "" && f.Pattern == nil && f.Before.IsZero() && f.After.IsZero()
 }

@@ -22,7 +22,7 @@ func numbered(from, to int) (records []string) {
 	return records
 }
 
-// What a selection has counted is what is done, whatever comes in between.
+// A selection does exactly what it has counted, whatever changes in between.
 func TestFailuresThatComeLater(t *testing.T) {
 	t.Parallel()
 	for _, later := range []int{0, 1, 100, 101, 1500} {
@@ -144,7 +144,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 	})
 }
 
-// Equal records are failures of their own: an id means the one in its place, once.
+// Equal records are separate failures: an id selects the one in its place, once.
 func TestEqualFailures(t *testing.T) {
 	t.Parallel()
 	twin := numbered(0, 1)[0]

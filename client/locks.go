@@ -12,9 +12,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Locked reports whether a job of the class with these arguments holds its class lock.
-// args are as for Enqueue: if another producer has pushed other JSON for them, such as zeros for
-// optional arguments, pass that as resqued.Args. The class must have a Lock in Options.Handlers.
+// Locked reports whether a job of the class with these arguments holds its class lock. args are
+// as for Enqueue. If another producer pushed other JSON for them, such as zeros for optional
+// arguments, pass that as resqued.Args. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -35,9 +35,9 @@ func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, er
 	return state.Marked, err
 }
 
-// LonerLocked reports whether a job of the class with these arguments runs or, if the
-// class is a loner, waits: whether Enqueue would refuse it. args are as for Enqueue. The class
-// must have a Lock in Options.Handlers.
+// LonerLocked reports whether a job of the class with these arguments runs or, if the class is
+// a loner, waits: whether Enqueue would refuse it. args are as for Enqueue. The class must have
+// a Lock in Options.Handlers.
 func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -47,11 +47,10 @@ func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool,
 	return err == nil && (state.Holder != "" || l.class.Lock.Loner && state.Marked), err
 }
 
-// RefreshLock restarts the time limit of the class lock for these arguments: the job that
-// holds it may hold it for another Timeout from now on. RefreshLock returns
-// resqued.ErrNotLocked if no job holds the lock. For a lock without a time limit it only
-// checks that one does. args are as for Enqueue. The class must have a Lock in
-// Options.Handlers.
+// RefreshLock restarts the time limit of the class lock for these arguments: the job that holds
+// it may hold it for another Timeout from now on. RefreshLock returns resqued.ErrNotLocked if
+// no job holds the lock. For a lock without a time limit it only checks that a job holds it.
+// args are as for Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) RefreshLock(ctx context.Context, class string, args any) error {
 	l, err := c.lockOf(class, args)
 	if err != nil {
@@ -71,7 +70,7 @@ func (c *Client) RefreshLock(ctx context.Context, class string, args any) error 
 	return nil
 }
 
-// classLock is the lock that one job takes, and where it is kept.
+// classLock is the lock that one job takes, and the store that keeps it.
 type classLock struct {
 	class     *resqued.Class
 	args      resqued.Args
@@ -92,7 +91,7 @@ func (l *classLock) failed(err error) error {
 	return fmt.Errorf("class lock %s: %w", wire.Printable(l.key, 300), err)
 }
 
-// lockOf finds the lock of a job of a class that must have one.
+// lockOf returns the lock of a job. The class must have one.
 func (c *Client) lockOf(name string, args any) (*classLock, error) {
 	class := c.class(name)
 	switch {
@@ -118,8 +117,8 @@ func (c *Client) class(name string) *resqued.Class {
 	return class
 }
 
-// registered returns the class and the arguments of a job for what is registered for it: the wrapper's
-// where only the wrapper of an Active Job is.
+// registered returns the class and arguments of a job that its registered handler sees: the
+// wrapper's if only the wrapper of an Active Job is registered.
 func (c *Client) registered(e wire.Envelope) (class string, args resqued.Args) {
 	if wrapper := e.Wrapper(); wrapper != "" && c.class(e.Class) == nil && c.class(wrapper) != nil {
 		return e.As(wrapper)
@@ -149,8 +148,7 @@ func (c *Client) classLock(class *resqued.Class, name string, args resqued.Args)
 	return l, nil
 }
 
-// pushLoner enqueues a job of a loner class, unless one with the same lock waits or
-// runs.
+// pushLoner enqueues a job of a loner class unless one with the same lock waits or runs.
 func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, payload []byte) (Result, error) {
 	l, err := c.classLock(class, job.Class, job.Args)
 	if err != nil {
@@ -187,8 +185,8 @@ func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, 
 	return res, nil
 }
 
-// pushMarked pushes a job whose marker stands in another Redis. The marker of one
-// that certainly was not pushed is removed.
+// pushMarked pushes a job whose marker is in another Redis. If the job certainly was not
+// pushed, the marker is removed.
 func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, payload []byte) (Result, error) {
 	res, err := c.pushTo(ctx, queue, payload)
 	if err == nil && res.Status == StatusEnqueued || err != nil && !NotEnqueued(err) {
@@ -200,7 +198,7 @@ func (c *Client) pushMarked(ctx context.Context, l *classLock, queue string, pay
 	return res, err
 }
 
-// stores are those of classes that keep their locks in another Redis, by URL.
+// stores has the stores of classes that keep their locks in another Redis, by URL.
 type stores struct {
 	mu   sync.Mutex
 	open map[string]*store.Store

@@ -19,7 +19,7 @@ type graph struct {
 	Full bool
 }
 
-// locked are handlers with a loner class whose lock is that of its repository.
+// locked has handlers with a loner class whose lock is that of its repository.
 func locked(change ...func(*resqued.Lock[graph])) *resqued.Handlers {
 	l := resqued.Lock[graph]{
 		Loner: true, Timeout: time.Hour,
@@ -83,7 +83,7 @@ func TestLoner(t *testing.T) {
 		t.Parallel()
 		server, ns := redistest.Shared(t), redistest.Namespace(t)
 		c, err := client.New(client.Options{
-			URL: "redis://127.0.0.1:1", Namespace: ns, // where nobody listens
+			URL: "redis://127.0.0.1:1", Namespace: ns, // no server listens there
 			Handlers: locked(func(l *resqued.Lock[graph]) { l.Redis = server.URL() }),
 		})
 		require.NoError(t, err)
@@ -95,7 +95,8 @@ func TestLoner(t *testing.T) {
 	})
 }
 
-// TestWrapperClass checks that what is registered for the wrapper of an Active Job counts where nothing is for the job.
+// TestWrapperClass checks that handlers of an Active Job's wrapper apply if the job has none of
+// its own.
 func TestWrapperClass(t *testing.T) {
 	t.Parallel()
 	const wrapper = "ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper"

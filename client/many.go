@@ -12,34 +12,33 @@ import (
 
 // EnqueueParams describes one job of EnqueueMany.
 type EnqueueParams struct {
-	// Class and Args are as for Enqueue. Payload, if there is any, is pushed in their
-	// place, as EnqueueRaw does.
+	// Class and Args are as for Enqueue. Payload, if not nil, is pushed instead, as by
+	// EnqueueRaw.
 	Class   string
 	Args    any
 	Payload []byte
-	// Queue is where the job goes; empty = its class's own.
+	// Queue is the queue of the job; empty = its class's.
 	Queue string
-	// In and At are as the options of the same name; both zero = now. If both are set, At
-	// counts.
+	// In and At are as the options of the same name; both zero = now. If both are set, At takes
+	// precedence.
 	In time.Duration
 	At time.Time
 }
 
-// EnqueueResult is what became of one job of EnqueueMany: Err if it is not nil, else the
-// Result.
+// EnqueueResult says what happened to one job of EnqueueMany. The Result is valid if Err is
+// nil.
 type EnqueueResult struct {
 	Result
 	Err error
 }
 
-// EnqueueMany pushes jobs, thousands in one call: it does not wait for the reply to one
-// before it sends the next. It returns one result for each job, in the order of jobs; a job
-// that fails does not hold up the others. NotEnqueued may be asked about the error of a
-// result as about that of Enqueue. Jobs for the same queue keep their order, also those that
-// wait for the same time.
+// EnqueueMany pushes jobs, thousands in one call: it does not wait for one reply before it
+// sends the next job. It returns one result for each job, in the order of jobs. A job that
+// fails does not delay the others. NotEnqueued applies to the error of a result as to that of
+// Enqueue. Jobs for the same queue keep their order, as do those that wait for the same time.
 //
-// The error of the call is not nil if any result has one. It gives their number and wraps the
-// first.
+// The error of the call is not nil if any result has one. It contains their number and wraps
+// the first.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]EnqueueResult, error) {
 	b := batch{
 		client: c, results: make([]EnqueueResult, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
@@ -89,7 +88,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enque
 	return b.results, nil
 }
 
-// batch sorts the jobs of one EnqueueMany by the way that they take.
+// batch sorts the jobs of one EnqueueMany by the way they take.
 type batch struct {
 	client   *Client
 	jobs     []*Job
@@ -98,11 +97,11 @@ type batch struct {
 
 	plain, later, loners []int
 	unique               map[string][]int
-	// ways are those that the jobs of queues take which have not been pushed yet.
+	// ways has the way of the jobs that are not pushed yet, by queue.
 	ways map[string]way
 }
 
-// at returns the part of a batch whose jobs go to the Redis of home.
+// at returns the part of a batch for the Redis of home, which it adds to parts if it is new.
 func (b *batch) at(parts []*batch, home *Client) ([]*batch, *batch) {
 	for _, part := range parts {
 		if part.client == home {
@@ -138,16 +137,16 @@ func (b *batch) prepare(ctx context.Context, i int, n *EnqueueParams) (err error
 	if n.Queue != "" {
 		job.Queue = n.Queue
 	}
-	// As in EnqueueRaw, whatever a hook does to the other bytes.
+	// A hook may change job.Payload; the bytes that were checked are pushed.
 	b.jobs[i], b.payloads[i] = job, slices.Clone(payload)
 	return b.client.before(ctx, job)
 }
 
-// surelyLater is how far away the time of a job is which has not come by any clock.
+// surelyLater is how far ahead the time of a job must be to be in the future by any clock.
 const surelyLater = time.Hour
 
-// sort puts a job to those that take the same way. Where others of its queue take another way,
-// they are pushed before.
+// sort adds a job to those that take the same way. Earlier jobs of its queue that take another
+// way are pushed first.
 func (b *batch) sort(ctx context.Context, i int) {
 	job := b.jobs[i]
 	way := plain
@@ -159,7 +158,8 @@ func (b *batch) sort(ctx context.Context, i int) {
 	case b.client.unique(job.Queue):
 		way = unique
 	}
-	// Whether the time of a job has come is known to Redis: then it is pushed among others.
+	// Only Redis knows whether the time of a job has come. If it has, the job is pushed with
+	// others.
 	if way != later || job.In <= 0 && time.Until(job.At) < surelyLater {
 		if other := b.ways[job.Queue]; other != 0 && other != way {
 			b.push(ctx)
@@ -178,7 +178,7 @@ func (b *batch) sort(ctx context.Context, i int) {
 	}
 }
 
-// push pushes the jobs that have been sorted.
+// push pushes the jobs sorted so far.
 func (b *batch) push(ctx context.Context) {
 	b.pushPlain(ctx)
 	b.pushUnique(ctx)

@@ -250,7 +250,7 @@ func TestEnqueueMany(t *testing.T) {
 		f := setup(t, client.Options{})
 		var jobs []client.EnqueueParams
 		at := time.Now().Add(time.Hour).Truncate(time.Second)
-		for i := range 1200 { // of those that Ruby does not see, in several calls
+		for i := range 1200 { // that Ruby does not see, in several calls
 			jobs = append(jobs, client.EnqueueParams{Payload: fmt.Appendf(nil, `{"class":"A","args":[%d],"id":"x"}`, i), Queue: "q", At: at})
 		}
 		_, err := f.EnqueueMany(t.Context(), jobs)

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// matcher returns a function that compares arguments with those wanted, as decoded.
+// matcher returns a function that compares decoded arguments with the wanted ones.
 func matcher(wanted resqued.Args) (func(args resqued.Args) bool, error) {
 	want := make([]any, len(wanted))
 	for i, arg := range wanted {
@@ -52,8 +52,8 @@ func equal(a, b any) bool {
 	return a == b
 }
 
-// equalNumbers compares whole numbers exactly, all others as every reader of JSON
-// reads them, as floating point numbers: 1 is 1.0.
+// equalNumbers compares whole numbers exactly and all others as floating point numbers, as
+// every reader of JSON does: 1 equals 1.0.
 func equalNumbers(a, b string) bool {
 	if a == b {
 		return true
@@ -65,7 +65,7 @@ func equalNumbers(a, b string) bool {
 	}
 	x, err := strconv.ParseFloat(a, 64)
 	if err != nil {
-		return false // out of range: only its own text is the same number
+		return false // out of range: equal only to the same text
 	}
 	y, err := strconv.ParseFloat(b, 64)
 	return err == nil && x == y

@@ -8,11 +8,11 @@ import (
 )
 
 // Dequeue removes the jobs of a class with these arguments that wait in a queue, and returns
-// their number. args are as for Enqueue. Decoded arguments are compared, so {"a":1,"b":2}
+// their number. args are as for Enqueue. Arguments are compared decoded, so {"a":1,"b":2}
 // equals {"b":2,"a":1}; other keys of the payload do not matter. Jobs that are pushed during
 // the call may stay. Jobs that run are not affected.
 //
-// After an error, some jobs may have been removed: at least the number that is returned.
+// After an error, some jobs may have been removed: at least the returned number.
 func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (removed int64, err error) {
 	wanted, err := wire.Args(args)
 	if err != nil {
@@ -28,8 +28,8 @@ func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (re
 	})
 }
 
-// DequeueClass removes all jobs of a class that wait in a queue and returns their number, as
-// Dequeue does.
+// DequeueClass removes all jobs of a class that wait in a queue and returns their number. It is
+// otherwise like Dequeue.
 func (c *Client) DequeueClass(ctx context.Context, queue, class string) (removed int64, err error) {
 	return c.dequeue(ctx, queue, func(e wire.Envelope) bool { return e.Is(class) })
 }
@@ -47,13 +47,13 @@ func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.En
 }
 
 // RemoveQueue removes a queue and all jobs that wait in it, and returns the number of jobs.
-// Jobs that run are not affected; if one goes back to the queue, the queue exists again.
+// Jobs that run are not affected; if one is requeued, the queue exists again.
 func (c *Client) RemoveQueue(ctx context.Context, queue string) (removed int64, err error) {
 	return c.removeQueue(ctx, queue, false)
 }
 
 // PurgeQueue removes all jobs that wait in a queue and returns their number. The queue itself
-// is not removed.
+// stays.
 func (c *Client) PurgeQueue(ctx context.Context, queue string) (removed int64, err error) {
 	return c.removeQueue(ctx, queue, true)
 }
@@ -87,8 +87,8 @@ func (c *Client) loners() bool {
 	return false
 }
 
-// unmark removes the markers of loner jobs that will not start. Those of classes that
-// the client does not know are found to be orphans by the next enqueue.
+// unmark removes the markers of loner jobs that will not start. Markers of classes that the
+// client does not know are recognized as orphans by the next enqueue.
 func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) error {
 	if !c.loners() {
 		return nil
@@ -105,7 +105,7 @@ func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) er
 		}
 		l, err := c.classLock(class, name, args)
 		if err != nil {
-			continue // arguments of which no key can be made: it never was pushed as a loner
+			continue // no key can be made of these arguments: never pushed as a loner
 		}
 		if _, err := l.store.Unmark(ctx, l.key, queue, payload); err != nil {
 			return l.failed(err)

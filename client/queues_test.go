@@ -162,8 +162,8 @@ func TestRemoveQueue(t *testing.T) {
 	require.Equal(t, []string{"b"}, f.redis.SMembers(t.Context(), f.ns+":queues").Val())
 }
 
-// A slice of a long job stays where its run looks for it, also where it waits to run alone: taken
-// for lost, the run would go on with another slice.
+// A slice of a long job stays where its run looks for it, also as a suspect. If it were taken
+// for lost, the run would continue with another slice.
 func TestMoveQueueLeavesSlices(t *testing.T) {
 	t.Parallel()
 	f := setup(t, client.Options{})

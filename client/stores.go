@@ -9,32 +9,31 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// ErrNoStore: no store has the queue of a job.
+// ErrNoStore means that no store has the queue of a job.
 var ErrNoStore = errors.New("no store has this queue: add it to the Queues of one")
 
 // Store is one of several stores; see NewStores.
 type Store struct {
-	// Name is what the store is called.
+	// Name is the name of the store.
 	Name string
-	// Queues are the queues that belong to the store: names, globs and "!" exclusions, "*" =
-	// all.
+	// Queues are the queues of the store: names, globs and "!" exclusions, "*" = all.
 	Queues []string
-	// URL, Namespace, CAFile, CertFile, KeyFile and PoolSize are as in Options; empty = those of
-	// the Options that NewStores gets.
+	// URL, Namespace, CAFile, CertFile, KeyFile and PoolSize are as in Options; empty = the
+	// value of the Options that NewStores gets.
 	URL, Namespace, CAFile, CertFile, KeyFile string
 	PoolSize                                  int
 }
 
 // Stores enqueues jobs to several stores, each to the store of its queue. It is safe for
-// concurrent use. Everything that concerns one store is asked of its Client; see Store.
+// concurrent use. For all other operations use the Client of one store; see Store and Of.
 type Stores struct {
 	front   *Client
 	stores  []Store
 	clients []*Client
 }
 
-// NewStores returns a client for several stores. A queue belongs to the first of them that has
-// it. The options hold for all stores. Like New it does not connect.
+// NewStores returns a client for several stores. A queue belongs to the first store that has
+// it. The options common apply to all stores. Like New it does not connect.
 func NewStores(common Options, all ...Store) (*Stores, error) {
 	if len(all) == 0 {
 		return nil, errors.New("client: no stores")
@@ -92,8 +91,8 @@ func (s *Stores) Close() error {
 	return errors.Join(errs...)
 }
 
-// Enqueue is Client.Enqueue for the store of the job's queue. It returns ErrNoStore if there is
-// none; NotEnqueued reports that as it is.
+// Enqueue is Client.Enqueue for the store of the job's queue. Without one it returns
+// ErrNoStore, for which NotEnqueued is true.
 func (s *Stores) Enqueue(ctx context.Context, class string, args any, opts ...Option) (Result, error) {
 	return s.front.Enqueue(ctx, class, args, opts...)
 }
@@ -103,8 +102,8 @@ func (s *Stores) EnqueueRaw(ctx context.Context, payload []byte, opts ...Option)
 	return s.front.EnqueueRaw(ctx, payload, opts...)
 }
 
-// EnqueueMany is Client.EnqueueMany for jobs of several stores. Stores are asked one after the
-// other; one that cannot be reached does not hold up the jobs of the others.
+// EnqueueMany is Client.EnqueueMany for jobs of several stores. The stores are used one after
+// the other; one that cannot be reached does not fail the jobs of the others.
 func (s *Stores) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]EnqueueResult, error) {
 	return s.front.EnqueueMany(ctx, jobs)
 }
@@ -127,7 +126,7 @@ func (s *Stores) Of(queue string) (*Client, error) {
 	return s.clients[i], nil
 }
 
-// Store returns the client of a store, nil if there is none of that name.
+// Store returns the client of a store, or nil if no store has that name.
 func (s *Stores) Store(name string) *Client {
 	for i, one := range s.stores {
 		if one.Name == name {
@@ -137,7 +136,7 @@ func (s *Stores) Store(name string) *Client {
 	return nil
 }
 
-// Names returns the names of the stores, in their order.
+// Names returns the names of the stores, in the order given to NewStores.
 func (s *Stores) Names() []string {
 	names := make([]string, len(s.stores))
 	for i, one := range s.stores {
@@ -155,7 +154,7 @@ func (s *Stores) index(queue string) (int, error) {
 	return 0, &refusedError{fmt.Errorf("queue %q: %w", queue, ErrNoStore)}
 }
 
-// home returns the client whose Redis has a queue: itself, unless there are several stores.
+// home returns the client whose Redis has a queue: c itself, unless there are several stores.
 func (c *Client) home(queue string) (*Client, error) {
 	if c.stores == nil {
 		return c, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// inStores are two stores on one server: mail and what begins with m, and the rest but x.
+// inStores has two stores on one server: queues that begin with m, and all others except x.
 func inStores(t *testing.T, o client.Options) (s *client.Stores, a, b *fixture) {
 	t.Helper()
 	server := redistest.Shared(t)

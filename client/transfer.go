@@ -10,18 +10,18 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// ErrUniqueQueue: the jobs of a unique queue cannot be moved to another store.
+// ErrUniqueQueue means that the queue is unique: its jobs cannot be moved to another store.
 var ErrUniqueQueue = errors.New("it is a unique queue: its jobs cannot be moved to another store")
 
-// MoveQueueTo moves the jobs that wait in a queue to the queue of the same name in the Redis, or
-// namespace, of another client, in order and with payloads unchanged, in batches. If it is
-// interrupted, by a crash of the program, say, some are neither here nor there but on their way; the next call for
-// the queue goes on with them. Each job arrives once. It ends with those that waited when
-// it began.
+// MoveQueueTo moves the jobs that wait in a queue to the queue of the same name in the Redis,
+// or namespace, of another client: in order, in batches, with payloads unchanged. Each job
+// arrives once. If the move is interrupted, for example by a crash, some jobs are in transit,
+// in neither queue; the next call for the queue continues with them. Jobs that are pushed after
+// the call began may stay.
 //
-// Jobs that run, that wait for their time, suspects that wait to run alone, slices of long jobs and
-// jobs of loner classes stay. Unique queues are refused with ErrUniqueQueue. Counts of deaths begin
-// anew. Hooks are not called. Options.Head has no effect.
+// Jobs that run, delayed jobs, suspects (which wait to run alone), slices of long jobs and jobs
+// of loner classes stay. Unique queues are refused with ErrUniqueQueue. Counts of deaths start
+// over. Hooks are not called. MoveOptions.Head has no effect.
 //
 // After an error, some jobs may have been moved: at least those of the report.
 func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o MoveOptions) (report WaitingReport, err error) {
@@ -65,13 +65,13 @@ func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o
 	return report, err
 }
 
-// ErrMoveGoesOn: the other store answers, so that MoveQueueTo can go on.
+// ErrMoveGoesOn means that the other store answers, so MoveQueueTo can continue.
 var ErrMoveGoesOn = errors.New("the store that its jobs are on their way to answers: let the move go on instead")
 
-// MoveQueueBack puts jobs that an interrupted MoveQueueTo has left on their way back to the head of
-// their queue, and returns their number. It is for a store that is gone for good: if other answers,
-// and is the one that they are on their way to, the error is ErrMoveGoesOn. Jobs that had arrived
-// there run twice if it comes back.
+// MoveQueueBack puts jobs that an interrupted MoveQueueTo left in transit back to the head of
+// their queue, and returns their number. Use it if the other store is gone for good. If other
+// answers and is the store they were moving to, the error is ErrMoveGoesOn. Jobs that had
+// arrived there run twice if that store comes back.
 func (c *Client) MoveQueueBack(ctx context.Context, queue string, other *Client) (jobs int64, err error) {
 	if err := wire.CheckQueue(queue); err != nil {
 		return 0, &refusedError{err}

@@ -16,80 +16,80 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// WaitingFilter selects the jobs that meet all conditions that are set, among those that wait
-// in a queue. Methods that remove or move jobs return ErrNoFilter if it has no condition.
+// WaitingFilter selects the jobs waiting in a queue that meet all conditions that are set.
+// Methods that remove or move jobs return ErrNoFilter if it has no condition.
 type WaitingFilter struct {
-	// All selects every job, and payloads that are not jobs, too.
+	// All selects every job, and also payloads that are not jobs.
 	All bool
-	// IDs selects jobs by id: the payload's own, or what WaitingID returns, or the beginning
-	// of that, eight characters or more. Equal payloads have the same id.
+	// IDs selects jobs by WaitingJob.ID or by its beginning, eight characters or more. A
+	// payload without an id of its own is also selected by a longer part of its SHA-256. Equal
+	// payloads have the same id.
 	IDs []string
-	// Classes has names of classes, globs and "!" exclusions; a job of any of them is
-	// selected.
+	// Classes has names of classes, globs and "!" exclusions; a job of any of them is selected.
 	Classes []string
-	// Args are the arguments, as for Enqueue; nil = any. Decoded arguments are compared, as
-	// by Dequeue. For jobs without arguments use an empty slice.
+	// Args are the arguments, as for Enqueue; nil = any, an empty slice = none. They are
+	// compared decoded, as by Dequeue.
 	Args any
 	// Pattern matches a part of the JSON array of the arguments.
 	Pattern *regexp.Regexp
-	// Before limits the time at which the job was enqueued; zero = any. A job of which it is not known
-	// does not meet it. RemoveWaiting and MoveWaiting know only what the payload says, as "enqueued_at".
+	// Before limits the time at which the job was enqueued; zero = any. A job whose time is not
+	// known does not meet it. RemoveWaiting and MoveWaiting know only the payload's
+	// "enqueued_at".
 	Before time.Time
-	// Limit is the maximum number of jobs, the first of the queue; 0 = any number.
+	// Limit is the maximum number of jobs, from the head of the queue; 0 = no limit.
 	Limit int
 }
 
 // WaitingJob is a job that waits in a queue.
 type WaitingJob struct {
 	Queue string
-	// Position counts from 1, the job that is next. Others take jobs meanwhile, so that it
-	// was right when the job was read.
+	// Position counts from 1, the next job. It was right when the job was read; workers may
+	// have taken jobs since.
 	Position int64
-	// ID is the payload's own, or else what WaitingID returns.
+	// ID is the payload's own id, or else the first twelve hex digits of its SHA-256.
 	ID string
-	// Class and Args are those in the payload, or of the Active Job in it, unless Invalid says
-	// why they cannot be read. Wrappers are the classes around an Active Job, inside out.
+	// Class and Args are the payload's, or those of the Active Job in it. If they cannot be
+	// read, Invalid says why. Wrappers are the classes around an Active Job, inside out.
 	Class    string
 	Args     resqued.Args
 	Wrappers []string
 	Invalid  error
-	// EnqueuedAt is when it was enqueued, as the payload says, or else as daemons have seen it: a second or
-	// two before the push, or 2 % of its age. Zero = not known.
+	// EnqueuedAt is the time at which the job was enqueued: from the payload, or else estimated
+	// by the daemons, a second or two early or off by 2 % of its age. Zero = not known.
 	EnqueuedAt time.Time
-	// LongJob is the run of a long job of which this is a slice; empty = none.
+	// LongJob is the id of the long job's run of which this is a slice; empty = none.
 	LongJob string
 	Payload []byte
 }
 
-// WaitingReport counts what became of the jobs that a filter selected.
+// WaitingReport counts what happened to the jobs that a filter selected.
 type WaitingReport struct {
-	// Done is the number of jobs that were removed or moved.
+	// Done is the number of jobs removed or moved.
 	Done int64
 	// Duplicates is the number of jobs that were not moved, because the other queue is unique
 	// and an equal job waits there.
 	Duplicates int64
-	// LongJobs is the number of slices of long jobs that were selected and left alone: without
-	// its slice a run is taken for lost, and resumed. Cancel the run instead.
+	// LongJobs is the number of selected slices of long jobs, which are left alone: a run
+	// without its slice counts as lost and is resumed. Cancel the run instead.
 	LongJobs int64
-	// Loners is the number of jobs that were not moved, because the lock of their class, of
-	// which only one job may wait, is kept in another Redis or in PostgreSQL and could not
-	// follow in the same step.
+	// Loners is the number of jobs of loner classes that were not moved, because their class
+	// lock is in another Redis or in PostgreSQL and could not follow in the same step.
 	Loners int64
 }
 
-// waitingID returns the id of a payload that has none of its own: the beginning of its SHA-256.
+// waitingID returns the id of a payload without one of its own: the beginning of its SHA-256.
 func waitingID(payload []byte) string {
 	sum := sha256.Sum256(payload)
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// leastID is how much of the id of a payload has to be written.
+// leastID is the minimum length of an id in a filter.
 const leastID = 8
 
-// errEnough ends a walk through a queue early.
+// errEnough ends the scan of a queue early.
 var errEnough = errors.New("enough")
 
-// waitingMatcher is a filter that was checked.
+// waitingMatcher is a checked filter.
 type waitingMatcher struct {
 	WaitingFilter
 	same func(resqued.Args) bool
@@ -117,13 +117,12 @@ func (f WaitingFilter) matcher() (*waitingMatcher, error) {
 	return m, nil
 }
 
-// conditions reports whether there is any.
 func (f WaitingFilter) conditions() bool {
 	return f.All || len(f.IDs) > 0 || len(f.Classes) > 0 || f.Args != nil || f.Pattern != nil || !f.Before.IsZero()
 }
 
-// matches reports whether a payload meets the conditions. Seen is when it was pushed if the payload
-// does not say so; zero = not known.
+// matches reports whether a payload meets the conditions. seen is when it was pushed if the
+// payload does not say; zero = not known.
 func (m *waitingMatcher) matches(payload []byte, seen time.Time) (e wire.Envelope, invalid error, ok bool) {
 	e, invalid = wire.Parse(payload, 0)
 	if e.EnqueuedAt.IsZero() {
@@ -145,7 +144,7 @@ func (m *waitingMatcher) matches(payload []byte, seen time.Time) (e wire.Envelop
 	return e, nil, true
 }
 
-// named reports whether an id means a payload.
+// named reports whether one of the ids selects a payload.
 func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
 	digest := ""
 	for _, id := range m.IDs {
@@ -163,11 +162,11 @@ func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
 	return false
 }
 
-// FindWaiting calls found for each job that waits in a queue and that the filter selects, in
-// their order, until found returns false or Limit is reached. It looks at most jobs from the
-// head of the queue on, 0 = at all, and returns at how many it has looked. A filter without
-// conditions selects every job. The queue is read in parts, and others push to it and take from
-// it meanwhile: a job that is put back during the call, or moved to a line, may be found twice.
+// FindWaiting calls found for each job waiting in a queue that the filter selects, in their
+// order, until found returns false or Limit is reached. It looks at the first most jobs of the
+// queue (0 = all) and returns how many it has looked at. A filter without conditions selects
+// every job. The queue is read in parts while other clients change it: a job that is put back
+// during the call, or moved to the line of a lock, may be found twice.
 func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter, most int64, found func(WaitingJob) bool) (looked int64, err error) {
 	m, err := f.matcher()
 	if err != nil {
@@ -202,8 +201,8 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 }
 
 // CountWaiting returns the report of a RemoveWaiting, or of a MoveWaiting without duplicates,
-// that would select the same jobs, without changing anything. Done is the number of jobs that
-// would be removed.
+// that would select the same jobs. It changes nothing. Done is the number of jobs that would be
+// removed.
 func (c *Client) CountWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
 	limit := f.Limit
 	f.Limit = 0
@@ -219,9 +218,9 @@ func (c *Client) CountWaiting(ctx context.Context, queue string, f WaitingFilter
 }
 
 // RemoveWaiting removes the jobs that the filter selects from a queue. Jobs that run, suspects
-// that wait to run alone, and slices of long jobs stay. It compares payloads byte by byte, and
-// does not trust positions: jobs that are taken meanwhile run, jobs that are pushed during the
-// call may stay.
+// (which wait to run alone) and slices of long jobs stay. Payloads are compared byte by byte
+// and positions are not used: jobs that are taken during the call run, jobs that are pushed
+// during the call may stay.
 //
 // After an error, some jobs may have been removed: at least those of the report.
 func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
@@ -229,7 +228,7 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	if err != nil {
 		return report, err
 	}
-	var part, left int64 // of those selected how many since the last step
+	var part, left int64 // part: selected since the last step; left: how many more Limit allows
 	left = int64(f.Limit)
 	slices := map[string]bool{}
 	_, err = c.store.Dequeue(ctx, queue,
@@ -263,7 +262,7 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	return report, err
 }
 
-// edit checks what is to be changed.
+// edit checks the queue and the filter of a change.
 func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
 	if err := wire.CheckQueue(queue); err != nil {
 		return nil, &refusedError{err}
@@ -278,21 +277,20 @@ func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
 	return m, nil
 }
 
-// MoveOptions say how jobs are moved.
+// MoveOptions configure how jobs are moved.
 type MoveOptions struct {
-	// Head: to the head of the other queue, not to its tail: they are the next to be taken.
+	// Head moves the jobs to the head of the other queue, so they are taken next.
 	Head bool
-	// Name is what people call the other store, for MoveQueueTo; empty = its address.
+	// Name is the other store's name in messages, for MoveQueueTo; empty = its address.
 	Name string
-	// Progress is called after each step with the number of jobs moved until then, unless it
-	// is nil.
+	// Progress, if not nil, is called after each step with the number of jobs moved so far.
 	Progress func(moved int64)
 }
 
-// MoveWaiting moves the jobs that the filter selects to another queue, payloads unchanged and in
-// their order. Each job is taken out and pushed in one step: whatever breaks, it waits in exactly
-// one of the queues. A job stays if the other queue is unique and an equal job waits there.
-// Jobs that run, suspects that wait to run alone, and slices of long jobs stay, too. Hooks are
+// MoveWaiting moves the jobs that the filter selects to another queue, in order and with
+// payloads unchanged. Each job is removed and pushed in one step, so after any failure it waits
+// in exactly one queue. A job stays if the other queue is unique and an equal job waits there.
+// Jobs that run, suspects (which wait to run alone) and slices of long jobs stay too. Hooks are
 // not called.
 //
 // After an error, some jobs may have been moved: at least those of the report.
@@ -317,7 +315,7 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 		},
 	}
 	if o.Head && f.Limit > 0 {
-		// The first of them are meant, and the way begins at the tail.
+		// The move starts at the tail, but Limit means the first jobs.
 		all := int64(0)
 		if err := c.store.ScanQueue(ctx, from, func(_ int64, payload []byte) bool {
 			if _, ok := r.Pick(payload); ok {
@@ -335,19 +333,19 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 	return report, err
 }
 
-// staying are the jobs that a move leaves where they are.
+// staying has the selected jobs that a move leaves where they are.
 type staying struct{ slices, loners map[string]bool }
 
 func newStaying() staying { return staying{map[string]bool{}, map[string]bool{}} }
 
-// count adds them to a report.
+// count adds the numbers of the jobs to a report.
 func (s staying) count(report *WaitingReport) {
 	report.LongJobs += int64(len(s.slices))
 	report.Loners += int64(len(s.loners))
 }
 
-// picker returns what decides which payloads are moved, with which loner marker, and notes those
-// that were selected and stay.
+// picker returns a function that decides which payloads are moved, with which loner marker. It
+// records in left the selected ones that stay.
 func (c *Client) picker(m *waitingMatcher, left staying) func(payload []byte) (marker string, ok bool) {
 	return func(payload []byte) (marker string, ok bool) {
 		e, invalid, ok := m.matches(payload, time.Time{})
@@ -376,8 +374,8 @@ func checkTarget(from, to string) error {
 	return nil
 }
 
-// markerOf returns the key of the marker that a job of a loner class may have, or nothing; ok is
-// false if that is elsewhere.
+// markerOf returns the key of the marker that a job of a loner class may have, or "" for other
+// jobs. ok is false if the marker is elsewhere.
 func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
 	name, args := c.registered(e)
 	class := c.loner(name)
@@ -389,15 +387,14 @@ func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
 	}
 	l, err := c.classLock(class, name, args)
 	if err != nil {
-		return "", true // arguments of which no key can be made: it never was pushed as a loner
+		return "", true // no key can be made of these arguments: never pushed as a loner
 	}
 	return l.key, !l.elsewhere
 }
 
-// MoveQueue moves all jobs that wait in a queue to another one, suspects that wait to run alone
-// included, as MoveWaiting does. It ends with those that waited when it began: what is pushed
-// meanwhile may stay. A pause of either queue stays what it is, and so does the name of the
-// queue that was left.
+// MoveQueue moves all jobs that wait in a queue to another one, as MoveWaiting does, including
+// suspects, which wait to run alone. Jobs that are pushed after the call began may stay. Pauses
+// of the two queues stay, and so does the name of the emptied queue.
 func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) (WaitingReport, error) {
 	if err := errors.Join(wire.CheckQueue(from), wire.CheckQueue(to)); err != nil {
 		return WaitingReport{}, &refusedError{err}
@@ -408,7 +405,7 @@ func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) 
 	}
 	report := WaitingReport{}
 	if n > 0 {
-		// With Head the way begins at the tail as it is then.
+		// With Head the move starts at the current tail.
 		f := WaitingFilter{All: true}
 		if !o.Head {
 			f.Limit = int(n)

@@ -1,5 +1,5 @@
-// Package fromfile opens the clients of a program from the configuration file of the daemons, so that
-// there is one place that says which queue is in which store. Unlike package client it links what
+// Package fromfile opens the clients of a program from the configuration file of the daemons,
+// so one place says which queue is in which store. Unlike package client it links the code that
 // reads and checks that file.
 package fromfile
 
@@ -16,12 +16,12 @@ import (
 )
 
 // Stores returns a client for the stores of a configuration file; empty = the one that
-// RESQUED_CONFIG names. It reads the file, and the environment, as a daemon does: URLs with their
-// passwords, namespaces, which queue is in which store, unique queues, and the queues and locks of
-// the file's handlers. A file without stores has one, "default", with all queues.
+// RESQUED_CONFIG names. Like a daemon it reads the file and the environment: URLs with their
+// passwords, namespaces, which queue is in which store, unique queues, and the queues and locks
+// of the file's handlers. A file without stores has one, "default", with all queues.
 //
-// Of the Options those count that no file has: Handlers, PoolSize and Hooks. Like client.NewStores
-// it does not connect.
+// Of the Options only Handlers, PoolSize and Hooks are used, which no file can have. Like
+// client.NewStores it does not connect.
 func Stores(file string, o client.Options) (*client.Stores, error) {
 	r, err := config.Load(config.Options{File: file, FileSource: config.Source{Kind: config.FromFile, Name: "argument of Stores"}})
 	if err != nil {
@@ -39,7 +39,7 @@ func Stores(file string, o client.Options) (*client.Stores, error) {
 	if program.Handlers == nil {
 		program.Handlers = resqued.New()
 	}
-	o.URL, o.Namespace, o.CAFile, o.CertFile, o.KeyFile = "", "", "", "", "" // what a store leaves out is the default
+	o.URL, o.Namespace, o.CAFile, o.CertFile, o.KeyFile = "", "", "", "", "" // stores get defaults for what the file leaves out
 	o.Handlers, o.Ruby34 = program.Classes(first), app.RubyStyle(first) == wire.Ruby34
 	o.UniqueQueues, o.UniqueQueuesStrict = first.UniqueQueues, first.UniqueQueuesStrict
 	all := make([]client.Store, len(each))

@@ -32,7 +32,7 @@ func open(t *testing.T, file string, o client.Options) *client.Stores {
 	return stores
 }
 
-// Each job goes where a daemon with the same file would work it.
+// Each job goes to the store where a daemon with the same file would find it.
 func TestStores(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
@@ -50,7 +50,7 @@ handlers:
 	stores := open(t, file, client.Options{Handlers: h})
 	require.Equal(t, []string{"main", "bulk"}, stores.Names())
 	ctx := t.Context()
-	for _, class := range []string{"Mail", "Import", "Own"} { // of the file, and of the program
+	for _, class := range []string{"Mail", "Import", "Own"} { // the file's and the program's
 		_, err := stores.Enqueue(ctx, class, []int{1})
 		require.NoError(t, err, class)
 	}
@@ -78,7 +78,7 @@ func TestOneOfSeveral(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrNoStore)
 }
 
-// A file without stores has one; one that is wrong, or not there, says so.
+// A file without stores has one; an invalid or missing file is an error.
 func TestOtherFiles(t *testing.T) {
 	t.Parallel()
 	a := redistest.Start(t, redistest.Options{})
@@ -88,7 +88,7 @@ func TestOtherFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, a.Client(t).LLen(t.Context(), "one:queue:any").Val())
 
-	// What only the Options say of a server is not meant for those of the file.
+	// A server given only in the Options does not apply to the stores of the file.
 	stores, err = fromfile.Stores(write(t, "stores: {one: {queues: [x]}}"), client.Options{CAFile: "none.pem"})
 	require.NoError(t, err)
 	require.NoError(t, stores.Close())
@@ -99,7 +99,7 @@ func TestOtherFiles(t *testing.T) {
 	require.ErrorContains(t, err, "none.yaml\" (argument of Stores): no such file")
 }
 
-// Without a name it is the file of RESQUED_CONFIG.
+// Without a name, the file of RESQUED_CONFIG is used.
 func TestFileOfTheEnvironment(t *testing.T) {
 	t.Setenv("RESQUED_CONFIG", "")
 	_, err := fromfile.Stores("", client.Options{})
