@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ErrLockConnectionLost: the connection that held an advisory lock is lost, and the lock with
-// it. It is the cause with which the block's context ends, and Advisory returns it.
+// ErrLockConnectionLost means that the connection that held an advisory lock is lost, and the
+// lock with it. The block's context ends with it as its cause, and Advisory returns it.
 var ErrLockConnectionLost = errors.New("locker: connection of the advisory lock lost")
 
 // DefaultCheckEvery is the default of AdvisoryOptions.CheckEvery.
@@ -25,28 +25,28 @@ const (
 
 // AdvisoryOptions configure an advisory lock.
 type AdvisoryOptions struct {
-	// Lockspace separates the keys of applications that share a database; nil = 1, as in
-	// the Ruby gem.
+	// Lockspace separates the keys of applications that share a database; nil = 1, as in the
+	// Ruby gem.
 	Lockspace *int32
 	// Blocking makes Advisory wait until the lock is free, instead of returning false.
 	Blocking bool
-	// BlockTimeout limits how long Advisory waits, in whole milliseconds; 0 = without
-	// limit. It requires Blocking.
+	// BlockTimeout limits how long Advisory waits, in whole milliseconds; 0 = no limit. It
+	// requires Blocking.
 	BlockTimeout time.Duration
-	// CheckEvery is the time between two checks of the connection. They detect a connection
-	// that no longer answers; one that is closed is detected at once. Default
-	// DefaultCheckEvery.
+	// CheckEvery is the time between two checks of the connection, by default
+	// DefaultCheckEvery. The checks detect a connection that no longer answers; a closed one is
+	// detected at once.
 	CheckEvery time.Duration
 }
 
-// Advisory runs block while it holds a PostgreSQL advisory lock on key, and reports whether it did.
-// It excludes the Ruby gem's Locker::Advisory.
+// Advisory runs block while it holds a PostgreSQL advisory lock on key, and reports whether it
+// did. It excludes the Ruby gem's Locker::Advisory.
 //
-// An advisory lock needs no table and is not renewed, but it occupies one connection of the pool,
-// in a transaction, while block runs. It ends with that connection, at once: the server may give
-// it to another client before this one has noticed, and there is no sequence by which the loser
-// could be refused. Keys are reduced to 32 bits, so two different keys may exclude each other. Use
-// Run where that matters.
+// An advisory lock needs no table and is not renewed, but it occupies one connection of the
+// pool, in a transaction, while block runs. It ends with that connection, at once: the server
+// may give it to another client before this one notices, without a sequence to tell them apart.
+// Keys are reduced to 32 bits, so two different keys may exclude each other. Use Run where that
+// matters.
 func Advisory[D DB](ctx context.Context, db D, key string, o AdvisoryOptions, block func(ctx context.Context) error) (bool, error) {
 	d, err := open(db)
 	if err != nil {
@@ -91,8 +91,8 @@ func Advisory[D DB](ctx context.Context, db D, key string, o AdvisoryOptions, bl
 	return true, err
 }
 
-// obtain takes the lock in a transaction, or leaves none behind. It waits in slices: a
-// statement that waits keeps vacuum from removing what has died since it began.
+// obtain takes the lock in a transaction, or leaves none behind. It waits in slices: a waiting
+// statement keeps vacuum from removing rows that died since it began.
 func (o AdvisoryOptions) obtain(ctx context.Context, s session, key string) (bool, error) {
 	began := time.Now()
 	for {
@@ -105,7 +105,7 @@ func (o AdvisoryOptions) obtain(ctx context.Context, s session, key string) (boo
 			return false, err
 		}
 		if got {
-			// What the last statement has left open would keep vacuum from its work, too.
+			// ping closes what the last statement left open, which would also hold up vacuum.
 			return true, s.exec(ctx, ping)
 		}
 		if err := s.exec(ctx, "ROLLBACK"); err != nil {
@@ -127,8 +127,8 @@ func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice 
 		space = int64(*o.Lockspace)
 	}
 	number := int64(int32(crc32.ChecksumIEEE([]byte(key)))) // as the gem does
-	// No limit of the session's may end the waiting, or the block. Which limits there
-	// are depends on the server's version.
+	// No limit of the session may end the waiting or the block. The set of limits depends on
+	// the server's version.
 	var limits, nothing string
 	wait := fmt.Sprintf("%dms", (slice+time.Millisecond-1)/time.Millisecond)
 	_, err := s.row(ctx, `SELECT string_agg(set_config(name, CASE name WHEN 'lock_timeout' THEN $1 ELSE '0' END, true), '') FROM pg_settings
@@ -148,7 +148,7 @@ func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice 
 	return err == nil, err
 }
 
-// hold runs the block and watches the connection meanwhile.
+// hold runs the block and watches the connection.
 func (o AdvisoryOptions) hold(ctx context.Context, s session, block func(context.Context) error) (err error) {
 	work, cancel := context.WithCancelCause(ctx)
 	watching, quit := context.WithCancel(context.WithoutCancel(ctx))
@@ -173,7 +173,7 @@ func (o AdvisoryOptions) hold(ctx context.Context, s session, block func(context
 	return block(work)
 }
 
-// watch returns why the connection is lost, or nil when ctx ends.
+// watch returns why the connection was lost, or nil when ctx ends.
 func (o AdvisoryOptions) watch(ctx context.Context, s session) error {
 	listens := true
 	for {
@@ -181,7 +181,7 @@ func (o AdvisoryOptions) watch(ctx context.Context, s session) error {
 		var err error
 		if listens {
 			for err == nil {
-				_, err = s.notified(quiet) // of another's LISTEN on this connection, if any
+				_, err = s.notified(quiet) // of another LISTEN on this connection, if any
 			}
 			listens = !errors.Is(err, errors.ErrUnsupported)
 		}
@@ -196,7 +196,7 @@ func (o AdvisoryOptions) watch(ctx context.Context, s session) error {
 		if !waited {
 			return fmt.Errorf("%w: %w", ErrLockConnectionLost, err)
 		}
-		// Not ended by ctx: that would cost the connection.
+		// Not ended by ctx, which would cost the connection.
 		asked, done := context.WithTimeout(context.WithoutCancel(ctx), o.CheckEvery)
 		err = s.exec(asked, ping)
 		done()

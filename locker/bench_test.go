@@ -20,10 +20,10 @@ import (
 
 // BenchmarkLock compares the cost of a lock and its unlock: a block of Run, the statements of
 // the Ruby gem (without Ruby's own time), and an advisory lock in a transaction. They take
-// turns within one run, so that their ratios are valid on a machine that does other work as
-// well. Each worker has a connection and a key of its own.
+// turns within one run, so the ratios are valid on a busy machine as well. Each worker has a
+// connection and a key of its own.
 //
-// "durable" servers write each commit to their disk, the others do not wait for it.
+// "durable" servers write each commit to disk, the others do not wait for it.
 func BenchmarkLock(b *testing.B) {
 	for _, durable := range []bool{true, false} {
 		s := pgtest.Start(b, pgtest.Options{Durable: durable})

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time since the machine's boot. Unlike Go's monotonic clock it goes
-// on while the machine is suspended, as the database's does.
+// bootTime is the time since the machine's boot. Unlike Go's monotonic clock it advances while
+// the machine is suspended, as the database's does.
 func bootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // leaseContext is the context of a block. It ends with the lease by the clock, not by an event:
-// a process that was stopped and runs again finds it ended when it first checks.
+// a process that was stopped finds it ended when it first checks.
 type leaseContext struct {
 	context.Context
 	lock   *Lock
@@ -18,7 +18,7 @@ type leaseContext struct {
 	failed error
 }
 
-// Err checks the clock.
+// Err checks the clock first.
 func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// why keeps the reason of a failed renewal for the cause.
+// why keeps the error of a failed renewal for the cause.
 func (c *leaseContext) why(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *leaseContext) stolen() error {
 	if err := context.Cause(c.Context); errors.Is(err, ErrLockStolen) {
 		return err
 	}
-	// It was cancelled from outside; the lease may be over as well.
+	// Cancelled by the parent; the lease may be over as well.
 	if work, _ := c.lock.Left(); work == 0 {
 		return fmt.Errorf("%w: %q was not renewed in time", ErrLockStolen, c.lock.key)
 	}

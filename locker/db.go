@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// DB is a pool of connections to PostgreSQL. With a *sql.DB of a driver other than pgx, waiting means
-// asking every half second, because database/sql cannot listen for notifications.
+// DB is a pool of connections to PostgreSQL. With a *sql.DB of a driver other than pgx, a
+// waiting lock polls every half second, because database/sql cannot listen for notifications.
 type DB interface {
 	*pgxpool.Pool | *sql.DB
 }
@@ -34,7 +34,6 @@ type database interface {
 	session(ctx context.Context) (session, error)
 	// listener opens a session for waiting, or returns errors.ErrUnsupported.
 	listener(ctx context.Context) (session, error)
-	// pool is the pool itself.
 	pool() any
 	// hijacks reports whether listener takes no connection away from the pool's other users.
 	hijacks() bool
@@ -44,11 +43,11 @@ type database interface {
 type session interface {
 	exec(ctx context.Context, statement string) error
 	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
-	// notified blocks until a notification comes and returns its text. It fails when
-	// ctx ends, which the connection survives, and when the connection ends;
+	// notified blocks until a notification arrives and returns its text. It fails when ctx
+	// ends, which the connection survives, and when the connection ends. It returns
 	// errors.ErrUnsupported if the driver cannot wait.
 	notified(ctx context.Context) (string, error)
-	// close gives the connection back, or ends it if it is of no more use.
+	// close returns the connection to the pool, or ends it if it is useless.
 	close(useless bool)
 }
 
@@ -76,7 +75,7 @@ func again(run func() error) error {
 	}
 }
 
-// The SQLSTATEs after which a statement has not been run.
+// SQLSTATEs of statements that were not run.
 const (
 	serialization    = "40001"
 	deadlock         = "40P01"
@@ -90,7 +89,7 @@ func conflict(err error) bool {
 	return code == serialization || code == deadlock || code == stalePlan
 }
 
-// sqlState returns the SQLSTATE of an error of the server, or "".
+// sqlState returns the SQLSTATE of a server's error, or "".
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -101,7 +100,6 @@ func sqlState(err error) string {
 	return ""
 }
 
-// unsentError is an error that occurred before anything was sent to the server.
 type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
@@ -113,8 +111,7 @@ func unsent(err error) bool {
 	return own || connecting
 }
 
-// poolClosed reports whether the pool was closed. Its package does not export the error,
-// nor does database/sql.
+// poolClosed reports whether the pool was closed. Neither package exports the error.
 func poolClosed(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if text := err.Error(); text == "closed pool" || text == "sql: database is closed" {
@@ -124,12 +121,12 @@ func poolClosed(err error) bool {
 	return false
 }
 
-// passing reports whether waiting can mend an error: a missing table stays missing, and a
+// passing reports whether waiting can repair an error. A missing table stays missing, and a
 // closed pool closed.
 func passing(err error) bool {
 	code := sqlState(err)
 	if code == "" {
-		return !poolClosed(err) // else not the server's: the network's
+		return !poolClosed(err) // not from the server, so from the network
 	}
 	switch code[:2] {
 	case "08", "40", "53", "55", "57", "58":
@@ -138,19 +135,19 @@ func passing(err error) bool {
 	return code == "25006" // read-only: a failover under way
 }
 
-// unprepared are the pools whose connections do not keep prepared statements, as those of
-// poolers that share connections by transaction.
+// unprepared has the pools whose connections lose prepared statements, as with poolers that
+// share connections by transaction.
 var unprepared sync.Map // of weak.Pointer[pgxpool.Pool] and weak.Pointer[sql.DB]
 
 type pgxDB struct{ *pgxpool.Pool }
 
 func (d pgxDB) pool() any { return d.Pool }
 
-// hijacks: a connection that listens is one more than those of the pool.
+// hijacks is true: a listening connection is not one of the pool's.
 func (d pgxDB) hijacks() bool { return true }
 
-// row prepares the statement where the pool does so and the server keeps it: that halves
-// what a lock costs.
+// row prepares the statement if the pool does so and the server keeps it, which halves the cost
+// of a lock.
 func (d pgxDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
 	conn, err := d.Acquire(ctx)
 	if err != nil {
@@ -171,7 +168,7 @@ func (d pgxDB) row(ctx context.Context, statement string, args []any, dest ...an
 }
 
 // forgotten reports whether a statement was not run because the connection has other prepared
-// statements than the driver knows of.
+// statements than the driver believes.
 func forgotten(err error) bool {
 	code := sqlState(err)
 	return code == unknownStatement || code == knownStatement
@@ -199,8 +196,8 @@ func (d pgxDB) session(ctx context.Context) (session, error) {
 	return &pgxSession{conn: conn.Conn(), giveBack: conn.Release}, nil
 }
 
-// listener takes its connection away from the pool for good, which then may open
-// another one: those who wait must not take the place of those who renew.
+// listener takes its connection away from the pool for good. The pool may then open another
+// one: waiters must not take the place of renewals.
 func (d pgxDB) listener(ctx context.Context) (session, error) {
 	conn, err := d.Acquire(ctx)
 	if err != nil {
@@ -209,8 +206,8 @@ func (d pgxDB) listener(ctx context.Context) (session, error) {
 	return &pgxSession{conn: conn.Hijack()}, nil
 }
 
-// pgxArgs keeps a statement from being prepared: poolers that share connections by
-// transaction would run it where it is not known.
+// pgxArgs keeps a statement from being prepared: poolers that share connections by transaction
+// might run it where it is unknown.
 func pgxArgs(args []any) []any { return append([]any{pgx.QueryExecModeExec}, args...) }
 
 func pgxRow(ctx context.Context, c interface {
@@ -226,7 +223,7 @@ func pgxRow(ctx context.Context, c interface {
 
 type pgxSession struct {
 	conn     *pgx.Conn
-	giveBack func() // nil = it belongs to no pool
+	giveBack func() // nil = not the pool's connection
 }
 
 func (s *pgxSession) exec(ctx context.Context, statement string) error {
@@ -268,7 +265,7 @@ func (d sqlDB) hijacks() bool { return false }
 func (d sqlDB) row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
 	for n := 1; ; n++ {
 		found, err := d.rowOnce(ctx, statement, args, dest)
-		if n == attempts || !errors.Is(err, driver.ErrBadConn) { // which says that nothing was run
+		if n == attempts || !errors.Is(err, driver.ErrBadConn) { // nothing was run
 			return found, err
 		}
 	}
@@ -321,7 +318,7 @@ func (d sqlDB) session(ctx context.Context) (session, error) {
 
 func (d sqlDB) listener(ctx context.Context) (session, error) {
 	if d.Stats().MaxOpenConnections == 1 {
-		return nil, errors.ErrUnsupported // the only one is needed for asking
+		return nil, errors.ErrUnsupported // the only connection is needed for polling
 	}
 	s, err := d.session(ctx)
 	if err != nil {
@@ -356,7 +353,8 @@ func (s sqlSession) row(ctx context.Context, statement string, args []any, dest 
 	return sqlRow(ctx, s.conn, statement, s.args(args), dest)
 }
 
-// args keeps pgx from preparing a statement, as pgxArgs does. Other drivers do not know pgx's mode.
+// args keeps pgx from preparing a statement, as pgxArgs does. Other drivers do not know that
+// mode.
 func (s sqlSession) args(args []any) []any {
 	if s.pgx() {
 		return pgxArgs(args)
@@ -364,12 +362,11 @@ func (s sqlSession) args(args []any) []any {
 	return args
 }
 
-// pgx reports whether pgx is the driver.
 func (s sqlSession) pgx() bool {
 	return s.raw(func(*pgx.Conn) error { return nil }) == nil
 }
 
-// raw hands out pgx's connection, if that is the driver.
+// raw passes pgx's connection to use, if pgx is the driver.
 func (s sqlSession) raw(use func(*pgx.Conn) error) error {
 	return s.conn.Raw(func(conn any) error {
 		c, ok := conn.(interface{ Conn() *pgx.Conn })
@@ -390,7 +387,7 @@ func (s sqlSession) notified(ctx context.Context) (payload string, err error) {
 
 func (s sqlSession) close(useless bool) {
 	if useless {
-		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // database/sql ends it then
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // database/sql then ends it
 	}
 	_ = s.conn.Close()
 }

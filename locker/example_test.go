@@ -15,13 +15,13 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// checkFeeds stands for the work that one server does at a time.
+// checkFeeds is the work that one server does at a time.
 func checkFeeds(ctx context.Context, sequence int64) error {
 	fmt.Println("checking feeds, with the sequence", sequence)
 	return ctx.Err()
 }
 
-// Whoever gets the lock checks the feeds; the others wait for their turn.
+// The holder of the lock checks the feeds; the other servers wait for their turn.
 func ExampleRun() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Extend renews the leases of many locks in one statement: of the rows that are still held by their
-// LockedBy. lost has the indexes of the other rows. After an error Extend may be called again.
+// Extend renews the leases of many locks in one statement, for rows that are still held by
+// their LockedBy. lost has the indexes of the other rows. After an error Extend may be called
+// again.
 //
 // It is for programs that renew their locks themselves. Run renews its own.
 func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration, rows []Row) (lost []int, err error) {
@@ -26,8 +27,8 @@ func Extend[D DB](ctx context.Context, db D, table string, lockFor time.Duration
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	// As JSON, because every driver writes arrays in its own way. Each once: the server
-	// updates a row once, and would answer for one of those that name it.
+	// As JSON, because every driver writes arrays differently. Each name occurs once, because
+	// the server updates a row once and answers for only one of its duplicates.
 	var names [][2]string
 	of := make([]int, len(rows))
 	seen := map[[2]string]int{}

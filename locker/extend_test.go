@@ -51,8 +51,8 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// An identifier given by the caller makes an acquisition of unknown outcome repeatable for all
-// who know the identifier.
+// An identifier given by the caller makes an acquisition of unknown outcome repeatable for
+// every program that knows the identifier.
 func TestIdentifier(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -274,9 +274,9 @@ func (f *fight) read(t *testing.T) []turn {
 	return all
 }
 
-// judge checks that no two turns overlap, that every sequence is above all before, and that no
-// takeover took longer than longest. It returns the median time from a release to the next
-// holder.
+// judge checks that no two turns overlap, that every sequence is above all earlier ones, and
+// that no takeover took longer than longest. It returns the median time from a release to the
+// next holder.
 func judge(t *testing.T, turns []turn, longest time.Duration) time.Duration {
 	t.Helper()
 	var handed []time.Duration

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The SQLSTATEs of errors that show a fault of the table.
+// SQLSTATEs of errors that show a fault of the table.
 const (
 	missingTable  = "42P01"
 	missingColumn = "42703"
 	missingIndex  = "42P10"
-	wrongType     = "42883" // a function for times without a time zone has none for this type
+	wrongType     = "42883" // no function for times without a time zone takes this type
 	nullValue     = "23502"
 )
 
-// explainedError describes the fault in other words than the server's, with its remedy.
+// explainedError describes a fault and its remedy in other words than the server's.
 type explainedError struct {
 	text string
 	err  error
@@ -27,7 +27,7 @@ type explainedError struct {
 func (e *explainedError) Error() string { return e.text }
 func (e *explainedError) Unwrap() error { return e.err }
 
-// explain adds the remedy to an error that is caused by a table.
+// explain adds the remedy to an error that is caused by the table.
 func explain(err error, table string) error {
 	table = nameOf(table)
 	switch code := sqlState(err); {
@@ -44,8 +44,8 @@ func explain(err error, table string) error {
 	return err
 }
 
-// zonedText explains a table whose times have a time zone. Their values depend on the zone of
-// the session: to two sessions of different zones, a lease ends at different times.
+// zonedText explains a table whose times have a time zone. Sessions in different zones would
+// see a lease end at different times.
 func zonedText(table string) string {
 	name, err := quoteTable(table)
 	if err != nil {
@@ -56,8 +56,8 @@ func zonedText(table string) string {
 		"ALTER locked_until TYPE timestamp USING locked_until AT TIME ZONE 'UTC'", table, name)
 }
 
-// missingValue reports whether a row could not be inserted because the table has columns that
-// must have a value but no default, such as Rails' created_at and updated_at.
+// missingValue reports whether a row could not be inserted because the table has required
+// columns without a default, such as Rails' created_at and updated_at.
 func missingValue(err error) bool { return sqlState(err) == nullValue }
 
 // insertFilled inserts the row of a key, with the current time in all required columns.
@@ -96,14 +96,13 @@ func insertFilled(ctx context.Context, db database, table, key string) error {
 	return err
 }
 
-// revokedMark is the suffix of the identifier of a holder whose lock was revoked. Because of it
-// neither our nor the gem's statements find the row to renew.
+// revokedMark is the suffix of a holder's identifier after its lock was revoked. With it,
+// neither our renewals nor the gem's find the row.
 const revokedMark = " revoked"
 
 // maxIdentifier is the length limit of the gem's first tables, in characters.
 const maxIdentifier = 255
 
-// revokedName returns the identifier of a holder whose lock was revoked.
 func revokedName(id string) string {
 	if strings.HasSuffix(id, revokedMark) {
 		return id

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// pollEvery is how often a key is polled when no release is notified: the Ruby gem does not
-// notify, a pooler may not pass notifications on, and a dead holder releases nothing.
+// pollEvery is how often a key is polled. The Ruby gem does not notify releases, a pooler may
+// not pass notifications on, and a dead holder releases nothing.
 const pollEvery = 500 * time.Millisecond
 
-// listenAgain is the pause before another connection listens after the last one had listened
-// for a while. Until then notifications of releases are missed.
+// listenAgain is the pause before a new connection listens after the last one had listened for
+// a while. Notifications in between are missed.
 const listenAgain = 10 * time.Millisecond
 
 // hub wakes the waiters of one pool. For a key it wakes one at a time, the one that has waited
 // longest since its last turn: queries of the others would only delay the holder's statements.
 //
-// The first waiter starts it, the last one to leave stops it.
+// The first waiter starts it, and the last one to leave stops it.
 type hub struct {
 	db   database
 	refs int           // guarded by hubs.mu
@@ -37,7 +37,7 @@ type hub struct {
 var hubs = struct {
 	mu sync.Mutex
 	of map[any]*hub
-	// polls are the poll pauses of pools that differ from pollEvery.
+	// polls has the poll pauses of pools that differ from pollEvery; for tests.
 	polls map[any]time.Duration
 }{of: map[any]*hub{}, polls: map[any]time.Duration{}}
 
@@ -45,14 +45,14 @@ var hubs = struct {
 type waiter struct {
 	hub   *hub
 	topic string
-	wake  chan struct{} // holds at most one
-	// listens: it is not woken by polls.
+	wake  chan struct{} // capacity 1
+	// listens means that polls do not wake it.
 	listens bool
-	// done: the last wake was used. Only the waiter's own goroutine accesses it.
+	// done means that the last wake was used. Only the waiter's own goroutine accesses it.
 	done bool
 }
 
-// subscribe returns a waiter that is woken for a topic, and by polls.
+// subscribe returns a waiter that is woken by notifications of a topic and by polls.
 func subscribe(db database, topic string) *waiter { return join(db, topic, false) }
 
 // listenOnly returns a waiter that is woken only by notifications, or when some may have been
@@ -75,7 +75,7 @@ func join(db database, topic string, listens bool) *waiter {
 	h.mu.Lock()
 	h.waiting[topic] = append(h.waiting[topic], w)
 	if listens && h.listening {
-		w.wake <- struct{}{} // for what was told before
+		w.wake <- struct{}{} // for notifications before this
 	}
 	h.mu.Unlock()
 	return w
@@ -112,7 +112,7 @@ func (w *waiter) leave() {
 	}
 }
 
-// wake wakes the first waiter of a topic and moves it behind the others.
+// wake wakes the first waiter of a topic and moves it behind the others. h.mu must be held.
 func (h *hub) wake(topic string) {
 	all := h.waiting[topic]
 	if len(all) == 0 {
@@ -122,11 +122,11 @@ func (h *hub) wake(topic string) {
 	h.waiting[topic] = append(all[1:], first)
 	select {
 	case first.wake <- struct{}{}:
-	default: // it has been woken and not looked yet
+	default: // woken already and has not looked yet
 	}
 }
 
-// wakeAll wakes a waiter of every topic; for a poll only waiters that poll.
+// wakeAll wakes one waiter of every topic; a poll only wakes waiters that poll.
 func (h *hub) wakeAll(poll bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,14 +143,12 @@ func (h *hub) setListening(is bool) {
 	h.listening = is
 }
 
-// ask wakes a waiter of every topic periodically.
 func (h *hub) ask(ctx context.Context) {
 	for sleep(ctx, cmp.Or(h.poll, pollEvery)) {
 		h.wakeAll(true)
 	}
 }
 
-// listen wakes a waiter of a topic when its lock is released.
 func (h *hub) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -179,7 +177,7 @@ func (h *hub) listenOnce(ctx context.Context) error {
 	}
 	h.setListening(true)
 	defer h.setListening(false)
-	h.wakeAll(false) // for what was told before
+	h.wakeAll(false) // for notifications before this
 	for {
 		heard, err := s.notified(ctx)
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Lock is a holder of a key, or one that wants to be. Its methods may be called concurrently, but
-// Run runs one block at a time.
+// Lock is a holder of a key, or one that wants to be. Its methods may be called concurrently,
+// but Run runs one block at a time.
 type Lock struct {
 	db  database
 	key string
@@ -20,14 +20,14 @@ type Lock struct {
 	running bool
 	id      string
 	held    bool
-	// spent: a release was sent that may still take effect, so that id must not be
-	// used for another acquisition.
+	// spent means that a release was sent that may still take effect, so id must not be used
+	// for another acquisition.
 	spent bool
-	// revoked: the lock was taken away, but stays locked until its lease ends or it is
+	// revoked means that the lock was taken away but stays locked until its lease ends or it is
 	// released.
 	revoked bool
-	// sent is when the statement that last got or renewed the lock was sent, by
-	// bootTime: the lease lasts from there at the least.
+	// sent is when the statement that last took or renewed the lock was sent, by bootTime. The
+	// lease lasts at least LockFor from then.
 	sent     time.Duration
 	sequence int64
 	holder   Holder
@@ -37,12 +37,12 @@ type Lock struct {
 type Holder struct {
 	// LockedBy is the identifier of the holder, the gem's or ours.
 	LockedBy string
-	// Left is the time until the end of the lease, by the database's clock.
+	// Left is the time until the lease ends, by the database's clock.
 	Left time.Duration
 }
 
-// New returns a Lock on key, which is not taken yet. It does not use the database, and returns an
-// error only if its arguments are invalid.
+// New returns a Lock on key, which is not taken yet. It does not use the database, and returns
+// an error only if its arguments are invalid.
 func New[D DB](db D, key string, o Options) (*Lock, error) {
 	opened, err := open(db)
 	if err != nil {
@@ -64,33 +64,34 @@ func New[D DB](db D, key string, o Options) (*Lock, error) {
 // Key returns the key of the lock.
 func (l *Lock) Key() string { return l.key }
 
-// Identifier returns the name of this holder in the table: that of Options, or else "host:… pid:…
-// guid:…" with another guid for every acquisition. It is empty before the first acquisition.
+// Identifier returns the name of this holder in the table: the one in Options, or else "host:…
+// pid:… guid:…" with a new guid for every acquisition. It is empty before the first
+// acquisition.
 func (l *Lock) Identifier() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.id
 }
 
-// Sequence returns the fencing token of the last acquisition: the number of times that the key has
-// been locked. Each acquisition has a larger one than all before.
+// Sequence returns the fencing token of the last acquisition, which is the number of times that
+// the key has been locked. It is larger than that of any earlier acquisition.
 func (l *Lock) Sequence() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sequence
 }
 
-// Holder returns who held the lock when Get or Run last returned false.
+// Holder returns the holder of the lock when Get or Run last returned false.
 func (l *Lock) Holder() Holder {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.holder
 }
 
-// Left returns how long the holder may still work, and how long its lease lasts, both by its own
-// clock and counted from the moment at which the last renewal was sent. The context of Run's block
-// ends when work is over; others cannot get the lock before the lease is over. Both are 0 while the
-// lock is not held, and work is 0 if the lock was revoked.
+// Left returns how long the holder may still work and how long its lease lasts. Both are by its
+// own clock, counted from the moment at which the last renewal was sent. The context of Run's
+// block ends when work is over; others cannot get the lock before the lease is over. Both are 0
+// while the lock is not held, and work is 0 if the lock was revoked.
 func (l *Lock) Left() (work, lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,17 +105,17 @@ func (l *Lock) Left() (work, lease time.Duration) {
 	return max(0, lease-l.o.grace()), max(0, lease)
 }
 
-// Get tries once to take the lock and reports whether it is held. If this Lock holds it already, its
-// lease is renewed and its sequence grows.
+// Get tries once to take the lock and reports whether it is held. If this Lock holds it
+// already, its lease is renewed and its sequence grows.
 //
-// After an error it is unknown whether the lock was taken. Get may be called again, and takes the
-// lock even if the failed call has taken it; Release gives it back. After a Release that failed,
-// Get returns false until that Release has taken effect or the lease is over.
+// After an error the lock may have been taken. Get may be called again, and takes the lock even
+// if the failed call has taken it; Release gives it back. After a failed Release, Get returns
+// false until that Release has taken effect or the lease is over.
 func (l *Lock) Get(ctx context.Context) (bool, error) {
 	l.mu.Lock()
 	if l.id == "" || l.spent || !l.held && l.sequence > 0 {
-		// A statement of an earlier acquisition that is still under way must not touch
-		// this one.
+		// A statement of an earlier acquisition that is still in flight must not affect this
+		// one.
 		l.id, l.sequence, l.held, l.spent, l.revoked = l.o.Identifier, 0, false, false, false
 		if l.id == "" {
 			l.id = identifier()
@@ -157,7 +158,7 @@ func (l *Lock) Get(ctx context.Context) (bool, error) {
 		case found && by != "" && left >= 0, found && n == attempts-1:
 			l.refused(by, left)
 			return false, nil
-			// Otherwise another was faster: ask again for the holder.
+			// Otherwise another client was faster: ask again for the holder.
 		}
 	}
 	return false, fmt.Errorf("locker: get %q: the row does not stay, or the database is too slow for leases of %s", l.key, l.o.LockFor)
@@ -178,8 +179,8 @@ func (l *Lock) refused(by string, left float64) {
 	l.holder = Holder{LockedBy: by, Left: max(0, seconds(left))}
 }
 
-// Renew renews the lease. It returns ErrLockStolen if this Lock no longer holds the lock. After any
-// other error it may be called again.
+// Renew renews the lease. It returns ErrLockStolen if this Lock no longer holds the lock. After
+// any other error it may be called again.
 func (l *Lock) Renew(ctx context.Context) error {
 	id := l.Identifier()
 	if id == "" {
@@ -192,7 +193,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	found, err := l.db.row(ctx, l.sql.renew, []any{l.key, id, l.o.LockFor.Seconds()}, &sequence, &durable, &over)
 	revoked := false
 	if err == nil && !found {
-		// If that is unknown, the lock counts as another's.
+		// If that is unknown, the lock counts as another holder's.
 		revoked, _ = l.db.row(ctx, l.sql.revoked, []any{l.key, revokedName(id)}, &over)
 	}
 	l.mu.Lock()
@@ -213,11 +214,10 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the lock back and wakes one waiting Lock in each process. It returns ErrLockStolen
-// if this Lock no longer holds the lock. After any other error it may be called again; the lock is
-// free when its lease ends in any case.
-//
-// A lock that was revoked is given back, and ErrLockStolen is returned.
+// Release gives the lock back and wakes one waiting Lock in each process. It returns
+// ErrLockStolen if this Lock no longer holds the lock, or if the lock was revoked, which is
+// given back too. After any other error it may be called again; in any case the lock is free
+// when its lease ends.
 func (l *Lock) Release(ctx context.Context) error {
 	id := l.Identifier()
 	if id == "" {
@@ -230,7 +230,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	return err
 }
 
-// releaseOnce returns false if the lock was not held any more under that name.
+// releaseOnce returns false if id no longer held the lock.
 func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err error) {
 	found, err = release(ctx, l.db, l.sql, l.key, id, id)
 	if err == nil && !found {
@@ -249,7 +249,7 @@ func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err erro
 	return found, nil
 }
 
-// release frees the lock if one of two identifiers has it, and wakes one that waits.
+// release frees the lock if one of two identifiers holds it, and wakes one waiter.
 func release(ctx context.Context, db database, s statements, key, id, or string) (found bool, err error) {
 	var told, hasty sql.NullString
 	return db.row(ctx, s.release, []any{key, id, or, channel, topic(key)}, &told, &hasty)

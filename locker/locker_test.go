@@ -222,8 +222,8 @@ func TestNotReleased(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrNotReleased)
 }
 
-// TestReleaseOfUnknownOutcome checks a release without an answer, which may still take effect.
-// It must not release what the same Lock has taken since.
+// TestReleaseOfUnknownOutcome checks that a release without an answer, which may still take
+// effect, does not release what the same Lock has taken since.
 func TestReleaseOfUnknownOutcome(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		l := f.lock(t, "k", locker.Options{})
@@ -240,7 +240,7 @@ func TestReleaseOfUnknownOutcome(t *testing.T) {
 		require.Equal(t, first, l.Holder().LockedBy)
 		require.NotEqual(t, first, l.Identifier())
 
-		f.exec(t, "UPDATE %s SET locked_by = NULL WHERE locked_by = $1", first) // it comes through
+		f.exec(t, "UPDATE %s SET locked_by = NULL WHERE locked_by = $1", first) // it arrives
 		got, err = l.Get(t.Context())
 		require.NoError(t, err)
 		require.True(t, got)

@@ -23,8 +23,8 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// server is the PostgreSQL of all tests that do not disturb theirs. Each test has a table of
-// its own.
+// server is the PostgreSQL of all tests that do not disturb theirs. Each test has its own
+// table.
 var server *pgtest.Server
 
 // TestMain runs the tests, or a process of holders for the fault tests.
@@ -77,7 +77,7 @@ func (f *fixture) open(t *testing.T, params ...string) {
 	config := f.pool.Config().ConnConfig.Copy()
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4)
-	t.Cleanup(func() { _ = db.Close() }) // and not f.db, which a test may replace
+	t.Cleanup(func() { _ = db.Close() }) // not f.db, which a test may replace
 	f.db = db
 }
 

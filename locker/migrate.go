@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// migrationLock serializes migrations: CREATE … IF NOT EXISTS fails if another one creates the
-// same at the same time.
+// migrationLock serializes migrations: concurrent CREATE … IF NOT EXISTS statements for the
+// same name fail.
 const migrationLock = 0x6c6f636b6572 // "locker"
 
-// Migrate creates the table of locks (empty: DefaultTable) as the Ruby gem's generator does, or adds
-// the columns that an existing one lacks. It may be run again.
+// Migrate creates the table of locks (empty = DefaultTable) as the Ruby gem's generator does,
+// or adds the columns that an existing one lacks. It may be run again.
 func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 	d, err := open(db)
 	if err != nil {
@@ -37,7 +37,7 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 		return err
 	}
 	done := false
-	defer func() { s.close(!done) }() // which undoes what was not committed
+	defer func() { s.close(!done) }() // undoes what was not committed
 	for _, statement := range []string{
 		"BEGIN",
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(migrationLock)),
@@ -68,8 +68,7 @@ func Migrate[D DB](ctx context.Context, db D, table string) (err error) {
 	return nil
 }
 
-// checkTable refuses a table whose times depend on the time zone of the session: two sessions
-// would not agree on when a lease ends.
+// checkTable refuses a table whose times depend on the time zone of the session; see zonedText.
 func checkTable(ctx context.Context, s session, table, name string) error {
 	var wrong bool
 	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_attribute
@@ -81,7 +80,7 @@ func checkTable(ctx context.Context, s session, table, name string) error {
 	return err
 }
 
-// ensureUnique creates the index without which two rows could have one key.
+// ensureUnique creates the unique index on key unless there is one.
 func ensureUnique(ctx context.Context, s session, table, name string) error {
 	var found bool
 	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -90,7 +89,7 @@ func ensureUnique(ctx context.Context, s session, table, name string) error {
 	if err != nil || found {
 		return err
 	}
-	index := "index_" + table[strings.LastIndexByte(table, '.')+1:] + "_on_key" // Rails's name
+	index := "index_" + table[strings.LastIndexByte(table, '.')+1:] + "_on_key" // Rails' name
 	if len(index) > maxName {
 		index = "index_locks_on_key"
 	}

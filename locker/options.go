@@ -21,48 +21,48 @@ const (
 // renewals is the default number of renewals per lease.
 const renewals = 3
 
-// DefaultTable is the default of Options.Table, and the table of functions that are given an
-// empty name.
+// DefaultTable is the default of Options.Table, and the table of functions that get an empty
+// name.
 const DefaultTable = "locks"
 
-// prunedKey is the row that keeps the highest sequence of all rows that Prune has
-// removed, so that a key that comes back goes on above it.
+// prunedKey is the row that keeps the highest sequence of all rows removed by Prune, so that a
+// removed key continues above it when it is locked again.
 const prunedKey = "locker:pruned"
 
-// maxName is the longest identifier of PostgreSQL, in bytes; it cuts longer ones off.
+// maxName is the longest identifier of PostgreSQL, in bytes; it truncates longer ones.
 const maxName = 63
 
 // Errors of locks.
 var (
-	// ErrLockStolen: the lock is no longer held, or it is unknown whether it is. It is the
-	// cause with which a block's context ends.
+	// ErrLockStolen means that the lock is no longer held, or may not be. It is the cause with
+	// which a block's context ends.
 	ErrLockStolen = errors.New("locker: lock stolen")
-	// ErrNotReleased: the block has returned, but its lock could not be released. The lock
-	// is free when its lease ends.
+	// ErrNotReleased means that the block has returned, but its lock could not be released. The
+	// lock is free when its lease ends.
 	ErrNotReleased = errors.New("locker: lock not released")
-	// ErrInUse: Run was called on a Lock whose Run has not returned.
+	// ErrInUse means that Run was called on a Lock whose Run has not returned.
 	ErrInUse = errors.New("locker: this Lock runs a block already")
 )
 
 // Options configure a lock. For each field the zero value means its default.
 type Options struct {
-	// LockFor is the duration of the lease: how long the lock is held after its last
-	// renewal, and so how long it stays locked when its holder dies. Default
-	// DefaultLockFor; the maximum is MaxLockFor.
+	// LockFor is the duration of the lease: how long the lock is held after its last renewal,
+	// and so how long it stays locked when its holder dies. Default DefaultLockFor, maximum
+	// MaxLockFor.
 	LockFor time.Duration
 	// RenewEvery is the time between two renewals. It must be less than LockFor. Default a
 	// third of LockFor.
 	RenewEvery time.Duration
-	// Blocking makes Run wait until the lock is free, instead of returning false. Run then
-	// also waits for a database that does not answer.
+	// Blocking makes Run wait until the lock is free, instead of returning false. Run then also
+	// waits for a database that does not answer.
 	Blocking bool
-	// BlockTimeout limits how long Run waits; 0 = without limit. It requires Blocking.
+	// BlockTimeout limits how long Run waits; 0 = no limit. It requires Blocking.
 	BlockTimeout time.Duration
 	// OnError, if not nil, is called with each error after which Run tries again: while it
 	// waits, and when it cannot renew the lock. It must return at once.
 	OnError func(error)
-	// Identifier is the name of the holder in the table. No two holders may have the same.
-	// By default each acquisition has a name of its own.
+	// Identifier is the name of the holder in the table. It must be unique. By default each
+	// acquisition has a name of its own.
 	Identifier string
 	// Table is the table of the locks, with or without its schema: "locks", "app.locks".
 	// Default DefaultTable.
@@ -103,15 +103,14 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// report calls OnError.
 func (o Options) report(err error) {
 	if o.OnError != nil {
 		o.OnError(err)
 	}
 }
 
-// grace returns how much time before the end of its lease a block is told to stop: a third of
-// the time between the next renewal and the end of the lease.
+// grace returns how long before the end of its lease a block is told to stop: a third of the
+// time between the next renewal and the end of the lease.
 func (o Options) grace() time.Duration { return (o.LockFor - o.RenewEvery) / 3 }
 
 // quoteTable quotes a table's name for SQL.

@@ -20,7 +20,7 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// within fails the test if what should be immediate takes as long as a lease.
+// within fails the test if something immediate takes as long as a lease.
 func within(t *testing.T, did func()) {
 	t.Helper()
 	began := time.Now()

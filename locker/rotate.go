@@ -13,22 +13,22 @@ const DefaultPause = time.Second
 
 // RotateOptions configure Rotate.
 type RotateOptions struct {
-	// Options are those of the lock. Blocking and BlockTimeout are ignored: Rotate always
+	// Options are the options of the lock. Blocking and BlockTimeout are ignored: Rotate always
 	// waits.
 	Options
-	// Pause is the minimum time from the end of a turn until the same server tries again. Up
-	// to as much is added at random, so that the servers take turns in no fixed order. Default
+	// Pause is the minimum time from the end of a turn until the same server tries again. Up to
+	// as much is added at random, so the servers take turns in no fixed order. Default
 	// DefaultPause.
 	Pause time.Duration
 }
 
-// Rotate runs block again and again, on one server at a time: it takes the lock, runs block once,
-// releases the lock and pauses. If every server does so, each of them gets turns, and when one dies
-// the others continue.
+// Rotate runs block again and again, on one server at a time: it takes the lock, runs block
+// once, releases the lock and pauses. If every server does so, each gets turns, and when one
+// dies the others continue.
 //
-// Rotate returns nil when ctx ends. It returns the error of block, or an error of the database that
-// waiting does not repair. A turn whose lock was stolen and a database that does not answer do not
-// end it.
+// Rotate returns nil when ctx ends. It returns the error of block, or an error of the database
+// that waiting does not repair. It continues after a turn whose lock was stolen, and while a
+// database does not answer.
 func Rotate[D DB](ctx context.Context, db D, key string, o RotateOptions, block func(ctx context.Context, sequence int64) error) error {
 	if o.Pause == 0 {
 		o.Pause = DefaultPause

@@ -11,24 +11,26 @@ import (
 const (
 	// releaseFor is how long a release is tried before the lock is left to expire.
 	releaseFor = 5 * time.Second
-	// lookEvery limits the sleep of a keeper: a timer stops while the machine is suspended, the
-	// lease does not.
+	// lookEvery limits the sleep of a keeper: a timer stops while the machine is suspended, but
+	// the lease does not.
 	lookEvery = time.Second
-	// retryEvery is the pause after a renewal that failed.
+	// retryEvery is the pause after a failed renewal.
 	retryEvery = 100 * time.Millisecond
-	// hearAfter is how long a block has to last before its lock listens for its revocation, so
-	// that short blocks cost nothing.
+	// hearAfter is how long a block lasts before its lock listens for its revocation, so short
+	// blocks cost nothing.
 	hearAfter = time.Second
 )
 
-// Run runs block while it holds the lock on key, and reports whether it did. Without Options.Blocking
-// it returns false if the lock is held by another.
+// Run runs block while it holds the lock on key, and reports whether it did. Without
+// Options.Blocking it returns false if another holds the lock.
 //
-// block gets the sequence of this acquisition and a context that ends with the lease. Run returns
-// when block has returned, with the error of block. If the lock was lost meanwhile, ErrLockStolen is
-// joined to that error. ErrNotReleased means that block is done, but that others have to wait for
-// the end of the lease. So they do if Run has failed during an attempt to take the lock, and the
-// database does not answer within a second when Run gives back what it may have taken.
+// block gets the sequence of this acquisition and a context that ends with the lease. Run
+// returns when block has returned, with the error of block. If the lock was lost in between,
+// ErrLockStolen is joined to that error. ErrNotReleased means that block is done, but others
+// have to wait for the end of the lease.
+//
+// If an attempt to take the lock fails, Run gives back what it may have taken. If the database
+// does not answer that within a second, others also have to wait for the end of the lease.
 func Run[D DB](ctx context.Context, db D, key string, o Options, block func(ctx context.Context, sequence int64) error) (bool, error) {
 	l, err := New(db, key, o)
 	if err != nil {
@@ -57,7 +59,7 @@ func (l *Lock) Run(ctx context.Context, block func(ctx context.Context, sequence
 	return true, l.hold(ctx, block)
 }
 
-// hold runs the block and releases the lock, also if the block panics.
+// hold runs the block and releases the lock, even if the block panics.
 func (l *Lock) hold(ctx context.Context, block func(context.Context, int64) error) (err error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	work := &leaseContext{Context: inner, lock: l, cancel: cancel}
@@ -89,7 +91,8 @@ type notices struct {
 	waiter *waiter
 }
 
-// heard returns the channel of revocations. It listens once the lock has been held for a while.
+// heard returns the channel of revocations, or nil while the lock has been held only for a
+// short time.
 func (n *notices) heard(held time.Duration) <-chan struct{} {
 	if n.waiter == nil {
 		if held < hearAfter || !n.lock.db.hijacks() {
@@ -100,15 +103,14 @@ func (n *notices) heard(held time.Duration) <-chan struct{} {
 	return n.waiter.wake
 }
 
-// end unsubscribes after the release of the lock, which need not wait for it.
+// end unsubscribes. It runs after the release of the lock, which need not wait for it.
 func (n *notices) end() {
 	if n.waiter != nil {
 		n.waiter.leave()
 	}
 }
 
-// keep renews the lock until ctx ends, and ends the block's context when that is no longer
-// possible.
+// keep renews the lock until ctx ends. It ends the block's context when the lock is lost.
 func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
 	began := l.sentAt()
 	next := began + l.o.RenewEvery
@@ -143,7 +145,7 @@ func (l *Lock) keep(ctx context.Context, work *leaseContext, n *notices) {
 	}
 }
 
-// pause sleeps until the time is over or told, and returns false if ctx ended meanwhile.
+// pause sleeps for d or until tell; on is false if ctx has ended.
 func pause(ctx context.Context, d time.Duration, tell <-chan struct{}) (told, on bool) {
 	timer := time.NewTimer(max(0, d))
 	defer timer.Stop()
@@ -169,7 +171,7 @@ func (l *Lock) giveBack(ctx context.Context, lost error) error {
 	defer cancel()
 	id := l.Identifier()
 	for n := 0; ; n++ {
-		// Each attempt gets a part, so that a dead connection does not use up all the time.
+		// Each attempt gets a part, so a dead connection does not use up all the time.
 		attempt, done := context.WithTimeout(ctx, releaseFor/3)
 		found, err := l.releaseOnce(attempt, id)
 		done()
@@ -186,7 +188,7 @@ func (l *Lock) giveBack(ctx context.Context, lost error) error {
 	}
 }
 
-// sleep returns false if ctx ended meanwhile.
+// sleep returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -6,36 +6,35 @@ import (
 	"fmt"
 )
 
-// channel is the channel on which releases are notified.
+// channel is the channel of all notifications.
 const channel = "resqued_locker"
 
-// now is the database's clock in the format of the gem: UTC, without a time zone. It advances
-// within a statement that has waited for a row.
+// now is the database's clock in the gem's format: UTC, without a time zone. It advances within
+// a statement that has waited for a row.
 const now = "clock_timestamp() AT TIME ZONE 'UTC'"
 
-// The comparisons with a time of the table. Unlike an operator, a function does not
-// convert its arguments: the server refuses it for a column with a time zone, whose value
-// would depend on the zone of the session. That costs nothing, and no statement that hands
-// out or extends a lock can do without.
+// Comparisons with a time of the table. Unlike an operator, a function does not convert its
+// arguments: the server refuses it for a column with a time zone, whose value would depend on
+// the zone of the session. Every statement that grants or extends a lock contains such a
+// function.
 const (
 	over = "pg_catalog.timestamp_lt(locked_until, " + now + ")"
-	// What ends at infinity cannot be subtracted from: it is as far away as it can be.
+	// Infinity cannot be subtracted from, and is reported as infinite.
 	remaining = "COALESCE(CASE WHEN pg_catalog.isfinite(locked_until) THEN EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(locked_until, " + now + "))::float8 " +
 		"WHEN " + over + " THEN '-infinity'::float8 WHEN locked_until IS NOT NULL THEN 'infinity'::float8 END, 0)"
 	age = "COALESCE(EXTRACT(EPOCH FROM pg_catalog.timestamp_mi(" + now + ", locked_at)), 0)::float8"
 )
 
-// durable is an expression that makes the commit of its statement survive a crash of
-// the server, where commits need not: a sequence that has been given out must never be
-// given out again, nor a lock to a second holder.
+// durable is an expression that makes the commit of its statement survive a crash of the
+// server, even where commits do not: neither a sequence nor a lock may be given out twice.
 const durable = `CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'local', true) END`
 
-// hasty is the opposite, for a release: its commit does not wait for the disk. A release
-// that a crash undoes leaves the lock to the end of its lease, and every later acquisition
-// is durable. It also keeps short what all notifications of a database wait for.
+// hasty is the opposite, for a release: its commit does not wait for the disk. A release that a
+// crash undoes leaves the lock to the end of its lease, and every later acquisition is durable.
+// It also shortens the time for which all notifications of a database wait.
 const hasty = `set_config('synchronous_commit', 'off', true)`
 
-// statements are the SQL of one table. Times go in as seconds.
+// statements are the SQL of one table. Durations go in as seconds.
 type statements struct{ take, get, renew, release, revoke, revoked string }
 
 func newStatements(table string) (statements, error) {
@@ -48,12 +47,12 @@ func newStatements(table string) (statements, error) {
 			WHERE key = $1 AND (locked_by IS NULL OR locked_by = $2 OR %[4]s)
 			RETURNING sequence::bigint, %[3]s AS durable`, t, now, durable, over)
 	return statements{
-		// $1 key, $2 identifier, $3 lease. There is a row if the lock is ours now.
+		// $1 key, $2 identifier, $3 lease. It returns a row if the lock is ours now.
 		take: take,
-		// The same, for when that has found none; $4 prunedKey. The row says the sequence if the lock
-		// is ours now, or else who has it. There is none if another made the key's row at the
-		// same time. The row is made only where there is none yet: an INSERT that meets another
-		// row uses up a number of the id.
+		// For when take has returned no row; $4 prunedKey. The row has the sequence if the lock
+		// is ours now, or else the holder. It returns no row if another client inserted the
+		// key's row at the same time. It inserts only if the key has no row, because an INSERT
+		// that meets another row uses up a number of the id.
 		get: fmt.Sprintf(`WITH got AS (%[4]s),
 			made AS (
 				INSERT INTO %[1]s (key, locked_by, locked_at, locked_until, sequence)
@@ -80,12 +79,11 @@ func newStatements(table string) (statements, error) {
 	}, nil
 }
 
-// topic returns the text of a notification. It hashes the key, which may be too long, and is
-// not for others to read.
+// topic returns the text of a notification: a hash of the key, which may be too long or secret.
 func topic(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
 }
 
-// noticeTopic returns the topic by which a holder is notified of its revocation.
+// noticeTopic returns the topic that notifies a holder of its revocation.
 func noticeTopic(id string) string { return topic("holder " + id) }

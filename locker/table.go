@@ -11,32 +11,33 @@ import (
 // pruneBatch is how many rows one statement of Prune removes.
 const pruneBatch = 1000
 
-// Row is a row of the table of locks. Its times are those of the database's clock, in UTC.
+// Row is a row of the table of locks. Its times are by the database's clock, in UTC.
 type Row struct {
 	Key string
-	// LockedBy is the identifier of the holder; empty if the lock was released. If the lock
-	// was revoked, it has a suffix; see Revoked.
+	// LockedBy is the identifier of the holder; empty = released. If the lock was revoked, it
+	// has a suffix; see Revoked.
 	LockedBy string
 	// LockedAt is the time of the last acquisition.
 	LockedAt time.Time
-	// Left is the time until the lease ends unless it is renewed. It is negative if the
-	// lease is over, because the holder died.
+	// Left is the time until the lease ends unless it is renewed. It is negative if the lease
+	// is over, because the holder died.
 	Left time.Duration
-	// Sequence is that of the last acquisition.
+	// Sequence is the sequence of the last acquisition.
 	Sequence int64
 	// Age is the time since the last acquisition.
 	Age time.Duration
 }
 
-// Held reports whether the lock is held, so that others cannot take it.
+// Held reports whether the lock is held, so others cannot take it.
 func (r Row) Held() bool { return r.LockedBy != "" && r.Left >= 0 }
 
-// Revoked reports whether the lock was taken away from its holder by Revoke. Others cannot take it
+// Revoked reports whether Revoke took the lock away from its holder. Others cannot take it
 // until the holder has ended its work or the lease ends.
 func (r Row) Revoked() bool { return strings.HasSuffix(r.LockedBy, revokedMark) }
 
-// List returns the rows of a table (empty: DefaultTable) in the order of their keys. If keys are
-// given, it returns only their rows, in the order of the arguments; a key without a row is left out.
+// List returns the rows of a table (empty = DefaultTable) in the order of their keys. If keys
+// are given, it returns only their rows, in the order of the arguments, and skips keys without
+// a row.
 func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row, error) {
 	if len(keys) == 0 {
 		return list(ctx, db, table, " ORDER BY key")
@@ -52,8 +53,8 @@ func List[D DB](ctx context.Context, db D, table string, keys ...string) ([]Row,
 	return all, nil
 }
 
-// ListLocked returns at most limit rows that name a holder, in the order of their keys: locks that
-// are held, and locks of holders that died.
+// ListLocked returns at most limit rows that name a holder, in the order of their keys: locks
+// that are held, and locks of holders that died. An empty table means DefaultTable.
 func ListLocked[D DB](ctx context.Context, db D, table string, limit int) ([]Row, error) {
 	return list(ctx, db, table, " AND locked_by IS NOT NULL ORDER BY key LIMIT $2::bigint", limit)
 }
@@ -84,13 +85,13 @@ func list[D DB](ctx context.Context, db D, table, condition string, args ...any)
 	return rows, nil
 }
 
-// Revoke takes a lock away from the holder that r names. The lock stays locked until the holder has
-// ended its work and released it, or until its lease ends. Revoke returns false if that holder no
-// longer has the lock.
+// Revoke takes a lock away from the holder named by r.LockedBy. The lock stays locked until the
+// holder has ended its work and released it, or until its lease ends. Revoke returns false if
+// that holder no longer has the lock.
 //
-// A holder on a pgx pool whose Run has lasted for a second is notified at once. Others, including
-// the Ruby gem, notice at their next renewal. Holders of the gem do not release a lock that they
-// have lost.
+// A holder on a pgx pool whose Run has lasted for a second is notified at once. Others,
+// including the Ruby gem, notice at their next renewal. Holders of the gem do not release a
+// lost lock.
 func Revoke[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	d, s, err := openStatements(db, table)
 	if err != nil {
@@ -107,9 +108,9 @@ func Revoke[D DB](ctx context.Context, db D, table string, r Row) (bool, error) 
 	return found, nil
 }
 
-// Break frees the lock of the holder that r names, revoked or not, and wakes one that waits for it.
-// It returns false if that holder no longer has the lock. The holder notices at its next renewal:
-// until then it and the next holder may both work. Revoke avoids that.
+// Break frees the lock of the holder named by r.LockedBy, revoked or not, and wakes one waiter.
+// It returns false if that holder no longer has the lock. The holder notices at its next
+// renewal: until then it and the next holder may both work. Revoke avoids that.
 func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	d, s, err := openStatements(db, table)
 	if err != nil {
@@ -122,11 +123,11 @@ func Break[D DB](ctx context.Context, db D, table string, r Row) (bool, error) {
 	return found, nil
 }
 
-// Prune removes the rows of locks that have not been held for longer than idle, and returns their
-// number. A key that is locked again later continues above every sequence that was ever given out.
+// Prune removes the rows of locks that have not been held for longer than idle, and returns
+// their number. A key that is locked again later continues above every earlier sequence.
 //
-// A Ruby process creates its row when it creates its Locker object, and not again. Let idle be
-// longer than such objects exist before they are used: a day, for example.
+// A Ruby process creates its row only when it creates its Locker object. Choose an idle longer
+// than the time from there to the use of such objects, for example a day.
 func Prune[D DB](ctx context.Context, db D, table string, idle time.Duration) (int64, error) {
 	d, name, err := openTable(db, table)
 	if err != nil {
@@ -190,11 +191,10 @@ func nameOf(table string) string {
 	return table
 }
 
-// seconds converts to a duration; a value that is too large, such as infinity, becomes the
-// maximum.
+// seconds converts to a duration; too large a value, such as infinity, becomes the maximum.
 func seconds(s float64) time.Duration {
 	return time.Duration(max(min(s*float64(time.Second), maxSeconds), -maxSeconds))
 }
 
-// maxSeconds is a number less than the longest duration, which is not a float64.
+// maxSeconds is just below the longest duration, which is not a float64.
 const maxSeconds = float64(1<<63 - 1024)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// obtain takes the lock. With Blocking it waits for it, and for a database that does not
+// obtain takes the lock. With Blocking it waits for the lock and for a database that does not
 // answer.
 func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
 	limited := ctx
@@ -57,14 +57,13 @@ func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
 // waiting is the state of the attempts to take the lock.
 type waiting struct {
 	lock *Lock
-	// answered: the database has answered at least once who holds the lock.
+	// answered: the database has named the holder of the lock at least once.
 	answered bool
-	failed   error // of the last try
+	failed   error // of the last attempt
 	// unknown: the last attempt may have taken the lock.
 	unknown bool
 }
 
-// ask tries to take the lock.
 func (w *waiting) ask(ctx context.Context) (bool, error) {
 	got, err := w.lock.Get(ctx)
 	w.failed = err
@@ -79,7 +78,7 @@ func (w *waiting) ask(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// abandon releases what a Get without an answer may have taken.
+// abandon releases the lock that a Get without an answer may have taken.
 func (l *Lock) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
