@@ -15,38 +15,38 @@ import (
 
 // Errors of a Client.
 var (
-	// ErrNotFound: there is no such run, or it is no longer kept.
+	// ErrNotFound means that there is no such run, or that it is no longer kept.
 	ErrNotFound = errors.New("longjob: no such run")
-	// ErrOver: the run has already ended.
+	// ErrOver means that the run has already ended.
 	ErrOver = errors.New("longjob: the run is over")
-	// ErrNotOver: the run waits or runs, so it cannot be requeued.
+	// ErrNotOver means that the run waits or runs, so it cannot be requeued.
 	ErrNotOver = errors.New("longjob: the run is not over")
-	// ErrEnding: the run is over, but its last slice has not returned yet.
+	// ErrEnding means that the run is over, but its last slice has not returned yet.
 	ErrEnding = errors.New("longjob: a slice of the run is still running")
-	// ErrNotPaused: the run is not paused, so it cannot be resumed.
+	// ErrNotPaused means that the run is not paused, so it cannot be resumed.
 	ErrNotPaused = errors.New("longjob: the run is not paused")
-	// ErrNewer: a newer run with the same class and arguments waits or runs.
+	// ErrNewer means that a newer run with the same class and arguments waits or runs.
 	ErrNewer = errors.New("longjob: a newer run waits or runs")
-	// ErrNoQueue: neither the call nor the class of the run names a queue.
+	// ErrNoQueue means that neither the call nor the class of the run names a queue.
 	ErrNoQueue = errors.New("longjob: no queue: pass Queue, or give the handlers to NewClient")
 )
 
-// Outcome is what a call that enqueues a run has done.
+// Outcome says what a call that enqueues a run has done.
 type Outcome string
 
 // The outcomes.
 const (
-	// OutcomeNew: a run was enqueued.
+	// OutcomeNew means that a run was enqueued.
 	OutcomeNew Outcome = "new"
-	// OutcomeExisting: a run waits or runs already, and nothing was done.
+	// OutcomeExisting means that a run waits or runs already, and that nothing was done.
 	OutcomeExisting Outcome = "existing"
-	// OutcomeRerun: a run that has begun waits or runs, and one more follows it.
+	// OutcomeRerun means that a run that has begun waits or runs, and that one more follows it.
 	OutcomeRerun Outcome = "rerun"
 )
 
 // Result is the result of a call that enqueues a run.
 type Result struct {
-	// UUID names the new run, or the one that exists.
+	// UUID is the id of the new run, or of the existing one.
 	UUID    string
 	Outcome Outcome
 }
@@ -58,30 +58,30 @@ type Form byte
 const (
 	// Always is the form of Enqueue: the new run supersedes the other.
 	Always Form = 'a'
-	// Unique is the form of EnqueueUnique: there is no new run.
+	// Unique is the form of EnqueueUnique: no run is enqueued.
 	Unique Form = 'u'
 	// Debounce is the form of EnqueueDebounce: one more run follows one that has begun.
 	Debounce Form = 'd'
 )
 
-// ClientOptions configure a Client. The zero value is for a Redis on this machine.
+// ClientOptions configure a Client. The zero value means a Redis on this machine.
 type ClientOptions struct {
 	// URL, Namespace, CAFile, CertFile, KeyFile and PoolSize are as in client.Options.
 	URL, Namespace, CAFile, CertFile, KeyFile string
 	PoolSize                                  int
-	// Handlers, if not nil, has the queues of the classes.
+	// Handlers, if not nil, provides the queues of the classes.
 	Handlers *resqued.Handlers
 }
 
-// Client enqueues, inspects and cancels runs. It is made by NewClient or ClientFrom and safe for
-// concurrent use.
+// Client enqueues, inspects and cancels runs. It is made by NewClient or ClientFrom and is safe
+// for concurrent use.
 type Client struct {
 	store    *longstore.Store
 	handlers *resqued.Handlers
-	redis    *rdb.Client // nil: the connections of store are not its own
+	redis    *rdb.Client // nil: the store's connections belong to a worker process
 }
 
-// NewClient returns a client with connections of its own. It does not connect: it returns an
+// NewClient returns a client with connections of its own. It does not connect, and returns an
 // error only if the options are invalid. Call Close when the client is no longer needed.
 func NewClient(o ClientOptions) (*Client, error) {
 	if o.URL == "" {
@@ -106,7 +106,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 }
 
 // ClientFrom returns a client that shares the connections of the worker process that runs the
-// job of ctx. It returns nil if ctx is not that of a handler. h is as in ClientOptions.
+// job of ctx. It returns nil if ctx is not a handler's. h is as in ClientOptions.
 func ClientFrom(ctx context.Context, h *resqued.Handlers) *Client {
 	s := longstore.FromContext(ctx)
 	if s == nil {
@@ -126,7 +126,6 @@ func (c *Client) Close() error {
 // EnqueueOption changes one call of Enqueue or another form: Queue, RequeueQueue or Tenant.
 type EnqueueOption interface{ apply(o *enqueueOptions) }
 
-// enqueueOptions is what the options of one call say.
 type enqueueOptions struct{ queue, requeueQueue, tenant string }
 
 type enqueueOption func(o *enqueueOptions)
@@ -138,39 +137,40 @@ func Queue(name string) EnqueueOption {
 	return enqueueOption(func(o *enqueueOptions) { o.queue = name })
 }
 
-// RequeueQueue sets the queue of the slices after the first one, instead of that of the class.
+// RequeueQueue sets the queue of the slices after the first one, instead of the class's.
 func RequeueQueue(name string) EnqueueOption {
 	return enqueueOption(func(o *enqueueOptions) { o.requeueQueue = name })
 }
 
-// Tenant sets the tenant, such as a customer, to whom the run belongs. Tenants take turns; see
-// Options.TenantSlices. Runs of different tenants with the same class and arguments are still
-// the same for Enqueue and the other forms.
+// Tenant sets the tenant, such as a customer, to which the run belongs. Tenants take turns; see
+// Options.TenantSlices. Enqueue and the other forms ignore the tenant when they compare runs by
+// class and arguments.
 func Tenant(name string) EnqueueOption {
 	return enqueueOption(func(o *enqueueOptions) { o.tenant = name })
 }
 
-// Enqueue enqueues a new run. args are as for Enqueue in package client. If an older run with
-// the same class and arguments waits or runs, it is superseded: it saves nothing more and does
-// not continue. The new run begins when the code of the old one has returned.
+// Enqueue enqueues a new run. args are as for Enqueue in package client. An older run with the
+// same class and arguments that waits or runs is superseded: it saves nothing more and does not
+// continue. The new run begins when the code of the old one has returned.
 //
-// After an error the run may or may not have been enqueued.
+// After an error the run may have been enqueued.
 func (c *Client) Enqueue(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Always, class, args, opts)
 }
 
 // EnqueueUnique enqueues a new run, unless the newest run with the same class and arguments
-// waits or runs: then it returns the UUID of that run. args are as for Enqueue in package client.
+// waits or runs. Then it returns the UUID of that run. args are as for Enqueue in package
+// client.
 //
-// After an error the run may or may not have been enqueued.
+// After an error the run may have been enqueued.
 func (c *Client) EnqueueUnique(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Unique, class, args, opts)
 }
 
-// EnqueueDebounce is like EnqueueUnique, but if the run has begun, one more run follows when it has
-// ended: one, however often EnqueueDebounce is called until then.
+// EnqueueDebounce is like EnqueueUnique, but if the run has begun, one more run follows when it
+// has ended: only one, however often EnqueueDebounce is called until then.
 //
-// After an error the run may or may not have been enqueued.
+// After an error the run may have been enqueued.
 func (c *Client) EnqueueDebounce(ctx context.Context, class string, args any, opts ...EnqueueOption) (Result, error) {
 	return c.one(ctx, Debounce, class, args, opts)
 }
@@ -183,12 +183,12 @@ func (c *Client) one(ctx context.Context, form Form, class string, args any, opt
 	return results[0], nil
 }
 
-// bulk is how many runs one call of the server enqueues at most.
+// bulk is the maximum number of runs that one script call enqueues.
 const bulk = 200
 
 // EnqueueBulk enqueues one run for each element of list, which is the args of one call of
-// Enqueue. It returns the results in the order of list. After an error, the runs that have a
-// result are enqueued, and others may be.
+// Enqueue. It returns the results in the order of list. After an error, the runs with a result
+// are enqueued, and others may be.
 func (c *Client) EnqueueBulk(ctx context.Context, form Form, class string, list []any, opts ...EnqueueOption) ([]Result, error) {
 	runs := make([]longstore.NewRun, len(list))
 	for i, args := range list {
@@ -247,7 +247,7 @@ func (c *Client) newRun(class string, args any, opts []EnqueueOption) (longstore
 	return run, checkTenant(run.Tenant)
 }
 
-// maxTenant is how long the name of a tenant may be, in bytes.
+// maxTenant is the maximum length of a tenant's name in bytes.
 const maxTenant = 200
 
 func checkTenant(name string) error {
@@ -257,7 +257,7 @@ func checkTenant(name string) error {
 	return nil
 }
 
-// runFor is a new run of a class. Those of one kind have the same class and arguments.
+// runFor returns a new run of a class.
 func runFor(class string, args resqued.Args) longstore.NewRun {
 	return longstore.NewRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
@@ -283,15 +283,15 @@ func (c *Client) Requeue(ctx context.Context, uuid string) error {
 	return wrap(uuid, c.store.Again(ctx, r, false))
 }
 
-// Pause has a run that waits or runs do nothing more until Resume. It keeps its state, and is still
-// the run that Enqueue and the other forms find. If a slice of it runs, the slice ends before its
-// next unit; Pause then returns ErrEnding. It returns ErrOver if the run has ended, and ErrNotFound
-// if there is no such run. Pausing a paused run does nothing.
+// Pause stops a run that waits or runs until Resume. The run keeps its state, and Enqueue and
+// the other forms still find it. If a slice of it runs, the slice ends before its next unit;
+// Pause then returns ErrEnding. It returns ErrOver if the run has ended, and ErrNotFound if
+// there is no such run. Pausing a paused run does nothing.
 func (c *Client) Pause(ctx context.Context, uuid string) error {
 	return wrap(uuid, c.store.Pause(ctx, uuid))
 }
 
-// Resume has a paused run go on from its saved state. It returns ErrNotPaused if the run is not
+// Resume continues a paused run from its saved state. It returns ErrNotPaused if the run is not
 // paused, ErrOver if it has ended, and ErrNotFound if there is no such run.
 func (c *Client) Resume(ctx context.Context, uuid string) error {
 	for {
@@ -299,7 +299,7 @@ func (c *Client) Resume(ctx context.Context, uuid string) error {
 		if err == nil {
 			err = c.store.Resume(ctx, r)
 		}
-		if !errors.Is(err, longstore.ErrStale) { // a slice has ended meanwhile
+		if !errors.Is(err, longstore.ErrStale) { // a slice has ended since Run
 			return wrap(uuid, err)
 		}
 	}
@@ -339,7 +339,7 @@ type Filter struct {
 	Limit int
 }
 
-// List returns the selected runs, without their state: first those that wait or run, then those
+// List returns the selected runs, without their state: first runs that wait or run, then runs
 // that have ended, the newest first.
 func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	var runs []Run
@@ -353,7 +353,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	return runs, err
 }
 
-// waitPatience is for how long Wait puts up with errors.
+// waitPatience is how long Wait tolerates errors.
 const waitPatience = time.Minute
 
 // Wait waits until a run has ended and returns it, whatever its status. A run that follows it

@@ -19,15 +19,15 @@ import (
 const (
 	// DefaultGrace is the default of Options.Grace.
 	DefaultGrace = 30 * time.Second
-	// commandStep is the step of a progress that names none.
+	// commandStep is the step of a progress report without one.
 	commandStep = "work"
-	// lineExtra is what a line may have beside a state of the largest size.
+	// lineExtra is what a line may have in addition to a state of the largest size.
 	lineExtra = 64 << 10
 )
 
-// Command returns a class of long jobs for resqued.Handlers.Register whose slices are each worked
-// by a new process of an external program. docs/longjob.md describes the program's input and
-// what it reports. Command panics if Options.Queue is empty or an option other than Retries is
+// Command returns a class of long jobs for resqued.Handlers.Register. A new process of an
+// external program performs each slice. docs/longjob.md describes the program's input and its
+// reports. Command panics if Options.Queue is empty or an option other than Retries is
 // negative.
 func Command(class string, c resqued.Command, o Options) resqued.Class {
 	o.check(class)
@@ -40,25 +40,25 @@ func Command(class string, c resqued.Command, o Options) resqued.Class {
 	return resqued.Class{Name: class, Queue: o.Queue, FurtherQueue: o.RequeueQueue, Resumes: true, Command: &c}
 }
 
-// commandSlice is a slice that a command works.
+// commandSlice is a slice that a command performs.
 type commandSlice struct {
 	r *Runner
-	// Of the reports: how many lines there were, and how many with a state are saved.
+	// lines counts the reports, saved the ones whose state was saved.
 	lines, saved int
-	// heard is closed by the first of them.
+	// heard is closed by the first report.
 	heard chan struct{}
-	// moved: a state that was saved was another one than before.
+	// moved means that a saved state differed from the one before.
 	moved       bool
 	yield, done bool
-	began       time.Time // of what the next progress tells
+	began       time.Time // start of the time that the next progress report covers
 }
 
-// command works a slice by a program.
+// command performs a slice by a program.
 func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.RunFunc) error {
 	leaving := false
-	r.touched = nil // until it tells of one: it need not
+	r.touched = nil // until the program reports a step, which it need not do
 	select {
-	case <-r.leaving: // it would only be told to stop
+	case <-r.leaving: // the program would only be told to stop
 		return r.endSlice(false)
 	case <-r.pausing:
 		return r.endSlice(false)
@@ -84,8 +84,8 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 	return c.judge(s, leaving)
 }
 
-// untilOver returns when the command is to be told that its slice is over, or has ended.
-// leaving: it is told because its process wants to leave, or the run is paused.
+// untilOver returns when the command is to be told that its slice is over, or when the command
+// has ended. leaving means that the worker process exits or that the run is paused.
 func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	r := c.r
 	over := time.NewTimer(time.Until(r.began.Add(r.o.Slice)))
@@ -99,8 +99,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 		return true
 	case <-over.C:
 	}
-	// One that has not reported yet may not even have begun. It has some more time, so that
-	// each slice does something, also on a slow machine.
+	// A command without a report may not even have begun. It gets more time, so that each slice
+	// does something even on a slow machine.
 	late := time.NewTimer(r.o.Grace)
 	defer late.Stop()
 	select {
@@ -115,8 +115,8 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	return false
 }
 
-// endSlice is the end of a slice after which the next one follows. worked: it was not in
-// vain, so deaths before it do not count.
+// endSlice ends a slice after which the next one follows. worked means that it was not in vain,
+// so earlier deaths do not count.
 func (r *Runner) endSlice(worked bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +127,8 @@ func (r *Runner) endSlice(worked bool) error {
 	return ErrYield
 }
 
-// judge tells what comes of a slice whose command has not failed by itself. Only one that
-// says so, or ends before anybody has told it to, has completed the run.
+// judge decides how a slice ends whose command has not failed by itself. Only a command that
+// says so, or that ends before it was told to, has completed the run.
 func (c *commandSlice) judge(s *cmdslice.Slice, leaving bool) error {
 	hung := fmt.Sprintf("it ran on for %s after it was told that its slice is over (SIGTERM), and was killed", s.Grace)
 	switch {
@@ -160,7 +160,7 @@ func (c *commandSlice) judge(s *cmdslice.Slice, leaving bool) error {
 	return errors.New(text)
 }
 
-// report takes a line of descriptor 3.
+// report handles a line of descriptor 3.
 func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []byte, err error) {
 	if c.lines++; c.lines == 1 {
 		close(c.heard)
@@ -178,7 +178,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 	if err != nil {
 		err = fmt.Errorf("line %d on descriptor 3 is not a message: %w: %s", c.lines, err, wire.Printable(string(line.Text), 200))
 		if line.Torn {
-			c.r.warn(err.Error()) // the command has not come to write all of it
+			c.r.warn(err.Error()) // the command ended before it had written all of it
 			return nil, nil
 		}
 		return nil, err
@@ -199,7 +199,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 	}
 	if m.unlock != "" {
 		delete(c.r.locks, m.unlock)
-		// Without an answer it is free when this job has ended, at the latest.
+		// Without a reply the lock is free at the latest when this job has ended.
 		_ = c.r.store.Unlock(context.WithoutCancel(ctx), m.unlock, c.r.slice.Run)
 	}
 	if m.lock != "" {
@@ -208,7 +208,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 	return reply, nil
 }
 
-// save saves a state that the command has reported: it is saved before the next line is read.
+// save saves a reported state, before the next line is read.
 func (c *commandSlice) save(ctx context.Context, set map[string]*string) error {
 	if err := c.r.merge(set); err != nil {
 		return fmt.Errorf("line %d on descriptor 3: %w", c.lines, err)
@@ -222,7 +222,7 @@ func (c *commandSlice) save(ctx context.Context, set map[string]*string) error {
 	return nil
 }
 
-// lock tries once to take a lock of CriticalUnit for the command, which asks again.
+// lock tries once to take a lock of CriticalUnit. The command asks again.
 func (c *commandSlice) lock(ctx context.Context, name string) (reply []byte, err error) {
 	got := c.r.locks[name]
 	if !got {
@@ -237,7 +237,8 @@ func (c *commandSlice) lock(ctx context.Context, name string) (reply []byte, err
 	return append(wire.AppendString(fmt.Appendf(nil, `{"saved":%d,"lock":`, c.saved), name), fmt.Sprintf(`,"held":%t}`, got)...), nil
 }
 
-// count adds units that the command has done. They are saved with the next state, or within seconds.
+// count adds units that the command has done. They are saved with the next state, or within
+// seconds.
 func (r *Runner) count(units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +246,7 @@ func (r *Runner) count(units int64) {
 	r.news = r.news || units > 0
 }
 
-// worked notes a state that the command has reported: a new one is progress.
+// worked notes a reported state. A new one is progress.
 func (r *Runner) worked() (moved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +298,7 @@ func (c *commandSlice) show(s *shown) {
 	c.began = c.began.Add(time.Duration(spent) * time.Millisecond)
 }
 
-// ownState returns what the run remembers as a JSON object, its values byte for byte.
+// ownState returns the program's state as a JSON object, its values byte for byte.
 func (r *Runner) ownState() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +322,7 @@ func (r *Runner) ownState() []byte {
 	return append(b, '}')
 }
 
-// valid reports whether a value may stand in a line of JSON as it is.
+// valid reports whether a value may be put into a line of JSON unchanged.
 func valid(value string) bool {
 	return json.Valid([]byte(value)) && utf8.ValidString(value) && !strings.ContainsAny(value, "\r\n")
 }

@@ -43,7 +43,7 @@ func newCommands(t *testing.T, script string, o longjob.Options) *commands {
 	return c
 }
 
-// slice works the next slice, and returns how it has ended and the run after it.
+// slice performs the next slice, and returns how it has ended and the run after it.
 func (c *commands) slice(uuid string) (longjob.Run, error) {
 	c.t.Helper()
 	k := c.take("q", "low")
@@ -207,7 +207,7 @@ func TestCommand(t *testing.T) {
 	})
 }
 
-// How a slice ends, and what becomes of the run.
+// TestCommandEnds checks how a slice ends, and the status of the run afterwards.
 func TestCommandEnds(t *testing.T) {
 	t.Parallel()
 	const (

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// lockPause is about how long CriticalUnit waits before it tries again.
+// lockPause is about how long CriticalUnit waits between two tries.
 const lockPause = time.Second
 
-// CriticalUnit runs fn as a unit while it holds the named lock, which all long jobs share. While
-// another run holds the lock, it tries about once a second; each try counts as a unit, so a
-// slice can end while it waits. The lock is released when fn has returned, or when the process is
-// found dead. Within a unit that already holds the lock, CriticalUnit runs fn as an ordinary unit.
+// CriticalUnit runs fn as a unit while it holds the named lock, which all long jobs share.
+// While another run holds the lock, it tries about once a second. Each try counts as a unit, so
+// a slice can end while it waits. The lock is released when fn has returned, or when the
+// process is found dead. Within a unit that already holds the lock, CriticalUnit runs fn as an
+// ordinary unit.
 func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
 	for {
 		if err := r.Continue(ctx); err != nil {
@@ -32,25 +33,25 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 		r.mu.Lock()
 		r.tried++
 		r.mu.Unlock()
-		// Not all at once; and the end of the slice is not missed meanwhile.
+		// The pause is random to spread the tries of many runs. It ends early with the slice.
 		if !r.rest(ctx, lockPause/2+time.Duration(rand.Int64N(int64(lockPause)))) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// locked runs fn as a unit, and then releases the lock.
 func (r *Runner) locked(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
 	r.locks[lock] = true
 	defer func() {
 		delete(r.locks, lock)
-		// Without an answer it is free when this job has ended, at the latest.
+		// Without a reply the lock is free at the latest when this job has ended.
 		_ = r.store.Unlock(context.WithoutCancel(ctx), lock, r.slice.Run)
 	}()
 	return r.unit(ctx, fn, nil)
 }
 
-// rest waits, not longer than the process wants to stay. It returns false if ctx has ended.
+// rest waits, at most until the worker process exits or the run is paused. It returns false if
+// ctx has ended.
 func (r *Runner) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

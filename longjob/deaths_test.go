@@ -254,15 +254,15 @@ func TestDeaths(t *testing.T) {
 
 var errCrash = errors.New("a crash")
 
-// dies is what a function calls in the middle of which its process dies; see crash.
+// dies ends the process in the middle of the function that calls it; see crash.
 func (b *bed) dies() error {
 	b.crashed <- struct{}{}
 	<-b.buried
 	return errCrash
 }
 
-// crash takes a slice and runs it until its process dies. What its code does afterwards
-// comes too late.
+// crash takes a slice and runs it until its process dies. Whatever its code does afterwards is
+// too late.
 func (b *bed) crash(queues ...string) {
 	b.t.Helper()
 	k := b.take(queues...)

@@ -1,7 +1,7 @@
 // Package longjob runs jobs of hours or days in short slices. The function of such a job class
-// does its work in units. When a slice is over (after 15 seconds by default), or when its worker
-// process is to exit, no further unit begins: the state of the run is saved, and in the same
-// step the next slice is enqueued. A deploy therefore neither waits for a long job nor
+// does its work in units. When a slice is over (after 15 seconds by default), or when its
+// worker process is to exit, no further unit begins: the state of the run is saved, and in the
+// same step the next slice is enqueued. A deploy therefore neither waits for a long job nor
 // interrupts one, and short jobs get their turn in between.
 //
 //	h := resqued.New()
@@ -16,7 +16,7 @@
 //	}
 //
 // The function runs from its beginning in each slice and skips the steps that are done. A unit
-// that was interrupted is repeated; one that is done is not.
+// that was interrupted is repeated; a completed one is not.
 //
 // Command registers an external program instead of a function. A Client enqueues runs. Recur
 // enqueues them at intervals. docs/longjob.md is the guide.

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// ErrListChanged: the items of this slice do not begin with those that the step has done, so it is
-// unknown which of them remain.
+// ErrListChanged means that the items of this slice do not begin with the items that the step
+// has done, so it is unknown which items remain.
 var ErrListChanged = errors.New("longjob: the items are not those of the slice before")
 
-// WorkEach is the step key: it runs fn for each item, each as a unit. Each slice does the items that
-// the run has not done yet, in the order of the list. Between two slices items may be added,
-// removed and moved; the items that are in the list when the step ends have been done.
+// WorkEach is the step key: it runs fn for each item, each as a unit. Each slice does the items
+// that the run has not done yet, in the order of the list. Between two slices items may be
+// added, removed and moved. When the step ends, every item in the list has been done.
 //
-// Items are compared by their JSON, and equal items are done as often as they are in the list. Use
-// items that do not change when they are worked, such as ids. An item that leaves the list and
-// comes back in a later slice is done again.
+// Items are compared by their JSON, and equal items are done as often as they are in the list.
+// Use items that do not change when they are processed, such as ids. An item that leaves the
+// list and comes back in a later slice is done again.
 //
-// The items that are done are remembered one by one, unless there are more than 20,000 or
-// Options.StateLimit has no room for them. In that case a later slice continues behind them if the
-// list still begins with them. If the last one of them has left the list, the slice begins at
-// the front, because all of them may have left. Otherwise the step fails with ErrListChanged.
+// Done items are remembered one by one, up to 20,000 and as far as they fit into
+// Options.StateLimit. Otherwise a later slice continues behind them if the list still begins
+// with them. If the last one of them has left the list, the slice begins at the front, because
+// all of them may have left. In any other case the step fails with ErrListChanged.
 func WorkEach[T any](ctx context.Context, r *Runner, key string, items []T, fn func(ctx context.Context, item T) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -36,24 +36,24 @@ func WorkEach[T any](ctx context.Context, r *Runner, key string, items []T, fn f
 	return l.work(ctx, func(ctx context.Context, i int) error { return fn(ctx, items[i]) })
 }
 
-// list is a step whose items are all known.
+// list is a step whose items are all known in advance.
 type list struct {
 	*step
 	n     int
 	print func(i int) (mark64, error)
-	// was tells of a place that an older version has saved which items are done.
+	// was returns which items are done, from a place that an older version has saved.
 	was func() []bool
 
-	from   int      // those in front of it are done
-	done   []bool   // by index; nil = no others are
-	prints []mark64 // all of them, unless there are too many
-	items  *items   // what is remembered one by one; nil = nothing is
+	from   int      // items before it are done
+	done   []bool   // by index; nil = no further items
+	prints []mark64 // of all items; nil = too many
+	items  *items   // what is remembered one by one; nil = nothing
 	left   map[mark64]int
-	sum    checksum // of what is done in front
+	sum    checksum // of the items done at the front
 	total  int64
 }
 
-// work runs fn for each item that is to be done.
+// work runs fn for each item that is not done.
 func (l *list) work(ctx context.Context, fn func(ctx context.Context, i int) error) error {
 	if err := l.resume(); err != nil {
 		return err
@@ -85,8 +85,7 @@ func (l *list) printOf(i int) (mark64, error) {
 	return l.print(i)
 }
 
-// note has the place tell that an item is done, and all before it; and returns what is to be
-// saved with that.
+// note records that item i and all before it are done, and returns what to save with that.
 func (l *list) note(i int, print mark64) map[string]*string {
 	l.sum.add(print)
 	l.place.Front, l.place.Sum, l.place.Of = int64(i+1), l.sum.String(), int64(l.n)
@@ -95,13 +94,13 @@ func (l *list) note(i int, print mark64) map[string]*string {
 	}
 	l.left[print]--
 	set := l.items.add(print, l.left[print], l.r.state)
-	if l.place.Parts = l.items.parts(); l.place.Parts == 0 { // there was no room
+	if l.place.Parts = l.items.parts(); l.place.Parts == 0 { // it did not fit
 		l.items, l.place.Each = nil, false
 	}
 	return set
 }
 
-// resume finds out which items are done.
+// resume determines which items are done.
 func (l *list) resume() error {
 	l.total = l.place.N + int64(l.n)
 	l.r.mu.Lock()
@@ -147,11 +146,11 @@ func (l *list) resume() error {
 	return nil
 }
 
-// front returns how many items at the front of the list are done, because what is done stands
-// there as before; 0 = none of it may be in the list. It adds them to the sum.
+// front returns how many items at the front of the list are done because the list still begins
+// with them; 0 = the list may contain none of them. It adds them to the sum.
 func (l *list) front() (int, error) {
 	front := l.place.Front
-	if l.place.Sum == "" { // an older version knew no more than the last one
+	if l.place.Sum == "" { // an older version saved only the last one
 		front = l.place.N
 	}
 	there := false
@@ -178,14 +177,14 @@ func (l *list) front() (int, error) {
 	return 0, nil
 }
 
-// remember compares the list with what is known of it, and says which items are done.
+// remember compares the list with what is known of it, and determines which items are done.
 func (l *list) remember(known map[mark64]tally) error {
 	there := map[mark64]int{}
 	for _, print := range l.prints {
 		there[print]++
 	}
 	then := known
-	if l.done != nil { // they are known otherwise
+	if l.done != nil { // from the front of the list, or from an older version
 		then = map[mark64]tally{}
 		for i, done := range l.done {
 			c := then[l.prints[i]]
@@ -199,7 +198,7 @@ func (l *list) remember(known map[mark64]tally) error {
 	}
 	found, now := 0, map[mark64]tally{}
 	for print, c := range then {
-		// Where there are fewer than before, those that are done have left.
+		// If there are fewer than before, done ones have left.
 		n := there[print]
 		left := min(n, c.left)
 		if n >= c.done+c.left {
@@ -229,7 +228,7 @@ func (l *list) remember(known map[mark64]tally) error {
 	l.items = newItems(l.name, known, now, l.place.Parts, l.r)
 	if parts := l.items.parts(); parts != l.place.Parts || !l.place.Each {
 		l.place.Each, l.place.Parts = true, parts
-		text, err := json.Marshal(l.place) // together with the parts, whatever is saved next
+		text, err := json.Marshal(l.place) // saved together with the parts
 		if err != nil {
 			return fmt.Errorf("longjob: step %q: %w", l.key, err)
 		}
@@ -240,7 +239,7 @@ func (l *list) remember(known map[mark64]tally) error {
 	return nil
 }
 
-// forget clears the steps within items that are not in the list any more; r.mu is held.
+// forget clears the steps within items that have left the list. r.mu must be held.
 func (l *list) forget(there map[mark64]int) {
 	for key := range l.r.state {
 		for _, kind := range []string{stateStep, stateItems} {

@@ -71,8 +71,8 @@ func TestListsThatChange(t *testing.T) {
 	}
 }
 
-// A list of what is to be done, from which goes what is done: 100 items, of which a slice
-// has time for 7.
+// A list of pending items that shrinks as they are done: 100 items, of which a slice has time
+// for 7.
 func TestAListOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -101,7 +101,8 @@ func TestAListOfWhatIsLeft(t *testing.T) {
 	require.Empty(t, run.Warning)
 }
 
-// Items whose JSON changes as they are worked are never known again: that is said.
+// Items whose JSON changes as they are processed are never recognized again, which causes a
+// warning.
 func TestItemsThatChange(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -116,7 +117,7 @@ func TestItemsThatChange(t *testing.T) {
 	require.Contains(t, b.run(uuid).Warning, "pass items whose JSON does not change")
 }
 
-// What a step within an item has done is that item's, wherever it stands by then.
+// The steps within an item stay with the item, wherever it is in the list.
 func TestStepsWithinItemsThatMove(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -184,7 +185,7 @@ func TestLongListsThatChange(t *testing.T) {
 	}
 }
 
-// What is remembered of single items has to go where a program remembers much itself.
+// Remembered items are dropped if the program's own state needs the space.
 func TestItemsMakeRoomForTheState(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -233,7 +234,8 @@ func TestPlacesAreState(t *testing.T) {
 	}
 }
 
-// An iterator or a channel that gives others than before is an error, not the end of the step.
+// An iterator or a channel that yields other items than before is an error, not the end of the
+// step.
 func TestSequencesThatChange(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -342,7 +344,7 @@ func TestNamesOfSteps(t *testing.T) {
 	require.Contains(t, b.run(uuid).Error, "zero byte")
 }
 
-// A run that a version before this one has begun goes on where that was.
+// A run begun by an earlier version continues where that version was.
 func TestPlacesOfOlderVersions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ place, list, want string }{
@@ -374,10 +376,10 @@ func TestPlacesOfOlderVersions(t *testing.T) {
 	require.Equal(t, []string{"b", "c"}, done)
 }
 
-// TestEachModel has WorkEach work a list that others change between its slices, while its
-// function fails and its processes die. Whatever they do, each item that stands in the list
-// at the end was done; and none was done twice that stood there all the time, unless its
-// function has failed or its process died with it.
+// TestEachModel runs WorkEach on a list that changes between its slices, while its function
+// fails and its processes die. In the end each item in the list was done. Items that were in
+// the list all the time were done once, unless the function failed or its process died with
+// them.
 func TestEachModel(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -402,8 +404,8 @@ func TestEachModel(t *testing.T) {
 				if rapid.IntRange(0, 15).Draw(t, "fails") == 0 {
 					return errors.New("no")
 				}
-				// With equal items a death may make two changes one, in which some leave and others
-				// come: these cannot be told from those.
+				// With equal items a death may merge two changes, in which some leave and
+				// others come: these cannot be told apart.
 				if !list.equal && rapid.IntRange(0, 31).Draw(t, "dies") == 0 {
 					k.die()
 					k = nil
@@ -466,8 +468,8 @@ type changing struct {
 	calls map[string]int // how often each value was worked
 }
 
-// some returns new items. Equal to what is there are only some of lists that may have equal
-// items, and none that others change in the same moment.
+// some returns new items. They equal existing ones only in lists that may have equal items, and
+// never items that change at the same moment.
 func (c *changing) some(t *rapid.T, n int) (list []*thing) {
 	for range n {
 		c.next++
@@ -500,7 +502,7 @@ func (c *changing) change(t *rapid.T) {
 	case "done ones leave":
 		c.leave(t, touched, func(it *thing) bool { return it.done })
 	case "some leave":
-		// Of equal ones those that are done leave first: nobody can tell them apart.
+		// Of equal items the done ones leave first: they cannot be told apart.
 		c.leave(t, touched, func(it *thing) bool { return it.done || !c.equal })
 	case "shuffled":
 		c.items = rapid.Permutation(c.items).Draw(t, "order")

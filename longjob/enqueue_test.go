@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// atOnce calls fn from many goroutines, and counts what becomes of it.
+// atOnce calls fn from many goroutines, and counts the outcomes.
 func atOnce(t *testing.T, n int, fn func() (longjob.Result, error)) (outcomes map[longjob.Outcome]int, uuids map[string]int) {
 	t.Helper()
 	var mu sync.Mutex

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// maxItems bounds the items of a step that are remembered one by one.
+	// maxItems is the maximum number of items of a step that are remembered one by one.
 	maxItems = 20_000
-	// partItems is how many of them one key of the state has: each save writes one key.
+	// partItems is how many items one key of the state has. Each save writes one key.
 	partItems = 64
 )
 
-// items is what a step remembers of single items that are done: as many words as there
-// are, in parts of partItems, each under a key of the state. A word is the fingerprint of
-// an item in base64; behind it "*2" if that many such items are done, and ":3" if as many
-// were still to be done then. Of several words of one item the numbers done add up, and
-// the last one has what is to be done.
+// items is what a step remembers of single items that are done: a list of words in parts of
+// partItems, each part under a key of the state. A word is the fingerprint of an item in
+// base64, then "*2" if two equal items are done, then ":3" if three were still to be done at
+// that time. If an item has several words, the numbers done add up, and the last word has the
+// number to be done.
 type items struct {
 	name  string
-	full  int // parts that are full
+	full  int // number of full parts
 	words []string
-	n     int // words in all
+	n     int // number of words
 }
 
-// tally says how many equal items are done, and how many were to be done when the list was
-// last looked at.
+// tally counts equal items: how many are done, and how many were to be done when the list was
+// last checked.
 type tally struct{ done, left int }
 
 func itemsKey(name string, part int) string {
@@ -71,13 +71,13 @@ func parseMark(text string) mark64 {
 	return mark64(n)
 }
 
-// loadItems returns what a step remembers; nil = not all that it should.
+// loadItems returns what a step remembers, or nil if a part is missing or invalid.
 func loadItems(name string, parts int, state map[string]string) map[mark64]tally {
 	known := map[mark64]tally{}
 	for part := range parts {
 		text, ok := state[itemsKey(name, part)]
 		if !ok {
-			return nil // there was no room for it
+			return nil // it did not fit
 		}
 		for w := range strings.FieldsSeq(text) {
 			m, c, ok := parseWord(w)
@@ -90,8 +90,8 @@ func loadItems(name string, parts int, state map[string]string) map[mark64]tally
 	return known
 }
 
-// newItems returns what a step remembers from now on, where it has remembered known in some
-// parts; these are written anew if that is not the same. r.mu is held.
+// newItems returns what a step remembers from now on. known is what it has remembered so far;
+// the parts are rewritten if that differs. r.mu must be held.
 func newItems(name string, known, now map[mark64]tally, parts int, r *Runner) *items {
 	s := &items{name: name}
 	if parts > 0 && known != nil && maps.Equal(known, now) {
@@ -112,7 +112,7 @@ func newItems(name string, known, now map[mark64]tally, parts int, r *Runner) *i
 	return s
 }
 
-// put adds a word, and returns what becomes of the part to which it belongs.
+// put adds a word, and returns the key and new text of its part.
 func (s *items) put(word string) (key, text string) {
 	if len(s.words) >= partItems {
 		s.full, s.words = s.full+1, nil
@@ -122,7 +122,7 @@ func (s *items) put(word string) (key, text string) {
 	return itemsKey(s.name, s.full), strings.Join(s.words, " ")
 }
 
-// parts is how many keys there are.
+// parts returns the number of parts.
 func (s *items) parts() int {
 	if s.n == 0 {
 		return 0
@@ -130,8 +130,8 @@ func (s *items) parts() int {
 	return s.full + 1
 }
 
-// add remembers one more item, of which left are still to be done, and returns what is to be
-// saved. Where there is no room for all, it forgets all.
+// add remembers one more item, of which left are still to be done, and returns what to save. If
+// they no longer fit, it forgets all.
 func (s *items) add(m mark64, left int, state map[string]string) map[string]*string {
 	_, first := state[itemsKey(s.name, 0)]
 	if s.n >= maxItems || s.n > 0 && !first {

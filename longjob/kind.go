@@ -12,15 +12,14 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// kindOf names what runs have in common that have the same class and arguments.
+// kindOf returns the id that runs with the same class and arguments share.
 func kindOf(class string, args resqued.Args) string {
 	sum := sha256.Sum256([]byte(class + "\x00" + alike(args.String())))
 	return hex.EncodeToString(sum[:16])
 }
 
-// alike returns JSON in the one form that all texts have which say the same: without white
-// space, with the characters themselves instead of their escapes, and the keys of objects in
-// order. Numbers stay as they are, because 1 and 1.0 are not the same to all programs.
+// alike returns the canonical form of JSON: no white space, no unnecessary escapes, keys of
+// objects sorted. Numbers stay unchanged, because 1 and 1.0 differ for some programs.
 func alike(text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -37,7 +36,7 @@ func alike(text string) string {
 	if e.Encode(v) != nil {
 		return text
 	}
-	// Halves of surrogate pairs have all become one character: such texts are not alike.
+	// Unpaired surrogates have all become one character, so such texts cannot be compared.
 	if bytes.ContainsRune(b.Bytes(), utf8.RuneError) {
 		return text
 	}

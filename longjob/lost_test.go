@@ -81,8 +81,8 @@ func (b *bed) crowd(queue string, n int) {
 	require.NoError(b.t, b.redis.RPush(b.t.Context(), b.ns+":queue:"+queue, jobs...).Err())
 }
 
-// A process whose lease is past cannot save, though nobody has recovered its jobs yet; it
-// goes on when it has beaten again.
+// A process whose lease is past cannot save, even before its jobs are recovered. It continues
+// after its next heartbeat.
 func TestPastLease(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

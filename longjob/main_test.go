@@ -77,7 +77,7 @@ func (b *bed) proc() string {
 	return proc
 }
 
-// take reserves a job by a process of its own; nil = there is none.
+// take reserves a job by a process of its own; nil = no job waits.
 func (b *bed) take(queues ...string) *taken {
 	b.t.Helper()
 	proc := b.proc()
@@ -127,7 +127,7 @@ func (k *taken) complete(result error) {
 	require.NoError(k.b.t, err)
 }
 
-// die is what becomes of the slice when its process is found dead.
+// die recovers the slice as if its process was found dead.
 func (k *taken) die() {
 	k.b.t.Helper()
 	_, _, err := k.b.store.Fence(k.b.t.Context(), k.proc, true)

@@ -12,15 +12,15 @@ type Page[P any] struct {
 	Next P
 	// Last: no page follows.
 	Last bool
-	// Done is the number of items of this page. Total is the number of items of all pages,
-	// as far as it is known; 0 = unknown. Both are for the progress.
+	// Done is the number of items of this page. Total is the number of items of all pages as
+	// far as it is known; 0 = unknown. Both are shown as progress.
 	Done, Total int64
 }
 
 // WorkPages is the step key: it runs fn for one page after the other, each as a unit, until fn
-// returns the last one. from is where the page begins: the zero value for the first page, then
-// the Next of the page before, such as the token of a paginated list or the last key that was
-// read. A later slice continues with the first page that is not done.
+// returns the last one. from is the zero value for the first page, then the Next of the
+// previous page, such as the token of a paginated list or the last key that was read. A later
+// slice continues with the first page that is not done.
 func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx context.Context, from P) (Page[P], error)) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -52,7 +52,7 @@ func WorkPages[P any](ctx context.Context, r *Runner, key string, fn func(ctx co
 			s.place.N += page.Done
 			s.place.Value = next
 			total := page.Total
-			if total > 0 { // an estimate, maybe
+			if total > 0 { // may be an estimate
 				total = max(total, s.place.N)
 			}
 			return s.mark(inner, total, nil)

@@ -19,13 +19,12 @@ const (
 	DefaultBacklog = 100
 )
 
-// recurSuffix is what the name of the class ends with whose jobs look for due subjects.
+// recurSuffix ends the name of the class whose jobs look for due subjects.
 const recurSuffix = ".recurring"
 
-// Subject is what a recurring long job has runs for: a shop, for example.
+// Subject is one of the things that a recurring long job runs for, such as a shop.
 type Subject struct {
-	// Args are the arguments of its runs, as for Enqueue. Subjects with equal Args are the
-	// same.
+	// Args are the arguments of its runs, as for Enqueue. They identify the subject.
 	Args any
 	// Interval is the time between its runs; 0 = Recurring.Interval.
 	Interval time.Duration
@@ -37,15 +36,15 @@ type Subject struct {
 type Recurring struct {
 	// Interval is the time between two runs of a subject.
 	Interval time.Duration
-	// Each returns all subjects; nil = one subject without arguments. It is called in a
-	// worker process at each tick.
+	// Each returns all subjects; nil = one subject without arguments. It is called in a worker
+	// process at each tick.
 	Each func(ctx context.Context) ([]Subject, error)
 	// If, if not nil, is called before Each. If it returns false, the tick does nothing.
 	If func(ctx context.Context) bool
-	// Args are further arguments of all runs, after those of the subject.
+	// Args are further arguments of all runs, after the subject's.
 	Args []any
-	// Backlog is the number of waiting and running runs of the class from which on no
-	// further run is enqueued; 0 = DefaultBacklog.
+	// Backlog is the number of waiting and running runs of the class at which no further run is
+	// enqueued; 0 = DefaultBacklog.
 	Backlog int
 	// Every is the time between ticks, in whole seconds; 0 = DefaultEvery, or a tenth of
 	// Interval if that is less.
@@ -54,8 +53,8 @@ type Recurring struct {
 	Queue string
 }
 
-// Each returns a function for Recurring.Each that makes a subject of each value that list returns,
-// such as an id from a database. The value is the first argument of the runs.
+// Each returns a function for Recurring.Each that makes each value that list returns a subject.
+// The value, such as an id from a database, is the first argument of the runs.
 func Each[T any](list func(ctx context.Context) ([]T, error)) func(ctx context.Context) ([]Subject, error) {
 	return func(ctx context.Context) ([]Subject, error) {
 		ids, err := list(ctx)
@@ -67,13 +66,13 @@ func Each[T any](list func(ctx context.Context) ([]T, error)) func(ctx context.C
 	}
 }
 
-// Recur makes the daemon enqueue runs of a class at intervals, spread evenly over time: each tick
-// enqueues the share of runs that lets every subject have one within its interval, first for the
-// subjects that have waited longest. No run is enqueued for a subject while one waits or runs.
-// A run that a client enqueues counts as well.
+// Recur makes the daemon enqueue runs of a class at intervals, spread evenly over time. Each
+// tick enqueues as many runs as every subject needs to have one within its interval, first for
+// the subjects that have waited longest. No run is enqueued for a subject while one waits or
+// runs. Runs enqueued by a client count too.
 //
-// The class must have been registered before. Recur panics if it has not, if Recurring is invalid,
-// and if it is called twice for a class.
+// The class must be registered first. Recur panics if it is not, if Recurring is invalid, or if
+// it is called twice for a class.
 func Recur(h *resqued.Handlers, class string, r Recurring) {
 	known, ok := h.Lookup(class)
 	switch {
@@ -98,9 +97,9 @@ func Recur(h *resqued.Handlers, class string, r Recurring) {
 	}})
 }
 
-// Tick enqueues the runs of a recurring class that are due, as each tick of Recur does, for a program
-// that has the times of its ticks elsewhere: it calls Tick every Recurring.Every. The class is not to
-// be one of Recur.
+// Tick enqueues the runs of a recurring class that are due, as each tick of Recur does. It is
+// for programs that schedule the ticks themselves: call it every Recurring.Every, and do not
+// use Recur for the class.
 func (c *Client) Tick(ctx context.Context, class string, r Recurring, opts ...EnqueueOption) error {
 	if r.Interval < time.Second || r.Backlog < 0 || r.Every < 0 {
 		return fmt.Errorf("longjob: class %q cannot recur every %s: use one second or more, and nothing negative", class, r.Interval)
@@ -118,7 +117,6 @@ func (c *Client) Tick(ctx context.Context, class string, r Recurring, opts ...En
 	return t.run(ctx, c.store)
 }
 
-// fill sets the defaults.
 func (r *Recurring) fill() {
 	if r.Every == 0 {
 		r.Every = min(DefaultEvery, max(time.Second, (r.Interval/10).Truncate(time.Second)))
@@ -134,7 +132,7 @@ type recurrence struct {
 	further             resqued.Args
 }
 
-// tick is the handler of the job that sees to one.
+// tick is the handler of the job that performs a tick.
 func (t *recurrence) tick(ctx context.Context) error {
 	s := longstore.FromContext(ctx)
 	if s == nil {
@@ -159,7 +157,7 @@ func (t *recurrence) run(ctx context.Context, s *longstore.Store) error {
 	return err
 }
 
-// subjects asks Each.
+// subjects returns the subjects of Each, checked.
 func (t *recurrence) subjects(ctx context.Context) ([]longstore.Subject, error) {
 	list := []Subject{{}}
 	if t.Each != nil {
@@ -187,8 +185,8 @@ func (t *recurrence) subjects(ctx context.Context) ([]longstore.Subject, error) 
 	return subjects, nil
 }
 
-// failed notes an error of Each. The job fails if it is another one than at the last tick:
-// a database that is away for a day is one failure, not hundreds.
+// failed notes an error of Each. The job fails only if the error differs from the one at the
+// last tick: a database that is down for a day is one failure, not hundreds.
 func (t *recurrence) failed(ctx context.Context, s *longstore.Store, err error) error {
 	err = fmt.Errorf("the subjects of %s are not known: %w", t.class, err)
 	if ctx.Err() != nil {

@@ -15,34 +15,32 @@ import (
 
 // report is a line that a command wrote on descriptor 3.
 type report struct {
-	// set are changes of the state, by key; nil = forget it. A line without a state has
-	// no map.
+	// set has the changes of the state by key; a nil value clears the key. It is nil for a line
+	// without a state.
 	set         map[string]*string
 	shown       *shown
 	yield, done bool
-	// units is how many units have been done since the last line. A line with a state that
-	// does not say counts as one.
+	// units is how many units were done since the last line; default 1 for a line with a state.
 	units int64
-	// lock and unlock name a lock of CriticalUnit that is wanted, or given back; empty = none.
+	// lock and unlock name a lock of CriticalUnit to take or release; empty = none.
 	lock, unlock string
-	// odd is what was not understood and did no harm.
+	// odd describes what was not understood and did no harm.
 	odd string
 }
 
-// shown is progress for people; nil = not said.
+// shown is progress for display; a nil field was not given.
 type shown struct {
 	step, message *string
 	done, total   *int64
 }
 
-// Keys of a report, and of its progress.
 var (
 	reportKeys   = []string{"state", "progress", "yield", "done", "lock", "unlock", "units"}
 	progressKeys = []string{"step", "done", "total", "message"}
 )
 
-// parseReport reads a line. What the state, or the end of the slice, depends on has to be
-// right; what is only shown, and keys that this version does not know, may be odd.
+// parseReport reads a line. It is strict about everything that affects the state or the end of
+// the slice. Progress and unknown keys may be odd.
 func parseReport(line []byte) (r report, err error) {
 	if !utf8.Valid(line) {
 		return r, errors.New("it is not UTF-8")
@@ -107,7 +105,7 @@ func object(text []byte) (map[string]json.RawMessage, error) {
 	return m, nil
 }
 
-// parseProgress takes what it understands; odd is about the rest.
+// parseProgress takes what it understands. odd describes the rest.
 func parseProgress(raw json.RawMessage) (s *shown, odd string) {
 	m, err := object(raw)
 	if err != nil {
@@ -126,7 +124,7 @@ func parseProgress(raw json.RawMessage) (s *shown, odd string) {
 	}
 	for key, to := range map[string]**int64{"done": &s.done, "total": &s.total} {
 		switch value, ok := m[key]; {
-		case !ok, string(value) == "null": // a total that is not known
+		case !ok, string(value) == "null": // the total is not known
 		default:
 			n, ok := count(string(value))
 			if !ok {
@@ -142,7 +140,7 @@ func parseProgress(raw json.RawMessage) (s *shown, odd string) {
 	return s, odd
 }
 
-// count reads a whole number from 0 on, also one that is written as a float.
+// count reads a whole number from 0 on, also in the notation of a float.
 func count(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, n >= 0

@@ -16,19 +16,20 @@ type Status string
 
 // The statuses. The last four are final.
 const (
-	// StatusQueued: the next slice waits.
+	// StatusQueued means that the next slice waits.
 	StatusQueued Status = "queued"
-	// StatusRunning: a slice runs.
+	// StatusRunning means that a slice runs.
 	StatusRunning Status = "running"
-	// StatusPaused: the run was paused by Pause, and no slice of it runs.
+	// StatusPaused means that Pause has paused the run and no slice of it runs.
 	StatusPaused Status = "paused"
-	// StatusCompleted: the function returned nil.
+	// StatusCompleted means that the function returned nil.
 	StatusCompleted Status = "completed"
-	// StatusFailed: the function returned an error too often, or too many worker processes died.
+	// StatusFailed means that the function returned an error too often, or that too many worker
+	// processes died.
 	StatusFailed Status = "failed"
-	// StatusCancelled: the run was ended by Cancel.
+	// StatusCancelled means that Cancel ended the run.
 	StatusCancelled Status = "cancelled"
-	// StatusSuperseded: a newer run of the same class and arguments has taken its place.
+	// StatusSuperseded means that a newer run with the same class and arguments replaced it.
 	StatusSuperseded Status = "superseded"
 )
 
@@ -41,18 +42,18 @@ func (s Status) Over() bool {
 type Step struct {
 	// Name is the key of the step.
 	Name string `json:"name"`
-	// Done is the number of items that are done, Total that of all items; 0 = unknown.
+	// Done is the number of items done, Total the number of all items; 0 = unknown.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// Milliseconds is the time that was spent on the items that are done,
-	// ItemMilliseconds that on the item that is under way.
+	// Milliseconds is the time spent on the done items, ItemMilliseconds the time spent so far
+	// on the current item.
 	Milliseconds     int64 `json:"ms"`
 	ItemMilliseconds int64 `json:"item_ms,omitempty"`
-	// Finished: the step is done.
+	// Finished means that the step is done.
 	Finished bool `json:"finished,omitempty"`
 }
 
-// PerSecond returns the number of items that are done in a second of work; 0 = unknown.
+// PerSecond returns the number of items done per second of work; 0 = unknown.
 func (s Step) PerSecond() float64 {
 	if s.Milliseconds <= 0 || s.Done == 0 {
 		return 0
@@ -60,8 +61,8 @@ func (s Step) PerSecond() float64 {
 	return float64(s.Done) * 1000 / float64(s.Milliseconds)
 }
 
-// Left estimates how long the remaining items take, without the time between slices. ok is false
-// if that is unknown.
+// Left estimates how long the remaining items take, without the time between slices. ok is
+// false if that is unknown.
 func (s Step) Left() (left time.Duration, ok bool) {
 	rate := s.PerSecond()
 	switch {
@@ -70,7 +71,8 @@ func (s Step) Left() (left time.Duration, ok bool) {
 	case rate == 0 || s.Total <= 0:
 		return 0, false
 	}
-	// What the next item has taken is no more to come, but the rest of it may take any time.
+	// The time already spent on the current item is subtracted. The rest of that item may take
+	// any time.
 	items := max(s.Total-s.Done, 0)
 	seconds := max(float64(items)/rate-float64(s.ItemMilliseconds)/1000, float64(items-1)/rate, 0)
 	return time.Duration(math.Min(seconds, 1e9) * float64(time.Second)), true
@@ -83,33 +85,33 @@ type Run struct {
 	Status      Status
 	// Queue is the queue of the slice that waits, runs, or was the last.
 	Queue string
-	// Tenant is the tenant to whom the run belongs. Place is its place in the tenant's line:
-	// 1 = first, 0 = it does not stand in line. Only Get sets Place.
+	// Tenant is the tenant to which the run belongs. Place is its place in the tenant's line: 1
+	// = first, 0 = not in line. Only Get sets Place.
 	Tenant string
 	Place  int
-	// Slice is the number of the slice that waits or runs. Slices is the number of slices
-	// that have ended.
+	// Slice is the number of the slice that waits or runs. Slices is the number of ended
+	// slices.
 	Slice, Slices int
-	// Units is the number of units that succeeded, UnitTime is how long they took together,
-	// and Ran is how long all slices took together.
+	// Units is the number of units that succeeded, UnitTime their total duration, and Ran the
+	// total duration of all slices.
 	Units         int64
 	UnitTime, Ran time.Duration
-	// Created is when the run was enqueued, Begun when its first slice began, Seen when it
-	// last reported, and Ended when it ended. A time is zero if that has not happened.
+	// Created is when the run was enqueued, Begun when its first slice began, Seen when it last
+	// reported, and Ended when it ended; zero = not yet.
 	Created, Begun, Seen, Ended time.Time
-	// Paused is when the run was paused; zero = it is not. As long as its Status is
-	// StatusRunning, a unit that had begun before runs still.
+	// Paused is when the run was paused; zero = not paused. While Status is StatusRunning, a
+	// unit that had begun before still runs.
 	Paused time.Time
-	// Deaths is the number of worker processes that died while they ran a slice, Failures is
-	// how often the function returned an error, both since the run last made progress.
+	// Deaths is the number of worker processes that died while they ran a slice, Failures how
+	// often the function returned an error, both since the run last made progress.
 	Deaths, Failures int
-	// Rerun: one more run follows this one.
+	// Rerun means that one more run follows this one.
 	Rerun bool
 	// Message is the text set by the program. Error is why the run, or its last try, failed.
 	// Warning points out a mistake in the program.
 	Message, Error, Warning string
-	// Refused is how often the slice that waits was taken by programs that do not know the
-	// class, and given back; Warning says so, too.
+	// Refused is how often programs that do not know the class took the waiting slice and gave
+	// it back. Warning then says so too.
 	Refused int
 	// Steps has the progress of the steps that are not within another.
 	Steps []Step
@@ -137,8 +139,8 @@ func runOf(r longstore.Record) Run {
 		run.Warning = fmt.Sprintf("no program that has taken its slice knows class %q, the last of %d tries was by %s at %s; one that does has to work queue %q",
 			cut(run.Class), run.Refused, cut(r.Fields["refuser"]), at("refused_at").UTC().Format(time.RFC3339), cut(run.Queue))
 	}
-	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // a wrong value of another program is not a reason
-	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // not to show the rest
+	_ = json.Unmarshal([]byte(r.Fields["args"]), &run.Args)   // invalid values of another program
+	_ = json.Unmarshal([]byte(r.Fields["steps"]), &run.Steps) // do not prevent showing the rest
 	for key, value := range r.State {
 		if len(key) > len(stateOwn) && key[:len(stateOwn)] == stateOwn {
 			if run.State == nil {

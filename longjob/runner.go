@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 )
 
-// Runner gives the function of a class its units, its steps and the state of the run, during one
-// slice. Its methods must not be called concurrently.
+// Runner gives the function of a class its units, its steps and the state of the run, during
+// one slice. Its methods must not be called concurrently.
 type Runner struct {
 	store   *longstore.Store
 	slice   longstore.Slice
@@ -23,35 +23,35 @@ type Runner struct {
 	pausing chan struct{} // closed when the run is paused
 
 	pauseOnce sync.Once
-	locks     map[string]bool // of the critical units that are under way
+	locks     map[string]bool // locks of the critical units in progress
 
 	saving sync.Mutex // held during a save
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards all fields below
 
-	state map[string]string // what the run remembers, as JSON
-	dirty map[string]bool   // keys that differ from what is saved
-	size  int               // bytes of state
+	state map[string]string // of the run, as JSON
+	dirty map[string]bool   // keys that differ from the saved state
+	size  int               // of state in bytes
 
-	layers []map[string]*string // what the units that are under way have set; nil = cleared
+	layers []map[string]*string // set by the units in progress; nil = cleared
 
 	began     time.Time
 	ranBefore time.Duration
 	units     int64
 	unitTime  time.Duration
-	tried     int // units and attempts of this slice, of nested ones the innermost
-	ended     int // units that have ended well, nested ones too
+	tried     int // units and attempts of this slice; of nested ones the innermost
+	ended     int // units that succeeded, including nested ones
 	failures  int
 	progress  bool
 	message   string
 	warning   string
 	steps     []Step
-	scope     string          // of the unit that is under way; "" = none, or one of no step
-	spent     map[string]bool // the keys of the steps of that scope that are done
-	touched   map[string]bool // the steps that this slice has come across; nil = that is not known
-	top       string          // the step of steps that is under way
+	scope     string          // of the unit in progress; "" = none, or not of a step
+	spent     map[string]bool // keys of the finished steps of that scope
+	touched   map[string]bool // steps that this slice has used; nil = unknown
+	top       string          // the step in progress that is not within another
 	ticked    time.Time       // until when its time is counted
 	savedAt   time.Time
-	news      bool // a command has told of progress that is not saved
+	news      bool // a command has reported progress that is not saved
 
 	yielded bool
 	stopped error
@@ -83,13 +83,12 @@ func newRunner(s *longstore.Store, slice longstore.Slice, class string, o Option
 // UUID returns the id of the run.
 func (r *Runner) UUID() string { return r.slice.UUID }
 
-// Slice returns the number of this slice; 1 is the first. A slice that was interrupted runs again
+// Slice returns the number of this slice, from 1 on. A slice that was interrupted runs again
 // with the same number.
 func (r *Runner) Slice() int { return int(r.slice.Number) }
 
-// Fence returns the fencing token of this slice, which is larger for each later slice of the run.
-// Store it with what the slice writes elsewhere, and refuse a write that comes with a smaller
-// one.
+// Fence returns the fencing token of this slice, which is larger for each later slice of the
+// run. Store it with what the slice writes elsewhere, and refuse a write with a smaller one.
 func (r *Runner) Fence() int64 { return r.slice.Fence }
 
 // Message sets the text that "resqued longjobs" shows for the run. It is saved with the next save.
@@ -104,8 +103,8 @@ func (r *Runner) Message(text string) {
 // over. If it returns an error, the run has failed.
 func (r *Runner) AtSliceEnd(fn func(ctx context.Context) error) { r.atEnd = append(r.atEnd, fn) }
 
-// EveryUnits registers a function that is called after every n units of the run. If it returns an
-// error, that is the error of the unit.
+// EveryUnits registers a function that is called after every n units of the run. Its error is
+// the error of the unit.
 func (r *Runner) EveryUnits(n int, fn func(ctx context.Context) error) {
 	r.every = append(r.every, every{max(n, 1), fn})
 }
@@ -116,8 +115,8 @@ func (r *Runner) warn(text string) {
 	r.warning = text
 }
 
-// Continue returns nil if another unit may begin in this slice. Otherwise it returns the error that
-// the function must return. WorkUnit, WorkOnce, WorkEach and the others call it.
+// Continue returns nil if another unit may begin in this slice. Otherwise it returns the error
+// that the function must return. WorkUnit, WorkOnce, WorkEach and the other steps call it.
 func (r *Runner) Continue(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +145,8 @@ func (r *Runner) Continue(ctx context.Context) error {
 	return nil
 }
 
-// WorkUnit runs fn as a unit. If the slice is over, it does not run fn and returns ErrYield, which
-// the function must return. What fn sets in the state is kept if fn returns nil.
+// WorkUnit runs fn as a unit. If the slice is over, it does not run fn and returns ErrYield,
+// which the function must return. Changes of the state by fn are kept if fn returns nil.
 //
 // The run does not remember that the unit is done: when the function runs from its beginning in
 // the next slice, it has to find out by itself. WorkOnce and WorkEach do that for it.
@@ -158,8 +157,9 @@ func (r *Runner) WorkUnit(ctx context.Context, fn func(ctx context.Context) erro
 	return r.unit(ctx, fn, nil)
 }
 
-// unit runs fn in a layer of its own. If fn returns nil, the layer becomes part of the
-// state, together with the change that done returns, r.mu held, and that is saved.
+// unit runs fn in a layer of its own. If fn returns nil, the layer becomes part of the state,
+// together with the change that done returns, and the state is saved. done is called with r.mu
+// held.
 func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, done func() (*change, error)) error {
 	layer := map[string]*string{}
 	r.mu.Lock()
@@ -168,11 +168,11 @@ func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, d
 	r.mu.Unlock()
 	began := time.Now()
 	err := func() error {
-		// Also when fn panics: deferred code of the function may set something yet.
+		// Also when fn panics: deferred functions may still set something.
 		defer func() {
 			r.mu.Lock()
 			r.layers = r.layers[:depth-1]
-			if r.tried == tried { // else those within it count
+			if r.tried == tried { // else the nested ones count
 				r.tried++
 			}
 			r.mu.Unlock()
@@ -199,12 +199,12 @@ func (r *Runner) unit(ctx context.Context, fn func(ctx context.Context) error, d
 	return nil
 }
 
-// settle makes what a unit has set part of the state. leaf: no unit has ended within it.
+// settle adds the changes of a unit to the state. leaf means that no unit has ended within it.
 func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration, done func() (*change, error)) (leaf bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.yielded {
-		// It has swallowed the end of the slice, so that it is not known whether it is done.
+		// The unit swallowed the end of the slice, so it is not known whether it is done.
 		r.warning = swallowed
 		return false, ErrYield
 	}
@@ -220,7 +220,7 @@ func (r *Runner) settle(layer map[string]*string, ended int, took time.Duration,
 		return false, err
 	}
 	if len(r.dirty) > fresh {
-		r.progress, r.failures = true, 0 // a state that is a new one
+		r.progress, r.failures = true, 0 // a new state
 	}
 	for key := range layer {
 		for _, outer := range r.layers {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxText bounds messages and errors of a run, in bytes.
+	// maxText is the maximum length of messages and errors of a run, in bytes.
 	maxText = 8 << 10
-	// maxSteps bounds the steps whose progress is shown; the last ones are.
+	// maxSteps is how many steps are shown: the last ones.
 	maxSteps = 50
 )
 
-// save writes what has come to stay since the last save. Saves come one after the other.
+// save writes the changes since the last save. Saves are serialized by r.saving.
 func (r *Runner) save(ctx context.Context, op longstore.Op, failure string, wait time.Duration) error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
@@ -70,7 +70,7 @@ func (r *Runner) save(ctx context.Context, op longstore.Op, failure string, wait
 	return err
 }
 
-// commit saves until it is done: what was completed shall not be done again.
+// commit saves, and repeats that until it succeeds: completed work must not be done again.
 func (r *Runner) commit(ctx context.Context) error {
 	r.mu.Lock()
 	fresh := r.o.SaveEvery > 0 && time.Since(r.savedAt) < r.o.SaveEvery
@@ -89,11 +89,12 @@ func (r *Runner) commit(ctx context.Context) error {
 	}
 }
 
-// fields are those of the run that a save writes; r.mu is held.
+// fields returns the fields of the run that a save writes. r.mu must be held.
 func (r *Runner) fields(op longstore.Op, failure string) map[string]string {
 	r.tick()
 	if op == longstore.Completed && r.touched != nil {
-		// The program has completed without it: it is one of an older version.
+		// The program completed without this step, so an older version of it had begun the
+		// step.
 		r.steps = slices.DeleteFunc(r.steps, func(st Step) bool { return !st.Finished && !r.touched[st.Name] })
 	}
 	f := map[string]string{
@@ -122,7 +123,6 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text, "�")
 }
 
-// newUUID returns a random UUID (version 4).
 func newUUID() string {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // it never fails

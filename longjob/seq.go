@@ -7,10 +7,9 @@ import (
 	"iter"
 )
 
-// WorkSeq is like WorkEach for an iterator. The iterator must yield the same items in the same
-// order in each slice: the items that are done are skipped, and if they are not the same as
-// before, the step fails with ErrListChanged. total is the number of items for the progress; 0 =
-// unknown.
+// WorkSeq is like WorkEach for an iterator, which must yield the same items in the same order
+// in each slice. Done items are skipped; if they differ from those of earlier slices, the step
+// fails with ErrListChanged. total is the number of items for the progress; 0 = unknown.
 func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq iter.Seq[T], fn func(ctx context.Context, item T) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -50,8 +49,8 @@ func WorkSeq[T any](ctx context.Context, r *Runner, key string, total int64, seq
 	return s.complete(ctx, total)
 }
 
-// same reports whether the items that were passed over, of which one is the last, are those
-// that are done. Of a place that an older version has saved only the last one is known.
+// same reports whether the skipped items, of which last is the last, are the done ones. An
+// older version saved only the last one.
 func (s *step) same(last mark64, sum *checksum) bool {
 	if s.place.Sum == "" {
 		return last.String() == s.place.Last
@@ -64,8 +63,8 @@ func (s *step) changed() error {
 		"use WorkEach or WorkAfter for a list that changes, and begin a new run", ErrListChanged, s.place.N, s.key)
 }
 
-// WorkChan is like WorkSeq for a channel, until it is closed: in each slice it must deliver all
-// items in the same order.
+// WorkChan is like WorkSeq for a channel, until it is closed. In each slice the channel must
+// deliver all items in the same order.
 func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, items <-chan T, fn func(ctx context.Context, item T) error) error {
 	return WorkSeq(ctx, r, key, total, func(yield func(T) bool) {
 		for {
@@ -75,7 +74,7 @@ func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, it
 					return
 				}
 			case <-ctx.Done():
-				// The step tells why; without an item it must not look complete.
+				// WorkSeq returns the cause. Without this item the step would look complete.
 				var none T
 				yield(none)
 				return
@@ -84,12 +83,12 @@ func WorkChan[T any](ctx context.Context, r *Runner, key string, total int64, it
 	}, fn)
 }
 
-// WorkAfter is like WorkEach for items that can be read from any point on, such as the rows of a
-// table by their key. next gets the last item that is done, or nil at first, and yields the items
-// behind it in a fixed order, whether or not that item still exists. If it yields an error, the
-// step ends with it. Items that are later added before that item are not done, so use a key that
-// grows. WorkAfter suits very many items, because it does not read again what is done. total is
-// the number of items for the progress; 0 = unknown.
+// WorkAfter is like WorkEach for items that can be read from any point on, such as the rows of
+// a table by their key. next gets the last item that is done, or nil at first, and yields the
+// items after it in a fixed order, whether or not that item still exists. If it yields an
+// error, the step ends with it. Items added later before that item are not done, so use a key
+// that grows. WorkAfter suits very many items, because it does not read done items again. total
+// is the number of items for the progress; 0 = unknown.
 func WorkAfter[T any](ctx context.Context, r *Runner, key string, total int64,
 	next func(ctx context.Context, after *T) iter.Seq2[T, error], fn func(ctx context.Context, item T) error,
 ) error {

@@ -18,20 +18,21 @@ import (
 )
 
 const (
-	// lookEvery is how often a slice looks whether it is still wanted.
+	// lookEvery is how often a slice checks whether it is still wanted.
 	lookEvery = 2 * time.Second
 	// lastWords is how long a slice whose job was told to stop tries to save.
 	lastWords = 5 * time.Second
-	// behindPause is the time between two looks whether the code of the run before is over.
+	// behindPause is the time between two checks whether the code of the previous run has
+	// returned.
 	behindPause = time.Second
-	// unreadPause is the time until a slice is tried again whose run another version of resqued
-	// has written, if none of that version has taken it meanwhile.
+	// unreadPause is the time until a slice is tried again if another version of resqued has
+	// written its run. A process of that version may take it in between.
 	unreadPause = 10 * time.Second
 )
 
 type function func(ctx context.Context, r *Runner, args resqued.Args) error
 
-// perform is the handler of a class: one slice.
+// perform is the handler of a class. It runs one slice.
 func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn function) error {
 	s := longstore.FromContext(ctx)
 	if s == nil {
@@ -45,7 +46,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	slice := longstore.Slice{UUID: uuid, Number: longstore.SliceOf(uuid, job.ID), Run: rdb.RunName{Proc: named.Proc, Token: named.Token}, Share: o.share(), Queues: servedBy(job.Worker), Class: class}
 	record, err := begin(ctx, s, slice)
 	switch {
-	case errors.Is(err, longstore.ErrOther): // it names a run, but is not its slice
+	case errors.Is(err, longstore.ErrOther): // it names a run without being its slice
 		return adopt(ctx, s, job, class, o)
 	case slice.Number == 0 && (errors.Is(err, longstore.ErrGone) || errors.Is(err, longstore.ErrOver)):
 		if o.UUIDArgument {
@@ -60,7 +61,7 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	case errors.Is(err, longstore.ErrUnread):
 		return resqued.Requeue(unreadPause) // a process of the other version may take it then
 	case err != nil:
-		return again() // whoever begins it then sees what there is to do
+		return again() // the next process that begins it finds out
 	}
 	slice.Number, slice.Fence = record.Number("slice"), record.Number("fence")
 	r := newRunner(s, slice, class, o, record)
@@ -75,12 +76,12 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 	if record.Fields["tenant"] != "" && errors.Is(err, ErrCancelled) {
 		leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
-		_ = s.Leave(leave, slice) // else whoever looks after tenants finds it
+		_ = s.Leave(leave, slice) // otherwise the periodic check of tenants does it
 	}
 	return err
 }
 
-// servedBy returns the queues that stand in the id of a worker, nil = any.
+// servedBy returns the queues in the id of a worker; nil = any.
 func servedBy(worker string) []string {
 	parts := strings.SplitN(worker, ":", 3)
 	if len(parts) < 3 || strings.ContainsAny(parts[2], "*?[!") {
@@ -89,7 +90,7 @@ func servedBy(worker string) []string {
 	return strings.Split(parts[2], ",")
 }
 
-// uuidOf returns the run that a job may be a slice of.
+// uuidOf returns the UUID of the run of which a job may be a slice.
 func uuidOf(job *resqued.Job) (string, bool) {
 	var uuid string
 	if len(job.Args) != 1 || job.Args.Get(0, &uuid) != nil {
@@ -100,9 +101,9 @@ func uuidOf(job *resqued.Job) (string, bool) {
 
 var uuidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`) })
 
-// foreign is why a job fails whose only argument is a UUID, but no run that waits or runs. It
-// is most likely one of another program's long jobs, whose runs this one cannot know: to work
-// it as a run with that argument would look as if it were done.
+// foreign is the error of a job whose only argument is a UUID without a waiting or running run.
+// It is most likely a long job of another program, whose runs are not in this Redis. Treating
+// it as a run with that argument would make it look done.
 func foreign(uuid, class string, err error) error {
 	what := "it is not a run in this Redis, so this looks like the LongJob of another program (that of the Files.com fork of Resque keeps its runs in a database); let the workers of that program work its queue"
 	if errors.Is(err, longstore.ErrOver) {
@@ -111,9 +112,9 @@ func foreign(uuid, class string, err error) error {
 	return fmt.Errorf("longjob: the only argument is the UUID %s, and %s. If jobs of class %q have UUIDs as arguments, say so: longjob.Options.UUIDArgument, or long_job: {uuid_argument: true}", uuid, what, class)
 }
 
-// adopt makes a run of a job that was enqueued as a plain one, by a schedule or by a program in
-// another language. It does nothing if a run with the same arguments waits or runs, so that
-// the same job once more, after a crash for example, changes nothing.
+// adopt makes a job that was enqueued as a plain one, by a schedule or by a program in another
+// language, a run. It does nothing if a run with the same arguments waits or runs, so a
+// repetition of the job, for example after a crash, changes nothing.
 func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class string, o Options) error {
 	c := &Client{store: s}
 	run, err := c.newRun(class, job.Args, []EnqueueOption{Queue(o.Queue)})
@@ -126,8 +127,8 @@ func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class stri
 	return nil
 }
 
-// again puts the payload back as it is. That is always safe: where the slice has been
-// taken over, or has ended, nothing comes of it.
+// again puts the payload back unchanged. That is always safe: if the slice was taken over or
+// has ended, the payload has no effect.
 func again() error { return resqued.Requeue(0) }
 
 // begin tries until Redis has answered or the job has to stop.
@@ -143,7 +144,7 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 	}
 }
 
-// passing reports whether an error may be gone at the next try.
+// passing reports whether another try may succeed.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
 		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrPaused) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
@@ -160,8 +161,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// run calls the function, on a goroutine of its own, so that one that ends its goroutine
-// ends only itself.
+// run calls the function on a goroutine of its own, so runtime.Goexit ends only that.
 func (r *Runner) run(ctx context.Context, fn function, args resqued.Args) error {
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	defer r.cancel(nil)
@@ -190,7 +190,7 @@ func (r *Runner) run(ctx context.Context, fn function, args resqued.Args) error 
 	return err
 }
 
-// watch saves at each check-in, and ends the slice when it is not wanted any more.
+// watch saves at each check-in, and ends the slice when it is no longer wanted.
 func (r *Runner) watch(ctx context.Context) {
 	look, checkIn := time.NewTicker(min(lookEvery, r.o.CheckIn)), time.NewTicker(r.o.CheckIn)
 	defer look.Stop()
@@ -200,11 +200,11 @@ func (r *Runner) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-checkIn.C:
-			_ = r.save(ctx, longstore.GoesOn, "", 0) // the next one, or the end of the slice, says it
+			_ = r.save(ctx, longstore.GoesOn, "", 0) // an error shows at the next save
 		case <-look.C:
 			status, err := r.store.Status(ctx, r.slice.UUID)
 			switch {
-			case err != nil: // not now
+			case err != nil: // try again at the next tick
 			case status.Status != "running":
 				r.stop(ErrCancelled)
 			case status.Fence != r.slice.Fence:
@@ -230,7 +230,7 @@ func (r *Runner) hasNews() bool {
 // pause ends the slice before its next unit, because the run is paused.
 func (r *Runner) pause() { r.pauseOnce.Do(func() { close(r.pausing) }) }
 
-// stop ends the slice for a reason that is not its own.
+// stop ends the slice for an external reason.
 func (r *Runner) stop(why error) {
 	r.mu.Lock()
 	if r.stopped == nil {
@@ -240,7 +240,7 @@ func (r *Runner) stop(why error) {
 	r.cancel(why)
 }
 
-// end judges what the function has returned.
+// end decides how the slice ends after the function has returned err.
 func (r *Runner) end(ctx context.Context, err error) error {
 	r.mu.Lock()
 	stopped, yielded := r.stopped, r.yielded
@@ -264,7 +264,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 			r.warn(swallowed)
 		}
 		r.mu.Lock()
-		if r.ended > 0 { // a slice has gone well that did something
+		if r.ended > 0 { // the slice did something and succeeded
 			r.failures = 0
 		}
 		r.mu.Unlock()
@@ -290,7 +290,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 	}
 }
 
-// guarded runs a function of the program that must not take the slice's end with it.
+// guarded calls a function of the program and turns a panic into an error.
 func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -300,8 +300,8 @@ func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error
 	return fn(ctx)
 }
 
-// close ends the slice in Redis. It tries for as long as the job may go on: until then
-// no other process can run the slice.
+// close ends the slice in Redis. It tries as long as the job may run: until then no other
+// process can run the slice.
 func (r *Runner) close(ctx context.Context, op longstore.Op, failure string, wait time.Duration) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Keys of the state: what the program keeps, how far the steps are, and which items of them
-// are done.
+// Prefixes of the keys of the state: the program's values, the places of steps, and their done
+// items.
 const (
 	stateOwn   = "s:"
 	stateStep  = "o:"
@@ -30,8 +30,8 @@ func State[T any](r *Runner, key string, def T) (T, error) {
 	return v, nil
 }
 
-// StateOnce returns the value of a key in the state of the run. If it is not set, StateOnce
-// computes and sets it.
+// StateOnce returns the value of a key in the state of the run. If the key is not set,
+// StateOnce computes and sets it.
 func StateOnce[T any](r *Runner, key string, compute func() (T, error)) (T, error) {
 	if _, ok := r.look(stateOwn + key); ok {
 		var none T
@@ -44,10 +44,11 @@ func StateOnce[T any](r *Runner, key string, compute func() (T, error)) (T, erro
 	return v, SetState(r, key, v)
 }
 
-// SetState sets a key in the state of the run to a value, as JSON. A value that is set within a
-// unit is kept if the unit returns nil, and is saved together with the step of that unit. Other
-// values are saved with the next save: at the end of a slice, at a check-in, or when a unit of
-// WorkOnce, WorkEach or WorkTree is done. It returns ErrStateLimit if the state would be too large.
+// SetState sets a key in the state of the run to a value, as JSON. A value set within a unit is
+// kept if the unit returns nil, and is saved together with the step of that unit. Other values
+// are saved with the next save: at the end of a slice, at a check-in, or when a unit of
+// WorkOnce, WorkEach or WorkTree is done. SetState returns ErrStateLimit if the state would be
+// too large.
 func SetState[T any](r *Runner, key string, v T) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -60,7 +61,7 @@ func SetState[T any](r *Runner, key string, v T) error {
 // ClearState removes a key from the state of the run.
 func ClearState(r *Runner, key string) error { return r.set(stateOwn+key, nil) }
 
-// look returns what a key holds at this moment of the unit that is under way.
+// look returns the value of a key as the current unit sees it.
 func (r *Runner) look(key string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,14 +81,14 @@ func (r *Runner) set(key string, value *string) error {
 	return r.merge(map[string]*string{key: value})
 }
 
-// change is what is to become part of the state, or nothing of it.
+// change is a change of the state that is applied as a whole or not at all.
 type change struct {
 	set  map[string]*string // nil = cleared
-	kept func()             // called when it has
+	kept func()             // called when it was applied
 }
 
-// merge sets keys, and clears those whose value is nil: all of them, or none if the state
-// would be too large.
+// merge sets keys, and clears keys whose value is nil. It changes nothing if the state would be
+// too large.
 func (r *Runner) merge(changes map[string]*string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +105,7 @@ func (r *Runner) merge(changes map[string]*string) error {
 	return nil
 }
 
-// keep makes a change part of the state itself, whatever units are under way; r.mu is held.
+// keep applies a change to the state itself, not to the unit's layer. r.mu must be held.
 func (r *Runner) keep(c *change) error {
 	if err := r.fits(c.set); err != nil {
 		return err
@@ -116,9 +117,9 @@ func (r *Runner) keep(c *change) error {
 	return nil
 }
 
-// fits returns an error if the state would be too large with some changes. Before that it
-// has the state, and the changes, without what is remembered of single items: steps can do
-// without. r.mu is held.
+// fits returns an error if changes would make the state too large. Before that it removes the
+// remembered single items from the state and from changes: steps can do without. r.mu must be
+// held.
 func (r *Runner) fits(changes map[string]*string) error {
 	size, grows := r.sizeWith(changes)
 	if grows == "" || size <= r.o.StateLimit {
@@ -140,8 +141,8 @@ func (r *Runner) fits(changes map[string]*string) error {
 	return fmt.Errorf("%w: %d bytes with %s, the limit is %d; keep large things elsewhere", ErrStateLimit, size, what, r.o.StateLimit)
 }
 
-// sizeWith returns how large the state would be with some changes, and with all that units
-// have set by now; grows is the key with the largest of the new values, "" = there is none.
+// sizeWith returns the size of the state with some changes and all changes of units in
+// progress. grows is the key with the largest new value, "" = none.
 func (r *Runner) sizeWith(changes map[string]*string) (size int, grows string) {
 	pending := changes
 	if len(r.layers) > 0 {
@@ -168,7 +169,7 @@ func (r *Runner) sizeWith(changes map[string]*string) (size int, grows string) {
 	return size, grows
 }
 
-// put changes the state itself; r.mu is held.
+// put changes the state itself. r.mu must be held.
 func (r *Runner) put(key string, value *string) {
 	old, ok := r.state[key]
 	if ok {

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// place is how far a step has come.
+// place is how far a step has come. It is saved as JSON.
 type place struct {
 	// N is how many items this run has done, Last the hash of the last one.
 	N    int64  `json:"n,omitempty"`
 	Last string `json:"last,omitempty"`
-	// Value is the last item itself, where the step needs it to go on.
+	// Value is the last item itself, for steps that need it to continue.
 	Value json.RawMessage `json:"value,omitempty"`
 	Done  bool            `json:"done,omitempty"`
-	// Front is how many items at the front of the list are done, Sum the checksum of these,
-	// Of how long the list was.
+	// Front is how many items at the front of the list are done, Sum their checksum, and Of the
+	// length of the list.
 	Front int64  `json:"front,omitempty"`
 	Sum   string `json:"sum,omitempty"`
 	Of    int64  `json:"of,omitempty"`
-	// Each: what is done is remembered item by item, in as many Parts of the state.
+	// Each means that done items are remembered one by one, in Parts parts of the state.
 	Each  bool `json:"each,omitempty"`
 	Parts int  `json:"parts,omitempty"`
 }
 
-// scopeKey carries where in the tree of steps a context is, so that a step within a step
-// has a name of its own for each item of the outer one.
+// scopeKey carries the position of a context in the tree of steps, so a step within a step has
+// a name of its own for each item of the outer one.
 type scopeKey struct{}
 
-// scopeEnd ends the name of an outer step within that of an inner one. The names of
-// programs are free of it: so "a/b" is never taken for step "b" within step "a".
+// scopeEnd separates the name of an outer step from that of an inner one. Names of programs
+// cannot contain it, so step "a/b" differs from step "b" within step "a".
 const scopeEnd = "\x00"
 
 func scope(ctx context.Context) string {
@@ -60,11 +60,11 @@ func (r *Runner) within(name string, fn func(ctx context.Context) error) func(ct
 	}
 }
 
-// step is one WorkOnce, WorkEach or WorkTree that is under way.
+// step is one WorkOnce, WorkEach or WorkTree in progress.
 type step struct {
 	r     *Runner
-	key   string // as the program calls it
-	name  string // with the steps around it
+	key   string // as the program names it
+	name  string // with the names of the steps around it
 	top   bool
 	place place
 }
@@ -80,7 +80,7 @@ func (r *Runner) step(ctx context.Context, key string) (*step, error) {
 		r.touched[key] = true
 	}
 	r.mu.Unlock()
-	switch { // what another step has done would be passed over
+	switch { // otherwise it would skip what another step has done
 	case !scoped:
 		return nil, fmt.Errorf("%w: step %q is called with a context from outside of its unit: pass the context that the function of the unit gets", ErrFinal, key)
 	case spent:
@@ -99,8 +99,8 @@ func (r *Runner) step(ctx context.Context, key string) (*step, error) {
 	return s, nil
 }
 
-// mark returns the changes of the state by which a part of the step is done: its place,
-// further ones, and that the steps within that part are forgotten. r.mu is held.
+// mark returns the changes of the state after a part of the step: its place, further changes,
+// and the removal of the steps within that part. r.mu must be held.
 func (s *step) mark(inner string, total int64, further map[string]*string) (*change, error) {
 	text, err := json.Marshal(s.place)
 	if err != nil {
@@ -123,8 +123,8 @@ func (s *step) mark(inner string, total int64, further map[string]*string) (*cha
 	}}, nil
 }
 
-// enter shows a step that is about to go on; what it takes from now on is its own time. A total of 0 is
-// unknown: the step keeps the one that it has.
+// enter shows a step that is about to continue. Time counts as its own from now on. A total of
+// 0 keeps the known one.
 func (s *step) enter(total int64) {
 	if !s.top {
 		return
@@ -141,7 +141,7 @@ func (s *step) enter(total int64) {
 	}
 }
 
-// show notes the progress of a step that is not within another; r.mu is held.
+// show notes the progress of a step that is not within another. r.mu must be held.
 func (s *step) show(total int64) {
 	if !s.top {
 		return
@@ -156,11 +156,11 @@ func (s *step) show(total int64) {
 	}
 }
 
-// shown is the progress of a step; r.mu is held.
+// shown returns the progress of a step, to be changed. r.mu must be held.
 func (r *Runner) shown(name string) *Step {
 	i := slices.IndexFunc(r.steps, func(st Step) bool { return st.Name == name })
 	if i < 0 {
-		// Of very many steps only the last ones are shown; those before need not be kept.
+		// Only the last of very many steps are shown; earlier ones need not be kept.
 		if len(r.steps) >= 2*maxSteps {
 			r.steps = slices.Clone(r.steps[len(r.steps)-maxSteps:])
 		}
@@ -170,8 +170,8 @@ func (r *Runner) shown(name string) *Step {
 	return &r.steps[i]
 }
 
-// tick adds the time since the last look to the step that is under way: one whose items
-// take many slices would else know only what their last one has taken. r.mu is held.
+// tick adds the time since the last tick to the step in progress. Without it, an item of many
+// slices would count only its last one. r.mu must be held.
 func (r *Runner) tick() {
 	if r.top == "" {
 		return
@@ -181,9 +181,9 @@ func (r *Runner) tick() {
 	r.ticked = r.ticked.Add(time.Duration(took) * time.Millisecond)
 }
 
-// WorkOnce is the step key: it runs fn as a unit, once per run. In later slices it does nothing.
-// Steps of a function must have different keys, and steps within a unit must get the context of the
-// unit. Otherwise the run fails.
+// WorkOnce is the step key: it runs fn as a unit, once per run. In later slices it does
+// nothing. Steps of a function must have different keys, and steps within a unit must get the
+// context of the unit. Otherwise the run fails.
 func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {
@@ -199,8 +199,8 @@ func (r *Runner) WorkOnce(ctx context.Context, key string, fn func(ctx context.C
 	})
 }
 
-// item runs fn for one item of the step, which print tells from others. done notes in the place of the
-// step that the item is done, and returns what else is to be saved with that.
+// item runs fn for the item of the step with the fingerprint print. done notes in the place of
+// the step that the item is done, and returns what else to save with that.
 func (s *step) item(ctx context.Context, print mark64, total int64, fn func(ctx context.Context) error, done func() map[string]*string) error {
 	if err := s.r.Continue(ctx); err != nil {
 		return err
@@ -215,8 +215,8 @@ func (s *step) item(ctx context.Context, print mark64, total int64, fn func(ctx 
 
 // complete ends a step all of whose items are done.
 func (s *step) complete(ctx context.Context, total int64) error {
-	// The end of a slice during the last item, or a source that has ended with its
-	// context, must not look like the end of the items.
+	// The end of a slice during the last item, or a source that has ended with its context,
+	// must not look like the end of the items.
 	s.r.mu.Lock()
 	err := s.r.stopped
 	switch {
@@ -239,10 +239,10 @@ func (s *step) complete(ctx context.Context, total int64) error {
 	return s.r.commit(ctx)
 }
 
-// mark64 tells items apart, by their JSON.
+// mark64 is the fingerprint of an item's JSON.
 type mark64 uint64
 
-// String is how it stands in places and in the names of steps.
+// String returns the form that places and names of steps contain.
 func (m mark64) String() string { return fmt.Sprintf("%016x", uint64(m)) }
 
 func fingerprint(v any) (mark64, []byte, error) {
@@ -254,7 +254,7 @@ func fingerprint(v any) (mark64, []byte, error) {
 	return mark64(binary.BigEndian.Uint64(sum[:])), text, nil
 }
 
-// checksum is that of a row of items.
+// checksum is the checksum of a sequence of items.
 type checksum [16]byte
 
 func (c *checksum) add(m mark64) {

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// WorkTree is like WorkEach for the leaves of a tree of maps, in the order of their sorted paths.
-// Each value that is not a map[string]any is a leaf. Between two slices leaves may be added and
-// removed anywhere; a leaf is identified by its path.
+// WorkTree is like WorkEach for the leaves of a tree of maps, in the order of their sorted
+// paths. Each value that is not a map[string]any is a leaf, identified by its path. Between two
+// slices leaves may be added and removed anywhere.
 func WorkTree(ctx context.Context, r *Runner, key string, tree map[string]any, fn func(ctx context.Context, path []string, leaf any) error) error {
 	s, err := r.step(ctx, key)
 	if err != nil || s.place.Done {

@@ -19,7 +19,7 @@ import (
 
 // deletes is a function that deletes rows of table t.
 func (b *bed) deletes(where string, o sqlscan.Options, args ...any) func(ctx context.Context, r *longjob.Runner) error {
-	o.StatementTimeout = cmp.Or(o.StatementTimeout, time.Minute) // what a batch is must not depend on the machine
+	o.StatementTimeout = cmp.Or(o.StatementTimeout, time.Minute) // the size of a batch must not depend on the machine
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ScanDelete(ctx, r, "delete", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where, Args: args}, o)
 	}

@@ -30,7 +30,7 @@ const files = `CREATE TABLE t (id bigint PRIMARY KEY, name text NOT NULL);
 
 // destroys returns a function that calls fn for rows of table t.
 func (b *bed) destroys(where string, o sqlscan.Options, fn func(ctx context.Context, r *longjob.Runner, tx pgx.Tx, f file) error) func(ctx context.Context, r *longjob.Runner) error {
-	o.HoldFor, o.StatementTimeout = cmp.Or(o.HoldFor, time.Hour), cmp.Or(o.StatementTimeout, time.Minute) // what a batch is must not depend on the machine
+	o.HoldFor, o.StatementTimeout = cmp.Or(o.HoldFor, time.Hour), cmp.Or(o.StatementTimeout, time.Minute) // the size of a batch must not depend on the machine
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ScanDestroy(ctx, r, "destroy", b.pool, sqlscan.Query{Table: pgx.Identifier{"t"}, Where: where}, o, pgx.RowToStructByName[file],
 			func(ctx context.Context, tx pgx.Tx, f file) error { return fn(ctx, r, tx, f) })

@@ -14,9 +14,8 @@ import (
 type dialect interface {
 	// table returns the quoted name of the table.
 	table() string
-	// open begins a transaction, whose statements are limited.
 	open(ctx context.Context, l limits) (transaction, error)
-	// forget drops what is known of the table, because it was altered.
+	// forget drops the cached properties of the table, because it was altered.
 	forget()
 	// judge says what an error means.
 	judge(err error) verdict
@@ -32,17 +31,17 @@ type limits struct {
 type kind int
 
 const (
-	locking  kind = iota // locks rows, reads what is committed
-	sweeping             // deletes a part of the table, reads what is committed
-	snapshot             // reads the table as it is when the transaction begins
-	looking              // reads what is committed
-	shared               // is the program's, for several calls of its function
+	locking  kind = iota // locks rows, reads committed data
+	sweeping             // deletes a part of the table, reads committed data
+	snapshot             // reads one snapshot of the table
+	looking              // reads committed data
+	shared               // belongs to the program, for several calls of its function
 )
 
 // verdict is what an error of the database means.
 type verdict struct {
-	passing bool // the transaction may succeed when it is tried again
-	tooLong bool // a statement of this package was ended by its time limit
+	passing bool // another try may succeed
+	tooLong bool // a statement of this package exceeded its time limit
 	altered bool // columns or types have changed since the statement was prepared
 	locked  bool // a lock was not free in time, or there was a deadlock
 	foreign bool // another table refers to a row
@@ -50,34 +49,34 @@ type verdict struct {
 
 // transaction is a transaction on the table. Keys are text.
 type transaction interface {
-	// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+	// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 	end(ctx context.Context, err error) error
-	// know reads the properties of the table, unless they are known.
+	// know reads the properties of the table, unless they are cached.
 	know(ctx context.Context) error
 	// highest returns the highest key of the table, or nil if it is empty.
 	highest(ctx context.Context) ([]string, error)
 	// estimate returns about how many rows match.
 	estimate(ctx context.Context) (int64, error)
-	// edge returns the key that is n rows after the beginning of a span, whether they match
-	// or not, or nil if there are fewer rows.
+	// edge returns the key of the nth row of a span, whether rows match or not, or nil if there
+	// are fewer rows.
 	edge(ctx context.Context, sp span, n int) ([]string, error)
-	// bound is like edge for rows that match.
+	// bound is like edge for matching rows.
 	bound(ctx context.Context, sp span, n int) ([]string, error)
-	// sweep deletes the rows of a span that match.
+	// sweep deletes the matching rows of a span.
 	sweep(ctx context.Context, sp span) (int64, error)
-	// candidates returns the first n rows of a span that match, in the order of the key.
-	// With lock it locks those that are not locked, without waiting.
+	// candidates returns the first n matching rows of a span, in the order of the key. With
+	// lock it locks the rows that are free, without waiting.
 	candidates(ctx context.Context, sp span, n int, lock bool) ([]candidate, error)
-	// byKey is called before statements about rows that are known by their keys.
+	// byKey is called before statements that identify rows by their keys.
 	byKey(ctx context.Context) error
-	// matching returns which of some rows match.
+	// matching returns which of the rows match.
 	matching(ctx context.Context, keys [][]string) ([][]string, error)
 	// remove deletes rows and returns their number.
 	remove(ctx context.Context, keys [][]string) (int64, error)
-	// intact returns an error if the program, which had the transaction, has ended it, as far as
-	// that is known without asking the server.
+	// intact returns an error if the program has ended the transaction that was lent to it, as
+	// far as that is known without a round trip.
 	intact() error
-	// exec runs a statement that returns nothing.
+	// exec runs a statement without a result.
 	exec(ctx context.Context, sql string) error
 }
 
@@ -98,8 +97,8 @@ func (s *scan) transaction(ctx context.Context, l limits, fn func(tx transaction
 	return tx.end(ctx, err)
 }
 
-// errEnded is the error of a function that does not leave its transaction as it was; swallowedError
-// is that of one that goes on in a transaction that a statement has broken.
+// errEnded is the error of a function that ended the transaction lent to it. swallowedError is
+// the error of a function that continued in a transaction that a failed statement has aborted.
 var (
 	errEnded       = fnError{errors.New("the function went on after its transaction had ended: it has to return the error of a deadlock, and must not commit, roll back or change tables")}
 	swallowedError = fnError{errors.New("the function returned no error, though a statement had failed in its transaction, which undoes all of it: return that error, or put what may fail into a savepoint, by Begin of the transaction")}
@@ -108,22 +107,23 @@ var (
 // errPanic rolls a transaction back whose function does not return.
 var errPanic = errors.New("panic")
 
-// span is a part of a table: the keys above from, up to and including to, restricted to those
-// in keys. A nil field is not a restriction.
+// span is a part of a table: the keys above from, up to and including to, restricted to keys. A
+// nil field does not restrict it.
 type span struct {
 	from, to []string
 	keys     [][]string
 }
 
-// candidate is a row that matches.
+// candidate is a matching row.
 type candidate struct {
 	key []string
-	// mine: this transaction has locked it. Otherwise another holds it or has changed it
-	// meanwhile, or no lock was requested.
+	// mine means that this transaction has locked the row. Otherwise another transaction has
+	// locked or changed it, or no lock was requested.
 	mine bool
 }
 
-// statement is a statement under construction. mark writes the placeholder of an argument.
+// statement is a statement under construction. mark returns the placeholder of the nth
+// argument.
 type statement struct {
 	text strings.Builder
 	args []any
@@ -137,11 +137,11 @@ func (st *statement) arg(v any) string {
 
 func (st *statement) add(format string, a ...any) { fmt.Fprintf(&st.text, format, a...) }
 
-// grace is how much longer than the server this side waits for a statement, in case the
+// grace is how much longer than the server the client waits for a statement, in case the
 // connection is dead without an error.
 const grace = 10 * time.Second
 
-// clock starts to measure a statement; the function that it returns ends that.
+// clock starts measuring a statement. The returned function stops.
 func (s *scan) clock() func() {
 	began := time.Now()
 	return func() {
@@ -163,5 +163,5 @@ type refusal struct{ error }
 
 func (e refusal) Unwrap() error { return e.error }
 
-// Is makes the run fail at once.
+// Is makes a refusal a longjob.ErrFinal, so the run fails at once.
 func (e refusal) Is(target error) bool { return target == longjob.ErrFinal }

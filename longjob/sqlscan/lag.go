@@ -15,12 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ReplicaLag returns a function for Options.Lag, which asks a primary of PostgreSQL how far the replica
-// that is furthest behind has come, of those that are connected. Its user needs the rights of pg_monitor
-// or pg_read_all_stats: the scan of one who has not is refused when it begins.
+// ReplicaLag returns a function for Options.Lag. The function asks a primary of PostgreSQL for
+// the largest lag of its connected replicas. Its user needs the rights of pg_monitor or
+// pg_read_all_stats; without them the scan is refused when it begins.
 func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		// Without the right the rows are there, and all that is in them is NULL.
+		// Without the right, the rows exist but all their columns are NULL.
 		rows, err := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
 		if err != nil {
 			return 0, err
@@ -44,17 +44,17 @@ func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error
 	}
 }
 
-// showReplica are the statements for the state of a replica: MariaDB's, that of MySQL 8.0.22, and of
-// older versions.
+// showReplica has the statements for the state of a replica: of MariaDB, of MySQL from 8.0.22
+// on, and of older versions.
 var showReplica = []string{"SHOW ALL REPLICAS STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"}
 
 const syntaxError = 1064
 
-// ReplicaLagMySQL is ReplicaLag for MySQL and MariaDB, where each replica knows how far it is behind.
-// Their users need the right REPLICATION CLIENT, in MariaDB REPLICA MONITOR. A server that is not a replica,
-// or whose replication does not run, is an error.
+// ReplicaLagMySQL is ReplicaLag for MySQL and MariaDB, where each replica knows its own lag.
+// Their users need the right REPLICATION CLIENT, in MariaDB REPLICA MONITOR. A server that is
+// not a replica, or whose replication does not run, is an error.
 func ReplicaLagMySQL(replicas ...*sql.DB) func(ctx context.Context) (time.Duration, error) {
-	var knows atomic.Int32 // the statement that the servers know
+	var knows atomic.Int32 // index of the statement that the servers know
 	return func(ctx context.Context) (most time.Duration, err error) {
 		if len(replicas) == 0 {
 			return 0, refusal{errors.New("no replica is named")}
@@ -99,7 +99,7 @@ func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Du
 		why := []string{"its replication does not run, so it is not known how far it is behind"}
 		for i, column := range columns {
 			switch {
-			case strings.HasPrefix(column, "Seconds_Behind_"): // Master, Source
+			case strings.HasPrefix(column, "Seconds_Behind_"): // _Master or _Source
 				behind = values[i]
 			case slices.Contains([]string{"Last_IO_Error", "Last_SQL_Error"}, column) && values[i].String != "":
 				why = append(why, values[i].String)
@@ -120,7 +120,7 @@ func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Du
 	return most, nil
 }
 
-// denied reports whether an error of either database says that a right is missing.
+// denied reports whether an error of either database means that a right is missing.
 func denied(err error) bool {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return server.Code == "42501"

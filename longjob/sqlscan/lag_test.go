@@ -16,7 +16,8 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// refusedLag requires that a scan whose brake may not ask fails at once, says what to do, and has done nothing.
+// refusedLag requires that a scan without the right to query the lag fails at once, says what
+// to do, and has done nothing.
 func refusedLag(t *testing.T, b *bed, text func(query string, args ...any) string, fn func(ctx context.Context, r *longjob.Runner) error, says ...string) {
 	t.Helper()
 	run := b.run(fn)

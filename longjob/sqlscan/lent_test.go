@@ -17,7 +17,8 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// ScanDelete deletes no more rows at a time than it was told, also where that is the default of others.
+// ScanDelete deletes no more rows at a time than Batch allows, even if Batch is the default of
+// other functions.
 func TestBatchIsALimit(t *testing.T) {
 	t.Parallel()
 	const rows = "INSERT INTO t SELECT "
@@ -40,8 +41,8 @@ func TestBatchIsALimit(t *testing.T) {
 	})
 }
 
-// A row whose call takes until the slice is over and fails then is an error of the run, slice by slice:
-// the rows before it, which it has undone, are not worked for ever.
+// A row whose call takes until the slice is over and then fails is an error of the run, slice
+// by slice: the rows before it, which it has undone, are not processed forever.
 func TestSlowErrorsAreErrors(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, o longjob.Options) *shop{"PostgreSQL": postgresShop, "MariaDB": mysqlShop} {
@@ -73,8 +74,8 @@ func TestSlowErrorsAreErrors(t *testing.T) {
 	}
 }
 
-// A function that ends the transaction that it gets, or goes on after a statement that has ended it, is
-// told so, and what it has undone does not count as done.
+// A function that ends its transaction, or continues after a statement that has aborted it,
+// gets an error that says so, and what it has undone does not count as done.
 func TestTransactionsThatTheFunctionEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -186,8 +187,8 @@ func TestTransactionsThatTheFunctionEnds(t *testing.T) {
 	})
 }
 
-// Where a lock timeout undoes the whole transaction, as innodb_rollback_on_timeout has it, rows do not go
-// without what the function has done for them.
+// If a lock timeout undoes the whole transaction, as with innodb_rollback_on_timeout, no row is
+// deleted without the function's changes for it.
 func TestRollbackOnTimeout(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t, mysqltest.Options{Settings: []string{"innodb_rollback_on_timeout=ON"}})

@@ -14,12 +14,12 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// MySQLQuery selects rows of a table of MySQL or MariaDB. It must be the same in each slice: pass
-// values that are computed, such as a time, as arguments of the run, or keep them with
+// MySQLQuery selects rows of a table of MySQL or MariaDB. It must be the same in each slice:
+// pass computed values, such as a time, as arguments of the run, or keep them with
 // longjob.StateOnce.
 type MySQLQuery struct {
-	// Table is a table of InnoDB, Database the one that it is in; empty = that of the
-	// connection.
+	// Table is an InnoDB table, Database the database that contains it; empty = the
+	// connection's.
 	Table, Database string
 	// Key has the columns of a unique index, in its order; none of them may be NULL. Empty =
 	// the primary key. Rows are processed in the order of the key.
@@ -31,8 +31,8 @@ type MySQLQuery struct {
 	Columns []string
 }
 
-// ScanDeleteMySQL is ScanDelete for MySQL (8.0 or newer) and MariaDB (10.6 or newer), with any driver
-// of database/sql for them, such as github.com/go-sql-driver/mysql.
+// ScanDeleteMySQL is ScanDelete for MySQL (8.0 or newer) and MariaDB (10.6 or newer), with any
+// database/sql driver for them, such as github.com/go-sql-driver/mysql.
 func ScanDeleteMySQL(ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options) error {
 	m, err := onMySQL(r, key, db, q, o)
 	if err != nil {
@@ -41,9 +41,9 @@ func ScanDeleteMySQL(ctx context.Context, r *longjob.Runner, key string, db *sql
 	return m.rows(ctx, nil)
 }
 
-// ScanDestroyMySQL is ScanDestroy for MySQL and MariaDB. scan reads a row from rows, which has the
-// columns of the query: it calls rows.Scan once. fn must use the connection of tx for what is to
-// happen once, and must neither commit it nor roll it back.
+// ScanDestroyMySQL is ScanDestroy for MySQL and MariaDB. scan converts a row: it calls
+// rows.Scan once, for the columns of the query. fn must use tx for changes that must happen
+// exactly once, and must neither commit it nor roll it back.
 func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, tx *sql.Tx, row T) error,
 ) error {
@@ -71,8 +71,8 @@ func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string,
 	})
 }
 
-// ReviewingSelectLoopMySQL is ReviewingSelectLoop for MySQL and MariaDB. scan reads a row as for
-// ScanDestroyMySQL.
+// ReviewingSelectLoopMySQL is ReviewingSelectLoop for MySQL and MariaDB. scan converts a row as
+// for ScanDestroyMySQL.
 func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, row T) error,
 ) error {
@@ -85,8 +85,8 @@ func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key
 	}}).run(ctx)
 }
 
-// ReviewingSelectBatchesMySQL is ReviewingSelectBatches for MySQL and MariaDB. scan reads a row as for
-// ScanDestroyMySQL.
+// ReviewingSelectBatchesMySQL is ReviewingSelectBatches for MySQL and MariaDB. scan converts a
+// row as for ScanDestroyMySQL.
 func ReviewingSelectBatchesMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, rows []T) error,
 ) error {
@@ -144,23 +144,23 @@ type mysql struct {
 	*scan
 	db *sql.DB
 	q  MySQLQuery
-	// flavour is what the server is, once it is known, and t the table.
+	// flavour and t are the properties of the server and the table, once they are known.
 	flavour *flavour
 	t       *myTable
 }
 
 // flavour is what differs between MySQL and MariaDB.
 type flavour struct {
-	// statement and idle are the variables of the session that limit the time of a statement
-	// and of a transaction that stands still.
+	// statement and idle are the session variables that limit the time of a statement and of an
+	// idle transaction.
 	statement, idle string
-	// inSeconds: the time of a statement is in seconds, not in milliseconds.
+	// inSeconds means that statement is in seconds, not in milliseconds.
 	inSeconds bool
 	// usable is the condition that the planner may use an index.
 	usable string
-	// noWait is the least number of seconds that a statement can wait for a row.
+	// noWait is the minimum number of seconds for which a statement can wait for a row.
 	noWait int
-	// readsOnly: only SELECT has a limit, so this side ends other statements.
+	// readsOnly means that the server limits only SELECT, so the client ends other statements.
 	readsOnly bool
 	// explain is the statement that shows the planner's estimate.
 	explain string
@@ -192,13 +192,13 @@ type myTx struct {
 	conn *sql.Conn
 	tx   *sql.Tx
 	l    limits
-	// cancel frees the context of tx.
+	// cancel ends the context of tx.
 	cancel context.CancelFunc
-	// restore are the variables of the session as they were.
+	// restore has the SET clauses with the session's original values.
 	restore []string
 }
 
-// open begins a transaction. The variables of the session are set for it alone, as the connection
+// open begins a transaction. Its session variables are reset at the end, because the connection
 // goes back to a pool.
 func (m *mysql) open(ctx context.Context, l limits) (transaction, error) {
 	begin, cancel := context.WithTimeout(ctx, m.o.StatementTimeout+grace)
@@ -234,8 +234,7 @@ func (t *myTx) begin(ctx, begin context.Context) (err error) {
 		o.ReadOnly = true
 	case locking, sweeping, shared:
 	}
-	// The context of a transaction lasts as long as it does, so what limits its beginning is not
-	// that of the caller.
+	// The context of BeginTx lasts as long as the transaction, so a timer limits the beginning.
 	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	late := time.AfterFunc(t.l.statement+grace, cancel)
@@ -247,8 +246,8 @@ func (t *myTx) begin(ctx, begin context.Context) (err error) {
 	return err
 }
 
-// A deadlock ends the whole transaction, and what follows it is committed statement by statement. So
-// a savepoint tells whether there is one transaction from lend to back, in which the program has
+// A deadlock ends the whole transaction, and later statements are committed one by one. A
+// savepoint shows whether there was one transaction from lend to back, while the program had
 // it.
 const lent = "resqued_lent"
 
@@ -262,24 +261,24 @@ func (t *myTx) back(ctx context.Context) error {
 	return err
 }
 
-// intact has nothing to say: back asks the server.
+// intact returns nil, because back asks the server.
 func (t *myTx) intact() error { return nil }
 
 const noSavepoint = 1305
 
-// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 func (t *myTx) end(ctx context.Context, err error) error {
 	if err == nil && t.l.kind == shared {
 		err = t.back(ctx)
 	}
 	if err == nil {
-		// Commit of the driver has no limit of time. What is left of tx is rolled back.
+		// The driver's Commit has no time limit. The Rollback below then finds nothing to undo.
 		err = t.commit(ctx)
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	if t.tx != nil {
-		_ = t.tx.Rollback() // a transaction that is committed takes no harm
+		_ = t.tx.Rollback() // harmless after a commit
 	}
 	t.cancel()
 	fit := err == nil || t.conn.PingContext(end) == nil
@@ -293,14 +292,14 @@ func (t *myTx) end(ctx context.Context, err error) error {
 	return err
 }
 
-// detect finds out what the server is.
+// detect determines the server's flavour.
 func (t *myTx) detect(ctx context.Context) (*flavour, error) {
 	var version string
 	if err := t.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
 		return nil, err
 	}
 	var major, minor int
-	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // what does not look like a version is too old
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // anything else counts as too old
 	if strings.Contains(version, "MariaDB") {
 		if major < 10 || major == 10 && minor < 6 {
 			return nil, refusal{fmt.Errorf("MariaDB %s is too old: 10.6 is the first version with SKIP LOCKED", version)}
@@ -313,7 +312,7 @@ func (t *myTx) detect(ctx context.Context) (*flavour, error) {
 	return &flavour{statement: "max_execution_time", readsOnly: true, idle: "wait_timeout", usable: "s.IS_VISIBLE = 'YES'", noWait: 1, explain: "EXPLAIN FORMAT=TRADITIONAL"}, nil
 }
 
-// bounded sets the limits of a transaction, and notes what they were.
+// bounded sets the limits of a transaction.
 func (t *myTx) bounded(ctx context.Context) error {
 	limit := fmt.Sprint(max(t.l.statement.Milliseconds(), 1))
 	if t.flavour.inSeconds {
@@ -336,7 +335,7 @@ func (t *myTx) bounded(ctx context.Context) error {
 	return t.set(ctx, variables)
 }
 
-// set sets variables of the session.
+// set sets session variables and records the original values.
 func (t *myTx) set(ctx context.Context, variables [][2]string) error {
 	names, values, dest := make([]string, len(variables)), make([]string, len(variables)), make([]any, len(variables))
 	was := make([]string, len(variables))
@@ -356,7 +355,6 @@ func (t *myTx) set(ctx context.Context, variables [][2]string) error {
 	return err
 }
 
-// reset undoes set.
 func (t *myTx) reset(ctx context.Context) error {
 	if len(t.restore) == 0 {
 		return nil
@@ -365,16 +363,16 @@ func (t *myTx) reset(ctx context.Context) error {
 	return err
 }
 
-// seconds rounds up: the server knows no less.
+// seconds rounds up, because the server's smallest unit is a second.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// lateError is the error of a statement that this side has ended.
+// lateError is the error of a statement that the client has ended.
 type lateError struct{ error }
 
 func (e lateError) Unwrap() error { return e.error }
 
-// number returns the number of an error of the server, or 0 if it is none. Drivers have types of
-// their own for these, with the number in a field.
+// number returns the number of an error of the server, or 0 for other errors. Drivers have
+// their own types for these, with the number in a field.
 func number(err error) int {
 	for ; err != nil; err = unwrapped(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))
@@ -390,7 +388,7 @@ func number(err error) int {
 	return 0
 }
 
-// unwrapped returns the error within another; of several the first that is one of the server.
+// unwrapped returns the wrapped error; of several the first one that is the server's.
 func unwrapped(err error) error {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range several.Unwrap() {
@@ -405,7 +403,6 @@ func unwrapped(err error) error {
 // lockTimeout undoes its statement, not the transaction.
 const lockTimeout = 1205
 
-// judge says what an error of MySQL or MariaDB means.
 func (m *mysql) judge(err error) (v verdict) {
 	_, fn := errors.AsType[fnError](err)
 	_, lost := errors.AsType[lostError](err)
@@ -413,16 +410,16 @@ func (m *mysql) judge(err error) (v verdict) {
 	n := number(err)
 	v.tooLong = !fn && late
 	switch n {
-	case 1969, 3024, 1317: // the time of a statement, in MariaDB and MySQL; interrupted
+	case 1969, 3024, 1317: // statement time of MariaDB and MySQL; interrupted
 		v.tooLong = !fn
-	case 1412, 1615: // the table was altered since the transaction began, or the statement was prepared
+	case 1412, 1615: // the table was altered since the transaction began or the statement was prepared
 		v.altered = true
 	case 1451, 1217:
 		v.foreign = !fn
 	case lockTimeout, 1213, 3572: // lock timeout, deadlock, NOWAIT
 		v.locked, v.passing = true, true
 	case 1040, 1203, 1053, 1927, 1180, // too many connections, shutting down, killed, an error of COMMIT
-		1290, 1836: // read only: another server is the primary by now
+		1290, 1836: // read only: another server is the primary now
 		v.passing = !fn || lost
 	default:
 		v.passing = lost && (n == 0 || !fn) && !late

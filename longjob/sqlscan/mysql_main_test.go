@@ -107,7 +107,7 @@ func scanFile(rows *sql.Rows) (f file, err error) { return f, rows.Scan(&f.ID, &
 // destroys returns a function that calls fn for rows of table t.
 func (b *myBed) destroys(where string, o sqlscan.Options, fn func(ctx context.Context, r *longjob.Runner, tx *sql.Tx, f file) error) func(ctx context.Context, r *longjob.Runner) error {
 	if o.HoldFor == 0 {
-		o.HoldFor = time.Hour // what a batch is must not depend on the machine
+		o.HoldFor = time.Hour // the size of a batch must not depend on the machine
 	}
 	return func(ctx context.Context, r *longjob.Runner) error {
 		return sqlscan.ScanDestroyMySQL(ctx, r, "destroy", b.db, sqlscan.MySQLQuery{Table: "t", Where: where, Columns: []string{"id", "name"}}, o, scanFile,
@@ -125,7 +125,7 @@ func (b *myBed) reviews(where string, o sqlscan.Options, fn func(ctx context.Con
 	}
 }
 
-// watchedConnector, watchedConn and watchedStmt tell a watch of each statement.
+// watchedConnector, watchedConn and watchedStmt report each statement to a watch.
 type watchedConnector struct {
 	driver.Connector
 	w            *watch

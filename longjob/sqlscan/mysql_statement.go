@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// chunk is how many keys a statement has: with more of them some servers read a table as a whole.
+// chunk is the maximum number of keys in a statement. With more, some servers scan the whole
+// table.
 const chunk = 500
 
 func newMyStatement() *statement {
@@ -22,10 +23,10 @@ func (t *myTx) where(st *statement) string {
 		return "TRUE"
 	}
 	st.args = append(st.args, t.q.Args...)
-	return "(" + t.q.Where + "\n)" // the line ends a comment
+	return "(" + t.q.Where + "\n)" // the newline ends a comment
 }
 
-// from returns the table as one that is read by the index of the key, whatever the planner assumes.
+// from returns the table with a hint to read it by the index of the key.
 func (t *myTx) from() string { return t.table() + " FORCE INDEX (" + t.t.index + ")" }
 
 // in returns the condition that a row belongs to a span.
@@ -43,8 +44,8 @@ func (t *myTx) in(st *statement, sp span) string {
 	return strings.Join(and, " AND ")
 }
 
-// timed returns a context for a statement, and a function that ends it: it returns the error of the
-// statement, and records the duration.
+// timed returns a context for a statement, and a function that ends it. The function records
+// the duration and returns the error of the statement.
 func (t *myTx) timed(ctx context.Context, read bool) (context.Context, func(err error) error) {
 	limit := t.o.StatementTimeout + t.l.statement + grace
 	mine := t.flavour.readsOnly && !read
@@ -63,7 +64,6 @@ func (t *myTx) timed(ctx context.Context, read bool) (context.Context, func(err 
 	}
 }
 
-// each runs a query and calls fn for each row.
 func (t *myTx) each(ctx context.Context, st *statement, fn func(rows *sql.Rows) error) error {
 	ctx, done := t.timed(ctx, true)
 	return done(func() (err error) {
@@ -98,15 +98,15 @@ func (t *myTx) exec(ctx context.Context, text string) error {
 	return err
 }
 
-// commit waits for longer than for a statement: where it was given up it is not known what has become of
-// the rows, and with fewer of them the next one may take as long.
+// commit waits longer than other statements: if it were given up, its outcome would be unknown,
+// and a smaller batch might take as long.
 func (t *myTx) commit(ctx context.Context) error {
 	ctx, done := t.timed(ctx, true)
 	_, err := t.tx.ExecContext(ctx, "COMMIT")
 	return done(err)
 }
 
-// byKey has nothing to do: each statement names its index.
+// byKey does nothing, because each statement names its index.
 func (t *myTx) byKey(context.Context) error { return nil }
 
 func (t *myTx) keys(ctx context.Context, st *statement) (keys [][]string, err error) {
@@ -153,8 +153,8 @@ func (t *myTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
 	return t.key(ctx, st)
 }
 
-// sweep deletes the rows of a span that match. A statement on one table takes no index hint, one
-// on several does.
+// sweep uses the syntax for several tables, because a DELETE from one table takes no index
+// hint.
 func (t *myTx) sweep(ctx context.Context, sp span) (int64, error) {
 	st := newMyStatement()
 	st.add("DELETE %s FROM %s WHERE %s", t.table(), t.from(), t.in(st, sp))
@@ -162,8 +162,8 @@ func (t *myTx) sweep(ctx context.Context, sp span) (int64, error) {
 	return t.alter(ctx, st)
 }
 
-// candidates reads the keys first and locks their rows then, so that each is either locked or known
-// to be left.
+// candidates reads the keys before it locks their rows, so that each is either locked or known
+// to remain.
 func (t *myTx) candidates(ctx context.Context, sp span, n int, lock bool) (found []candidate, err error) {
 	var keys [][]string
 	for _, part := range chunks(sp.keys) {
@@ -194,7 +194,7 @@ func (t *myTx) candidates(ctx context.Context, sp span, n int, lock bool) (found
 	return found, nil
 }
 
-// these returns which of some rows match.
+// these returns which of the rows match.
 func (t *myTx) these(ctx context.Context, keys [][]string, lock string) (found [][]string, err error) {
 	for _, part := range chunks(keys) {
 		st := newMyStatement()
@@ -213,13 +213,13 @@ func (t *myTx) matching(ctx context.Context, keys [][]string) ([][]string, error
 	return t.these(ctx, keys, "")
 }
 
-// remove deletes rows that are locked. A small table may be read as a whole, so that the statement
-// meets the locks of others; a row alone is found by its key.
+// remove deletes locked rows. The server may scan a small table as a whole, and then the
+// statement meets the locks of others. A single row is found by its key.
 func (t *myTx) remove(ctx context.Context, keys [][]string) (int64, error) {
 	done, err := t.removeParts(ctx, chunks(keys))
 	if number(err) == lockTimeout && len(keys) > 1 {
-		// With innodb_rollback_on_timeout the transaction is no more, nor is its savepoint: then
-		// each of these statements would be one.
+		// With innodb_rollback_on_timeout the transaction and its savepoint no longer exist,
+		// and each further statement would be a transaction.
 		if ended := t.exec(ctx, backToIt); ended != nil {
 			return 0, err
 		}
@@ -245,7 +245,7 @@ func (t *myTx) removeAtOnce(ctx context.Context, keys [][]string) (int64, error)
 	return t.alter(ctx, st)
 }
 
-// chunks cuts keys into parts of a statement; of none there is one part.
+// chunks splits keys into parts for statements. Without keys there is one empty part.
 func chunks(keys [][]string) [][][]string {
 	if len(keys) == 0 {
 		return [][][]string{keys}
@@ -280,7 +280,6 @@ func fetchMySQL[T any](ctx context.Context, tx transaction, keys [][]string, sca
 	return all, nil
 }
 
-// estimate returns the planner's estimate of the number of matching rows.
 func (t *myTx) estimate(ctx context.Context) (total int64, err error) {
 	st := newMyStatement()
 	st.add("%s SELECT 1 FROM %s WHERE %s", t.flavour.explain, t.table(), t.where(st))
@@ -302,7 +301,7 @@ func (t *myTx) estimate(ctx context.Context) (total int64, err error) {
 		for i, column := range columns {
 			switch column {
 			case "rows":
-				n, _ = strconv.ParseFloat(values[i].String, 64) // NULL is none
+				n, _ = strconv.ParseFloat(values[i].String, 64) // NULL counts as 0
 			case "filtered":
 				if f, err := strconv.ParseFloat(values[i].String, 64); err == nil {
 					share = f

@@ -12,26 +12,26 @@ import (
 
 // myTable describes a table for the statements.
 type myTable struct {
-	index string // that of the key, quoted
+	index string // of the key, quoted
 	cols  []myColumn
-	// utc: the key has a point in time, which as text is not unique in a time zone with
+	// utc means that the key contains a timestamp, whose text is not unique in a time zone with
 	// daylight saving time.
 	utc bool
 }
 
-// myColumn is a column of the key. Keys are text that is compared only by the server, because only
-// it knows their order.
+// myColumn is a column of the key. Keys are kept as text and compared only by the server, which
+// alone knows their order.
 type myColumn struct {
 	name string // quoted
 	read string // the column as text
-	// value is that text as a value again, %s being the argument; number is what an argument
-	// is passed as.
+	// value converts that text back, %s being the argument. number converts the text to the
+	// argument.
 	value  string
 	number func(text string) (any, error)
 	date   bool
 }
 
-// know reads the properties of the table, unless they are known.
+// know also sets the time zone if the key needs that.
 func (t *myTx) know(ctx context.Context) (err error) {
 	if t.t == nil {
 		if t.t, err = t.describe(ctx); err != nil {
@@ -44,7 +44,6 @@ func (t *myTx) know(ctx context.Context) (err error) {
 	return nil
 }
 
-// describe determines the key of the table.
 func (t *myTx) describe(ctx context.Context) (*myTable, error) {
 	schema := sql.NullString{String: t.q.Database, Valid: t.q.Database != ""}
 	st := newMyStatement()
@@ -98,7 +97,7 @@ type myIndex struct {
 	cols    []myColumn
 	utc     bool
 	order   string
-	flaw    string // why it cannot be a key
+	flaw    string // why it cannot be the key
 }
 
 func (t *myTx) indexes(ctx context.Context, st *statement) (all []*myIndex, err error) {
@@ -140,7 +139,7 @@ func (t *myTx) indexes(ctx context.Context, st *statement) (all []*myIndex, err 
 	return all, err
 }
 
-// columnOf returns how a type is written as text and read from it. ok is false if it cannot be.
+// columnOf returns how a type is converted to text and back. ok is false if it cannot be.
 func columnOf(typ, full string, precision, scale int, charset, collation string) (c myColumn, ok bool) {
 	c.read, c.value = "CAST(%s AS CHAR)", "%s"
 	c.number = func(text string) (any, error) { return text, nil }
@@ -150,7 +149,7 @@ func columnOf(typ, full string, precision, scale int, charset, collation string)
 		if strings.Contains(full, "unsigned") {
 			c.number = func(text string) (any, error) { return strconv.ParseUint(text, 10, 64) }
 		}
-	case "bit", "enum", "set": // in the order of their numbers
+	case "bit", "enum", "set": // ordered by their numbers
 		c.read = "CAST(%s + 0 AS CHAR)"
 		c.number = func(text string) (any, error) { return strconv.ParseUint(text, 10, 64) }
 	case "decimal":
@@ -168,14 +167,14 @@ func columnOf(typ, full string, precision, scale int, charset, collation string)
 		c.value = "CAST(%s AS TIME(6))"
 	case "uuid", "inet6", "inet4":
 		c.value = "CAST(%s AS " + strings.ToUpper(typ) + ")"
-	default: // float and double as well
+	default: // including float and double
 		return c, false
 	}
 	return c, true
 }
 
-// check refuses what the server would not take back: the comparison with it would be NULL, and
-// rows passed over.
+// check refuses dates that the server would not read back: comparisons with them would be NULL,
+// and rows would be skipped.
 func (t *myTable) check(key []string) error {
 	for i, col := range t.cols {
 		if col.date && (strings.HasPrefix(key[i], "0000") || strings.Contains(key[i][:min(10, len(key[i]))], "-00")) {
@@ -189,12 +188,12 @@ func (t *myTable) check(key []string) error {
 func (c myColumn) arg(st *statement, text string) string {
 	v, err := c.number(text)
 	if err != nil {
-		v = text // the server says what is wrong with it
+		v = text // the server reports what is wrong with it
 	}
 	return fmt.Sprintf(c.value, st.arg(v))
 }
 
-// text returns the columns of the key as text. Each has a name of its own, so that ORDER BY refers
+// text returns the columns of the key as text. Each has a name of its own, so ORDER BY refers
 // to the column and not to its text.
 func (t *myTable) text() string {
 	parts := make([]string, len(t.cols))
@@ -204,7 +203,6 @@ func (t *myTable) text() string {
 	return strings.Join(parts, ", ")
 }
 
-// order returns the columns for ORDER BY.
 func (t *myTable) order(direction string) string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {
@@ -213,8 +211,8 @@ func (t *myTable) order(direction string) string {
 	return strings.Join(parts, ", ")
 }
 
-// beside returns the condition that a row is above or below a key. The servers use no index for a
-// comparison of tuples, so it is written in full.
+// beside returns the condition that a row is above or below a key. The servers use no index for
+// a comparison of tuples, so it is written in full.
 func (t *myTable) beside(st *statement, key []string, strict, last string) string {
 	c := t.cols[0]
 	if len(t.cols) == 1 {
@@ -233,7 +231,6 @@ func (t *myTable) beside(st *statement, key []string, strict, last string) strin
 	return text.String() + strings.Repeat(")", len(t.cols))
 }
 
-// among returns the condition that the key of a row is one of keys.
 func (t *myTable) among(st *statement, keys [][]string) string {
 	parts := make([]string, len(keys))
 	if len(t.cols) == 1 {

@@ -160,7 +160,7 @@ func TestShapesMySQL(t *testing.T) {
 	}
 }
 
-// Tables that cannot be worked are refused before anything is changed, and not tried again.
+// Unsuitable tables are refused before anything is changed, and not tried again.
 func TestRefusedMySQL(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -17,9 +17,9 @@ import (
 // ScanDelete deletes the rows that match a query. It is the step key of the run: a later slice
 // continues with the batch that is not done, and once the step has ended it does nothing.
 //
-// It deletes the rows that match when it begins, unless they no longer match when their batch is
-// deleted. It ends at the highest key that exists when it begins: rows that are added above that
-// key stay; of the rows that are added below it, some are deleted.
+// It deletes the rows that match when it begins, unless they no longer match when their batch
+// is deleted. It ends at the highest key that exists when it begins. Rows added above that key
+// stay; some of the rows added below it are deleted.
 func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options) error {
 	p, err := onPostgres(r, key, db, q, o)
 	if err != nil {
@@ -28,15 +28,17 @@ func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Que
 	return p.rows(ctx, nil)
 }
 
-// ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts a
-// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
+// ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts
+// a row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
 // A batch is one transaction: its rows are locked, fn is called for each of them with that
-// transaction, the rows are deleted, and the transaction is committed, at the latest when fn has
-// worked for Options.HoldFor. If fn returns an error, or leaves tx in another state than it was in, the transaction is rolled back.
-// What fn does in tx happens once. What it does elsewhere may happen again for the rows of a batch whose
-// transaction could not be committed; with Options.KeepRows also for those of the batch during
-// which a process died. fn must not call units or steps of the runner.
+// transaction, the rows are deleted, and the transaction is committed. After Options.HoldFor no
+// further row of the batch is passed to fn. If fn returns an error, or changes the state of tx
+// itself, the transaction is rolled back.
+//
+// Changes by fn in tx happen once. Anything else it does may happen again for the rows of a
+// batch whose transaction could not be committed, and with Options.KeepRows also for the batch
+// during which a process died. fn must not call units or steps of the runner.
 func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
 ) error {
@@ -64,19 +66,21 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 	})
 }
 
-// ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again until no
-// row matches: fn is expected to change the row. It is the step key of the run. scan converts a
-// row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
+// ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again
+// until no row matches: fn is expected to change the row. It is the step key of the run. scan
+// converts a row: pgx.RowToStructByName, pgx.RowToMap or a similar function.
 //
-// While fn runs, no transaction is open and no row is locked, so fn may use other connections and
-// take its time. If it writes in the transaction that Tx returns, many rows share a commit, which is
-// many times faster. Options.Parallel calls it for several rows at a time, each on a goroutine of its own;
-// then it must not use r. A row is as it was when it was read, at most Options.HoldFor ago. After the death
-// of a process, fn is called again for the rows of its last batch that still match.
+// While fn runs, no transaction is open and no row is locked, so fn may use other connections
+// and take its time. If it writes in the transaction that Tx returns, many rows share a commit,
+// which is many times faster. With Options.Parallel fn is called for several rows at a time,
+// each on a goroutine of its own, and must not use r. A row was read at most Options.HoldFor
+// ago. After the death of a process, fn is called again for the rows of its last batch that
+// still match.
 //
-// fn is called Options.Calls times for a row that still matches. After that the loop skips the row,
-// and when no other rows are left it fails with ErrStuck. If more than a thousand rows still match,
-// fn is called for the others in each round, until their number has not fallen for as many rounds.
+// fn is called Options.Calls times for a row that still matches. After that the loop skips the
+// row, and when no other rows are left it fails with ErrStuck. If more than a thousand rows
+// still match, fn is called for the others in each round, until their number has not fallen for
+// as many rounds.
 func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
 ) error {
@@ -89,8 +93,8 @@ func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key stri
 	}}).run(ctx)
 }
 
-// ReviewingSelectBatches is like ReviewingSelectLoop, but calls fn once for all rows of a batch, so
-// that it can change them with one statement. Rows are counted as if it had been called for each.
+// ReviewingSelectBatches is like ReviewingSelectLoop, but calls fn once for all rows of a
+// batch, so it can change them with one statement. Calls are counted for each row.
 func ReviewingSelectBatches[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, rows []T) error,
 ) error {
@@ -147,11 +151,11 @@ func (s *postgres) forget() { s.t = nil }
 type pgTx struct {
 	*postgres
 	tx pgx.Tx
-	// ended: the program wanted to commit the transaction, or to roll it back.
+	// ended means that the program tried to commit the transaction or to roll it back.
 	ended atomic.Bool
 }
 
-// lentTx is the transaction as the program has it, which must not end it.
+// lentTx is the transaction as the program gets it. The program must not end it.
 type lentTx struct {
 	pgx.Tx
 	t *pgTx
@@ -167,13 +171,13 @@ func (l lentTx) end() error {
 
 func (s *pgTx) lent() pgx.Tx { return lentTx{s.tx, s} }
 
-// intact reads the state of the transaction that the server has told with its last answer.
+// intact uses the state of the transaction from the server's last reply.
 func (s *pgTx) intact() error {
 	conn := s.tx.Conn()
 	switch {
 	case s.ended.Load():
 		return errEnded
-	case conn.IsClosed(): // the next statement says why
+	case conn.IsClosed(): // the next statement returns the reason
 		return nil
 	}
 	switch conn.PgConn().TxStatus() {
@@ -192,7 +196,6 @@ func (s *pgTx) know(ctx context.Context) (err error) {
 	return err
 }
 
-// open begins a transaction with limits for its statements and locks.
 func (s *postgres) open(ctx context.Context, l limits) (transaction, error) {
 	o := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	switch l.kind {
@@ -218,7 +221,7 @@ func (s *postgres) open(ctx context.Context, l limits) (transaction, error) {
 	return t, nil
 }
 
-// end commits the transaction if err is nil, otherwise it rolls it back and returns err.
+// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 func (s *pgTx) end(ctx context.Context, err error) error {
 	if err == nil {
 		end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
@@ -230,16 +233,15 @@ func (s *pgTx) end(ctx context.Context, err error) error {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	_ = s.tx.Rollback(end) // a transaction that is committed takes no harm
+	_ = s.tx.Rollback(end) // harmless after a commit
 	return err
 }
 
-// bounded sets the limits of a transaction.
 func (s *pgTx) bounded(ctx context.Context, l limits) error {
 	st := newStatement()
 	seq := "on"
 	if l.kind == sweeping {
-		seq = "off" // the index of the key, whatever the planner knows of the table
+		seq = "off" // use the index of the key, whatever the planner estimates
 	}
 	st.add("SELECT ''")
 	settings := [][2]string{
@@ -251,9 +253,9 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 		// Keys are kept as text, which must be convertible back.
 		{"datestyle", "ISO"},
 		{"extra_float_digits", "3"},
-		// If the planner assumes that few rows are left it would read and sort all of them,
-		// which is wrong for a new table: until byKey they are read in order. The cost of that
-		// must not look high enough for JIT compilation.
+		// If the planner expects few remaining rows, it would read and sort all of them, which
+		// is wrong for a new table. Until byKey, rows are therefore read in order. The cost of
+		// that must not cause JIT compilation.
 		{"enable_sort", "off"},
 		{"jit", "off"},
 		{"enable_seqscan", seq},
@@ -267,16 +269,15 @@ func (s *pgTx) bounded(ctx context.Context, l limits) error {
 	return s.each(ctx, st, func(pgx.Rows) error { return nil })
 }
 
-// byKey is for statements about rows that are known by their keys. Each is one look into the
-// index, also in a table that the planner would rather read as a whole, or from its beginning,
-// to join so many.
+// byKey makes each row one lookup in the index, even if the planner would rather join by
+// reading the table as a whole or from its beginning.
 func (s *pgTx) byKey(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', 'off', true), "+
 		"set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), "+
 		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '3', true)")
 }
 
-// release resets what must not affect the statements of others.
+// release resets settings that must not affect the program's statements.
 func (s *pgTx) release(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
 		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true), "+
@@ -291,7 +292,6 @@ func (s *pgTx) set(ctx context.Context, settings string) error {
 
 func ms(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// judge says what an error of PostgreSQL means.
 func (s *postgres) judge(err error) (v verdict) {
 	c, routine := "", ""
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -300,7 +300,7 @@ func (s *postgres) judge(err error) (v verdict) {
 	_, fn := errors.AsType[fnError](err)
 	_, lost := errors.AsType[lostError](err)
 	v.tooLong = !fn && c == "57014"
-	v.altered = c == "0A000" && routine == "RevalidateCachedQuery" // the text is in any language
+	v.altered = c == "0A000" && routine == "RevalidateCachedQuery" // independent of the language of the text
 	v.foreign = !fn && (c == "23503" || c == "23001")
 	switch {
 	case c == "40P01", c == "55P03": // deadlock, lock timeout
@@ -308,9 +308,9 @@ func (s *postgres) judge(err error) (v verdict) {
 	case c == "40001": // serialization
 		v.passing = true
 	case fn && !lost:
-	case c == "57P01", c == "57P02", c == "57P03", // ended, crashed, starting
+	case c == "57P01", c == "57P02", c == "57P03", // admin shutdown, crash shutdown, cannot connect now
 		c == "53300", // too many connections
-		c == "25006", // read only: another server is the primary by now
+		c == "25006", // read only: another server is the primary now
 		len(c) == 5 && c[:2] == "08":
 		v.passing = true
 	default:

@@ -16,7 +16,7 @@ func newStatement() *statement {
 	return &statement{mark: func(n int) string { return fmt.Sprintf("$%d", n) }}
 }
 
-// in adds the condition that a row belongs to a span.
+// in returns the condition that a row belongs to a span.
 func (s *pgTx) in(st *statement, sp span) string {
 	var and []string
 	if sp.from != nil {
@@ -34,14 +34,14 @@ func (s *pgTx) in(st *statement, sp span) string {
 	return strings.Join(and, " AND ")
 }
 
-// asking begins a statement that the condition of the query stands in.
+// asking begins a statement that will contain the condition of the query.
 func (s *pgTx) asking() (st *statement, where string) {
 	st = newStatement()
 	st.args = append([]any{}, s.q.Args...)
 	if s.q.Where == "" {
 		return st, "true"
 	}
-	return st, "(" + s.q.Where + "\n)" // the line ends a comment
+	return st, "(" + s.q.Where + "\n)" // the newline ends a comment
 }
 
 // each runs a statement, calls fn for each row, and records the duration.
@@ -62,7 +62,7 @@ func (s *pgTx) each(ctx context.Context, st *statement, fn func(rows pgx.Rows) e
 	return rows.Err()
 }
 
-// scanKey reads a row that begins with a key as text, and the columns after it.
+// scanKey reads a row that begins with a key as text, followed by the columns for more.
 func (s *pgTx) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
 	key := make([]string, len(s.t.cols))
 	dest := make([]any, 0, len(key)+len(more))
@@ -97,15 +97,12 @@ func (s *pgTx) key(ctx context.Context, st *statement) ([]string, error) {
 	return keys[0], nil
 }
 
-// highest returns the highest key of the table, or nil if it is empty.
 func (s *pgTx) highest(ctx context.Context) ([]string, error) {
 	st := newStatement()
 	st.add("SELECT %s FROM %s ORDER BY %s DESC LIMIT 1", s.t.text(""), s.t.name, strings.Join(s.t.cols, " DESC, "))
 	return s.key(ctx, st)
 }
 
-// edge returns the key that is n rows after the beginning of a span, whether they match or not,
-// or nil if there are fewer rows.
 func (s *pgTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
 	st := newStatement()
 	st.add("SELECT %s FROM %s WHERE %s", s.t.text(""), s.t.name, s.in(st, sp))
@@ -113,7 +110,6 @@ func (s *pgTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
 	return s.key(ctx, st)
 }
 
-// bound returns the key of the nth row of a span that matches, or nil if there are fewer.
 func (s *pgTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
 	st, where := s.asking()
 	st.add("SELECT %s FROM %s WHERE %s AND %s", s.t.text(""), s.t.name, s.in(st, sp), where)
@@ -121,13 +117,12 @@ func (s *pgTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
 	return s.key(ctx, st)
 }
 
-// hidden returns a condition that the planner cannot look into: what it assumes about the condition
-// does not lead it away from the index of the key.
+// hidden wraps a condition so that the planner cannot analyze it: its estimate must not lead
+// away from the index of the key.
 func (s *pgTx) hidden(where string) string {
 	return fmt.Sprintf("CASE WHEN %s.tableoid <> 0 THEN %s END", s.q.Table[len(s.q.Table)-1:].Sanitize(), where)
 }
 
-// sweep deletes the rows of a span that match.
 func (s *pgTx) sweep(ctx context.Context, sp span) (int64, error) {
 	st, where := s.asking()
 	st.add("DELETE FROM %s WHERE %s AND %s", s.t.name, s.in(st, sp), s.hidden(where))
@@ -143,7 +138,7 @@ func (s *pgTx) run(ctx context.Context, st *statement) (int64, error) {
 	return tag.RowsAffected(), s.detailed(err)
 }
 
-// detailed adds which row it is that another table refers to.
+// detailed adds to an error which row another table refers to.
 func (s *pgTx) detailed(err error) error {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok && server.Detail != "" && s.judge(err).foreign {
 		return fmt.Errorf("%w: %s", err, server.Detail)
@@ -158,16 +153,15 @@ func (s *pgTx) exec(ctx context.Context, sql string) error {
 	return err
 }
 
-// candidates returns the first n rows of a span that match. With lock it locks those that are
-// not locked, without waiting. The rows are determined first, so that each is either locked or
-// known to be left.
+// candidates selects the rows before it locks them, so that each is either locked or known to
+// remain.
 func (s *pgTx) candidates(ctx context.Context, sp span, n int, lock bool) (found []candidate, err error) {
 	st, where := s.asking()
 	st.add("WITH resqued_seen AS MATERIALIZED (SELECT %s FROM %s", s.t.list(), s.t.name)
 	st.add(" WHERE %s AND %s ORDER BY %s LIMIT %d) ", s.in(st, sp), where, s.t.list(), n)
 	st.add("SELECT %s, ", s.t.text("resqued_s."))
 	if lock {
-		// A look into the index of the key for each, whatever the planner assumes about the condition.
+		// One lookup in the index of the key per row, whatever the planner estimates.
 		st.add("resqued_m.resqued_mine IS NOT NULL FROM resqued_seen resqued_s LEFT JOIN LATERAL (SELECT true AS resqued_mine FROM %s", s.t.name)
 		st.add(" WHERE %s = %s AND %s FOR UPDATE SKIP LOCKED) resqued_m ON true", s.t.row(), tuple(s.t.behind("resqued_s.")), s.hidden(where))
 	} else {
@@ -184,7 +178,6 @@ func (s *pgTx) candidates(ctx context.Context, sp span, n int, lock bool) (found
 	return found, err
 }
 
-// matching returns which of some rows match.
 func (s *pgTx) matching(ctx context.Context, keys [][]string) ([][]string, error) {
 	st, where := s.asking()
 	unnested, values := s.t.unnest(st, keys)
@@ -193,14 +186,12 @@ func (s *pgTx) matching(ctx context.Context, keys [][]string) ([][]string, error
 	return s.keys(ctx, st)
 }
 
-// remove deletes rows and returns their number.
 func (s *pgTx) remove(ctx context.Context, keys [][]string) (int64, error) {
 	st := newStatement()
 	st.add("DELETE FROM %s WHERE %s", s.t.name, s.t.among(st, keys))
 	return s.run(ctx, st)
 }
 
-// estimate returns the planner's estimate of the number of matching rows.
 func (s *pgTx) estimate(ctx context.Context) (int64, error) {
 	st, where := s.asking()
 	st.add("EXPLAIN (FORMAT JSON) SELECT FROM %s WHERE %s", s.t.name, where)

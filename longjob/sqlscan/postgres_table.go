@@ -17,9 +17,9 @@ type table struct {
 	cols, types []string
 }
 
-// indexes queries the indexes whose columns can be a key: unique, of all rows, in the order of
-// the columns themselves. An index with another collation, or with directions that differ
-// between columns, does not support ORDER BY.
+// indexes queries the indexes whose columns can be the key: unique, over all rows, in the order
+// of the columns themselves. An index with another collation, or with mixed directions, does
+// not support ORDER BY.
 const indexes = `SELECT i.indisprimary, bool_and(a.attnotnull),
 	array_agg(a.attname::text ORDER BY k.place), array_agg(format_type(a.atttypid, -1) ORDER BY k.place),
 	coalesce(array_agg(a.attname::text ORDER BY k.place) FILTER (WHERE NOT a.attnotnull), '{}'),
@@ -36,7 +36,6 @@ GROUP BY i.indexrelid, i.indisprimary
 HAVING bool_and(k.coll = a.attcollation) AND (bool_and(k.opt = 0) OR bool_and(k.opt = 3))
 ORDER BY i.indisprimary DESC, i.indexrelid`
 
-// describe determines the key of the table.
 func (s *pgTx) describe(ctx context.Context) (*table, error) {
 	t := &table{name: s.q.Table.Sanitize()}
 	inherited, found, nullable := false, false, []string(nil)
@@ -77,13 +76,11 @@ func (s *pgTx) describe(ctx context.Context) (*table, error) {
 	return t, nil
 }
 
-// row returns the key of a row as SQL.
 func (t *table) row() string { return tuple(t.cols) }
 
-// list returns the columns of the key, separated by commas.
 func (t *table) list() string { return strings.Join(t.cols, ", ") }
 
-// behind returns each of them with a prefix.
+// behind returns each column of the key with a prefix.
 func (t *table) behind(prefix string) []string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {
@@ -92,9 +89,9 @@ func (t *table) behind(prefix string) []string {
 	return parts
 }
 
-// text returns them as text, to which every type can be converted and back. Only PostgreSQL
-// compares keys, because only it knows their order: that of text depends on its collation. Each
-// has a name of its own, so that ORDER BY refers to the column and not to its text.
+// text returns the columns as text, to which every type can be converted and back. Only
+// PostgreSQL compares keys, because only it knows their order, which for text depends on the
+// collation. Each has a name of its own, so ORDER BY refers to the column and not to its text.
 func (t *table) text(prefix string) string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {

@@ -30,21 +30,21 @@ type reviewed struct {
 	Rest  int64 `json:"rest,omitempty"`
 	Least int64 `json:"least,omitempty"`
 	Vain  int   `json:"vain,omitempty"`
-	// Called is the number of rows for which the function was called in this round; Helped is
-	// how many of these no longer match; Stuck is how many rows were skipped.
+	// Called is the number of rows for which the function was called in this round, Helped how
+	// many of these no longer match, and Stuck how many rows were skipped.
 	Called int64 `json:"called,omitempty"`
 	Helped int64 `json:"helped,omitempty"`
 	Stuck  int64 `json:"stuck,omitempty"`
 }
 
-// review is a ReviewingSelectLoop in a slice. It calls a function for rows of the type T: either fn
-// for each, or batch for those of a batch.
+// review is a ReviewingSelectLoop in a slice. It calls either fn for each row, or batch for all
+// rows of a batch.
 type review[T any] struct {
 	*scan
 	fetch func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
 	fn    func(ctx context.Context, row T) error
 	batch func(ctx context.Context, rows []T) error
-	// few is how many rows there is time for, roughly; 0 = as many as are read.
+	// few is roughly how many rows there is time for; 0 = as many as are read.
 	few int
 }
 
@@ -52,23 +52,22 @@ func (s *review[T]) run(ctx context.Context) error {
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, s.page))
 }
 
-// batch is what a review works at a time.
+// batch is the set of rows that a review processes at a time.
 type batch[T any] struct {
 	next  reviewed // where the next one begins
-	size  int      // how many rows were asked for
+	size  int      // number of rows requested
 	found []candidate
 	rows  []T
-	// passed is how many of them were passed, called are the keys of those for which the
+	// passed is how many rows were passed. called has the keys of the rows for which the
 	// function was called.
 	passed int
 	called [][]string
-	// used: the function has asked for a transaction. redo is how many rows at the front are to
-	// be worked again after an error, because it has undone them.
+	// used means that the function has asked for a transaction. redo is how many rows at the
+	// front must be processed again after an error that has undone them.
 	used bool
 	redo int
 }
 
-// page processes one batch.
 func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[reviewed], err error) {
 	if err := s.brake(ctx); err != nil {
 		return page, err
@@ -78,20 +77,20 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 	var failed error
 	most := s.most
 	err = s.again(ctx, &at.place, func(ctx context.Context) (err error) {
-		var undone error // why rows are worked once more
+		var undone error // why rows are processed again
 		for failed = nil; ; {
 			if b, err = s.read(ctx, at, most); err != nil {
 				return err
 			}
-			// A unit, so that what fn sets in the state is forgotten with its transaction.
+			// A unit, so that changes of the state by fn are dropped with its transaction.
 			err = s.r.WorkUnit(ctx, func(ctx context.Context) error { return s.call(ctx, b) })
 			if undone != nil && ctx.Err() == nil && errors.Is(err, longjob.ErrYield) && s.pages == 0 && !leaving(ctx) {
-				return undone // the next slice would end as this one does, and so on
+				return undone // the next slice would end the same way
 			}
 			if err == nil || ctx.Err() != nil || runnerSays(err) {
 				return err
 			}
-			if !b.used { // no matter of this package
+			if !b.used { // not an error of the shared transaction
 				failed = err
 				return nil
 			}
@@ -139,7 +138,7 @@ func (s *review[T]) page(ctx context.Context, at reviewed) (page longjob.Page[re
 	return page, nil
 }
 
-// read reads the rows of a batch, most at most.
+// read reads at most most rows for a batch.
 func (s *review[T]) read(ctx context.Context, at reviewed, most int) (*batch[T], error) {
 	b := &batch[T]{}
 	// One snapshot, so that keys and rows belong together.
@@ -174,7 +173,7 @@ func (s *review[T]) read(ctx context.Context, at reviewed, most int) (*batch[T],
 	return b, err
 }
 
-// fit has the next batch be read with not many more rows than there is time for.
+// fit limits the rows that the next batch reads to about as many as there is time for.
 func (s *review[T]) fit(passed, found int) {
 	switch {
 	case passed < found:
@@ -198,7 +197,7 @@ func (s *review[T]) call(ctx context.Context, b *batch[T]) (err error) {
 			_ = h.end(ctx, errPanic)
 		}
 	}()
-	alone := true // what the function did for other rows is not part of the transaction
+	alone := true // the transaction contains nothing for other rows
 	var rows []T
 	for ; b.passed < len(b.found); b.passed++ {
 		if b.passed > 0 && s.batch == nil && (time.Since(began) >= s.o.HoldFor || h.held() >= s.o.HoldFor/10) {
@@ -224,11 +223,11 @@ func (s *review[T]) call(ctx context.Context, b *batch[T]) (err error) {
 	switch {
 	case err == nil:
 		if err = h.end(ctx, nil); err != nil && s.batch == nil && !errors.Is(err, errEnded) {
-			b.redo = b.passed / 2 // each may be the one
+			b.redo = b.passed / 2 // any row may be the cause
 		}
 		return err
-	case !alone && !errors.Is(err, errEnded): // what has become of the others is not known
-		b.redo = b.passed // those before it
+	case !alone && !errors.Is(err, errEnded): // the transaction of the other rows is undone too
+		b.redo = b.passed // the rows before it
 	}
 	return h.end(ctx, err)
 }
@@ -263,7 +262,7 @@ func (s *review[T]) callAtOnce(ctx context.Context, b *batch[T]) error {
 	return err
 }
 
-// calls are calls of a function at the same time.
+// calls are concurrent calls of a function.
 type calls struct {
 	cancel func()
 	free   chan struct{}
@@ -271,12 +270,12 @@ type calls struct {
 
 	mu    sync.Mutex
 	err   error
-	used  bool // it is an error of a call that had asked for a transaction
+	used  bool // the failed call had asked for a transaction
 	panic any
 }
 
-// begin calls the function when fewer calls than allowed are under way. It returns false if one
-// has failed; cancel ends the others then.
+// begin calls the function on a goroutine, after waiting for a free slot. It returns false if a
+// call has failed; cancel then ends the others.
 func (c *calls) begin(ctx context.Context, h *holder, fn func(ctx context.Context) error) bool {
 	c.free <- struct{}{}
 	c.mu.Lock()
@@ -316,8 +315,8 @@ func (c *calls) begin(ctx context.Context, h *holder, fn func(ctx context.Contex
 	return true
 }
 
-// end waits for the calls that are under way. The panic of one becomes the job's, instead of
-// ending the process.
+// end waits for the running calls. It turns the panic of one into the job's, so the process
+// survives.
 func (c *calls) end() error {
 	c.all.Wait()
 	if c.panic != nil {
@@ -326,7 +325,7 @@ func (c *calls) end() error {
 	return c.err
 }
 
-// endRound ends a round: it is the last one if there was nothing to do in it.
+// endRound ends a round. last is true if there was nothing to do in it.
 func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err error) {
 	switch {
 	case next.Rest == 0:

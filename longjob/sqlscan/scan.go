@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// maxLeft is how many locked rows a scan remembers. If there are more it returns to them
-	// before it goes on. A review counts the calls for as many rows.
+	// maxLeft is how many locked rows a scan remembers. With more, it returns to them before it
+	// continues. A review counts the calls for as many rows.
 	maxLeft = 1000
 	// maxLeftBytes is the same limit for long keys, in bytes.
 	maxLeftBytes = 128 << 10
 	// lockedPause is the pause at the end of a scan before it checks locked rows again.
 	lockedPause = 250 * time.Millisecond
 
-	// statementTime is how long a statement is to take: batches become smaller and larger.
+	// statementTime is the target duration of a statement, to which the size of batches adapts.
 	statementTime = 100 * time.Millisecond
-	// statementLimit ends one that takes longer, if there is less to do for the next.
+	// statementLimit ends a statement that takes longer, if the next try can do less.
 	statementLimit = 250 * time.Millisecond
 	// maxSwept is how many rows ScanDelete deletes in one statement.
 	maxSwept = DefaultWindow * DefaultBatch
-	// sweepLock is how long a statement that deletes many rows waits for a lock, and the
-	// rows that it has deleted with it, before the rows are locked one by one.
+	// sweepLock is how long a statement that deletes many rows waits for a lock, and so holds
+	// the rows that it has deleted, before rows are locked one by one.
 	sweepLock = 20 * time.Millisecond
 	// quickEnough is how many batches in a row must be quick after one that took too long, or
 	// must lock their rows after one that met a lock.
 	quickEnough = 10
 
-	// lagEvery is how often Options.Lag is asked, lagPatience how long a slice waits for
+	// lagEvery is how often Options.Lag is called, lagPatience how long a slice waits for
 	// replicas, and lagPause how long the run then waits outside of it.
 	lagEvery    = time.Second
 	lagPatience = 5 * time.Second
@@ -50,36 +50,35 @@ type place struct {
 	Last []string   `json:"last,omitempty"`
 	Edge []string   `json:"edge,omitempty"`
 	Left [][]string `json:"left,omitempty"`
-	// Over: only the rows in Left remain.
+	// Over means that only the rows in Left remain.
 	Over bool `json:"over,omitempty"`
-	// Waited is for how long none of Left was free.
+	// Waited is how long no row in Left was free.
 	Waited time.Duration `json:"waited,omitempty"`
-	// Size is the number of rows of a batch, 0 = as it begins. Quick is how many batches were
-	// quick since one took too long, less than 0 if they are not yet enough.
+	// Size is the number of rows of a batch, 0 = the initial size. Quick counts the quick
+	// batches since one took too long; negative = more are needed.
 	Size  int `json:"size,omitempty"`
 	Quick int `json:"quick,omitempty"`
 }
 
-// scan is a scan under way in a slice.
+// scan is a scan in a slice.
 type scan struct {
 	r    *longjob.Runner
 	d    dialect
 	o    Options
 	step string
 	most int // rows of a batch
-	// chosen: the program has said how many.
+	// chosen means that the program has set Batch.
 	chosen bool
-	// statement is the time that a statement is to take, limit the time after which it is
-	// ended.
+	// statement is the target duration of a statement, limit the time after which it is ended.
 	statement, limit time.Duration
 
-	pages   int           // that this slice has done
+	pages   int           // done in this slice
 	mu      sync.Mutex    // guards slowest while functions may begin transactions
 	slowest time.Duration // of the statements since it was last reset to 0
-	careful int           // for how many batches rows are locked one by one
-	// sweeping: this batch is deleted without having locked its rows one by one.
+	careful int           // number of batches whose rows are locked one by one
+	// sweeping means that this batch is deleted without locking its rows one by one.
 	sweeping bool
-	asked    time.Time // when Options.Lag was asked
+	asked    time.Time // when Options.Lag was called
 }
 
 func newScan(r *longjob.Runner, step string, o Options) *scan {
@@ -97,9 +96,9 @@ type rowScan struct {
 	*scan
 	longest time.Duration // of the calls of the function in this transaction
 	allowed time.Duration // for a statement of this transaction
-	begun   *place        // what the first try has found; later ones of the first batch know it
-	// visit processes the rows of a batch, and returns how many of them are done; nil means
-	// that the rows are only deleted.
+	begun   *place        // result of the first try, for later tries of the first batch
+	// visit processes the rows of a batch, and returns how many of them are done; nil = only
+	// delete the rows.
 	visit visit
 }
 
@@ -112,8 +111,8 @@ func (s *scan) rows(ctx context.Context, visit visit) error {
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, (&rowScan{scan: s, visit: visit}).page))
 }
 
-// call calls fn, which has tx, for at most n rows, as long as locks may be held, and returns the number
-// of rows.
+// call calls fn for at most n rows, as long as locks may be held, and returns the number of
+// rows. fn uses tx.
 func (s *rowScan) call(tx transaction, n int, fn func(i int) error) (int, error) {
 	began := time.Now()
 	for i := range n {
@@ -133,7 +132,6 @@ func (s *rowScan) call(tx transaction, n int, fn func(i int) error) (int, error)
 	return n, nil
 }
 
-// size returns how many rows a batch has.
 func (s *scan) size(at place) int {
 	if at.Size == 0 {
 		return min(DefaultBatch, s.most)
@@ -141,7 +139,7 @@ func (s *scan) size(at place) int {
 	return max(1, min(at.Size, s.most))
 }
 
-// limits returns those of a transaction. A statement that has less to do at the next try ends
+// limits returns the limits of a transaction. A statement that can do less at the next try ends
 // early.
 func (s *scan) limits(k kind, at place) limits {
 	l := limits{kind: k, statement: s.limit, lock: s.o.LockTimeout}
@@ -154,7 +152,6 @@ func (s *scan) limits(k kind, at place) limits {
 	return l
 }
 
-// page processes one batch.
 func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place], err error) {
 	if err := s.brake(ctx); err != nil {
 		return page, err
@@ -178,7 +175,7 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 		if s.visit == nil {
 			return try(ctx)
 		}
-		return s.r.WorkUnit(ctx, try) // a unit, so that what fn sets in the state is forgotten with its transaction
+		return s.r.WorkUnit(ctx, try) // a unit, so that changes of the state by fn are dropped with its transaction
 	})
 	if err != nil {
 		return page, err
@@ -192,7 +189,6 @@ func (s *rowScan) page(ctx context.Context, at place) (page longjob.Page[place],
 	return longjob.Page[place]{Next: next, Done: done, Total: next.Total, Last: next.Over && len(next.Left) == 0}, nil
 }
 
-// brake waits for replicas.
 func (s *scan) brake(ctx context.Context) error {
 	if s.o.Lag == nil || time.Since(s.asked) < lagEvery {
 		return nil
@@ -217,7 +213,7 @@ func (s *scan) brake(ctx context.Context) error {
 	}
 }
 
-// lag asks Options.Lag. Who may not know it will not know it at the next try.
+// lag calls Options.Lag. A missing right is final.
 func (s *scan) lag(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()
@@ -228,7 +224,7 @@ func (s *scan) lag(ctx context.Context) (time.Duration, error) {
 	return lag, err
 }
 
-// shrink makes batches smaller after a statement that took too long, or met a lock. It returns
+// shrink makes batches smaller after a statement that took too long or met a lock. It returns
 // false if that is not possible.
 func (s *scan) shrink(at *place) bool {
 	size := s.size(*at)
@@ -236,7 +232,7 @@ func (s *scan) shrink(at *place) bool {
 		return false
 	}
 	at.Size, at.Quick = size/2, -quickEnough
-	at.Edge = nil // it is as far away as a larger one would look
+	at.Edge = nil // it is as far away as the larger batch needed
 	return true
 }
 
@@ -250,7 +246,7 @@ func (s *scan) adapt(at *place, done int64) {
 	case s.slowest > s.statement/2 || size == s.most:
 	case at.Quick < 0:
 		at.Quick++
-	case done >= int64(size) || size < min(DefaultBatch, s.most): // or what was found is not a measure
+	case done >= int64(size) || size < min(DefaultBatch, s.most): // or too few rows to judge
 		at.Size = min(2*size, s.most)
 	}
 }
@@ -258,7 +254,7 @@ func (s *scan) adapt(at *place, done int64) {
 // batch processes one batch in its transaction, and returns where the next one begins.
 func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next place, done int64, err error) {
 	if !at.Begun && s.begun != nil {
-		// Another try ends where the table ended at the first one, whatever was added meanwhile.
+		// Another try ends where the table ended at the first one, whatever was added since.
 		begun := *s.begun
 		begun.Size, begun.Quick = at.Size, at.Quick
 		at = begun
@@ -302,7 +298,7 @@ func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next pla
 		return next, 0, err
 	}
 	passed := found
-	if handled < len(free) { // the time is over: up to the last one that is done
+	if handled < len(free) { // out of time: up to the last row that is done
 		last := slices.IndexFunc(found, func(c candidate) bool { return c.mine && slices.Equal(c.key, free[handled-1]) })
 		passed = found[:last+1]
 	}
@@ -394,8 +390,8 @@ func (p *place) leap() {
 	p.Last, p.Edge = p.Edge, nil
 }
 
-// behind returns an error if a row that was found behind Last has the key of Last: the scan would
-// go round for ever.
+// behind returns an error if a row found after Last has the key of Last: the scan would loop
+// forever.
 func (p *place) behind(key []string) error {
 	if p.Last == nil || !slices.Equal(key, p.Last) {
 		return nil
@@ -430,8 +426,8 @@ const (
 	withoutOne = "RELEASE SAVEPOINT resqued"
 )
 
-// delete deletes rows. If another table refers to one of them, the error names the first of
-// them: halves of the rows are deleted, and put back, until one is left.
+// delete deletes rows. If another table refers to one of them, the error names the first such
+// row: halves of the rows are deleted and restored until one row is left.
 func (s *scan) delete(ctx context.Context, tx transaction, keys [][]string) (int64, error) {
 	if err := tx.exec(ctx, setPoint); err != nil {
 		return 0, err
@@ -461,7 +457,7 @@ func (s *scan) delete(ctx context.Context, tx transaction, keys [][]string) (int
 	return 0, fmt.Errorf("row %q: %w", keys[0], err)
 }
 
-// returns reports whether the next batch is one of rows that were locked.
+// returns reports whether the next batch consists of rows that were locked.
 func (p place) returns() bool { return len(p.Left) > 0 && (p.Over || full(p.Left)) }
 
 func full(keys [][]string) bool {
@@ -474,7 +470,7 @@ func full(keys [][]string) bool {
 	return len(keys) >= maxLeft || size >= maxLeftBytes
 }
 
-// revisit processes those of the locked rows that are free now.
+// revisit processes the locked rows that are free now.
 func (s *rowScan) revisit(ctx context.Context, tx transaction, next place, size int) (place, int64, error) {
 	if err := tx.byKey(ctx); err != nil {
 		return next, 0, err
@@ -486,7 +482,7 @@ func (s *rowScan) revisit(ctx context.Context, tx transaction, next place, size 
 	before := len(next.Left)
 	var free [][]string
 	next.Left = nil
-	for _, c := range found { // the others are gone, or do not match any more
+	for _, c := range found { // the others are gone or no longer match
 		if c.mine {
 			free = append(free, c.key)
 		} else {

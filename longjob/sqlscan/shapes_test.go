@@ -132,7 +132,7 @@ func TestQueryModes(t *testing.T) {
 	}
 }
 
-// Tables that cannot be worked are refused before anything is changed.
+// Unsuitable tables are refused before anything is changed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,21 +11,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errNoTurn is the error of Tx where there is no transaction to share.
+// errNoTurn is the error of Tx outside of a call.
 var errNoTurn = errors.New("sqlscan: Tx is for the function of ReviewingSelectLoop or ReviewingSelectBatches, with the context and during the call that it gets")
 
-// Tx returns a transaction for the function of ReviewingSelectLoop or ReviewingSelectBatches, which
-// is called with ctx. It begins when the first call asks for it. The calls that follow share it, for a
-// tenth of Options.HoldFor and one call at most; then it is committed, before the rows are reviewed. So
-// many rows cost one commit.
+// Tx returns a transaction for the function of ReviewingSelectLoop or ReviewingSelectBatches
+// that is called with ctx. It begins when the first call asks for it. Later calls share it, for
+// a tenth of Options.HoldFor plus one call at most. Then it is committed, before the rows are
+// reviewed, so many rows cost one commit.
 //
-// If the function returns an error, the transaction is rolled back. The rows before are worked
-// once more, in another transaction without this row, so that only what the function has done for
-// this row in the transaction is undone. What it does in the transaction happens once, unless the
-// outcome of the commit is unknown and the row still matches; what it does elsewhere may
-// happen again for all rows that shared the transaction. The function must neither commit
-// the transaction nor roll it back, and must not use it after its return. With
-// Options.Parallel each row has a transaction of its own.
+// If the function returns an error, the transaction is rolled back. The earlier rows are
+// processed again, in another transaction without this row, so only the changes for this row
+// are undone. Changes in the transaction happen once, unless the outcome of the commit is
+// unknown and the row still matches. Anything else that the function does may happen again for
+// all rows that shared the transaction. The function must neither commit the transaction nor
+// roll it back, and must not use it after its return. With Options.Parallel each row has a
+// transaction of its own.
 func Tx(ctx context.Context) (pgx.Tx, error) {
 	tx, err := ask(ctx)
 	if err != nil {
@@ -53,20 +53,20 @@ func TxMySQL(ctx context.Context) (*sql.Tx, error) {
 
 type turnKey struct{}
 
-// turn is a call of the function of a review.
+// turn is one call of the function of a review.
 type turn struct {
 	h    *holder
 	over bool // guarded by h.mu
 }
 
-// holder has the transaction of calls that follow each other, once one has asked for it.
+// holder has the transaction of successive calls, once one of them has asked for it.
 type holder struct {
 	s       *scan
 	longest time.Duration // of the calls
 
 	mu    sync.Mutex
 	tx    transaction
-	err   error // why there is none
+	err   error // why it could not begin
 	since time.Time
 }
 
@@ -108,14 +108,13 @@ func (h *holder) call(ctx context.Context, fn func(ctx context.Context) error) e
 	return nil
 }
 
-// asked reports whether a call has asked for the transaction.
 func (h *holder) asked() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.tx != nil || h.err != nil
 }
 
-// held returns for how long there is a transaction, 0 if there is none.
+// held returns how long the transaction has been open; 0 = there is none.
 func (h *holder) held() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,20 +124,21 @@ func (h *holder) held() time.Duration {
 	return max(time.Since(h.since), 1)
 }
 
-// end ends the transaction, if there is one: it commits it if err is nil.
+// end commits the transaction if err is nil, or else rolls it back, if there is one.
 func (h *holder) end(ctx context.Context, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.err != nil && err != nil:
-		return h.err // whatever the function has made of it
+		return h.err // whatever error the function has made of it
 	case h.tx == nil:
 		return err
 	}
 	return h.s.stoodStill(h.tx.end(ctx, err), h.longest)
 }
 
-// failed returns the error of the program's function. limit is that of a statement in its transaction.
+// failed returns the error of the program's function. limit is the time limit of its
+// statements.
 func (s *scan) failed(err error, limit time.Duration) error {
 	if s.d.judge(err).tooLong {
 		err = fmt.Errorf("a statement of the function may take %s in its transaction (Options.StatementTimeout): %w", limit, err)
@@ -146,8 +146,8 @@ func (s *scan) failed(err error, limit time.Duration) error {
 	return fnError{err}
 }
 
-// stoodStill turns the error of a transaction that the server has ended because a function took too
-// long into a final one: the next try would take as long.
+// stoodStill makes the error of a transaction that the server ended because a function took too
+// long final: another try would take as long.
 func (s *scan) stoodStill(err error, longest time.Duration) error {
 	if _, lost := errors.AsType[lostError](err); lost && longest >= s.o.IdleTimeout {
 		return fnError{errors.New(fmt.Sprint("the function took ", longest, ", a transaction may stand still for ", s.o.IdleTimeout, " (IdleTimeout): ", err))}

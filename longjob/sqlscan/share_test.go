@@ -380,7 +380,7 @@ func s(name string) string {
 	return "COMMIT"
 }
 
-// What fails when the transaction is committed is found by halves.
+// The row whose change fails at the commit is found by bisection.
 func TestSharedTransactionThatCannotBeCommitted(t *testing.T) {
 	t.Parallel()
 	s := postgresShop(t, longjob.Options{Retries: -1})
@@ -397,8 +397,8 @@ func TestSharedTransactionThatCannotBeCommitted(t *testing.T) {
 	s.logged()
 }
 
-// A deadlock ends a transaction of MySQL as a whole: what a function that does not return it does
-// afterwards is not part of it.
+// A deadlock ends a transaction of MySQL as a whole: what a function does after it has
+// swallowed the error is not part of the transaction.
 func TestSwallowedDeadlocks(t *testing.T) {
 	t.Parallel()
 	swallows := func(b *myBed, calls *int, result chan<- error, exec func(statement string) error) error {

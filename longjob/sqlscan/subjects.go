@@ -12,8 +12,9 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Subjects returns a function that runs a query and returns its first column as text, in the order
-// of the rows and without NULLs. With longjob.Each it makes the subjects of a recurring long job.
+// Subjects returns a function that runs a query and returns its first column as text, in the
+// order of the rows and without NULLs. With longjob.Each it provides the subjects of a
+// recurring long job.
 func Subjects(db Querier, sql string, args ...any) func(ctx context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		subjects, err := subjects(ctx, db, sql, args)
@@ -25,7 +26,7 @@ func Subjects(db Querier, sql string, args ...any) func(ctx context.Context) ([]
 }
 
 func subjects(ctx context.Context, db Querier, sql string, args []any) ([]string, error) {
-	// Text is what every type has, whatever pgx knows of it. The line ends a comment.
+	// Every type converts to text, even if pgx does not know it. The newline ends a comment.
 	rows, err := db.Query(ctx, "SELECT s.subject::text FROM ("+sql+"\n) AS s(subject)", args...)
 	if err != nil {
 		return nil, err

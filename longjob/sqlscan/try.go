@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// tries is how often a transaction is begun that the server or a proxy ends; with the
+	// tries is how often a transaction is tried that the server or a proxy ends. With the
 	// pauses that takes about 6 seconds.
 	tries      = 8
 	firstPause = 50 * time.Millisecond
-	// maxAltered is how often a transaction is begun again because the table was altered: each
-	// connection of a pool has prepared its statements.
+	// maxAltered is how often a transaction is tried because the table was altered: each
+	// connection of a pool has its own prepared statements.
 	maxAltered = 100
-	// vain is the minimum time for which a slice tries before its end is a failure.
+	// vain is the minimum time for which a slice tries before its end counts as a failure.
 	vain = 5 * time.Second
 )
 
-// fnError is an error of the program's function; lostError is one that loses the connection.
+// fnError is an error of the program's function, lostError an error that loses the connection.
 type (
 	fnError   struct{ error }
 	lostError struct{ error }
@@ -32,9 +32,9 @@ type (
 func (e fnError) Unwrap() error   { return e.error }
 func (e lostError) Unwrap() error { return e.error }
 
-// again calls fn until it succeeds or fails permanently: each call is a transaction, which was
-// rolled back or whose work is done when fn is called again. at is the place whose batch becomes
-// smaller when a statement took too long or met a lock; nil means that it cannot.
+// again calls fn until it succeeds or fails permanently. Each call is a transaction; before
+// another call it was rolled back or its work is complete. at is the place whose batch shrinks
+// when a statement took too long or met a lock; nil = it cannot.
 func (s *scan) again(ctx context.Context, at *place, fn func(ctx context.Context) error) error {
 	pause, began := firstPause, time.Now()
 	for n, altered := 1, 0; ; {
@@ -49,11 +49,11 @@ func (s *scan) again(ctx context.Context, at *place, fn func(ctx context.Context
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case s.sweeping && (v.locked || v.foreign):
-			s.careful = quickEnough // they are locked one by one, or named
+			s.careful = quickEnough // rows are locked one by one, or the referenced row is named
 			if v.locked {
 				s.shrink(at)
 			}
-			continue // whatever the slice has left, as the next one would begin as this one did
+			continue // even if the slice is over: the next one would start the same way
 		case v.tooLong && at != nil && s.shrink(at):
 		case v.altered && altered < maxAltered:
 			altered++ // each connection finds out by itself
@@ -67,14 +67,14 @@ func (s *scan) again(ctx context.Context, at *place, fn func(ctx context.Context
 		}
 		if stop := s.r.Continue(ctx); stop != nil {
 			if errors.Is(stop, longjob.ErrYield) && s.pages == 0 && !leaving(ctx) && (n > tries/2 || time.Since(began) > vain) {
-				return err // the next slice would end as this one does, and so on
+				return err // the next slice would end the same way
 			}
 			return stop
 		}
 	}
 }
 
-// runnerSays reports whether an error means the end of the slice.
+// runnerSays reports whether an error is the end of the slice.
 func runnerSays(err error) bool {
 	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrTakenOver}, func(e error) bool { return errors.Is(err, e) })
 }
@@ -88,7 +88,7 @@ func leaving(ctx context.Context) bool {
 	}
 }
 
-// rest waits, but not longer than the process may stay.
+// rest waits, at most until the worker process exits.
 func (s *scan) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
