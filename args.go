@@ -136,7 +136,6 @@ func unmarshal(raw json.RawMessage, ptr reflect.Value) error {
 	return nil
 }
 
-// argsPlan describes how arguments are stored in a type.
 type argsPlan struct {
 	raw  bool      // the type is Args or []json.RawMessage
 	elem *argsPlan // the type is a pointer to a field struct
@@ -211,7 +210,6 @@ func (p *argsPlan) takes() string {
 	return text
 }
 
-// isFieldStruct reports whether t is a struct whose fields take one argument each.
 func isFieldStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !decodesItself(t)
 }
@@ -229,7 +227,6 @@ func count(n int) string {
 	return fmt.Sprintf("%d arguments", n)
 }
 
-// shorten bounds the part of an argument that an error shows.
 func shorten(raw []byte) string {
 	const limit = 60
 	if len(raw) <= limit {

@@ -129,7 +129,6 @@ type ClassLock struct {
 	OnLockExpiredBeforeRelease func(ctx context.Context, args Args) error
 }
 
-// check refuses contradictory settings.
 func (l *ClassLock) check() error {
 	ways := 0
 	for _, given := range []bool{l.Identifier != nil, l.ClassWide, l.Key != nil} {
@@ -161,7 +160,6 @@ func (l *ClassLock) check() error {
 	}
 }
 
-// ofArgs makes a function of a T a function of undecoded arguments.
 func ofArgs[T, R any](fn func(T) R) func(Args) (R, error) {
 	if fn == nil {
 		return nil
@@ -176,7 +174,6 @@ func ofArgs[T, R any](fn func(T) R) func(Args) (R, error) {
 	}
 }
 
-// told makes a callback over a T a callback over undecoded arguments.
 func told[T any](fn func(context.Context, T)) func(context.Context, Args) error {
 	if fn == nil {
 		return nil

@@ -65,7 +65,6 @@ func (e Errors) IsZero() bool {
 
 func (r Retry) apply(c *Class) { c.Retry = &r }
 
-// check refuses contradictory settings.
 func (r *Retry) check() error {
 	switch {
 	case r.Attempts < 0:

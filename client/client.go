@@ -67,7 +67,6 @@ type outOfStepError struct{ error }
 func (e *outOfStepError) Unwrap() error        { return e.error }
 func (e *outOfStepError) Is(target error) bool { return target == ErrOutOfStep }
 
-// public converts an error of the store into one that programs can test.
 func public(err error) error {
 	if errors.Is(err, store.ErrOutOfStep) {
 		return &outOfStepError{err}
@@ -343,7 +342,6 @@ func (c *Client) now(ctx context.Context, job *Job) error {
 	return nil
 }
 
-// after calls the hooks of a job that was pushed or delayed.
 func (c *Client) after(ctx context.Context, job *Job, res Result) {
 	if res.Status != StatusEnqueued && res.Status != StatusDelayed {
 		return
@@ -365,7 +363,6 @@ func (c *Client) put(ctx context.Context, job *Job, payload []byte) (Result, err
 	return c.pushTo(ctx, job.Queue, payload)
 }
 
-// loner returns the class if it is a loner, else nil.
 func (c *Client) loner(name string) *resqued.Class {
 	if class := c.class(name); class != nil && class.Lock != nil && class.Lock.Loner {
 		return class
@@ -373,7 +370,6 @@ func (c *Client) loner(name string) *resqued.Class {
 	return nil
 }
 
-// pushTo pushes a payload, unless its queue is unique and an equal one waits there.
 func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Result, error) {
 	if !c.unique(queue) {
 		length, err := c.store.PushTogether(ctx, queue, payload)

@@ -194,7 +194,6 @@ func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport
 // removeTries limits how often RemoveFailed starts over because other clients edit failures.
 const removeTries = 5
 
-// add adds the counts of an earlier report.
 func (r *FailedReport) add(before FailedReport) {
 	r.Matched, r.Done, r.Payloads, r.Gone = r.Matched+before.Matched, r.Done+before.Done, r.Payloads+before.Payloads, r.Gone+before.Gone
 }
@@ -217,7 +216,6 @@ type selection struct {
 	placed  []store.FailureRecord
 }
 
-// selectRecords selects from all failures. fresh leaves out records that were retried already.
 func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fresh bool) error {
 	if !f.All && len(f.IDs) == 0 && f.anything() {
 		return ErrNoFilter

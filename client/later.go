@@ -11,7 +11,6 @@ import (
 // same lock will wait or run at that time is not known now.
 var ErrLonerLater = errors.New("jobs of a loner class cannot be enqueued for later")
 
-// laterJob converts a job for the store.
 func (c *Client) laterJob(job *Job, payload []byte) store.LaterJob {
 	return store.LaterJob{Queue: job.Queue, Payload: payload, Unique: c.unique(job.Queue), In: job.In, At: job.At}
 }

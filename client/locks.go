@@ -70,7 +70,6 @@ func (c *Client) RefreshLock(ctx context.Context, class string, args any) error 
 	return nil
 }
 
-// classLock is the lock that one job takes, and the store that keeps it.
 type classLock struct {
 	class     *resqued.Class
 	args      resqued.Args
@@ -91,7 +90,6 @@ func (l *classLock) failed(err error) error {
 	return fmt.Errorf("class lock %s: %w", wire.Printable(l.key, 300), err)
 }
 
-// lockOf returns the lock of a job. The class must have one.
 func (c *Client) lockOf(name string, args any) (*classLock, error) {
 	class := c.class(name)
 	switch {
@@ -148,7 +146,6 @@ func (c *Client) classLock(class *resqued.Class, name string, args resqued.Args)
 	return l, nil
 }
 
-// pushLoner enqueues a job of a loner class unless one with the same lock waits or runs.
 func (c *Client) pushLoner(ctx context.Context, class *resqued.Class, job *Job, payload []byte) (Result, error) {
 	l, err := c.classLock(class, job.Class, job.Args)
 	if err != nil {

@@ -88,7 +88,6 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enque
 	return b.results, nil
 }
 
-// batch sorts the jobs of one EnqueueMany by the way they take.
 type batch struct {
 	client   *Client
 	jobs     []*Job
@@ -112,7 +111,6 @@ func (b *batch) at(parts []*batch, home *Client) ([]*batch, *batch) {
 	return append(parts, part), part
 }
 
-// way is how jobs get to their queue.
 type way int
 
 const (

@@ -12,7 +12,6 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// matcher returns a function that compares decoded arguments with the wanted ones.
 func matcher(wanted resqued.Args) (func(args resqued.Args) bool, error) {
 	want := make([]any, len(wanted))
 	for i, arg := range wanted {

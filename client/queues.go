@@ -74,7 +74,6 @@ func (c *Client) removeQueue(ctx context.Context, queue string, keep bool) (remo
 	return removed + rest, err
 }
 
-// loners reports whether any class known to the client is a loner.
 func (c *Client) loners() bool {
 	if c.opts.Handlers == nil {
 		return false

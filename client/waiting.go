@@ -83,13 +83,10 @@ func waitingID(payload []byte) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// leastID is the minimum length of an id in a filter.
 const leastID = 8
 
-// errEnough ends the scan of a queue early.
 var errEnough = errors.New("enough")
 
-// waitingMatcher is a checked filter.
 type waitingMatcher struct {
 	WaitingFilter
 	same func(resqued.Args) bool
@@ -144,7 +141,6 @@ func (m *waitingMatcher) matches(payload []byte, seen time.Time) (e wire.Envelop
 	return e, nil, true
 }
 
-// named reports whether one of the ids selects a payload.
 func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
 	digest := ""
 	for _, id := range m.IDs {
@@ -262,7 +258,6 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	return report, err
 }
 
-// edit checks the queue and the filter of a change.
 func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
 	if err := wire.CheckQueue(queue); err != nil {
 		return nil, &refusedError{err}
@@ -338,7 +333,6 @@ type staying struct{ slices, loners map[string]bool }
 
 func newStaying() staying { return staying{map[string]bool{}, map[string]bool{}} }
 
-// count adds the numbers of the jobs to a report.
 func (s staying) count(report *WaitingReport) {
 	report.LongJobs += int64(len(s.slices))
 	report.Loners += int64(len(s.loners))

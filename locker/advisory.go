@@ -17,7 +17,6 @@ var ErrLockConnectionLost = errors.New("locker: connection of the advisory lock 
 const DefaultCheckEvery = 5 * time.Second
 
 const (
-	// waitSlice is the longest time that one statement waits for an advisory lock.
 	waitSlice = 10 * time.Second
 	// ping must have no parameters: such a statement leaves nothing open.
 	ping = "SELECT 1"
@@ -117,7 +116,6 @@ func (o AdvisoryOptions) obtain(ctx context.Context, s session, key string) (boo
 	}
 }
 
-// take begins a transaction and tries to take the lock in it.
 func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice time.Duration) (bool, error) {
 	if err := s.exec(ctx, "BEGIN"); err != nil {
 		return false, err
@@ -148,7 +146,6 @@ func (o AdvisoryOptions) take(ctx context.Context, s session, key string, slice 
 	return err == nil, err
 }
 
-// hold runs the block and watches the connection.
 func (o AdvisoryOptions) hold(ctx context.Context, s session, block func(context.Context) error) (err error) {
 	work, cancel := context.WithCancelCause(ctx)
 	watching, quit := context.WithCancel(context.WithoutCancel(ctx))

@@ -24,7 +24,6 @@ type DB interface {
 // which happens only under strict isolation.
 const attempts = 5
 
-// database is the interface of a pool for this package.
 type database interface {
 	// row runs a statement and reads its first row; it returns false if there is none.
 	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)

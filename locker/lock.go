@@ -230,7 +230,6 @@ func (l *Lock) Release(ctx context.Context) error {
 	return err
 }
 
-// releaseOnce returns false if id no longer held the lock.
 func (l *Lock) releaseOnce(ctx context.Context, id string) (found bool, err error) {
 	found, err = release(ctx, l.db, l.sql, l.key, id, id)
 	if err == nil && !found {

@@ -80,7 +80,6 @@ func checkTable(ctx context.Context, s session, table, name string) error {
 	return err
 }
 
-// ensureUnique creates the unique index on key unless there is one.
 func ensureUnique(ctx context.Context, s session, table, name string) error {
 	var found bool
 	_, err := s.row(ctx, `SELECT EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

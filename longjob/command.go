@@ -115,8 +115,7 @@ func (c *commandSlice) untilOver(ended <-chan struct{}) (leaving bool) {
 	return false
 }
 
-// endSlice ends a slice after which the next one follows. worked means that it was not in vain,
-// so earlier deaths do not count.
+// endSlice ends a slice that the next one follows. If worked, earlier deaths do not count.
 func (r *Runner) endSlice(worked bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +159,6 @@ func (c *commandSlice) judge(s *cmdslice.Slice, leaving bool) error {
 	return errors.New(text)
 }
 
-// report handles a line of descriptor 3.
 func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []byte, err error) {
 	if c.lines++; c.lines == 1 {
 		close(c.heard)
@@ -256,7 +254,6 @@ func (r *Runner) worked() (moved bool) {
 	return moved
 }
 
-// show notes progress. It is saved with the next state, or within seconds.
 func (c *commandSlice) show(s *shown) {
 	r := c.r
 	r.mu.Lock()

@@ -122,7 +122,6 @@ func (s *items) put(word string) (key, text string) {
 	return itemsKey(s.name, s.full), strings.Join(s.words, " ")
 }
 
-// parts returns the number of parts.
 func (s *items) parts() int {
 	if s.n == 0 {
 		return 0

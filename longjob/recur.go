@@ -132,7 +132,6 @@ type recurrence struct {
 	further             resqued.Args
 }
 
-// tick is the handler of the job that performs a tick.
 func (t *recurrence) tick(ctx context.Context) error {
 	s := longstore.FromContext(ctx)
 	if s == nil {
@@ -157,7 +156,6 @@ func (t *recurrence) run(ctx context.Context, s *longstore.Store) error {
 	return err
 }
 
-// subjects returns the subjects of Each, checked.
 func (t *recurrence) subjects(ctx context.Context) ([]longstore.Subject, error) {
 	list := []Subject{{}}
 	if t.Each != nil {

@@ -131,7 +131,6 @@ func adopt(ctx context.Context, s *longstore.Store, job *resqued.Job, class stri
 // has ended, the payload has no effect.
 func again() error { return resqued.Requeue(0) }
 
-// begin tries until Redis has answered or the job has to stop.
 func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (longstore.Record, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		record, err := s.Begin(ctx, slice)
@@ -144,7 +143,6 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 	}
 }
 
-// passing reports whether another try may succeed.
 func passing(err error) bool {
 	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
 		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrPaused) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)

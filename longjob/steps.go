@@ -254,7 +254,6 @@ func fingerprint(v any) (mark64, []byte, error) {
 	return mark64(binary.BigEndian.Uint64(sum[:])), text, nil
 }
 
-// checksum is the checksum of a sequence of items.
 type checksum [16]byte
 
 func (c *checksum) add(m mark64) {

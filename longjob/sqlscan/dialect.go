@@ -17,7 +17,6 @@ type dialect interface {
 	open(ctx context.Context, l limits) (transaction, error)
 	// forget drops the cached properties of the table, because it was altered.
 	forget()
-	// judge says what an error means.
 	judge(err error) verdict
 }
 
@@ -76,11 +75,9 @@ type transaction interface {
 	// intact returns an error if the program has ended the transaction that was lent to it, as
 	// far as that is known without a round trip.
 	intact() error
-	// exec runs a statement without a result.
 	exec(ctx context.Context, sql string) error
 }
 
-// transaction runs fn in a transaction.
 func (s *scan) transaction(ctx context.Context, l limits, fn func(tx transaction) error) error {
 	tx, err := s.d.open(ctx, l)
 	if err != nil {

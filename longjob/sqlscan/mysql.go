@@ -292,7 +292,6 @@ func (t *myTx) end(ctx context.Context, err error) error {
 	return err
 }
 
-// detect determines the server's flavour.
 func (t *myTx) detect(ctx context.Context) (*flavour, error) {
 	var version string
 	if err := t.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
@@ -312,7 +311,6 @@ func (t *myTx) detect(ctx context.Context) (*flavour, error) {
 	return &flavour{statement: "max_execution_time", readsOnly: true, idle: "wait_timeout", usable: "s.IS_VISIBLE = 'YES'", noWait: 1, explain: "EXPLAIN FORMAT=TRADITIONAL"}, nil
 }
 
-// bounded sets the limits of a transaction.
 func (t *myTx) bounded(ctx context.Context) error {
 	limit := fmt.Sprint(max(t.l.statement.Milliseconds(), 1))
 	if t.flavour.inSeconds {

@@ -29,7 +29,6 @@ func (t *myTx) where(st *statement) string {
 // from returns the table with a hint to read it by the index of the key.
 func (t *myTx) from() string { return t.table() + " FORCE INDEX (" + t.t.index + ")" }
 
-// in returns the condition that a row belongs to a span.
 func (t *myTx) in(st *statement, sp span) string {
 	and := []string{"TRUE"}
 	if sp.from != nil {
@@ -194,7 +193,6 @@ func (t *myTx) candidates(ctx context.Context, sp span, n int, lock bool) (found
 	return found, nil
 }
 
-// these returns which of the rows match.
 func (t *myTx) these(ctx context.Context, keys [][]string, lock string) (found [][]string, err error) {
 	for _, part := range chunks(keys) {
 		st := newMyStatement()
@@ -253,7 +251,6 @@ func chunks(keys [][]string) [][][]string {
 	return slices.Collect(slices.Chunk(keys, chunk))
 }
 
-// fetchMySQL reads rows in the order of their keys.
 func fetchMySQL[T any](ctx context.Context, tx transaction, keys [][]string, scan func(rows *sql.Rows) (T, error)) (all []T, err error) {
 	t := tx.(*myTx)
 	columns := "*"

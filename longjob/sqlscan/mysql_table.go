@@ -184,7 +184,6 @@ func (t *myTable) check(key []string) error {
 	return nil
 }
 
-// arg returns a part of a key as SQL.
 func (c myColumn) arg(st *statement, text string) string {
 	v, err := c.number(text)
 	if err != nil {

@@ -107,7 +107,6 @@ func ReviewingSelectBatches[T any](ctx context.Context, r *longjob.Runner, key s
 	}}).run(ctx)
 }
 
-// fetch reads rows in the order of their keys.
 func fetch[T any](ctx context.Context, t transaction, keys [][]string, scan pgx.RowToFunc[T]) (all []T, err error) {
 	s := t.(*pgTx)
 	columns := "*"

@@ -16,7 +16,6 @@ func newStatement() *statement {
 	return &statement{mark: func(n int) string { return fmt.Sprintf("$%d", n) }}
 }
 
-// in returns the condition that a row belongs to a span.
 func (s *pgTx) in(st *statement, sp span) string {
 	var and []string
 	if sp.from != nil {
@@ -62,7 +61,6 @@ func (s *pgTx) each(ctx context.Context, st *statement, fn func(rows pgx.Rows) e
 	return rows.Err()
 }
 
-// scanKey reads a row that begins with a key as text, followed by the columns for more.
 func (s *pgTx) scanKey(rows pgx.Rows, more ...any) ([]string, error) {
 	key := make([]string, len(s.t.cols))
 	dest := make([]any, 0, len(key)+len(more))
@@ -129,7 +127,6 @@ func (s *pgTx) sweep(ctx context.Context, sp span) (int64, error) {
 	return s.run(ctx, st)
 }
 
-// run runs a statement and returns the number of rows.
 func (s *pgTx) run(ctx context.Context, st *statement) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)
 	defer cancel()

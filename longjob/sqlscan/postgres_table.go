@@ -100,7 +100,6 @@ func (t *table) text(prefix string) string {
 	return strings.Join(parts, ", ")
 }
 
-// value returns a key as SQL.
 func (t *table) value(st *statement, key []string) string {
 	parts := make([]string, len(t.cols))
 	for i, typ := range t.types {
@@ -109,7 +108,6 @@ func (t *table) value(st *statement, key []string) string {
 	return tuple(parts)
 }
 
-// among returns the condition that the key of a row is one of keys.
 func (t *table) among(st *statement, keys [][]string) string {
 	unnested, values := t.unnest(st, keys)
 	return fmt.Sprintf("%s IN (SELECT %s FROM %s)", t.row(), strings.Join(values, ", "), unnested)

@@ -52,7 +52,6 @@ func (s *review[T]) run(ctx context.Context) error {
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, s.page))
 }
 
-// batch is the set of rows that a review processes at a time.
 type batch[T any] struct {
 	next  reviewed // where the next one begins
 	size  int      // number of rows requested
@@ -232,7 +231,6 @@ func (s *review[T]) call(ctx context.Context, b *batch[T]) (err error) {
 	return h.end(ctx, err)
 }
 
-// next reports whether the function is to be called for the next row.
 func (s *review[T]) next(b *batch[T]) bool {
 	key := b.found[b.passed].key
 	if b.next.Back[name(key)] >= s.o.Calls {
@@ -262,7 +260,6 @@ func (s *review[T]) callAtOnce(ctx context.Context, b *batch[T]) error {
 	return err
 }
 
-// calls are concurrent calls of a function.
 type calls struct {
 	cancel func()
 	free   chan struct{}
@@ -351,7 +348,6 @@ func (s *scan) endRound(ctx context.Context, next *reviewed) (last bool, err err
 	return false, nil
 }
 
-// judge checks which rows still match, and returns how many do not.
 func (s *scan) judge(ctx context.Context, called [][]string, at *reviewed) (helped int64, err error) {
 	if len(called) == 0 {
 		return 0, nil
@@ -401,7 +397,6 @@ func keysOf(found []candidate) [][]string {
 	return keys
 }
 
-// name returns a key as one string.
 func name(key []string) string {
 	text, _ := json.Marshal(key) // strings always encode
 	return string(text)

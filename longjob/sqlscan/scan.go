@@ -60,7 +60,6 @@ type place struct {
 	Quick int `json:"quick,omitempty"`
 }
 
-// scan is a scan in a slice.
 type scan struct {
 	r    *longjob.Runner
 	d    dialect
@@ -91,7 +90,6 @@ func newScan(r *longjob.Runner, step string, o Options) *scan {
 	return s
 }
 
-// rowScan is a scan that visits each row once.
 type rowScan struct {
 	*scan
 	longest time.Duration // of the calls of the function in this transaction
@@ -340,7 +338,6 @@ func (s *rowScan) sweep(ctx context.Context, tx transaction, next place, size in
 	return next, done, err
 }
 
-// begin starts the scan: it records where the table ends.
 func (s *scan) begin(ctx context.Context, tx transaction, at place) (next place, err error) {
 	next = at
 	next.Left = slices.Clone(at.Left)
@@ -364,7 +361,6 @@ func (s *scan) begin(ctx context.Context, tx transaction, at place) (next place,
 	return next, err
 }
 
-// look decides how far the rows after Last may be examined.
 func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) {
 	if at.Edge != nil {
 		return nil
@@ -457,7 +453,6 @@ func (s *scan) delete(ctx context.Context, tx transaction, keys [][]string) (int
 	return 0, fmt.Errorf("row %q: %w", keys[0], err)
 }
 
-// returns reports whether the next batch consists of rows that were locked.
 func (p place) returns() bool { return len(p.Left) > 0 && (p.Over || full(p.Left)) }
 
 func full(keys [][]string) bool {
@@ -470,7 +465,6 @@ func full(keys [][]string) bool {
 	return len(keys) >= maxLeft || size >= maxLeftBytes
 }
 
-// revisit processes the locked rows that are free now.
 func (s *rowScan) revisit(ctx context.Context, tx transaction, next place, size int) (place, int64, error) {
 	if err := tx.byKey(ctx); err != nil {
 		return next, 0, err

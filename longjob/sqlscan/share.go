@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errNoTurn is the error of Tx outside of a call.
 var errNoTurn = errors.New("sqlscan: Tx is for the function of ReviewingSelectLoop or ReviewingSelectBatches, with the context and during the call that it gets")
 
 // Tx returns a transaction for the function of ReviewingSelectLoop or ReviewingSelectBatches
@@ -88,7 +87,6 @@ func ask(ctx context.Context) (transaction, error) {
 	return h.tx, h.err
 }
 
-// call calls fn, which may ask for the transaction.
 func (h *holder) call(ctx context.Context, fn func(ctx context.Context) error) error {
 	t, began := &turn{h: h}, time.Now()
 	defer func() {

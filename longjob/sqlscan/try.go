@@ -74,7 +74,6 @@ func (s *scan) again(ctx context.Context, at *place, fn func(ctx context.Context
 	}
 }
 
-// runnerSays reports whether an error is the end of the slice.
 func runnerSays(err error) bool {
 	return slices.ContainsFunc([]error{longjob.ErrYield, longjob.ErrCancelled, longjob.ErrTakenOver}, func(e error) bool { return errors.Is(err, e) })
 }
