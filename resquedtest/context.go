@@ -8,7 +8,8 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// context returns the context of a job, and sets what of the job only the daemon may.
+// context returns the context of a job, and sets the fields of the job that only the daemon may
+// set.
 func (p *jobParts) context(t testing.TB) context.Context {
 	ctx := t.Context()
 	if p.timeout != 0 {
@@ -30,7 +31,7 @@ func (p *jobParts) context(t testing.TB) context.Context {
 	return jobctx.WithJob(ctx, p.job)
 }
 
-// ownLock answers for the locks of a job that is alone and holds the lock of its class.
+// ownLock answers for a job that is alone and holds the lock of its class.
 type ownLock struct{ class string }
 
 func (l ownLock) Locked(_ context.Context, class string, _ any) (bool, error) {

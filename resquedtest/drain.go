@@ -11,37 +11,36 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Outcome is how one run of a job has ended.
+// Outcome says how one run of a job ended.
 type Outcome string
 
 // The outcomes.
 const (
-	// OutcomeDone: the handler returned nil.
+	// OutcomeDone means that the handler returned nil.
 	OutcomeDone Outcome = "done"
-	// OutcomeDiscarded: it returned resqued.Discard.
+	// OutcomeDiscarded means that the handler returned resqued.Discard.
 	OutcomeDiscarded Outcome = "discarded"
-	// OutcomeDropped: the job did not run, because its class lock was held.
+	// OutcomeDropped means that the job did not run, because its class lock was held.
 	OutcomeDropped Outcome = "dropped"
-	// OutcomeRequeued: the job goes back to its queue, because it returned resqued.Requeue or
-	// because its class lock was held.
+	// OutcomeRequeued means that the job goes back to its queue, because the handler returned
+	// resqued.Requeue or because its class lock was held.
 	OutcomeRequeued Outcome = "requeued"
-	// OutcomeRetried: it has failed and runs again, by the Retry of its class.
+	// OutcomeRetried means that the job failed and runs again, by the Retry of its class.
 	OutcomeRetried Outcome = "retried"
-	// OutcomeFailed: it has failed for good, and stands in the failed list.
+	// OutcomeFailed means that the job failed for good and is in the failed list.
 	OutcomeFailed Outcome = "failed"
 )
 
 // Ended is a run of a job that has ended.
 type Ended struct {
-	// Class, Queue and Args are those of the job; a payload that is not a job has a Queue
-	// only.
+	// Class, Queue and Args are the job's; a payload that is not a job has only a Queue.
 	Class, Queue string
 	Args         resqued.Args
-	// Attempt is the number of the run, as the handler has seen it.
+	// Attempt is the number of the run, as the handler saw it.
 	Attempt int
-	// Outcome is how it has ended.
+	// Outcome is how the run ended.
 	Outcome Outcome
-	// Err is what the handler returned, or why the job did not run; nil with OutcomeDone.
+	// Err is the handler's error, or why the job did not run; nil with OutcomeDone.
 	Err error
 	// After is how long the job waits with OutcomeRequeued or OutcomeRetried.
 	After time.Duration
@@ -59,19 +58,19 @@ func (e Ended) String() string {
 	return text
 }
 
-// maxDepth is how many worker processes may work at a time: how deep jobs may call Drain, or
+// maxDepth is the maximum number of nested worker processes: how deep jobs may call Drain, or
 // run each other by Inline.
 const maxDepth = 50
 
-// Drain works the jobs that are due, one after another and those that they enqueue as well,
-// until none is left that can run now. It returns the runs in the order in which they have
-// ended. A job that fails does not fail the test: look at the result.
+// Drain performs the jobs that are due, one after another, including jobs that they enqueue,
+// until no job can run now. It returns the runs in the order in which they ended. A job that
+// fails does not fail the test: look at the result.
 //
-// Jobs that wait for a later time, and those whose job lock or queue does not let them run,
-// are left. Drain fails the test if more than Options.MaxJobs jobs end, or if a job goes on
-// for Options.TermTimeout after it was told to stop.
+// Jobs stay if they wait for a later time, or if their job lock or queue does not let them run.
+// Drain fails the test if more than Options.MaxJobs jobs end, or if a job continues for
+// Options.TermTimeout after it was told to stop.
 //
-// A handler may call it: the other jobs run while that handler waits.
+// A handler may call Drain: other jobs run while that handler waits.
 func (q *Queues) Drain(t testing.TB) []Ended {
 	t.Helper()
 	ended, err := q.drain()
@@ -81,19 +80,17 @@ func (q *Queues) Drain(t testing.TB) []Ended {
 	return ended
 }
 
-// Ended returns all runs of jobs that have ended in these queues, in the order in which they
-// have.
+// Ended returns all ended runs of jobs in these queues, in the order in which they ended.
 func (q *Queues) Ended() []Ended {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.ended)
 }
 
-// drain works what is due.
 func (q *Queues) drain() ([]Ended, error) {
 	r := q.enter()
 	if r == nil {
-		return nil, nil // all shall stop; the outermost tells why
+		return nil, nil // all runs stop; the outermost returns why
 	}
 	err := q.worker.work(q.context(), r)
 	overrun := q.leave(r)
@@ -103,14 +100,13 @@ func (q *Queues) drain() ([]Ended, error) {
 	return r.ended, err
 }
 
-// run is one worker process.
 type run struct {
 	queues *Queues
 	master *master
 	ended  []Ended
 }
 
-// enter begins a run; nil if none may begin.
+// enter begins a run, or returns nil if none may begin.
 func (q *Queues) enter() *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +124,7 @@ func (q *Queues) enter() *run {
 	return r
 }
 
-// leave ends a run. The last one is told what all have been stopped for.
+// leave ends a run. The last one returns why all were stopped, if they were.
 func (q *Queues) leave(r *run) (overrun string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,7 +135,6 @@ func (q *Queues) leave(r *run) (overrun string) {
 	return q.overrun
 }
 
-// add notes the end of a job.
 func (r *run) add(e Ended) {
 	q := r.queues
 	q.mu.Lock()
@@ -153,7 +148,7 @@ func (r *run) add(e Ended) {
 	}
 }
 
-// stop has all runs leave after the job in hand.
+// stop makes all runs end after their current job. q.mu must be held.
 func (q *Queues) stop(why string) {
 	if q.overrun != "" {
 		return
@@ -164,7 +159,7 @@ func (q *Queues) stop(why string) {
 	}
 }
 
-// counted lists how many jobs of each class have ended.
+// counted lists how many jobs of each class have ended. q.mu must be held.
 func (q *Queues) counted() string {
 	if len(q.classes) == 0 {
 		return "none has ended"

@@ -331,7 +331,7 @@ func TestOptionsThatCannotWork(t *testing.T) {
 	}), "Handlers.JobLockKey")
 }
 
-// What a test links is what the handlers' program links anyway, without its command line.
+// A test links only what the handlers' program links, and not its command line.
 func TestLinksNoCommandLine(t *testing.T) {
 	t.Parallel()
 	testlevel.Integration(t)

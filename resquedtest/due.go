@@ -9,9 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// dueStore is the Redis of a worker process that leaves when nothing can run now. The
-// process itself would wait for jobs that are delayed, and for locks of others: it is not
-// shown these.
+// dueStore is the Redis of a worker process that exits when no job can run now. The process
+// would otherwise wait for delayed jobs and for locks of others, so dueStore hides these.
 type dueStore struct {
 	*store.Store
 
@@ -19,13 +18,13 @@ type dueStore struct {
 	// inHand is how many jobs the process has. changed is closed when that changes.
 	inHand  int
 	changed chan struct{}
-	// barren are the queues in which the last exchange has found no job that can run.
+	// barren are the queues in which the last exchange found no job that can run.
 	barren []string
 }
 
 func newDueStore(s *store.Store) *dueStore { return &dueStore{Store: s, changed: make(chan struct{})} }
 
-// Exchange notes which jobs the process has, and where it found none.
+// Exchange records which jobs the process has, and in which queues it found none.
 func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error) {
 	reply, err := s.Store.Exchange(ctx, req)
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *dueStore) Exchange(ctx context.Context, req store.ExchangeRequest) (sto
 	return reply, nil
 }
 
-// Poll looks for queues in which something may run. While a job runs that is not asked.
+// Poll looks for queues in which a job may run. It waits while a job runs.
 func (s *dueStore) Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error) {
 	if err := s.idle(ctx); err != nil {
 		return store.PollReply{}, err
@@ -63,7 +62,6 @@ func (s *dueStore) Poll(ctx context.Context, r store.PollRequest) (store.PollRep
 	return reply, nil
 }
 
-// idle waits until the process has no job.
 func (s *dueStore) idle(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -80,7 +78,7 @@ func (s *dueStore) idle(ctx context.Context) error {
 	}
 }
 
-// MoveDue moves delayed jobs; a queue that gets one is worth another try.
+// MoveDue moves delayed jobs. A queue that gets one is worth another try.
 func (s *dueStore) MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error) {
 	due, err := s.Store.MoveDue(ctx, caller, unique)
 	if due.Moved > 0 {
@@ -91,5 +89,5 @@ func (s *dueStore) MoveDue(ctx context.Context, caller string, unique func(queue
 	return due, err
 }
 
-// DelayedQueues names none: jobs that are delayed are not waited for.
+// DelayedQueues returns none: the process does not wait for delayed jobs.
 func (s *dueStore) DelayedQueues(context.Context) ([]string, error) { return nil, nil }

@@ -18,7 +18,7 @@ type Mail struct {
 	Subject string
 }
 
-// handlers are those of a program: what its main function gives to daemon.Main.
+// handlers returns a program's handlers, as its main function passes them to daemon.Main.
 func handlers() *resqued.Handlers {
 	h := resqued.New()
 	resqued.Handle(h, "Mail", func(_ context.Context, m Mail) error {
@@ -68,7 +68,7 @@ func ExampleRequire() {
 	// welcome
 }
 
-// A handler function can be tested by itself, as any run of its job.
+// A handler function can be tested by itself, for any run of its job.
 func ExampleJob() {
 	handle := func(ctx context.Context, job *resqued.Job) error {
 		fmt.Printf("attempt %d, write only if no fence above %d was there\n", job.Attempt, job.Fence())
@@ -95,7 +95,7 @@ func ExampleQueues_Inline() {
 	// [mail: Mail [42,"hello"] done]
 }
 
-// A handler that calls Drain shows what its lock keeps away.
+// A handler that calls Drain shows which jobs its lock keeps out.
 func ExampleQueues_Drain_locks() {
 	h := resqued.New()
 	var q *resquedtest.Queues
@@ -112,7 +112,7 @@ func ExampleQueues_Drain_locks() {
 	// first: done
 }
 
-// Runs of long jobs are worked slice by slice.
+// Runs of long jobs are performed slice by slice.
 func ExampleQueues_LongJobs() {
 	h := resqued.New()
 	longjob.Register(h, "Copy", func(ctx context.Context, r *longjob.Runner, site int) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Enqueued is a job that waits.
+// Enqueued is a waiting job.
 type Enqueued struct {
-	// Class, Queue and Args are those of the job; a payload that is not a job has no Class.
+	// Class, Queue and Args are the job's; a payload that is not a job has no Class.
 	Class, Queue string
 	Args         resqued.Args
 	// Payload holds the bytes that were pushed.
@@ -24,10 +24,10 @@ type Enqueued struct {
 
 // Failure is a record of the failed list.
 type Failure struct {
-	// Class, Queue and Args are those of the job; a payload that is not a job has no Class.
+	// Class, Queue and Args are the job's; a payload that is not a job has no Class.
 	Class, Queue string
 	Args         resqued.Args
-	// Exception and Message are what the handler's error is recorded as.
+	// Exception and Message are the recorded form of the handler's error.
 	Exception, Message string
 	// Attempts is how often the job has run; 0 if its class has no Retry.
 	Attempts int
@@ -35,8 +35,8 @@ type Failure struct {
 	Payload []byte
 }
 
-// Jobs returns the jobs that wait in these queues, each queue from its head; without a name
-// in all of them, by name. Delayed jobs are not among them.
+// Jobs returns the jobs that wait in these queues, each queue from its head. Without names it
+// returns the jobs of all queues, sorted by name. Delayed jobs are not included.
 func (q *Queues) Jobs(queues ...string) []Enqueued {
 	q.tb.Helper()
 	ctx := q.context()
@@ -62,8 +62,8 @@ func (q *Queues) Jobs(queues ...string) []Enqueued {
 	return jobs
 }
 
-// Delayed returns the jobs that wait for a later time, those that are due first in front:
-// delayed ones, those that were requeued for later, and those that run again after a failure.
+// Delayed returns the jobs that wait for a later time, the next due first: delayed and requeued
+// jobs, and jobs that run again after a failure.
 func (q *Queues) Delayed() []Enqueued {
 	q.tb.Helper()
 	var jobs []Enqueued
@@ -79,7 +79,7 @@ func (q *Queues) Delayed() []Enqueued {
 	return jobs
 }
 
-// Failed returns the records of the jobs that have failed for good, the oldest first.
+// Failed returns the records of the jobs that failed for good, the oldest first.
 func (q *Queues) Failed() []Failure {
 	q.tb.Helper()
 	ctx := q.context()
@@ -134,7 +134,7 @@ func (f Failure) String() string {
 	return fmt.Sprintf("%s: %s %s: %s: %s", f.Queue, name, f.Args, f.Exception, f.Message)
 }
 
-// waiting lists all jobs that wait, for the message of a test.
+// waiting lists all waiting jobs, for the message of a test.
 func (q *Queues) waiting() string {
 	q.tb.Helper()
 	now := q.Now()

@@ -17,18 +17,17 @@ type jobOptionFunc func(p *jobParts)
 
 func (f jobOptionFunc) apply(p *jobParts) { f(p) }
 
-// jobParts are what a job and its context are made of.
 type jobParts struct {
 	job     *resqued.Job
 	fence   int64
 	timeout time.Duration
 	leaving bool
-	locked  bool // it holds its class lock
+	locked  bool // the job holds its class lock
 }
 
-// Job returns a job and its context, as a handler gets them, to test one function by itself:
-// no Redis is involved. Args are as for client.Enqueue. Without options the job runs for the
-// first time and has neither a lock nor a timeout.
+// Job returns a job and its context, as a handler gets them, to test one function by itself
+// without Redis. Args are as for client.Enqueue. Without options the job runs for the first
+// time and has neither a lock nor a timeout.
 //
 //	ctx, job := resquedtest.Job(t, "Mail", Mail{User: 42}, resquedtest.WithAttempt(3))
 //	err := handle(ctx, job)
@@ -61,7 +60,7 @@ func WithID(id string) JobOption {
 	return jobOptionFunc(func(p *jobParts) { p.job.ID = id })
 }
 
-// WithQueue sets the queue that the job was taken from; without it, that is "test".
+// WithQueue sets the queue from which the job was taken; the default is "test".
 func WithQueue(name string) JobOption {
 	return jobOptionFunc(func(p *jobParts) { p.job.Queue = name })
 }
@@ -89,20 +88,21 @@ func WithFence(n int64) JobOption {
 	})
 }
 
-// WithDeadline ends the context after d, with the cause resqued.ErrTimeout, as the timeout of
-// a class does. It sets the job's Deadline.
+// WithDeadline ends the context after d with the cause resqued.ErrTimeout, as the timeout of a
+// class does. It sets the job's Deadline.
 func WithDeadline(d time.Duration) JobOption {
 	return jobOptionFunc(func(p *jobParts) { p.timeout = d })
 }
 
-// WithLeaving has the worker process want to leave: the channel of resqued.Leaving is closed.
+// WithLeaving simulates a worker process that is to exit: the channel of resqued.Leaving is
+// closed.
 func WithLeaving() JobOption {
 	return jobOptionFunc(func(p *jobParts) { p.leaving = true })
 }
 
-// WithClassLock has the job hold the lock of its class: resqued.RefreshLock succeeds, and
-// resqued.Locked and its like report what a job alone would see. Without it they return
-// an error.
+// WithClassLock makes the job hold the lock of its class: resqued.RefreshLock succeeds, and
+// resqued.Locked and similar functions report what a job alone would see. Without it they
+// return an error.
 func WithClassLock() JobOption {
 	return jobOptionFunc(func(p *jobParts) { p.locked = true })
 }

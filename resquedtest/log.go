@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLog returns a logger whose lines stand in the log of the test, as long as that runs.
+// newLog returns a logger that writes to the log of the test while it runs.
 func newLog(t testing.TB) *zap.Logger {
 	to := &testLog{tb: t}
 	t.Cleanup(to.close)
@@ -18,7 +18,6 @@ func newLog(t testing.TB) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(config), to, zap.InfoLevel))
 }
 
-// testLog writes to the log of a test.
 type testLog struct {
 	mu   sync.Mutex
 	tb   testing.TB
@@ -38,7 +37,7 @@ func (l *testLog) Write(line []byte) (int, error) {
 // Sync implements zapcore.WriteSyncer.
 func (l *testLog) Sync() error { return nil }
 
-// close drops all further lines: a job that was given up may go on for longer than its test.
+// close drops all further lines: a job that was given up may outlive its test.
 func (l *testLog) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

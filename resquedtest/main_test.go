@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(program{m}) }
 
-// program is all tests and examples.
+// program runs all tests and examples.
 type program struct{ m *testing.M }
 
-// Run runs them, and ends what stands for the test of the examples.
+// Run runs them, and ends exampleT.
 func (p program) Run() int {
 	code := p.m.Run()
 	for _, cleanup := range slices.Backward(t.cleanups) {
@@ -32,10 +32,10 @@ func (p program) Run() int {
 	return code
 }
 
-// t is the t of the examples, which have none.
+// t is the t of the examples.
 var t = &exampleT{}
 
-// exampleT stands for the *testing.T of a test.
+// exampleT replaces the *testing.T of a test.
 type exampleT struct {
 	testing.TB
 
@@ -108,7 +108,7 @@ func lines(ended []resquedtest.Ended) []string {
 	return texts
 }
 
-// failing is a test that is to fail: it notes with what.
+// failing is a test that is expected to fail. It records the messages.
 type failing struct {
 	testing.TB
 
@@ -142,5 +142,5 @@ func (f *failing) Fatalf(format string, args ...any) {
 
 func join(parts ...any) string { return strings.TrimSuffix(fmt.Sprintln(parts...), "\n") }
 
-// status is what became of an enqueueing.
+// status is the status of an enqueued job.
 func status(res client.Result) string { return string(res.Status) }

@@ -13,8 +13,8 @@ import (
 // sequence numbers the worker processes of this program.
 var sequence atomic.Int64
 
-// master is what a worker process finds at the other end of its socket: it welcomes the
-// process, and can tell it to leave.
+// master is the other end of a worker process's socket. It welcomes the process, and can tell
+// it to exit.
 type master struct {
 	down   chan proc.Message
 	closed chan struct{}
@@ -24,11 +24,11 @@ type master struct {
 }
 
 func newMaster() *master {
-	// A welcome and a word to leave: it never waits for room.
+	// One welcome and one order to exit: sending never blocks.
 	return &master{down: make(chan proc.Message, 2), closed: make(chan struct{})}
 }
 
-// Send takes a message of the process.
+// Send receives a message of the process.
 func (m *master) Send(message proc.Message) error {
 	switch message.Type {
 	case proc.Hello:
@@ -44,7 +44,7 @@ func (m *master) Send(message proc.Message) error {
 	return nil
 }
 
-// Recv waits for a message to the process; it returns io.EOF after close.
+// Recv waits for a message to the process. It returns io.EOF after close.
 func (m *master) Recv() (proc.Message, error) {
 	select {
 	case message := <-m.down:
@@ -54,7 +54,7 @@ func (m *master) Recv() (proc.Message, error) {
 	}
 }
 
-// drain tells the process to leave after the job in hand. It is called once.
+// drain tells the process to exit after its current job. It is called once.
 func (m *master) drain() {
 	m.down <- proc.Message{Type: proc.SetState, State: string(signals.Draining)}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// Require returns the arguments of the first job that waits, in a queue or for its time, whose
-// class takes a T and for which match returns true; a nil match is any job. If there is none, it
-// fails the test with a list of the jobs that wait. T is the type of the arguments with which
-// resqued.Handle has registered the class; it fails the test as well if that is not a class or
-// several. RequireClass names the class instead.
+// Require returns the arguments of the first waiting or delayed job whose class takes a T and
+// for which match returns true; a nil match accepts any job. If there is none, it fails the
+// test with a list of the waiting jobs. T is the type of arguments with which resqued.Handle
+// registered the class. Require also fails the test if no class or several classes take a T;
+// RequireClass names the class instead.
 //
 //	m := resquedtest.Require(t, q, func(m Mail) bool { return m.User == 42 })
 func Require[T any](t testing.TB, q *Queues, match func(args T) bool) T {
@@ -23,16 +23,16 @@ func Require[T any](t testing.TB, q *Queues, match func(args T) bool) T {
 	return RequireClass(t, q, classOf[T](t, q, "RequireClass"), match)
 }
 
-// RequireNone fails the test if Require would find a job. It also fails the test if no class
-// takes a T, or several do; RequireNoneClass names the class instead.
+// RequireNone fails the test if Require would find a job. It also fails the test if no class or
+// several classes take a T; RequireNoneClass names the class instead.
 func RequireNone[T any](t testing.TB, q *Queues, match func(args T) bool) {
 	t.Helper()
 	RequireNoneClass(t, q, classOf[T](t, q, "RequireNoneClass"), match)
 }
 
-// RequireClass is Require for the jobs of the class with this name: one that has no handler here
-// or is a command, or one of several that take a T. T is what their arguments are decoded into,
-// as by resqued.Args.Decode. It is resqued.Args, or what the handler of the class takes.
+// RequireClass is Require for a class by name. It is for a class that has no handler here, is a
+// command, or is one of several that take a T. T must be resqued.Args or the type that the
+// handler takes; arguments are decoded as by resqued.Args.Decode.
 //
 //	resquedtest.RequireClass(t, q, "Resize", func(id int) bool { return id == 7 })
 func RequireClass[T any](t testing.TB, q *Queues, class string, match func(args T) bool) T {
@@ -54,8 +54,8 @@ func RequireNoneClass[T any](t testing.TB, q *Queues, class string, match func(a
 	}
 }
 
-// classOf returns the name of the class that takes a T. If that is not one it fails the test,
-// and names the function that works then.
+// classOf returns the name of the class that takes a T. If there is not exactly one, it fails
+// the test and names the function to use instead.
 func classOf[T any](t testing.TB, q *Queues, instead string) string {
 	t.Helper()
 	want := reflect.TypeFor[T]()
@@ -75,7 +75,7 @@ func classOf[T any](t testing.TB, q *Queues, instead string) string {
 	return names[0]
 }
 
-// checkType fails the test if the handler of a class takes something else.
+// checkType fails the test if the handler of a class takes another type.
 func (q *Queues) checkType(t testing.TB, name string, asked reflect.Type) {
 	t.Helper()
 	class, ok := q.handlers.Lookup(name)
@@ -87,8 +87,8 @@ func (q *Queues) checkType(t testing.TB, name string, asked reflect.Type) {
 	}
 }
 
-// find returns the arguments of the first job that waits and matches, and what kept others
-// from being looked at.
+// find returns the arguments of the first waiting job that matches. unread says which arguments
+// could not be decoded.
 func find[T any](q *Queues, class string, match func(args T) bool) (args T, found bool, unread string) {
 	q.tb.Helper()
 	for _, job := range slices.Concat(q.Jobs(), q.Delayed()) {
@@ -107,7 +107,7 @@ func find[T any](q *Queues, class string, match func(args T) bool) (args T, foun
 	return args, false, unread
 }
 
-// unknown says so of a class that has no handler: it may be misspelt.
+// unknown returns a hint if a class has no handler: its name may be misspelled.
 func (q *Queues) unknown(class string) string {
 	if _, ok := q.worker.set.Lookup(class); ok {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// server is the Redis of a test: it is in this process, and its clock stands still.
+// server is the Redis of a test. It is in this process, and only advance moves its clock.
 type server struct {
 	mini *miniredis.Miniredis
 	url  string
@@ -43,5 +43,5 @@ func (s *server) advance(d time.Duration) {
 	defer s.mu.Unlock()
 	s.clock = s.clock.Add(d)
 	s.mini.SetTime(s.clock)
-	s.mini.FastForward(d) // a miniredis has keys expire only by this
+	s.mini.FastForward(d) // expires keys, which SetTime does not
 }

@@ -25,18 +25,17 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// interval is the time between two looks for jobs. The last look of a Drain waits for it.
+// interval is the time between two polls. The last poll of a Drain waits for it.
 const interval = time.Millisecond
 
-// worker holds the parts of which a daemon makes its worker processes, here one after
-// another.
+// worker has the parts from which a daemon makes its worker processes.
 type worker struct {
 	opts   Options
 	queues selector.Spec
 	set    *handler.Set
 	store  *store.Store
 	keyer  *jobkey.Keyer
-	// tenants are those of the handlers, fair what the scripts know of them.
+	// tenants are the handlers' tenants, fair what the scripts know of them.
 	tenants *jobkey.Tenants
 	fair    map[string]*store.Fair
 	runner  *thread.Runner
@@ -44,8 +43,7 @@ type worker struct {
 	log     *zap.Logger
 }
 
-// atHome returns handlers whose class locks are all kept in the Redis of the test, wherever
-// they are in production.
+// atHome returns handlers whose class locks are all kept in the Redis of the test.
 func atHome(h *resqued.Handlers) *resqued.Handlers {
 	home := resqued.New()
 	for _, name := range h.Classes() {
@@ -144,8 +142,8 @@ func newWorker(q *Queues) (*worker, error) {
 
 func (w *worker) ruby34() bool { return w.opts.JobLockKey == jobkey.Ruby34 }
 
-// onceForked returns hooks whose AfterFork runs before the first job only: all worker
-// processes of a test are one.
+// onceForked returns hooks whose AfterFork runs only before the first job: all worker processes
+// of a test count as one.
 func onceForked(all []resqued.Hooks) []resqued.Hooks {
 	hooks := slices.Clone(all)
 	for i := range hooks {
@@ -163,7 +161,7 @@ func onceForked(all []resqued.Hooks) []resqued.Hooks {
 	return hooks
 }
 
-// work is the whole life of a worker process: it works until nothing is due.
+// work is the whole life of a worker process, which ends when no job is due.
 func (w *worker) work(ctx context.Context, r *run) error {
 	defer r.master.close()
 	stubborn := false
@@ -192,7 +190,6 @@ func (w *worker) work(ctx context.Context, r *run) error {
 	return err
 }
 
-// observe notes the end of a job.
 func (r *run) observe(e workerproc.Event) {
 	ended := Ended{
 		Class: e.Job.Class, Queue: e.Job.Queue, Args: slices.Clone(e.Job.Args), Attempt: e.Job.Attempt,
@@ -204,7 +201,6 @@ func (r *run) observe(e workerproc.Event) {
 	r.add(ended)
 }
 
-// noStats counts nothing.
 type noStats struct{}
 
 func (noStats) Job(string, string, time.Duration, time.Duration) {}
