@@ -1,5 +1,5 @@
-// Command expire-mysql is examples/expire for MySQL and MariaDB: a worker program with a long job
-// that deletes old rows of a table, for as long as that takes, through every deploy.
+// Command expire-mysql is examples/expire for MySQL and MariaDB: a worker program with a long
+// job that deletes old rows of a table, through every deploy.
 //
 //	export MYSQL_DSN='app@tcp(db.internal)/app?parseTime=true&interpolateParams=true'
 //	go run ./examples/expire-mysql work --queues '*'
@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	db, err := sql.Open("mysql", os.Getenv("MYSQL_DSN")) // it connects when it is used
+	db, err := sql.Open("mysql", os.Getenv("MYSQL_DSN")) // it connects on first use
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -64,7 +64,7 @@ func start(h *resqued.Handlers, days string) error {
 
 // expire runs from its beginning in each slice.
 func expire(ctx context.Context, r *longjob.Runner, db *sql.DB, days int) error {
-	// All slices have to ask for the same rows, so the time is computed once.
+	// All slices must ask for the same rows, so the time is computed once.
 	before, err := longjob.StateOnce(r, "before", func() (time.Time, error) {
 		return time.Now().AddDate(0, 0, -days), nil
 	})

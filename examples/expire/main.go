@@ -1,5 +1,5 @@
-// Command expire is a worker program with a long job that deletes old rows of a table, for
-// as long as that takes, through every deploy.
+// Command expire is a worker program with a long job that deletes old rows of a table, through
+// every deploy.
 //
 //	export DATABASE_URL=postgres://app@db.internal/app
 //	go run ./examples/expire work --queues '*'
@@ -25,8 +25,7 @@ import (
 )
 
 func main() {
-	// It connects when it is used. Where the variable is not set, pgx looks at PGHOST and
-	// the like.
+	// It connects on first use. If the variable is not set, pgx uses PGHOST and the like.
 	pool, err := pgxpool.New(context.Background(), os.Getenv("DATABASE_URL"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,7 +65,7 @@ func start(h *resqued.Handlers, days string) error {
 
 // expire runs from its beginning in each slice.
 func expire(ctx context.Context, r *longjob.Runner, pool *pgxpool.Pool, days int) error {
-	// All slices have to ask for the same rows, so the time is computed once.
+	// All slices must ask for the same rows, so the time is computed once.
 	before, err := longjob.StateOnce(r, "before", func() (time.Time, error) {
 		return time.Now().AddDate(0, 0, -days), nil
 	})

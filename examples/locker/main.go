@@ -1,5 +1,5 @@
-// Command locker checks feeds on one server at a time. Start it on as many as you
-// like: they take turns, and when one dies the others go on.
+// Command locker checks feeds on one server at a time. Start it on as many servers as you like:
+// they take turns, and when one dies the others continue.
 //
 //	DATABASE_URL=postgres://app@db.internal/app go run ./examples/locker
 package main
@@ -27,7 +27,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// Where it is not set, pgx looks at PGHOST, PGUSER and the like.
+	// If it is not set, pgx uses PGHOST, PGUSER and the like.
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err

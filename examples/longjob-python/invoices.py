@@ -15,7 +15,7 @@ class Slice:
     def __init__(self):
         job = json.load(sys.stdin)
         self.args = job["args"]
-        self.state = job["state"]  # what slices before this one have saved
+        self.state = job["state"]  # what earlier slices have saved
         self.number = job["slice"]
         self.over = False  # True when the slice should end
         self._saves = 0
@@ -59,7 +59,7 @@ class Slice:
 def main():
     run = Slice()
     shop, count = (run.args + [20])[:2]
-    if "customers" not in run.state:  # a step that is done once
+    if "customers" not in run.state:  # a step that runs once
         run.save(customers=customers_of(shop, count))
     customers = run.state["customers"]
     for n in range(run.state.get("sent", 0), len(customers)):

@@ -1,5 +1,5 @@
-// Command longjob is a worker program with one long job: it sends an invoice to each
-// customer of a shop, for as long as that takes, through every deploy.
+// Command longjob is a worker program with one long job, which sends an invoice to each
+// customer of a shop, through every deploy.
 //
 //	go run ./examples/longjob work --queues '*'
 //	go run ./examples/longjob start north
@@ -44,10 +44,10 @@ func start(h *resqued.Handlers, shop string) error {
 	return err
 }
 
-// invoices runs from its beginning in each slice. What is done is passed over.
+// invoices runs from its beginning in each slice and skips what is done.
 func invoices(ctx context.Context, r *longjob.Runner, shop string) error {
 	err := r.WorkOnce(ctx, "customers", func(context.Context) error {
-		// Within a unit: it is set if, and only if, the unit is done.
+		// Within a unit: the list is saved if, and only if, the unit is done.
 		return longjob.SetState(r, "customers", customersOf(shop))
 	})
 	if err != nil {

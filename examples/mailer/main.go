@@ -1,5 +1,5 @@
-// Command mailer is a whole worker program: one Go function as a handler, and
-// resqued's command line around it.
+// Command mailer is a complete worker program: one Go function as a handler, and resqued's
+// command line.
 //
 //	go run ./examples/mailer work --queues mail
 //	go run ./examples/mailer enqueue Mail 42 "hello"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Loads the application: what config/environment.rb is to Rails. Everything that works its jobs
+# Loads the application, like config/environment.rb of Rails. Everything that performs its jobs
 # requires this one file: `rake resque:work`, resqued's runner, a console.
 
 # In your application this is a line of the Gemfile: gem "resqued-runner"

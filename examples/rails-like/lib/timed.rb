@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A plugin, as applications have them: says how long each job of a class took.
+# A plugin like those of applications: prints how long each job of a class took.
 module Timed
   def around_perform_timed(*args)
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -12,7 +12,7 @@ class Channel {
   constructor(descriptor, {onLine, onBad, onEnd}) {
     this.onLine = onLine;
     this.onBad = onBad;
-    this.chunks = []; // of a line that has not ended
+    this.chunks = []; // of an unfinished line
     this.socket = new net.Socket({fd: descriptor, readable: true, writable: true});
     this.socket.on('data', (chunk) => this.data(chunk));
     let over = false;
@@ -35,7 +35,7 @@ class Channel {
       if (this.chunks.length === 0) {
         line = chunk.utf8Slice(from, found);
       } else {
-        // Decoded in one piece, as a character may stand in two chunks.
+        // Decoded in one piece, because a character may be split between two chunks.
         this.chunks.push(chunk.subarray(from, found));
         line = Buffer.concat(this.chunks).toString('utf8');
         this.chunks = [];
@@ -60,12 +60,12 @@ class Channel {
     this.onLine(object);
   }
 
-  // Writes a line that is JSON.
+  // Writes a line of JSON.
   send(line) {
     this.socket.write(line + '\n');
   }
 
-  // Writes an object. Throws where it is not JSON or too long, and writes nothing then.
+  // Writes an object. If it is not JSON or too long, throws and writes nothing.
   tell(object) {
     const line = JSON.stringify(object);
     if (line.length > LONGEST / 3 && Buffer.byteLength(line) >= LONGEST) {
@@ -74,7 +74,7 @@ class Channel {
     this.send(line);
   }
 
-  // Calls done when all that was written has left.
+  // Calls done when everything was written.
   flushed(done) {
     this.socket.write('', done);
   }

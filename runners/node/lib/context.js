@@ -1,5 +1,5 @@
 'use strict';
-// What a job can ask and tell: `this` in its function, and current() anywhere in it.
+// The context of a job: `this` in its function, and current() anywhere in it.
 
 const {Cancelled, Requeue, Discard} = require('./index');
 
@@ -21,7 +21,6 @@ class Job {
     this.fence = described.fence;
   }
 
-  // The payload as an object.
   get payload() {
     let {payload} = this.described;
     if (payload === undefined) {
@@ -34,7 +33,7 @@ class Job {
   }
 
   get args() {
-    // An Active Job's are described, because its payload has those of its wrapper.
+    // An Active Job's arguments come separately: its payload has those of its wrapper.
     const args = this.described.args ?? this.payload.args;
     if (args === undefined || args === null) return [];
     if (!Array.isArray(args)) throw new TypeError(`the args of a job have to be a list, and are ${typeof args}`);
@@ -55,7 +54,7 @@ class Context {
     this.enqueuedRest = false;
   }
 
-  // Aborted when the job is to stop; its reason is a Cancelled.
+  // Aborted when the job must stop; the reason is a Cancelled.
   get signal() {
     if (!this.#controller) {
       this.#controller = new AbortController();
@@ -64,7 +63,7 @@ class Context {
     return this.#controller.signal;
   }
 
-  // Why the job is to stop (a Cancelled), or null.
+  // Why the job must stop (a Cancelled), or null.
   get cancelled() {
     return this.#cancelled;
   }
@@ -74,7 +73,7 @@ class Context {
     return this.#leaving.signal;
   }
 
-  // Called by the runner, as cancel.
+  // Called by the runner, like cancel.
   leave() {
     this.#leaving.abort();
   }
@@ -97,7 +96,7 @@ class Context {
     this.#tell({log: {job: this.job.number, level: String(level), message: String(message).slice(0, 8192)}});
   }
 
-  // Counts the job, if it succeeds, as interrupted: it has saved what it did and enqueued the rest.
+  // Counts the job as interrupted if it succeeds: it saved what it did and enqueued the rest.
   interrupted() {
     this.enqueuedRest = true;
   }
@@ -114,7 +113,8 @@ class Context {
     this.#tell({report: {job: this.job.number, line}});
   }
 
-  // What outlives its job must not speak for it: resqued would take that for a broken runner.
+  // A context may outlive its job. Then it writes nothing, because resqued would take the
+  // runner for broken.
   #tell(object) {
     if (!this.ended) this.#channel.tell(object);
   }

@@ -1,12 +1,11 @@
 'use strict';
-// Which functions there are: the exports of the modules, by class.
+// The handlers: exported functions of the modules, by class.
 
 const path = require('node:path');
 const fs = require('node:fs');
 const {createRequire} = require('node:module');
 const {pathToFileURL} = require('node:url');
 
-// Returns a Map of the functions of modules, CommonJS or ES.
 async function load(names) {
   const handlers = new Map();
   for (const name of names) {
@@ -35,7 +34,7 @@ function add(handlers, namespace, name) {
     else if (value && typeof value === 'object') Object.entries(value).forEach(([key, member]) => one(key, member));
   };
   for (const key of Object.keys(namespace)) {
-    // What CommonJS exports is the default, too.
+    // CommonJS exports are also the default.
     if (key === 'default' || key === 'module.exports') all(namespace[key]);
     else if (namespace[key] instanceof Map) all(namespace[key]);
     else one(key, namespace[key]);

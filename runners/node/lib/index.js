@@ -1,11 +1,11 @@
 'use strict';
-// What jobs use: require('resqued-runner') or import … from 'resqued-runner'. Requiring it starts
-// nothing, so functions can be called and tested as any others.
+// The API for jobs: require('resqued-runner') or import … from 'resqued-runner'. Requiring it
+// starts nothing, so functions can be called and tested like any others.
 
 const {AsyncLocalStorage} = require('node:async_hooks');
 
-// Shared by all copies of this module in one process, so that a job that finds another copy in its
-// own node_modules speaks to the runner that performs it.
+// Shared by all copies of this module in a process, so a job with another copy in its own
+// node_modules reaches the runner that performs it.
 const SHARED = Symbol.for('resqued-runner.current');
 const LONG = Symbol.for('resqued-runner.long');
 const OUTCOME = Symbol.for('resqued-runner.outcome');
@@ -14,7 +14,7 @@ if (!globalThis[SHARED]) {
 }
 const storage = globalThis[SHARED];
 
-// The reason of the signal of a job that is to stop.
+// The reason of a cancelled job's signal.
 class Cancelled extends Error {
   constructor(why) {
     super(`the job was cancelled: ${why}`);
@@ -44,7 +44,7 @@ class Discard extends Error {
   }
 }
 
-// Returns the context of the job that the caller belongs to, or undefined.
+// Returns the context of the caller's job, or undefined.
 function current() {
   return storage.getStore();
 }
@@ -55,7 +55,7 @@ function here() {
   return context;
 }
 
-// Marks a function, or an async generator, as that of a long job.
+// Marks a function, or an async generator, as a long job.
 function longJob(handler) {
   if (typeof handler !== 'function') throw new TypeError(`longJob needs a function, and got ${typeof handler}`);
   Object.defineProperty(handler, LONG, {value: true});

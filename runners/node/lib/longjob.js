@@ -3,7 +3,7 @@
 
 class Yielded extends Error {}
 
-// The slice that is running: the first argument of a long job.
+// The running slice: the first argument of a long job.
 class LongJob {
   #context;
   #reported = 0;
@@ -17,9 +17,9 @@ class LongJob {
     this.slice = described.slice;
     this.fence = described.fence;
     this.message = described.message;
-    // What earlier slices and this one have saved.
+    // The state saved by this slice and earlier ones.
     this.state = {...described.state};
-    // Whether the slice is over, so that the job should save and yield.
+    // Whether the slice is over: then the job should save and yield.
     this.over = false;
   }
 
@@ -27,7 +27,7 @@ class LongJob {
     return this.#context;
   }
 
-  // Reports a state (keys with new values; null forgets one), without waiting.
+  // Reports a state (keys with new values; null clears one), without waiting.
   report(state, progress) {
     const line = {};
     if (progress) line.progress = progress;
@@ -42,7 +42,7 @@ class LongJob {
     this.#context.report(line);
   }
 
-  // Reports a state; the promise ends when it is saved.
+  // Reports a state. The promise resolves when it is saved.
   save(state = {}, progress) {
     this.report(state, progress);
     const number = this.#reported;
@@ -54,7 +54,7 @@ class LongJob {
     this.#context.report({progress: {done, total, message}});
   }
 
-  // Ends the slice here: the run goes on with the next one. Does not return.
+  // Ends the slice; the run continues with the next one. Does not return.
   yield() {
     throw new Yielded('the slice is over');
   }

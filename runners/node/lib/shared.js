@@ -1,5 +1,5 @@
 'use strict';
-// What the runner knows of lib/index.js, which may be another copy of it.
+// The runner's access to lib/index.js, of which jobs may load another copy.
 
 module.exports = {
   storage: require('./index') && globalThis[Symbol.for('resqued-runner.current')],

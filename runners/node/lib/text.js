@@ -1,5 +1,5 @@
 'use strict';
-// How errors look in `failed`.
+// The form of errors in `failed`.
 
 const path = require('node:path');
 
@@ -25,7 +25,6 @@ function string(value) {
   }
 }
 
-// The name of an error's class.
 function name(error) {
   if (error === null || (typeof error !== 'object' && typeof error !== 'function')) {
     return error === null || error === undefined ? 'Error' : error.constructor.name;
@@ -43,7 +42,8 @@ function message(error) {
   return said.length > LONGEST ? `${said.slice(0, LONGEST)}…` : said;
 }
 
-// Returns the lines of the stack as "file:line:in 'function'", innermost first, without the runner's own.
+// Returns the lines of the stack as "file:line:in 'function'", innermost first, without the
+// runner's own.
 function backtrace(error) {
   const lines = [];
   const seen = new Set();

@@ -59,7 +59,7 @@ class Worker {
       return;
     }
     if (this.leaving) {
-      // It crossed the end of a cancelled one; nothing of it has run.
+      // The job crossed the end of a cancelled one; nothing of it has run.
       this.channel.send(`{"requeue":${described.number},"after":0}`);
       return;
     }
@@ -109,8 +109,8 @@ class Worker {
     }
   }
 
-  // What nobody has caught leaves the process in a state that nobody knows: it ends, and its jobs
-  // with it.
+  // After an uncaught error the state of the process is unknown, so it ends together with its
+  // jobs.
   broken(error, origin) {
     const context = storage.getStore();
     const where = context && !context.ended ? `in job ${context.job.class} ${context.job.id}` : 'outside of any job that runs';
@@ -120,7 +120,7 @@ class Worker {
     try {
       require('node:fs').writeSync(2, `${stack}\nresqued-runner: ${what}, ${where}; the runner ends with its ${this.jobs.size} jobs\n`);
     } catch {
-      // Nobody reads it.
+      // stderr is closed.
     }
     process.reallyExit(1);
   }
@@ -137,7 +137,7 @@ function perform(worker, context) {
   return handler.apply(context, context.job.args);
 }
 
-// The line that ends a job with what it has thrown.
+// The line that ends a job with the error that it threw.
 function ended(context, error) {
   const {number} = context.job;
   const outcome = error && typeof error === 'object' ? error[OUTCOME] : undefined;

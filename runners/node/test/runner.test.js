@@ -1,5 +1,5 @@
 'use strict';
-// Drives the runner over its socket. What holds for every language is in test/runners.
+// Drives the runner over its socket. test/runners has the tests for every language.
 
 const {test} = require('node:test');
 const assert = require('node:assert/strict');
@@ -78,7 +78,7 @@ test('a job that should make room is told', async (t) => {
   const runner = await ready(t);
   const number = runner.begin('MakesRoom');
   assert.ok((await runner.read()).progress);
-  runner.write({leaving: number + 7}); // one that has ended meanwhile
+  runner.write({leaving: number + 7}); // one that has ended already
   runner.write({leaving: number});
   assert.deepEqual(await runner.read(), {discard: number, why: 'made room'});
 });

@@ -63,13 +63,13 @@ class Job:
         self.described = described
         self._payload = None
         self._outlet = outlet
-        # Why it is to stop, or None. The rest is the runner's.
+        # Why the job must stop, or None. The other fields are the runner's.
         self.cancelled = None
         self.thread = self.task = self.loop = self.run = None
         self.raising = self.raised = self.ended = False
-        # Whether it should make room: its worker process leaves, or it has run for its max_run.
+        # Whether it should make room: its worker process exits, or it has run for its max_run.
         self.leaving = False
-        # Whether it has enqueued what is left of its work.
+        # Whether it has enqueued the rest of its work.
         self.interrupted = False
 
     @property
@@ -133,7 +133,7 @@ class Job:
 
     @property
     def args(self):
-        args = self.described.get("args")  # of an Active Job, whose payload has those of its wrapper
+        args = self.described.get("args")  # an Active Job's; its payload has the wrapper's
         if args is None:
             args = self.payload.get("args")
         if args is None:

@@ -46,7 +46,7 @@ def descriptor(name):
         os.fstat(number)
     except (ValueError, OSError):
         sys.exit("resqued_runner: %s is %r, which is not an open descriptor" % (name, value))
-    # What the application starts while it boots must not have it.
+    # Programs that the application starts while it boots must not have the descriptor.
     os.set_inheritable(number, False)
     return number
 
@@ -66,7 +66,7 @@ def main():
         sys.exit("resqued_runner: RESQUED_CONCURRENCY is %r, and has to be a number" % os.environ["RESQUED_CONCURRENCY"])
     for name in ("RESQUED_FD", "RESQUED_FORK_FD"):
         os.environ.pop(name, None)
-    # Lines of the log, one by one: what is kept in a buffer is lost when the process is killed.
+    # Write log lines one by one: a buffer is lost when the process is killed.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.reconfigure(line_buffering=True, errors="backslashreplace")

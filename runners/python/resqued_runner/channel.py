@@ -8,7 +8,7 @@ import socket
 import threading
 
 CHUNK = 64 * 1024
-# Code that starts programs or becomes a daemon closes the low descriptors.
+# Code that starts programs or becomes a daemon closes low descriptors.
 HIGH = 100
 # The longest line that resqued reads.
 LONGEST = 8 * 1024 * 1024
@@ -32,17 +32,17 @@ class Channel:
         try:
             high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
             os.close(descriptor)
-        except OSError:  # as many descriptors are not allowed
+        except OSError:  # the limit of descriptors is lower
             high = descriptor
             os.set_inheritable(high, False)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=high)
         self._socket.setblocking(True)
         self._rest = bytearray()
         self._searched = 0
-        # A handler of a signal may write while its thread writes.
+        # A signal handler may write while its thread writes.
         self._writing = threading.RLock()
         self.writer = None    # the thread that writes for a job
-        self.deferred = None  # what interrupts it, called when the line is written
+        self.deferred = None  # the interrupt that waits until the line is written
 
     def fileno(self):
         return self._socket.fileno()
@@ -102,7 +102,7 @@ class Channel:
         with self._writing:
             if job is not None and job.ended:
                 return
-            # An exception that a signal's handler raises must not leave half a line behind.
+            # An exception raised by a signal handler must not leave half a line.
             self.writer = threading.get_ident()
             try:
                 self._write(encoded + b"\n")
@@ -116,7 +116,7 @@ class Channel:
         try:
             self._socket.sendall(line)
         except OSError:
-            # resqued is gone; whoever reads notices it.
+            # resqued is gone; the reading thread notices.
             pass
 
 

@@ -33,7 +33,7 @@ def ended(job, error, function=None):
         if isinstance(error, asyncio.CancelledError) and job.cancelled is not None:
             error = resqued.Cancelled(job.cancelled).with_traceback(error.__traceback__)
         elif type(error) is resqued.Cancelled and job.cancelled is not None and error.why != job.cancelled:
-            # What is raised in another thread is a class, which cannot say why.
+            # An exception raised in another thread is created from a class, without a reason.
             error.__init__(job.cancelled)
         line = {
             "failed": number, "exception": text.name(error),

@@ -19,10 +19,10 @@ from .perform import complain
 from .worker import hello
 
 
-# A request to fork brings the socket of the runner, its standard output and error, and a pipe on which
-# to say how it has ended.
+# A request to fork brings the socket of the runner, its standard output and error, and a pipe
+# for its exit status.
 DESCRIPTORS = 4
-# The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
+# The exit code of a template without free descriptors (EX_OSERR of sysexits.h).
 FULL = 71
 
 
@@ -33,8 +33,8 @@ class Template:
         self.socket.setblocking(True)
         self.concurrency = concurrency
         self.app = app
-        self.children = {}                # the descriptor for how each ends, by its process id
-        self.reaping = 0                  # how often reap runs: a signal may come within it
+        self.children = {}                # the pipe for the exit status of each, by process id
+        self.reaping = 0                  # nesting depth of reap, which a signal may interrupt
         self.warned = False
 
     def run(self):
@@ -42,7 +42,7 @@ class Template:
         and its concurrency."""
         signal.signal(signal.SIGCHLD, self.reap)
         gc.collect()
-        # What is there now is never looked at again, so that its pages stay shared.
+        # Existing objects are never examined again, so their pages stay shared.
         gc.freeze()
         self.tell(hello(self.concurrency, self.app, template=True))
         while True:
@@ -51,7 +51,7 @@ class Template:
             except OSError as error:
                 complain("the socket of requests: %s" % error)
                 os._exit(1)
-            # The kernel has dropped what did not fit.
+            # The kernel dropped descriptors that did not fit.
             if flags & socket.MSG_CTRUNC and len(descriptors) < DESCRIPTORS:
                 full("%d of %d descriptors of a request to fork could be received" % (len(descriptors), DESCRIPTORS))
             if not packet and not descriptors:
@@ -84,13 +84,13 @@ class Template:
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 full("a hook before the fork: %s" % error)
-            # The asker sees the end of its socket, and asks again.
+            # The requesting process sees the end of its socket, and asks again.
             self.tell({"error": "a hook before the fork: %r" % (error,)})
             return None
         self.warn_of_threads()
         sys.stdout.flush()
         sys.stderr.flush()
-        # A child that ends before it is noted would not be reaped.
+        # A child that ends before it is recorded would not be reaped.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
             child = os.fork()
@@ -131,7 +131,7 @@ class Template:
         return channel, concurrency
 
     def hook(self, kind):
-        # In a runner a hook that fails ends it: jobs would run without their connections.
+        # A hook that fails ends the runner: jobs would run without their connections.
         for function in resqued._hooks[kind]:
             function()
 
@@ -157,7 +157,7 @@ class Template:
                 ended, status = os.waitpid(child, os.WNOHANG)
             except ChildProcessError:
                 if self.reaping > 1:
-                    continue  # the outer one may have its status, and not written it yet
+                    continue  # the outer call may have the status, and not have written it yet
                 ended, status = child, None  # the application has waited for it
             pipe = self.children.pop(child, None) if ended else None
             if pipe is not None:
@@ -170,7 +170,7 @@ class Template:
         self.reaping -= 1
 
     def tell(self, line):
-        # What is gone, or does not read, must not hold up the forks.
+        # A worker process that is gone, or does not read, must not hold up the forks.
         encoded = json.dumps(line).encode("ascii") + b"\n"
         if select.select([], [self.status], [], 1)[1]:
             try:
@@ -196,7 +196,7 @@ def reset_signals():
         if number == signal.SIGINT:
             default = signal.default_int_handler
         elif number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)):
-            default = signal.SIG_IGN  # as Python has them
+            default = signal.SIG_IGN  # Python's own default
         try:
             signal.signal(number, default)
         except (OSError, ValueError):

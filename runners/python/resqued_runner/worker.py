@@ -25,7 +25,8 @@ from .channel import BadLine
 from .perform import call, call_coroutine, complain, end_process, ended, handler_of
 
 TICK = 0.05
-# What interrupts the main thread, also in a system call. Programs have no other use for it.
+# The signal that interrupts the main thread, even in a system call. Programs have no other use
+# for it.
 INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGUSR2)
 if hasattr(signal, "SIGRTMIN"):
     INTERRUPT = signal.SIGRTMIN + 7
@@ -51,7 +52,7 @@ class Worker:
         self.jobs = {}
         self.leaving = False
         self.lock = threading.Lock()      # jobs, leaving, waiting
-        self.reading = threading.Lock()   # held by whoever reads
+        self.reading = threading.Lock()   # held by the thread that reads
         self.changed = threading.Condition(self.lock)
 
     def run(self):
@@ -75,13 +76,13 @@ class Worker:
     # One job at a time.
 
     def run_one(self):
-        self.current = None     # the job that is performed
-        self.sequence = 0       # of the jobs that were performed
+        self.current = None     # the job being performed
+        self.sequence = 0       # number of jobs performed
         self.parked = False
         self.wake = threading.Semaphore(0)
         self.loop = None
         self.main = threading.get_ident()
-        self.kept = []          # jobs that came while another was performed
+        self.kept = []          # jobs that arrived while another was performed
         signal.signal(INTERRUPT, self.interrupted)
         threading.Thread(target=self.watch, name="resqued watcher", daemon=True).start()
         channel, reading = self.channel, self.reading
@@ -102,7 +103,7 @@ class Worker:
             line = self.perform_one(job)
             self.current = None
             if os.getpid() != self.pid:
-                # A process that the job has forked came back from it.
+                # A process forked by the job returned here.
                 end_process(0)
             reading.acquire()
             if job.cancelled is not None:
@@ -124,7 +125,7 @@ class Worker:
                 job.task.cancel()
             return self.loop.run_until_complete(job.task)
         except BaseException as error:
-            # The loop was stopped, or the task cancelled before it began.
+            # The loop was stopped, or the task was cancelled before it began.
             return ended(job, error, handler.function)
 
     def receive(self):
@@ -153,7 +154,7 @@ class Worker:
                 seen = self.sequence
                 time.sleep(TICK)
                 continue
-            # The same job as a tick ago. What has come with it stands in the buffer already.
+            # The same job as a tick ago. Lines that came with it are in the buffer.
             self.read_meanwhile(seen)
             try:
                 poll = select.poll()
@@ -289,7 +290,7 @@ class Worker:
                         raise resqued.Cancelled(job.cancelled)
                     line = call(job, self.wait_many)
                 with self.lock:
-                    # From here on nobody raises anything in this thread.
+                    # From here on no thread raises an exception in this one.
                     job.thread = None
                 if job.raised:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
@@ -318,7 +319,7 @@ class Worker:
 
     def answer(self, job, line):
         self.channel.send(line, job)
-        # After the line: when no job is left the process may end.
+        # After the line: once no job is left, the process may end.
         with self.lock:
             self.jobs.pop(job.number, None)
             if job.cancelled is not None:
@@ -338,7 +339,7 @@ class Worker:
             while not done():
                 self.changed.wait(1)
 
-    # What comes from resqued.
+    # Lines from resqued.
 
     def obey(self, line):
         """Does what a line says. Returns the job, if it is one."""
@@ -382,7 +383,7 @@ class Worker:
             with self.lock:
                 self.jobs[number] = job
         if self.leaving:
-            # It crossed the end of a cancelled one; nothing of it has run.
+            # The job crossed the end of a cancelled one; nothing of it has run.
             line = ended(job, resqued.Requeue(0))
             if self.concurrency > 1:
                 self.answer(job, line)
@@ -419,7 +420,7 @@ class Worker:
                 self.loop.call_soon_threadsafe(job.task.cancel)
             elif signal.getsignal(INTERRUPT) == self.interrupted:
                 signal.pthread_kill(self.main, INTERRUPT)
-            else:  # the job has taken our signal
+            else:  # the job has replaced our signal handler
                 job.raised = True
                 raise_in(self.main, resqued.Cancelled)
             return

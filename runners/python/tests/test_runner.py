@@ -141,7 +141,7 @@ class RunnerTest(unittest.TestCase):
             runner = self.runner(concurrency)
             number = runner.start("MakesRoom")
             self.assertIn("progress", runner.read())
-            runner.write({"leaving": number + 7})  # one that has ended meanwhile
+            runner.write({"leaving": number + 7})  # one that has ended already
             runner.write({"leaving": number})
             self.assertEqual({"discard": number, "why": "made room"}, runner.read())
 
@@ -162,7 +162,7 @@ class RunnerTest(unittest.TestCase):
         for _ in range(5):
             self.assertIn("progress", runner.read())
         runner.write({"cancel": number, "why": "killed"})
-        # Long enough that the write is under way; if it is not, the test proves less.
+        # Long enough for the write to be in progress; otherwise the test proves less.
         time.sleep(0.3)
         line = runner.read()
         while "progress" in line:

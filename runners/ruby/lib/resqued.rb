@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# What a job can say to resqued while it runs. Each of these does nothing where no runner of
-# resqued performs the job, so that a class also works under `rake resque:work` and in tests;
-# requeue and discard, which would have to end the job, raise there.
+# Methods by which a running job talks to resqued. Outside of a runner they do nothing, so
+# a class also works under `rake resque:work` and in tests. requeue and discard, which have to
+# end the job, raise there.
 module Resqued
-  # Where requeue and discard throw to. A throw is not rescued by Resque::Job#perform, so that
-  # no on_failure hook takes it for a failure.
+  # requeue and discard throw this. Resque::Job#perform does not rescue a throw, so on_failure
+  # hooks do not take it for a failure.
   OUTCOME = :resqued_outcome
   CURRENT = :resqued_job
 
@@ -24,18 +24,18 @@ module Resqued
       nil
     end
 
-    # Whether the job should make room: save what it has done and end, and enqueue what is left.
+    # Whether the job should make room: save what it has done, enqueue the rest and end.
     def leaving?
       job&.leaving ? true : false
     end
 
-    # Counts the job, if it succeeds, as interrupted: it has saved what it did and enqueued the rest.
+    # Counts the job as interrupted if it succeeds: it saved what it did and enqueued the rest.
     def interrupted!
       job&.interrupted = true
       nil
     end
 
-    # Restarts the time limit of the lock of the job's class.
+    # Restarts the time limit of the job's class lock.
     def refresh_lock
       job&.refresh_lock
       nil
@@ -47,7 +47,7 @@ module Resqued
       nil
     end
 
-    # Ends the job and puts it back to its queue: neither a failure nor a success.
+    # Ends the job and puts it back into its queue, as neither a failure nor a success.
     def requeue(after: 0)
       leave([:requeue, Float(after)], "requeue")
     end

@@ -72,7 +72,7 @@ class TestTemplate < RunnerTest
   def test_the_end_of_its_master_does_not_end_it
     template = start(template: true)
     template.socket.close
-    template.requests.send("garbage", 0) # which it cannot tell anybody
+    template.requests.send("garbage", 0) # which it cannot report
     assert_equal ["done"], forked(template).job("Echo").keys
   end
 

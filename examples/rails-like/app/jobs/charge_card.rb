@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A job that fails: its exception and backtrace stand in the list of failures.
+# A job that fails. The list of failures shows its exception and backtrace.
 class ChargeCard
   extend Timed
 

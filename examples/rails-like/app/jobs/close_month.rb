@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A long job: it works in slices, and goes on where it was after a deploy, a crash or a reboot.
-# This method begins anew with each slice, and passes over what is done.
+# A long job: it works in slices, and continues where it was after a deploy, a crash or a
+# reboot. This method starts over with each slice, and skips what is done.
 class CloseMonth
   extend Resqued::LongJob
 

@@ -3,7 +3,7 @@
 require "pstore"
 require "tmpdir"
 
-# A model. In place of a database it has a file, which several processes may use.
+# A model. Instead of a database it has a file, which several processes may use.
 class Invoice
   FILE = ENV.fetch("RAILS_LIKE_DATA") { File.join(Dir.tmpdir, "rails-like-#{Process.uid}.pstore") }
 
@@ -31,7 +31,7 @@ class Invoice
       store.transaction(true) { |s| s.roots.select { |number| s[number].month == month } }.sort
     end
 
-    # Notes that something has happened to an invoice, in one step.
+    # Records an event of an invoice, in one step.
     def note(number, event)
       store.transaction do |s|
         raise NotFound, "no invoice #{number}" unless s[number]
@@ -43,7 +43,7 @@ class Invoice
 
     private
 
-    # A store of its own for each use: a PStore is for one thread.
+    # A new store for each use: a PStore is for one thread.
     def store
       PStore.new(FILE)
     end

@@ -4,7 +4,8 @@ require "digest"
 require "json"
 
 module Resqued
-  # Long jobs: extend a class with this, and say `long_job: true` for it in the configuration.
+  # Long jobs: extend a class with this module, and set `long_job: true` for it in the
+  # configuration.
   #
   #   class Invoices
   #     extend Resqued::LongJob
@@ -16,59 +17,59 @@ module Resqued
   #     end
   #   end
   #
-  # The method runs from its beginning in each slice; what is done is passed over.
+  # The method runs from its beginning in each slice and skips what is done.
   module LongJob
-    # The list or the state of a run is larger than can be kept.
+    # The list or the state of a run is too large to be kept.
     class TooLarge < StandardError; end
     # A producer could not reach the daemon's command line.
     class EnqueueError < StandardError; end
 
     class << self
-      # The most units of a slice, for tests; nil = any number.
+      # The maximum number of units of a slice, for tests; nil = no limit.
       attr_accessor :max_units
 
-      # The run that this thread performs a slice of, or nil.
+      # The run whose slice this thread performs, or nil.
       def current
         Thread.current.thread_variable_get(:resqued_long_run)
       end
     end
 
-    # Enqueues a new run. One with the same arguments that waits or runs is superseded: it saves
-    # nothing more, and does not go on. Like enqueue_debounce it takes resqued's command line
-    # (RESQUED_COMMAND, or resqued on the PATH) with its configuration, because it has to happen in
-    # one step in Redis. Returns the UUID of the run.
+    # Enqueues a new run and returns its UUID. An older run with the same arguments that waits
+    # or runs is superseded: it saves nothing more and does not continue. Like enqueue_debounce
+    # it needs resqued's command line (RESQUED_COMMAND, or resqued on the PATH) with its
+    # configuration, because this must be one step in Redis.
     def enqueue(*args)
       start_long_job(args, "--always")
     end
 
-    # Enqueues a run, unless one with the same arguments waits or runs. With Resque that is an
-    # ordinary job of the class, of which a worker process makes that.
+    # Enqueues a run, unless one with the same arguments waits or runs. With Resque it enqueues
+    # an ordinary job of the class, which a worker process makes a run.
     def enqueue_unique(*args)
       return ::Resque.enqueue(self, *args) if defined?(::Resque) && ::Resque.respond_to?(:enqueue) && !respond_to?(:long_job_tenant)
 
       start_long_job(args)
     end
 
-    # The same, and one more run when one that has begun has ended.
+    # Like enqueue_unique, but if a run has begun, one more follows it.
     def enqueue_debounce(*args)
       start_long_job(args, "--debounce")
     end
 
-    # A job that is not a slice: the class is not configured as a long job.
+    # An ordinary job: the class is not configured as a long job.
     def perform(*)
       raise NotImplementedError, "#{self} works in slices: say `long_job: true` at its handler in resqued's configuration"
     end
 
     private
 
-    # A class may say whose runs they are: long_job_tenant gets their arguments.
+    # A class may define long_job_tenant, which gets the arguments of a run and returns its
+    # tenant.
     def start_long_job(args, *flags)
       flags += ["--queue", @queue.to_s] if @queue
       flags += ["--tenant", long_job_tenant(*args).to_s] if respond_to?(:long_job_tenant)
       Command.call("longjobs", "start", name, *flags, "--json", "-", "-o", "name", input: JSON.generate(args)).strip
     end
 
-    # resqued's command line.
     module Command
       module_function
 
@@ -89,14 +90,14 @@ module Resqued
 
     # One slice of a run.
     class Run
-      # Where a slice that is over is left.
+      # Thrown when the slice is over.
       OVER = :resqued_slice_over
-      # The steps' own keys in the state.
+      # Prefix of the steps' own keys in the state.
       STEP = "~"
       # The done items of work_each are kept in blocks, so that each save is small.
       BLOCK = 100
       ITEMS = 20_000
-      # The seconds between two reports of nothing but units.
+      # Seconds between two reports that only count units.
       REPORT_EVERY = 1
 
       def initialize(job)
@@ -104,7 +105,7 @@ module Resqued
         @state = (job["state"] || {}).dup
         @changes = {}
         @path = []
-        @used = {} # the done steps of the unit that is under way
+        @used = {} # the done steps of the current unit
         @units = 0
         @worked = @told = 0
         @told_at = now
@@ -115,7 +116,7 @@ module Resqued
 
       attr_reader :job
 
-      # Names the run; the number of the slice; larger for each later slice.
+      # The id of the run; the number of the slice; a number that grows with each slice.
       def uuid
         @job["run"]
       end
@@ -128,7 +129,7 @@ module Resqued
         @job.fence
       end
 
-      # What people are told of the run.
+      # The text that is shown for the run.
       def message
         @message || @job["message"]
       end
@@ -138,7 +139,7 @@ module Resqued
         @job.report(progress: { message: @message })
       end
 
-      # Performs the slice; :done ends it well, also when the run is to go on.
+      # Performs the slice. Returns :done if it ends well, even if the run continues.
       def perform(klass)
         args = Array(@job["args"])
         finished = false
@@ -157,8 +158,8 @@ module Resqued
       NONE = Object.new.freeze
       private_constant :NONE
 
-      # state(key) reads, state(key, value) sets, state(key) { value } sets what was never set.
-      # A value is what its JSON says, already in the slice that sets it.
+      # state(key) reads, state(key, value) sets, state(key) { value } sets a key that was never
+      # set. A value is what its JSON says, even in the slice that sets it.
       def state(key, value = NONE)
         key = own(key)
         return set(key, Values.plain(value)) unless value.equal?(NONE)
@@ -172,7 +173,8 @@ module Resqued
         nil
       end
 
-      # A unit of work, before which the slice may end. The program knows what is done.
+      # A unit of work, before which the slice may end. The program must know itself what is
+      # done.
       def work_unit
         begin_unit
         kept = @changes.dup
@@ -188,8 +190,8 @@ module Resqued
         result
       end
 
-      # A unit under a lock that all long jobs share, whatever their language. While another run has
-      # it, each try is a unit, so that the slice may end meanwhile.
+      # A unit under a lock that all long jobs share, in any language. While another run has the
+      # lock, each try is a unit, so the slice may end.
       def critical_work_unit(lock, &block)
         lock = lock.to_s
         return work_unit(&block) if @locks.include?(lock)
@@ -203,16 +205,16 @@ module Resqued
           work_unit(&block)
         ensure
           @locks.delete(lock)
-          report(unlock: lock) # what the unit has set is saved first
+          report(unlock: lock) # changes of the unit are saved first
         end
       end
 
-      # Calls back at the end of each slice, before it is saved.
+      # Calls the block at the end of each slice, before it is saved.
       def work_each_run(&block)
         @blocks << { call: block }
       end
 
-      # Calls back after every n units of a slice, and at its end.
+      # Calls the block after every n units of a slice, and at its end.
       def work_every_n_chunks(n, &block)
         @blocks << { n: n, call: block }
       end
@@ -227,8 +229,8 @@ module Resqued
         nil
       end
 
-      # A unit for each item of the list that this run has not done yet. Records are told apart by
-      # class and id, other items by their JSON, so the list may change between slices. Lists
+      # A unit for each item of the list that this run has not done yet. Records are identified
+      # by class and id, other items by their JSON, so the list may change between slices. Lists
       # without a key are numbered in the order of their calls.
       def work_each(key, values = NONE)
         key, values = free_key("each"), key if values.equal?(NONE)
@@ -249,8 +251,8 @@ module Resqued
         nil
       end
 
-      # A unit for each page. The block gets where the page begins: nil, then what it has returned for
-      # the page before. It returns nil for the last page.
+      # A unit for each page. The block gets nil for the first page, then what it returned for
+      # the previous one. It returns nil for the last page.
       def work_pages(key)
         step = step(key)
         return if done?(step)
@@ -265,15 +267,15 @@ module Resqued
         nil
       end
 
-      # A key for a step without one: they are numbered in the order of their calls.
+      # A key for a step without one. Steps are numbered in the order of their calls.
       def free_key(kind)
         number = 1
         number += 1 while @used[name("#{kind} #{number}")]
         "#{kind} #{number}"
       end
 
-      # A unit for each key of a hash, which gets its value. Within one, the same for a hash below it:
-      # so a tree is worked in the order of its paths, and goes on where it was.
+      # A unit for each key of a hash, which gets the value. Nested calls process a tree in the
+      # order of its paths, and continue where they were.
       def work_recursive_sorted_hash(key, objects)
         raise ArgumentError, "#{key.inspect}: a Hash is needed, not #{objects.class}" unless objects.is_a?(Hash)
 
@@ -287,16 +289,16 @@ module Resqued
 
       private
 
-      # At least one unit runs in each slice, however long the way to it.
+      # At least one unit runs in each slice, however long it takes to get there.
       def begin_unit
         throw OVER if @units.positive? && (@job.slice_over || LongJob.max_units && @worked >= LongJob.max_units)
       end
 
-      # Of units within others only the innermost count for those who are called back.
+      # Of nested units only the innermost count for callbacks.
       def finish_unit(before)
         innermost = @units == before
         @worked += 1 if innermost
-        # A slice that reports nothing gets more time for its first unit.
+        # Report early, because a slice without a report gets more time for its first unit.
         @job.report(with_units({})) if @units.zero? || now - @told_at >= REPORT_EVERY
         @units += 1
         return unless innermost
@@ -304,8 +306,8 @@ module Resqued
         @blocks.each { |block| block[:call].call if block[:n] && (@worked % block[:n]).zero? }
       end
 
-      # The line with the number of units since the last one. A resqued that does not say how many
-      # there were before does not know that key.
+      # The line with the number of units since the last one. A resqued that does not send the
+      # earlier number does not know that key.
       def with_units(line)
         return line unless @job["units"]
 
@@ -325,7 +327,8 @@ module Resqued
         @job.lock(lock)
       end
 
-      # Waits before the next try, but not longer than the slice lasts. Not all at once.
+      # Waits before the next try, at most until the slice is over. The time is random to spread
+      # the tries.
       def rest
         steps = rand(10..30)
         steps.times { sleep 0.05 unless @job.slice_over }
@@ -343,7 +346,7 @@ module Resqued
 
       def step(key)
         step = name(key)
-        # The step would be passed over, because another one has done it.
+        # The step would be skipped, because another one has done it.
         raise ArgumentError, "step #{key.inspect} was used before: each step needs a key of its own" if @used[step]
 
         step
@@ -365,7 +368,7 @@ module Resqued
         key
       end
 
-      # The step is done; what the steps within it remembered is forgotten, in one save.
+      # Marks the step done and forgets the steps within it, in one save.
       def finish_step(step)
         forget("#{step}/")
         set(step, true)
@@ -415,7 +418,7 @@ module Resqued
         @changes[key] = value
       end
 
-      # Saves what has changed, and waits until it is: the next unit begins after that.
+      # Saves the changes, and waits until they are saved: the next unit begins after that.
       def save
         return if @changes.empty?
 

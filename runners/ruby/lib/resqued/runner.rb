@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Messages for people go to $stderr.puts: RUBYOPT=-W0 silences warn.
+# Messages go to $stderr.puts, because RUBYOPT=-W0 silences warn.
 
 require "json"
 

@@ -3,7 +3,7 @@
 require "json"
 require_relative "standin"
 
-# What resque-locket does: it locks the job of a fork, or has nothing performed in this process.
+# Behaves like resque-locket: locks the job of a fork, or keeps this process from performing it.
 module Resque
   class << self
     def locket!

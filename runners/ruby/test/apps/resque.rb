@@ -7,7 +7,7 @@ Resque::HOOKS.each do |name|
   Resque.public_send(name) { |given = nil| puts "#{name} #{given.class}" }
 end
 
-# What Sentry and its like are.
+# A failure backend like Sentry's.
 class Reporter < Resque::Failure::Base
   def save
     puts "REPORTS #{exception.class} #{worker} #{queue} #{payload['class']}"

@@ -8,10 +8,11 @@ module Resqued
     # Records still match after the block of reviewing_select_loop was called for them.
     class Stuck < StandardError; end
 
-    # Long jobs over the rows of an ActiveRecord relation. Each call is a step of the run: a later slice
-    # continues behind the last row that is done. Calls without a key are numbered in their order.
+    # Long jobs over the rows of an ActiveRecord relation. Each call is a step of the run: a
+    # later slice continues after the last done row. Calls without a key are numbered in their
+    # order.
     module Relation
-      # Deletes the rows that match, as delete_all does.
+      # Deletes the matching rows, as delete_all does.
       def scan_delete(key = nil)
         Scan.new(self, "scan_delete", key).once do |scan, page|
           ids = page.pluck(scan.column).uniq
@@ -20,26 +21,27 @@ module Resqued
         end
       end
 
-      # Destroys the records that match, as destroy_all does.
+      # Destroys the matching records, as destroy_all does.
       def scan_destroy(key = nil)
         Scan.new(self, "scan_destroy", key).once { |scan, page| scan.call(page, &:destroy) }
       end
 
-      # Calls the block for each record that matches, and asks again until none does. The block is
-      # expected to change the record.
+      # Calls the block for each matching record until none matches. The block is expected to
+      # change the record.
       def reviewing_select_loop(key = nil, &block)
         Scan.new(self, "reviewing_select_loop", key).review(&block)
       end
     end
 
-    # A call of one of these.
+    # One call of a method of Relation.
     class Scan
-      # The most rows of a unit, and the seconds after which it calls a block for no further one.
+      # The maximum rows of a unit, and the seconds after which it calls a block for no further
+      # row.
       BATCH = 1000
       HOLD = 1
-      # The rounds of a review, one after the other, that may change nothing.
+      # The maximum number of successive rounds of a review without a change.
       ROUNDS = 3
-      # Parts of a query that a page of it cannot have.
+      # Parts of a query that prevent pages.
       UNFIT = %i[limit offset group having distinct].freeze
 
       # The column of the primary key.
@@ -58,8 +60,8 @@ module Resqued
         @key = key || @run.free_key(kind)
       end
 
-      # Goes through the rows up to the highest key of the table, as it is at the beginning. The block
-      # gets a page and returns the ids of the rows that it has done.
+      # Goes through the rows up to the highest key at the beginning. The block gets a page and
+      # returns the ids of its done rows.
       def once
         @run.work_pages(@key) do |at|
           at ||= { "end" => highest, "done" => 0 }
@@ -68,7 +70,7 @@ module Resqued
         end
       end
 
-      # Goes through the rows in rounds, until one finds nothing.
+      # Goes through the rows in rounds, until a round finds nothing.
       def review(&block)
         @run.work_pages(@key) do |at|
           at ||= round(0)
@@ -82,7 +84,7 @@ module Resqued
         end
       end
 
-      # Calls the block for records, and returns the ids of those that it had time for.
+      # Calls the block for records, and returns the ids of the ones that it had time for.
       def call(records)
         ends = now + HOLD
         records.to_a.uniq.each_with_object([]) do |record, ids|
@@ -92,7 +94,7 @@ module Resqued
         end
       end
 
-      # The rows of the relation that have these ids.
+      # The rows of the relation with these ids.
       def among(ids)
         @relation.where(@klass.primary_key => ids)
       end
@@ -123,7 +125,7 @@ module Resqued
         round(at["done"], vain)
       end
 
-      # The state keeps it as JSON.
+      # The state keeps the id as JSON.
       def highest
         id = @klass.unscoped.order(@column.desc).limit(1).pluck(@column).first
         return id if [NilClass, Integer, String].any? { |kind| id.is_a?(kind) }

@@ -2,15 +2,15 @@
 
 module Resqued
   module LongJob
-    # Long jobs that recur: runs of a class for each of many subjects, spread evenly over an
-    # interval. Each tick is a job of Resqued::LongJob::Tick, which a schedule enqueues every few
-    # minutes; what is due is reckoned by resqued.
+    # A recurring long job: runs of a class for each of many subjects, spread evenly over an
+    # interval. Each tick is a job of Resqued::LongJob::Tick, which a schedule enqueues every
+    # few minutes. resqued computes which runs are due.
     class Recurring
       attr_reader :name
 
-      # interval is in seconds, each a callable that returns the first arguments of the runs,
-      # each_with_interval one that returns pairs of interval and argument, args are those behind
-      # it; where if is given and returns false, the tick does nothing.
+      # interval is in seconds. each is a callable that returns the first arguments of the runs,
+      # and each_with_interval one that returns pairs of interval and argument. args follow that
+      # argument. If the callable if returns false, the tick does nothing.
       def initialize(name, interval: nil, each: nil, each_with_interval: nil, if: nil, args: nil, max_backlog: nil)
         @name = name.to_s
         @interval = interval
@@ -51,17 +51,18 @@ module Resqued
       end
     end
 
-    # The job of a schedule that sees to the recurring long jobs, all or the one that it is told.
+    # The job of a schedule that performs the ticks of all recurring long jobs, or of the named
+    # one.
     class Tick
       @queue = :medium
 
       class << self
-        # How often the schedule enqueues it, in seconds.
+        # The interval of the schedule, in seconds.
         attr_accessor :every
 
         def perform(name = nil)
           failed = LongJob.jobs.select { |job| name.nil? || job.name == name }.map { |job| attempt(job) }.compact
-          raise failed.first if failed.any? # each has had its turn
+          raise failed.first if failed.any? # after each has had its turn
         end
 
         private
@@ -87,8 +88,8 @@ module Resqued
       end
     end
 
-    # For classes that were written as `class Invoices < LongJob`, as in the Files.com fork of
-    # Resque: `LongJob = Resqued::LongJob::Base`.
+    # For classes written as `class Invoices < LongJob`, as in the Files.com fork of Resque:
+    # `LongJob = Resqued::LongJob::Base`.
     class Base
       extend LongJob
 

@@ -5,8 +5,8 @@ require "set"
 
 module Resqued
   module LongJob
-    # Values that a run remembers. Slices run in different processes, so a value must mean the same
-    # in each of them.
+    # Values that a run remembers. Slices run in different processes, so a value must mean the
+    # same in each.
     module Values
       # The number of records of a Relation that are loaded at a time.
       PAGE = 100
@@ -17,8 +17,8 @@ module Resqued
           JSON.parse(JSON.generate(convert(value, false)), max_nesting: false)
         end
 
-        # The same value for an item in each process, and another one for each other item. A unit
-        # changes the attributes of its record, so records count by class and id.
+        # The identity of an item, which is the same in each process. A unit changes the
+        # attributes of its record, so records are identified by class and id.
         def identity(value)
           convert(value, true)
         end
@@ -45,15 +45,15 @@ module Resqued
           name.is_a?(Array) || name.is_a?(Hash) ? JSON.generate(name) : name
         end
 
-        # ActiveModel's key, or the GlobalID of what has no such key.
+        # ActiveModel's key, or else the GlobalID.
         def key(object)
           return record(object.class, Array(object.to_key)) if object.respond_to?(:to_key)
 
           object.to_global_id.to_s if object.respond_to?(:to_global_id)
         end
 
-        # The JSON of an object that defines none is its to_s, and Object#to_s has the address of the
-        # object.
+        # Without to_json of its own, an object's JSON is its to_s, and Object#to_s contains its
+        # address.
         def stable(object)
           own = object.method(:to_json).owner != Object.instance_method(:to_json).owner
           return object if own || !object.method(:to_s).owner.equal?(Kernel)
@@ -82,8 +82,8 @@ module Resqued
         end
       end
 
-      # The records of an ActiveRecord::Relation. All their ids are read, in its order, but only the
-      # records of one page.
+      # The records of an ActiveRecord::Relation. All ids are read, in its order, but only one
+      # page of records at a time.
       class Records
         def initialize(relation)
           @relation = relation
@@ -98,7 +98,7 @@ module Resqued
           @ids.map { |id| Values.record(@relation.klass, Array(id)) }
         end
 
-        # Records that have left the Relation meanwhile are left out. The ids fix limit and order.
+        # Records that have left the Relation are skipped. The ids fix limit and order.
         def at(indexes)
           page = @relation.unscope(:limit, :offset, :order)
           indexes.each_slice(PAGE) do |part|

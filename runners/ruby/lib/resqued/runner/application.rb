@@ -4,7 +4,7 @@ module Resqued
   module Runner
     # Loads the application: files, libraries, or a Rakefile with its task resque:setup.
     class Application
-      # Something that the user has to set right.
+      # A mistake that the user has to correct.
       class Error < StandardError; end
 
       attr_reader :name
@@ -55,7 +55,7 @@ module Resqued
         File.basename(path).match?(/\A[Rr]akefile(\.rb)?\z/) || path.end_with?(".rake")
       end
 
-      # As `rake resque:work` begins: the task that it runs first, without the work.
+      # Runs the task that `rake resque:work` runs first, without the work.
       def load_rakefile(path)
         require "rake"
         Rake.application.init("resqued-runner", [])

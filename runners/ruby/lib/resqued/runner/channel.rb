@@ -5,12 +5,12 @@ require "io/wait"
 
 module Resqued
   module Runner
-    # The socket of a runner: reads and writes lines of JSON, each with one system call where
-    # it can be. It does not know what they mean.
+    # The socket of a runner: reads and writes lines of JSON, with one system call each where
+    # possible.
     class Channel
       CHUNK = 64 * 1024
-      # Where the descriptor is moved to: old code that becomes a daemon, or starts a program,
-      # closes the low ones.
+      # Where the descriptor is moved to: code that becomes a daemon or starts a program closes
+      # low ones.
       HIGH = 100
       LINE_FEED = "\n"
       # Deeper payloads fail as jobs; unlimited ones would end the process.
@@ -18,7 +18,7 @@ module Resqued
 
       # A line from the daemon that cannot be read.
       class BadLine < StandardError
-        # The job that the line seems to be about, or nil.
+        # The number of the job that the line seems to be about, or nil.
         attr_reader :number
 
         def initialize(error, line)
@@ -29,7 +29,7 @@ module Resqued
 
       def initialize(descriptor)
         @io = self.class.moved(descriptor)
-        # Waiting in read itself is one system call where others are three.
+        # Waiting in read itself takes one system call instead of three.
         @io.fcntl(Fcntl::F_SETFL, @io.fcntl(Fcntl::F_GETFL) & ~Fcntl::O_NONBLOCK)
         @pid = Process.pid
         @chunk = String.new(capacity: CHUNK)
@@ -44,13 +44,13 @@ module Resqued
         high.close_on_exec = true
         low.close
         high
-      rescue Errno::EINVAL # as many descriptors are not allowed
+      rescue Errno::EINVAL # the limit of descriptors is lower
         low.close_on_exec = true
         low
       end
 
-      # Waits for the next line and returns its object. Raises EOFError at the end, and
-      # BadLine. Only one thread at a time may call it.
+      # Waits for the next line and returns its object. Raises EOFError at the end, and BadLine.
+      # Only one thread at a time may call it.
       def receive
         if @rest.empty?
           more
@@ -69,14 +69,13 @@ module Resqued
         raise EOFError
       end
 
-      # Writes one line. What a job has forked must not speak for it, so that does nothing
-      # in another process.
+      # Writes one line. Does nothing in a process forked by a job, which must not speak for it.
       def send(line)
         write(line) if own?
       end
 
-      # The same, for who knows that this is the process whose socket it is. Where nobody is
-      # there to answer to, the jobs will run elsewhere, and the process ends.
+      # Writes one line, for callers that know that this is the runner's own process. If the
+      # socket is closed, the process ends: its jobs will run elsewhere.
       def write(line)
         @writing.synchronize do
           line << LINE_FEED
@@ -90,7 +89,7 @@ module Resqued
         Process.exit!(1)
       end
 
-      # Writes a line that may get lost; reports whether it has not.
+      # Writes a line that may get lost. Returns false if it was.
       def try(line)
         some("#{line}#{LINE_FEED}")
         true
@@ -108,8 +107,8 @@ module Resqued
 
       private
 
-      # The end of a process that a job has left interrupts; and code of the application may
-      # have made the socket non-blocking all the same.
+      # SIGCHLD of a process left by a job interrupts the read, and the application may have
+      # made the socket non-blocking.
       def more
         @io.sysread(CHUNK, @chunk)
       rescue Errno::EINTR

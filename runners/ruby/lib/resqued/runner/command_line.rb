@@ -62,7 +62,7 @@ module Resqued
         end
         requests = number("RESQUED_FORK_FD")
         channel = Channel.new(descriptor)
-        # What jobs start must not take themselves for a runner.
+        # Programs that jobs start must not take themselves for a runner.
         name = @env["RESQUED_RUNNER"] || "app"
         concurrency = [@env["RESQUED_CONCURRENCY"].to_i, 1].max
         %w[RESQUED_FD RESQUED_FORK_FD].each { |variable| @env.delete(variable) }

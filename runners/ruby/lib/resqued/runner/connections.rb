@@ -2,13 +2,13 @@
 
 module Resqued
   module Runner
-    # Connections must not be shared by a template and the runners that are forked from it.
-    # The template closes those that it knows before it forks, the runner connects anew.
+    # A template and its forked runners must not share connections. The template closes the ones
+    # that it knows before it forks, and the runner connects anew.
     module Connections
       module_function
 
-      # In the template, before each fork. Looking through all objects takes a while in a
-      # large application, so that is done before the first fork only.
+      # In the template, before each fork. Searching all objects takes a while in a large
+      # application, so it happens only before the first fork.
       def close(first)
         @redis_clients = objects(redis_client) if first
         (@redis_clients || []).each { |client| quietly { client.disconnect if client.connected? } }
@@ -27,8 +27,8 @@ module Resqued
         ::ActiveRecord::Base.establish_connection
       end
 
-      # redis-rb up to 4: a client of the parent raises in the child. That of redis-rb 5
-      # (redis-client) looks at the process id itself.
+      # redis-rb up to 4: a client of the parent raises in the child. redis-rb 5 (redis-client)
+      # checks the process id itself.
       def redis_client
         ::Redis::Client if defined?(::Redis::Client) && ::Redis::Client.method_defined?(:disconnect)
       end
@@ -38,7 +38,7 @@ module Resqued
         redis.respond_to?(:close) && !redis_client
       end
 
-      # connection_pool from 2.4 on sees forks itself.
+      # connection_pool detects forks itself from 2.4 on.
       def pools
         return unless defined?(::ConnectionPool) && !::ConnectionPool.respond_to?(:after_fork)
 
@@ -66,7 +66,7 @@ module Resqued
         kind ? ObjectSpace.each_object(kind).to_a : []
       end
 
-      # A connection that cannot be closed is not a reason not to fork.
+      # A connection that cannot be closed must not prevent the fork.
       def quietly
         yield
       rescue StandardError => e

@@ -2,15 +2,15 @@
 
 module Resqued
   module Runner
-    # Finds the class of a job by its name, as Resque.constantize does. Whoever can write to
-    # Redis chooses the name, so it must be a class or module that answers to `perform`
-    # publicly by a method of its own or of a parent of the application.
+    # Finds the class of a job by its name, as Resque.constantize does. Anyone who can write to
+    # Redis chooses the name. So it must be a class or module that answers to `perform`
+    # publicly, by a method of its own or of a parent in the application.
     module Constants
       @found = {}
 
-      # A method that all objects have is not a perform of a job, even if a program defined it.
+      # A method that all objects have is not a job's perform, even if a program defined it.
       EVERYWHERE = [Kernel, Object, BasicObject, Module, Class].freeze
-      # Rails' command line: performing one of these runs any code.
+      # Rails' command line, whose commands run any code.
       REFUSED = /\A(Rails|Thor)(::|\z)/.freeze
 
       module_function
@@ -31,7 +31,7 @@ module Resqued
 
       def own?(constant)
         !EVERYWHERE.include?(constant.method(:perform).owner) && !constant.name.to_s.match?(REFUSED)
-      rescue NameError # answers by method_missing alone
+      rescue NameError # answers only by method_missing
         true
       end
 

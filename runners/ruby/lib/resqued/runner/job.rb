@@ -5,17 +5,18 @@ module Resqued
     # One job, as resqued describes it, and what it can tell resqued while it runs.
     class Job
       attr_reader :number, :queue
-      # The thread that performs it; why it is to stop, if it is; whether it has ended. Kept by Jobs.
+      # Kept by Jobs: the thread that performs it; why it must stop, if so; whether it has
+      # ended.
       attr_accessor :thread, :cancelled, :over
-      # Whether it should make room: its worker process leaves, or it has run for its max_run.
+      # Whether it should make room: its worker process exits, or it has run for its max_run.
       attr_accessor :leaving
-      # Whether it has enqueued what is left of its work.
+      # Whether it has enqueued the rest of its work.
       attr_accessor :interrupted
-      # Set where a person has killed it.
+      # Set if a person has killed it.
       attr_writer :final
-      # Of a slice of a long job: how many reports are saved, and whether the slice is over.
+      # For a slice of a long job: how many reports are saved, and whether the slice is over.
       attr_accessor :saved, :slice_over
-      # What came of the lock that it asked for; nil = nothing yet.
+      # Whether it got the lock that it asked for; nil = no reply yet.
       attr_accessor :locked
 
       def initialize(described, jobs)
@@ -65,17 +66,15 @@ module Resqued
         @described["fence"]
       end
 
-      # How the process that performed it has died; nil: it is to be performed.
+      # How the process that performed it died; nil = it is to be performed.
       def died
         @described["how"]
       end
 
-      # Whether no plugin may run it again.
       def final?
         (@final || @described["final"]) == true
       end
 
-      # Whether this is a slice of a long job.
       def slice?
         @described.key?("run")
       end
@@ -111,19 +110,20 @@ module Resqued
         @jobs.tell(log: { job: number, level: level.to_s, message: Text.utf8(message, 8 * 1024) })
       end
 
-      # Of a slice: reports a line, as commands do on descriptor 3.
+      # For a slice: reports a line, as commands do on descriptor 3.
       def report(line)
         @jobs.tell(report: { job: number, line: line })
       end
 
-      # Of a slice: tries to take a lock that all long jobs share, and returns whether it has it.
+      # For a slice: tries to take a lock that all long jobs share, and returns whether it
+      # succeeded.
       def lock(name)
         self.locked = nil
         report(lock: name)
         @jobs.wait_locked(self)
       end
 
-      # Of a slice: waits until so many reports with a state are saved.
+      # For a slice: waits until count reports with a state are saved.
       def wait_saved(count)
         @jobs.wait_saved(self, count)
       end

@@ -4,11 +4,10 @@ require "set"
 
 module Resqued
   module Runner
-    # The jobs that a runner has, and what comes on its socket. One thread at a time reads:
-    # whichever waits for something. So a runner that performs one job at a time reads in the
-    # very thread that performs it, and needs no other thread for short jobs. A watcher reads
-    # while all threads perform, once their jobs have taken a while (TICK): it sees `cancel`
-    # and the end of the socket.
+    # The jobs of a runner, and the lines from its socket. One waiting thread at a time reads.
+    # So a runner of one job at a time reads in the thread that performs it, and short jobs need
+    # no other thread. Once all threads have performed their jobs for a while (TICK), a watcher
+    # reads, to see `cancel` and the end of the socket.
     class Jobs
       TICK = 0.05
       # The longest line that resqued reads.
@@ -31,8 +30,8 @@ module Resqued
         @reading = @leaving = @watcher_parked = false
       end
 
-      # Waits for a job; nil when the runner is to leave. The caller performs it in the thread
-      # that it is called in, calls over, answers, and names it with the next call.
+      # Waits for a job; nil when the runner is to exit. The caller performs it in its own
+      # thread, calls over, answers, and passes the job to its next call.
       def take(answered = nil)
         @mutex.synchronize do
           @running.delete(answered.number) if answered
@@ -52,15 +51,15 @@ module Resqued
         end
       end
 
-      # The job is over: nothing can be raised in its thread from here on.
+      # The job is over: no exception can be raised in its thread from now on.
       def over(job)
         @mutex.synchronize do
           job.over = true
-          @leaving = true if job.cancelled # nobody knows what the interrupted code has left
+          @leaving = true if job.cancelled # the interrupted code may have left anything behind
         end
       end
 
-      # Whether the runner is to leave and has answered all its jobs.
+      # Whether the runner is to exit and has answered all its jobs.
       def left?
         @mutex.synchronize { @leaving && @running.empty? }
       end
@@ -91,12 +90,12 @@ module Resqued
         @leaving
       end
 
-      # Whether a thread of its own would find a job, or has to read in place of others.
+      # Whether no thread is free to take a job or to read.
       def short_of_threads?
         @mutex.synchronize { @idle.zero? }
       end
 
-      # Raises where resqued would not read the line, and writes nothing then.
+      # If resqued would not read the line, raises and writes nothing.
       def tell(message)
         line = JSON.generate(message)
         if line.bytesize >= LONGEST
@@ -105,9 +104,9 @@ module Resqued
         @channel.send(line)
       end
 
-      # Reads while all threads perform. It never ends; the runner has it in a thread. Where jobs
-      # are short it only compares a number from time to time: to wait for one of them, or for the
-      # mutex, would take the processor from the threads that perform them.
+      # Reads while all threads perform jobs. It never returns and has a thread of its own.
+      # While jobs are short it only compares a number from time to time: waiting for a job or
+      # the mutex would take processor time from the performing threads.
       def watch
         loop do
           seen = @taken
@@ -121,7 +120,7 @@ module Resqued
 
       private
 
-      # Reads until a job has been taken after so many, or a thread waits for one.
+      # Reads until another job was taken or a thread waits for one.
       def read_until(taken)
         on_long&.call(@running.values)
         @mutex.synchronize do
@@ -131,8 +130,8 @@ module Resqued
         on_long&.call([])
       end
 
-      # Sleeps while there is nothing to watch. Whoever takes a job wakes it; that this job
-      # may be over by then does not matter.
+      # Sleeps while there is nothing to watch. A thread that takes a job wakes it. The job may
+      # be over by then.
       def park
         @mutex.synchronize do
           next unless @running.empty?
@@ -148,7 +147,8 @@ module Resqued
         @parked.signal
       end
 
-      # Waits until the block is true, and reads meanwhile if nobody does. With the mutex held.
+      # Waits until the block is true, and reads if no other thread does. The mutex must be
+      # held.
       def await
         until yield
           if @reading
@@ -165,7 +165,7 @@ module Resqued
         end
       end
 
-      # Who stops reading has somebody else read.
+      # A thread that stops reading wakes another one to read.
       def hand_over
         @changed.signal if @waiting.positive? && !@reading
       end
@@ -188,8 +188,8 @@ module Resqued
         later
       end
 
-      # The worker process is gone, and its jobs will run elsewhere: the runner must not go
-      # on, whatever it is doing.
+      # The worker process is gone, and its jobs will run elsewhere: the runner must not
+      # continue, whatever it is doing.
       def gone
         Process.exit!(@running.empty? ? 0 : 1)
       end
@@ -209,7 +209,7 @@ module Resqued
             @later << -> { tell(error: "a job without a number") }
             return
           end
-          if @leaving # it crossed the end of a cancelled one; nothing of it has run
+          if @leaving # it crossed the end of a cancelled job; nothing of it has run
             @later << -> { tell(requeue: described["number"], after: 0) }
             return
           end
@@ -242,7 +242,7 @@ module Resqued
         end
       end
 
-      # What writes, or runs the application's code, must not hold the mutex.
+      # Writing, and running the application's code, must not happen with the mutex held.
       def later
         until @later.empty?
           what = @later.shift
@@ -255,7 +255,7 @@ module Resqued
         end
       end
 
-      # A job that ended meanwhile is not there any more: its answer has crossed the cancel.
+      # If the job has ended, its answer has crossed the cancel.
       def cancel(job, message)
         return if job.nil? || job.cancelled || job.over
 

@@ -2,8 +2,7 @@
 
 module Resqued
   module Runner
-    # Performs jobs without Resque: Class.perform(*args). What it returns is the line that
-    # ends the job.
+    # Performs jobs without Resque: Class.perform(*args). Returns the line that ends the job.
     class Performer
       def self.for_application
         Interruptions.note
@@ -34,7 +33,6 @@ module Resqued
         Thread.current.thread_variable_set(CURRENT, nil)
       end
 
-      # The line that says that the job has failed.
       def self.failed(job, exception)
         JSON.generate(
           failed: job.number, exception: Text.class_name(exception),
@@ -42,10 +40,10 @@ module Resqued
         )
       end
 
-      # Hooks of a runner's life, which only Resque has.
+      # Hooks of a runner's life exist only with Resque.
       def hook(_name, *_args); end
 
-      # Whether classes may have hooks that are told of a failure.
+      # Whether classes may have failure hooks.
       def failure_hooks?
         false
       end
@@ -57,7 +55,7 @@ module Resqued
         :done
       end
 
-      # The line for a job whose process has died. done: nothing was told of it.
+      # The line for a job whose process has died. done: no hook was called.
       def death(job)
         "{\"done\":#{job.number}}"
       end
@@ -81,14 +79,14 @@ module Resqued
 
     # Interrupts continuations of Active Job at their next checkpoint.
     module Stopping
-      # Active Job may be loaded later, and each class may have an adapter of its own.
+      # Active Job may be loaded later, and each class may have its own adapter.
       def self.provide
         return unless defined?(::ActiveSupport) && ::ActiveSupport.respond_to?(:on_load)
 
         ::ActiveSupport.on_load(:active_job_continuable) { prepend Checkpoint }
       end
 
-      # In front of ActiveJob::Continuable.
+      # Prepended to ActiveJob::Continuable.
       module Checkpoint
         def checkpoint!
           Resqued.leaving? ? interrupt!(reason: :stopping) : super
@@ -96,8 +94,8 @@ module Resqued
       end
     end
 
-    # Notes which jobs have enqueued the rest of their work: continuations of Active Job and
-    # job-iteration announce that.
+    # Marks jobs that have enqueued the rest of their work, which continuations of Active Job
+    # and job-iteration announce.
     module Interruptions
       EVENTS = ["interrupt.active_job", "interrupted.iteration"].freeze
 
@@ -108,9 +106,9 @@ module Resqued
       end
     end
 
-    # resque-locket takes a job's lock in after_fork, for the job of that fork. A runner is forked
-    # before there is a job: the second one would find the lock of the first, take its own job for
-    # a locked one, and give all classes a hook that performs nothing. The daemon has these locks.
+    # resque-locket takes a job's lock in after_fork, for the job of that fork. A runner is
+    # forked before it has a job: its second job would find the lock of the first, count as
+    # locked, and give all classes a hook that performs nothing. The daemon has these locks.
     module Locket
       module_function
 

@@ -2,12 +2,12 @@
 
 module Resqued
   module Runner
-    # Performs jobs through Resque::Job#perform, so that its hooks and all plugins that are
-    # built on them work as under `rake resque:work`.
+    # Performs jobs through Resque::Job#perform, so hooks and plugins built on them work as
+    # under `rake resque:work`.
     #
-    # The daemon writes `failed`. Failure backends are called all the same, with the ones that
-    # write to Redis kept from it (see Quiet): others report to Sentry, say, and that of
-    # resque-retry decides that a failure is none.
+    # The daemon writes `failed`. Failure backends are still called, but those that write to
+    # Redis are silenced (see Quiet): others report to Sentry, for example, and resque-retry's
+    # decides whether a failure counts.
     class ResquePerformer < Performer
       def initialize
         super
@@ -21,7 +21,8 @@ module Resqued
         end
       end
 
-      # Runs the hooks of a name. Before a fork there is no job yet, but hooks may expect one.
+      # Runs the hooks of a name. Hooks before a fork may expect a job, so they get an empty
+      # one.
       def hook(name, with = nil)
         return unless ::Resque.respond_to?(name)
 
@@ -38,7 +39,7 @@ module Resqued
         ::Resque::Job.method_defined?(:failure_hooks)
       end
 
-      # Remembers what DontPerform says: Resque::Job#perform keeps it to itself.
+      # Remembers the message of DontPerform, which Resque::Job#perform swallows.
       module Noted
         def initialize(*)
           super
@@ -46,8 +47,8 @@ module Resqued
         end
       end
 
-      # Keeps a failure backend from writing to `failed` while a failure of a runner's job is
-      # told to all backends, and notes that it was to.
+      # Keeps a failure backend from writing to `failed` while all backends are called for a
+      # failure of a runner's job, and records that it would have written.
       module Quiet
         def save
           reached = Thread.current.thread_variable_get(REACHED)
@@ -58,8 +59,8 @@ module Resqued
         end
       end
 
-      # Resque remembers the methods of each class, and goes through all of them for each kind of hooks of each
-      # job. The names are remembered as well.
+      # Resque caches the methods of each class, but searches them for each kind of hook of each
+      # job. This caches the names as well.
       module HookNames
         def get_hook_names(job, prefix)
           return super if job.respond_to?(:hooks)
@@ -73,8 +74,8 @@ module Resqued
 
       private
 
-      # Keeps resque-retry from running a job again that a person has killed. A module that is prepended
-      # would not reach classes that have the plugin already, before Ruby 3.0.
+      # Keeps resque-retry from running a job again that a person has killed. Before Ruby 3.0 a
+      # prepended module would not reach classes that have the plugin already.
       def keep_killed(plugin)
         plugin.class_eval do
           alias_method :resqued_retry_criteria_valid?, :retry_criteria_valid?
@@ -98,8 +99,8 @@ module Resqued
         ::Resque::Job.new(job.queue, job.payload).tap { |made| made.worker = worker(job.worker.to_s, job) }
       end
 
-      # Plugins release their locks, and put the job back, in hooks that Resque's worker calls when
-      # its child has died. Without hooks nothing is told, and the job may run again.
+      # In hooks that Resque's worker calls when its child has died, plugins release their locks
+      # and requeue the job. Without hooks, none is called, and the job may run again.
       def death(job)
         dead = resque_job(job)
         return super if hooks_of(dead).empty?
@@ -138,7 +139,7 @@ module Resqued
         "#{::Resque::Failure.backend} suppressed #{Text.class_name(exception)}: #{Text.utf8(Text.message(exception), 300)}"
       end
 
-      # Reports whether what the block tells the failure backends counts as a failure to them.
+      # Reports whether the failure counts after the failure backends were called in the block.
       def told(job, what)
         reached = []
         Thread.current.thread_variable_set(REACHED, reached)
@@ -164,7 +165,7 @@ module Resqued
         backend.respond_to?(:classes) && Array(backend.classes).any? { |one| writes_to_redis?(one) }
       end
 
-      # Resque loads them by need; then it would be too late to keep them quiet.
+      # Resque autoloads them, which would be too late to silence them.
       def require_failure_backends
         require "resque/failure/redis"
         require "resque/failure/redis_multi_queue"
@@ -182,7 +183,7 @@ module Resqued
       end
     end
 
-    # What plugins and failure backends find as job.worker: a Resque::Worker that is the
+    # The job.worker of plugins and failure backends: a Resque::Worker that represents the
     # daemon's thread, and cannot register, fork or poll.
     module ResqueWorker
       def self.build
@@ -190,12 +191,12 @@ module Resqued
         Class.new(parent || Object) { include Answers }
       end
 
-      # In front of the methods of Resque::Worker, whose initialize looks at the environment.
+      # Overrides methods of Resque::Worker, whose initialize reads the environment.
       module Answers
         def initialize(id) # rubocop:disable Lint/MissingSuper
           @to_s = id
           @hostname, _, names = id.split(":", 3)
-          # resqued names the last queue once more, and a star as two where it would be Ruby's.
+          # resqued's id repeats the last queue, and has ** for Ruby's *.
           @queues = names.to_s.sub(/:,[^,]*\z/, "").split(",").map { |queue| queue == "**" ? "*" : queue }
         end
 
@@ -235,7 +236,7 @@ module Resqued
           Resqued.leaving?
         end
 
-        # A slot is idle as soon as its job is over, so a runner cannot leave by itself.
+        # A thread is idle as soon as its job is over, so a runner cannot exit by itself.
         def shutdown
           Worker.current&.log("a job has called shutdown of its worker, which has no effect: " \
                               "jobs_per_runner says when runners are replaced", "warn")
@@ -267,7 +268,7 @@ module Resqued
           to_s == other.to_s
         end
 
-        # What would write to the keys of a worker that is the daemon's, or end it.
+        # These would write to keys of the daemon's worker, or end it.
         [:work, :register_worker, :unregister_worker, :prune_dead_workers, :done_working, :working_on,
          :start_heartbeat, :pause_processing, :unpause_processing, :startup].each do |name|
           define_method(name) do |*|

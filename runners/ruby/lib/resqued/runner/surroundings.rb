@@ -4,15 +4,15 @@ require "fcntl"
 
 module Resqued
   module Runner
-    # What a job finds and may change for those after it, where Resque's worker would have
-    # forked: the working directory, standard output and standard error.
+    # The state that a job may change for later jobs, because a runner does not fork for each job as
+    # Resque does: the working directory, standard output and standard error.
     class Surroundings
       def initialize
         @home = Dir.pwd
         @outputs = [[STDOUT, copy(STDOUT)], [STDERR, copy(STDERR)]]
       end
 
-      # Called after each job, so it costs next to nothing where all is as it was.
+      # Called after each job, so it costs next to nothing if nothing has changed.
       def restore
         Dir.chdir(@home) unless at_home?
         @outputs.each { |io, copy| repair(io, copy) unless open?(io) }
@@ -43,8 +43,7 @@ module Resqued
         false
       end
 
-      # A descriptor that is missing would be taken by the next file that is opened, and what
-      # programs print would land there.
+      # The next opened file would get a missing descriptor, and printed text would go there.
       def repair(io, copy)
         return unless copy
 

@@ -4,18 +4,18 @@ require "socket"
 
 module Resqued
   module Runner
-    # A process that has the application loaded and forks runners from it. It runs no job.
+    # A process with the application loaded that forks runners. It performs no jobs.
     class Template
       MOST = 64 * 1024
-      # Signals whose effects the application may have changed, for a template.
+      # Signals whose handlers the application may have changed in the template.
       SIGNALS = %w[HUP INT QUIT TERM USR1 USR2 CHLD CONT PIPE ALRM TTIN TTOU WINCH].freeze
-      # A request to fork brings the socket of the runner, its standard output and error, and a pipe on
-      # which to say how it has ended.
+      # A request to fork brings the socket of the runner, its standard output and error, and a
+      # pipe for its exit status.
       DESCRIPTORS = 4
-      # The exit code of a template that has no room for descriptors (EX_OSERR of sysexits.h).
+      # The exit code of a template without free descriptors (EX_OSERR of sysexits.h).
       FULL = 71
-      # Threads that start again by themselves, or are not missed: of timeout, the reaper of ActiveRecord's
-      # pools, and the one that frees variables of concurrent-ruby.
+      # Threads that restart by themselves, or are not needed: of timeout, the reaper of
+      # ActiveRecord's pools, and the one that frees variables of concurrent-ruby.
       HARMLESS = %r{\ATimeout|/active_record/connection_adapters/|/concurrent/atomic/ruby_thread_local_var}.freeze
 
       def initialize(channel, descriptor, name:, app:, concurrency:, compact: true)
@@ -48,13 +48,13 @@ module Resqued
 
       private
 
-      # The next request, or nil at the end. An empty packet looks like the end, which stays.
+      # The next request, or nil at the end. An empty packet looks like the end, which repeats.
       def receive
         empty = 0
         loop do
           data, _from, flags, *controls = @requests.recvmsg(MOST, 0, 4096, scm_rights: true)
           given = controls.flat_map { |control| control.cmsg_is?(:SOCKET, :RIGHTS) ? control.unix_rights : [] }
-          # The kernel has dropped what did not fit.
+          # The kernel dropped descriptors that did not fit.
           full("#{given.size} of #{DESCRIPTORS} descriptors of a request to fork could be received") if
             (flags & Socket::MSG_CTRUNC) != 0 && given.size < DESCRIPTORS
 
@@ -88,15 +88,14 @@ module Resqued
         given.each { |io| io.close unless io.closed? }
       end
 
-      # Ends a process that has no room for descriptors: it would fail at each request, and its master
-      # starts another one. at_exit might need a file, too.
+      # Ends a process without free descriptors: it would fail at each request, and its master
+      # starts another one. at_exit might need a file too.
       def full(why)
         $stderr.puts "resqued-runner: #{why}: the limit of open files is #{Process.getrlimit(:NOFILE).first} " \
              "(LimitNOFILE= of the service, ulimit -n); this template ends, and another one is started in its place"
         Process.exit!(FULL)
       end
 
-      # Never returns to the template's code.
       def child(asked, given)
         socket, out, err, status = given
         begin
@@ -131,12 +130,12 @@ module Resqued
 
       def default(signal)
         trap(signal, "DEFAULT")
-      rescue ArgumentError # reserved, or not there
+      rescue ArgumentError # reserved, or it does not exist
         nil
       end
 
-      # Only its own children: the application may wait for others. A signal may call it within
-      # itself, so whichever gets the status writes it.
+      # Reaps only its own children: the application may wait for others. A signal may call it
+      # recursively, so the call that gets the status writes it.
       def reap
         @children.to_a.each do |pid, pipe|
           _, status = Process.waitpid2(pid, Process::WNOHANG)
@@ -152,7 +151,7 @@ module Resqued
         end
       end
 
-      # Makes what has been loaded as shareable as Ruby can.
+      # Makes what is loaded as shareable as Ruby can.
       def settle
         GC.start
         return unless @compact
@@ -178,7 +177,7 @@ module Resqued
 
       def say(message, level: :error)
         line = JSON.generate(log: { level: level.to_s, message: Text.utf8(message, 8 * 1024) })
-        # Where its master is gone, runners may still be asked for.
+        # If its master is gone, runners may still be requested.
         @channel.try(line) || $stderr.puts("resqued-runner: #{message}")
       end
     end

@@ -10,8 +10,8 @@ module Resqued
 
       module_function
 
-      # The text as valid UTF-8 of at most limit bytes. Bytes without an encoding of their own
-      # are read as UTF-8, which they mostly are; others are converted.
+      # The text as valid UTF-8 of at most limit bytes. Binary text is read as UTF-8, which it
+      # mostly is; other encodings are converted.
       def utf8(text, limit = MESSAGE)
         text = text.to_s
         text = text.byteslice(0, limit * 4) if text.bytesize > limit * 4
@@ -26,8 +26,9 @@ module Resqued
         text.dup.force_encoding(Encoding::UTF_8).scrub("?").byteslice(0, limit).scrub("")
       end
 
-      # What an exception says. Its own methods may fail, and must not hide that the job has.
-      # Ruby adds to some what the line looks like; one of the runner tells nobody anything.
+      # The message of an exception, whose own methods may fail: that must not hide the failure
+      # of the job. Ruby adds the line of code to some messages, which is useless if it is the
+      # runner's.
       def message(exception)
         ours = exception.respond_to?(:original_message) && exception.backtrace&.first.to_s.include?(HERE)
         utf8(ours ? exception.original_message : exception.to_s)
@@ -39,15 +40,15 @@ module Resqued
         utf8(exception.class.to_s, 200)
       end
 
-      # The lines of the application: what lies below its call by Resque, or by the runner,
-      # is of no use to anybody. This is how Resque itself filters.
+      # The lines of the application, without the caller's lines of Resque or the runner. Resque
+      # filters in the same way.
       def backtrace(exception)
         lines = Array(exception.backtrace)
         cut = lines.index { |line| line.include?("/lib/resque/job.rb") } ||
               lines.index { |line| line.include?(HERE) }
         lines = lines.first(cut) if cut
         more = lines.size - LINES
-        if more.positive? # deep recursion: its beginning and its end say all
+        if more.positive? # deep recursion: its two ends are enough
           lines = lines.first(LINES - 50) + ["… #{more} more …"] + lines.last(50)
         end
         lines.map { |line| utf8(line, LINE) }

@@ -2,7 +2,7 @@
 
 module Resqued
   module Runner
-    # A runner: says hello, performs jobs until it is to leave, and exits.
+    # A runner: says hello, performs jobs until it is to exit, and exits.
     class Worker
       class << self
         # The runner that this process is, or nil.
@@ -40,7 +40,7 @@ module Resqued
         finish
       end
 
-      # Says something in the name of the runner.
+      # Writes to the daemon's log as the runner.
       def log(message, level)
         @jobs.tell(log: { level: level, message: message })
       end
@@ -52,8 +52,8 @@ module Resqued
 
       private
 
-      # Ruby's own way is an exception in whatever the first thread does, which a job may take for
-      # its failure. Whoever sends TERM means the process.
+      # By default TERM raises an exception in the main thread, which a job may take for its
+      # failure. TERM must end the process.
       def die_of_term
         application = trap("TERM", "SYSTEM_DEFAULT")
         trap("TERM", application) unless application.nil? || application == "DEFAULT"
@@ -63,8 +63,7 @@ module Resqued
         Worker.hello(@app, @concurrency, { failure_hooks: @performer.failure_hooks? || nil, leaving: true }.compact)
       end
 
-      # Takes jobs and performs them. TermException reaches the code of a job only: what comes
-      # around it is not interrupted.
+      # Takes jobs and performs them. TermException only interrupts the code of a job.
       def work
         Thread.handle_interrupt(@term => :never) do
           job = nil
@@ -91,14 +90,14 @@ module Resqued
         @channel.write(answer)
       end
 
-      # Takes a cancel that was raised when the job had ended: it must not hit the next one.
+      # Takes a cancel that was raised after the job had ended: it must not hit the next one.
       def absorb
         Thread.handle_interrupt(@term => :immediate) { Thread.pass }
       rescue @term
         nil
       end
 
-      # A job that forks without a block may come back here twice. The child is not a runner.
+      # A job that forks without a block may return here twice. The child is not a runner.
       def leave_forked_child(answer)
         $stderr.puts "resqued-runner: a process that a job forked came to the job's end: #{answer}" unless answer.to_s.start_with?('{"done"')
         Process.exit!(0)
@@ -108,7 +107,7 @@ module Resqued
         done = Queue.new
         @jobs.on_full = -> { start_thread(done) }
         start_thread(done)
-        # Leaving: what is idle need not end, it may be reading.
+        # An idle thread need not end; it may be reading.
         done.pop until @jobs.left?
       end
 
@@ -123,7 +122,7 @@ module Resqued
             begin
               work
             ensure
-              # Thread.exit in a job ends the thread, and not the runner.
+              # Thread.exit in a job ends the thread, not the runner.
               @jobs.leaving? ? done << true : start_again(done)
             end
           end
@@ -135,7 +134,7 @@ module Resqued
         start_thread(done)
       end
 
-      # Called by each thread that has taken a job: somebody must read meanwhile.
+      # Called by each thread that has taken a job: another thread must read.
       def started
         @watcher = start_watcher unless @watcher.alive?
         @jobs.on_full&.call if @concurrency > 1 && @threads.size < @concurrency && @jobs.short_of_threads?
@@ -149,8 +148,8 @@ module Resqued
         end
       end
 
-      # Names the jobs that take a while in the list of processes; for short ones it would only
-      # cost.
+      # Shows long-running jobs in the list of processes. For short jobs it would only cost
+      # time.
       def title(jobs)
         what = jobs.map { |job| job.class_name.to_s }.uniq.join(", ")
         Process.setproctitle("resqued-runner #{@name}: #{what.empty? ? 'ready' : Text.utf8(what, 200)}")
@@ -162,8 +161,8 @@ module Resqued
         log("hook #{name}: #{Text.class_name(e)}: #{Text.message(e)}", "error")
       end
 
-      # Children of Resque run at_exit blocks only if asked to: those of a forked runner were
-      # registered in the template, and are about that.
+      # Children of Resque run at_exit blocks only on request: a forked runner's blocks were
+      # registered in the template, and concern that.
       def finish
         shut_down
         hook_quietly(:worker_exit)
@@ -175,8 +174,8 @@ module Resqued
         0
       end
 
-      # Calls the hooks of Resque.shutdown once: they may set what jobs ask for. The first job that
-      # should make room is told by then.
+      # Calls the Resque.shutdown hooks once: they may set flags that jobs check. The first job
+      # that should make room has its flag by then.
       def shut_down
         return if @shut_down
 
@@ -191,7 +190,7 @@ module Resqued
       end
     end
 
-    # The exception that a cancelled job gets: Resque's, or one like it.
+    # The exception for a cancelled job: Resque's, or one like it.
     def self.term_exception
       unless defined?(::Resque::TermException)
         resque = defined?(::Resque) ? ::Resque : Object.const_set(:Resque, Module.new)
@@ -200,8 +199,8 @@ module Resqued
       ::Resque::TermException
     end
 
-    # Process.daemon ends the process that calls it. A job that did so would take its runner
-    # along, with no word about why; so it fails, and says that.
+    # Process.daemon ends the process that calls it. A job that did so would end its runner
+    # without an explanation, so the job fails with one.
     module GuardDaemon
       def daemon(*)
         if Process.pid == Worker.current&.pid
