@@ -17,8 +17,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// A fleet does nothing, and what that costs is measured: of real masters, each with a host name of its own, or of
-// many more hosts, of which there are only the calls that their masters and worker processes make.
+// A fleet has no jobs; its cost is measured. Either it is real masters, each with its own host
+// name, or simulated hosts: only the calls to Redis of many more hosts.
 
 const fleetMethod = `Nothing happens. Masters are real ones, each with a host name of its own and one worker process of four threads,
 with the defaults. Hosts are simulated: they are registered, and their masters and eight worker processes of
@@ -26,7 +26,7 @@ four threads call the scripts as often as those of idle daemons do, from the har
 the server while it runs; its processor time depends on the machine and on what else runs on it, counts do not.
 `
 
-// noFleet returns why there can be no masters with host names of their own, or "".
+// noFleet returns why masters cannot have their own host names, or "".
 func noFleet(ctx context.Context) string {
 	if err := exec.CommandContext(ctx, "unshare", "--uts", "true").Run(); err != nil {
 		return fmt.Sprintf("masters with host names of their own need root, and unshare: %v", err)
@@ -34,7 +34,6 @@ func noFleet(ctx context.Context) string {
 	return ""
 }
 
-// fleet measures real masters without jobs.
 func (m *measurement) fleet(ctx context.Context) error {
 	window := 10 * time.Second
 	if m.b.o.short {
@@ -56,11 +55,10 @@ func (m *measurement) fleet(ctx context.Context) error {
 	if err := m.until(ctx, "until all masters are there", 5*time.Minute, func() bool { return masters() == m.s.Masters }); err != nil {
 		return err
 	}
-	pause(15 * time.Second) // they look at each interval for a while, and learn how many they are
+	pause(15 * time.Second) // masters poll at each interval for a while, and learn their number
 	return m.quiet(ctx, window)
 }
 
-// launchMaster starts the i-th master.
 func (m *measurement) launchMaster(i int) error {
 	dir := filepath.Join(m.t.dir, strconv.Itoa(i))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -80,7 +78,7 @@ func (m *measurement) launchMaster(i int) error {
 	return err
 }
 
-// quiet measures the server for a while.
+// quiet measures the server for the window.
 func (m *measurement) quiet(ctx context.Context, window time.Duration) error {
 	from, err := m.instant(ctx)
 	if err != nil {
@@ -93,7 +91,7 @@ func (m *measurement) quiet(ctx context.Context, window time.Duration) error {
 		return err
 	}
 	m.costs(from, to, time.Since(began).Seconds())
-	m.r.WorkerCPU /= 1000 // milliseconds in a second
+	m.r.WorkerCPU /= 1000 // milliseconds per second
 	m.r.ServerCPU /= 1000
 	info, err := m.t.redis.client.Info(ctx, "clients").Result()
 	if err != nil {
@@ -107,7 +105,6 @@ func (m *measurement) quiet(ctx context.Context, window time.Duration) error {
 	return nil
 }
 
-// hosts measures simulated hosts without jobs.
 func (m *measurement) hosts(ctx context.Context) error {
 	s, err := store.Open(store.Options{URL: "redis://" + m.sp.Redis + "/0", Namespace: resqueNamespace, PoolSize: 32})
 	if err != nil {
@@ -131,7 +128,7 @@ func (m *measurement) hosts(ctx context.Context) error {
 	for i := range m.s.Masters {
 		f.run(ctx, i)
 	}
-	pause(80 * time.Second) // the times between looks grow
+	pause(80 * time.Second) // the intervals between polls grow
 	late, due := f.late.Load(), f.due.Load()
 	if err := m.quiet(ctx, 10*time.Second); err != nil {
 		return err
@@ -139,17 +136,17 @@ func (m *measurement) hosts(ctx context.Context) error {
 	if err := f.failed.Load(); err != nil {
 		return *err
 	}
-	// Where the machine is too slow for all of them they ask less often than daemons would.
+	// On too slow a machine, the hosts poll less often than daemons would.
 	m.r.Late = float64(f.late.Load()-late) / float64(max(f.due.Load()-due, 1))
 	return nil
 }
 
-// hosts are simulated.
+// hosts are the simulated hosts.
 type hosts struct {
 	store          *store.Store
 	slots, threads int
 	working        sync.WaitGroup
-	due, late      atomic.Int64 // calls, and those of them that came a tenth of their time too late
+	due, late      atomic.Int64 // calls, and how many of them were late by a tenth of their interval
 	failed         atomic.Pointer[error]
 }
 
@@ -225,7 +222,8 @@ func (h *hosts) run(ctx context.Context, i int) {
 			}})
 			return err
 		})
-		// Looks for jobs: one process at each interval, the others each second; less often where others look as well.
+		// Polls: one process at each interval, the others each second, less often if others
+		// poll too.
 		pace, spread, masters := time.Second, 1.0, 0
 		if slot == 0 {
 			pace = 95 * time.Millisecond
@@ -245,7 +243,7 @@ func (h *hosts) run(ctx context.Context, i int) {
 	}
 }
 
-// again makes a call again and again, each time when it says.
+// again repeats a call, each time after the duration that the call returns.
 func (h *hosts) again(ctx context.Context, d time.Duration, call func() (time.Duration, error)) {
 	d = rand.N(d)
 	timer := time.NewTimer(d)
@@ -270,7 +268,6 @@ func (h *hosts) again(ctx context.Context, d time.Duration, call func() (time.Du
 	}
 }
 
-// fleets writes the table of all fleets.
 func (r *report) fleets(b *strings.Builder) {
 	b.WriteString("## Fleets that do nothing\n\n" + fleetMethod + "\n")
 	b.WriteString(row("fleet", "commands/s", "per master", "scripts/s per master", "server CPU ms/s", "per master", "µs/command", "connections per master") +

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// machine describes the machine and the versions of the programs that were measured.
 func machine(ctx context.Context) map[string]string {
 	m := map[string]string{
 		"date":  time.Now().UTC().Format("2006-01-02 15:04 MST"),
@@ -58,7 +57,7 @@ func machine(ctx context.Context) map[string]string {
 	return m
 }
 
-// processors holds processor time in ticks of the kernel: all of it, and that given to others.
+// processors is processor time in kernel ticks: all of it, and the part given to others.
 type processors struct{ all, given float64 }
 
 // processorTime reads the processor time, including the part that a hypervisor gave to others.
@@ -66,7 +65,7 @@ func processorTime() (p processors) {
 	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
 	for i, field := range strings.Fields(strings.TrimPrefix(first, "cpu")) {
 		n, _ := strconv.ParseFloat(field, 64)
-		if i < 8 { // what follows is counted among these
+		if i < 8 { // later fields are included in these
 			p.all += n
 		}
 		if i == 7 {

@@ -1,6 +1,5 @@
 // Command bench compares resqued with its peers on one machine, in one run, interleaved, with
-// every lock on. It prints a table and writes the report with all figures into a
-// directory.
+// all locks on. It prints a table and writes the report with all figures into a directory.
 //
 //	go run . -short
 //	go run . -scenario noop-1,noop-50 -peer resqued,asynq -rounds 7
@@ -30,7 +29,7 @@ const (
 	roleEnv = "BENCH_ROLE"
 	specEnv = "BENCH_SPEC"
 
-	roleWorker  = "worker"  // any peer but resqued, whose daemon is a program of its own
+	roleWorker  = "worker"  // any peer except resqued, whose daemon is a separate program
 	roleEnqueue = "enqueue" // a producer
 )
 
@@ -133,8 +132,8 @@ func (o *options) choose(scenarioNames, peerNames string) error {
 	return nil
 }
 
-// childEnv returns the whole environment of a child, so that the caller's cannot change what is
-// measured.
+// childEnv returns the whole environment of a child, so the caller's cannot affect the
+// measurement.
 func childEnv(variable string, value any, more ...string) []string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -166,7 +165,7 @@ func runRole(role string) error {
 	if err != nil {
 		return err
 	}
-	// Connections are open and scripts loaded before the measurement begins.
+	// Connections are opened and scripts loaded before the measurement begins.
 	if err := pushAll(ctx, c, &sp.Scenario, 2*sp.Scenario.Goroutines); err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// stolen describes how much processor time a hypervisor gave to others. A peer that waits for
-// another process with each job loses more by that than one that keeps all processors busy.
+// stolen describes how much processor time a hypervisor gave to others. That costs a peer that
+// waits for another process with each job more than one that keeps all processors busy.
 func (r *report) stolen() string {
 	var shares []float64
 	for _, m := range r.Results {
@@ -92,7 +92,7 @@ func (r *report) ratios(b *strings.Builder) {
 // scenario writes the table of all figures of one scenario.
 func (r *report) scenario(b *strings.Builder, s *scenario) {
 	if s.isFleet() && len(r.of(s.Name, "resqued")) > 0 {
-		return // its row stands in one table with the others
+		return // its row is in one table with the others
 	}
 	fmt.Fprintf(b, "## %s: %s\n\n", s.Name, s.Title)
 	switch s.Kind {
@@ -133,7 +133,7 @@ func (r *report) scenario(b *strings.Builder, s *scenario) {
 		}
 	}
 	b.WriteString("\n")
-	// Peers that are left out for the same reason share a line.
+	// Peers left out for the same reason share a line.
 	reasons := map[string][]string{}
 	var order []string
 	for _, skip := range r.Skipped {

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/faultproxy"
 )
 
-// result is one measurement. What was not measured is zero.
+// result is one measurement. A zero figure was not measured.
 type result struct {
 	Scenario string  `json:"scenario"`
 	Peer     string  `json:"peer"`
@@ -34,11 +34,11 @@ type result struct {
 	// MiB, of the largest worker process and of all processes of the peer.
 	Memory    float64 `json:"memory,omitempty"`
 	MemoryAll float64 `json:"memory_all,omitempty"`
-	// Stolen is the share of processor time that a hypervisor gave to others meanwhile.
+	// Stolen is the share of processor time that a hypervisor gave to others.
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
 	Latencies []float64 `json:"latencies_ms,omitempty"`
-	// Connections of a fleet, and the share of the calls of simulated hosts that came late.
+	// Connections of a fleet, and the share of late calls of simulated hosts.
 	Connections float64 `json:"connections,omitempty"`
 	Late        float64 `json:"late,omitempty"`
 	// Gaps are the longest times without a job in milliseconds: in quiet, and over a reload.
@@ -53,7 +53,7 @@ type bench struct {
 	dir string
 	// daemon is the path of resqued's program.
 	daemon string
-	rate   map[string]float64 // the best guess for each scenario and peer
+	rate   map[string]float64 // best estimate by scenario and peer
 }
 
 func (sp *spec) address(t *target) {
@@ -65,7 +65,6 @@ func (sp *spec) address(t *target) {
 	}
 }
 
-// measure makes one measurement of a peer.
 func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*result, error) {
 	dir, err := os.MkdirTemp(b.dir, "m")
 	if err != nil {
@@ -154,7 +153,7 @@ type measurement struct {
 	whole    bool // all jobs are done
 }
 
-// jobs returns how many jobs fill a measurement's time.
+// jobs returns how many jobs fill the window.
 func (m *measurement) jobs() int {
 	key := m.s.Name + " " + m.p.name
 	rate := m.b.rate[key]
@@ -180,12 +179,10 @@ func (m *measurement) jobs() int {
 	return int(math.Max(math.Min(n, 2e6), 100))
 }
 
-// learn records the rate for the next measurement.
 func (m *measurement) learn() {
 	m.b.rate[m.s.Name+" "+m.p.name] = m.r.Rate
 }
 
-// launch starts the workers.
 func (m *measurement) launch(role string) error {
 	if m.p.launch != nil && role == roleWorker {
 		c, err := m.p.launch(m.t, &m.sp)
@@ -210,8 +207,8 @@ func (m *measurement) launch(role string) error {
 	return nil
 }
 
-// lookEvery is the polling interval of the harness. Results have the workers' own times, so it
-// does not affect their precision, but polling takes processor time from the workers.
+// lookEvery is the polling interval of the harness. It does not affect precision, because
+// results have the workers' own times, but polling takes processor time from the workers.
 const lookEvery = 10 * time.Millisecond
 
 // until waits for a condition that the children fulfil.
@@ -232,8 +229,8 @@ func (m *measurement) until(ctx context.Context, what string, limit time.Duratio
 	return nil
 }
 
-// instant holds the readings at the beginning or at the end. On a busy machine reading takes a
-// while in which jobs go on, so each part has its own count of the jobs done by then.
+// instant holds the readings at the beginning or the end. Reading takes a while on a busy
+// machine, and jobs continue, so each part has its own count of done jobs.
 type instant struct {
 	processors  processors
 	workers     time.Duration
@@ -259,8 +256,7 @@ func (m *measurement) instant(ctx context.Context) (i instant, err error) {
 	return i, err
 }
 
-// costs divides the use between two instants by the number of jobs, or by another number of
-// units.
+// costs divides the use between two instants by the number of jobs, or of other units.
 func (m *measurement) costs(from, to instant, units float64) {
 	milli := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	or := func(n float64) float64 {
@@ -299,7 +295,7 @@ func (m *measurement) remember(field string) {
 }
 
 // drain queues jobs, starts the workers, and measures the time from the beginning of the first
-// job to the end of the n-th. The start of the workers is not included for any peer.
+// job to the end of the n-th. For no peer does it include the start of the workers.
 func (m *measurement) drain(ctx context.Context) error {
 	n := m.jobs()
 	if err := m.p.fill(ctx, m.t, m.s, m.waiting(n)); err != nil {
@@ -346,8 +342,8 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 		return err
 	}
 	m.shared.Gate.Store(1)
-	// A peer that is much slower than before, or sleeps between jobs, is measured by what it
-	// has done by then.
+	// A peer that has become much slower, or sleeps between jobs, is measured by what it has
+	// done until now.
 	patience := 5 * m.b.o.window
 	err = m.until(ctx, "before the last job was done", 2*wait, func() bool {
 		first := m.shared.First.Load()
@@ -373,7 +369,7 @@ func (m *measurement) work(ctx context.Context, role string, n int) error {
 	return nil
 }
 
-// latency pushes single jobs to an idle worker at times unrelated to any timer of the worker.
+// latency pushes single jobs to an idle worker, at times unrelated to its timers.
 func (m *measurement) latency(ctx context.Context) error {
 	samples, budget := 60, 8*time.Second
 	if m.b.o.short {
@@ -395,7 +391,7 @@ func (m *measurement) latency(ctx context.Context) error {
 		if err := m.until(ctx, "for a job to begin", wait, func() bool { return m.shared.Latencies.Load() > int64(i) }); err != nil {
 			return err
 		}
-		if i > 0 { // the first also waits for the worker to start
+		if i > 0 { // the first one also waits for the worker to start
 			m.r.Latencies = append(m.r.Latencies, float64(m.shared.Latency[i].Load())/1e6)
 		}
 	}
@@ -423,7 +419,7 @@ func (m *measurement) idle(ctx context.Context) error {
 	}
 	m.remember("VmRSS")
 	m.costs(from, to, window.Seconds())
-	m.r.WorkerCPU /= 1000 // milliseconds in a second
+	m.r.WorkerCPU /= 1000 // milliseconds per second
 	m.r.ServerCPU /= 1000
 	return nil
 }

@@ -12,16 +12,16 @@ import (
 type peer struct {
 	name, title string
 	postgres    bool
-	// settings of PostgreSQL for its sessions.
+	// tuned selects PostgreSQL's settings for the peer's sessions.
 	tuned bool
-	// guess is roughly how many no-op jobs it does per second with 50 threads. A first
-	// measurement, which does not count, gives a better estimate.
+	// guess is roughly the number of no-op jobs per second with 50 threads. A first
+	// measurement, which does not count, improves it.
 	guess int
-	// skip returns why a scenario is left out, or "" if it is not.
+	// skip returns why a scenario is left out, or "".
 	skip func(s *scenario) string
 	// fill puts n jobs into the queues of a scenario; it is not measured.
 	fill func(ctx context.Context, t *target, s *scenario, n int) error
-	// work runs the jobs until the process is killed.
+	// work runs jobs until the process is killed.
 	work func(ctx context.Context, sp *spec, h *job.Handler) error
 	// client pushes jobs.
 	client func(ctx context.Context, sp *spec) (client, error)
@@ -29,7 +29,7 @@ type peer struct {
 	launch func(t *target, sp *spec) (*child, error)
 }
 
-// client pushes jobs in the way of the peer's users.
+// client pushes jobs in the same way as the peer's users.
 type client interface {
 	enqueue(ctx context.Context, queue string, n int64, text string) error
 	// bulk pushes jobs numbered from n on in one call.
@@ -103,8 +103,8 @@ func resqueActiveJob(n int, s *scenario) []byte {
 	return b
 }
 
-// only returns why a scenario is left out: because only resqued has what it measures, or for
-// the reason more.
+// only returns why a scenario is left out: only resqued has what it measures, or the reason
+// more.
 func only(s *scenario, more string) string {
 	switch {
 	case s.PerFork > 0 || strings.HasPrefix(s.Name, "recycle-"):

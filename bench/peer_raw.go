@@ -16,7 +16,7 @@ import (
 
 var errNoBulk = errors.New("no call for many jobs")
 
-// plain skips the scenarios for which a physical limit says nothing.
+// plain skips scenarios in which a physical limit means nothing.
 func plain(s *scenario) string {
 	if s.Kind == kindDrain && (s.Wait+s.Sleep > 0 || s.Queues > 1 || s.Depth > 0 || s.Chain || s.Locked || s.Command) {
 		return "a limit for no-op jobs only"
@@ -29,9 +29,9 @@ func plain(s *scenario) string {
 
 const rawKey = "raw:queue"
 
-// rawPeer is the minimum that a worker in Go can do: pipelines of as many LPOPs as there are
+// rawPeer is the minimum work of a worker in Go: pipelines of as many LPOPs as there are
 // threads, and one addition to a counter. Nothing is decoded, recorded or locked. Two pipelines
-// are under way at a time, so that the server need not wait.
+// are in flight, so the server need not wait.
 func rawPeer() *peer {
 	return &peer{
 		name: "raw", title: "raw: pipelined LPOP, go-redis", guess: 200000,
@@ -108,8 +108,7 @@ func redisBenchmarkPeer() *peer {
 		fill: rawPeer().fill,
 		work: func(_ context.Context, sp *spec, h *job.Handler) error {
 			_, port, _ := splitAddr(sp.Redis)
-			// -P jobs per pipeline, as raw does; two connections, so that the server need not
-			// wait.
+			// -P jobs per pipeline, like raw; two connections, so the server need not wait.
 			clients := min(sp.Scenario.Threads, 2)
 			h.Shared.Pass()
 			text, err := exec.Command("redis-benchmark", "-p", port, "-n", fmt.Sprint(sp.Jobs), "-c", fmt.Sprint(clients),
@@ -132,7 +131,7 @@ func redisBenchmarkPeer() *peer {
 	}
 }
 
-// spawnPeer starts a program as often as it can, without any jobs: the minimum cost of command
+// spawnPeer starts a program as often as it can, without jobs: the minimum cost of command
 // handlers.
 func spawnPeer() *peer {
 	return &peer{
@@ -163,8 +162,8 @@ func spawnPeer() *peer {
 	}
 }
 
-// fillByClient fills the queues by the peer's own client, because its jobs are more than an
-// element of a list.
+// fillByClient fills the queues with the peer's own client, because its jobs are more than list
+// elements.
 func fillByClient(open func(ctx context.Context, sp *spec) (client, error)) func(ctx context.Context, t *target, s *scenario, n int) error {
 	return func(ctx context.Context, t *target, s *scenario, n int) error {
 		sp := &spec{Scenario: *s}

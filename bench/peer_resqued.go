@@ -72,7 +72,7 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 		}
 	}
 	for i := range heldTexts {
-		// As resque-locket writes it: class and arguments, with an empty value.
+		// In the format of resque-locket: class and arguments, with an empty value.
 		key := fmt.Sprintf(`%s:locket:job_locks:%s[%d,"held"]`, resqueNamespace, job.Class, i)
 		if err := t.redis.client.Set(ctx, key, "", time.Hour).Err(); err != nil {
 			return err
@@ -90,8 +90,8 @@ queues: [%s]
 log_level: warn
 `
 
-// launchResqued starts the daemon with the defaults for everything that does not define the
-// scenario, including locks.
+// launchResqued starts the daemon. Everything that does not define the scenario has its
+// default, including locks.
 func launchResqued(t *target, sp *spec) (*child, error) {
 	s := &sp.Scenario
 	queues := strings.Join(s.queueNames(), ", ")
@@ -129,11 +129,11 @@ func launchResqued(t *target, sp *spec) (*child, error) {
 }
 
 // daemonProgram returns the path of resqued's program: the given one, or one that it builds in
-// a directory. It links what a user's program would, and is built as releases are: it is
-// started for every worker process, so code of other peers in it would be measured.
+// a directory. It links what a user's program would, and is built like releases. It is started
+// for every worker process, so code of other peers in it would be measured.
 func daemonProgram(ctx context.Context, given, dir string) (string, error) {
 	if given != "" {
-		return filepath.Abs(given) // it is started elsewhere
+		return filepath.Abs(given) // it is started in another directory
 	}
 	program := filepath.Join(dir, "daemon")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "github.com/resqued/resqued/bench/daemon")
@@ -154,7 +154,7 @@ func newResquedClient(_ context.Context, sp *spec) (client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The client has no call for many jobs yet, but the daemon's store has.
+	// The client has no call for many jobs, but the daemon's store has.
 	s, err := store.Open(store.Options{URL: "redis://" + sp.Redis + "/0", Namespace: resqueNamespace})
 	return &resquedClient{client: c, store: s}, err
 }
@@ -173,7 +173,7 @@ func (c *resquedClient) bulk(ctx context.Context, queue string, n int64, count i
 	return err
 }
 
-// checkResqued checks that resqued did what was measured: each job once, with nothing left.
+// checkResqued checks that resqued performed each job once, with nothing left.
 func checkResqued(ctx context.Context, t *target, n int) error {
 	processed := func() (int, error) { return t.redis.client.Get(ctx, resqueNamespace+":stat:processed").Int() }
 	var done int

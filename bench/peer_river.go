@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/bench/job"
 )
 
-// tunedWorkers is how many of River's jobs run at the same time per thread in its best setting.
+// tunedWorkers is how many of River's jobs run per thread in its best setting.
 const tunedWorkers = 10
 
 func riverPeer(tuned bool) *peer {

@@ -24,7 +24,7 @@ import (
 // runnerShim is Ruby's runner, from the directory of this program.
 const runnerShim = "../runners/ruby/exe/resqued-runner"
 
-// rubyPeers are what performs the jobs of Ruby classes besides resqued, as many at a time.
+// rubyPeers are the programs other than resqued that perform jobs of Ruby classes.
 func rubyPeers() []*peer {
 	resque := func(name, title string, guess int, forks bool) *peer {
 		return rubyPeer(&peer{name: name, title: title, guess: guess, fill: fillResque, launch: func(t *target, sp *spec) (*child, error) {
@@ -61,7 +61,7 @@ func rubyPeer(p *peer) *peer {
 	return p
 }
 
-// gemsOf are what the application loads where jobs are enqueued by one of the gems.
+// gemsOf returns the gems that the application loads if jobs are enqueued by one of them.
 func (s *scenario) gemsOf(name string) []string {
 	if s.App == "active_job" {
 		return []string{name, "active_job"}
@@ -69,7 +69,7 @@ func (s *scenario) gemsOf(name string) []string {
 	return []string{name}
 }
 
-// gems are what the application of the runners loads.
+// gems returns the gems that the application of the runners loads.
 func (s *scenario) gems() []string {
 	if s.App == "" {
 		return nil
@@ -77,7 +77,7 @@ func (s *scenario) gems() []string {
 	return s.gemsOf("resque")
 }
 
-// missing says which gem is not here.
+// missing returns which of the gems are not installed.
 func missing(gems []string) string {
 	for _, name := range gems {
 		cmd := exec.Command("ruby", "-r", name, "-e", "")
@@ -89,7 +89,7 @@ func missing(gems []string) string {
 	return ""
 }
 
-// rubyEnv is the environment of Ruby, with where it finds gems.
+// rubyEnv returns the environment of Ruby, including the path of the gems.
 func rubyEnv() []string {
 	env := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 	for _, name := range []string{"RUBYLIB", "GEM_HOME", "GEM_PATH"} {
@@ -100,8 +100,8 @@ func rubyEnv() []string {
 	return env
 }
 
-// startRuby starts some processes with a command in the directory ruby, as one child. Their application
-// loads a gem, and Active Job if the scenario has it.
+// startRuby starts some processes with a command in the directory ruby, as one child. Their
+// application loads a gem, and Active Job if the scenario has it.
 func startRuby(t *target, sp *spec, app string, processes int, env []string, argv ...string) (*child, error) {
 	dir, err := filepath.Abs("ruby")
 	if err != nil {
@@ -140,7 +140,7 @@ func fillSidekiq(ctx context.Context, t *target, s *scenario, n int) error {
 // activeJob is the class of Active Jobs.
 const activeJob = job.Class + "Job"
 
-// serialized is an Active Job as it is in payloads.
+// serialized returns an Active Job in the form of payloads.
 func serialized(n int, s *scenario) map[string]any {
 	return map[string]any{
 		"job_class": activeJob, "job_id": fmt.Sprintf("%08x-0000-4000-8000-000000000000", n), "provider_job_id": nil, "queue_name": s.queueOf(0), "priority": nil,
@@ -149,7 +149,7 @@ func serialized(n int, s *scenario) map[string]any {
 	}
 }
 
-// runnerSection is the part of a configuration by which Ruby performs the jobs.
+// runnerSection returns the part of a configuration that makes Ruby perform the jobs.
 func runnerSection(sp *spec) (string, error) {
 	s := &sp.Scenario
 	shim, err := filepath.Abs(runnerShim)
@@ -165,13 +165,14 @@ func runnerSection(sp *spec) (string, error) {
 		strconv.FormatFloat(s.Boot.Seconds(), 'g', -1, 64), strconv.Itoa(s.Objects), strings.Join(s.gems(), ",")), nil
 }
 
-// drainQueue measures by the length of the queue how fast jobs are taken from it, from when the
-// first ones are: the only count that all have. What is in hand then is little beside n.
+// drainQueue measures how fast jobs are taken, by the length of the queue since the first ones
+// were taken. No other count exists for all peers. The jobs in hand at the end are few compared
+// to n.
 func (m *measurement) drainQueue(ctx context.Context) error {
 	if m.p.name == "echo" {
 		return m.echo(ctx)
 	}
-	// Those that are quick to begin are not to be ahead by what they do while others boot.
+	// Peers that start quickly must not gain from jobs done while others boot.
 	const head = 1500 * time.Millisecond
 	n := int(float64(m.jobs()) * (1 + head.Seconds()/m.b.o.window.Seconds()))
 	if err := m.p.fill(ctx, m.t, m.s, n); err != nil {
@@ -229,7 +230,8 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 	return nil
 }
 
-// echo has runners answer the lines of jobs, without anything else: what the socket and Ruby can do.
+// echo lets runners answer the lines of jobs and do nothing else: the limit of the socket and
+// Ruby.
 func (m *measurement) echo(ctx context.Context) error {
 	shim, err := filepath.Abs(runnerShim)
 	if err != nil {

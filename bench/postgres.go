@@ -59,7 +59,7 @@ func (p *postgres) reset(ctx context.Context, tuned bool) error {
 	return nil
 }
 
-// analyze does what autovacuum would have done by the time that so many jobs wait.
+// analyze does what autovacuum would have done by the time so many jobs wait.
 func (p *postgres) analyze(ctx context.Context) error {
 	_, err := p.pool.Exec(ctx, "VACUUM ANALYZE river_job")
 	return err

@@ -21,8 +21,8 @@ type child struct {
 	done chan struct{}
 }
 
-// stderrName is the file, in the directory of a measurement, for the standard error of its
-// processes. It is shown if the measurement fails.
+// stderrName is the file in a measurement's directory for the standard error of its processes.
+// It is shown if the measurement fails.
 const stderrName = "stderr"
 
 // start starts a program that cannot outlive the harness. Its output goes to a file in its
@@ -43,7 +43,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is seen by what it has done
+			_ = cmd.Wait() // its effects show how it ended
 		}
 		close(c.done)
 	}()
@@ -54,7 +54,6 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// exited reports whether the process has ended.
 func (c *child) exited() bool {
 	select {
 	case <-c.done:
@@ -66,7 +65,7 @@ func (c *child) exited() bool {
 
 // kill ends the process and its descendants, and waits for the process.
 func (c *child) kill() {
-	for range 3 { // one look over /proc is not a snapshot
+	for range 3 { // one scan of /proc is not a snapshot
 		for _, p := range tree(c.pid) {
 			_ = syscall.Kill(p, syscall.SIGKILL)
 		}
@@ -98,7 +97,7 @@ func stat(pid int) []string {
 	if err != nil {
 		return nil
 	}
-	// The name in brackets may hold anything, brackets included.
+	// The name in brackets may contain anything, including brackets.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 20 {
 		return nil
@@ -133,15 +132,14 @@ func memory(pid int, field string) float64 {
 	return kib / 1024
 }
 
-// pause sleeps.
 func pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	<-t.C
 }
 
-// forever keeps a process that is done alive until it is killed, so that its usage can be read.
-// Go would end a program whose goroutines all wait for each other.
+// forever keeps a finished process alive until it is killed, so that its usage can be read. Go
+// would end a program whose goroutines all wait for each other.
 func forever() error {
 	for {
 		pause(time.Hour)

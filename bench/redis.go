@@ -19,8 +19,8 @@ import (
 	"github.com/resqued/resqued/internal/devredis"
 )
 
-// redisServer is a redis-server for one measurement, so that earlier ones leave nothing in its
-// memory.
+// redisServer is a redis-server for one measurement, whose memory has no traces of earlier
+// ones.
 type redisServer struct {
 	addr    string
 	dir     string

@@ -36,7 +36,7 @@ func (r *report) skip(s *scenario, p *peer, why string) {
 	r.Skipped = append(r.Skipped, skipped{s.Name, p.name, why})
 }
 
-// forget removes the results of a peer that then failed.
+// forget removes the results of a peer that failed later.
 func (r *report) forget(s *scenario, p *peer) {
 	r.Results = slices.DeleteFunc(r.Results, func(m *result) bool { return m.Scenario == s.Name && m.Peer == p.name })
 }
@@ -88,7 +88,7 @@ func (r *report) pooled(scenario, peer string) []float64 {
 	return all
 }
 
-// line returns the line that the harness prints when a scenario is done.
+// line returns the line printed when a scenario is done.
 func (r *report) line(s *scenario) string {
 	var parts []string
 	for _, p := range r.peers {

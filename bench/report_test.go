@@ -59,8 +59,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestQueueOf checks that every job is in a queue of its scenario; otherwise a drain would wait
-// for ever.
+// TestQueueOf checks that every job is in a queue of its scenario; otherwise a drain would
+// never end.
 func TestQueueOf(t *testing.T) {
 	t.Parallel()
 	for _, s := range []scenario{{Queues: 1}, {Queues: 10, LastOnly: true}, {Queues: 1000}} {

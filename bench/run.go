@@ -59,8 +59,8 @@ func run(ctx context.Context, o *options) error {
 	return rep.write(o.out)
 }
 
-// turn is a scenario with its peers, in the rounds from one to another. Round 0 warms up and
-// determines the number of jobs.
+// turn is a scenario with its peers, in a range of rounds. Round 0 warms up and determines the
+// number of jobs.
 type turn struct {
 	scenario *scenario
 	peers    []*peer
@@ -108,7 +108,7 @@ func (b *bench) round(ctx context.Context, t *turn, round int, rep *report) erro
 		case err != nil && p.name == "resqued":
 			return err
 		case err != nil:
-			// A peer that fails is left out, and the report shows that.
+			// A peer that fails is left out, and the report says so.
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			rep.skip(s, p, errors.Unwrap(err).Error())
 			rep.forget(s, p)

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// boots is how many times the application of the scenario runner-hup is loaded anew.
+// boots is how often the application of the scenario runner-hup is reloaded.
 const boots = 2
 
-// reload measures the longest time in which no job is taken from the queue, first while nothing
-// happens, then while the application is loaded anew by SIGHUP.
+// reload measures the longest time in which no job is taken from the queue: first without
+// events, then while SIGHUP reloads the application.
 func (m *measurement) reload(ctx context.Context) error {
 	key, err := m.runners(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func (m *measurement) reload(ctx context.Context) error {
 	return nil
 }
 
-// runners starts the daemon and waits until a job has been taken from the queue, whose key it
-// returns.
+// runners starts the daemon and waits until a job was taken from the queue. It returns the
+// queue's key.
 func (m *measurement) runners(ctx context.Context) (key string, err error) {
 	key = resqueNamespace + ":queue:" + m.s.queueOf(0)
 	m.sp.Jobs = 500 * m.s.Processes * m.s.Threads
@@ -82,14 +82,15 @@ func (m *measurement) feed(ctx context.Context, key string) {
 	}
 }
 
-// longestGap looks at the count of the processed jobs until over reports true for the time since
-// it began. It returns the longest time in milliseconds in which none was, and how many were.
+// longestGap polls the count of processed jobs until over returns true for the elapsed time. It
+// returns the longest time in milliseconds without a processed job, and the number of processed
+// jobs.
 func (m *measurement) longestGap(ctx context.Context, over func(time.Duration) bool) (gap float64, n int, err error) {
 	count := func() int { v, _ := m.t.redis.client.Get(ctx, resqueNamespace+":stat:processed").Int(); return v }
 	first := count()
 	last, began, seen := first, time.Now(), time.Now()
 	looked := began
-	gap = float64(lookEvery) / 1e6 // shorter ones are not seen
+	gap = float64(lookEvery) / 1e6 // shorter gaps are not seen
 	err = m.until(ctx, "while the application was loaded", wait, func() bool {
 		now := time.Now()
 		if v := count(); v != last {
@@ -98,7 +99,7 @@ func (m *measurement) longestGap(ctx context.Context, over func(time.Duration) b
 			gap = math.Max(gap, float64(now.Sub(seen))/1e6)
 		}
 		if now.Sub(looked) < 200*time.Millisecond {
-			return false // a look at all processes takes a while
+			return false // a scan of all processes takes a while
 		}
 		looked = now
 		return over(now.Sub(began))
@@ -109,7 +110,7 @@ func (m *measurement) longestGap(ctx context.Context, over func(time.Duration) b
 	return gap, last - first, err
 }
 
-// titled lists the processes of runners and templates whose title has a text.
+// titled lists the processes of runners and templates whose title contains text.
 func (m *measurement) titled(text string) []int {
 	var list []int
 	for _, pid := range tree(m.children[0].pid) {

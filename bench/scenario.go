@@ -11,47 +11,47 @@ const (
 	kindEnqueue = "enqueue" // producers push, no worker runs
 	kindLatency = "latency" // an idle worker gets one job now and then
 	kindIdle    = "idle"    // nothing happens
-	kindQueue   = "queue"   // as drain, but counted by the length of the queue
-	kindReload  = "reload"  // an application is loaded anew under load
-	kindMemory  = "memory"  // what several runners of one application take
-	kindFleet   = "fleet"   // many masters, and nothing happens
-	kindHosts   = "hosts"   // the calls of many hosts, and nothing happens
+	kindQueue   = "queue"   // like drain, but counted by the length of the queue
+	kindReload  = "reload"  // an application is reloaded under load
+	kindMemory  = "memory"  // the memory of several runners of one application
+	kindFleet   = "fleet"   // many masters without jobs
+	kindHosts   = "hosts"   // the calls of many hosts without jobs
 )
 
-// scenario is one row of the report. The zero values are the base: one process, one queue, jobs
-// that do nothing and have 60 bytes.
+// scenario is one row of the report. The zero value is the base: one process, one queue, jobs
+// of 60 bytes that do nothing.
 type scenario struct {
 	Name, Title string
 	Kind        string
 	Threads     int
 	Processes   int
 	Queues      int
-	LastOnly    bool          // jobs are in the last queue alone
-	Wait        time.Duration // what a job waits for a timer of the kernel
-	Sleep       time.Duration // what a job sleeps by time.Sleep
+	LastOnly    bool          // jobs are only in the last queue
+	Wait        time.Duration // how long a job waits for a kernel timer
+	Sleep       time.Duration // how long a job sleeps by time.Sleep
 	Size        int           // bytes of the job's second argument
 	PerFork     int           // JOBS_PER_FORK
-	Depth       int           // at least so many jobs wait
+	Depth       int           // at least this many jobs wait
 	Chain       bool          // each job pushes the next, so that one waits
-	Locked      bool          // every second job that waits is locked by another process
+	Locked      bool          // every second waiting job is locked by another process
 	OneLock     bool          // all jobs have the same lock
 	Command     bool          // jobs are external programs
 	Runner      bool          // jobs are performed by Ruby, in runners
-	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many it is
-	// replaced.
+	// RunnerThreads is how many jobs one runner performs at a time, RunnerJobs after how many
+	// jobs it is replaced.
 	RunnerThreads, RunnerJobs int
-	// App is what the application of the Ruby classes has: "" = nothing, "resque" = the gem, "active_job" =
-	// that and Active Job.
+	// App is what the application of the Ruby classes loads: "" = nothing, "resque" = the gem,
+	// "active_job" = that and Active Job.
 	App string
 	// Boot is how long the application takes to load, Objects how many small objects it has.
 	Boot       time.Duration
 	Objects    int
 	Delay      time.Duration // of each request to Redis, and of each reply
-	Waker      bool          // waker: on, and while nothing happens a longer interval
-	Processors int           // GOMAXPROCS of the workers; 0 = Go's own choice
+	Waker      bool          // waker: on, and a longer interval when idle
+	Processors int           // GOMAXPROCS of the workers; 0 = Go's default
 	Glob       bool          // queues: ["*"]
-	Goroutines int           // that push
-	Bulk       bool          // many jobs in a call
+	Goroutines int           // goroutines that push
+	Bulk       bool          // many jobs per call
 	Masters    int           // of a fleet
 	Short      bool          // part of a short run
 }
@@ -164,7 +164,7 @@ func scenarios() []scenario {
 func (s *scenario) isFleet() bool { return s.Kind == kindFleet || s.Kind == kindHosts }
 
 // queueNames returns the queues of a scenario, the most important first. The names end in a
-// number, so that asynq's sort in this order too.
+// number, so asynq sorts them in this order too.
 func (s *scenario) queueNames() []string {
 	names := make([]string, s.Queues)
 	for i := range names {
@@ -182,7 +182,7 @@ func (s *scenario) queueOf(i int) string {
 	return fmt.Sprintf("q%04d", n)
 }
 
-// env is what the environment of workers has more.
+// env returns additional environment variables of workers.
 func (s *scenario) env() []string {
 	var env []string
 	if s.Processors > 0 {

@@ -15,7 +15,7 @@ type goal struct {
 	title   string
 	figure  func(r *report) float64 // 0 = not measured in this run
 	limit   float64
-	atMost  bool // else at least
+	atMost  bool // otherwise at least
 	percent bool
 	unit    string
 }

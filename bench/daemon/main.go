@@ -1,5 +1,5 @@
-// Command daemon is the daemon of resqued that bench measures, including its worker processes.
-// It is like a user's program, with the handler of the bench's jobs.
+// Command daemon is the daemon of resqued that bench measures, with its worker processes. It is
+// like a user's program with the handler of the bench's jobs.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Package job is shared by the workers of all peers: what a job does, and how it reports to the
-// harness. The daemon of resqued uses it in a separate program.
+// harness. resqued's daemon uses it in a separate program.
 package job
 
 import (
@@ -19,18 +19,18 @@ const Env = "BENCH_JOB"
 // Spec holds what a worker process needs to know about its jobs.
 type Spec struct {
 	Shared  string        // the file of the shared memory
-	Wait    time.Duration // what a job waits for the kernel
-	Sleep   time.Duration // what a job sleeps
-	Latency bool          // its first argument is the moment at which it was sent
+	Wait    time.Duration // how long a job waits for a kernel timer
+	Sleep   time.Duration // how long a job sleeps
+	Latency bool          // the first argument is the time at which the job was sent
 	Command bool          // jobs are external programs
 	// Chain is the queue to which each job pushes the next one, with Text; "" means none.
 	Chain, Text string
 	Redis       string // the address of the server
 	Namespace   string
-	Profile     string // what the files of CPU profiles begin with, "" = none
+	Profile     string // prefix of the files of CPU profiles, "" = none
 }
 
-// FromEnv returns the Spec that the harness has given this process.
+// FromEnv returns the Spec that the harness gave this process.
 func FromEnv() (Spec, error) {
 	var sp Spec
 	if err := json.Unmarshal([]byte(os.Getenv(Env)), &sp); err != nil {

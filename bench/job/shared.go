@@ -20,13 +20,13 @@ type Shared struct {
 	First  atomic.Int64 // when the first job began
 	Last   atomic.Int64 // when the target-th job was done
 	Target atomic.Int64
-	Ready  atomic.Int64 // 1: a child that begins by itself is prepared
-	Gate   atomic.Int64 // 1: it may begin; see Pass
+	Ready  atomic.Int64 // 1: a child that starts by itself is prepared
+	Gate   atomic.Int64 // 1: that child may start; see Pass
 	_      [3]int64     // the counter has a cache line of its own
 	Done   atomic.Int64
 	_      [7]int64
 
-	Latencies atomic.Int64 // how many are below
+	Latencies atomic.Int64 // number of entries in Latency
 	Latency   [maxLatencies]atomic.Int64
 }
 
@@ -55,8 +55,8 @@ func (s *Shared) Begin() {
 	}
 }
 
-// Pass waits until the harness has read everything about the beginning. Only workers that do
-// not wait for jobs use it.
+// Pass waits until the harness has read the initial figures. Only workers that do not wait for
+// jobs use it.
 func (s *Shared) Pass() {
 	s.Ready.Store(1)
 	for s.Gate.Load() == 0 {
@@ -77,7 +77,7 @@ func (s *Shared) Late(sent int64) {
 	now := int64(Monotonic())
 	if i := s.Latencies.Load(); i < maxLatencies {
 		s.Latency[i].Store(now - sent)
-		s.Latencies.Add(1) // one job at a time, so there is one writer
+		s.Latencies.Add(1) // one job at a time, so one writer
 	}
 }
 

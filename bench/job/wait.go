@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer is a timer of the kernel. Go's poller wakes its waiter, as it does for a socket.
+// timer is a kernel timer. Go's poller wakes its waiter, as for a socket.
 type timer struct {
 	file *os.File
-	fd   int // of file; its method Fd would make it one that blocks
+	fd   int // of file; the method Fd would make the file blocking
 }
 
 var timers sync.Pool
 
-// Wait sleeps for d, like a job that waits for an answer from elsewhere. time.Sleep may take up
-// to a millisecond longer, because an otherwise idle Go program waits for its timers in whole
+// Wait sleeps for d, like a job that waits for a remote answer. time.Sleep may take up to a
+// millisecond longer, because an otherwise idle Go program waits for its timers in whole
 // milliseconds.
 func Wait(d time.Duration) error {
 	t, _ := timers.Get().(*timer)

@@ -1,5 +1,5 @@
-# The classes of the jobs, for runners, Resque's workers and Sidekiq. APP is what the application loads.
-# OBJECTS is how many small objects it has, BOOT how long it boots, in seconds.
+# The classes of the jobs, for runners, Resque's workers and Sidekiq. APP is what the
+# application loads, OBJECTS how many small objects it has, and BOOT how many seconds it boots.
 apps = ENV.fetch("APP", "").split(",")
 apps.each { |app| require app }
 Resque.redis = ENV["REDIS_URL"] if defined?(Resque) && ENV["REDIS_URL"]
@@ -17,7 +17,7 @@ class Noop
   def self.perform(*); end
 end
 
-if $objects.any? # what jobs leave is collected three times in 500
+if $objects.any? # garbage of jobs is collected three times in 500
   $jobs = 0
   def Noop.perform(*)
     GC.start if (($jobs += 1) % 150).zero?
