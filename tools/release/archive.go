@@ -19,7 +19,7 @@ type entry struct {
 	mode       int64
 }
 
-// archive makes a tar of a program and of what belongs to it.
+// archive makes a tar of a program and its files.
 func (b *build) archive(t target, program, name string) error {
 	entries := []entry{
 		{"resqued", program, 0o755},
@@ -55,8 +55,8 @@ func (b *build) archive(t target, program, name string) error {
 	return b.made(file)
 }
 
-// writeArchive writes a compressed tar that depends on nothing but what it is given: files in
-// order, root's, all of one time, and no name or time in the header of gzip.
+// writeArchive writes a compressed tar that depends only on its arguments: files in order,
+// owned by root, all with one time, and no name or time in gzip's header.
 func writeArchive(to io.Writer, folder string, entries []entry, date time.Time) error {
 	compressed, err := gzip.NewWriterLevel(to, gzip.BestCompression)
 	if err != nil {

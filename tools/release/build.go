@@ -17,8 +17,8 @@ import (
 
 const defaultTargets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
-// static is how programs are built. What makes the pages and completions is built as the program
-// that is released, so that all but the last step of its build is that of the program as well.
+// static has the settings of builds. The program that makes pages and completions is built with
+// the same ones, so the released program shares all but the last step of its build.
 var static = []string{"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOTOOLCHAIN=local"}
 
 // build is one run of release build.
@@ -27,7 +27,7 @@ type build struct {
 	version            string
 	out, only, targets string
 
-	// work is where the parts are put together, dependencies what the programs are made of.
+	// work is where the parts are assembled. dependencies are those of the programs.
 	work string
 	deps []dependency
 }
@@ -58,7 +58,7 @@ func (b *build) run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
-	// What an earlier build has left would be listed, and signed, as of this one.
+	// Remains of an earlier build would be listed and signed as part of this one.
 	old, err := filepath.Glob(filepath.Join(b.out, "resqued_*"))
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (b *build) run() (err error) {
 	return b.checksums()
 }
 
-// common makes in work what is the same for all targets.
+// common makes the files in work that are the same for all targets.
 func (b *build) common(targets []target) (err error) {
 	if b.deps, err = b.linked(targets); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (b *build) common(targets []target) (err error) {
 	if err := pages.Run(); err != nil {
 		return fmt.Errorf("manual pages: %w", err)
 	}
-	// Debian wants changes in a form of its own.
+	// Debian requires changes in its own format.
 	changes := fmt.Sprintf("resqued (%s) stable; urgency=medium\n\n  * See /usr/share/doc/resqued/CHANGELOG.md.\n\n -- The resqued authors <resqued@users.noreply.github.com>  %s\n",
 		strings.ReplaceAll(b.version, "-", "~"), b.date.UTC().Format(time.RFC1123Z))
 	if err := b.writeGzip("packaged/changelog.gz", []byte(changes)); err != nil {
@@ -125,7 +125,7 @@ func (b *build) common(targets []target) (err error) {
 	return b.units()
 }
 
-// units copies those of systemd. Packages have their program in /usr/bin.
+// units copies systemd's units. Packages have their program in /usr/bin.
 func (b *build) units() error {
 	units, err := filepath.Glob(b.path("deploy/systemd/*"))
 	if err != nil {
@@ -152,7 +152,6 @@ func (b *build) units() error {
 	return nil
 }
 
-// write makes a file of work.
 func (b *build) write(name string, content []byte) error {
 	path := filepath.Join(b.work, name)
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644))
@@ -160,7 +159,7 @@ func (b *build) write(name string, content []byte) error {
 
 func (b *build) writeGzip(name string, content []byte) error {
 	var out strings.Builder
-	// Without name and time, so that the same content is the same file.
+	// Without name and time, so the same content is the same file.
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ func (b *build) writeGzip(name string, content []byte) error {
 	return b.write(name, []byte(out.String()))
 }
 
-// target builds the program of a target and what contains it.
+// target builds the program of a target, and its archive and packages.
 func (b *build) target(t target) error {
 	program := filepath.Join(b.work, t.String(), "resqued")
 	compile := b.command(append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, static...),
@@ -202,8 +201,8 @@ func (b *build) target(t target) error {
 	return nil
 }
 
-// packages has nfpm make one. Its file has the version as it is tagged: a name with the ~ of
-// prereleases would be changed by the places where releases are downloaded.
+// packages makes a package with nfpm. Its file name has the version as tagged: download sites
+// would change the ~ of prereleases.
 func (b *build) packages(t target, program, kind string) error {
 	file := filepath.Join(b.out, "resqued_"+b.version+"_"+t.arch+"."+kind)
 	cmd := b.command([]string{
@@ -225,7 +224,7 @@ func (b *build) made(file string) error {
 	return err
 }
 
-// checksums writes SHA256SUMS, which sha256sum --check reads.
+// checksums writes SHA256SUMS in the format of sha256sum --check.
 func (b *build) checksums() error {
 	var lines []string
 	err := filepath.WalkDir(b.out, func(path string, d fs.DirEntry, err error) error {

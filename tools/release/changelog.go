@@ -17,7 +17,7 @@ const (
 
 var validVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// section returns what the changelog says below the heading of a version.
+// section returns the changelog's text below the heading of a version.
 func section(log, name string) (text string, ok bool) {
 	for part := range strings.SplitSeq("\n"+log, "\n## ") {
 		heading, body, _ := strings.Cut(part, "\n")
@@ -28,7 +28,7 @@ func section(log, name string) (text string, ok bool) {
 	return "", false
 }
 
-// printNotes prints what there is to say of a version.
+// printNotes prints the notes of a version.
 func (r *repository) printNotes(out io.Writer, version string) error {
 	log, err := os.ReadFile(r.path(changelog))
 	if err != nil {
@@ -42,8 +42,8 @@ func (r *repository) printNotes(out io.Writer, version string) error {
 	return err
 }
 
-// notes returns the section of a version. A prerelease, or what lies behind a release, need not
-// have one: then it is what is unreleased.
+// notes returns the section of a version. If a prerelease or a commit after a release has none,
+// it returns the unreleased section.
 func notes(log, version string) (string, error) {
 	if text, ok := section(log, version); ok && text != "" {
 		return text, nil
@@ -54,7 +54,7 @@ func notes(log, version string) (string, error) {
 	return "", fmt.Errorf("%s says nothing of %s: make cut VERSION=v%s", changelog, version, version)
 }
 
-// cut gives what is unreleased the version and the date.
+// cut gives the unreleased section the version and the date.
 func (r *repository) cut(version string, now time.Time) error {
 	if !validVersion.MatchString(version) {
 		return fmt.Errorf("-version %q: write v1.2.3", version)

@@ -15,15 +15,15 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// The licences under which a dependency may be: in the programs that are given away, and in what
-// only tests need. A new one is a decision, not an accident.
+// Permitted licences of dependencies: of the released programs, and of what only tests need.
+// Adding one is a decision, not an accident.
 var (
 	allowedLinked = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unlicense"} // BSL is that of Boost
 	allowedTests  = append([]string{"MPL-2.0"}, allowedLinked...)
 )
 
-// recognized is how much of a text must be that of a known licence, in percent. The rest is the
-// name of the owner, a title, a list of authors.
+// recognized is how much of a text must match a known licence, in percent. The rest is the
+// owner's name, a title, a list of authors.
 const recognized = 75
 
 // dependency is a module, or the standard library, or a package of npm that is embedded.
@@ -66,7 +66,7 @@ func (r *repository) linked(targets []target) ([]dependency, error) {
 	return r.dependencies(packages)
 }
 
-// list describes packages and all that they import.
+// list describes packages and everything that they import.
 func (r *repository) list(env []string, args ...string) (packages []listed, err error) {
 	out, err := r.command(env, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, args...)...).Output()
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *repository) list(env []string, args ...string) (packages []listed, err 
 	}
 }
 
-// dependencies gathers the modules of packages with their licences, sorted.
+// dependencies returns the modules of packages with their licences, sorted.
 func (r *repository) dependencies(packages []listed) ([]dependency, error) {
 	found := map[string]*dependency{}
 	get := func(kind, path, version string) *dependency {
@@ -122,7 +122,7 @@ func (r *repository) dependencies(packages []listed) ([]dependency, error) {
 				get(npmPackage, e.path, e.version).texts["LICENSE"] = text
 			}
 		default:
-			// From the package up to its module: some have code of others inside, with its licence.
+			// From the package up to its module: some contain code of others, with its licence.
 			d := get(goModule, p.Module.Path, p.Module.Version)
 			for folder := p.Dir; ; folder = filepath.Dir(folder) {
 				if err := d.read(p.Module.Dir, folder); err != nil {
@@ -145,7 +145,7 @@ func (r *repository) dependencies(packages []listed) ([]dependency, error) {
 	return all, nil
 }
 
-// read takes the licence files of a folder of the dependency.
+// read reads the licence files of a folder of the dependency.
 func (d *dependency) read(root, folder string) error {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -167,7 +167,8 @@ func (d *dependency) read(root, folder string) error {
 	return nil
 }
 
-// recognize finds out the licences of the dependency. A NOTICE and a grant of patents are none.
+// recognize determines the licences of the dependency. A NOTICE or a patent grant does not
+// count.
 func (d *dependency) recognize() error {
 	if len(d.texts) == 0 {
 		return fmt.Errorf("%s %s has no file with a licence", d.path, d.version)
@@ -190,7 +191,6 @@ func (d *dependency) recognize() error {
 	return nil
 }
 
-// allowed fails if one of the dependencies is under a licence that is not in the list.
 func allowed(all []dependency, list []string) (err error) {
 	for _, d := range all {
 		for _, id := range d.licenses {
@@ -202,7 +202,6 @@ func allowed(all []dependency, list []string) (err error) {
 	return err
 }
 
-// licenseTexts are those of all dependencies, one after another.
 func licenseTexts(all []dependency) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "resqued contains the following software, under these licences.\n")
@@ -220,7 +219,7 @@ func licenseTexts(all []dependency) []byte {
 	return out.Bytes()
 }
 
-// checkLicenses checks those of all dependencies, of the tests too.
+// checkLicenses checks the licences of all dependencies, including those of the tests.
 func (r *repository) checkLicenses(out io.Writer) error {
 	var targets []target
 	for text := range strings.SplitSeq(defaultTargets, ",") {
@@ -255,7 +254,7 @@ type asset struct{ path, version, folder string }
 
 var assetLine = regexp.MustCompile(`(?m)^\s*([\w@/-]+) (\d\S*) \S+== .*=\$pages/`)
 
-// embedded reads what scripts/vendor-assets puts into the dashboard.
+// embedded reads the list of packages that scripts/vendor-assets puts into the dashboard.
 func (r *repository) embedded() (all []asset, err error) {
 	text, err := os.ReadFile(r.path("scripts/vendor-assets"))
 	if err != nil {

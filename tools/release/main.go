@@ -1,12 +1,11 @@
-// Release builds what a release consists of, so that two builds of one commit are equal byte
-// for byte:
+// Release builds a release so that two builds of one commit are equal byte for byte:
 //
 //	release build [-only archives|packages] [-targets LIST] [-version V] [-out FOLDER]
 //	release notes [-version V]     what the changelog says of a version
 //	release cut -version V         give what is unreleased in the changelog its version
 //	release licenses               check the licences of all dependencies
 //
-// It is run in the folder tools, whose module has what it needs; see docs/releasing.md.
+// Run it in the folder tools, whose module has its dependencies; see docs/releasing.md.
 package main
 
 import (
@@ -73,7 +72,7 @@ func run(args []string) error {
 // repository is a clone of resqued.
 type repository struct {
 	root string
-	// date is that of the commit, or of SOURCE_DATE_EPOCH: all files that are made have it.
+	// date is the commit's, or SOURCE_DATE_EPOCH: all generated files have it.
 	date time.Time
 }
 
@@ -97,11 +96,10 @@ func openRepository(root string) (*repository, error) {
 	return r, nil
 }
 
-// path returns that of a file of the repository.
 func (r *repository) path(name string) string { return filepath.Join(r.root, name) }
 
-// version returns what git says: v1.2.3 for a tag, and a version that comes after it, but
-// before the next one, for a commit behind it.
+// version returns git's version: v1.2.3 for a tag, and for a commit after it a version between
+// that tag and the next.
 func (r *repository) version() (string, error) {
 	described, err := r.output("git", "describe", "--tags", "--long", "--match", "v[0-9]*", "--dirty")
 	if err != nil {
@@ -118,8 +116,8 @@ func (r *repository) version() (string, error) {
 	return versionOf(described)
 }
 
-// versionOf makes a version of what git describe --long says. What is behind a tag becomes build
-// metadata: as a prerelease, packages would take it for older than the tag.
+// versionOf makes a version of the output of git describe --long. For commits after a tag it
+// adds build metadata: packages would take a prerelease for older than the tag.
 func versionOf(described string) (string, error) {
 	text, dirty := strings.CutSuffix(described, "-dirty")
 	parts := strings.Split(text, "-")
@@ -137,7 +135,7 @@ func versionOf(described string) (string, error) {
 	return tag + "+" + behind + "." + commit, nil
 }
 
-// command is a program that runs in the repository, with additions to the environment.
+// command returns a program that runs in the repository, with additions to the environment.
 func (r *repository) command(env []string, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Stderr = r.root, os.Stderr

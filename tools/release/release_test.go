@@ -172,7 +172,7 @@ func TestLicenses(t *testing.T) {
 	}
 }
 
-// What is embedded is found in the script that brings it.
+// Embedded packages are found in the script that fetches them.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	all, err := (&repository{root: "../.."}).embedded()

@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/resqued/resqued"
 
-// sbom writes what a program consists of, as CycloneDX: the modules that the program itself
-// names, with their checksums and licences, the standard library, and what is embedded.
+// sbom writes the contents of a program as CycloneDX: the modules that the program itself
+// names, with their checksums and licences, the standard library, and embedded packages.
 func (b *build) sbom(t target, program, file string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -89,11 +89,10 @@ func (b *build) sbom(t target, program, file string) error {
 	return errors.Join(cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6), out.Close())
 }
 
-// serial is the UUID of a list, which must differ from that of any other: it comes from the
-// program.
+// serial returns a UUID of the list, which must be unique: it is derived from the program.
 func serial(sum [sha256.Size]byte) string {
 	id := sum[:16]
-	id[6] = id[6]&0x0f | 0x80 // version 8: made by the program's own rules
+	id[6] = id[6]&0x0f | 0x80 // version 8: custom
 	id[8] = id[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
