@@ -91,7 +91,7 @@ func tree(roots ...int) []int {
 	return all
 }
 
-// stat returns the fields of /proc/PID/stat behind the name.
+// stat returns the fields of /proc/PID/stat after the name.
 func stat(pid int) []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -32,7 +32,7 @@ type scenario struct {
 	Size        int           // bytes of the job's second argument
 	PerFork     int           // JOBS_PER_FORK
 	Depth       int           // at least this many jobs wait
-	Chain       bool          // each job pushes the next, so that one waits
+	Chain       bool          // each job pushes the next, so one waits
 	Locked      bool          // every second waiting job is locked by another process
 	OneLock     bool          // all jobs have the same lock
 	Command     bool          // jobs are external programs

@@ -254,7 +254,7 @@ func TestBlocking(t *testing.T) {
 	both(t, func(t *testing.T, f *fixture) {
 		t.Run("a timeout ends it", func(t *testing.T) {
 			o := blocking
-			o.BlockTimeout = 2 * time.Second // the database has answered by then
+			o.BlockTimeout = 2 * time.Second // the database has answered before
 			_, err := f.lock(t, "timeout", quick).Run(t.Context(), func(ctx context.Context, _ int64) error {
 				got, err := f.lock(t, "timeout", o).Run(ctx, nil)
 				require.False(t, got)

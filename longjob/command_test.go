@@ -22,7 +22,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// commands is a bed whose class C is a shell script.
+// commands is a bed with a class C that is a shell script.
 type commands struct {
 	*bed
 	dir string
@@ -83,7 +83,7 @@ func state(run longjob.Run) string {
 	return string(text)
 }
 
-// never is a slice that no test is to see the end of.
+// never is the length of a slice that outlasts the test.
 const never = time.Hour
 
 func TestCommand(t *testing.T) {
@@ -377,7 +377,7 @@ func TestCommandEnds(t *testing.T) {
 	})
 }
 
-// Registering what cannot work is a mistake of the program.
+// Registering an invalid command is a mistake of the program.
 func TestCommandWithoutAQueue(t *testing.T) {
 	t.Parallel()
 	require.Panics(t, func() { longjob.Command("C", resqued.Command{Argv: []string{"x"}}, longjob.Options{}) })

@@ -119,7 +119,7 @@ func TestDeaths(t *testing.T) {
 					return err
 				}
 				if died == i {
-					// Saved, so that the next slice comes one step further.
+					// Saved, so the next slice gets one step further.
 					if err := r.WorkOnce(ctx, "note"+string(rune('a'+i)), func(context.Context) error { return longjob.SetState(r, "died", i+1) }); err != nil {
 						return err
 					}
@@ -150,7 +150,7 @@ func TestDeaths(t *testing.T) {
 		other := b.take("q")
 		require.Nil(t, other, "the job lock keeps it away")
 		require.NoError(t, k.perform())
-		// Its process dies between the end of the slice and that of its record.
+		// Its process dies after the end of the slice and before the end of its record.
 		k.die()
 		stale := b.take("q")
 		err := stale.perform()

@@ -17,8 +17,8 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// worked registers class L, which works the items of a list that is another one in each
-// slice, two in each; it returns what has been done so far.
+// worked registers class L, whose slice does the items of the list that lists returns for it.
+// It returns the items done so far.
 func (b *bed) worked(o longjob.Options, lists func(slice int) []string) *[]string {
 	var done []string
 	longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
@@ -35,7 +35,7 @@ func letters(text string) []string { return strings.Split(text, "") }
 func TestListsThatChange(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		lists []string // by slice, of which each has time for two items; the last one goes on
+		lists []string // by slice, with time for two items each; the last list is used for all further slices
 		want  string
 	}{
 		"as before":                             {[]string{"abcde"}, "abcde"},
@@ -304,7 +304,7 @@ func TestTreesThatChange(t *testing.T) {
 	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
-// The name of one step may be the beginning of that of another.
+// The name of one step may be a prefix of another's.
 func TestNamesOfSteps(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -453,7 +453,7 @@ func must(t *rapid.T, err error) {
 	}
 }
 
-// thing is an item of a list; equal ones have one value.
+// thing is an item of a list; equal items have the same value.
 type thing struct {
 	value string
 	done  bool
@@ -465,7 +465,7 @@ type changing struct {
 	equal bool
 	next  int
 	items []*thing
-	calls map[string]int // how often each value was worked
+	calls map[string]int // how often each value was processed
 }
 
 // some returns new items. They equal existing ones only in lists that may have equal items, and
@@ -482,7 +482,7 @@ func (c *changing) some(t *rapid.T, n int) (list []*thing) {
 	return list
 }
 
-// did notes that a value was worked: of the things that have it the first one is done.
+// did notes that a value was processed: the first thing with it is done.
 func (c *changing) did(value string) {
 	if c.calls == nil {
 		c.calls = map[string]int{}
@@ -530,7 +530,7 @@ func (c *changing) leave(t *rapid.T, touched map[string]bool, may func(it *thing
 	})
 }
 
-// check is at the end, when last is the list that the last slice had.
+// check runs at the end. last is the list of the last slice.
 func (c *changing) check(t *rapid.T, last []*thing) {
 	for _, it := range last {
 		if !it.done {

@@ -18,7 +18,7 @@ import (
 // redisURL is the Redis of the examples, such as redis://127.0.0.1:6379.
 var redisURL string
 
-// withRedis are tests with a Redis for the examples beside them.
+// withRedis has tests that give the examples next to them a Redis.
 type withRedis struct{ *testing.M }
 
 func (m withRedis) Run() int {
@@ -37,7 +37,7 @@ func customersOf(shop string) []string { return []string{shop + "-1", shop + "-2
 func sendInvoice(ctx context.Context, customer string) error { return nil }
 
 // A long job that sends an invoice to each customer of a shop. It runs from its beginning in
-// each slice; the customers who have theirs are passed over.
+// each slice, and skips the customers who have theirs.
 func ExampleRegister() {
 	h := resqued.New()
 	longjob.Register(h, "Invoices", func(ctx context.Context, r *longjob.Runner, shop string) error {
@@ -63,7 +63,7 @@ func ExampleRegister() {
 	// Output: [Invoices]
 }
 
-// A list that comes in pages, such as that of a web service.
+// A list that comes in pages, for example from a web service.
 func ExampleWorkPages() {
 	type page struct {
 		customers []string
@@ -89,7 +89,7 @@ func ExampleWorkPages() {
 	// Output:
 }
 
-// A long job that an external program works.
+// A long job whose slices are performed by an external program.
 func ExampleCommand() {
 	h := resqued.New()
 	h.Register(longjob.Command("Reindex", resqued.Command{

@@ -31,7 +31,7 @@ func TestKindOf(t *testing.T) {
 	} {
 		require.NotEqual(t, kind(a), kind(b), "%s %s", a, b)
 	}
-	// Runs of before are of the same kind, if their arguments were written in that form.
+	// Runs of an earlier version are of the same kind if their arguments had that form.
 	sum := sha256.Sum256([]byte("C\x00" + `["north",1.0,{"a":"ö"}]`))
 	require.Equal(t, hex.EncodeToString(sum[:16]), kind(`["north",1.0,{"a":"ö"}]`))
 }

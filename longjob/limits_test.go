@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// Errors count in a row: those between which a run has got on do not add up.
+// Errors count in a row: progress in between resets the count.
 func TestFailuresInARow(t *testing.T) {
 	t.Parallel()
 	for name, work := range map[string]func(ctx context.Context, r *longjob.Runner, done *int) error{
@@ -22,7 +22,7 @@ func TestFailuresInARow(t *testing.T) {
 			return r.WorkUnit(ctx, func(context.Context) error { *done++; return longjob.SetState(r, "n", *done) })
 		},
 		"a slice": func(ctx context.Context, r *longjob.Runner, done *int) error {
-			for range 3 { // of which there is time for two
+			for range 3 { // with time for two
 				if err := r.WorkUnit(ctx, func(context.Context) error { *done++; return nil }); err != nil {
 					return err
 				}
@@ -70,7 +70,7 @@ func TestFailuresInARow(t *testing.T) {
 	})
 }
 
-// untilOver works a run to its end, whatever it waits for.
+// untilOver performs a run to its end, whatever it waits for.
 func (b *bed) untilOver(uuid string) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {

@@ -70,7 +70,7 @@ func TestLost(t *testing.T) {
 	require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 }
 
-// crowd puts other jobs before and behind those in a queue.
+// crowd adds other jobs before and after the jobs in a queue.
 func (b *bed) crowd(queue string, n int) {
 	b.t.Helper()
 	jobs := make([]any, n)
@@ -115,7 +115,7 @@ func TestPastLease(t *testing.T) {
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-// A slice whose end has come to Redis, but not the answer, ends once.
+// A slice whose end has reached Redis, but not the reply, ends once.
 func TestEndIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

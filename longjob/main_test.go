@@ -96,7 +96,7 @@ func (b *bed) take(queues ...string) *taken {
 	return k
 }
 
-// perform runs the handler of the slice and returns what it has returned.
+// perform runs the handler of the slice and returns its error.
 func (k *taken) perform() error {
 	e, err := wire.Parse(k.reserved.Payload, 0)
 	if err != nil {

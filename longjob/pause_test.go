@@ -17,7 +17,7 @@ import (
 
 func TestPause(t *testing.T) {
 	t.Parallel()
-	// counting is a class of five units that may be told of each.
+	// counting is a class of five units that reports each of them.
 	counting := func(b *bed, o longjob.Options, each func(n int)) *[]int {
 		var done []int
 		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ int) error {

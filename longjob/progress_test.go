@@ -43,7 +43,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// sliced runs a function slice by slice, without a Redis, on a clock of its own. Between two
+// sliced runs a function slice by slice, without Redis, on a clock of its own. Between two
 // slices the run waits.
 type sliced struct {
 	record longstore.Record
@@ -53,7 +53,7 @@ type sliced struct {
 
 func (s *sliced) run(t *testing.T, fn func(ctx context.Context, r *Runner) error) (over bool) {
 	t.Helper()
-	s.o.SaveEvery = time.Hour // the end of a slice alone saves
+	s.o.SaveEvery = time.Hour // only the end of a slice saves
 	r := newRunner(nil, longstore.Slice{}, "L", s.o.defaults(), s.record)
 	err := fn(t.Context(), r)
 	if !errors.Is(err, ErrYield) {
@@ -202,8 +202,8 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// A step that an older version of the program has begun, and this one does not know any more,
-// is not what a completed run was doing.
+// A step begun by an older version of the program, which this one no longer knows,
+// is not shown for a completed run.
 func TestRemovedStep(t *testing.T) {
 	t.Parallel()
 	r := newRunner(nil, longstore.Slice{}, "L", Options{}.defaults(), longstore.Record{Fields: map[string]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// tick works one tick of class L.
+// tick performs one tick of class L.
 func (b *bed) tick() error {
 	b.t.Helper()
 	require.NoError(b.t, b.redis.RPush(b.t.Context(), b.ns+":queue:ticks", `{"class":"L.recurring","args":[]}`).Err())
@@ -25,7 +25,7 @@ func (b *bed) tick() error {
 	return err
 }
 
-// again has the last tick be some time ago, with credit for one new subject.
+// again moves the last tick into the past, with credit for one new subject.
 func (b *bed) again(ago time.Duration) {
 	b.t.Helper()
 	key := b.ns + ":resqued:longjob:recur:L"

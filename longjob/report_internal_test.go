@@ -59,7 +59,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Whatever a command writes, it is refused, or understood as JSON has it.
+// Anything that a command writes is refused, or understood as JSON.
 func FuzzReport(f *testing.F) {
 	for _, seed := range []string{
 		`{"state":{"page":41,"gone":null}}`, `{"progress":{"done":3,"total":9,"message":"m","step":"s"}}`, `{"yield":true}`, `{"done":true}`,

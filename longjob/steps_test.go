@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// A mistake with keys or contexts would pass work over.
+// A mistake with keys or contexts would skip work.
 func TestStepsThatWouldPassWorkOver(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx context.Context, r *longjob.Runner) error{

@@ -18,7 +18,7 @@ import (
 
 func TestTenant(t *testing.T) {
 	t.Parallel()
-	// left are the keys that tell of tenants.
+	// left has the keys about tenants.
 	left := func(b *bed) []string {
 		return b.redis.Keys(t.Context(), b.ns+":resqued:longjob:[blt][uie][snn][yea]*").Val()
 	}

@@ -342,7 +342,7 @@ func TestLinksNoCommandLine(t *testing.T) {
 	}
 }
 
-// The title of a process is that of the whole program.
+// The title of a process belongs to the whole program.
 func TestLeavesTheTitleAlone(t *testing.T) {
 	t.Parallel()
 	before, err := os.ReadFile("/proc/self/cmdline")

@@ -33,10 +33,10 @@ func benchRows(b *testing.B) int {
 	return n
 }
 
-// measured is one way of getting rid of the rows that match.
+// measured is one way of deleting the matching rows.
 type measured struct {
 	name string
-	// rows is how many rows the table has at most, for those that are slow.
+	// rows limits the rows of the table, for slow ways.
 	rows int
 	fn   func(ctx context.Context) error                    // either the server alone,
 	scan func(ctx context.Context, r *longjob.Runner) error // or a long job

@@ -107,7 +107,7 @@ func TestScanDelete(t *testing.T) {
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT 10 * i, 'drop' FROM generate_series(1, 100) i")
 		n := 0
 		b.watch.on("DELETE", func() {
-			if n++; n == 3 { // the rows from 210 to 300 are about to go, with what is between them
+			if n++; n == 3 { // the next batch deletes rows 210 to 300, and rows inserted between them
 				b.sql("INSERT INTO t SELECT 10 * i + 5, 'drop' FROM generate_series(0, 120) i")
 				b.sql("DELETE FROM t WHERE id IN (500, 510)")
 				b.sql("UPDATE t SET kind = 'keep' WHERE id IN (600, 610)")
@@ -115,7 +115,7 @@ func TestScanDelete(t *testing.T) {
 		})
 		b.completes(b.deletes("kind = 'drop'", small))
 		var want []string
-		for i := 5; i < 200; i += 10 { // where it had been before
+		for i := 5; i < 200; i += 10 { // already passed
 			want = append(want, fmt.Sprint(i))
 		}
 		want = append(want, "600", "610")

@@ -55,7 +55,7 @@ func TestScanDestroy(t *testing.T) {
 			if err := longjob.SetState(r, "n", n+1); err != nil {
 				return err
 			}
-			if n == 0 { // the planner is free in the statements of a function
+			if n == 0 { // the planner is not restricted in a function's statements
 				for _, setting := range []string{"enable_sort", "enable_hashjoin", "enable_mergejoin", "jit"} {
 					var value string
 					require.NoError(t, tx.QueryRow(ctx, "SHOW "+setting).Scan(&value))

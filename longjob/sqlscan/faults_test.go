@@ -62,7 +62,7 @@ func TestRefusedConnections(t *testing.T) {
 	}{
 		{[]string{"57P01", "57P02", "57P03"}, longjob.StatusCompleted},
 		{[]string{"53300", "08006"}, longjob.StatusCompleted},
-		{[]string{"25006"}, longjob.StatusCompleted}, // the new primary is not known yet
+		{[]string{"25006"}, longjob.StatusCompleted}, // the new primary is not in use yet
 		{[]string{"28P01"}, longjob.StatusFailed},    // a wrong password
 	} {
 		t.Run(strings.Join(c.states, " "), func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestRefusedConnections(t *testing.T) {
 	}
 }
 
-// Keys are kept as text, of which extra_float_digits cuts the digits.
+// Keys are kept as text, whose digits extra_float_digits can cut.
 func TestFloatKeys(t *testing.T) {
 	t.Parallel()
 	table := func(t *testing.T, column string) *bed {
@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 		require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
 	})
 
-	for state, tries := range map[string]string{"40001": "5", "40P01": "7", "55P03": "7"} { // after a lock a batch has half of the rows
+	for state, tries := range map[string]string{"40001": "5", "40P01": "7", "55P03": "7"} { // after a lock a batch is half as large
 		t.Run("what passes is tried again: "+state, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, longjob.Options{})
@@ -271,7 +271,7 @@ func TestFaults(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
-		// The first batch sets a window for all, which is too large for the rows after it.
+		// The first batch sets a window that is too large for later rows.
 		b.completes(b.deletes("CASE WHEN id > 8 THEN pg_sleep(0.01) IS NULL ELSE true END", sqlscan.Options{Batch: 8, Window: 100, StatementTimeout: 600 * time.Millisecond}))
 		require.Equal(t, "92", b.text("SELECT count(*) FROM t"))
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// Columns that the database computes are parts of the condition, of what is read, and of the key where they
+// Computed columns may be in the condition, among the read columns, and in the key if they
 // cannot be NULL.
 func TestGeneratedColumns(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// crowd changes rows of table t at random until stop is called, as that of PostgreSQL does. It leaves
+// crowd changes rows of table t at random until stop is called, like PostgreSQL's. It leaves
 // rows alone whose id is divisible by four.
 func (b *myBed) crowd() (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())

@@ -129,7 +129,7 @@ func (b *myBed) reviews(where string, o sqlscan.Options, fn func(ctx context.Con
 type watchedConnector struct {
 	driver.Connector
 	w            *watch
-	interpolates bool // what has arguments is not prepared
+	interpolates bool // statements with arguments are not prepared
 }
 
 func (c watchedConnector) Connect(ctx context.Context) (driver.Conn, error) {

@@ -96,7 +96,7 @@ func TestScanDeleteMySQL(t *testing.T) {
 	})
 }
 
-// The keys and tables that there are. n is the number of a row.
+// All kinds of keys and tables. n is the number of a row.
 var myShapes = []struct {
 	name, create, fill string
 	query              sqlscan.MySQLQuery
@@ -347,7 +347,7 @@ func TestReviewingSelectLoopMySQL(t *testing.T) {
 		calls := map[int64]int{}
 		b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{Batch: 10, Window: 20}), func(_ context.Context, f file) error {
 			calls[f.ID]++
-			if f.ID == 50 && calls[50] == 1 { // one before it, one behind the end
+			if f.ID == 50 && calls[50] == 1 { // one row before it, one after the end
 				b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
 			}
 			b.sql("UPDATE t SET name = 'done' WHERE id = ?", f.ID)
@@ -428,7 +428,7 @@ func TestFaultsMySQL(t *testing.T) {
 			if calls++; calls == 1 { // the other has u and wants t, this one has t and wants u
 				other = b.begin()
 				b.in(other, "SELECT * FROM u FOR UPDATE")
-				b.in(other, "INSERT INTO u SELECT seq FROM seq_2_to_1000") // so that this one is the victim
+				b.in(other, "INSERT INTO u SELECT seq FROM seq_2_to_1000") // makes this one the victim
 				go func() {
 					_, err := other.ExecContext(context.WithoutCancel(ctx), "SELECT * FROM t WHERE id = 1 FOR UPDATE")
 					done <- errors.Join(err, other.Commit())

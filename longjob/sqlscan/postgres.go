@@ -33,8 +33,8 @@ func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Que
 //
 // A batch is one transaction: its rows are locked, fn is called for each of them with that
 // transaction, the rows are deleted, and the transaction is committed. After Options.HoldFor no
-// further row of the batch is passed to fn. If fn returns an error, or changes the state of tx
-// itself, the transaction is rolled back.
+// further row of the batch is passed to fn. If fn returns an error, ends tx, or
+// leaves it aborted by a failed statement, the transaction is rolled back.
 //
 // Changes by fn in tx happen once. Anything else it does may happen again for the rows of a
 // batch whose transaction could not be committed, and with Options.KeepRows also for the batch

@@ -54,7 +54,7 @@ func TestRowsThatChangeBeforeTheyAreLocked(t *testing.T) {
 		t.Helper()
 		b, lock := setup(t, longjob.Options{}), schemas.Add(1)
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text NOT NULL); INSERT INTO t SELECT i, 'drop' FROM generate_series(1, 10) i;" + gate)
-		// Row 5 has been read by then; the rows after it are of the same snapshot.
+		// Row 5 was read already; later rows come from the same snapshot.
 		changed := b.meanwhile(lock, `
 			WITH gone AS (DELETE FROM t WHERE id = 10) UPDATE t
 			SET kind = CASE id WHEN 9 THEN 'drop' ELSE 'keep' END, id = CASE id WHEN 9 THEN 20 ELSE id END WHERE id IN (5, 8, 9)`)

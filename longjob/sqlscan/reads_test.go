@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// The number of reads per row is small, however large the table is and however little the
+// The number of reads per row is small for any size of the table and however little the
 // planner knows about it.
 func TestRowsAreReadAFewTimes(t *testing.T) {
 	t.Parallel()

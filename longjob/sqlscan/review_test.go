@@ -41,9 +41,9 @@ func TestReviewingSelectLoop(t *testing.T) {
 				run := b.completes(b.reviews("name <> 'done'", o, func(_ context.Context, f file) error {
 					calls[f.ID]++
 					switch {
-					case f.ID == 50 && calls[50] == 1: // one before it, one behind the end
+					case f.ID == 50 && calls[50] == 1: // one row before it, one after the end
 						b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
-					case f.ID == 60: // others do what it would
+					case f.ID == 60: // another transaction makes the change
 						b.sql("DELETE FROM t WHERE id = 70")
 					}
 					rename(b, f.ID)

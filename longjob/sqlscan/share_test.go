@@ -132,7 +132,7 @@ func mysqlShop(t *testing.T, o longjob.Options) *shop {
 	}
 }
 
-// done is what a function does with a file.
+// done marks a file as done.
 func done(exec exec, f file) error {
 	if err := exec("INSERT INTO log (id) VALUES (?)", f.ID); err != nil {
 		return err
@@ -264,7 +264,7 @@ func TestSharedTransaction(t *testing.T) {
 					in, commit := s.begin()
 					require.NoError(t, in("SELECT * FROM u FOR UPDATE"))
 					if s.transactions == "" {
-						require.NoError(t, in("INSERT INTO u SELECT seq FROM seq_2_to_1000")) // so that this one is the victim
+						require.NoError(t, in("INSERT INTO u SELECT seq FROM seq_2_to_1000")) // makes this one the victim
 					} else {
 						require.NoError(t, in("SET LOCAL deadlock_timeout = '1h'"))
 					}

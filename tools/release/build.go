@@ -27,7 +27,7 @@ type build struct {
 	version            string
 	out, only, targets string
 
-	// work is where the parts are assembled. dependencies are those of the programs.
+	// work is where the parts are assembled. dependencies are the programs'.
 	work string
 	deps []dependency
 }

@@ -162,7 +162,7 @@ class TestLongJob < RunnerTest
     assert_equal ["~pages 0", "~pages 1"], @state.keys
   end
 
-  # The second step would be passed over.
+  # The second step would be skipped.
   def test_a_key_that_is_used_twice
     %w[work_once work_each].each do |how|
       @state = {}

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# A runner of an application with Resque, or rather a stand-in of its interface.
+# A runner of an application with Resque, or rather a stand-in for its interface.
 class TestResque < RunnerTest
   def setup
     super
@@ -50,7 +50,7 @@ class TestResque < RunnerTest
     assert_includes @peer.output, 'WRITES {"args"=>["by itself"]}'
   end
 
-  # resqued's worker ids name the last queue once more (docs/decisions/worker-ids.md).
+  # resqued's worker ids repeat the last queue (docs/decisions/worker-ids.md).
   def test_the_queues_of_a_worker
     { "h~resqued:7.0.1-abc:mail,low:,low" => %w[mail low], "h~resqued:7.0.1-abc:**,b:,b" => %w[* b],
       "h~resqued:7.0.1-abc:*:,**" => %w[*], "host:77-1:mail,low" => %w[mail low] }.each do |id, queues|
@@ -146,7 +146,7 @@ class TestResque < RunnerTest
   end
 end
 
-# Continuations of Active Job ask at each checkpoint whether to go on.
+# Continuations of Active Job ask at each checkpoint whether to continue.
 class TestStopping < Minitest::Test
   def test_a_job_that_should_make_room_is_interrupted_at_its_checkpoint
     require "active_support"

@@ -120,7 +120,7 @@ class TestRunner < RunnerTest
       assert peer.hello["leaving"]
       number = peer.send_job("MakesRoom")
       assert peer.read["progress"]
-      peer.write(leaving: number + 7) # one that has ended meanwhile
+      peer.write(leaving: number + 7) # one that has ended already
       peer.write(leaving: number)
       assert_equal({ "discard" => number, "why" => "made room" }, peer.read)
       assert_equal ["done"], peer.job("Echo").keys, "the runner may stay"
@@ -236,7 +236,7 @@ class TestRunner < RunnerTest
     end
   end
 
-  # A cancel that comes when the job has ended, and is not known to have.
+  # A cancel that comes after the job has ended, before resqued knows.
   def test_a_late_cancel_does_not_hit_what_comes_next
     ours, theirs = UNIXSocket.pair
     performer = Resqued::Runner::Performer.new

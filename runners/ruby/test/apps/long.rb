@@ -50,7 +50,7 @@ class Row
 end
 
 module ActiveRecord
-  # A table of rows 1 to n, of which those that are sent leave the Relation.
+  # A table of rows 1 to n. Sent rows leave the Relation.
   class Relation
     def initialize(ids)
       @ids = ids

@@ -68,7 +68,7 @@ class Odd
     when "close" then 0.upto(20) { |n| IO.for_fd(n).close rescue nil } # rubocop:disable Style/RescueModifier
     when "traps" then %w[TERM INT QUIT HUP USR1 USR2].each { |name| trap(name, "IGNORE") }
     when "kill threads" then (Thread.list - [Thread.current]).each(&:kill)
-    when "fork" then fork # the child goes on with this job, too
+    when "fork" then fork # the child continues this job too
     when "fork exit" then Process.wait(fork { exit(1) })
     when "chdir" then Dir.chdir("/")
     end

@@ -48,7 +48,7 @@ class Scanned
     end
   end
 
-  # One record goes on matching.
+  # One record keeps matching.
   def self.review_one
     Event.where(name: "old").reviewing_select_loop do |event|
       puts "visited #{event.id}"

@@ -16,7 +16,7 @@ class Reporter < Resque::Failure::Base
   end
 end
 
-# As resque-retry's backend: a failure of a job that runs again is none.
+# Like resque-retry's backend: a failure of a job that runs again does not count.
 class Suppressing < Resque::Failure::Multiple
   def save
     super unless payload["args"] == ["again"]
@@ -25,7 +25,7 @@ end
 Suppressing.classes = [Resque::Failure::Redis, Reporter]
 Resque::Failure.backend = Suppressing
 
-# As resque-retry asks, in its hook, whether the job runs again.
+# Like resque-retry, checks in its hook whether the job runs again.
 module Resque
   module Plugins
     module Retry
@@ -85,7 +85,7 @@ class Hooked
   end
 end
 
-# Says which hooks it has, each time anew.
+# Lists its hooks on each call.
 class Listing
   class << self
     def hooks

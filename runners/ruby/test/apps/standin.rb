@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A stand-in of the interface of Resque that runners and plugins meet: its jobs with their
+# A stand-in for the interface of Resque that runners and plugins use: its jobs with their
 # hooks, its failure backends, its hooks of a worker's life. No queues, no Redis.
 module Resque
   class TermException < SignalException; end
