@@ -78,7 +78,6 @@ func (m *measurement) launchMaster(i int) error {
 	return err
 }
 
-// quiet measures the server for the window.
 func (m *measurement) quiet(ctx context.Context, window time.Duration) error {
 	from, err := m.instant(ctx)
 	if err != nil {
@@ -141,7 +140,6 @@ func (m *measurement) hosts(ctx context.Context) error {
 	return nil
 }
 
-// hosts are the simulated hosts.
 type hosts struct {
 	store          *store.Store
 	slots, threads int
@@ -186,7 +184,6 @@ func (h *hosts) registration(i, slot int) store.Registration {
 	return r
 }
 
-// run makes the calls of one host until ctx ends.
 func (h *hosts) run(ctx context.Context, i int) {
 	every := func(d time.Duration, call func() (time.Duration, error)) {
 		h.working.Go(func() { h.again(ctx, d, call) })

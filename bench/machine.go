@@ -60,7 +60,6 @@ func machine(ctx context.Context) map[string]string {
 // processors is processor time in kernel ticks: all of it, and the part given to others.
 type processors struct{ all, given float64 }
 
-// processorTime reads the processor time, including the part that a hypervisor gave to others.
 func processorTime() (p processors) {
 	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
 	for i, field := range strings.Fields(strings.TrimPrefix(first, "cpu")) {

@@ -142,7 +142,6 @@ func childEnv(variable string, value any, more ...string) []string {
 	return append(more, "PATH="+os.Getenv("PATH"), "HOME="+os.TempDir(), variable+"="+string(text))
 }
 
-// runRole runs as a child.
 func runRole(role string) error {
 	var sp spec
 	if err := json.Unmarshal([]byte(os.Getenv(specEnv)), &sp); err != nil {

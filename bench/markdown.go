@@ -22,7 +22,6 @@ in-flight records, starvation guard; the daemon is a separate program, built as
 releases are, because it is started again for every worker process.
 `
 
-// markdown returns the report as Markdown.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Bench\n\n%d rounds, %s", r.Rounds, r.Took)
@@ -89,7 +88,6 @@ func (r *report) ratios(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// scenario writes the table of all figures of one scenario.
 func (r *report) scenario(b *strings.Builder, s *scenario) {
 	if s.isFleet() && len(r.of(s.Name, "resqued")) > 0 {
 		return // its row is in one table with the others

@@ -46,7 +46,6 @@ type result struct {
 	Calls map[string]call `json:"calls,omitempty"`
 }
 
-// bench is one run of the harness.
 type bench struct {
 	o   *options
 	pg  *postgres
@@ -140,7 +139,6 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 	return m.r, nil
 }
 
-// measurement is a measurement in progress.
 type measurement struct {
 	b        *bench
 	s        *scenario
@@ -211,7 +209,6 @@ func (m *measurement) launch(role string) error {
 // results have the workers' own times, but polling takes processor time from the workers.
 const lookEvery = 10 * time.Millisecond
 
-// until waits for a condition that the children fulfil.
 func (m *measurement) until(ctx context.Context, what string, limit time.Duration, ok func() bool) error {
 	for end := time.Now().Add(limit); !ok(); pause(lookEvery) {
 		switch {
@@ -281,7 +278,6 @@ func (m *measurement) costs(from, to instant, units float64) {
 	}
 }
 
-// remember records the memory of the processes, resident or its peak.
 func (m *measurement) remember(field string) {
 	for _, c := range m.children {
 		for _, pid := range tree(c.pid) {
@@ -323,7 +319,6 @@ func (m *measurement) waiting(n int) int {
 	return max(n, m.s.Depth)
 }
 
-// enqueue measures the time in which producers push n jobs.
 func (m *measurement) enqueue(ctx context.Context) error {
 	m.sp.Jobs = m.jobs()
 	return m.work(ctx, roleEnqueue, m.sp.Jobs)

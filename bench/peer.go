@@ -29,14 +29,12 @@ type peer struct {
 	launch func(t *target, sp *spec) (*child, error)
 }
 
-// client pushes jobs in the same way as the peer's users.
 type client interface {
 	enqueue(ctx context.Context, queue string, n int64, text string) error
 	// bulk pushes jobs numbered from n on in one call.
 	bulk(ctx context.Context, queue string, n int64, count int, text string) error
 }
 
-// target holds the servers of a peer's jobs.
 type target struct {
 	redis *redisServer // nil for peers that do not use it
 	pg    *postgres
@@ -45,7 +43,6 @@ type target struct {
 	daemon string
 }
 
-// spec holds the instructions for a child process.
 type spec struct {
 	Peer, Redis, Postgres, Shared string
 	Scenario                      scenario
@@ -53,7 +50,6 @@ type spec struct {
 	Profile                       string
 }
 
-// job returns the Spec for a worker process.
 func (sp *spec) job() job.Spec {
 	s := &sp.Scenario
 	j := job.Spec{
@@ -66,7 +62,6 @@ func (sp *spec) job() job.Spec {
 	return j
 }
 
-// text returns the second argument of jobs.
 func (sp *spec) text() string { return sp.Scenario.text() }
 
 func (s *scenario) text() string {
@@ -82,7 +77,6 @@ func peers() []*peer {
 	}, rubyPeers()...)
 }
 
-// resquePayload returns a job in Resque's format.
 func resquePayload(n int64, text string) []byte {
 	b, err := json.Marshal(struct {
 		Class string `json:"class"`
@@ -94,7 +88,6 @@ func resquePayload(n int64, text string) []byte {
 	return b
 }
 
-// resqueActiveJob returns an Active Job in Resque's format.
 func resqueActiveJob(n int, s *scenario) []byte {
 	b, err := json.Marshal(map[string]any{"class": "ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper", "args": []any{serialized(n, s)}})
 	if err != nil {

@@ -194,7 +194,6 @@ func fillByClient(open func(ctx context.Context, sp *spec) (client, error)) func
 
 const bulkSize = 1000
 
-// pushAll pushes n jobs as the scenario demands.
 func pushAll(ctx context.Context, c client, s *scenario, n int) error {
 	text := s.text()
 	errs := make(chan error, s.Goroutines)
@@ -219,5 +218,4 @@ func pushAll(ctx context.Context, c client, s *scenario, n int) error {
 	return err
 }
 
-// wait is how long the harness waits for any progress of a peer.
 const wait = time.Minute

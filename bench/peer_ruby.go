@@ -69,7 +69,6 @@ func (s *scenario) gemsOf(name string) []string {
 	return []string{name}
 }
 
-// gems returns the gems that the application of the runners loads.
 func (s *scenario) gems() []string {
 	if s.App == "" {
 		return nil
@@ -77,7 +76,6 @@ func (s *scenario) gems() []string {
 	return s.gemsOf("resque")
 }
 
-// missing returns which of the gems are not installed.
 func missing(gems []string) string {
 	for _, name := range gems {
 		cmd := exec.Command("ruby", "-r", name, "-e", "")
@@ -137,10 +135,8 @@ func fillSidekiq(ctx context.Context, t *target, s *scenario, n int) error {
 	})
 }
 
-// activeJob is the class of Active Jobs.
 const activeJob = job.Class + "Job"
 
-// serialized returns an Active Job in the form of payloads.
 func serialized(n int, s *scenario) map[string]any {
 	return map[string]any{
 		"job_class": activeJob, "job_id": fmt.Sprintf("%08x-0000-4000-8000-000000000000", n), "provider_job_id": nil, "queue_name": s.queueOf(0), "priority": nil,

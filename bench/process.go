@@ -73,7 +73,6 @@ func (c *child) kill() {
 	<-c.done
 }
 
-// tree lists the given living processes and their descendants.
 func tree(roots ...int) []int {
 	children := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

@@ -96,7 +96,6 @@ func (s *redisServer) snapshot(ctx context.Context) (counters, error) {
 	return c, nil
 }
 
-// push appends raw payloads to a list, many in one command.
 func (s *redisServer) push(ctx context.Context, key string, left bool, n int, payload func(i int) []byte) error {
 	const batch = 1000
 	for from := 0; from < n; {
@@ -124,13 +123,11 @@ func (s *redisServer) push(ctx context.Context, key string, left bool, n int, pa
 	return nil
 }
 
-// call is an entry of commandstats.
 type call struct {
 	Calls  float64 `json:"calls"`
 	Micros float64 `json:"us"`
 }
 
-// counters are the figures of a server at one instant.
 type counters struct {
 	cpu                    time.Duration
 	commands, reads, bytes float64

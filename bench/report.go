@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// report holds the results.
 type report struct {
 	Machine   map[string]string `json:"machine"`
 	Rounds    int               `json:"rounds"`
@@ -79,7 +78,6 @@ func workerCPU(m *result) float64 { return m.WorkerCPU }
 // proportion returns the memory of all processes divided by that of one.
 func proportion(m *result) float64 { return m.MemoryAll / m.Memory }
 
-// pooled returns the latencies of all rounds.
 func (r *report) pooled(scenario, peer string) []float64 {
 	var all []float64
 	for _, m := range r.of(scenario, peer) {
@@ -88,7 +86,6 @@ func (r *report) pooled(scenario, peer string) []float64 {
 	return all
 }
 
-// line returns the line printed when a scenario is done.
 func (r *report) line(s *scenario) string {
 	var parts []string
 	for _, p := range r.peers {
@@ -111,7 +108,6 @@ func (r *report) line(s *scenario) string {
 	return strings.Join(parts, " · ")
 }
 
-// write prints the tables and writes all files into a directory.
 func (r *report) write(dir string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

@@ -69,7 +69,6 @@ func (m *measurement) runners(ctx context.Context) (key string, err error) {
 	})
 }
 
-// feed keeps jobs waiting.
 func (m *measurement) feed(ctx context.Context, key string) {
 	payloads := make([]any, 1000)
 	for i := range payloads {
@@ -148,7 +147,6 @@ func (m *measurement) proportion(ctx context.Context) error {
 	return nil
 }
 
-// rollup returns a field of /proc/PID/smaps_rollup in MiB.
 func rollup(pid int, field string) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	for line := range strings.Lines(string(text)) {

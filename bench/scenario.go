@@ -173,7 +173,6 @@ func (s *scenario) queueNames() []string {
 	return names
 }
 
-// queueOf returns the queue of the i-th job.
 func (s *scenario) queueOf(i int) string {
 	n := s.Queues - 1
 	if !s.LastOnly {
@@ -182,7 +181,6 @@ func (s *scenario) queueOf(i int) string {
 	return fmt.Sprintf("q%04d", n)
 }
 
-// env returns additional environment variables of workers.
 func (s *scenario) env() []string {
 	var env []string
 	if s.Processors > 0 {

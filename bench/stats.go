@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// spread summarizes repeated measurements.
 type spread struct{ Median, Min, Max float64 }
 
 func spreadOf(values []float64) spread {
@@ -18,7 +17,6 @@ func spreadOf(values []float64) spread {
 	return spread{Median: quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values)}
 }
 
-// quantile returns the value below which the given share of the values lies.
 func quantile(values []float64, share float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -58,5 +56,4 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s–%s)", human(s.Median), human(s.Min), human(s.Max))
 }
 
-// row returns a row of a Markdown table.
 func row(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }

@@ -10,7 +10,6 @@ import (
 // interval is resqued's default INTERVAL.
 const interval = 100 * time.Millisecond
 
-// goal is a performance target of resqued.
 type goal struct {
 	title   string
 	figure  func(r *report) float64 // 0 = not measured in this run
@@ -91,7 +90,6 @@ func goals() []goal {
 	}
 }
 
-// targets writes the table of the targets.
 func (r *report) targets(b *strings.Builder) {
 	b.WriteString("## Targets\n\n" + row("target", "limit", "measured", "") + row("---", "--:", "--:", "---"))
 	for _, g := range goals() {

@@ -43,7 +43,6 @@ func (c *leaseContext) why(err error) {
 	c.failed = err
 }
 
-// stolen returns why the lock was lost, or nil if it is held.
 func (c *leaseContext) stolen() error {
 	if c.Err() == nil {
 		return nil

@@ -27,7 +27,6 @@ const attempts = 5
 type database interface {
 	// row runs a statement and reads its first row; it returns false if there is none.
 	row(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
-	// rows runs a statement and calls read for each row.
 	rows(ctx context.Context, statement string, args []any, read func(scan func(...any) error) error) error
 	// session takes a connection out of the pool until it is closed.
 	session(ctx context.Context) (session, error)
@@ -64,7 +63,6 @@ func open[D DB](db D) (database, error) {
 	return nil, errors.New("locker: the database is nil")
 }
 
-// again repeats a statement while it is refused because of concurrent ones.
 func again(run func() error) error {
 	for n := 1; ; n++ {
 		err := run()
@@ -88,7 +86,6 @@ func conflict(err error) bool {
 	return code == serialization || code == deadlock || code == stalePlan
 }
 
-// sqlState returns the SQLSTATE of a server's error, or "".
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -365,7 +362,6 @@ func (s sqlSession) pgx() bool {
 	return s.raw(func(*pgx.Conn) error { return nil }) == nil
 }
 
-// raw passes pgx's connection to use, if pgx is the driver.
 func (s sqlSession) raw(use func(*pgx.Conn) error) error {
 	return s.conn.Raw(func(conn any) error {
 		c, ok := conn.(interface{ Conn() *pgx.Conn })

@@ -27,7 +27,6 @@ type explainedError struct {
 func (e *explainedError) Error() string { return e.text }
 func (e *explainedError) Unwrap() error { return e.err }
 
-// explain adds the remedy to an error that is caused by the table.
 func explain(err error, table string) error {
 	table = nameOf(table)
 	switch code := sqlState(err); {
@@ -60,7 +59,6 @@ func zonedText(table string) string {
 // columns without a default, such as Rails' created_at and updated_at.
 func missingValue(err error) bool { return sqlState(err) == nullValue }
 
-// insertFilled inserts the row of a key, with the current time in all required columns.
 func insertFilled(ctx context.Context, db database, table, key string) error {
 	name, err := quoteTable(nameOf(table))
 	if err != nil {

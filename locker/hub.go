@@ -33,7 +33,6 @@ type hub struct {
 	listening bool
 }
 
-// hubs are the hubs in use, by pool.
 var hubs = struct {
 	mu sync.Mutex
 	of map[any]*hub
@@ -41,7 +40,6 @@ var hubs = struct {
 	polls map[any]time.Duration
 }{of: map[any]*hub{}, polls: map[any]time.Duration{}}
 
-// waiter waits for a topic.
 type waiter struct {
 	hub   *hub
 	topic string

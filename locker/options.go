@@ -18,7 +18,6 @@ const (
 	DefaultRenewEvery = DefaultLockFor / renewals
 )
 
-// renewals is the default number of renewals per lease.
 const renewals = 3
 
 // DefaultTable is the default of Options.Table, and the table of functions that get an empty
@@ -113,7 +112,6 @@ func (o Options) report(err error) {
 // time between the next renewal and the end of the lease.
 func (o Options) grace() time.Duration { return (o.LockFor - o.RenewEvery) / 3 }
 
-// quoteTable quotes a table's name for SQL.
 func quoteTable(table string) (string, error) {
 	parts := strings.Split(table, ".")
 	for _, part := range parts {

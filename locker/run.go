@@ -188,7 +188,6 @@ func (l *Lock) giveBack(ctx context.Context, lost error) error {
 	}
 }
 
-// sleep returns false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

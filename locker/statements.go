@@ -6,7 +6,6 @@ import (
 	"fmt"
 )
 
-// channel is the channel of all notifications.
 const channel = "resqued_locker"
 
 // now is the database's clock in the gem's format: UTC, without a time zone. It advances within
@@ -85,5 +84,4 @@ func topic(key string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// noticeTopic returns the topic that notifies a holder of its revocation.
 func noticeTopic(id string) string { return topic("holder " + id) }

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// pruneBatch is how many rows one statement of Prune removes.
 const pruneBatch = 1000
 
 // Row is a row of the table of locks. Its times are by the database's clock, in UTC.

@@ -54,7 +54,6 @@ func (l *Lock) obtain(ctx context.Context) (got bool, err error) {
 	}
 }
 
-// waiting is the state of the attempts to take the lock.
 type waiting struct {
 	lock *Lock
 	// answered: the database has named the holder of the lock at least once.

@@ -21,7 +21,8 @@ var (
 	ErrOver = errors.New("longjob: the run is over")
 	// ErrNotOver means that the run waits or runs, so it cannot be requeued.
 	ErrNotOver = errors.New("longjob: the run is not over")
-	// ErrEnding means that the run is over, but its last slice has not returned yet.
+	// ErrEnding means that a slice of the run has not returned yet: the run is over or paused,
+	// but that slice still runs.
 	ErrEnding = errors.New("longjob: a slice of the run is still running")
 	// ErrNotPaused means that the run is not paused, so it cannot be resumed.
 	ErrNotPaused = errors.New("longjob: the run is not paused")
@@ -183,7 +184,6 @@ func (c *Client) one(ctx context.Context, form Form, class string, args any, opt
 	return results[0], nil
 }
 
-// bulk is the maximum number of runs that one script call enqueues.
 const bulk = 200
 
 // EnqueueBulk enqueues one run for each element of list, which is the args of one call of
@@ -257,7 +257,6 @@ func checkTenant(name string) error {
 	return nil
 }
 
-// runFor returns a new run of a class.
 func runFor(class string, args resqued.Args) longstore.NewRun {
 	return longstore.NewRun{UUID: newUUID(), Kind: kindOf(class, args), Class: class, Args: []byte(args.String())}
 }
@@ -353,7 +352,6 @@ func (c *Client) List(ctx context.Context, f Filter) ([]Run, error) {
 	return runs, err
 }
 
-// waitPatience is how long Wait tolerates errors.
 const waitPatience = time.Minute
 
 // Wait waits until a run has ended and returns it, whatever its status. A run that follows it

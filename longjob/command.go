@@ -40,7 +40,6 @@ func Command(class string, c resqued.Command, o Options) resqued.Class {
 	return resqued.Class{Name: class, Queue: o.Queue, FurtherQueue: o.RequeueQueue, Resumes: true, Command: &c}
 }
 
-// commandSlice is a slice that a command performs.
 type commandSlice struct {
 	r *Runner
 	// lines counts the reports, saved the ones whose state was saved.
@@ -53,7 +52,6 @@ type commandSlice struct {
 	began       time.Time // start of the time that the next progress report covers
 }
 
-// command performs a slice by a program.
 func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.RunFunc) error {
 	leaving := false
 	r.touched = nil // until the program reports a step, which it need not do
@@ -319,7 +317,6 @@ func (r *Runner) ownState() []byte {
 	return append(b, '}')
 }
 
-// valid reports whether a value may be put into a line of JSON unchanged.
 func valid(value string) bool {
 	return json.Valid([]byte(value)) && utf8.ValidString(value) && !strings.ContainsAny(value, "\r\n")
 }

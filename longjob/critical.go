@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// lockPause is about how long CriticalUnit waits between two tries.
 const lockPause = time.Second
 
 // CriticalUnit runs fn as a unit while it holds the named lock, which all long jobs share.

@@ -53,7 +53,6 @@ type list struct {
 	total  int64
 }
 
-// work runs fn for each item that is not done.
 func (l *list) work(ctx context.Context, fn func(ctx context.Context, i int) error) error {
 	if err := l.resume(); err != nil {
 		return err
@@ -100,7 +99,6 @@ func (l *list) note(i int, print mark64) map[string]*string {
 	return set
 }
 
-// resume determines which items are done.
 func (l *list) resume() error {
 	l.total = l.place.N + int64(l.n)
 	l.r.mu.Lock()

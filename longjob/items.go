@@ -71,7 +71,6 @@ func parseMark(text string) mark64 {
 	return mark64(n)
 }
 
-// loadItems returns what a step remembers, or nil if a part is missing or invalid.
 func loadItems(name string, parts int, state map[string]string) map[mark64]tally {
 	known := map[mark64]tally{}
 	for part := range parts {
@@ -112,7 +111,6 @@ func newItems(name string, known, now map[mark64]tally, parts int, r *Runner) *i
 	return s
 }
 
-// put adds a word, and returns the key and new text of its part.
 func (s *items) put(word string) (key, text string) {
 	if len(s.words) >= partItems {
 		s.full, s.words = s.full+1, nil

@@ -80,7 +80,6 @@ func (o Options) defaults() Options {
 	return o
 }
 
-// share returns TenantSlices as the scripts expect it.
 func (o Options) share() int {
 	if o.TenantSlices == 0 {
 		return longstore.Adaptive
@@ -88,7 +87,6 @@ func (o Options) share() int {
 	return o.TenantSlices
 }
 
-// check panics if the options are invalid.
 func (o Options) check(class string) {
 	if o.Queue == "" {
 		panic(fmt.Sprintf("longjob: class %q needs a Queue", class))

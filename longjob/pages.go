@@ -10,7 +10,7 @@ import (
 type Page[P any] struct {
 	// Next is where the next page begins. It must be encodable as JSON.
 	Next P
-	// Last: no page follows.
+	// Last means that no page follows.
 	Last bool
 	// Done is the number of items of this page. Total is the number of items of all pages as
 	// far as it is known; 0 = unknown. Both are shown as progress.

@@ -24,8 +24,8 @@ const (
 	StatusPaused Status = "paused"
 	// StatusCompleted means that the function returned nil.
 	StatusCompleted Status = "completed"
-	// StatusFailed means that the function returned an error too often, or that too many worker
-	// processes died.
+	// StatusFailed means that the function returned an error too often or returned ErrFinal, or
+	// that too many worker processes died.
 	StatusFailed Status = "failed"
 	// StatusCancelled means that Cancel ended the run.
 	StatusCancelled Status = "cancelled"

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	// maxText is the maximum length of messages and errors of a run, in bytes.
 	maxText = 8 << 10
 	// maxSteps is how many steps are shown: the last ones.
 	maxSteps = 50

@@ -134,7 +134,6 @@ func (f Failure) String() string {
 	return fmt.Sprintf("%s: %s %s: %s: %s", f.Queue, name, f.Args, f.Exception, f.Message)
 }
 
-// waiting lists all waiting jobs, for the message of a test.
 func (q *Queues) waiting() string {
 	q.tb.Helper()
 	now := q.Now()

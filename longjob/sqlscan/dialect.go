@@ -12,7 +12,6 @@ import (
 
 // dialect is a database as a scan uses it.
 type dialect interface {
-	// table returns the quoted name of the table.
 	table() string
 	open(ctx context.Context, l limits) (transaction, error)
 	// forget drops the cached properties of the table, because it was altered.
@@ -20,7 +19,6 @@ type dialect interface {
 	judge(err error) verdict
 }
 
-// limits of a transaction.
 type limits struct {
 	kind      kind
 	statement time.Duration
@@ -50,9 +48,7 @@ type verdict struct {
 type transaction interface {
 	// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 	end(ctx context.Context, err error) error
-	// know reads the properties of the table, unless they are cached.
 	know(ctx context.Context) error
-	// highest returns the highest key of the table, or nil if it is empty.
 	highest(ctx context.Context) ([]string, error)
 	// estimate returns about how many rows match.
 	estimate(ctx context.Context) (int64, error)
@@ -68,9 +64,7 @@ type transaction interface {
 	candidates(ctx context.Context, sp span, n int, lock bool) ([]candidate, error)
 	// byKey is called before statements that identify rows by their keys.
 	byKey(ctx context.Context) error
-	// matching returns which of the rows match.
 	matching(ctx context.Context, keys [][]string) ([][]string, error)
-	// remove deletes rows and returns their number.
 	remove(ctx context.Context, keys [][]string) (int64, error)
 	// intact returns an error if the program has ended the transaction that was lent to it, as
 	// far as that is known without a round trip.
@@ -111,7 +105,6 @@ type span struct {
 	keys     [][]string
 }
 
-// candidate is a matching row.
 type candidate struct {
 	key []string
 	// mine means that this transaction has locked the row. Otherwise another transaction has

@@ -139,7 +139,6 @@ func subjectsMySQL(ctx context.Context, db *sql.DB, query string, args []any) (a
 	return all, rows.Err()
 }
 
-// mysql is the dialect of MySQL and MariaDB.
 type mysql struct {
 	*scan
 	db *sql.DB
@@ -149,7 +148,6 @@ type mysql struct {
 	t       *myTable
 }
 
-// flavour is what differs between MySQL and MariaDB.
 type flavour struct {
 	// statement and idle are the session variables that limit the time of a statement and of an
 	// idle transaction.
@@ -186,7 +184,6 @@ func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``
 
 func (m *mysql) forget() { m.t = nil }
 
-// myTx is a transaction of MySQL.
 type myTx struct {
 	*mysql
 	conn *sql.Conn
@@ -266,7 +263,6 @@ func (t *myTx) intact() error { return nil }
 
 const noSavepoint = 1305
 
-// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 func (t *myTx) end(ctx context.Context, err error) error {
 	if err == nil && t.l.kind == shared {
 		err = t.back(ctx)

@@ -17,7 +17,6 @@ func newMyStatement() *statement {
 	return &statement{mark: func(int) string { return "?" }}
 }
 
-// where returns the condition of the query, whose arguments come next.
 func (t *myTx) where(st *statement) string {
 	if t.q.Where == "" {
 		return "TRUE"
@@ -80,7 +79,6 @@ func (t *myTx) each(ctx context.Context, st *statement, fn func(rows *sql.Rows) 
 	}())
 }
 
-// alter runs a statement that changes rows, and returns their number.
 func (t *myTx) alter(ctx context.Context, st *statement) (n int64, err error) {
 	ctx, done := t.timed(ctx, false)
 	result, err := t.tx.ExecContext(ctx, st.text.String(), st.args...)

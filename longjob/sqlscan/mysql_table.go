@@ -90,7 +90,6 @@ func (t *myTx) describe(ctx context.Context) (*myTable, error) {
 	return nil, refusal{fmt.Errorf("%s has no unique index of just the columns %q in this order", t.table(), t.q.Key)}
 }
 
-// myIndex is a unique index.
 type myIndex struct {
 	name    string
 	columns []string

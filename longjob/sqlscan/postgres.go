@@ -125,7 +125,6 @@ func fetch[T any](ctx context.Context, t transaction, keys [][]string, scan pgx.
 	return all, err
 }
 
-// postgres is the dialect of PostgreSQL.
 type postgres struct {
 	*scan
 	db DB
@@ -146,7 +145,6 @@ func (s *postgres) table() string { return s.q.Table.Sanitize() }
 
 func (s *postgres) forget() { s.t = nil }
 
-// pgTx is a transaction of PostgreSQL.
 type pgTx struct {
 	*postgres
 	tx pgx.Tx
@@ -220,7 +218,6 @@ func (s *postgres) open(ctx context.Context, l limits) (transaction, error) {
 	return t, nil
 }
 
-// end commits the transaction if err is nil. Otherwise it rolls back and returns err.
 func (s *pgTx) end(ctx context.Context, err error) error {
 	if err == nil {
 		end, cancel := context.WithTimeout(ctx, s.o.StatementTimeout+grace)

@@ -80,7 +80,6 @@ func (t *table) row() string { return tuple(t.cols) }
 
 func (t *table) list() string { return strings.Join(t.cols, ", ") }
 
-// behind returns each column of the key with a prefix.
 func (t *table) behind(prefix string) []string {
 	parts := make([]string, len(t.cols))
 	for i, col := range t.cols {

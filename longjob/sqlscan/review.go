@@ -402,7 +402,6 @@ func name(key []string) string {
 	return string(text)
 }
 
-// some lists a few rows for an error message.
 func some(back map[string]int) string {
 	names := slices.Sorted(maps.Keys(back))
 	return strings.Join(names[:min(len(names), 10)], " ")

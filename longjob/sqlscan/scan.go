@@ -109,8 +109,6 @@ func (s *scan) rows(ctx context.Context, visit visit) error {
 	return s.wrap(longjob.WorkPages(ctx, s.r, s.step, (&rowScan{scan: s, visit: visit}).page))
 }
 
-// call calls fn for at most n rows, as long as locks may be held, and returns the number of
-// rows. fn uses tx.
 func (s *rowScan) call(tx transaction, n int, fn func(i int) error) (int, error) {
 	began := time.Now()
 	for i := range n {
@@ -380,7 +378,6 @@ func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) 
 	return err
 }
 
-// leap moves to Edge: all rows before it are done.
 func (p *place) leap() {
 	p.Over = slices.Equal(p.Edge, p.End)
 	p.Last, p.Edge = p.Edge, nil

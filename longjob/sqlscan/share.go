@@ -52,7 +52,6 @@ func TxMySQL(ctx context.Context) (*sql.Tx, error) {
 
 type turnKey struct{}
 
-// turn is one call of the function of a review.
 type turn struct {
 	h    *holder
 	over bool // guarded by h.mu

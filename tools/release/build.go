@@ -21,7 +21,6 @@ const defaultTargets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 // the same ones, so the released program shares all but the last step of its build.
 var static = []string{"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOTOOLCHAIN=local"}
 
-// build is one run of release build.
 type build struct {
 	*repository
 	version            string
@@ -32,7 +31,6 @@ type build struct {
 	deps []dependency
 }
 
-// target is a system and a processor.
 type target struct{ os, arch string }
 
 func (t target) String() string { return t.os + "_" + t.arch }
@@ -224,7 +222,6 @@ func (b *build) made(file string) error {
 	return err
 }
 
-// checksums writes SHA256SUMS in the format of sha256sum --check.
 func (b *build) checksums() error {
 	var lines []string
 	err := filepath.WalkDir(b.out, func(path string, d fs.DirEntry, err error) error {

@@ -17,7 +17,6 @@ const (
 
 var validVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// section returns the changelog's text below the heading of a version.
 func section(log, name string) (text string, ok bool) {
 	for part := range strings.SplitSeq("\n"+log, "\n## ") {
 		heading, body, _ := strings.Cut(part, "\n")
@@ -28,7 +27,6 @@ func section(log, name string) (text string, ok bool) {
 	return "", false
 }
 
-// printNotes prints the notes of a version.
 func (r *repository) printNotes(out io.Writer, version string) error {
 	log, err := os.ReadFile(r.path(changelog))
 	if err != nil {

@@ -53,7 +53,6 @@ type listed struct {
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|unlicense)([.-].*)?$|\.LICENSE$`)
 
-// linked returns what the program consists of on any of the targets.
 func (r *repository) linked(targets []target) ([]dependency, error) {
 	var packages []listed
 	for _, t := range targets {
@@ -83,7 +82,6 @@ func (r *repository) list(env []string, args ...string) (packages []listed, err 
 	}
 }
 
-// dependencies returns the modules of packages with their licences, sorted.
 func (r *repository) dependencies(packages []listed) ([]dependency, error) {
 	found := map[string]*dependency{}
 	get := func(kind, path, version string) *dependency {
@@ -254,7 +252,6 @@ type asset struct{ path, version, folder string }
 
 var assetLine = regexp.MustCompile(`(?m)^\s*([\w@/-]+) (\d\S*) \S+== .*=\$pages/`)
 
-// embedded reads the list of packages that scripts/vendor-assets puts into the dashboard.
 func (r *repository) embedded() (all []asset, err error) {
 	text, err := os.ReadFile(r.path("scripts/vendor-assets"))
 	if err != nil {

@@ -3,7 +3,6 @@
 
 const {Cancelled, Requeue, Discard} = require('./index');
 
-// One job, as resqued describes it.
 class Job {
   constructor(described) {
     this.described = described;

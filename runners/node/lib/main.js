@@ -1,5 +1,4 @@
 'use strict';
-// The command line.
 
 const fs = require('node:fs');
 const {load} = require('./handlers');

@@ -44,7 +44,6 @@ module Resqued
       # Parts of a query that prevent pages.
       UNFIT = %i[limit offset group having distinct].freeze
 
-      # The column of the primary key.
       attr_reader :column
 
       def initialize(relation, kind, key)
@@ -94,7 +93,6 @@ module Resqued
         end
       end
 
-      # The rows of the relation with these ids.
       def among(ids)
         @relation.where(@klass.primary_key => ids)
       end

@@ -62,7 +62,6 @@ module Resqued
         end
       end
 
-      # The items of a list.
       class List
         def initialize(values)
           @values = values.to_a
@@ -76,7 +75,6 @@ module Resqued
           @values.map { |value| Values.identity(value) }
         end
 
-        # Yields the items at the indexes.
         def at(indexes)
           indexes.each { |index| yield(index, @values[index]) }
         end

@@ -4,7 +4,6 @@ require "optparse"
 
 module Resqued
   module Runner
-    # The program resqued-runner.
     class CommandLine
       BY_HAND = <<~TEXT
         resqued-runner is started by resqued, which gives it jobs on a socket (RESQUED_FD); there is none.

@@ -83,7 +83,6 @@ module Resqued
         @described[key]
       end
 
-      # The payload as Resque's own worker has it.
       def payload
         @payload ||= begin
           payload = @described["payload"] || decoded(@described["payload_base64"])
