@@ -42,9 +42,8 @@ type Status string
 const (
 	// StatusEnqueued means that the job was pushed.
 	StatusEnqueued Status = "enqueued"
-	// StatusDuplicate means that the job was not pushed, because its queue is unique and an
-	// equal job waits there, or because its class is a loner and a job with the same class lock
-	// waits.
+	// StatusDuplicate means that the job was not pushed. Either its queue is unique and an equal
+	// job waits there, or its class is a loner and a job with the same class lock waits.
 	StatusDuplicate Status = "duplicate"
 	// StatusLocked means that the job was not pushed, because its class is a loner and a job
 	// with the same class lock runs.

@@ -72,8 +72,8 @@ type WaitingReport struct {
 	// LongJobs is the number of selected slices of long jobs, which are left alone: a run
 	// without its slice counts as lost and is resumed. Cancel the run instead.
 	LongJobs int64
-	// Loners is the number of jobs of loner classes that were not moved, because their class
-	// lock is in another Redis or in PostgreSQL and could not follow in the same step.
+	// Loners is the number of jobs of loner classes that were not moved. Their class lock is in
+	// another Redis or in PostgreSQL, and could not follow in the same step.
 	Loners int64
 }
 
