@@ -63,8 +63,8 @@ func JobFrom(ctx context.Context) *Job {
 	return job
 }
 
-// Leaving returns a channel that is closed when the worker process is to exit (a signal, a new
-// configuration, its limit of jobs) or when the job has run for MaxRun. The job may still
-// finish, but a handler that can continue in another process, for example by returning Requeue,
-// should return soon. Outside a daemon the channel is nil and never becomes ready.
+// Leaving returns a channel that is closed when the job should make room: its worker process is
+// to exit (a signal, a new configuration, its limit of jobs), or the job has run for MaxRun. The
+// job may still finish, but a handler that can continue in another process, for example by
+// returning Requeue, should return soon. Outside a daemon the channel is nil and never ready.
 func Leaving(ctx context.Context) <-chan struct{} { return jobctx.Leaving(ctx) }

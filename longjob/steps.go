@@ -31,8 +31,8 @@ type place struct {
 	Parts int  `json:"parts,omitempty"`
 }
 
-// scopeKey carries the position of a context in the tree of steps, so a step within a step has
-// a name of its own for each item of the outer one.
+// scopeKey carries the position of a context in the tree of steps. With it, a step within a
+// step has a name of its own for each item of the outer one.
 type scopeKey struct{}
 
 // scopeEnd separates the name of an outer step from that of an inner one. Names of programs

@@ -37,8 +37,8 @@ func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Que
 // leaves it aborted by a failed statement, the transaction is rolled back.
 //
 // Changes by fn in tx happen once. Anything else it does may happen again for the rows of a
-// batch whose transaction could not be committed, and with Options.KeepRows also for the batch
-// during which a process died. fn must not call units or steps of the runner.
+// batch whose transaction could not be committed. With Options.KeepRows it may also happen again
+// for the batch during which a process died. fn must not call units or steps of the runner.
 func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
 ) error {
