@@ -8,14 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// globChars make a pattern of a name. A "]" alone does not, nor do braces, which
-// File.fnmatch takes literally unless it is told otherwise, nor a backslash,
-// which only escapes inside a glob.
+// globChars make a glob of a name. As in File.fnmatch without flags, "]" alone and braces are
+// literal, and a backslash only escapes inside a glob.
 const globChars = "*?["
 
-// MatchAny reports whether a list of names, globs and "!" exclusions covers a
-// queue: at least one entry matches it and no exclusion does. An empty list
-// covers nothing. CheckSet reports whether such a list makes sense.
+// MatchAny reports whether at least one name or glob of a list covers a queue and no "!" exclusion
+// does. An empty list covers nothing. CheckSet validates such a list.
 func MatchAny(patterns []string, queue string) bool {
 	matched := false
 	for _, text := range patterns {
@@ -30,13 +28,13 @@ func MatchAny(patterns []string, queue string) bool {
 	return matched
 }
 
-// IsPattern reports whether a text is a glob and no plain name.
+// IsPattern reports whether a text is a glob rather than a plain name.
 func IsPattern(text string) bool { return isGlob(text) }
 
 // Matches reports whether a glob covers a name.
 func Matches(glob, name string) bool { return match(glob, name) }
 
-// CheckPattern returns an error if a text is a glob that could never match as it is written.
+// CheckPattern returns an error if a text is a glob that can never match.
 func CheckPattern(text string) error {
 	if !isGlob(text) {
 		return nil
@@ -44,7 +42,7 @@ func CheckPattern(text string) error {
 	return checkGlob(text)
 }
 
-// Excludes reports whether an exclusion of a list for MatchAny covers a name.
+// Excludes reports whether an exclusion of a MatchAny list covers a name.
 func Excludes(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(text string) bool {
 		not, excluded := strings.CutPrefix(text, "!")
@@ -52,8 +50,7 @@ func Excludes(patterns []string, name string) bool {
 	})
 }
 
-// Patterns returns the globs among names in the order in which they are asked: the longest
-// first, because it says most about a name.
+// Patterns returns the globs among names, the longest first: it is the most specific.
 func Patterns(names []string) []string {
 	var globs []string
 	for _, name := range names {
@@ -65,8 +62,8 @@ func Patterns(names []string) []string {
 	return globs
 }
 
-// Choose returns the one of some names and globs that decides about a name: itself, else the
-// first of Patterns that covers it, else "".
+// Choose returns what decides about a name: itself, else the first of Patterns that covers it, or
+// "".
 func Choose(names []string, name string) string {
 	if slices.Contains(names, name) {
 		return name
@@ -81,7 +78,6 @@ func Choose(names []string, name string) string {
 
 func isGlob(text string) bool { return strings.ContainsAny(text, globChars) }
 
-// matchEntry matches a name or a glob.
 func matchEntry(text, queue string) bool {
 	if isGlob(text) {
 		return match(text, queue)
@@ -89,20 +85,18 @@ func matchEntry(text, queue string) bool {
 	return text == queue
 }
 
-// match matches a whole name against a glob as Ruby's File.fnmatch does without
-// flags: "*" any text, "?" one character, "[a-z]" one of a set, "[!a-z]" and
-// "[^a-z]" one outside of it, "\" takes the next character literally; "/" is
-// nothing special. One difference is meant: a leading dot is nothing special
-// either, because here "*" shall mean every queue.
+// match matches a whole name as Ruby's File.fnmatch does without flags: "*", "?", "[a-z]",
+// "[!a-z]" or "[^a-z]", and "\" as escape; "/" is an ordinary character. Unlike in Ruby a leading
+// dot is ordinary too, because "*" means every queue here.
 //
-// On a mismatch only the last star is lengthened, so the cost is at most the
-// product of both lengths, whatever the pattern.
+// On a mismatch only the last star is lengthened, so the cost is at most the product of both
+// lengths.
 func match(pattern, name string) bool {
 	if pattern == "*" {
 		return true
 	}
 	p, n := 0, 0
-	star, mark := -1, 0 // the last star, and where the text after it was tried
+	star, mark := -1, 0 // the last star, and where the text after it is tried
 	for n < len(name) {
 		if p < len(pattern) {
 			switch c := pattern[p]; c {
@@ -117,7 +111,7 @@ func match(pattern, name string) bool {
 					continue
 				}
 			default:
-				if c == name[n] { // byte by byte will do for literal text
+				if c == name[n] { // comparing bytes is enough for literal text
 					p++
 					n++
 					continue
@@ -134,9 +128,8 @@ func match(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// one matches the "?", set or escaped character at the start of a pattern
-// against the first character of a name. It returns the lengths of both, or 0
-// for the name.
+// one matches the "?", set or escape at the start of a pattern against the first character of a
+// name. width is its length in the pattern; used is 0 if it does not match.
 func one(pattern, name string) (width, used int) {
 	char, size := utf8.DecodeRuneInString(name)
 	switch pattern[0] {
@@ -156,8 +149,8 @@ func one(pattern, name string) (width, used int) {
 	return width, len(want)
 }
 
-// literal returns the first character of a pattern, a backslash before it
-// resolved, and how long it is in the pattern. A trailing backslash is itself.
+// literal returns a pattern's first character, unescaped, and its length. A trailing "\" is
+// itself.
 func literal(pattern string) (string, int) {
 	skip := 0
 	if pattern[0] == '\\' && len(pattern) > 1 {
@@ -167,7 +160,7 @@ func literal(pattern string) (string, int) {
 	return pattern[skip : skip+size], skip + size
 }
 
-// set is what stands between brackets; its text has no brackets and no negation.
+// set is the text between brackets, without the negation.
 type set struct {
 	text   string
 	negate bool
@@ -179,7 +172,7 @@ var (
 	errSetBackward = errors.New("its range runs backwards")
 )
 
-// parseSet reads the set at the start of a pattern and returns its length there.
+// parseSet reads the set at the start of a pattern, and returns its length.
 func parseSet(pattern string) (set, int, error) {
 	i := 1
 	negate := i < len(pattern) && (pattern[i] == '!' || pattern[i] == '^')
@@ -211,7 +204,7 @@ func (s set) has(char rune) bool {
 	return found != s.negate
 }
 
-// ranges yields what the set lists, single characters as ranges of one.
+// ranges yields the ranges of a set; a single character is a range of one.
 func (s set) ranges(yield func(lo, hi rune) bool) {
 	for text := s.text; text != ""; {
 		char, width := literal(text)
@@ -229,7 +222,6 @@ func (s set) ranges(yield func(lo, hi rune) bool) {
 	}
 }
 
-// checkGlob returns an error if a glob could never match as written.
 func checkGlob(pattern string) error {
 	for i := 0; i < len(pattern); {
 		if pattern[i] != '[' {

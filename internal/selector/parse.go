@@ -12,34 +12,31 @@ import (
 	"unicode/utf8"
 )
 
-// maxName is the longest entry in bytes. Names end up in every worker id, hence
-// in every line of a worker list.
+// maxName limits an entry, in bytes: names are part of every worker id.
 const maxName = 1024
 
-// The codes of warnings.
+// Codes of warnings.
 const (
-	// CapZero: a share came out as no thread at all and was raised to one.
+	// CapZero: a share comes to less than one thread and is raised to one.
 	CapZero = "cap_zero"
-	// Shadowed: an earlier glob takes the queue, so that the entry has no effect
-	// as soon as the queue exists.
+	// Shadowed: an earlier glob takes the queue, so the entry has no effect.
 	Shadowed = "shadowed"
-	// CapAbove: a cap is above the threads there are, so that it caps nothing.
+	// CapAbove: a cap exceeds the number of threads and limits nothing.
 	CapAbove = "cap_above"
-	// OneName: an entry is probably meant as several queues, or as none or all.
+	// OneName: an entry probably means several queues, all, or none.
 	OneName = "one_name"
 )
 
-// Warning is about an entry that is legal and probably not what was meant.
+// Warning is about an entry that is legal but probably a mistake.
 type Warning struct {
-	// Entry is the entry as written.
 	Entry   string
 	Code    string
 	Message string
 }
 
-// EntryError refuses one entry of a specification. Parse joins several.
+// EntryError is why one entry is refused. Parse joins several.
 type EntryError struct {
-	// Index is the entry's place in the list, from 0; -1 = the list as a whole.
+	// Index is the entry's place in the list, from 0; -1 = the whole list.
 	Index  int
 	Entry  string
 	Reason string
@@ -53,17 +50,15 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("queue %s: %s", strconv.Quote(e.Entry), e.Reason)
 }
 
-// A cap is written in plain digits, perhaps with "%". What merely looks like a
-// number (":-1", ":12.5%", ": 8", ":8%%") is
-// refused rather than taken as part of a name.
+// A cap is plain digits, perhaps with "%". A suffix that only looks like a number (":-1",
+// ":12.5%", ": 8", ":8%%") is refused rather than read as part of a name.
 var (
 	capForm    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+%?$`) })
 	numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[-+]?[0-9]*\.?[0-9]+[\s%]*$`) })
 )
 
-// Parse reads a specification. threads is the number of threads of the whole
-// master, of which a cap such as "25%" is a share, rounded down but at least 1.
-// The error joins one *EntryError per entry that is refused.
+// Parse reads a specification for a master of threads threads. A cap such as "25%" is a share of
+// them, rounded down but at least 1. The error joins one *EntryError per refused entry.
 func Parse(entries []string, threads int) (Spec, []Warning, error) {
 	p := parser{threads: max(threads, 1), first: map[string]string{}}
 	for i, entry := range entries {
@@ -84,8 +79,7 @@ func Parse(entries []string, threads int) (Spec, []Warning, error) {
 	return p.spec, p.warnings, nil
 }
 
-// CheckSet refuses a list for MatchAny that holds entries that make no sense.
-// The error joins one *EntryError per entry, as that of Parse.
+// CheckSet validates a list for MatchAny. The error joins one *EntryError per refused entry.
 func CheckSet(entries []string) error {
 	var errs []error
 	positive := false
@@ -106,7 +100,7 @@ func CheckSet(entries []string) error {
 	return errors.Join(errs...)
 }
 
-// SetWarnings returns what is probably not meant of a list that CheckSet accepts.
+// SetWarnings returns warnings about a list that CheckSet accepts.
 func SetWarnings(entries []string) (warnings []Warning) {
 	for _, entry := range entries {
 		if why := doubtful(strings.TrimPrefix(entry, "!")); why != "" {
@@ -116,7 +110,7 @@ func SetWarnings(entries []string) (warnings []Warning) {
 	return warnings
 }
 
-// doubtful reports why a name is probably not that of a queue, "" if it may be.
+// doubtful returns why a text is probably not a queue's name, or "".
 func doubtful(text string) string {
 	switch strings.ToLower(text) {
 	case "all", "any", "every":
@@ -136,7 +130,7 @@ func doubtful(text string) string {
 type parser struct {
 	threads  int
 	spec     Spec
-	first    map[string]string // text of an entry ("!" included) -> how it was written first
+	first    map[string]string // an entry's text, with "!" -> how it was written first
 	warnings []Warning
 	errs     []error
 }
@@ -145,7 +139,7 @@ func (p *parser) refuse(index int, entry, reason string) {
 	p.errs = append(p.errs, &EntryError{Index: index, Entry: entry, Reason: reason})
 }
 
-// add takes one entry and returns why it refuses it, or "".
+// add takes one entry and returns why it is refused, or "".
 func (p *parser) add(entry string) string {
 	if text, excluded := strings.CutPrefix(entry, "!"); excluded {
 		return p.exclude(strings.TrimSpace(text))
@@ -219,8 +213,7 @@ func Capped(entry string) bool {
 	return found
 }
 
-// cap returns the threads that a limit stands for, 0 for a share that is less
-// than one, or why the limit is refused.
+// cap returns the threads of a limit, 0 for a share of less than one, or why the limit is refused.
 func (p *parser) cap(text, limit string) (int, string) {
 	if !capForm().MatchString(limit) {
 		return 0, fmt.Sprintf(`a cap is a whole number of threads or of per cent above 0; write "%s:8" or "%s:25%%"`+
@@ -241,9 +234,8 @@ func (p *parser) cap(text, limit string) (int, string) {
 	return n, ""
 }
 
-// Literal returns the entry of a list that means the queue of a name: the name itself, or a glob
-// where the name would be read as a glob, an exclusion, a cap, or two names. In a glob "?" stands
-// for what no entry may hold, such as a comma.
+// Literal returns the entry for exactly the queue of a name: the name or, if that would be read
+// otherwise, a glob. In that glob "?" replaces what no entry may hold, such as a comma.
 func Literal(name string) string {
 	glob := isGlob(name) || strings.HasPrefix(name, "!") || Capped(name) || strings.TrimSpace(name) != name ||
 		!utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ',' || unicode.IsControl(r) })
@@ -291,7 +283,7 @@ func checkText(text string) string {
 	return ""
 }
 
-// checkWhole refuses what only shows when all entries are known.
+// checkWhole refuses what only the list as a whole shows.
 func (p *parser) checkWhole(entries []string) {
 	if len(entries) == 0 {
 		p.refuse(-1, "", "no queue is named; write \"*\" for all")
@@ -317,7 +309,6 @@ func (p *parser) checkWhole(entries []string) {
 	}
 }
 
-// warnShadowed finds entries that an earlier glob makes pointless.
 func (p *parser) warnShadowed() {
 	for i, pattern := range p.spec.Patterns {
 		for _, earlier := range p.spec.Patterns[:i] {

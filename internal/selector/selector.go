@@ -1,10 +1,9 @@
-// Package selector decides from which queues a process may take jobs, and in
-// what order. It is pure: it is told which queues exist and answers with a plan.
+// Package selector decides from which queues a process may take jobs, and in what order. It is
+// pure: the caller says which queues exist.
 //
-// A specification is a list of entries: names ("critical"), globs ("img_*"),
-// both perhaps with a cap ("mail:8", "reports:25%"), and exclusions ("!low",
-// "!img_*"), which take queues away from what globs match. The order of names
-// and globs is the order of priority; exclusions may stand anywhere.
+// A specification is a list of names ("critical") and globs ("img_*"), each perhaps with a cap
+// ("mail:8", "reports:25%"), and of exclusions ("!low", "!img_*"). The order of names and globs is
+// their priority. Exclusions remove queues from what globs match, wherever they are in the list.
 package selector
 
 import (
@@ -14,9 +13,9 @@ import (
 
 // Spec is a parsed queue specification. It is plain data and survives JSON.
 type Spec struct {
-	// Patterns in order of priority: names and globs, each perhaps with a cap.
+	// Patterns are the names and globs in order of priority.
 	Patterns []Pattern `json:"patterns"`
-	// Exclude are the patterns written with a leading "!", without it.
+	// Exclude are the exclusions, without "!".
 	Exclude []string `json:"exclude,omitempty"`
 }
 
@@ -25,25 +24,21 @@ type Pattern struct {
 	// Text is the queue's name or a glob, without cap.
 	Text string `json:"text"`
 	Glob bool   `json:"glob,omitempty"`
-	// Cap is the most threads that a queue matching this pattern may occupy over
-	// the whole master; 0 = no cap. For a glob the cap holds for each queue.
+	// Cap is the most threads that each matching queue may occupy in the whole master; 0 = no cap.
 	Cap int `json:"cap,omitempty"`
-	// Source is the entry as it was written ("reports:25%"), for messages.
+	// Source is the entry as written ("reports:25%"), for messages.
 	Source string `json:"source"`
 }
 
 // Choice is one queue of a plan.
 type Choice struct {
 	Queue string
-	// Cap as in Pattern.
-	Cap int
+	Cap   int
 }
 
-// Resolve returns the queues to take jobs from, in order of priority, each once.
-// A queue that several patterns match stands where the first of them puts it,
-// with that one's cap. A glob stands for the known queues that it matches, in
-// alphabetical order and without the excluded ones; a name stands for itself,
-// known or not. known need not be sorted, but it costs less when it is.
+// Resolve returns the queues to take jobs from, in order of priority, each once. The first pattern
+// that matches a queue sets its place and cap. A glob yields the known queues that it matches and
+// no exclusion covers, sorted; a name yields itself, known or not. A sorted known is cheaper.
 func (s Spec) Resolve(known []string) []Choice {
 	if !s.Dynamic() {
 		known = nil
@@ -75,20 +70,18 @@ func (s Spec) Resolve(known []string) []Choice {
 	return choices
 }
 
-// companion reports whether the key of a queue would be one that stands beside the list of a
-// unique queue; see wire.CheckQueue. What others add under such a name is none of a queue.
+// companion reports whether a key would be resque-uniqueue's for another queue; see
+// wire.CheckQueue.
 func companion(queue string) bool {
 	return strings.HasSuffix(queue, ":start_at") || strings.HasSuffix(queue, ":uniqueue")
 }
 
-// Dynamic reports whether the plan depends on which queues exist, so that they
-// must be read again and again.
+// Dynamic reports whether the plan depends on existing queues, so that these must be reread.
 func (s Spec) Dynamic() bool {
 	return slices.ContainsFunc(s.Patterns, func(p Pattern) bool { return p.Glob })
 }
 
-// Names returns the names and globs in order, without caps and exclusions: the
-// queue part of a worker id, as Resque writes it.
+// Names returns names and globs in order, without caps, as in a worker id of Resque.
 func (s Spec) Names() []string {
 	names := make([]string, len(s.Patterns))
 	for i, p := range s.Patterns {
@@ -97,8 +90,7 @@ func (s Spec) Names() []string {
 	return names
 }
 
-// String returns the specification as it may be written in QUEUES: entries
-// joined by commas, exclusions last.
+// String returns the specification as it is written in QUEUES, exclusions last.
 func (s Spec) String() string {
 	var b strings.Builder
 	for _, p := range s.Patterns {
