@@ -1,5 +1,5 @@
-// Package redact leaves out of what is shown of a job those of its arguments that not everybody who
-// looks may see. It rewrites copies: what is kept, moved or run stays as it was pushed.
+// Package redact hides arguments of jobs from viewers. It rewrites copies; stored jobs stay as
+// pushed.
 package redact
 
 import (
@@ -16,36 +16,35 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Shown stands for what is left out.
+// Shown replaces what is hidden.
 const Shown = "[redacted]"
 
 const (
 	root = "args"
 	any1 = "*"  // any element or member
-	deep = "**" // any number of them, none included
+	deep = "**" // any number of elements or members, including none
 )
 
-// value and list stand for a value, and for all arguments, in JSON.
+// value and list are the JSON that replaces a value, and all arguments.
 var (
 	value = []byte(`"` + Shown + `"`)
 	list  = []byte(`["` + Shown + `"]`)
 )
 
-// Rules say what is left out of the arguments of which classes. Nil = nothing.
+// Rules say which arguments of which classes are hidden. Nil hides nothing.
 type Rules struct{ rules []rule }
 
-// rule is what one class, or the classes of one glob, keep back.
+// rule is what one class, or the classes of one glob, hide.
 type rule struct {
 	class string
 	paths [][]string // without "args"
 }
 
-// All leaves out the arguments of all classes.
+// All hides the arguments of all classes.
 func All() *Rules { return &Rules{[]rule{{class: any1, paths: [][]string{{}}}}} }
 
-// Parse reads rules as String writes them: CLASS=PATH,PATH;CLASS=PATH. A class is a name or a glob.
-// A path is args, or args and what leads to a value in them, numbers from 0 on and names of members,
-// joined by points; * is any of these, ** any number of them.
+// Parse reads rules as String writes them: CLASS=PATH,PATH;CLASS=PATH. CLASS is a name or a glob.
+// PATH is args, then indexes and member names after dots; * is any one of these, ** any number.
 func Parse(text string) (*Rules, error) {
 	r := &Rules{}
 	for one := range strings.SplitSeq(text, ";") {
@@ -97,12 +96,12 @@ func parsePath(text string) ([]string, error) {
 		case part == "" || strings.ContainsAny(part, ",;= \t\r\n"):
 			return nil, fmt.Errorf("path %q: use args.0.name", text)
 		case part == deep && len(path) > 0 && path[len(path)-1] == deep:
-			continue // it says nothing more
+			continue // it adds nothing
 		}
 		path = append(path, part)
 	}
 	if n := len(path); n > 0 && path[n-1] == deep {
-		path = path[:n-1] // what is below goes with it
+		path = path[:n-1] // hiding a value hides what is below it
 	}
 	return path, nil
 }
@@ -123,7 +122,7 @@ func (r *Rules) String() string {
 	return strings.Join(all, ";")
 }
 
-// MarshalText and UnmarshalText pass rules on as text.
+// MarshalText writes rules as String does.
 func (r *Rules) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads what MarshalText has written.
@@ -145,8 +144,7 @@ func (r *Rules) Everything() bool {
 	})
 }
 
-// of returns the paths of all rules for a class. Where several fit it each keeps back its own: a
-// rule never shows what another one hides.
+// of returns the paths of all rules for a class: a rule never shows what another one hides.
 func (r *Rules) of(class string) (paths [][]string) {
 	if r == nil {
 		return nil
@@ -159,9 +157,9 @@ func (r *Rules) of(class string) (paths [][]string) {
 	return paths
 }
 
-// Args returns arguments as they may be shown; the rest is as it was, byte by byte. wrappers are the
-// classes around an Active Job, inside out, as wire.Envelope has them: their rules count, too. Of a
-// wrapper's own arguments those are kept back that its job keeps back.
+// Args returns the arguments as they may be shown; what is not hidden stays the same byte by byte.
+// wrappers are the classes around an Active Job, innermost first, as in wire.Envelope; their rules
+// apply too. A wrapper's arguments hide what its job's rules hide.
 func (r *Rules) Args(class string, args json.RawMessage, wrappers ...string) json.RawMessage {
 	if !r.Any() || string(args) == "null" {
 		return args
@@ -176,7 +174,7 @@ func (r *Rules) Args(class string, args json.RawMessage, wrappers ...string) jso
 	}
 	for i, wrapper := range wrappers {
 		for _, path := range r.of(wrapper) {
-			if i == len(wrappers)-1 { // it leads through the arguments of the wrapper
+			if i == len(wrappers)-1 { // the path leads through the wrapper's arguments
 				paths = append(paths, inside(path, wrapped...)...)
 			} else {
 				paths = append(paths, path)
@@ -186,10 +184,10 @@ func (r *Rules) Args(class string, args json.RawMessage, wrappers ...string) jso
 	return without(args, paths)
 }
 
-// wrapped is the way from the arguments of a wrapper to those of its job.
+// wrapped leads from a wrapper's arguments to its job's.
 var wrapped = []string{"0", "arguments"}
 
-// inside returns what is left of a path after some steps; none if it leads elsewhere.
+// inside returns what is left of a path after some steps, none if it leads elsewhere.
 func inside(path []string, steps ...string) (rest [][]string) {
 	if len(steps) == 0 || len(path) == 0 {
 		return [][]string{path}
@@ -197,7 +195,7 @@ func inside(path []string, steps ...string) (rest [][]string) {
 	switch path[0] {
 	case steps[0], any1:
 		return inside(path[1:], steps[1:]...)
-	case deep: // it may end at each of these steps, or lead on
+	case deep: // it may end at each of these steps or lead on
 		for i := range steps {
 			rest = append(rest, inside(path[1:], steps[i:]...)...)
 		}
@@ -206,7 +204,7 @@ func inside(path []string, steps ...string) (rest [][]string) {
 	return nil
 }
 
-// without leaves out of arguments what the paths lead to.
+// without hides what the paths lead to.
 func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	switch {
 	case len(paths) == 0:
@@ -219,8 +217,7 @@ func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	return s.out.Bytes()
 }
 
-// Payload returns a payload as it may be shown. One that is not a job is not shown, because its
-// parts are not known.
+// Payload returns a payload as it may be shown: nothing of one that is not a job.
 func (r *Rules) Payload(payload []byte) string {
 	if !r.Any() || len(payload) == 0 {
 		return string(payload)
@@ -235,7 +232,7 @@ func (r *Rules) Payload(payload []byte) string {
 	return s.out.String()
 }
 
-// Text returns a text about what is not a job, which may have parts of it.
+// Text returns a text that may quote something that is not a job.
 func (r *Rules) Text(text string) string {
 	if r.Any() && text != "" {
 		return Shown
@@ -243,9 +240,9 @@ func (r *Rules) Text(text string) string {
 	return text
 }
 
-// Key returns the key of a lock as it may be shown. Keys are made of the arguments, so one of a job
-// that keeps some back, or of which nothing is known, is named by a digest. Args are nil if they are
-// not known; a mail is not known without them, so an Active Job has a digest then if there are any rules.
+// Key returns a lock's key as it may be shown: a digest, if the job hides arguments or is unknown,
+// as keys are made of arguments. args is nil if unknown; an Active Job then has a digest if there
+// are any rules, because only its arguments say that it is a mail.
 func (r *Rules) Key(kind, class string, args []byte, key string, wrappers ...string) string {
 	switch {
 	case !r.Any(), class != "" && args != nil && bytes.Equal(r.Args(class, args, wrappers...), args),
@@ -255,14 +252,14 @@ func (r *Rules) Key(kind, class string, args []byte, key string, wrappers ...str
 	return Digest(kind, class, key)
 }
 
-// Digest returns the name by which Key shows a key.
+// Digest returns the name by which Key shows a hidden key.
 func Digest(kind, class, key string) string {
 	const digits = 16
 	sum := sha256.Sum256([]byte(key))
 	return kind + ":" + class + Shown + hex.EncodeToString(sum[:])[:digits]
 }
 
-// rewriter copies valid JSON, with the values left out to which paths lead.
+// rewriter copies valid JSON without the values that paths lead to.
 type rewriter struct {
 	text []byte
 	pos  int
@@ -271,7 +268,7 @@ type rewriter struct {
 	args func(args []byte) []byte
 }
 
-// value copies the next value. The paths lead on from it.
+// value copies the next value, from which the paths lead on.
 func (s *rewriter) value(paths [][]string) {
 	s.space()
 	for _, path := range paths {
@@ -304,7 +301,7 @@ func (s *rewriter) value(paths [][]string) {
 	}
 }
 
-// members copies what stands between brackets; name returns what the n-th is called.
+// members copies an object or a list; name returns the name of its n-th member.
 func (s *rewriter) members(end byte, name func(n int) string, each func(name string)) {
 	s.copy()
 	for n := 0; ; n++ {
@@ -321,7 +318,6 @@ func (s *rewriter) members(end byte, name func(n int) string, each func(name str
 	}
 }
 
-// key copies a name and the colon behind it.
 func (s *rewriter) key() string {
 	begin := s.pos
 	s.skip()
@@ -333,7 +329,7 @@ func (s *rewriter) key() string {
 	return name
 }
 
-// below returns where paths lead in a member.
+// below returns what is left of paths inside a member.
 func below(paths [][]string, name string) (next [][]string) {
 	for _, path := range paths {
 		if path[0] == deep {
@@ -358,7 +354,6 @@ func (s *rewriter) space() {
 	}
 }
 
-// skip goes to the end of the next value.
 func (s *rewriter) skip() {
 	for depth := 0; s.pos < len(s.text); {
 		switch c := s.text[s.pos]; c {
@@ -374,7 +369,7 @@ func (s *rewriter) skip() {
 			s.pos++
 		case '}', ']', ',':
 			if depth == 0 {
-				return // the end of what a number or a word stands in
+				return // the end of the value around a number or word
 			}
 			if c != ',' {
 				depth--

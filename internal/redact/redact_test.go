@@ -93,7 +93,7 @@ func TestKey(t *testing.T) {
 	require.Equal(t, key, r.Key("locket", "Other", nil, key))
 	require.NotContains(t, r.Key("locket", "Mail", nil, key), `"s"`)
 	require.NotContains(t, r.Key("locket", "", nil, key), `"s"`)
-	// An Active Job whose arguments are not known may be a mail that keeps some back, and so may its wrapper.
+	// An Active Job whose arguments are not known may be a mail that hides some, and so may its wrapper.
 	const wrapper = "ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper"
 	require.NotContains(t, rules(t, "ActiveJob*=args").Key("locket", "Mail", nil, key, wrapper), `"s"`)
 	require.NotContains(t, rules(t, "UserMailer#welcome=args").Key("locket", "ActionMailer::MailDeliveryJob", nil, key, wrapper), `"s"`)
@@ -140,7 +140,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // FuzzArgs compares the rewriting with the same done to decoded values: the result is valid,
-// nothing of what is left out remains, and the rest is the same to the byte.
+// nothing that is hidden remains, and the rest is the same to the byte.
 func FuzzArgs(f *testing.F) {
 	for _, one := range [][2]string{
 		{`[1,{"a":{"b":[0.10,"x"]}},null]`, "*=args.1.a.b.0"},
@@ -162,7 +162,7 @@ func FuzzArgs(f *testing.F) {
 		if bytes.Equal(got, []byte(args)) {
 			return
 		}
-		// What stays is a subsequence: cutting the marks leaves pieces of the original, in order.
+		// Without the marks, the pieces of the original are left, in order.
 		rest := args
 		for i, piece := range strings.Split(string(got), `"`+redact.Shown+`"`) {
 			if string(got) == `["[redacted]"]` {
@@ -185,7 +185,7 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-// Property: a marked value is never shown, wherever it stands and whatever surrounds it.
+// Property: a marked value is never shown, wherever it is and whatever surrounds it.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	secrets := []string{`"SECRET"`, `{"SECRET":["SECRET"]}`, `["SECRET",{"a":"SECRET"}]`, `"\"SECRET\\"`, `"SECRET\u00e9"`}
