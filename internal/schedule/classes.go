@@ -7,7 +7,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// OfClasses returns the schedules of the classes that have an interval of their own (Class.Every).
+// OfClasses returns the schedules of the classes that have an interval (Class.Every).
 func OfClasses(h *resqued.Handlers) []Definition {
 	var own []Definition
 	for _, name := range h.Classes() {

@@ -12,28 +12,26 @@ import (
 	"unicode/utf8"
 )
 
-// What becomes of a tick while a job of the schedule has not ended.
+// Values of if_running: what a tick does while a job of the schedule has not ended.
 const (
 	// IfRunningQueue enqueues another job.
 	IfRunningQueue = "queue"
-	// IfRunningUnique enqueues none while an equal job waits in the queue; one that runs
-	// does not count.
+	// IfRunningUnique enqueues none while an equal job waits; a running one does not count.
 	IfRunningUnique = "unique"
 	// IfRunningSkip enqueues none while an equal job waits or runs.
 	IfRunningSkip = "skip"
 )
 
-// What becomes of ticks that were not handled in time.
+// Values of catch_up: what happens to ticks that were not handled in time.
 const (
-	// CatchUpLast enqueues the job of the last one of them.
+	// CatchUpLast enqueues a job for the last of them.
 	CatchUpLast = "last"
-	// CatchUpNone enqueues none.
 	CatchUpNone = "none"
-	// CatchUpAll enqueues the jobs of all of them, up to maxCatchUp.
+	// CatchUpAll enqueues a job for each, up to maxCatchUp.
 	CatchUpAll = "all"
 )
 
-// IfRunningValues and CatchUpValues are the known values, the default first.
+// IfRunningValues and CatchUpValues are the allowed values, the default first.
 var (
 	IfRunningValues = []string{IfRunningQueue, IfRunningUnique, IfRunningSkip}
 	CatchUpValues   = []string{CatchUpLast, CatchUpNone, CatchUpAll}
@@ -44,28 +42,27 @@ type Definition struct {
 	Name  string `json:"name"`
 	Class string `json:"class"`
 	Queue string `json:"queue"`
-	// Args is the list of arguments, as it stands in the payload.
+	// Args is the JSON list of arguments, as in the payload.
 	Args        json.RawMessage `json:"args"`
 	Description string          `json:"description,omitempty"`
 
-	// Cron is an expression, or Every an interval: one of them is given.
+	// Cron is an expression, Every an interval: one of them is set.
 	Cron  string `json:"cron,omitempty"`
 	Every string `json:"every,omitempty"`
-	// FirstIn is when an interval ticks first, counted from when the schedule is seen
-	// first; empty = after the interval.
+	// FirstIn is the first tick's delay from when the schedule is first seen; empty = the
+	// interval.
 	FirstIn string `json:"first_in,omitempty"`
-	// TimeZone is the zone of the expression; empty = that of the machine.
+	// TimeZone is the zone of the expression; empty = the machine's.
 	TimeZone string `json:"timezone,omitempty"`
 
 	IfRunning string `json:"if_running,omitempty"`
 	CatchUp   string `json:"catch_up,omitempty"`
 
-	// Stored is the definition byte by byte as it stands in Redis; empty for one of the
-	// configuration.
+	// Stored is the definition in Redis, byte by byte; empty for one of the configuration.
 	Stored string `json:"-"`
 }
 
-// When returns when the schedule ticks, as it was written.
+// When returns the schedule's times as written.
 func (s Definition) When() string {
 	when := s.Cron
 	if when == "" {
@@ -77,7 +74,7 @@ func (s Definition) When() string {
 	return when
 }
 
-// Timing returns the times of the schedule, or an error that names what is wrong with them.
+// Timing returns the schedule's times, or an error that says what is wrong with them.
 func (s Definition) Timing() (Timing, error) {
 	switch {
 	case s.Cron != "" && s.Every != "":
@@ -94,7 +91,7 @@ func (s Definition) Timing() (Timing, error) {
 	return Timing{}, errors.New(`says nothing of when; write cron: "0 2 * * *" or every: 30m`)
 }
 
-// Check returns an error if something other than the times of the schedule is wrong.
+// Check returns an error if anything but the times is wrong.
 func (s Definition) Check() error {
 	switch {
 	case s.Class == "":
@@ -111,8 +108,8 @@ func (s Definition) Check() error {
 	return nil
 }
 
-// Arguments turns one JSON value into a list of arguments, as resque-scheduler does: a
-// list is the arguments, nothing none, and anything else the only one.
+// Arguments turns a JSON value into a list of arguments as resque-scheduler does: a list as it is,
+// nothing into none, another value into the only one.
 func Arguments(value json.RawMessage) (json.RawMessage, error) {
 	if len(value) == 0 {
 		return json.RawMessage("[]"), nil
@@ -134,20 +131,18 @@ func Arguments(value json.RawMessage) (json.RawMessage, error) {
 // Timing computes the times of a schedule.
 type Timing struct {
 	spec *spec
-	// every is the interval of a schedule that has no spec.
+	// every is the interval if spec is nil.
 	every, first time.Duration
 	print        string
 }
 
-// Fingerprint returns a text that differs between timings of different expressions, and of
-// time zones that change at different instants.
+// Fingerprint differs between expressions, and between time zones with different changes.
 func (t Timing) Fingerprint() string { return t.print }
 
 // Period returns the interval, or 0 for an expression.
 func (t Timing) Period() time.Duration { return t.every }
 
-// Begin returns the instant from which the ticks count of a schedule that is first seen at
-// now: nothing before it is a tick.
+// Begin returns the instant after which ticks count for a schedule first seen at now.
 func (t Timing) Begin(now time.Time) time.Time {
 	if t.every > 0 && t.first > 0 {
 		return now.Add(t.first - t.every)

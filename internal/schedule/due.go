@@ -3,40 +3,37 @@ package schedule
 import "time"
 
 const (
-	// Grace is how late a tick may be before it counts as missed: the time in which one
-	// daemon takes over from another is not an outage.
+	// Grace is how late a tick may be before it is missed. It covers the handover between daemons.
 	Grace = time.Minute
-	// maxCatchUp is how many missed ticks are made up for at most: the last ones.
+	// maxCatchUp is how many missed ticks, the last ones, are made up for.
 	maxCatchUp = 1000
 	// maxSteps bounds the search after years without a look.
 	maxSteps = 100_000
 )
 
-// Due is what there is to do at an instant.
+// Due is the work of an instant.
 type Due struct {
-	// Ticks are those for which jobs are to be enqueued, the oldest first.
+	// Ticks are the ticks to enqueue jobs for, the oldest first.
 	Ticks []time.Time
-	// Missed counts those for which none are, because they are too long ago.
+	// Missed counts the ticks that get no job because they are too old.
 	Missed int
-	// Last is the last tick of all; zero if there is none. The next ones are due
-	// after it.
+	// Last is the last tick, from which the next ones are computed; zero if there is none.
 	Last time.Time
-	// Late are the ticks that come too late.
+	// Late are the ticks that were not handled in time.
 	Late Late
 }
 
 // Late are ticks that were not handled in time.
 type Late struct {
-	// Ticks is how many there are, MadeUp for how many of them jobs are enqueued.
+	// Ticks is their number, MadeUp how many of them get a job.
 	Ticks, MadeUp int
-	// From and To are the first and the last one.
-	From, To time.Time
+	From, To      time.Time
 }
 
-// Due returns what is to be done for the ticks after at, up to now.
+// Due returns what to do about the ticks after at, up to now.
 func (t Timing) Due(at, now time.Time, catchUp string) Due {
 	var due Due
-	var missed []time.Time // those that may be made up for
+	var missed []time.Time // the last late ticks, which catch_up may make up for
 	keep := 1
 	switch catchUp {
 	case CatchUpAll:
@@ -78,7 +75,7 @@ func (t Timing) Due(at, now time.Time, catchUp string) Due {
 	return due
 }
 
-// leap goes ahead to shortly before an instant.
+// leap skips ahead to shortly before an instant.
 func (t Timing) leap(at, before time.Time) time.Time {
 	if t.every > 0 {
 		if n := before.Sub(at)/t.every - 2*maxCatchUp; n > 0 {

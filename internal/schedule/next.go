@@ -6,24 +6,20 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// spec is a cron expression in a time zone.
+// spec is a cron expression in a time zone. It is computed on the wall clock, without regard to
+// zones; each wall time is then looked up in real time. Clock changes make a difference:
 //
-// The expression is computed on the wall clock, as if there were no zones; what the
-// wall clock says is then looked for in the time that passes. An hour that is left out
-// in spring, and one that comes twice in autumn, make a difference there:
-//
-//   - A schedule of every hour goes on with the time that passes: "30 * * * *" ticks at
-//     01:30, 03:30 and 04:30 in spring, and at both 02:30 in autumn.
-//   - Any other one is meant by the clock, and ticks once: "30 2 * * *" at 03:00 in
-//     spring, at the first 02:30 in autumn. What falls into an hour that is left out
-//     ticks when that is over, all of it as one.
+//   - A schedule that leaves out no hour follows real time: "30 * * * *" ticks at 01:30,
+//     03:30 and 04:30 in spring, and at both 02:30 in autumn.
+//   - Any other one follows the clock, and ticks once: "30 2 * * *" at 03:00 in spring, at the
+//     first 02:30 in autumn. All its ticks in the skipped hour become one, when that hour is over.
 type spec struct {
 	wall   *cron.SpecSchedule // in UTC
 	zone   *time.Location
 	hourly bool
 }
 
-// Next returns the first tick after an instant; the zero time if there is none.
+// Next returns the first tick after an instant, or the zero time.
 func (t Timing) Next(after time.Time) time.Time {
 	if t.spec == nil {
 		return after.Add(t.every)
@@ -37,7 +33,7 @@ func (s *spec) next(after time.Time) time.Time {
 	start, end := bounds(now)
 	wall := onWall(now, offset)
 	if !start.IsZero() && !s.hourly {
-		// Until then the clock shows what it has shown before.
+		// The clock was turned back: the repeated hour has ticked already.
 		_, before := start.Add(-time.Nanosecond).In(s.zone).Zone()
 		if again := onWall(start, before); wall.Before(again) && before > offset {
 			wall = again.Add(-time.Second)
@@ -53,7 +49,7 @@ func (s *spec) next(after time.Time) time.Time {
 			return at.In(s.zone)
 		}
 		_, next := end.In(s.zone).Zone()
-		left, entered := onWall(end, offset), onWall(end, next) // what the clock shows before and after
+		left, entered := onWall(end, offset), onWall(end, next) // the wall clock before and after the change
 		switch {
 		case next > offset && tick.Before(entered) && !s.hourly:
 			return end.In(s.zone)
@@ -67,9 +63,8 @@ func (s *spec) next(after time.Time) time.Time {
 	}
 }
 
-// bounds is t.ZoneBounds, with an end that is always after t. Where a zone's rules are computed,
-// as all are with the database that is built in, Go ends a leap year a day early
-// (https://go.dev/issue/81583): the end of its last day is the day's beginning.
+// bounds is t.ZoneBounds with an end that is always after t. Go ends a leap year a day early where
+// it computes rules (https://go.dev/issue/81583): the last day's end is that day's beginning.
 func bounds(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -78,7 +73,7 @@ func bounds(t time.Time) (start, end time.Time) {
 	return start, end
 }
 
-// onWall is what the clock shows at an instant, as if that were UTC.
+// onWall is the wall clock at an instant, as if it were UTC.
 func onWall(t time.Time, offset int) time.Time { return t.UTC().Add(seconds(offset)) }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -61,7 +61,7 @@ func TestTurnOfTheYear(t *testing.T) {
 	}
 }
 
-// What the clock does when daylight saving time begins and ends.
+// Schedules tick as documented when daylight saving time begins and ends.
 func TestDaylightSaving(t *testing.T) {
 	t.Parallel()
 	const berlin, newYork, saoPaulo, lordHowe, apia = "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia"
@@ -187,8 +187,8 @@ func TestNextIsWhatASearchFinds(t *testing.T) {
 	})
 }
 
-// search goes through every minute. What the clock leaves out ticks at the first minute
-// behind, what it shows twice the first time, unless the schedule is of every hour.
+// search tries every minute. Unless the schedule is hourly, ticks in a skipped hour move to the
+// minute after it, and ticks in a repeated hour count once.
 func search(timing Timing, loc *time.Location, from, to time.Time) (out []string) {
 	s := timing.spec
 	matches := func(wall time.Time) bool { return s.wall.Next(wall.Add(-time.Second)).Equal(wall) }
@@ -196,7 +196,7 @@ func search(timing Timing, loc *time.Location, from, to time.Time) (out []string
 		_, offset := t.In(loc).Zone()
 		return t.UTC().Add(time.Duration(offset) * time.Second)
 	}
-	// What the clock has shown: from long before, so that nothing at from is new to it.
+	// Wall clock times already seen, from long enough before from.
 	shown := map[time.Time]bool{}
 	var last time.Time
 	for at := from.Add(-30 * time.Hour); !at.After(to); at = at.Add(time.Minute) {

@@ -11,27 +11,26 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // for machines without a database of time zones
+	_ "time/tzdata" // for machines without a time zone database
 
 	"github.com/netresearch/go-cron"
 )
 
-// parser reads five fields, or six with seconds in front. Day of month and day of week
-// are joined as cron joins them: with both given, either will do.
+// parser reads five fields, or six with seconds first. As in cron, a day matches if either day of
+// month or day of week does, when both are given.
 var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.DowOrDom | cron.Extended).WithMaxSearchYears(12)
 
-// everyHour are the bits of an hour field that leaves no hour out.
+// everyHour is the bit set of an hour field that leaves no hour out.
 const everyHour = 1<<24 - 1
 
-// zoneName is what may stand behind the fields, as rufus-scheduler has it.
+// zoneName matches a zone after the fields, as rufus-scheduler allows it.
 var zoneName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)+|UTC|GMT|Z)$`)
 })
 
-// ParseCron reads a cron expression: five fields or six, or a name such as @hourly, or
-// "@every 5m". A time zone may follow it, or precede it as TZ=. If none does, zone is used,
-// and if that is empty the zone of the machine.
+// ParseCron reads a cron expression: five or six fields, a name such as @hourly, or "@every 5m". A
+// time zone may follow, or precede it as TZ=. The default is zone, then the machine's zone.
 func ParseCron(text, zone string) (Timing, error) {
 	fields := strings.Fields(text)
 	if len(fields) > 0 {
@@ -53,7 +52,7 @@ func ParseCron(text, zone string) (Timing, error) {
 	}
 	loc := time.Local
 	if zone == "Z" {
-		zone = "UTC" // as in RFC 3339; no database of zones has it
+		zone = "UTC" // as in RFC 3339; zone databases don't have it
 	}
 	if zone != "" {
 		var err error
@@ -81,7 +80,6 @@ func ParseCron(text, zone string) (Timing, error) {
 	return t, nil
 }
 
-// cronFields are the fields of an expression, and what each takes.
 var cronFields = [...]struct{ name, takes string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},
@@ -91,7 +89,7 @@ var cronFields = [...]struct{ name, takes string }{
 	{"weekday", "0 to 7, or SUN to SAT"},
 }
 
-// wrongField names the field for which the parser has refused an expression.
+// wrongField names the field that made the parser refuse an expression.
 func wrongField(fields []string, err error) error {
 	if fields[0][0] == '@' {
 		return fmt.Errorf("%q is not known; write @hourly, @daily, @weekly, @monthly, @yearly or @every 5m", fields[0])
@@ -107,7 +105,6 @@ func wrongField(fields []string, err error) error {
 	return err
 }
 
-// longest is the longest interval.
 const longest = 366 * 24 * time.Hour
 
 var (
@@ -119,8 +116,8 @@ var (
 	}
 )
 
-// ParseEvery reads an interval: 30s, 10m, 1h30m, 2d, 1w, 15 minutes; a number alone is
-// seconds. first is when it ticks first, or empty.
+// ParseEvery reads an interval: 30s, 10m, 1h30m, 2d, 1w, 15 minutes; a bare number is seconds.
+// first is the delay of the first tick, or empty.
 func ParseEvery(text, first string) (Timing, error) {
 	every, err := interval(strings.TrimPrefix(strings.TrimSpace(text), "every "))
 	if err != nil {
@@ -167,9 +164,8 @@ func interval(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// rules returns what a time zone does, independent of its name: its offsets over twenty
-// years, and the instants at which they change. With two databases of zones that differ in
-// one of these a tick would be at two instants.
+// rules returns a zone's offsets from 2020 to 2040 and when they change, without its name. Hosts
+// whose zone databases differ here would tick at different instants.
 func rules(loc *time.Location) string {
 	var b strings.Builder
 	at, end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).In(loc), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -181,14 +177,14 @@ func rules(loc *time.Location) string {
 			return b.String()
 		}
 		at = next
-		if _, offset := at.Zone(); offset != last { // not a change of its name
+		if _, offset := at.Zone(); offset != last { // otherwise only its name changes
 			last = offset
 			fmt.Fprint(&b, " ", at.Unix(), " ", offset)
 		}
 	}
 }
 
-// Fingerprint returns a short digest of texts.
+// Fingerprint returns a short digest of parts.
 func Fingerprint(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:6])

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// ErrElsewhere: the schedule is meant for programs of another environment.
+// ErrElsewhere: the schedule belongs to another environment.
 var ErrElsewhere = errors.New("is for another rails_env")
 
-// Defaults fill in what a stored schedule leaves to Ruby.
+// Defaults complete what a stored schedule leaves to Ruby.
 type Defaults struct {
 	// Queue returns the queue of a class, or "".
-	Queue func(class string) string
-	// RailsEnv is the environment of this program.
+	Queue    func(class string) string
 	RailsEnv string
 }
 
-// ParseStored reads a schedule as resque-scheduler keeps it in persistent_schedules.
+// ParseStored reads a schedule from resque-scheduler's persistent_schedules.
 func ParseStored(name, config string, d Defaults) (Definition, error) {
 	var raw struct {
 		Class       string          `json:"class"`
@@ -64,7 +63,7 @@ func ParseStored(name, config string, d Defaults) (Definition, error) {
 	if err != nil {
 		return s, fmt.Errorf("every %w", err)
 	}
-	if s.Cron == "" { // which wins in Ruby
+	if s.Cron == "" { // cron wins, as in Ruby
 		s.Every, s.FirstIn = every, options["first_in"]
 	}
 	if err := s.Check(); err != nil {
@@ -74,7 +73,7 @@ func ParseStored(name, config string, d Defaults) (Definition, error) {
 	return s, err
 }
 
-// withOptions reads a text, or a list of it and of rufus-scheduler's options.
+// withOptions reads a text, or a list of one and rufus-scheduler's options.
 func withOptions(value json.RawMessage) (text string, options map[string]string, err error) {
 	if len(value) == 0 || string(value) == "null" {
 		return "", nil, nil

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// lookEvery is the time between two looks, if no job is known to be due before.
-	// A job that was enqueued after one look, for a time before the next, is moved by a
-	// worker process that looks for jobs; if all are busy it has to wait anyhow.
+	// lookEvery is the time between looks if no job is known to be due earlier. A job that is
+	// enqueued after one look and due before the next is moved by a worker process that looks for
+	// jobs; if all are busy it has to wait anyway.
 	lookEvery = time.Second
-	// lookers is how many masters look as often as that. Of more each looks seldomer, longestLook at most, so that they look as
-	// often all together.
+	// lookers is how many masters look that often. With more, each looks less often, at least
+	// every longestLook, so that the total rate stays the same.
 	lookers, longestLook = 16, 10 * time.Second
 
 	// patience bounds one call, so that a silent Redis is noticed.
 	patience = 5 * time.Second
-	// backlogRest bounds the rest after a call that has left jobs which are due.
+	// backlogRest bounds the pause after a call that left due jobs behind.
 	backlogRest = 20 * time.Millisecond
 
 	firstRetry   = 100 * time.Millisecond
@@ -35,50 +35,48 @@ const (
 	toldAgain = time.Minute
 )
 
-// Store is what a Forwarder asks of Redis; *store.Store is one.
+// Store is what a Forwarder needs of Redis; *store.Store implements it.
 type Store interface {
 	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	FailMalformed(ctx context.Context, malformed []store.MalformedItem, lists bool, record func(item []byte, id string) store.FiledFailure) (int, error)
 }
 
-// Stats takes what is counted; *statsd.Client is one.
+// Stats takes counts; *statsd.Client implements it.
 type Stats interface {
 	Count(what string, n int)
 }
 
-// Config is how a Forwarder moves jobs.
+// Config is how a Forwarder works.
 type Config struct {
 	// Unique reports whether a queue holds equal payloads only once; nil = none does.
 	Unique func(queue string) bool
 	// Worker names this process in failure records.
 	Worker string
-	// FailureLists has failures recorded as Resque's multi-queue failure backend does.
+	// FailureLists records failures as Resque's multi-queue failure backend does.
 	FailureLists bool
-	// Stats count what becomes of delayed jobs.
-	Stats Stats
+	Stats        Stats
 }
 
-// Forwarder moves delayed jobs to their queues when they are due. Any number of them may
-// work on one Redis.
+// Forwarder moves delayed jobs to their queues when they are due. Several may share a Redis.
 type Forwarder struct {
 	store Store
 	log   *zap.Logger
 	cfg   atomic.Pointer[Config]
-	name  string // for its turns
+	name  string // identifies this process to MoveDue
 
 	told      map[string]time.Time // keys in the way, and when that was logged
 	complaint string               // the last error that was logged
-	tries     int                  // since the last call that worked
+	tries     int                  // since the last call that succeeded
 }
 
-// NewForwarder returns a forwarder that has done nothing yet.
+// NewForwarder returns a forwarder; Run starts it.
 func NewForwarder(cfg Config, s Store, log *zap.Logger) *Forwarder {
 	m := &Forwarder{store: s, log: log.Named("delayed"), name: rand.Text(), told: map[string]time.Time{}}
 	m.Use(cfg)
 	return m
 }
 
-// Use changes the configuration, also while the forwarder works.
+// Use changes the configuration. It may be called at any time.
 func (m *Forwarder) Use(cfg Config) { m.cfg.Store(&cfg) }
 
 // Run works until ctx ends.
@@ -95,7 +93,7 @@ func (m *Forwarder) Run(ctx context.Context) {
 	}
 }
 
-// turn moves what is due and returns when to look again.
+// turn moves due jobs and returns when to look again.
 func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	cfg := *m.cfg.Load()
 	began := time.Now()
@@ -116,7 +114,7 @@ func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	every := min(lookEvery*time.Duration(max(lookers, due.Masters))/lookers, longestLook)
 	switch {
 	case due.More:
-		// Other clients want to be served as well.
+		// Leave time for other clients.
 		return min(time.Since(began), backlogRest)
 	case due.Next > 0:
 		return min(due.Next, every)
@@ -125,7 +123,7 @@ func (m *Forwarder) turn(ctx context.Context) time.Duration {
 	}
 }
 
-// file records what is not a job as failed.
+// file records items that are not jobs as failed.
 func (m *Forwarder) file(ctx context.Context, malformed []store.MalformedItem, cfg Config) error {
 	n, err := m.store.FailMalformed(ctx, malformed, cfg.FailureLists, func(item []byte, id string) store.FiledFailure {
 		return store.File(wire.Failure{
@@ -139,7 +137,7 @@ func (m *Forwarder) file(ctx context.Context, malformed []store.MalformedItem, c
 	return err
 }
 
-// report logs keys that are in the way, each once in toldAgain.
+// report logs keys that are in the way, each once per toldAgain.
 func (m *Forwarder) report(keys []string) {
 	for key, at := range m.told {
 		if time.Since(at) >= toldAgain {
@@ -155,7 +153,7 @@ func (m *Forwarder) report(keys []string) {
 	}
 }
 
-// complain logs an error unless it is the same as before, and returns when to try again.
+// complain logs an error unless it repeats the last one, and returns when to try again.
 func (m *Forwarder) complain(ctx context.Context, what string, err error) time.Duration {
 	if text := what + err.Error(); text != m.complaint && ctx.Err() == nil {
 		m.complaint = text

@@ -84,7 +84,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// What a Ruby scheduler has enqueued while it was in charge is not enqueued again.
+// Jobs that a Ruby scheduler enqueued while it was in charge are not enqueued again.
 func TestAfterARubyScheduler(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -109,7 +109,7 @@ func TestStoredSchedules(t *testing.T) {
 	r.eventually(func() bool { return r.length("kitchen") > 0 && r.length("theirs") > 0 })
 	require.Equal(t, `{"class":"Tea","args":["green"]}`, r.redis.LIndex(t.Context(), r.key("queue:kitchen"), 0).Val())
 	require.Zero(t, r.length("test")+r.length("mine"))
-	// What is removed enqueues nothing any more, at once.
+	// A removed schedule enqueues nothing from that moment on.
 	require.NoError(t, r.redis.HDel(t.Context(), r.key("persistent_schedules"), "ruby", "mine").Err())
 	n := r.length("kitchen")
 	// Nor is it known any more: added again it counts from then on.

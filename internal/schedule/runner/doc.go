@@ -1,13 +1,13 @@
 // Package runner enqueues the jobs of schedules when they tick.
 //
-// Every master has a [Runner], and there is no leader. Each computes by the server's clock
-// which ticks are due, from a record that is kept in Redis, and asks one script to enqueue
-// their jobs. The script relies on the record, so that of several equal requests only one has
-// an effect. A master that dies, or whose clock is wrong, takes nothing with it.
+// Every master has a [Runner], without a leader. Each computes which ticks are due, by the
+// server's clock and a record in Redis, and calls one script that enqueues their jobs. The script
+// checks the record, so only one of several equal requests has an effect. A master that dies, or
+// whose clock is wrong, does no harm.
 //
-// Where daemons have different definitions of one schedule the newest counts, as long as a
-// daemon is there that has it: each notes now and then that it is.
+// If daemons have different definitions of a schedule, the newest counts while a daemon that has
+// it is running: each daemon renews a note in Redis.
 //
-// runner.go is the loop, entry.go one schedule in it, plan.go which schedules there are,
-// watch.go which of them have a daemon.
+// runner.go is the loop, entry.go a schedule, plan.go the set of schedules, watch.go the notes of
+// daemons.
 package runner

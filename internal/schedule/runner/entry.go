@@ -11,56 +11,51 @@ import (
 )
 
 const (
-	// maxJobs is how many ticks one call handles: a script blocks the server.
+	// maxJobs limits the ticks of one call, because a script blocks the server.
 	maxJobs = 100
-	// maxTurns is how often a schedule is tried in one go; others want their turn.
+	// maxTurns limits the calls for one schedule before others get their turn.
 	maxTurns = 20
-	// aberration is how far the record may be ahead of the server's clock. Beyond, that
-	// clock was wrong once, and the schedule would stand still until then.
+	// aberration is how far a record may be ahead of the server's clock. A record further ahead
+	// was written while that clock was wrong, and would block the schedule until then.
 	aberration = 24 * time.Hour
 )
 
-// entry is one schedule.
 type entry struct {
 	schedule.Definition
 	timing         schedule.Timing
 	payload        []byte
 	unique, strict bool
 
-	// job is the fingerprint of what is enqueued, and when not.
+	// job is the fingerprint of what is enqueued and on which conditions.
 	job string
 
-	// since is the server's time when this definition was read. Where daemons have
-	// different ones of a schedule the newest counts as long as one of them has it: the
-	// others wait.
+	// since is the server's time when this definition was read. If daemons differ, the newest
+	// definition counts as long as one of them has it; the others wait.
 	since  time.Time
 	record store.CronRecord
-	// from is the time in the record, or a later one at which a Ruby scheduler was in charge.
+	// from is the record's time, or the later time of a Ruby scheduler that was in charge.
 	from time.Time
-	// last is when its jobs were last enqueued, by resqued or a Ruby scheduler; zero if there
-	// can be no Ruby scheduler.
+	// last is when resqued or a Ruby scheduler last enqueued its jobs; zero if the latter is
+	// impossible.
 	last time.Time
-	// yields is since when another definition counts, by this machine's clock, and told
-	// that this was logged.
+	// yields is since when another definition counts, by this machine's clock; told: it was
+	// logged.
 	yields time.Time
 	told   bool
-	// hindered is why its ticks could not be handled lately, late the missed ticks that the
-	// next request makes up for, named the last missed tick that was logged.
+	// hindered is why recent ticks could not be handled, late the missed ticks that the next
+	// request makes up for, named the last missed tick that was logged.
 	hindered string
 	late     schedule.Late
 	named    time.Time
-	// shown is the definition as people can see it; publish says that it may not be
-	// in Redis yet.
+	// shown is the definition as published; publish is set while it may not be in Redis yet.
 	shown   string
 	publish bool
 	retryAt time.Time
 }
 
-// print returns the fingerprint of the definition.
 func (e *entry) print() string { return store.CronPrint(e.timing.Fingerprint(), e.job) }
 
-// older reports whether a record has a newer definition than this. One of two that are of
-// the same time is.
+// older reports whether a record's definition is newer. Of equally old ones, the larger print is.
 func (e *entry) older(r store.CronRecord) bool {
 	if c := r.Since.Compare(e.since); c != 0 {
 		return c > 0
@@ -68,16 +63,15 @@ func (e *entry) older(r store.CronRecord) bool {
 	return store.CronPrint(r.Fingerprint, r.Job) > e.print()
 }
 
-// same reports whether two entries do the same.
 func (e *entry) same(o *entry) bool {
 	return e.shown == o.shown && e.Stored == o.Stored && e.unique == o.unique && e.strict == o.strict &&
 		e.timing.Fingerprint() == o.timing.Fingerprint()
 }
 
-// renew notes that the definition was read again.
+// renew marks the definition as read again.
 func (e *entry) renew() { e.since, e.publish = time.Time{}, true }
 
-// saw notes the record of the schedule.
+// saw takes the schedule's record over.
 func (e *entry) saw(r store.CronRecord) {
 	e.record, e.from = r, r.From
 	if e.last.After(r.Seen.Add(time.Second)) && e.last.After(r.From) {
@@ -85,7 +79,7 @@ func (e *entry) saw(r store.CronRecord) {
 	}
 }
 
-// work enqueues the jobs of the ticks that are due. It returns after how long to call it again.
+// work enqueues the jobs of due ticks and returns when to call it again.
 func (r *Runner) work(ctx context.Context, e *entry) time.Duration {
 	for range maxTurns {
 		now := r.serverNow()
@@ -129,8 +123,7 @@ func (r *Runner) work(ctx context.Context, e *entry) time.Duration {
 	return shortest
 }
 
-// waits reports whether the newer definition of other daemons counts, which it does as long
-// as one of them is there.
+// waits reports whether another daemon's newer definition still counts.
 func (r *Runner) waits(e *entry) bool {
 	now := r.now()
 	if e.yields.IsZero() {
@@ -139,7 +132,7 @@ func (r *Runner) waits(e *entry) bool {
 	if now.Sub(e.yields) >= r.away && r.watch.away(e.Name, now, r.away) {
 		return false
 	}
-	// One that is kept in Redis is the same for all, though not at the same instant.
+	// A definition in Redis is the same for all daemons, but they read it at different times.
 	if !e.told && (e.Stored == "" || now.Sub(e.yields) >= 2*r.lookEvery) {
 		r.log.Warn("another daemon has a newer definition of a schedule, which counts as long as it is there; reload this one, or rename one of them",
 			zap.String("schedule", e.Name), zap.String("when", e.When()), zap.String("class", e.Class), zap.String("queue", e.Queue))
@@ -148,7 +141,6 @@ func (r *Runner) waits(e *entry) bool {
 	return true
 }
 
-// why returns why ticks were missed.
 func (e *entry) why() string {
 	switch {
 	case e.hindered != "":
@@ -159,7 +151,7 @@ func (e *entry) why() string {
 	return "the daemons with this schedule did not run, though they were there: stopped, suspended or without a processor"
 }
 
-// request returns what is to be done for a schedule, or nil and after how long to look again.
+// request returns what to do for a schedule, or nil and when to look again.
 func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Duration) {
 	req := &store.TickRequest{
 		Name: e.Name, Known: e.record, Print: e.print(), Since: e.since,
@@ -208,7 +200,6 @@ func (r *Runner) request(e *entry, now time.Time) (*store.TickRequest, time.Dura
 	return req, 0
 }
 
-// report logs what came of a tick.
 func (r *Runner) report(e *entry, req *store.TickRequest, reply store.TickReply) {
 	fields := []zap.Field{zap.String("schedule", e.Name), zap.String("class", e.Class), zap.String("queue", e.Queue)}
 	if req.Tick.IsZero() {

@@ -186,7 +186,7 @@ func withKeeper(c Config) Config {
 	return c
 }
 
-// What another daemon has, or had, is not forgotten: it may be down.
+// Schedules of another daemon are not forgotten: it may be down.
 func TestSchedulesOfOthersAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -203,7 +203,7 @@ func TestSchedulesOfOthersAreNotForgotten(t *testing.T) {
 	require.False(t, r.redis.HExists(t.Context(), r.key("resqued:cron"), "gone").Val())
 }
 
-// What was missed is named: how many ticks, from when to when, and why.
+// The log names missed ticks: how many, from when to when, and why.
 func TestMissedTicksAreNamed(t *testing.T) {
 	t.Parallel()
 	for catchUp, want := range map[string][2]int{"none": {9, 0}, "last": {9, 1}, "all": {9, 9}} {

@@ -11,20 +11,18 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// plan holds the schedules of a Runner. One that is kept in Redis replaces one of the
-// configuration with the same name, as in resque-scheduler.
+// plan holds a Runner's schedules. One in Redis replaces a configured one, as in resque-scheduler.
 type plan struct {
 	entries map[string]*entry
 	cfg     Config
-	// stored are the definitions in Redis as they were read last; digest names them to
-	// the server.
+	// stored are the definitions last read from Redis; digest identifies them to the server.
 	stored map[string]string
 	digest string
 }
 
 func (p *plan) empty() bool { return len(p.cfg.Schedules) == 0 && !p.cfg.Stored }
 
-// hinder notes why no tick can be handled.
+// hinder notes why ticks cannot be handled.
 func (p *plan) hinder(why string) {
 	for _, e := range p.entries {
 		e.hindered = why
@@ -33,7 +31,6 @@ func (p *plan) hinder(why string) {
 
 func (p *plan) names() []string { return slices.Sorted(maps.Keys(p.entries)) }
 
-// configure puts a new configuration into force.
 func (p *plan) configure(c Config, bad func(name string, err error)) {
 	p.cfg = c
 	if !c.Stored {
@@ -41,17 +38,17 @@ func (p *plan) configure(c Config, bad func(name string, err error)) {
 	}
 	p.make(bad)
 	for _, e := range p.entries {
-		e.renew() // it is the newest that there is
+		e.renew() // it is the newest
 	}
 }
 
-// found notes the definitions that are kept in Redis.
+// found takes definitions that were read from Redis.
 func (p *plan) found(stored map[string]string, digest string, bad func(name string, err error)) {
 	p.stored, p.digest = stored, digest
 	p.make(bad)
 }
 
-// make makes the entries. An entry that has not changed is kept.
+// make builds the entries and keeps those that have not changed.
 func (p *plan) make(bad func(name string, err error)) {
 	entries := map[string]*entry{}
 	add := func(s schedule.Definition, err error) {

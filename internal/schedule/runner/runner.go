@@ -12,46 +12,40 @@ import (
 )
 
 const (
-	// lookEvery is how often the records are looked at, and the schedules in Redis. It
-	// also bounds how far the estimate of the server's time can drift, and it is what
-	// resque-scheduler allows for a change.
-	lookEvery = 5 * time.Second
-	// callPatience bounds one call to Redis.
+	// lookEvery is the time between looks at the records and at the schedules in Redis. It bounds
+	// the drift of the estimated server time. resque-scheduler applies changes as late.
+	lookEvery    = 5 * time.Second
 	callPatience = 5 * time.Second
-	// retryAfter is the pause after a call that failed.
-	retryAfter = 250 * time.Millisecond
-	// away is how long the note of a schedule stays as it is before no daemon has it any
-	// more. A third of it is how often it is renewed.
+	retryAfter   = 250 * time.Millisecond
+	// away is the age of a note whose schedule no daemon has. Notes are renewed every third of it.
 	away = 30 * time.Second
-	// shortest is the shortest pause: timers wake up a little early or late.
+	// shortest is the minimum pause: timers fire a little early or late.
 	shortest = time.Millisecond
 )
 
-// Store is what a Runner asks of Redis; *store.Store is one.
+// Store is what a Runner needs of Redis; *store.Store implements it.
 type Store interface {
 	Schedules(ctx context.Context, req store.SchedulesRequest) (store.SchedulesReply, error)
 	Tick(ctx context.Context, req store.TickRequest) (store.TickReply, error)
-	// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
-	// those that no daemon has any more.
+	// ForgetRemoved forgets schedules that were removed from Redis, and those that no daemon has.
 	ForgetRemoved(ctx context.Context, left map[string]store.KeptNote) error
 	ReleaseSchedulerLock(ctx context.Context, c store.SchedulerLock) error
 }
 
-// Config is which schedules a Runner has, and how it enqueues their jobs.
+// Config is which schedules a Runner has and how it enqueues their jobs.
 type Config struct {
 	Schedules []schedule.Definition
-	// Stored: also those that resque-scheduler keeps in Redis. Defaults complete them.
+	// Stored adds the schedules that resque-scheduler keeps in Redis, completed by Defaults.
 	Stored   bool
 	Defaults schedule.Defaults
-	// SchedulerLock, if not zero, leaves the work to a Ruby scheduler while that is in charge.
+	// SchedulerLock, if not zero, leaves the work to a Ruby scheduler while it is in charge.
 	SchedulerLock store.SchedulerLock
-	// Unique reports whether a queue holds equal payloads only once; nil = none does. With
-	// Strict such a queue is refused when its keys do not match.
+	// Unique reports whether a queue holds equal payloads only once; nil = none does. With Strict,
+	// such a queue is refused if its keys do not match.
 	Unique func(queue string) bool
 	Strict bool
-	// Keeper names this daemon, the same at each start and different from all others: a
-	// daemon forgets the schedules that it had and has no more. Empty = the daemon has no
-	// schedules by intention, and forgets none.
+	// Keeper identifies this daemon across restarts. It lets the daemon forget schedules that it
+	// no longer has. Empty: the daemon intentionally has none, and forgets none.
 	Keeper string
 }
 
@@ -59,25 +53,23 @@ type Config struct {
 type Runner struct {
 	store Store
 	log   *zap.Logger
-	// now is the clock of this machine, of which only differences count.
-	now func() time.Time
-	// lookEvery and away are the constants of the same name.
+	// now is this machine's clock, used for differences only.
+	now             func() time.Time
 	lookEvery, away time.Duration
 
 	mu      sync.Mutex
 	given   *Config // by Set, not yet taken
 	changed chan struct{}
 
-	// The rest belongs to Run.
+	// Run owns the rest.
 	plan    plan
 	lookAt  time.Time // by this machine's clock
-	server  time.Time // what the server's clock showed at
-	measure time.Time // this time of this machine
-	holder  string    // the other scheduler that is in charge; "" = none
+	server  time.Time // the server's clock at measure
+	measure time.Time // by this machine's clock
+	holder  string    // the other scheduler in charge, or ""
 	told    map[string]string
 	watch   watch
-	// left are schedules that this daemon had, and has no more, as far as they are not
-	// forgotten yet.
+	// left counts schedules that this daemon no longer has and has not forgotten yet.
 	left int
 }
 
@@ -89,7 +81,7 @@ func New(s Store, log *zap.Logger) *Runner {
 	}
 }
 
-// Set replaces the schedules of the Runner. It may be called at any time.
+// Set replaces the schedules. It may be called at any time.
 func (r *Runner) Set(c Config) {
 	r.mu.Lock()
 	r.given = &c
@@ -116,7 +108,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// turn does what is due and returns after how long to call it again.
+// turn does what is due and returns when to call it again.
 func (r *Runner) turn(ctx context.Context) time.Duration {
 	r.take()
 	if r.plan.empty() && (r.plan.cfg.Keeper == "" || !r.lookAt.IsZero() && r.left == 0) {
@@ -137,7 +129,7 @@ func (r *Runner) turn(ctx context.Context) time.Duration {
 	return max(wait, shortest)
 }
 
-// take puts the configuration that Set was called with into force.
+// take applies the configuration given to Set.
 func (r *Runner) take() {
 	r.mu.Lock()
 	given := r.given
@@ -154,11 +146,11 @@ func (r *Runner) take() {
 	r.plan.configure(*given, r.reportBad)
 }
 
-// look reads how the schedules stand, and which ones are in Redis.
+// look reads the records of the schedules, and which are in Redis.
 func (r *Runner) look(ctx context.Context) error {
 	lock := r.schedulerLock()
 	if r.plan.empty() {
-		lock = store.SchedulerLock{} // a daemon that has schedules may be in charge
+		lock = store.SchedulerLock{} // daemons with schedules may be in charge
 	}
 	for range 3 {
 		req := store.SchedulesRequest{
@@ -180,7 +172,7 @@ func (r *Runner) look(ctx context.Context) error {
 			e := r.plan.entries[name]
 			e.last = reply.Last[i]
 			if req.SchedulerLock.Me == "" {
-				e.last = time.Time{} // it was resqued itself
+				e.last = time.Time{} // resqued itself enqueued them
 			}
 			e.saw(reply.Records[i])
 		}
@@ -213,8 +205,8 @@ func (r *Runner) look(ctx context.Context) error {
 	return nil
 }
 
-// gone returns the notes of schedules that this daemon had, as did no other, and has no
-// more: one that is added again counts from then on, and not from when it was removed.
+// gone returns the notes of schedules that only this daemon had and no longer has. A schedule that
+// is added again counts from then on, not from its removal.
 func (r *Runner) gone(kept map[string]store.KeptNote) map[string]store.KeptNote {
 	gone := map[string]store.KeptNote{}
 	r.left = 0
@@ -231,15 +223,15 @@ func (r *Runner) gone(kept map[string]store.KeptNote) map[string]store.KeptNote 
 	return gone
 }
 
-// synchronise notes what the server's clock shows. The answer was on its way for a
-// while: the estimate is never ahead of it.
+// synchronise notes the server's clock. As a reply takes a while, the estimate is never ahead of
+// it.
 func (r *Runner) synchronise(server time.Time) { r.server, r.measure = server, r.now() }
 
 func (r *Runner) serverNow() time.Time { return r.server.Add(r.now().Sub(r.measure)) }
 
 func (r *Runner) schedulerLock() store.SchedulerLock { return r.plan.cfg.SchedulerLock }
 
-// heldBy notes the other scheduler that is in charge; "" = none.
+// heldBy notes the other scheduler in charge; "" = none.
 func (r *Runner) heldBy(holder string) {
 	if holder != r.holder {
 		if holder != "" {
@@ -252,7 +244,7 @@ func (r *Runner) heldBy(holder string) {
 	r.holder = holder
 }
 
-// leave gives up being in charge, so that others need not wait for the lock to expire.
+// leave releases the scheduler lock, so that others need not wait for it to expire.
 func (r *Runner) leave() {
 	if r.schedulerLock().Me == "" || r.holder != "" {
 		return
@@ -264,7 +256,7 @@ func (r *Runner) leave() {
 	}
 }
 
-// complain logs a problem once, until there is another one.
+// complain logs a problem unless it is the last one logged about this.
 func (r *Runner) complain(ctx context.Context, about, what string, fields ...zap.Field) {
 	if ctx.Err() != nil || r.told[about] == what {
 		return

@@ -7,19 +7,18 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// watch observes which notes of schedules are renewed. It relies on its own clock and on what
-// it has seen itself: the clock of the server may be set, and while Redis was away no daemon
-// could renew a note.
+// watch observes which notes of schedules are renewed. It uses its own clock and only what it has
+// seen: the server's clock may be set, and no daemon can renew a note while Redis is down.
 type watch struct {
 	kept  map[string]store.KeptNote
 	since map[string]time.Time // when the note was first seen as it is
 	began time.Time
 }
 
-// blind notes that Redis could not be asked.
+// blind forgets everything, because Redis could not be read.
 func (w *watch) blind() { *w = watch{} }
 
-// saw notes what stands in Redis.
+// saw takes the notes that are in Redis.
 func (w *watch) saw(kept map[string]store.KeptNote, now time.Time) {
 	if w.began.IsZero() {
 		w.began, w.since = now, map[string]time.Time{}
@@ -33,8 +32,8 @@ func (w *watch) saw(kept map[string]store.KeptNote, now time.Time) {
 	w.kept = kept
 }
 
-// away reports whether no daemon has the schedule whose definition counts: its note has been
-// as it is for so long.
+// away reports whether no daemon has the definition that counts: its note has not changed for
+// long.
 func (w *watch) away(name string, now time.Time, long time.Duration) bool {
 	since, noted := w.since[name]
 	if !noted {
