@@ -12,16 +12,16 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// foreignDead is how old the last sign of life of a Ruby worker is when it counts as dead.
-// Resque gives one a minute and forgets a worker after five; clocks may differ.
+// foreignDead is how old a dead Ruby worker's heartbeat is. Resque prunes after 5 min; clocks
+// differ.
 const foreignDead = 10 * time.Minute
 
-// Coverage is which queues the workers that run take jobs from.
+// Coverage is which queues the running workers take jobs from.
 type Coverage struct {
-	// Masters are the entries of resqued's masters, by id.
+	// Masters are the entries of resqued's masters by id.
 	Masters map[string]map[string]string
 	specs   []selector.Spec
-	// foreign are the lists of queues of other workers.
+	// foreign are the queue lists of other workers.
 	foreign []*queueList
 }
 
@@ -33,7 +33,7 @@ type CoverageStore interface {
 
 var _ CoverageStore = (*store.Store)(nil)
 
-// Covers returns which queues are worked.
+// Covers reads which queues are worked.
 func Covers(ctx context.Context, s CoverageStore) (*Coverage, error) {
 	masters, err := s.MasterList(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func Covers(ctx context.Context, s CoverageStore) (*Coverage, error) {
 	return c, nil
 }
 
-// Any reports whether any worker runs.
+// Any reports whether any worker is running.
 func (c *Coverage) Any() bool { return len(c.specs)+len(c.foreign) > 0 }
 
 // Works reports whether a worker takes jobs from a queue.
@@ -81,8 +81,7 @@ func (c *Coverage) WorksForeign(queue string) bool {
 	return slices.ContainsFunc(c.foreign, func(l *queueList) bool { return selector.MatchAny(l.patterns, queue) })
 }
 
-// Names returns the queues that workers name, without patterns: first those of resqued's
-// masters, in their order.
+// Names returns the queues that workers name, without patterns, those of resqued's masters first.
 func (c *Coverage) Names() []string {
 	var names []string
 	add := func(name string) {

@@ -13,37 +13,36 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// knownDelayed bounds the delayed jobs among which the nearest name is looked for.
+// knownDelayed limits the delayed jobs among which similar names are suggested.
 const knownDelayed = 1000
 
 // DelayedJob is a job that waits for its time.
 type DelayedJob struct {
-	// Name is the beginning of ID, by which "schedule rm" finds the job.
+	// Name is the prefix of ID by which "schedule rm" finds the job.
 	Name string `json:"name"`
-	// When is "once": the job runs at Next and then no more.
+	// When is always "once".
 	When string     `json:"when"`
 	Next *time.Time `json:"next"`
-	// Last and LastOutcome are always null; they stand for those of Schedule in lists of
-	// both.
+	// Last and LastOutcome are always null; lists also contain Schedules, which have them.
 	Last        *time.Time      `json:"last"`
 	LastOutcome *string         `json:"last_outcome"`
 	ID          string          `json:"id,omitempty"`
 	Class       string          `json:"class"`
 	Args        json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
 	Queue    string   `json:"queue"`
 	// Invalid is the beginning of a payload that is not a job.
 	Invalid string `json:"invalid,omitempty"`
 }
 
-// DelayedFilter selects jobs that wait for their time.
+// DelayedFilter selects delayed jobs.
 type DelayedFilter struct {
 	// Queue and Class are names; "" = any.
 	Queue, Class string
 }
 
-// Matches reports whether a job is one of those that are meant.
+// Matches reports whether the filter selects a job.
 func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
 	if f.Queue != "" && f.Queue != j.Queue {
 		return false
@@ -61,8 +60,8 @@ type DelayedStore interface {
 	DelayedJobs(ctx context.Context) iter.Seq2[store.DelayedJob, error]
 }
 
-// Delayed returns the jobs after a place that wait for their time, those first that come next,
-// limit at most. Next is where the list goes on; "" = it is at its end.
+// Delayed returns at most limit delayed jobs after a place, the earliest first, and the next place
+// or "".
 func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
 	jobs, place, err := s.NextDelayed(ctx, after, limit, f.Matches)
 	if err != nil {
@@ -75,10 +74,9 @@ func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, after store.D
 	return views, place.String(), nil
 }
 
-// FindDelayed returns the delayed jobs that are named by the beginning of their id, or if
-// there are no names those that a filter selects. The error is a NotFoundError or an
-// AmbiguousError if a name does not stand for exactly one id; schedules are names that may
-// have been meant as well.
+// FindDelayed returns the delayed jobs whose ids begin with names or, without names, those that a
+// filter selects. The error is a NotFoundError or an AmbiguousError if a name does not match
+// exactly one id; schedules are other names to suggest.
 func FindDelayed(ctx context.Context, s DelayedStore, names, schedules []string, f DelayedFilter) ([]store.DelayedJob, error) {
 	var jobs []store.DelayedJob
 	var ids []string

@@ -11,17 +11,17 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Event is something that happened to daemons, or that somebody did.
+// Event is something that happened to daemons, or that a user did.
 type Event struct {
 	ID   string    `json:"id"`
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"`
-	// By is a daemon, or user@host; Via says by what: daemon, cli, web.
+	// By is a daemon or user@host, Via what it used: daemon, cli, web.
 	By      string `json:"by"`
 	Via     string `json:"via"`
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
-	// Count is how many jobs or other things it concerns; null = it is about no number.
+	// Count is how many jobs or other things the event concerns; null = it has no count.
 	Count *int64 `json:"count"`
 }
 
@@ -31,20 +31,20 @@ type EventStore interface {
 	EventsAfter(ctx context.Context, after string, limit int) ([]store.Event, error)
 }
 
-// EventFilter says which events are meant.
+// EventFilter selects events.
 type EventFilter struct {
-	// Kinds are those that are meant; none = all.
+	// Kinds are the wanted kinds; none = all.
 	Kinds []string
-	// Before is the id of an event: only older ones; "" = from the newest on.
+	// Before selects events older than the one with this id; "" = all.
 	Before string
-	// Limit bounds how many there are; 0 = as many as one read brings.
+	// Limit is the maximum number of events; 0 = as many as one read returns.
 	Limit int
 }
 
-// eventReads bounds how many reads one question takes: events of a rare kind may be far apart.
+// eventReads limits the reads of one query: events of a rare kind may be far apart.
 const eventReads = 12
 
-// Events returns events, the newest first. Next, if it is not "", is the Before of those that follow.
+// Events returns events, the newest first, and the Before of the following page, "" at the end.
 func Events(ctx context.Context, s EventStore, f EventFilter) (events []Event, next string, err error) {
 	limit := f.Limit
 	if limit <= 0 || limit > store.MaxEvents {
@@ -77,8 +77,8 @@ func Events(ctx context.Context, s EventStore, f EventFilter) (events []Event, n
 	return events, before, nil
 }
 
-// EventsSince returns events behind the one with an id, the oldest first, and the id behind which
-// the next ones stand; "" = all there are.
+// EventsSince returns the events after an id, "" = all, the oldest first, and the id to continue
+// from.
 func EventsSince(ctx context.Context, s EventStore, f EventFilter, after string) (events []Event, last string, err error) {
 	part, err := s.EventsAfter(ctx, after, store.MaxEvents)
 	if err != nil {
@@ -107,8 +107,8 @@ func eventOf(rules *redact.Rules, e store.Event) Event {
 	return v
 }
 
-// withoutKeys returns an event without the keys of locks, which are made of arguments. Where rules
-// keep back some of these, who wrote it has left the key out; who may see none sees no key at all.
+// withoutKeys removes lock keys, which contain arguments, from an event. Writers leave hidden keys
+// out; this is for visitors that may see no arguments at all.
 func withoutKeys(e store.Event) store.Event {
 	switch e.Kind {
 	case store.EventLockLost:

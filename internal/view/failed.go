@@ -12,48 +12,48 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// failedPage is how many failures are fetched at a time: each may be as large as a job.
+// failedPage is how many failures are read at a time: each may be as large as a job.
 const failedPage = 200
 
 // Failure is one record of a list of failures.
 type Failure struct {
-	// Store is the store that it is from, in a list of several.
+	// Store is the record's store, in a list of several stores.
 	Store string `json:"store,omitempty"`
-	// ID is the digest of the record and, after "@", its place, counted from the oldest.
+	// ID is the record's digest and, after "@", its index from the oldest.
 	ID string `json:"id"`
-	// List is failed, or one of Resque's multi-queue failure backend.
+	// List is failed, or a list of Resque's multi-queue failure backend.
 	List  string          `json:"list"`
 	Class string          `json:"class"`
 	Args  json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers  []string   `json:"wrappers,omitempty"`
 	Queue     string     `json:"queue"`
 	Exception string     `json:"exception"`
 	Error     string     `json:"error"`
 	FailedAt  *time.Time `json:"failed_at"`
-	// Attempts is how often the job has run, if its class has retries.
+	// Attempts is how often the job ran, if its class has retries.
 	Attempts  int      `json:"attempts,omitempty"`
 	RetriedAt string   `json:"retried_at,omitempty"`
 	Worker    string   `json:"worker,omitempty"`
 	Backtrace []string `json:"backtrace,omitempty"`
-	// KeptAs is the id under which a payload is parked that is too large for its record,
-	// KeptSize its size in bytes. Payload and Args are a reference then.
+	// KeptAs is the id of a parked payload that is too large for its record, KeptSize its size in
+	// bytes. Payload and Args are then a reference.
 	KeptAs   string `json:"kept_as,omitempty"`
 	KeptSize int64  `json:"kept_size,omitempty"`
-	// Payload is what was pushed; it is empty in lists.
+	// Payload is what was pushed; empty in lists.
 	Payload string `json:"payload,omitempty"`
 }
 
-// FailureGroup stands for failures of the same class, exception and queue whose messages are
-// equal but for numbers, ids and the like.
+// FailureGroup is failures of a class, exception and queue whose messages differ in numbers and
+// ids.
 type FailureGroup struct {
 	Store     string `json:"store,omitempty"` // as in Failure
 	Count     int    `json:"count"`
 	Class     string `json:"class"`
 	Exception string `json:"exception"`
-	// Pattern is what the messages have in common; see Mask.
+	// Pattern is their common message; see Mask.
 	Pattern string `json:"pattern"`
-	// Error is the message of the newest failure, Example the id by which it is found.
+	// Error is the message of the newest failure, Example its id.
 	Error   string     `json:"error"`
 	Example string     `json:"example"`
 	Queue   string     `json:"queue"`
@@ -61,21 +61,21 @@ type FailureGroup struct {
 	Last    *time.Time `json:"last"`
 }
 
-// FailureGroups are the groups of the failures that were looked at, the largest first.
+// FailureGroups are the groups of the failures that were read, the largest first.
 type FailureGroups struct {
 	Groups []*FailureGroup
-	// Others counts the failures that are in none of them: there are too many groups.
+	// Others counts failures that are in no group because there are too many groups.
 	Others int
-	// Looked is how many records were looked at, Partial reports whether there are older ones.
+	// Looked is how many records were read; Partial reports whether there are older ones.
 	Looked  int64
 	Partial bool
 }
 
-// FailureQuery says which failures are looked at.
+// FailureQuery selects failures.
 type FailureQuery struct {
-	// Match selects records as they stand in Redis; nil = all.
+	// Match selects records as they are in Redis; nil = all.
 	Match func(record []byte) bool
-	// Limit is how many of the newest records are looked at, Time how long; 0 = any time.
+	// Limit is how many of the newest records are read, Time for how long; 0 = no time limit.
 	Limit int64
 	Time  time.Duration
 }
@@ -88,8 +88,8 @@ type FailureStore interface {
 	FindFailures(ctx context.Context, refs []store.FailureRef) ([][]store.FailureRecord, error)
 }
 
-// FindFailures returns the failures that ids name. The error is a NotFoundError or an
-// AmbiguousError if an id does not name exactly one.
+// FindFailures returns the failures with the given ids. The error is a NotFoundError or an
+// AmbiguousError if an id does not match exactly one.
 func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure, error) {
 	refs := make([]store.FailureRef, len(ids))
 	for i, id := range ids {
@@ -116,7 +116,6 @@ func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure,
 	return views, nil
 }
 
-// recentFailures are ids that may have been meant.
 func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
 	views, _, _ := Failures(ctx, s, FailureQuery{Limit: failedPage}) // for a hint only
 	for _, v := range views {
@@ -125,8 +124,8 @@ func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
 	return ids
 }
 
-// Failures returns the failures among the newest records that q selects, the newest first,
-// without payload and backtrace. Partial reports whether there are older records.
+// Failures returns the failures that q selects, the newest first, without payload and backtrace.
+// partial reports whether there are older records.
 func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Failure, partial bool, err error) {
 	lists, looked := map[string]bool{}, int64(0)
 	looked, partial, err = EachFailure(ctx, s, q, func(v *Failure) {
@@ -146,10 +145,9 @@ func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Fail
 	return views, partial, nil
 }
 
-// EachFailure calls do for the failures among the newest records of each list that q selects,
-// list by list, the newest of each first, without payload and backtrace. It holds a page of
-// records at a time. Looked is how many records that were, partial reports whether there are
-// older ones.
+// EachFailure calls do for the failures that q selects, list by list, the newest of each first,
+// without payload and backtrace. It holds one page of records at a time. looked counts the records
+// read; partial reports whether there are older ones.
 func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v *Failure)) (looked int64, partial bool, err error) {
 	lists, err := s.FailureLists(ctx)
 	if err != nil {
@@ -186,13 +184,13 @@ func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v 
 	return looked, partial, nil
 }
 
-// Name returns the name of a failure in lists: the beginning of its digest, and its place.
+// Name returns the short name of a failure for lists.
 func (v *Failure) Name() string {
 	digest, place, _ := strings.Cut(v.ID, "@")
 	return digest[:ShortID] + "@" + place
 }
 
-// at returns when the job failed, the zero time if that is not known.
+// at returns when the job failed, or the zero time.
 func (v *Failure) at() time.Time {
 	if v.FailedAt == nil {
 		return time.Time{}
@@ -200,7 +198,6 @@ func (v *Failure) at() time.Time {
 	return *v.FailedAt
 }
 
-// newFailure returns the view of a record, also of one that cannot be read.
 func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 	v := Failure{ID: store.FailureID(record.Raw, record.Index), List: record.List, Args: json.RawMessage("null")}
 	f, err := wire.ParseFailure(record.Raw)
@@ -228,12 +225,10 @@ func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 	return v
 }
 
-// maxGroups bounds the groups of failures. Messages that cannot be masked make one each, and
-// there may be millions.
+// maxGroups limits the groups: each message that cannot be masked makes one.
 const maxGroups = 2000
 
-// GroupFailures groups the failures that q selects. What it holds does not grow with their
-// number: when there are maxGroups groups, failures of further kinds are only counted.
+// GroupFailures groups the failures that q selects. After maxGroups, other kinds are only counted.
 func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (FailureGroups, error) {
 	out, groups := FailureGroups{Groups: []*FailureGroup{}}, map[[4]string]*FailureGroup{}
 	looked, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
@@ -259,7 +254,7 @@ func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (Failure
 	return out, nil
 }
 
-// First returns the n largest groups.
+// First returns the n largest groups and counts the rest in Others.
 func (f FailureGroups) First(n int) FailureGroups {
 	if len(f.Groups) > n {
 		for _, g := range f.Groups[n:] {
@@ -270,8 +265,8 @@ func (f FailureGroups) First(n int) FailureGroups {
 	return f
 }
 
-// add counts a failure in its group. Where times are missing or equal the first that is added
-// counts as the newest, as in the order of EachFailure.
+// add counts a failure. Of missing or equal times the first added is the newest, as in
+// EachFailure.
 func (g *FailureGroup) add(v *Failure) {
 	if g.Count == 0 || v.FailedAt != nil && (g.Last == nil || v.FailedAt.After(*g.Last)) {
 		g.Last, g.Error, g.Example = v.FailedAt, Summary(v.Error), v.Name()
@@ -282,8 +277,7 @@ func (g *FailureGroup) add(v *Failure) {
 	g.Count++
 }
 
-// Summary returns the most telling line of an error: the first. If that line only announces
-// what follows, as in errors of commands, the last line is added.
+// Summary returns an error's first line and, if that ends in a colon as for commands, its last.
 func Summary(s string) string {
 	s = strings.TrimSpace(s)
 	first, rest, _ := strings.Cut(s, "\n")

@@ -14,33 +14,31 @@ import (
 // FailurePage is a page of failures, the newest first, or one step of a search.
 type FailurePage struct {
 	Failures []Failure
-	// Next continues the list; the zero value = it is at its end.
+	// Next continues the list; zero at the end.
 	Next FailurePlace
-	// Looked is how many records were looked at, of Total. Left is how many there are that neither
-	// this step nor those before it have looked at.
+	// Looked is how many of Total records were read, Left how many are unread after all pages.
 	Looked, Total, Left int64
 }
 
-// FailureStep says what a page has.
+// FailureStep selects a page.
 type FailureStep struct {
-	// Before is the Next of the page before; the zero value = from the newest.
+	// Before is the Next of the previous page; zero = from the newest.
 	Before FailurePlace
-	// Match selects records as they stand in Redis; nil = all.
+	// Match selects records as they are in Redis; nil = all.
 	Match func(record []byte) bool
-	// Limit is how many failures are returned at most, Time how long is searched.
+	// Limit is the maximum number of failures, Time that of the search.
 	Limit int
 	Time  time.Duration
 }
 
-// FailurePlace is how far somebody has come who goes through the failures from the newest: the name of
-// a list, and a place in it, counted from the oldest. New failures change neither, nor do lists that come
-// and go.
+// FailurePlace is a position in a walk through the failures from the newest: a list and an index
+// from the oldest. New failures and lists don't change it.
 type FailurePlace struct {
 	List   string
 	Before int64
 }
 
-// String returns the place as ParseFailurePlace takes it: the name only if it is not failed.
+// String returns the place as ParseFailurePlace takes it.
 func (p FailurePlace) String() string {
 	text := strconv.FormatInt(p.Before, 10)
 	if p.List != store.MainFailureList {
@@ -65,7 +63,7 @@ func ParseFailurePlace(text string) (FailurePlace, error) {
 	return FailurePlace{List: list, Before: before}, nil
 }
 
-// reached reports whether a list is that of the place, or one that comes behind it.
+// reached reports whether a list is the place's own or comes after it.
 func (p FailurePlace) reached(list string) bool {
 	switch {
 	case p.List == "" || list == p.List:
@@ -77,9 +75,8 @@ func (p FailurePlace) reached(list string) bool {
 	}
 }
 
-// FailuresBefore returns a page. Where the failures are in several lists (Resque's multi-queue
-// backend) a search goes through them one by one; without Match the newest of all are returned, and
-// there is no next page: Left says how many there are besides.
+// FailuresBefore returns a page. A search reads several lists (Resque's multi-queue backend) one
+// by one. Without Match, the newest of all lists are the only page; Left counts the rest.
 func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (FailurePage, error) {
 	page := FailurePage{Failures: []Failure{}}
 	lists, sizes, err := s.FailureSizes(ctx)
@@ -125,8 +122,7 @@ func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (Failure
 	return page, nil
 }
 
-// look adds the failures of a list before a place. Left is the place before which it has not looked,
-// 0 at the list's end.
+// look adds the failures of a list before a place. left is the place to continue at, 0 at the end.
 func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep, list string, before int64, until time.Time) (left int64, err error) {
 	_, total, err := s.FailedList(ctx, list, 0, 0)
 	if err != nil {
@@ -148,7 +144,7 @@ func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep
 		}
 		for _, record := range records {
 			if record.Index >= before {
-				continue // it stands elsewhere by now, as others came
+				continue // it moved here as others were added
 			}
 			before = record.Index
 			page.Looked++
@@ -168,8 +164,7 @@ func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep
 	return before, nil
 }
 
-// HasArgs reports whether the arguments of the job of a failure record, as JSON, have a part
-// that may be seen.
+// HasArgs reports whether the visible arguments of a failed job, as JSON, contain part.
 func HasArgs(ctx context.Context, record []byte, part string) bool {
 	v := newFailure(Rules(ctx), store.FailureRecord{Raw: record})
 	return strings.Contains(string(v.Args), part)

@@ -1,6 +1,6 @@
 package view
 
-// The codes of findings.
+// Codes of findings.
 const (
 	CodeUnchecked         = "unchecked"
 	CodeConfigWarning     = "config_warning"
@@ -45,7 +45,7 @@ const (
 	CodeUnitFailed        = "unit_failed"
 )
 
-// FindingCodes are all codes, each with what it is about, in the order of the checks.
+// FindingCodes are all codes with their meanings, in the order of the checks.
 var FindingCodes = []struct{ Code, About string }{
 	{CodeUnchecked, "a check could not be made"},
 	{CodeConfigWarning, "the configuration works, and may not be meant"},

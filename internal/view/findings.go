@@ -16,42 +16,37 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The status of a finding.
+// Statuses of findings.
 const (
 	FindingOK   = "ok"
-	FindingWarn = "warn" // it works, and may not be meant
-	FindingFail = "fail" // jobs wait for it, or a promise does not hold
+	FindingWarn = "warn" // it works, but may be a mistake
+	FindingFail = "fail" // jobs are held up, or a promise does not hold
 )
 
-// Finding is what a check has found.
+// Finding is the result of a check.
 type Finding struct {
-	// Check is the name of the check: "redis".
 	Check string `json:"name"`
 	// Status is FindingOK, FindingWarn or FindingFail.
 	Status string `json:"status"`
 	Text   string `json:"text"`
-	// Fix is what mends it, a command without the name of the program ("locks release KEY") if
-	// Command is true, else a sentence. Empty if nothing is to be done.
+	// Fix is a command without the program's name if Command is true, else a sentence, or "".
 	Fix     string `json:"fix,omitempty"`
 	Command bool   `json:"-"`
-	// Code is one of FindingCodes, "" of what is as it should be: docs/operations.md has a runbook
-	// for each.
+	// Code is one of FindingCodes, or "" if all is well. docs/operations.md has runbooks.
 	Code string `json:"code,omitempty"`
 }
 
 const (
-	// checkedLocks is how many locks are looked at.
 	checkedLocks = 10_000
 	// namedFindings is how many things of one kind are named one by one.
 	namedFindings = 5
-	// askew is how far clocks may be apart unnoticed: times that people name are read by
-	// their machine's clock and kept by the server's.
+	// askew is the tolerated difference of clocks: users name times by their machine's clock.
 	askew = 5 * time.Second
-	// slow is a round trip with which each exchange of a worker process takes long.
+	// slow is a round trip at which worker processes are slowed down noticeably.
 	slow = 20 * time.Millisecond
-	// silent is for how long no process of a daemon may have beaten unnoticed.
+	// silent is how long a daemon may go without any heartbeat before it is reported.
 	silent = store.DefaultBeatEvery * 3 / 2
-	// almost is the part of a limit beyond which it is said.
+	// almost is the part of a limit above which its use is reported.
 	almost = 0.9
 )
 
@@ -67,21 +62,20 @@ type FindingStore interface {
 	Transferring(ctx context.Context) (jobs map[string]int64, where map[string]string, err error)
 }
 
-// Checks says what is to be checked beside what stands in Redis.
+// Checks is what to compare Redis with.
 type Checks struct {
-	// Unique reports whether the configuration says that a queue is unique.
+	// Unique reports whether a queue is configured as unique.
 	Unique func(queue string) bool
-	// Schedules are those of this configuration.
+	// Schedules are the configured ones.
 	Schedules ScheduleSources
 	// Differ compares the settings of two masters; see MarkSettings.
 	Differ func(usual, other string) []string
-	// Throwaway: what the server holds need not outlive it, as with `resqued dev`.
+	// Throwaway says that the server's data need not outlive it, as with `resqued dev`.
 	Throwaway bool
 }
 
-// Findings checks the server, the daemons and what they work on. Of each check there is one
-// finding at least. It fails only if the server does not answer, or refuses the password; a check
-// that cannot be made otherwise is a finding, too.
+// Findings checks the server, the daemons and what they work on, each with at least one finding.
+// It fails only if the server does not answer or refuses the password.
 func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) {
 	var all []Finding
 	for _, check := range []struct {
@@ -96,7 +90,7 @@ func Findings(ctx context.Context, s FindingStore, c Checks) ([]Finding, error) 
 		{"locks", checkLocks, "every lock has a holder that lives"},
 		{"parked", checkParked, "the end of every job has its place"},
 		{"schedules", checkSchedules, "no schedule is late"},
-		{"moves", checkMoves, ""}, // told where there is one
+		{"moves", checkMoves, ""}, // reported only if there is one
 	} {
 		found, err := check.do(ctx, s, c)
 		if err != nil && (rdb.Unreachable(err) || rdb.Unauthorized(err) || ctx.Err() != nil) {
@@ -168,7 +162,6 @@ func checkServer(ctx context.Context, s FindingStore, c Checks) ([]Finding, erro
 	return found, nil
 }
 
-// failedRunners yields the runners of a master that cannot be started, each with the reason.
 func failedRunners(v *Worker) iter.Seq2[string, string] {
 	why := map[string]string{}
 	for _, p := range v.Processes {
@@ -193,7 +186,6 @@ func failedRunners(v *Worker) iter.Seq2[string, string] {
 	}
 }
 
-// badKeyFix mends a key of another type than it should have.
 const badKeyFix = "See redis-cli TYPE, and move the key away with RENAME."
 
 func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Finding, err error) {
@@ -248,7 +240,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			}
 			if p.State == WorkerStale {
 				add(CodeProcessSilent, FindingWarn, "", false, "process %d of %s has not been heard of for %s", p.PID, v.Worker, Age(time.Duration(p.BeatS)*time.Second))
-				continue // what it said of its jobs is as old
+				continue // what it reported about its jobs is as old
 			}
 			for _, job := range p.Jobs {
 				if !job.Stubborn {
@@ -275,10 +267,10 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 	return append([]Finding{{Status: FindingOK, Text: text}}, found...), err
 }
 
-// stubbornFix keeps a job from costing its process.
+// stubbornFix is how to keep a job from taking its process down.
 const stubbornFix = "Have its code end with its context, or at TERM, as docs/handlers.md says; give its class a longer timeout if it needs one."
 
-// goes says what becomes of a process with a job that does not stop.
+// goes says what happens to a process with a job that does not stop.
 func goes(p *Process, v *Worker) string {
 	others := 0
 	for _, job := range p.Jobs {
@@ -293,7 +285,7 @@ func goes(p *Process, v *Worker) string {
 	return said
 }
 
-// splitDiffering parts the settings on which all daemons have to agree from what may differ.
+// splitDiffering separates settings that must be equal in all daemons from the others.
 func splitDiffering(differs []string) (settings, others []string) {
 	for _, what := range differs {
 		if what == "version" || strings.HasPrefix(what, "config") {
@@ -305,7 +297,7 @@ func splitDiffering(differs []string) (settings, others []string) {
 	return settings, others
 }
 
-// queueLate is beside the states: a queue whose jobs are taken may be late as well.
+// queueLate is not a state: a queue whose jobs are taken may be late too.
 const queueLate = "late"
 
 func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
@@ -326,7 +318,7 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 			})
 		}
 	}
-	// Those that are named are the longest.
+	// Name the longest.
 	for _, of := range kinds {
 		slices.SortStableFunc(of, func(a, b *Queue) int { return cmp.Compare(sizeOf(b), sizeOf(a)) })
 	}
@@ -357,8 +349,8 @@ func checkQueues(ctx context.Context, s FindingStore, _ Checks) (found []Finding
 	return found, err
 }
 
-// cutFindings reports whether the finding at index i of n and all after it are counted in one
-// line. The last one alone takes no more room with its name than as "1 more".
+// cutFindings reports whether finding i of n and all later ones become one line; a single one does
+// not.
 func cutFindings(i, n int) bool { return i == namedFindings && i < n-1 }
 
 func sizeOf(q *Queue) int64 {
@@ -470,7 +462,7 @@ func checkSchedules(ctx context.Context, s FindingStore, c Checks) (found []Find
 	return found, nil
 }
 
-// checkMoves looks for jobs that an interrupted "queues move --to" has left on their way.
+// checkMoves looks for jobs left on the way by an interrupted "queues move --to".
 func checkMoves(ctx context.Context, s FindingStore, _ Checks) (found []Finding, err error) {
 	jobs, where, err := s.Transferring(ctx)
 	if err != nil {

@@ -46,8 +46,8 @@ func fixes(f *fixture, check string) (fixes []string) {
 	return fixes
 }
 
-// TestFindingsNamesInCommands: a command that is advised can be pasted into a shell, whatever the
-// name of the queue is, and one finding that is left over is not counted but named.
+// TestFindingsNamesInCommands: a command that is suggested can be pasted into a shell, whatever the
+// name of the queue is, and a single remaining finding is named, not counted.
 func TestFindingsNamesInCommands(t *testing.T) {
 	views(t, func(f *fixture) {
 		for i := range 5 {
@@ -102,7 +102,7 @@ func TestFindingsOfRunners(t *testing.T) {
 	})
 }
 
-// A daemon none of whose processes has beaten for a while is said before its lease has ended.
+// A daemon without recent heartbeats is reported before its lease has ended.
 func TestFindingsOfASilentDaemon(t *testing.T) {
 	views(t, func(f *fixture) {
 		_, err := f.store.PutMaster(f.Context(), store.MasterInfo{ID: "web-9:b:9-9", TTL: time.Hour, Fields: map[string]string{
@@ -120,7 +120,7 @@ func TestFindingsOfASilentDaemon(t *testing.T) {
 	})
 }
 
-// A job that does not stop is said, with its process; one that was told and has time yet is not.
+// A job that does not stop is reported with its process, unless it still has time to stop.
 func TestFindingsOfStubbornJobs(t *testing.T) {
 	views(t, func(f *fixture) {
 		stubborn := f.reserve(`{"class":"Slow","args":[1]}`)

@@ -21,30 +21,29 @@ type HistoryStore interface {
 	QueueLevels(ctx context.Context, q history.Levels) ([]history.Level, error)
 }
 
-// Span is a length of time up to now that people look at.
+// Span is a length of time up to now.
 type Span struct {
-	// Name is how it is asked for: "24h".
+	// Name is the word for it: "24h".
 	Name   string
 	Length time.Duration
-	// Step is how far the points of a chart of it are apart.
+	// Step is the distance between points of a chart.
 	Step time.Duration
 }
 
-// Spans are those that the history in Redis reaches back.
+// Spans are the spans that the history in Redis covers.
 var Spans = []Span{
 	{"1h", time.Hour, time.Minute},
 	{"24h", 24 * time.Hour, 5 * time.Minute},
 	{"30d", 30 * 24 * time.Hour, time.Hour},
 }
 
-// SeriesError is returned for what names no series of the history.
+// SeriesError is returned for a text that does not name a series.
 type SeriesError struct{ Series string }
 
 func (e *SeriesError) Error() string {
 	return fmt.Sprintf("%q names no series of the history; use all, or class:, queue: or host: with a name", e.Series)
 }
 
-// kinds of series, as people write them.
 var seriesKinds = map[string]history.Kind{"class": history.Class, "queue": history.Queue, "host": history.Host}
 
 // SeriesName reads the name of a series: "all", "class:Mail", "queue:mail", "host:web-1".
@@ -60,7 +59,7 @@ func SeriesName(text string) (history.Name, error) {
 	return history.Name{Kind: kind, Name: name}, nil
 }
 
-// SeriesText is the opposite of SeriesName.
+// SeriesText is the inverse of SeriesName.
 func SeriesText(name history.Name) string {
 	for word, kind := range seriesKinds {
 		if kind == name.Kind {
@@ -70,31 +69,30 @@ func SeriesText(name history.Name) string {
 	return history.Everything
 }
 
-// Point is what was counted from At on until the next point.
+// Point is what was counted from At until the next point.
 type Point struct {
 	At time.Time `json:"at"`
 	Tally
 }
 
-// Tally is what there is to say of jobs that have ended.
+// Tally sums up jobs that have ended.
 type Tally struct {
-	// Runs are the jobs that Resque's counter of processed jobs counts, Failed those of them that
-	// failed. NotRun went back to their queue as if they had not run, or were dropped; those that
-	// were dropped are among Runs.
+	// Runs counts the jobs in Resque's processed counter, Failed the failed ones of them. NotRun
+	// counts jobs that went back to their queue as if not run, and dropped ones, which are also in
+	// Runs.
 	Runs   int64 `json:"runs"`
 	Failed int64 `json:"failed"`
 	NotRun int64 `json:"not_run"`
-	// Seconds is the time in handlers.
+	// Seconds is the time spent in handlers.
 	Seconds float64 `json:"seconds"`
-	// The times in milliseconds that a share of the jobs stayed within, to about 15 %; null where
-	// that is not known: nothing was counted, or points are a minute apart.
+	// Percentiles in ms, to about 15 %; null if nothing was counted, or for points of a minute.
 	P50  *float64 `json:"p50_ms"`
 	P95  *float64 `json:"p95_ms"`
 	P99  *float64 `json:"p99_ms"`
 	Wait *float64 `json:"wait_p95_ms"`
 }
 
-// TallyOf puts a sum into words that people use.
+// TallyOf returns the tally of a sum.
 func TallyOf(s *history.Sum) Tally {
 	ms := func(d time.Duration, ok bool) *float64 {
 		if !ok {
@@ -109,11 +107,10 @@ func TallyOf(s *history.Sum) Tally {
 	}
 }
 
-// whole returns a count that JSON and int64 hold: a foreign string may say anything.
+// whole returns a count that fits JSON and int64: foreign data may hold anything.
 func whole(n uint64) int64 { return int64(min(n, 1<<53)) }
 
-// Series returns the points of a series from a time on until another, each of one step: a minute,
-// five minutes or an hour.
+// Series returns a series between two times. step is a minute, five minutes or an hour.
 func Series(ctx context.Context, s HistoryStore, name history.Name, from, to time.Time, step time.Duration) ([]Point, error) {
 	read, err := s.History(ctx, history.Query{Name: name, From: from, To: to, Step: history.Step(step)})
 	if err != nil {
@@ -126,17 +123,17 @@ func Series(ctx context.Context, s HistoryStore, name history.Name, from, to tim
 	return points, nil
 }
 
-// Level is how long a queue was at a time.
+// Level is the length of a queue at a time.
 type Level struct {
 	At   time.Time `json:"at"`
 	Jobs int64     `json:"jobs"`
-	// OldestS is for how many seconds the first job had waited; null = it does not tell.
+	// OldestS is how many seconds the first job had waited; null = unknown.
 	OldestS *int64 `json:"oldest_s"`
-	// Locks is how many locks were in the way of its jobs.
+	// Locks is how many locks its jobs waited for.
 	Locks int64 `json:"locks"`
 }
 
-// Levels returns how long a queue was, minute by minute; of the last day at most.
+// Levels returns the length of a queue by the minute, for the last day at most.
 func Levels(ctx context.Context, s HistoryStore, queue string, from, to time.Time) ([]Level, error) {
 	read, err := s.QueueLevels(ctx, history.Levels{Queue: queue, From: from, To: to})
 	if err != nil {
@@ -153,18 +150,18 @@ func Levels(ctx context.Context, s HistoryStore, queue string, from, to time.Tim
 	return levels, nil
 }
 
-// Class is what the jobs of a class have cost in a span.
+// Class is what a class's jobs have cost in a span.
 type Class struct {
 	Class string `json:"class"`
 	Tally
-	// Share is the part that Seconds are of those of all jobs, between 0 and 1.
+	// Share is the part of all jobs' Seconds, between 0 and 1.
 	Share float64 `json:"share"`
-	// Steps are the runs by time, in steps of the span, the newest last. Null in lists of JSON.
+	// Steps are the runs in each step of the span, the newest last.
 	Steps []int64 `json:"-"`
 }
 
-// Classes returns all classes of which something has run in a span up to now, those first that
-// took most time. What has no place of its own in the history counts as "(other)".
+// Classes returns the classes that ran in a span up to now, sorted by time spent. Classes without
+// their own place in the history count as "(other)".
 func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]Class, error) {
 	names, err := s.HistoryNames(ctx)
 	if err != nil {
@@ -172,7 +169,7 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	}
 	from := now.Add(-span.Length)
 	names = slices.DeleteFunc(names, func(n store.NamedSeries) bool { return n.Kind != history.Class || n.Last.Before(from.Add(-time.Hour)) })
-	// Points of a minute know no percentiles.
+	// Points of a minute have no percentiles.
 	q := history.Query{From: from, To: now, Step: max(history.Step(span.Step), history.FiveMinutes)}
 	q.Name = history.AllJobs()
 	queries := append(make([]history.Query, 0, len(names)+1), q)
@@ -211,14 +208,13 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	return classes, nil
 }
 
-// Total is what a series has counted since its beginning.
+// Total is the sum of a series since its beginning.
 type Total struct {
 	history.Name
 	history.Sum
 }
 
-// Totals returns what all series have counted since their beginnings, those first that have
-// counted most.
+// Totals returns the totals of all series, the largest first.
 func Totals(ctx context.Context, s HistoryStore) ([]Total, error) {
 	series, err := s.HistoryNames(ctx)
 	if err != nil {

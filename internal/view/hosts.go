@@ -9,43 +9,43 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The states of a host.
+// States of a host.
 const (
 	HostAlive  = "alive"
-	HostSilent = "silent" // it has given no sign of life for longer than one that works ever does
-	HostEnded  = "ended"  // the leases of all its processes are past: any master recovers their jobs
+	HostSilent = "silent" // its last heartbeat is older than a working host's ever is
+	HostEnded  = "ended"  // the leases of all its processes have expired: any master recovers their jobs
 )
 
-// Host is a host, or a container, since its boot, on which worker processes are registered.
+// Host is one boot of a host or container on which worker processes are registered.
 type Host struct {
 	Host string `json:"host"`
-	// Boot stands for its boot, and its namespaces of processes and times.
+	// Boot identifies its boot and its pid and time namespaces.
 	Boot  string `json:"boot"`
 	State string `json:"state"`
-	// Processes have a lease, and hold so many jobs.
+	// Processes is how many have a lease, Jobs how many jobs they hold.
 	Processes int `json:"processes"`
 	Jobs      int `json:"jobs"`
-	// SilentS is how many seconds ago it gave its last sign of life, EndsInS when its last lease ends, in seconds.
+	// SilentS is the age of its last heartbeat, EndsInS the time to the end of its last lease.
 	SilentS int64 `json:"silent_s"`
 	EndsInS int64 `json:"ends_in_s"`
-	// Address is its address in the network of Redis, BootID that of its kernel; empty = not known.
+	// Address is its address in Redis's network, BootID its kernel's boot id; empty = unknown.
 	Address string `json:"address"`
 	BootID  string `json:"boot_id"`
 
-	// Place names it in the store, Last is its last sign of life, both by Redis's clock. Patience is
-	// after how long a silence it is HostSilent.
+	// Place is its name in the store, Last its heartbeat by Redis's clock, Patience HostSilent's
+	// limit.
 	Place    string        `json:"-"`
 	Last     time.Time     `json:"-"`
 	Silent   time.Duration `json:"-"`
 	Patience time.Duration `json:"-"`
 }
 
-// HostStore is what is asked for hosts.
+// HostStore is what the view of hosts needs of the store.
 type HostStore interface {
 	Hosts(ctx context.Context) (hosts []store.Host, now time.Time, err error)
 }
 
-// Hosts returns the hosts on which worker processes of resqued are registered.
+// Hosts returns the hosts on which resqued's worker processes are registered.
 func Hosts(ctx context.Context, s HostStore) ([]*Host, error) {
 	list, now, err := s.Hosts(ctx)
 	if err != nil {
@@ -69,8 +69,8 @@ func Hosts(ctx context.Context, s HostStore) ([]*Host, error) {
 	return hosts, nil
 }
 
-// FindHosts returns those that are named, by their name alone or with their boot, "web-1:0123abcd". Of one name there may be
-// several: containers, and what was there before the host has booted again.
+// FindHosts returns the hosts with the given names, each alone or with its boot, "web-1:0123abcd".
+// A name may match several: containers, or earlier boots.
 func FindHosts(hosts []*Host, names []string) (found []*Host, err error) {
 	for _, name := range names {
 		before := len(found)

@@ -13,46 +13,44 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The states of running jobs.
+// States of running jobs.
 const (
 	JobRuns    = "running"
 	JobKilled  = "killed"  // it was told to stop
-	JobStale   = "stale"   // its process has no lease: dead, or cut off from Redis
+	JobStale   = "stale"   // its process's lease has expired: it is dead, or cut off from Redis
 	JobForeign = "foreign" // its worker is not resqued's
 )
 
-// Job is one running job.
+// Job is a running job.
 type Job struct {
-	// ID is the payload's own, or else the process and the token of this run.
+	// ID is the payload's own, else the process and the token of the run.
 	ID    string          `json:"id"`
 	Class string          `json:"class"`
 	Args  json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
 	Queue    string   `json:"queue"`
 	State    string   `json:"state"`
-	// AgeS is for how many seconds the job has been running.
-	AgeS   int64  `json:"age_s"`
-	Worker string `json:"worker"`
+	AgeS     int64    `json:"age_s"`
+	Worker   string   `json:"worker"`
 
-	// The rest is set by Detail.
+	// Detail sets the rest.
 	Process string `json:"process,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Lock    string `json:"lock,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
 	Deaths  int    `json:"deaths,omitempty"`
 	Payload string `json:"payload,omitempty"`
-	// Runner is the process that performs it, as of the last beat of its worker process.
+	// Runner is the process that performs it, as of its worker process's last heartbeat.
 	Runner *store.RunnerInfo `json:"runner,omitempty"`
 
-	// Run names the run in Redis; zero of a foreign worker's job.
+	// Run names the run in Redis; zero for a foreign worker's job.
 	Run store.RunName `json:"-"`
-	// Started is zero if it is not known.
+	// Started is zero if unknown.
 	Started time.Time `json:"-"`
-	// Record is what Redis holds of the job; zero of a foreign worker's job.
+	// Record is the job's in-flight record; zero for a foreign worker's job.
 	Record store.Reserved `json:"-"`
-	// Short stands for the job in tables, Name in scripts: no other running job is found by
-	// either.
+	// Short names the job in tables, Name in scripts; each matches no other running job.
 	Short string `json:"-"`
 	Name  string `json:"-"`
 
@@ -61,11 +59,11 @@ type Job struct {
 	runner  *store.RunnerInfo
 }
 
-// runnersOf returns the runners of a worker process by the runs that they have in hand.
+// runnersOf maps the tokens of running jobs to the runners of a worker process.
 func runnersOf(described string) map[string]*store.RunnerInfo {
 	var list []store.RunnerInfo
 	if described == "" || json.Unmarshal([]byte(described), &list) != nil {
-		return nil // there is none, or it is of another version
+		return nil // none, or written by another version
 	}
 	found := map[string]*store.RunnerInfo{}
 	for i := range list {
@@ -76,17 +74,16 @@ func runnersOf(described string) map[string]*store.RunnerInfo {
 	return found
 }
 
-// JobFilter picks running jobs.
+// JobFilter selects running jobs.
 type JobFilter struct {
-	// Queues and Classes are names of which one has to fit; none = any.
+	// Queues and Classes list what is wanted; none = any.
 	Queues, Classes []string
-	// OlderThan leaves out jobs that have been running for a shorter time.
+	// OlderThan excludes jobs that have run for less.
 	OlderThan time.Duration
-	// Limit is how many jobs are picked at most.
-	Limit int
+	Limit     int
 }
 
-// Apply returns the jobs that pass the filter. Cut reports whether Limit left some out.
+// Apply returns the selected jobs. cut reports whether Limit left some out.
 func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
 	for _, v := range all {
 		switch {
@@ -108,8 +105,8 @@ type JobStore interface {
 	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
 }
 
-// Jobs returns all running jobs, those first that have been running longest. If only those of
-// workers that are not resqued's could not be read, there are jobs beside the error.
+// Jobs returns all running jobs, the longest running first. If only the jobs of foreign workers
+// could not be read, it returns the others with an error.
 func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
@@ -148,7 +145,7 @@ func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
 	return views, err
 }
 
-// foreignRuns returns the jobs that workers other than resqued's report.
+// foreignRuns returns the jobs that foreign workers report.
 func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time) []*Job {
 	var views []*Job
 	for _, w := range workers {
@@ -178,7 +175,7 @@ func (v *Job) Detail() {
 	v.Runner = v.runner
 }
 
-// LockKey returns the key of the job's lock as it may be shown, "" if it has none.
+// LockKey returns the key of the job's lock as it may be shown, or "".
 func (v *Job) LockKey() string {
 	if v.Record.LockKey == "" || !v.rules.Any() {
 		return v.Record.LockKey
@@ -190,7 +187,6 @@ func (v *Job) LockKey() string {
 	return v.rules.Key(store.LocketLock, v.Class, args, v.Record.LockKey, v.Wrappers...)
 }
 
-// newJob returns the view of a payload that runs.
 func newJob(rules *redact.Rules, payload []byte, queue, worker string, started, now time.Time) *Job {
 	v := &Job{Queue: queue, Worker: worker, Args: json.RawMessage("null"), rules: rules, payload: payload, Started: started}
 	if !started.IsZero() {

@@ -11,22 +11,19 @@ import (
 )
 
 const (
-	// leastPart is how much of a job's name has to be written: less would soon be
-	// that of another job.
+	// leastPart is the minimum length of an abbreviated job name.
 	leastPart = 4
-	// manyRuns is from how many jobs on the names are whole: it takes too long to find
-	// out which part of them no other has.
+	// manyRuns is from how many jobs names are not abbreviated: comparing takes too long.
 	manyRuns = 2000
 )
 
-// random matches ids whose beginnings differ: those of the Files.com fork, and UUIDs of
-// version 4. Other ids, counted up or sorted by time, are not shortened, so that the name of
-// a job that was listed never becomes that of a later job.
+// random matches ids whose prefixes are random: the Files.com fork's, and version 4 UUIDs.
+// Sequential ids are not abbreviated, so that a listed name never comes to mean a later job.
 var random = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 })
 
-// shorten finds for each job the shortest name that stands for no other job.
+// shorten sets each job's shortest unique name.
 func shorten(views []*Job) {
 	for _, v := range views {
 		names := []string{v.ID}
@@ -47,7 +44,7 @@ func shorten(views []*Job) {
 		part := ""
 		switch {
 		case v.Name == v.Run.String():
-			// From the master's pid on, which together with its start time is never used again.
+			// Start at the master's pid, which is unique together with its start time.
 			if _, rest, ok := strings.Cut(v.Name, ":"); ok {
 				_, part, _ = strings.Cut(rest, ":")
 			}
@@ -60,14 +57,14 @@ func shorten(views []*Job) {
 	}
 }
 
-// is reports whether a name stands for v and for no other job.
+// is reports whether a name matches v alone.
 func is(views []*Job, name string, v *Job) bool {
 	found := find(views, name)
 	return len(found) == 1 && found[0] == v
 }
 
-// find returns the jobs that a name stands for: the run of that name, or else those with
-// that id, or else those of whose id or run it is a part.
+// find returns the jobs that a name matches: the run with that name, else jobs with that id, else
+// those whose id or run begins or ends with it.
 func find(views []*Job, name string) []*Job {
 	var exact, part []*Job
 	for _, v := range views {
@@ -78,7 +75,7 @@ func find(views []*Job, name string) []*Job {
 		if run == name {
 			return []*Job{v}
 		}
-		// An id that is not printable can be given as it is shown.
+		// An unprintable id may be given as shown.
 		shown := wire.Printable(v.ID, 0)
 		switch {
 		case v.ID == name || shown == name || wire.Printable(v.ID, MaxName) == name:
@@ -95,19 +92,18 @@ func find(views []*Job, name string) []*Job {
 	return part
 }
 
-// AmbiguousJobError is returned for a name that stands for several running jobs.
+// AmbiguousJobError is returned for a name that matches several running jobs.
 type AmbiguousJobError struct {
 	Name string
 	Jobs []*Job
 }
 
-// Error says how many jobs the name may stand for.
 func (e *AmbiguousJobError) Error() string {
 	return fmt.Sprintf("%q may be any of %d running jobs", e.Name, len(e.Jobs))
 }
 
-// FindJobs returns the jobs that names stand for, each once. The error is a NotFoundError or
-// an AmbiguousJobError if a name does not stand for exactly one.
+// FindJobs returns the jobs that names match, each once. The error is a NotFoundError or an
+// AmbiguousJobError if a name does not match exactly one.
 func FindJobs(views []*Job, names []string) ([]*Job, error) {
 	var picked []*Job
 	for _, name := range names {

@@ -14,35 +14,33 @@ import (
 )
 
 const (
-	// lookedThrough bounds the locks among which a key is looked for as it is shown.
+	// lookedThrough limits the locks among which a key is searched by its shown form.
 	lookedThrough = 100_000
-	// knownLocks bounds the keys among which the nearest one is looked for.
+	// knownLocks limits the keys among which similar ones are suggested.
 	knownLocks = 200
 )
 
-// Lock is one lock.
+// Lock is a lock as people see it.
 type Lock struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// Holder is the worker that runs the job; null if it is not known.
+	// Holder is the worker that runs the job; null = unknown.
 	Holder *string `json:"holder"`
-	// AgeS is for how many seconds the job has held the lock, or has waited; null =
-	// not known. TTLS is when Redis removes the key; null = never.
+	// AgeS is how many seconds the job has held the lock or waited; null = unknown. TTLS is when
+	// Redis removes the key; null = never.
 	AgeS  *int64 `json:"age_s"`
 	TTLS  *int64 `json:"ttl_s"`
 	State string `json:"state"`
-	// ExpiresS is in how many seconds the lock's own time is over, negative if it
-	// was; null = it has none.
+	// ExpiresS is what is left of the lock's own time, negative if it is over; null = it has none.
 	ExpiresS *int64 `json:"expires_s"`
-	// Class, Args and Queue are those of the job that holds the lock or waits. Args
-	// are null if they are long.
+	// Class, Args and Queue belong to the job that holds the lock or waits. Long Args are null.
 	Class string          `json:"class,omitempty"`
 	Args  json.RawMessage `json:"args,omitempty"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
 	Queue    string   `json:"queue,omitempty"`
 
-	// Value to Waiting are set by Detail, Sequence for locks in PostgreSQL only.
+	// Detail sets Value to Waiting.
 	Value   string `json:"value,omitempty"`
 	Process string `json:"process,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
@@ -52,7 +50,7 @@ type Lock struct {
 	// Waiting are queues in which jobs are known to wait for the lock.
 	Waiting []string `json:"waiting,omitempty"`
 
-	// Info is what the store knows of the lock.
+	// Info is the store's record of the lock.
 	Info store.LockInfo `json:"-"`
 
 	rules *redact.Rules
@@ -65,8 +63,7 @@ type LockStore interface {
 	LockWaiters(ctx context.Context, key string) ([]string, error)
 }
 
-// Locks returns the locks of a kind, or all if it is "", limit at most. Cut reports whether
-// there are more.
+// Locks returns at most limit locks of a kind, "" = any. cut reports whether there are more.
 func Locks(ctx context.Context, s LockStore, kind string, limit int) (views []*Lock, cut bool, err error) {
 	locks, cut, err := s.Locks(ctx, kind, limit)
 	if err != nil {
@@ -79,12 +76,12 @@ func Locks(ctx context.Context, s LockStore, kind string, limit int) (views []*L
 	return views, cut, nil
 }
 
-// DatabaseLock is the kind of a lock in PostgreSQL.
+// DatabaseLock is the kind of locks in PostgreSQL.
 const DatabaseLock = "postgres"
 
-// NewDatabaseLock returns the view of a lock in PostgreSQL whose lease ends after left; 0 or less = it
-// has. Age is for how long it has been held, 0 = not known. Nothing is known of its job, so that its key
-// is shown where nothing at all is kept back.
+// NewDatabaseLock returns the view of a lock in PostgreSQL whose lease ends after left; if left is
+// 0 or less, it has ended. age is how long it has been held; 0 = unknown. As its job is unknown,
+// its key is only shown if no rules hide anything.
 func NewDatabaseLock(ctx context.Context, key, holder string, sequence int64, left, age time.Duration) *Lock {
 	v := &Lock{Kind: DatabaseLock, Key: Rules(ctx).Key(DatabaseLock, "", nil, key), Holder: &holder, State: store.LockExpired, Sequence: sequence}
 	if left > 0 {
@@ -96,21 +93,19 @@ func NewDatabaseLock(ctx context.Context, key, holder string, sequence int64, le
 	return v
 }
 
-// FindLock returns the lock that a name stands for: its key, whole or without namespace or
-// kind, or what a list shows in its place. The error is a NotFoundError or an AmbiguousError
-// if it does not stand for exactly one.
+// FindLock returns the lock that a name matches: its key, whole, without namespace or kind, or as
+// shown. The error is a NotFoundError or an AmbiguousError if there is not exactly one.
 func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	locks, err := s.FindLocks(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	// Who may not see a key cannot find out either that it is the one that he has guessed.
+	// A visitor that may not see a key must not be able to confirm a guess.
 	rules := Rules(ctx)
 	locks = slices.DeleteFunc(locks, func(lock store.LockInfo) bool { return shownKey(rules, lock) != lock.Key })
 	var known []string
 	if len(locks) == 0 {
-		// A key that is not printable, too long, or kept back can be given as it is shown, the latter
-		// by whoever may see more as well.
+		// Unprintable, long or hidden keys may be given as shown, even by visitors that see them.
 		all, _, err := s.Locks(ctx, "", lookedThrough)
 		digested := strings.Contains(name, redact.Shown)
 		if err != nil {
@@ -139,8 +134,7 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 	return nil, several
 }
 
-// Detail fills in what is only shown for single locks. Fence and Payload need a lock of
-// FindLock.
+// Detail fills in what single locks show. Fence and Payload need a lock from FindLock.
 func (v *Lock) Detail(ctx context.Context, s LockStore) (err error) {
 	if v.Waiting, err = s.LockWaiters(ctx, v.Info.Key); err != nil {
 		return err
@@ -152,7 +146,6 @@ func (v *Lock) Detail(ctx context.Context, s LockStore) (err error) {
 	return nil
 }
 
-// shownKey returns the key of a lock as it may be shown.
 func shownKey(rules *redact.Rules, lock store.LockInfo) string {
 	if !rules.Any() {
 		return lock.Key
@@ -167,7 +160,7 @@ func shownKey(rules *redact.Rules, lock store.LockInfo) string {
 	return rules.Key(lock.Kind, class, args, lock.Key, wrappers...)
 }
 
-// digest returns by which name a key that is kept back is shown.
+// digest returns the name by which a hidden key is shown.
 func digest(lock store.LockInfo) string {
 	class := ""
 	if lock.Job != nil {
@@ -203,8 +196,7 @@ func newLock(rules *redact.Rules, lock store.LockInfo) *Lock {
 	return v
 }
 
-// ArgsText returns the arguments of the job as they may be shown, also those that are too long to
-// be JSON still.
+// ArgsText returns the job's arguments as they may be shown, even if they are too long for Args.
 func (v *Lock) ArgsText() string {
 	switch {
 	case v.Info.Job == nil:
@@ -215,25 +207,25 @@ func (v *Lock) ArgsText() string {
 	return v.rules.Text(v.Info.Job.Args)
 }
 
-// HolderText returns the holder of the lock in a few words.
+// HolderText describes the holder in a few words.
 func (v *Lock) HolderText() string {
 	lock := v.Info
 	switch {
 	case v.Kind == DatabaseLock && v.Holder != nil:
-		return WorkerText(*v.Holder) // a worker of a class with such locks, or what a program calls itself
+		return WorkerText(*v.Holder) // a worker, or the name that a program gave
 	case v.State == store.LockForeign:
 		return "foreign"
 	case v.State == store.LockOrphan:
 		return "no such job"
 	case lock.Job == nil:
-		return lock.Proc // its record cannot be read, or is kept elsewhere
+		return lock.Proc // its record is unreadable or elsewhere
 	case lock.Kind == store.LonerMarker:
 		return "waits in " + lock.Job.Queue
 	}
 	return WorkerText(lock.Job.Worker) + " " + lock.Job.Class
 }
 
-// WorkerText returns a worker id of resqued without its queues, the longest part.
+// WorkerText shortens a worker id of resqued by its queues, the longest part.
 func WorkerText(id string) string {
 	name, err := wire.ParseWorkerID(id)
 	if err != nil || !name.Ours {

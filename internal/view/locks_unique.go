@@ -6,10 +6,10 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The states of a unique queue.
+// States of a unique queue.
 const (
 	UniqueOK        = "ok"
-	UniqueBroken    = "broken"      // a key of it is of the wrong type
+	UniqueBroken    = "broken"      // one of its keys has the wrong type
 	UniqueOutOfStep = "out-of-step" // its keys do not match each other
 )
 
@@ -17,16 +17,14 @@ const (
 type UniqueQueue struct {
 	Queue string `json:"queue"`
 	State string `json:"state"`
-	// Size, Set and StartAt are the lengths of the queue, its set of payloads and
-	// its list of times; null if the state is broken.
+	// Size, Set and StartAt are the lengths of its list, set and times; null if it is broken.
 	Size    *int64 `json:"size"`
 	Set     *int64 `json:"set"`
 	StartAt *int64 `json:"start_at"`
-	// Configured reports whether the configuration says that the queue is unique.
-	// Otherwise another program keeps it so.
+	// Configured reports whether the configuration, not another program, makes it unique.
 	Configured bool `json:"configured"`
 
-	// Problem says why the state is UniqueBroken.
+	// Problem is why the state is UniqueBroken.
 	Problem string `json:"-"`
 }
 
@@ -36,9 +34,8 @@ type UniqueStore interface {
 	UniqueList(ctx context.Context, queues []string) ([]store.UniqueInfo, error)
 }
 
-// UniqueQueues returns the named queues, or those that are unique: configured reports
-// whether the configuration says so of a queue. The error is a NotFoundError if a name stands
-// for no queue.
+// UniqueQueues returns the named queues, or all unique ones. configured reports whether the
+// configuration makes a queue unique. The error is a NotFoundError if a name matches no queue.
 func UniqueQueues(ctx context.Context, s UniqueStore, configured func(queue string) bool, names ...string) ([]UniqueQueue, error) {
 	_, list, err := listQueues(ctx, s, names)
 	if err != nil {

@@ -10,24 +10,23 @@ import (
 // LockedQueue is a queue whose jobs wait for locks.
 type LockedQueue struct {
 	Queue string `json:"queue"`
-	// State is starved when all of its jobs are locked, and waiting otherwise.
+	// State is starved if all of its jobs are locked, else waiting.
 	State string `json:"state"`
-	// Locked of Size jobs were locked when last looked at.
+	// Locked of Size jobs were locked at the last look.
 	Locked int64 `json:"locked"`
 	Size   int64 `json:"size"`
-	// Lined is how many of these wait in a line for each lock, in their order; the others were put
-	// back at the tail of the queue.
+	// Lined is how many of these wait in lines; the others were put back at the queue's tail.
 	Lined int64 `json:"lined"`
-	// SinceS is for how many seconds that has been known; null = not known.
+	// SinceS is for how many seconds this has been so; null = unknown.
 	SinceS *int64 `json:"since_s"`
-	// Locks is how many locks are in the way, as far as they are known.
+	// Locks is how many locks they are known to wait for.
 	Locks int64 `json:"locks"`
 
-	// Since is when that was first seen; zero = not known.
+	// Since is when this was first seen; zero = unknown.
 	Since time.Time `json:"-"`
 }
 
-// QueueWaits is the state of a queue in which some jobs are locked, but not all.
+// QueueWaits is the state of a queue in which some jobs, but not all, are locked.
 const QueueWaits = "waiting"
 
 // WaitStore is what the view of queues that wait for locks needs of the store.
@@ -35,7 +34,7 @@ type WaitStore interface {
 	WaitList(ctx context.Context) ([]store.WaitInfo, error)
 }
 
-// LockedQueues returns the queues in which jobs are known to wait for locks, by name.
+// LockedQueues returns the queues in which jobs wait for locks, by name.
 func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
 	list, err := s.WaitList(ctx)
 	if err != nil {
@@ -57,22 +56,20 @@ func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
 	return views, nil
 }
 
-// Line is a line of jobs that wait for one lock, in the order in which they were pushed.
+// Line is a lock's waiting list of jobs of a queue, in the order of their push.
 type Line struct {
 	Queue string `json:"queue"`
-	// Lock is the key of the lock, without the namespace; kept back like that of a lock.
+	// Lock is the lock's key without the namespace, as it may be shown.
 	Lock string `json:"lock"`
-	// State is waiting while the lock is held, and ready when it was released.
-	State string `json:"state"`
-	Jobs  int64  `json:"jobs"`
-	// SinceS is for how many seconds the line has been there.
-	SinceS int64 `json:"since_s"`
+	// State is waiting while the lock is held, ready when it was released.
+	State  string `json:"state"`
+	Jobs   int64  `json:"jobs"`
+	SinceS int64  `json:"since_s"`
 
-	// Since is when it began.
 	Since time.Time `json:"-"`
 }
 
-// LineReady is the state of a line whose lock was released, so that its next job may be taken.
+// LineReady is the state of a line whose lock was released: its next job may be taken.
 const LineReady = "ready"
 
 // LineStore is what the view of lines needs of the store.
@@ -80,8 +77,7 @@ type LineStore interface {
 	Lines(ctx context.Context, queue string, limit int) ([]store.LineInfo, error)
 }
 
-// Lines returns the lines of a queue, those that began first before the others, limit at most. cut
-// reports whether there are more.
+// Lines returns at most limit lines of a queue, the oldest first, and whether there are more.
 func Lines(ctx context.Context, s LineStore, queue string, limit int) (views []Line, cut bool, err error) {
 	list, err := s.Lines(ctx, queue, limit+1)
 	if err != nil {

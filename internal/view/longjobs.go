@@ -41,7 +41,7 @@ type LongJob struct {
 	Error   string                     `json:"error"`
 	Warning string                     `json:"warning"`
 	State   map[string]json.RawMessage `json:"state,omitempty"`
-	// Timeline are the slices that have ended, where one run is shown, the newest 200.
+	// Timeline are the newest 200 ended slices, if a single run is shown.
 	Timeline []EndedSlice `json:"ended_slices,omitempty"`
 }
 
@@ -50,17 +50,17 @@ type EndedSlice struct {
 	Started time.Time `json:"started_at"`
 	MS      int64     `json:"ms"`
 	Units   int64     `json:"units"`
-	// Outcome is yielded, waits, interrupted, completed, failed, or died: its process did.
+	// Outcome is yielded, waits, interrupted, completed, failed, or died (with its process).
 	Outcome string `json:"outcome"`
 	Proc    string `json:"process"`
 }
 
-// SliceStore is what the view of slices needs; *longstore.Store is one.
+// SliceStore is what the view of slices needs; *longstore.Store implements it.
 type SliceStore interface {
 	Slices(ctx context.Context, uuid string) ([]longstore.EndedSlice, error)
 }
 
-// EndedSlices returns the slices of a run that have ended, the oldest first.
+// EndedSlices returns the ended slices of a run, the oldest first.
 func EndedSlices(ctx context.Context, s SliceStore, uuid string) ([]EndedSlice, error) {
 	slices, err := s.Slices(ctx, uuid)
 	if err != nil {
@@ -100,8 +100,7 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// Step returns the first step from the end that is not finished, or else the last one. Ok is
-// false if there is none.
+// Step returns the last unfinished step, else the last one. ok is false if there is none.
 func (v *LongJob) Step() (step longjob.Step, ok bool) {
 	for _, step := range slices.Backward(v.Steps) {
 		if !step.Finished {
@@ -120,11 +119,10 @@ type LongJobStore interface {
 	Get(ctx context.Context, uuid string) (longjob.Run, error)
 }
 
-// LongJobs returns the runs that a filter selects, f.Limit at most: those that wait or run
-// first, then those that have ended. More reports whether there are others.
+// LongJobs returns at most f.Limit runs, ended ones last, and whether there are more.
 func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []LongJob, more bool, err error) {
 	limit := f.Limit
-	f.Limit++ // whether there are more
+	f.Limit++ // to see whether there are more
 	runs, err := c.List(ctx, f)
 	if err != nil {
 		return nil, false, err
@@ -139,8 +137,8 @@ func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []Lo
 	return views, more, nil
 }
 
-// FindLongJob returns a run by its uuid or by the beginning of it. The error is a
-// NotFoundError or an AmbiguousError if there is not exactly one.
+// FindLongJob returns a run by its uuid or a prefix of it. The error is a NotFoundError or an
+// AmbiguousError if there is not exactly one.
 func FindLongJob(ctx context.Context, c LongJobStore, name string) (longjob.Run, error) {
 	run, err := c.Get(ctx, name)
 	if !errors.Is(err, longjob.ErrNotFound) {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// What stands for the parts of a message that differ from job to job.
+// Replacements for the parts of a message that differ between jobs.
 const (
 	maskNumber = "#"
 	maskID     = "<id>"
@@ -15,16 +15,14 @@ const (
 const (
 	// maxMasked bounds a masked message, in bytes.
 	maxMasked = 300
-	// minHexID and minMixedID are from which lengths on a word of hexadecimal digits, or of
-	// letters among digits, is an id: shorter ones are words such as "utf8" and "face2".
+	// minHexID and minMixedID are the minimum lengths of ids of hexadecimal digits, and of letters
+	// and digits. Shorter ones are words such as "utf8" and "face2".
 	minHexID, minMixedID = 8, 16
 )
 
-// Mask returns a message with everything in it replaced that differs from one failure of a kind
-// to the next: numbers by #, UUIDs, hexadecimal and other random ids by <id>, and what stands
-// between quotes by …, so that equal results mean the same kind of failure. Times, addresses and
-// decimals are one number each. It looks at the line that Summary returns and keeps the first
-// 300 bytes.
+// Mask replaces what differs between failures of a kind: numbers by #, UUIDs and other random ids
+// by <id>, text in quotes by …. Times, addresses and decimals are one number each. It keeps the
+// first 300 bytes of Summary.
 func Mask(message string) string {
 	s := strings.ToValidUTF8(Summary(message), "�")
 	var b strings.Builder
@@ -65,8 +63,8 @@ func Mask(message string) string {
 	return cut + "…"
 }
 
-// maskWord writes the word s[i:end] with # for each number in it, and returns where it ends: a
-// number goes on behind its word where a point, a comma or a colon and digits follow.
+// maskWord writes the word s[i:end] with # for each number, and returns where it ends. A number
+// extends beyond the word over points, commas or colons followed by digits.
 func maskWord(b *strings.Builder, s string, i, end int) int {
 	for i < end {
 		if !isDigit(s[i]) {
@@ -82,8 +80,7 @@ func maskWord(b *strings.Builder, s string, i, end int) int {
 	return i
 }
 
-// quotedLen returns how long the quoted text is that begins at i, its quotes included; 0 = none
-// does. An apostrophe within a word quotes nothing, nor does what is never closed.
+// quotedLen returns the length of the quoted text at i, or 0. Apostrophes in words don't count.
 func quotedLen(s string, i int) int {
 	quote := s[i]
 	if quote != '"' && quote != '\'' && quote != '`' || i > 0 && joins(s[i-1]) {
@@ -100,7 +97,7 @@ func quotedLen(s string, i int) int {
 	return 0
 }
 
-// joins reports whether a quote beside c belongs to a word.
+// joins reports whether a quote next to c belongs to a word.
 func joins(c byte) bool { return isWord(c) || c == maskNumber[0] || c == '<' || c == '>' }
 
 // uuidLen returns 36 if s begins with a UUID that ends there, else 0.
@@ -117,7 +114,7 @@ func uuidLen(s string) int {
 	return length
 }
 
-// isID reports whether a word is a random id rather than a word or a number.
+// isID reports whether a word is a random id.
 func isID(word string) bool {
 	if hex, ok := strings.CutPrefix(word, "0x"); ok && hex != "" && allHex(hex) {
 		return true
@@ -149,7 +146,7 @@ func allHex(s string) bool {
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isHex(c byte) bool   { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// isWord reports whether c is part of a word; so is every byte of a character beyond ASCII.
+// isWord reports whether c is part of a word, as is every byte of a non-ASCII character.
 func isWord(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 }

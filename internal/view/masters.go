@@ -11,30 +11,29 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Master is a living master of resqued, to which orders go.
+// Master is a living master of resqued, to which orders can be sent.
 type Master struct {
-	// ID names it for ever, Name is host:pid.
+	// ID is unique for ever; Name is host:pid.
 	ID, Name, Host string
 	State          string
-	// Orders: its version takes orders.
+	// Orders says that its version takes orders.
 	Orders bool
-	// Procs are its worker processes that are not leaving, but for those that run a suspect.
+	// Procs are its worker processes, except those that are leaving or run a suspect.
 	Procs []string
-	// names are what else stands for a worker process: host:pid and the process itself.
+	// names are other names of worker processes: host:pid and the process id.
 	names map[string]string
 }
 
-// Ordered is what a name stands for: a master, or one of its worker processes.
+// Ordered is what an order goes to: a master or one of its worker processes.
 type Ordered struct {
 	*Master
 	// Proc is the worker process; empty = the master.
 	Proc string
 }
 
-// NotOursError is returned for the name of a worker that is not resqued's.
+// NotOursError is returned for the name of a foreign worker.
 type NotOursError struct{ Worker string }
 
-// Error says whose worker it is.
 func (e *NotOursError) Error() string {
 	return fmt.Sprintf("%q is a worker of Ruby's Resque or of another program, which takes no orders", e.Worker)
 }
@@ -73,9 +72,8 @@ func Masters(ctx context.Context, s WorkerStore) ([]*Master, error) {
 	return list, nil
 }
 
-// FindOrdered returns what names stand for, each once: all masters of a host, a master as host:pid
-// or by its id, or a worker process as host:pid or by its id. The error is a NotFoundError, or a
-// NotOursError, if one stands for none.
+// FindOrdered returns what names match, each once: all masters of a host, or a master or worker
+// process by host:pid or id. The error is a NotFoundError or a NotOursError.
 func FindOrdered(ctx context.Context, s WorkerStore, masters []*Master, names []string) ([]Ordered, error) {
 	var picked []Ordered
 	add := func(o Ordered) {

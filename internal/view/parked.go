@@ -7,14 +7,14 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The states of what is parked.
+// States of parked payloads.
 const (
 	ParkedKept  = "kept"  // a failure refers to it
-	ParkedWaits = "waits" // for its place
-	ParkedGone  = "gone"  // there is no payload
+	ParkedWaits = "waits" // it waits for its place
+	ParkedGone  = "gone"  // the payload is missing
 )
 
-// ParkedJob is what is parked of one job.
+// ParkedJob is a parked payload.
 type ParkedJob struct {
 	ID       string    `json:"id"`
 	State    string    `json:"state"`
@@ -22,8 +22,7 @@ type ParkedJob struct {
 	Bytes    int64     `json:"bytes"`
 	ParkedAt time.Time `json:"parked_at"`
 	Reason   string    `json:"reason"`
-	// Key is where its payload is in Redis.
-	Key string `json:"key"`
+	Key      string    `json:"key"`
 }
 
 // ParkedStore is what the view of parked jobs needs of the store.
@@ -31,8 +30,7 @@ type ParkedStore interface {
 	Parked(ctx context.Context, limit int) (jobs []store.ParkedJob, total int64, err error)
 }
 
-// ParkedJobs returns what is parked, the oldest first and limit at most, and how much there
-// is.
+// ParkedJobs returns at most limit parked payloads, the oldest first, and their total number.
 func ParkedJobs(ctx context.Context, s ParkedStore, limit int) (views []*ParkedJob, total int64, err error) {
 	jobs, total, err := s.Parked(ctx, limit)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// PrunableQueues returns the names of the queues, of those named or of all, in which nothing waits
-// or runs, that are not paused, and that no worker names. One that has them by a pattern does not
-// name them. The error is a NotFoundError if one of the names stands for no queue.
+// PrunableQueues returns the queues, among names or all, that are unused: not paused, nothing
+// waits or runs, no worker names them except by patterns. The error is a NotFoundError for an
+// unknown name.
 func PrunableQueues(ctx context.Context, s QueueStore, names ...string) ([]string, error) {
 	_, list, err := listQueues(ctx, s, names)
 	if err != nil {

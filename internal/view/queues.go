@@ -15,72 +15,69 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxOldest bounds for how many queues the first job is read: one round trip each.
+// maxOldest limits the queues whose first job is read: one round trip each.
 const maxOldest = 500
 
-// The states of a queue.
+// States of a queue.
 const (
 	QueueRuns    = "run"     // it is served
-	QueueIdle    = "idle"    // it is not served, and it is empty
-	QueueOrphan  = "orphan"  // it is not served, and jobs wait
-	QueueStarved = "starved" // all of its jobs were locked when last tried
-	QueuePaused  = "paused"  // its jobs are to wait
+	QueueIdle    = "idle"    // it is neither served nor filled
+	QueueOrphan  = "orphan"  // it is not served, but jobs wait
+	QueueStarved = "starved" // all of its jobs were locked at the last look
+	QueuePaused  = "paused"
 	QueueBroken  = "broken"  // its key is not a list
-	QueueUnknown = "unknown" // who works it could not be read
+	QueueUnknown = "unknown" // the workers could not be read
 )
 
-// Queue is one queue.
+// Queue is a queue as people see it.
 type Queue struct {
-	// Store is the store that it is in, in a list of several.
+	// Store is the queue's store, in a list of several stores.
 	Store string `json:"store,omitempty"`
 	Queue string `json:"queue"`
 	State string `json:"state"`
-	// Why says why its jobs wait although they could be taken; empty = one may be taken, or
-	// it is not known.
+	// Why is why its jobs wait; empty = one may be taken, or the reason is unknown.
 	Why string `json:"why"`
-	// Size is null when the key is not a list.
+	// Size is null if the key is not a list.
 	Size *int64 `json:"size"`
-	// OldestS is how long the first job has waited, in seconds; null = not known yet.
-	// OldestSource says how well that is known; see package queueage.
+	// OldestS is how many seconds the first job has waited; null = not known yet. OldestSource
+	// says how exact that is; see package queueage.
 	OldestS      *int64           `json:"oldest_s"`
 	OldestSource *queueage.Source `json:"oldest_source"`
-	// WithinS is for how long its jobs may wait, in seconds; null = no promise was made. Late: the
-	// first has waited for longer.
+	// WithinS is how long its jobs may wait; null = no limit. Late: the first has waited longer.
 	WithinS *int64 `json:"within_s"`
 	Late    bool   `json:"late"`
 	Busy    int    `json:"busy"`
-	// Cap is the most threads of one master; null = none.
+	// Cap is the most threads of one master; null = no cap.
 	Cap *int `json:"cap"`
 	// Served counts the threads and foreign workers whose queues include it.
 	Served int `json:"served"`
-	// Suspects counts the jobs that were set apart to run alone; Size does not.
+	// Suspects counts the jobs that are quarantined to run alone. Size excludes them.
 	Suspects int64        `json:"suspects"`
 	Jobs     []WaitingJob `json:"jobs,omitempty"`
-	// Servers are those that work the queue, and why each of them takes none of its jobs. Lists
-	// leave it out; see Serving.
+	// Servers are the queue's workers, each with why it takes no job. Empty in lists; see Serving.
 	Servers []QueueServer `json:"servers,omitempty"`
-	// Unread: who works it could not be read, so that Busy, Cap and Served are not known.
+	// Unread says that the workers could not be read: Busy, Cap and Served are unknown.
 	Unread bool `json:"unread,omitempty"`
 
-	// Oldest is when the first job was pushed; zero = not known.
+	// Oldest is when the first job was pushed; zero = unknown.
 	Oldest time.Time `json:"-"`
-	// Problem says why the state is QueueBroken.
+	// Problem is why the state is QueueBroken.
 	Problem string `json:"-"`
 
 	serving servers
-	// stale: the first job may be another one by now.
+	// stale says that another job may be first by now.
 	stale bool
 }
 
-// WaitingJob is one job that waits in a queue.
+// WaitingJob is a job that waits in a queue.
 type WaitingJob struct {
-	// Position counts from 1, the job that is next.
+	// Position counts from 1, the next job.
 	Position int64           `json:"position"`
 	Class    string          `json:"class"`
 	Args     json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
-	// Invalid says why the payload is not a job.
+	// Invalid is why the payload is not a job.
 	Invalid string `json:"invalid,omitempty"`
 }
 
@@ -98,8 +95,7 @@ type QueueStore interface {
 	MasterList(ctx context.Context) (map[string]map[string]string, error)
 }
 
-// listQueues returns all queues and of them the named ones, or all if there are no names. The
-// error is a NotFoundError if one of the names stands for no queue.
+// listQueues returns all queues, and the named ones (all without names), or a NotFoundError.
 func listQueues(ctx context.Context, s interface {
 	QueueList(ctx context.Context) ([]store.QueueInfo, error)
 }, names []string,
@@ -112,9 +108,8 @@ func listQueues(ctx context.Context, s interface {
 	return all, list, err
 }
 
-// Queues returns the named queues, or all by name. The error is a NotFoundError if one of
-// the names stands for no queue. If only those who work them could not be read, there are queues
-// beside the error, without what that tells of them.
+// Queues returns the named queues, or all by name; a NotFoundError for an unknown name. If only
+// the workers could not be read, it returns queues without what depends on them, and an error.
 func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error) {
 	all, list, err := listQueues(ctx, s, names)
 	if err != nil {
@@ -133,7 +128,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	}
 	busy := busyByQueue(workers, procs)
 	lists := queueLists(workers)
-	// Those in front of others: what is paused, or locked, holds up none.
+	// Paused and locked queues don't hold up those behind them.
 	waiting := map[string]int64{}
 	for _, q := range all {
 		if q.Reason() == store.Free {
@@ -165,8 +160,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	return views, err
 }
 
-// FindQueues returns the named queues of a list, in the order of the names. The error is a
-// NotFoundError if one of them is missing.
+// FindQueues returns the named queues, in the order of names, or a NotFoundError.
 func FindQueues(list []store.QueueInfo, names []string) ([]store.QueueInfo, error) {
 	var picked []store.QueueInfo
 	known := make([]string, 0, len(list))
@@ -183,8 +177,8 @@ func FindQueues(list []store.QueueInfo, names []string) ([]store.QueueInfo, erro
 	return picked, nil
 }
 
-// ReadJobs reads the jobs that wait in the queue, limit at most from offset on, into Jobs. It
-// reports whether that is less than the queue holds. A queue that is broken has no jobs.
+// ReadJobs reads at most limit waiting jobs from offset on into Jobs. partial reports whether the
+// queue holds more. A broken queue has no jobs.
 func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int64) (partial bool, err error) {
 	payloads, err := s.Payloads(ctx, v.Queue, offset, limit)
 	if err != nil && v.State != QueueBroken {
@@ -197,7 +191,7 @@ func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int6
 	return v.Size != nil && int64(len(payloads)) < *v.Size, nil
 }
 
-// Is reports whether the job is of a class, or an Active Job in a wrapper of that class.
+// Is reports whether the job or one of its wrappers is of a class.
 func (j WaitingJob) Is(class string) bool { return isOf([]string{class}, j.Class, j.Wrappers) }
 
 func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob {
@@ -214,14 +208,12 @@ func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob 
 type queueList struct {
 	patterns []string
 	workers  int
-	// threads are those of workers that are not resqued's, of which free have no job; one of
-	// these workers has none if it is idle.
+	// threads counts foreign workers' threads, free those without a job; idle: one has no job.
 	threads, free int
 	idle          bool
 }
 
-// queueLists returns the different lists of queues that workers have. There may be many
-// thousand workers with the same list.
+// queueLists returns the distinct queue lists of workers: thousands of workers may share one.
 func queueLists(workers []store.WorkerInfo) []*queueList {
 	var lists []*queueList
 	known := map[string]*queueList{}
@@ -250,7 +242,6 @@ func queueLists(workers []store.WorkerInfo) []*queueList {
 	return lists
 }
 
-// judge finds the state of the queue.
 func (v *Queue) judge(q store.QueueInfo) {
 	switch {
 	case q.Err != nil:
@@ -270,8 +261,8 @@ func (v *Queue) judge(q store.QueueInfo) {
 	}
 }
 
-// readOldest finds out when the first job was pushed. A queue that changes its type
-// meanwhile, or a server that is busy, costs this one detail only. With payload: also from its payload.
+// readOldest finds out when the first job was pushed, with payload also from that. It ignores
+// errors.
 func (v *Queue) readOldest(ctx context.Context, s PayloadStore, age store.Age, payload bool) {
 	if payload {
 		if head, err := s.Payloads(ctx, v.Queue, 0, 1); err == nil && len(head) > 0 {
@@ -288,8 +279,7 @@ func (v *Queue) readOldest(ctx context.Context, s PayloadStore, age store.Age, p
 
 type withinKey struct{}
 
-// Promising returns a context for who knows how long jobs of queues may wait: a function that returns it
-// for a queue, 0 = no promise was made.
+// Promising returns a context with a function for how long jobs of queues may wait; 0 = no limit.
 func Promising(ctx context.Context, within func(queue string) time.Duration) context.Context {
 	return context.WithValue(ctx, withinKey{}, within)
 }
@@ -301,7 +291,7 @@ func within(ctx context.Context) func(queue string) time.Duration {
 	return func(string) time.Duration { return 0 }
 }
 
-// OldestMark stands before the age of the first job: "≥" before a lower bound, "~" before an estimate.
+// OldestMark precedes the age of the first job: "≥" marks a lower bound, "~" an estimate.
 func (v *Queue) OldestMark() string {
 	switch {
 	case v.OldestSource == nil:
@@ -314,8 +304,7 @@ func (v *Queue) OldestMark() string {
 	return ""
 }
 
-// busyByQueue counts the running jobs: those of resqued by its in-flight records, those of
-// other workers by what they report.
+// busyByQueue counts running jobs: in-flight records, and what foreign workers report.
 func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]int {
 	busy := map[string]int{}
 	for _, p := range procs {
@@ -337,8 +326,7 @@ func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]
 	return busy
 }
 
-// plainPatterns undoes what the Files.com fork does to queues in its ids:
-// "mail~8" is the queue mail with a cap.
+// plainPatterns removes the caps in worker ids of the Files.com fork: "mail~8" is the queue mail.
 func plainPatterns(queues []string) []string {
 	out := make([]string, len(queues))
 	for i, q := range queues {

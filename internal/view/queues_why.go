@@ -14,59 +14,53 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxReasons bounds of how many masters "why" tells different reasons.
+// maxReasons is how many masters' reasons are listed one by one.
 const maxReasons = 3
 
-// QueueServer is one master of resqued that works a queue, or all foreign workers that do.
+// QueueServer is one master that works a queue, or all foreign workers that do.
 type QueueServer struct {
-	// Worker is the name of the master; "other workers" of foreign ones.
+	// Worker is the master's name, or "other workers".
 	Worker string `json:"worker"`
 	State  string `json:"state"`
-	// Place is that of the queue among those that the master works, from 1, the first to be
-	// looked at; 0 = not known.
+	// Place is the queue's place in the master's order, from 1; 0 = unknown.
 	Place int `json:"place"`
-	// Free counts the threads without a job that may take one, Threads all of them.
+	// Free counts the threads that may take a job, Threads all of them.
 	Free    int `json:"free"`
 	Threads int `json:"threads"`
-	// Busy are the jobs of this queue that run there, Cap the most that may; 0 = any number.
+	// Busy counts this queue's jobs that run there; Cap limits them, 0 = no cap.
 	Busy int `json:"busy"`
 	Cap  int `json:"cap"`
-	// Why says why none of the queue's jobs is taken now; empty = one may be, or it is not
-	// known.
+	// Why is why none of the queue's jobs is taken; empty = one may be, or the reason is unknown.
 	Why string `json:"why"`
 }
 
-// otherWorkers is the name of all foreign workers as a QueueServer.
 const otherWorkers = "other workers"
 
-// crew is what one living master could work with.
+// crew is a living master.
 type crew struct {
 	name, state   string
 	free, threads int
 	busy          map[string]int // running jobs by queue
 	*order
-	// ahead is the place of the first queue that keeps threads from those behind it; the number of
-	// queues if there is none.
+	// ahead is the place of the first queue that holds up those behind it, else the number of
+	// queues.
 	ahead int
 }
 
-// order is in which order masters with the same queues look at them.
+// order is the queue order that masters with the same queues share.
 type order struct {
 	choices []selector.Choice
 	place   map[string]int // of a queue in choices
 	masters []*crew
 }
 
-// fleet are the living masters, by name.
 type fleet struct {
-	crews  []*crew
-	orders []*order
-	// waiting has the queues whose jobs may be taken.
+	crews   []*crew
+	orders  []*order
 	waiting map[string]int64
 }
 
-// crews returns the living masters with their processes, as far as Redis knows them. Waiting has
-// the queues whose jobs may be taken.
+// crews returns the living masters with their processes. Jobs of waiting's queues may be taken.
 func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues []store.QueueInfo, waiting map[string]int64) *fleet {
 	now := time.Now().UnixMilli()
 	names := make([]string, len(queues))
@@ -76,14 +70,14 @@ func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues 
 	slices.Sort(names)
 	f := &fleet{waiting: waiting}
 	byID := map[string]*crew{}
-	orders := map[string]*order{} // a fleet has few different lists
+	orders := map[string]*order{} // a fleet has few distinct lists
 	for id, fields := range masters {
 		if fields[store.FieldUnread] != "" {
 			continue
 		}
 		list := fields["queues"]
 		c := &crew{name: masterName(id), state: fields["state"], threads: threadsOf(fields), busy: map[string]int{}}
-		key := fmt.Sprint(c.threads) + " " + list // a cap may be a part of the threads
+		key := fmt.Sprint(c.threads) + " " + list // a cap may be a share of the threads
 		o, known := orders[key]
 		if !known {
 			if spec, _, err := selector.Parse(strings.Split(list, ","), max(1, c.threads)); err == nil {
@@ -130,17 +124,16 @@ func crews(masters map[string]map[string]string, procs []store.ProcInfo, queues 
 	return f
 }
 
-// servers are those that work one queue.
 type servers struct {
 	queue string
 	fleet *fleet
 	// workers counts the threads and foreign workers whose queues include it.
 	workers int
-	// foreign are the foreign workers, as one; nil = none.
+	// foreign are the foreign workers, combined; nil = none.
 	foreign *QueueServer
 }
 
-// of returns who works a queue. Lists are those of the workers.
+// of returns the workers of a queue. lists are the workers' queue lists.
 func (f *fleet) of(queue string, lists []*queueList) servers {
 	s := servers{queue: queue, fleet: f}
 	all := QueueServer{Worker: otherWorkers, State: WorkerBusy}
@@ -163,7 +156,7 @@ func (f *fleet) of(queue string, lists []*queueList) servers {
 	return s
 }
 
-// leastCap is the least cap that a master has on the queue; nil = none has any.
+// leastCap returns the least cap that a master has on the queue; nil = no cap.
 func (s *servers) leastCap() (least *int) {
 	for _, o := range s.fleet.orders {
 		if place, ok := o.place[s.queue]; ok {
@@ -175,8 +168,7 @@ func (s *servers) leastCap() (least *int) {
 	return least
 }
 
-// Masters counts the daemons that work the queue, and reports whether others do, too. First is
-// one of them; there may be none.
+// Masters counts and names the daemons that work the queue; others: foreign workers do too.
 func (v *Queue) Masters() (n int, first string, others bool) {
 	if v.serving.fleet == nil {
 		for _, s := range v.Servers {
@@ -194,7 +186,7 @@ func (v *Queue) Masters() (n int, first string, others bool) {
 	return n, first, v.serving.foreign != nil
 }
 
-// Serving returns those that work the queue, by name, foreign workers last.
+// Serving returns the workers of the queue by name, foreign ones last.
 func (v *Queue) Serving() (all []QueueServer) {
 	if v.Servers != nil || v.serving.fleet == nil {
 		return v.Servers
@@ -213,8 +205,8 @@ func (v *Queue) Serving() (all []QueueServer) {
 	return all
 }
 
-// reason is why a master takes no job of a queue. The zero reason is none. They are compared for
-// each queue and master, and few are told.
+// reason is why a master takes no job of a queue; zero = it may take one. Reasons are compared for
+// each queue and master, but only a few become text.
 type reason struct {
 	state         string
 	capped        bool
@@ -222,7 +214,6 @@ type reason struct {
 	behind, words string
 }
 
-// why returns why the master takes no job of the queue at a place.
 func (c *crew) why(place int) reason {
 	switch {
 	case c.state != string(signals.Running):
@@ -253,13 +244,13 @@ func (r reason) text(waiting map[string]int64) string {
 	return fmt.Sprintf("no free thread: %d of %d are busy", r.of, r.of)
 }
 
-// capped reports whether a queue of the order has as many running jobs as it may.
+// capped reports whether a queue has as many running jobs as its cap allows.
 func (c *crew) capped(place int) bool {
 	choice := c.choices[place]
 	return choice.Cap > 0 && c.busy[choice.Queue] >= choice.Cap
 }
 
-// explain finds out why the jobs of a queue wait, as far as Redis knows.
+// explain sets why the jobs of a queue wait, as far as Redis knows.
 func (v *Queue) explain(q store.QueueInfo) {
 	switch v.State {
 	case QueueBroken:
@@ -286,7 +277,7 @@ func (v *Queue) explain(q store.QueueInfo) {
 	}
 }
 
-// why joins the reasons of all that serve a queue; "" if one of them may take a job.
+// why joins the reasons of all workers, "" if one of them may take a job.
 func (s *servers) why() string {
 	var reasons []reason
 	who, count := map[reason]string{}, map[reason]int{}

@@ -114,7 +114,7 @@ func TestWhyAQueueDoesNotMove(t *testing.T) {
 	}
 }
 
-// busy has jobs run in queue q, busyIn in another.
+// busy starts jobs in queue q, busyIn in another.
 func (f *fixture) busy(n int) { f.busyIn("q", n) }
 
 func (f *fixture) busyIn(queue string, n int) {
@@ -129,7 +129,7 @@ func (f *fixture) busyIn(queue string, n int) {
 	}
 }
 
-// lockmates begins a job of q and has an equal one wait for its lock, in a line or in the queue.
+// lockmates starts a job of q and makes an equal one wait for its lock, in a line or in the queue.
 func (f *fixture) lockmates(lined bool) {
 	f.Helper()
 	f.push("q", `{"class":"A","args":[]}`, `{"class":"A","args":[]}`)

@@ -22,7 +22,7 @@ type Recurring struct {
 	LastTick  *string `json:"last_tick"`
 	NextDue   *string `json:"next_due"`
 
-	// Last and Next are the times of LastTick and NextDue; zero if there are none.
+	// Last and Next are LastTick and NextDue as times; zero if null.
 	Last time.Time `json:"-"`
 	Next time.Time `json:"-"`
 }
@@ -32,7 +32,7 @@ type RecurringStore interface {
 	Recurring(ctx context.Context) ([]longstore.RecurState, error)
 }
 
-// RecurringJobs returns the classes of long jobs whose runs are enqueued by themselves.
+// RecurringJobs returns the long job classes whose runs are enqueued automatically.
 func RecurringJobs(ctx context.Context, s RecurringStore) ([]Recurring, error) {
 	all, err := s.Recurring(ctx)
 	if err != nil {

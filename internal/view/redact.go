@@ -11,20 +11,19 @@ import (
 
 type redactKey struct{}
 
-// Redacting returns a context for who may not see all arguments: the queries of this package keep
-// them back for it, as the rules say. It is the context that carries the rules, because which they
-// are depends on who looks, like the time that he may take.
+// Redacting returns a context with which the queries of this package hide arguments by rules. The
+// context carries the rules because they depend on the viewer.
 func Redacting(ctx context.Context, rules *redact.Rules) context.Context {
 	return context.WithValue(ctx, redactKey{}, rules)
 }
 
-// Rules are those of Redacting; nil = all may be seen.
+// Rules are the rules of Redacting; nil = nothing is hidden.
 func Rules(ctx context.Context) *redact.Rules {
 	rules, _ := ctx.Value(redactKey{}).(*redact.Rules)
 	return rules
 }
 
-// Redacted returns the snapshot as it is by further rules.
+// Redacted returns a copy of the snapshot with further rules applied.
 func (v *Snapshot) Redacted(rules *redact.Rules) *Snapshot {
 	out := *v
 	out.Jobs = slices.Clone(v.Jobs)
@@ -63,12 +62,12 @@ func (v ThreadJob) redacted(rules *redact.Rules) ThreadJob {
 	return v
 }
 
-// shown returns the class and the arguments of a job as they may be shown, and its wrappers.
+// shown returns a job's class, its arguments as they may be shown, and its wrappers.
 func shown(rules *redact.Rules, e wire.Envelope) (class string, args json.RawMessage, wrappers []string) {
 	return e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()), e.Wrappers...), e.Wrappers
 }
 
-// isOf reports whether a job of a class and its wrappers is of any of some classes.
+// isOf reports whether classes include a job's class or one of its wrappers.
 func isOf(classes []string, class string, wrappers []string) bool {
 	return slices.Contains(classes, class) || slices.ContainsFunc(wrappers, func(w string) bool { return slices.Contains(classes, w) })
 }

@@ -9,25 +9,24 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Scale is how much work there is that more daemons could do.
+// Scale is how much work more daemons could do.
 type Scale struct {
-	// Jobs is Waiting and Running together.
+	// Jobs is Waiting plus Running.
 	Jobs int64 `json:"jobs"`
-	// Waiting are the jobs in queues that a free thread would take.
+	// Waiting counts jobs that a free thread would take.
 	Waiting int64 `json:"waiting"`
-	// Running are the jobs that resqued has in hand.
+	// Running counts resqued's jobs in flight.
 	Running int64 `json:"running"`
 }
 
-// ParseQueues reads which queues are meant, in the format of the configuration: "mail,img_*,!low".
+// ParseQueues reads a queue list in the format of the configuration: "mail,img_*,!low".
 func ParseQueues(list string) (selector.Spec, error) {
 	spec, _, err := selector.Parse(strings.Split(list, ","), 1)
 	return spec, err
 }
 
 // Scale returns the work of the queues that spec selects. Jobs that wait for a lock, suspects and
-// paused queues do not count: another daemon leaves them where they are. The cap of a queue is one of each
-// daemon, so it hides nothing.
+// paused queues don't count: another daemon would not take them. Caps are per daemon.
 func (v *Snapshot) Scale(spec selector.Spec) Scale {
 	running := map[string]int64{}
 	for _, p := range v.read.procs {

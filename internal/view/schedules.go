@@ -12,15 +12,15 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Where a schedule comes from.
+// Sources of schedules.
 const (
 	FromConfig = "configuration"
-	FromClass  = "program" // a class of this program has it
-	FromRedis  = "redis"   // resque-scheduler keeps it there
-	FromOthers = "others"  // a daemon with another configuration has, or had it
+	FromClass  = "program" // a class of this program
+	FromRedis  = "redis"   // kept there by resque-scheduler
+	FromOthers = "others"  // a daemon with another configuration has or had it
 )
 
-// overdue is how long after its time a tick may be seen to.
+// overdue is how late a tick may be handled.
 const overdue = 2 * time.Minute
 
 // Schedule enqueues jobs at fixed times or intervals.
@@ -28,13 +28,12 @@ type Schedule struct {
 	Name string `json:"name"`
 	// When is the expression, or "every …".
 	When string `json:"when"`
-	// Next is null when no daemon enqueues its jobs.
+	// Next is null if no daemon enqueues its jobs.
 	Next *time.Time `json:"next"`
 	// Last is the last tick, LastOutcome its outcome.
 	Last        *time.Time `json:"last"`
 	LastOutcome *string    `json:"last_outcome"`
-	// Overdue is the first tick that daemons which have, or had, the schedule should have seen
-	// to by now; null = none.
+	// Overdue is the first tick that daemons should have handled by now; null = none.
 	Overdue     *time.Time      `json:"overdue,omitempty"`
 	Class       string          `json:"class"`
 	Args        json.RawMessage `json:"args"`
@@ -44,7 +43,7 @@ type Schedule struct {
 	Description string          `json:"description,omitempty"`
 	// Source is configuration, program, redis or others.
 	Source string `json:"source"`
-	// Invalid says why its jobs are not enqueued.
+	// Invalid is why its jobs are not enqueued.
 	Invalid string `json:"invalid,omitempty"`
 
 	schedule schedule.Definition
@@ -52,16 +51,16 @@ type Schedule struct {
 	pushed json.RawMessage
 }
 
-// Pushed returns the arguments of the jobs that are enqueued, also those that are not shown.
+// Pushed returns the arguments as they are enqueued, hidden or not.
 func (v *Schedule) Pushed() json.RawMessage { return v.pushed }
 
-// ScheduleSources are the schedules that are not in Redis, and how those in Redis are read.
+// ScheduleSources are the schedules outside Redis, and how to read those in it.
 type ScheduleSources struct {
-	// Configured are those of the configuration, Program those of the program's classes.
+	// Configured come from the configuration, Program from the program's classes.
 	Configured, Program []schedule.Definition
-	// Stored: those that resque-scheduler keeps in Redis are used (persistent_schedules).
+	// Stored says that resque-scheduler's schedules in Redis are used (persistent_schedules).
 	Stored bool
-	// Defaults are what those leave out.
+	// Defaults complete stored schedules.
 	Defaults schedule.Defaults
 }
 
@@ -70,9 +69,9 @@ type ScheduleStore interface {
 	CronViews(ctx context.Context) (views map[string]store.CronView, now time.Time, err error)
 }
 
-// Schedules returns the schedules of the configuration, those that are kept in Redis and
-// those that other daemons have, by name, and the server's time. If only some of what Redis knows
-// could not be read, there are schedules beside the error.
+// Schedules returns all schedules (configured, in Redis, of other daemons) by name, and the
+// server's time. If only some of Redis's data could not be read, it returns schedules with an
+// error.
 func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([]*Schedule, time.Time, error) {
 	known, now, err := s.CronViews(ctx)
 	if known == nil {
@@ -132,7 +131,6 @@ func newSchedule(rules *redact.Rules, s schedule.Definition, source string, err 
 	return v
 }
 
-// addRecord adds the last and the next tick.
 func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 	if !r.Tick.IsZero() {
 		v.Last, v.LastOutcome = &r.Tick, &r.Outcome
@@ -148,7 +146,7 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 		}
 	}
 	if r.Fingerprint == timing.Fingerprint() && timing.Period() > 0 {
-		// An interval counts from its last tick. If that is long ago, no daemon keeps it.
+		// An interval counts from its last tick. If that is long ago, no daemon has the schedule.
 		for from = r.From; timing.Next(from).Before(now.Add(-schedule.Grace)); from = from.Add(timing.Period()) {
 			if now.Sub(from) > 1000*timing.Period() {
 				from = now
@@ -161,8 +159,7 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 	}
 }
 
-// FindSchedules returns the named schedules, each once. The error is a NotFoundError if a
-// name stands for none.
+// FindSchedules returns the named schedules, each once, or a NotFoundError.
 func FindSchedules(views []*Schedule, names []string) ([]*Schedule, error) {
 	var picked []*Schedule
 	known := make([]string, len(views))

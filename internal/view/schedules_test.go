@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// Whatever is wrong with a definition that stands in Redis, what is said of it has no arguments.
+// Messages about an invalid definition in Redis contain no arguments.
 func TestInvalidSchedulesAreRedacted(t *testing.T) {
 	const secret = "s3cr3t-4711"
 	views(t, func(f *fixture) {

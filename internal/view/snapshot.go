@@ -12,29 +12,27 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Snapshot is all that is seen of the queues and of those who work them, each list in Redis read
-// once.
+// Snapshot is the state of queues, workers and jobs, from one read of each list in Redis.
 type Snapshot struct {
 	Queues  []*Queue
 	Workers []*Worker
 	Jobs    []*Job
 	// Processed and Failed are Resque's counters.
 	Processed, Failed int64
-	// Unread says of what something could not be read.
+	// Unread says which parts could not be read.
 	Unread Unread
-	// At is when the counters were read, Took how long all of it has taken.
+	// At is when the counters were read, Took how long the whole snapshot took.
 	At   time.Time
 	Took time.Duration
 
 	read *onceRead
 }
 
-// Unread are the reasons for which parts of a snapshot could not be read, or not all of them: a
-// list that is there lacks something, one that is nil everything. Queues without those who work
-// them are lists of lengths, and without the workers of other programs there are resqued's.
+// Unread are why parts of a snapshot could not be read. A list that is not nil is incomplete:
+// queues lack what depends on workers, workers are resqued's only.
 type Unread struct{ Queues, Workers, Jobs, Counters error }
 
-// First is one of the reasons; nil = all was read.
+// First returns one of the reasons; nil = everything was read.
 func (u Unread) First() error { return cmp.Or(u.Queues, u.Workers, u.Jobs, u.Counters) }
 
 // SnapshotStore is what a snapshot needs of the store.
@@ -44,8 +42,7 @@ type SnapshotStore interface {
 	Heads(ctx context.Context, queues []string) ([][]byte, error)
 }
 
-// Snap takes a snapshot. It fails only if the server does not answer, or nothing at all can be
-// read; else see Unread.
+// Snap takes a snapshot. It fails only if the server or every list fails; else see Unread.
 func Snap(ctx context.Context, s SnapshotStore) (*Snapshot, error) {
 	begun := time.Now()
 	read, err := readOnce(ctx, s)
@@ -64,14 +61,12 @@ func Snap(ctx context.Context, s SnapshotStore) (*Snapshot, error) {
 	return v, nil
 }
 
-// away reports whether an error says that the server does not answer, so that it is not to be asked
-// for the rest either.
+// away reports whether the server does not answer, so that further reads are pointless.
 func away(ctx context.Context, err error) bool {
 	return err != nil && (rdb.Unreachable(err) || ctx.Err() != nil)
 }
 
-// onceRead is what the views of queues, workers and jobs read, as it was at one time, each list with
-// why it could not be read.
+// onceRead is what views of queues, workers and jobs read, each list with its error.
 type onceRead struct {
 	queues  []store.QueueInfo
 	workers []store.WorkerInfo
@@ -113,8 +108,7 @@ func readOnce(ctx context.Context, s SnapshotStore) (*onceRead, error) {
 	return r, nil
 }
 
-// fewer has one thread of resqued stand for all with the same queues whose processes are known:
-// there may be a hundred thousand.
+// fewer merges resqued's threads of known processes with the same queues: there may be 100,000.
 func fewer(workers []store.WorkerInfo, procs []store.ProcInfo) []store.WorkerInfo {
 	type process struct{ host, pid string }
 	known := map[process]bool{}
@@ -154,7 +148,7 @@ func (r *onceRead) MasterList(context.Context) (map[string]map[string]string, er
 	return r.masters, r.mastersErr
 }
 
-// Payloads returns the head of a queue, whatever more is asked for.
+// Payloads returns the head of a queue only.
 func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]byte, error) {
 	if head := r.heads[queue]; head != nil {
 		return [][]byte{head}, nil
@@ -162,15 +156,13 @@ func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]by
 	return nil, nil
 }
 
-// Over is a store with what the snapshot has read of it already, so that what else is made of the
-// same lists costs Redis nothing.
+// Over is a store that answers from a snapshot's reads where it can.
 type Over struct {
 	*store.Store
 	read *onceRead
 }
 
-// Over returns the store as it was when the snapshot was taken; a snapshot that is nil has read
-// nothing.
+// Over returns the store as of the snapshot; a nil snapshot has read nothing.
 func (v *Snapshot) Over(s *store.Store) *Over {
 	if v == nil {
 		return &Over{Store: s}
@@ -178,7 +170,7 @@ func (v *Snapshot) Over(s *store.Store) *Over {
 	return &Over{s, v.read}
 }
 
-// Fresh is like Over, but has the queues as they are.
+// Fresh is like Over, but reads the queues anew.
 func (v *Snapshot) Fresh(s *store.Store) QueueStore { return fresh{v.Over(s)} }
 
 type fresh struct{ *Over }
@@ -191,7 +183,7 @@ func (f fresh) Payloads(ctx context.Context, queue string, offset, limit int64) 
 	return f.Store.Payloads(ctx, queue, offset, limit)
 }
 
-// QueueList is that of the store.
+// QueueList implements QueueStore.
 func (o *Over) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
 	if o.read == nil {
 		return o.Store.QueueList(ctx)
@@ -199,7 +191,7 @@ func (o *Over) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
 	return o.read.QueueList(ctx)
 }
 
-// WorkerList is that of the store.
+// WorkerList implements QueueStore.
 func (o *Over) WorkerList(ctx context.Context) ([]store.WorkerInfo, error) {
 	if o.read == nil {
 		return o.Store.WorkerList(ctx)
@@ -207,7 +199,7 @@ func (o *Over) WorkerList(ctx context.Context) ([]store.WorkerInfo, error) {
 	return o.read.WorkerList(ctx)
 }
 
-// ProcList is that of the store.
+// ProcList implements QueueStore.
 func (o *Over) ProcList(ctx context.Context) ([]store.ProcInfo, error) {
 	if o.read == nil {
 		return o.Store.ProcList(ctx)
@@ -215,7 +207,7 @@ func (o *Over) ProcList(ctx context.Context) ([]store.ProcInfo, error) {
 	return o.read.ProcList(ctx)
 }
 
-// MasterList is that of the store.
+// MasterList implements QueueStore.
 func (o *Over) MasterList(ctx context.Context) (map[string]map[string]string, error) {
 	if o.read == nil {
 		return o.Store.MasterList(ctx)
@@ -223,19 +215,19 @@ func (o *Over) MasterList(ctx context.Context) (map[string]map[string]string, er
 	return o.read.MasterList(ctx)
 }
 
-// Heads is that of the store.
+// Heads implements SnapshotStore.
 func (o *Over) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	if o.read == nil {
 		return o.Store.Heads(ctx, queues)
 	}
 	heads := make([][]byte, len(queues))
 	for i, name := range queues {
-		heads[i] = o.read.heads[name] // of more queues than have been read it is not known
+		heads[i] = o.read.heads[name] // unknown for queues that were not read
 	}
 	return heads, nil
 }
 
-// Payloads returns the head of a queue, whatever more is asked for.
+// Payloads returns the head of a queue only.
 func (o *Over) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
 	if o.read == nil {
 		return o.Store.Payloads(ctx, queue, offset, limit)
@@ -243,7 +235,7 @@ func (o *Over) Payloads(ctx context.Context, queue string, offset, limit int64) 
 	return o.read.Payloads(ctx, queue, offset, limit)
 }
 
-// ProcLoads is that of the store.
+// ProcLoads implements StatsStore.
 func (o *Over) ProcLoads(ctx context.Context) ([]store.ProcLoad, error) {
 	if o.read == nil {
 		return o.Store.ProcLoads(ctx)
@@ -256,7 +248,7 @@ func (o *Over) ProcLoads(ctx context.Context) ([]store.ProcLoad, error) {
 	return loads, o.read.procsErr
 }
 
-// Others is what the store says of the workers that are not resqued's.
+// Others implements StatsStore.
 func (o *Over) Others(ctx context.Context) (n, threads int, busy int64, err error) {
 	if o.read == nil {
 		return o.Store.Others(ctx)
@@ -265,7 +257,7 @@ func (o *Over) Others(ctx context.Context) (n, threads int, busy int64, err erro
 	return n, threads, busy, o.read.workersErr
 }
 
-// LocksHeld is how many locks running jobs hold.
+// LocksHeld counts the locks that running jobs hold.
 func LocksHeld(jobs []*Job) int {
 	n := 0
 	for _, j := range jobs {

@@ -10,54 +10,48 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// countedDelays is of how many instants of resque-scheduler the delayed jobs are counted.
+// countedDelays is for how many of resque-scheduler's times the delayed jobs are counted.
 const countedDelays = 1000
 
 // Stats are the totals of a namespace.
 type Stats struct {
-	// Processed and Failed are Resque's counters, which people may set back.
+	// Processed and Failed are Resque's counters, which users may reset.
 	Processed int64 `json:"processed"`
 	Failed    int64 `json:"failed"`
-	// ProcessedPerS and FailedPerS are how fast they grow, by the second, measured for
-	// IntervalS seconds; null = not measured, or they were set back meanwhile.
+	// ProcessedPerS and FailedPerS are measured over IntervalS; null = not measured, or a reset.
 	ProcessedPerS *float64 `json:"processed_per_s"`
 	FailedPerS    *float64 `json:"failed_per_s"`
 	IntervalS     *float64 `json:"interval_s"`
-	// Running counts the jobs in hand, Threads how many there may be, those of workers that
-	// are not resqued's included.
+	// Running counts jobs in flight, Threads all threads; both include foreign workers.
 	Running int64 `json:"running"`
 	Threads int   `json:"threads"`
-	// Daemons are the masters that live, Processes their worker processes, Others the workers
-	// that are not resqued's.
+	// Daemons counts living masters, Processes their worker processes, Others foreign workers.
 	Daemons   int `json:"daemons"`
 	Processes int `json:"processes"`
 	Others    int `json:"others"`
-	// Queues counts all queues, QueuesWaiting those with jobs, QueuesPaused those that wait.
+	// Queues counts all queues, QueuesWaiting those with jobs, QueuesPaused the paused ones.
 	Queues        int `json:"queues"`
 	QueuesWaiting int `json:"queues_waiting"`
 	QueuesPaused  int `json:"queues_paused"`
-	// Waiting are the jobs in queues, suspects included.
+	// Waiting counts the jobs in queues, suspects included.
 	Waiting int64 `json:"waiting"`
-	// OldestS is how long the first job of a queue has waited at most, in seconds; null = not
-	// known yet, or nothing waits.
+	// OldestS is the longest wait of a queue's first job; null = unknown, or nothing waits.
 	OldestS *int64 `json:"oldest_s"`
-	// Delayed are the jobs that wait for their time; with DelayedPartial there are more.
+	// Delayed counts delayed jobs; with DelayedPartial there are more.
 	Delayed        int64 `json:"delayed"`
 	DelayedPartial bool  `json:"delayed_partial"`
-	// Failures are the failure records, of all lists.
-	Failures int64 `json:"failures"`
-	Parked   int64 `json:"parked"`
-	// LongJobs are the long jobs that wait or run.
+	Failures       int64 `json:"failures"`
+	Parked         int64 `json:"parked"`
+	// LongJobs counts long jobs that wait or run.
 	LongJobs int64 `json:"longjobs"`
-	// Missing says why a total could not be read, by its name in JSON. It is 0 here, and null in
-	// JSON.
+	// Missing says why a total (by its JSON name), 0 here and null in JSON, could not be read.
 	Missing map[string]string `json:"missing,omitempty"`
 
 	// At is when the counters were read.
 	At time.Time `json:"-"`
 }
 
-// MarshalJSON writes null for what is Missing.
+// MarshalJSON writes null for the totals in Missing.
 func (v *Stats) MarshalJSON() ([]byte, error) {
 	type plain Stats
 	text, err := json.Marshal((*plain)(v))
@@ -97,9 +91,8 @@ type ActiveRuns interface {
 	Active(ctx context.Context) (int64, error)
 }
 
-// ReadStats returns the totals. It asks for lengths: what it costs grows with the queues, the
-// processes and the workers, and not with the jobs. If only some of them could be read, there are
-// totals beside the error: see Missing.
+// ReadStats returns the totals. It only reads lengths: the cost does not grow with jobs. If only
+// some totals could not be read, it returns the others with an error; see Missing.
 func ReadStats(ctx context.Context, s StatsStore, long ActiveRuns) (*Stats, error) {
 	v := &Stats{}
 	var first error
@@ -129,7 +122,7 @@ func ReadStats(ctx context.Context, s StatsStore, long ActiveRuns) (*Stats, erro
 	return v, first
 }
 
-// lack notes that totals could not be read, if there is an error, and returns it.
+// lack marks totals as missing if there is an error, and returns it.
 func (v *Stats) lack(err error, names ...string) error {
 	if err == nil {
 		return nil
@@ -143,14 +136,13 @@ func (v *Stats) lack(err error, names ...string) error {
 	return err
 }
 
-// readCounters reads what rates are made of.
 func (v *Stats) readCounters(ctx context.Context, s StatsStore) (err error) {
 	v.Processed, v.Failed, err = s.Stats(ctx)
 	v.At = time.Now()
 	return err
 }
 
-// Again reads the counters again and returns the totals with them and with the rates since v.
+// Again returns the totals with new counters, and their rates since v.
 func (v *Stats) Again(ctx context.Context, s StatsStore) (*Stats, error) {
 	later := *v
 	if err := later.readCounters(ctx, s); err != nil {
@@ -160,7 +152,7 @@ func (v *Stats) Again(ctx context.Context, s StatsStore) (*Stats, error) {
 	return &later, nil
 }
 
-// Measure sets the rates, from earlier totals to these.
+// Measure sets the rates since earlier totals.
 func (v *Stats) Measure(before *Stats) {
 	passed := v.At.Sub(before.At).Seconds()
 	if passed <= 0 || !v.Known("processed") || !before.Known("processed") {
@@ -171,8 +163,7 @@ func (v *Stats) Measure(before *Stats) {
 	v.FailedPerS = GrowthRate(before.Failed, v.Failed, passed)
 }
 
-// GrowthRate returns how fast a counter grows by the second, nil if it was set back or no time
-// has passed.
+// GrowthRate returns a counter's growth per second, nil if it was reset or no time has passed.
 func GrowthRate(before, now int64, seconds float64) *float64 {
 	if now < before || seconds <= 0 {
 		return nil
@@ -181,7 +172,6 @@ func GrowthRate(before, now int64, seconds float64) *float64 {
 	return &rate
 }
 
-// readProcs reads which daemons work.
 func (v *Stats) readProcs(ctx context.Context, s StatsStore) error {
 	loads, err := s.ProcLoads(ctx)
 	if err = v.lack(err, "running", "threads", "processes"); away(ctx, err) {
@@ -202,7 +192,6 @@ func (v *Stats) readProcs(ctx context.Context, s StatsStore) error {
 	return err
 }
 
-// readOthers reads which other workers there are.
 func (v *Stats) readOthers(ctx context.Context, s StatsStore) error {
 	others, threads, busy, err := s.Others(ctx)
 	v.Others = others
@@ -211,7 +200,6 @@ func (v *Stats) readOthers(ctx context.Context, s StatsStore) error {
 	return v.lack(err, "others", "threads", "running")
 }
 
-// readQueues reads what waits.
 func (v *Stats) readQueues(ctx context.Context, s StatsStore) error {
 	queues, err := s.QueueList(ctx)
 	if err != nil {

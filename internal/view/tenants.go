@@ -10,11 +10,11 @@ import (
 // Tenant is a tenant of a fair queue whose jobs wait for their turn.
 type Tenant struct {
 	Queue string `json:"queue"`
-	// Tenant is what the key of the queue makes of a payload; a digest where arguments are kept back. It is
-	// empty of jobs that have none, and where Back is set.
+	// Tenant is computed from a payload by the queue's key, or a digest if arguments are hidden.
+	// Empty for jobs without a tenant, and with Back.
 	Tenant string `json:"tenant"`
 	Jobs   int64  `json:"jobs"`
-	// Back says that these are the jobs of all tenants that came back without having run.
+	// Back marks the jobs of all tenants that came back without having run.
 	Back bool `json:"back,omitempty"`
 }
 
@@ -23,8 +23,7 @@ type TenantStore interface {
 	Tenants(ctx context.Context, queue string, limit int) ([]store.TenantInfo, error)
 }
 
-// Tenants returns the tenants of a queue whose jobs wait in lines for their turns, the next one first, limit
-// at most. cut reports whether there are more.
+// Tenants returns at most limit waiting tenants, the next one first, and whether there are more.
 func Tenants(ctx context.Context, s TenantStore, queue string, limit int) (views []Tenant, cut bool, err error) {
 	list, err := s.Tenants(ctx, queue, limit+1)
 	if err != nil {

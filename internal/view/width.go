@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Width returns how many columns of a terminal a text takes.
+// Width returns how many terminal columns a text takes.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -16,7 +16,7 @@ func Width(text string) int {
 	return n
 }
 
-// Cut cuts a text to so many columns, the last of them "…".
+// Cut cuts a text to most columns, the last of them "…".
 func Cut(text string, most int) string {
 	if Width(text) <= most {
 		return text
@@ -32,9 +32,8 @@ func Cut(text string, most int) string {
 	return b.String() + "…"
 }
 
-// runeWidth returns how many columns a printable character takes: none if it is drawn over the
-// one before it, two if Unicode counts it as wide or full-width. A sequence of emoji that a
-// terminal joins to one may take less.
+// runeWidth returns the columns of a printable character: none for a combining one, two for a wide
+// or full-width one. A joined emoji sequence may take less than its sum.
 func runeWidth(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && r >= 0x300 {
 		return 0

@@ -24,13 +24,12 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// Plainly puts Redis's words for a key of another type into others.
+// Plainly rewords Redis's WRONGTYPE error.
 func Plainly(text string) string {
 	return strings.ReplaceAll(text, "WRONGTYPE Operation against a key holding the wrong kind of value", "the key holds something else than it should (WRONGTYPE)")
 }
 
-// Since formats the age of an instant, "" for the zero time. An instant that is still to come,
-// by another clock, is "<1s" old.
+// Since formats the age of an instant, "" for the zero time and "<1s" for one in the future.
 func Since(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -38,7 +37,7 @@ func Since(t, now time.Time) string {
 	return Age(max(0, now.Sub(t)))
 }
 
-// Left formats a duration as Age does, but with two units: in 2h50m the minutes matter.
+// Left formats a duration as Age does, but in two units: in 2h50m the minutes matter.
 func Left(d time.Duration) string {
 	d = d.Round(time.Second)
 	switch {
@@ -65,7 +64,7 @@ func Size(bytes int64) string {
 	return strconv.FormatInt(bytes, 10)
 }
 
-// Rate formats a rate by the second, a low one by the minute or the hour.
+// Rate formats a rate per second, a low one per minute or hour.
 func Rate(perSecond float64) string {
 	switch {
 	case perSecond < 1./60:
@@ -97,10 +96,8 @@ func Grouped(n int64) string {
 	return text
 }
 
-// Shell writes a text as one word of a POSIX shell, so that a command that names it can be pasted.
-// Names come from whoever may push to Redis: unquoted, one with a semicolon would run what follows
-// it. With control characters or invalid UTF-8 it takes the form $'…' that bash, zsh and ksh have,
-// since no other is printable.
+// Shell quotes a text as one word of a POSIX shell, so that a command with it is safe to paste:
+// any program may choose names. Unprintable text needs the form $'…' of bash, zsh and ksh.
 func Shell(text string) string {
 	plain, printable := text != "" && text[0] != '-' && text[0] != '~', utf8.ValidString(text)
 	for _, r := range text {
@@ -124,7 +121,7 @@ func Shell(text string) string {
 		case r != utf8.RuneError && unicode.IsPrint(r):
 			b.WriteRune(r)
 		default:
-			// Octal ends after three digits; in hexadecimal a digit that follows may count.
+			// Octal escapes end after three digits; hexadecimal ones may swallow another digit.
 			for _, c := range []byte(text[:size]) {
 				fmt.Fprintf(&b, `\%03o`, c)
 			}

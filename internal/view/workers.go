@@ -22,74 +22,68 @@ const (
 	KindForeign = "foreign" // Ruby's Resque, its fork, node-resque
 )
 
-// The states that are not those of a process itself.
+// States beyond those of a process itself.
 const (
 	WorkerIdle  = "idle"
 	WorkerBusy  = "busy"
-	WorkerStale = "stale" // its lease is past: dead, or cut off from Redis
-	WorkerGhost = "ghost" // registered, but no process stands behind it
-	// WorkerBroken: the entry of the master is not a hash, so that nothing is known of it but its
-	// processes.
+	WorkerStale = "stale" // its lease has expired: it is dead, or cut off from Redis
+	WorkerGhost = "ghost" // registered without a process
+	// WorkerBroken: the master's entry is not a hash; only its processes are known.
 	WorkerBroken = "broken"
 )
 
-// Worker is a master of resqued with its processes, or one foreign worker.
+// Worker is a master with its processes, or one foreign worker.
 type Worker struct {
-	// Store is the store that it works, in a list of several.
+	// Store is the worker's store, in a list of several stores.
 	Store string `json:"store,omitempty"`
-	// Worker is the name: host:pid of a master, the whole id of a foreign worker.
+	// Worker is host:pid of a master, the whole id of a foreign worker.
 	Worker  string `json:"worker"`
 	Kind    string `json:"kind"`
 	State   string `json:"state"`
 	Busy    int    `json:"busy"`
 	Threads int    `json:"threads"`
 	Queues  string `json:"queues"`
-	// Host, Version and Config, a digest of the configuration, are those of a master; empty =
-	// not known. Secrets are not part of the digest.
+	// Host, Version and Config, a digest without secrets, are set for masters; empty = unknown.
 	Host    string `json:"host"`
 	Version string `json:"version"`
 	Config  string `json:"config"`
-	// Differs has in what this master differs from most of them: version, config, or the name
-	// of a setting on which all masters have to agree.
+	// Differs are differences from most masters: version, config, or a setting that must be equal.
 	Differs []string `json:"differs"`
-	// ConfigDiffers are the keys in which its configuration differs from another one's, if that is
-	// known and "config" is in Differs.
+	// ConfigDiffers are the configuration keys that differ, if known and "config" is in Differs.
 	ConfigDiffers []string `json:"config_differs,omitempty"`
-	// BeatS is how many seconds ago one of its processes was last heard of; null = not known.
-	BeatS *int64 `json:"beat_s"`
-	// Processes are those of a master of resqued.
+	// BeatS is the seconds since a heartbeat of one of its processes; null = unknown.
+	BeatS     *int64    `json:"beat_s"`
 	Processes []Process `json:"processes"`
 	// Templates fork the runners of its processes.
 	Templates []store.TemplateInfo `json:"templates,omitempty"`
-	// Job is what a foreign worker reports to work on.
+	// Job is the job that a foreign worker reports.
 	Job *ThreadJob `json:"job,omitempty"`
 
-	// Format is the format in which the master writes; "" = it says none, or has gone. Unread
-	// reports that this program does not read that.
+	// Format is the format that the master writes, "" = unknown; Unread: not readable here.
 	Format string `json:"format,omitempty"`
 	Unread bool   `json:"unread,omitempty"`
 
-	// Problem says why the state is WorkerBroken.
+	// Problem is why the state is WorkerBroken.
 	Problem string `json:"problem,omitempty"`
 
-	// Beat is when one of its processes was last heard of; zero = not known.
+	// Beat is the last heartbeat of one of its processes; zero = unknown.
 	Beat time.Time `json:"-"`
-	// Settings is what the master has written of what all have to agree on, Keys what it has written
-	// of its configuration: "key=digest", with blanks between.
+	// Settings is what the master has written about settings that must be equal, Keys about its
+	// configuration: "key=digest", separated by blanks.
 	Settings, Keys string `json:"-"`
 }
 
-// Process is one worker process.
+// Process is a worker process.
 type Process struct {
 	Proc string `json:"proc"`
 	PID  int    `json:"pid"`
 	Slot int    `json:"slot"`
-	// Alone reports whether the process was started for one suspect, beside the slots.
+	// Alone says that the process was started for one suspect, outside the slots.
 	Alone   bool   `json:"alone,omitempty"`
 	State   string `json:"state"`
 	Busy    int    `json:"busy"`
 	Threads int    `json:"threads"`
-	// RSS and Done are those of the last beat, BeatS seconds ago.
+	// RSS and Done are from the last heartbeat, BeatS seconds ago.
 	RSS   int64 `json:"rss"`
 	Done  int   `json:"done"`
 	BeatS int64 `json:"beat_s"`
@@ -97,34 +91,33 @@ type Process struct {
 	// RecycleIn is after how many jobs the process is replaced; null = any number.
 	RecycleIn *int   `json:"recycle_in"`
 	Version   string `json:"version"`
-	// Format is the format in which the process writes; "" = it says none. Unread reports that
-	// this program does not read that, so that jobs may be missing here.
+	// Format is the format in which the process writes; "" = unknown. Unread says that this
+	// program cannot read it, so jobs may be missing here.
 	Format string      `json:"format,omitempty"`
 	Unread bool        `json:"unread,omitempty"`
 	Jobs   []ThreadJob `json:"jobs,omitempty"`
-	// Problem says why its fields or its jobs are not known; "" = they are.
+	// Problem is why its fields or jobs are unknown, or "".
 	Problem string `json:"problem,omitempty"`
 	// Runners are the processes that perform jobs for this one.
 	Runners []store.RunnerInfo `json:"runners,omitempty"`
 
-	// Beat is when the process was last heard of.
 	Beat time.Time `json:"-"`
 }
 
 // ThreadJob is the job of a thread, or of a foreign worker.
 type ThreadJob struct {
-	// ID is what "jobs" takes; empty of a foreign worker's job without one.
+	// ID is the job's name for "jobs"; a foreign worker's job may have none.
 	ID    string          `json:"id,omitempty"`
 	Class string          `json:"class"`
 	Args  json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
 	Queue    string   `json:"queue"`
 	Thread   int      `json:"thread"`
-	// RunningS is how long it has been running, in seconds.
+	// RunningS is how many seconds it has been running.
 	RunningS int64 `json:"running_s"`
 
-	// Stubborn: it was told to stop, or its time is over, and it goes on.
+	// Stubborn says that it continues although it was told to stop or its time is over.
 	Stubborn bool `json:"-"`
 }
 
@@ -135,8 +128,7 @@ type WorkerStore interface {
 	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
 }
 
-// FindWorkers returns the workers whose names begin with one of names. The error is a
-// NotFoundError if one of the names is the beginning of none.
+// FindWorkers returns the workers whose names begin with one of names, or a NotFoundError.
 func FindWorkers(views []*Worker, names []string) ([]*Worker, error) {
 	known := []string{}
 	for _, v := range views {
@@ -160,8 +152,8 @@ func FindWorkers(views []*Worker, names []string) ([]*Worker, error) {
 	return picked, nil
 }
 
-// Workers returns all workers: resqued's masters first, then others, each by name. If only the
-// others could not be read, there are workers beside the error.
+// Workers returns all workers: resqued's masters, then foreign ones, each by name. If only the
+// latter could not be read, it returns the others with an error.
 func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
@@ -189,14 +181,14 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		v.State, v.Queues = fields["state"], fields["queues"]
 		v.Format, v.Unread = fields[store.InfoFormat], !store.Readable(fields)
 		v.Threads = threadsOf(fields)
-		_ = json.Unmarshal([]byte(fields[store.FieldTemplates]), &v.Templates) // of another version, or none
+		_ = json.Unmarshal([]byte(fields[store.FieldTemplates]), &v.Templates) // another version's, or none
 		v.Host, v.Version, v.Config, v.Settings, v.Keys = fields["host"], fields["version"], fields["config"], fields["settings"], fields["config_keys"]
 		if v.Problem = fields[store.FieldUnread]; v.Problem != "" {
 			v.State, v.Host = WorkerBroken, hostOf(id)
 		}
 	}
 	for _, p := range procs {
-		// A lease ends one lease after the beat that set it.
+		// A lease ends one lease time after the heartbeat that set it.
 		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
 		pv := newProcess(Rules(ctx), p, now)
 		pv.Beat, pv.BeatS = beat, seconds(now.Sub(beat))
@@ -219,7 +211,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	}
 	list := make([]*Worker, 0, len(views))
 	for _, v := range views {
-		// One that retires and its successor have the same slot.
+		// A retiring process and its successor share a slot.
 		slices.SortFunc(v.Processes, func(a, b Process) int {
 			return cmp.Or(cmp.Compare(a.Slot, b.Slot), strings.Compare(a.Proc, b.Proc))
 		})
@@ -233,12 +225,11 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	return list, err
 }
 
-// unseen reports whether nothing is known of the master of a process: it is gone, and what is left
-// of it drains or waits for its recovery, or its entry cannot be read.
+// unseen reports whether the master of a process is unknown: it has gone, and its processes drain
+// or wait to be recovered, or its entry cannot be read.
 func unseen(master map[string]string) bool { return master == nil || master[store.FieldUnread] != "" }
 
-// markDiffering notes in what masters differ from most of them in version and configuration.
-// Where none is in the majority all differ.
+// markDiffering notes which masters differ from the majority, all if there is none.
 func markDiffering(masters []*Worker) {
 	for _, what := range []struct {
 		name string
@@ -259,8 +250,7 @@ func markDiffering(masters []*Worker) {
 	}
 }
 
-// markKeys notes in which keys masters differ from the first one with the usual configuration, or
-// with another one where none is usual.
+// markKeys notes the keys that differ from the usual configuration, or else from another master's.
 func markKeys(masters []*Worker, usual string) {
 	for _, v := range masters {
 		i := slices.IndexFunc(masters, func(o *Worker) bool {
@@ -280,7 +270,7 @@ func markKeys(masters []*Worker, usual string) {
 	}
 }
 
-// Differing returns Differs for people, with the keys of the configuration.
+// Differing returns Differs with the configuration keys.
 func (v *Worker) Differing() []string {
 	list := slices.Clone(v.Differs)
 	if i := slices.Index(list, "config"); i >= 0 && len(v.ConfigDiffers) > 0 {
@@ -289,15 +279,14 @@ func (v *Worker) Differing() []string {
 	return list
 }
 
-// MarkSettings notes in which settings masters differ from most of them that have to agree on
-// them. Differ compares two texts that masters have written.
+// MarkSettings notes which settings of masters differ from the majority's; differ compares two.
 func MarkSettings(views []*Worker, differ func(usual, other string) []string) {
 	of := func(v *Worker) string { return v.Settings }
 	usual, several := majority(views, of)
 	if !several {
 		return
 	}
-	if usual == "" { // as many have one as have another: compare with the first
+	if usual == "" { // no majority: compare with the first
 		usual = of(views[slices.IndexFunc(views, func(v *Worker) bool { return of(v) != "" })])
 	}
 	for _, v := range views {
@@ -307,8 +296,7 @@ func MarkSettings(views []*Worker, differ func(usual, other string) []string) {
 	}
 }
 
-// majority returns the text that most masters have, "" if two are as frequent, and whether there
-// are several. Those without one do not count.
+// majority returns the most frequent non-empty text, "" for a tie, and whether there are several.
 func majority(masters []*Worker, of func(*Worker) string) (usual string, several bool) {
 	count := map[string]int{}
 	for _, v := range masters {
@@ -328,8 +316,7 @@ func majority(masters []*Worker, of func(*Worker) string) (usual string, several
 	return usual, len(count) > 1
 }
 
-// foreignWorkers returns the registered workers that are not threads of a known process of
-// resqued.
+// foreignWorkers returns the registered workers that are not threads of known processes.
 func foreignWorkers(rules *redact.Rules, ids []store.WorkerInfo, pids map[string]bool, now time.Time) []*Worker {
 	var list []*Worker
 	for _, w := range ids {
@@ -423,8 +410,7 @@ func (v *Worker) RSS() int64 {
 	return total
 }
 
-// RecycleIn returns after how many jobs the next process will be replaced; nil = after any
-// number.
+// RecycleIn returns after how many jobs the next process is replaced; nil = any number.
 func (v *Worker) RecycleIn() *int {
 	var least *int
 	for _, p := range v.Processes {
@@ -442,7 +428,6 @@ func threadsOf(fields map[string]string) int {
 	return slots * threads
 }
 
-// leaseOf returns the lease of a master's processes.
 func leaseOf(fields map[string]string) time.Duration {
 	if ms, err := strconv.ParseInt(fields["lease_ms"], 10, 64); err == nil {
 		return time.Duration(ms) * time.Millisecond
@@ -450,7 +435,6 @@ func leaseOf(fields map[string]string) time.Duration {
 	return store.DefaultLease
 }
 
-// masterOf returns the id of the master that started a process.
 func masterOf(process string) string {
 	id, err := proc.ParseIdentity(process)
 	if err != nil {
@@ -459,7 +443,6 @@ func masterOf(process string) string {
 	return id.String()
 }
 
-// hostOf returns the host that is part of the id of a master.
 func hostOf(master string) string {
 	id, err := proc.ParseIdentity(master)
 	if err != nil {
@@ -468,7 +451,6 @@ func hostOf(master string) string {
 	return id.Host
 }
 
-// masterName returns the name of a master in lists: host:pid.
 func masterName(master string) string {
 	id, err := proc.ParseIdentity(master)
 	if err != nil {
@@ -477,8 +459,7 @@ func masterName(master string) string {
 	return fmt.Sprintf("%s:%d", id.Host, id.PID)
 }
 
-// DaemonText returns the id of a master, or of a worker process, as people see it: host:pid, with
-// the process's slot. What is no such id is returned as it is.
+// DaemonText returns host:pid, with a worker process's slot, of an id; other texts unchanged.
 func DaemonText(id string) string {
 	master, err := proc.ParseIdentity(id)
 	if err != nil {
