@@ -17,8 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// pollInterval is how often a daemon looks for jobs that is to leave when there
-// are none (interval 0).
+// pollInterval is how often a daemon polls that exits when its queues are empty (interval 0).
 const pollInterval = 100 * time.Millisecond
 
 func (l *loader) readQueues() {
@@ -36,7 +35,7 @@ func (l *loader) readQueues() {
 		if l.result.Sources["queues"].Kind == FromDefault && l.useHandlerQueues() {
 			return
 		}
-		refused := func(e Error) bool { return strings.HasPrefix(e.Key, "handlers") } // with its queue
+		refused := func(e Error) bool { return strings.HasPrefix(e.Key, "handlers") } // its queue was refused with it
 		if l.options.NeedQueues && !slices.ContainsFunc(l.errs, refused) {
 			l.refuse("queues", "", "no queue to work; set QUEUES=critical,mail (in order of priority) or QUEUES=*"+
 				" for all, or give --queues, or queues: in the file, or queue: of a handler")
@@ -45,7 +44,7 @@ func (l *loader) readQueues() {
 	}
 	threads, known := l.result.Threads(), !l.bad["worker_count"] && !l.bad["thread_count"]
 	if !known {
-		threads = 100 // any number for which no share comes out as 0
+		threads = 100 // large enough that no share comes out as 0
 	}
 	spec, warnings, err := selector.Parse(list, threads)
 	if err != nil {
@@ -60,13 +59,11 @@ func (l *loader) readQueues() {
 	}
 }
 
-// readQueueSets reads the lists of queues that have a property.
 func (l *loader) readQueueSets() {
 	l.result.LocketedQueues = l.queueSet("locketed_queues")
 	l.result.UniqueQueues = l.queueSet("unique_queues")
 }
 
-// readEnvSets reads the lists of what commands get of the environment.
 func (l *loader) readEnvSets() {
 	l.result.EnvKeep = l.envSet("env_keep")
 	l.result.EnvDrop = l.envSet("env_drop")
@@ -99,8 +96,7 @@ func (l *loader) envSet(key string) []string {
 	return nil
 }
 
-// ownVariable reports whether a name, or the beginning of a glob, is that of a variable that
-// the daemon keeps for itself.
+// ownVariable reports whether a variable, or a glob's prefix, is reserved for the daemon.
 func ownVariable(name string) bool {
 	return name == "NOTIFY_SOCKET" || slices.ContainsFunc([]string{"RESQUED_", "WATCHDOG_", "LISTEN_"}, func(p string) bool {
 		return strings.HasPrefix(name, p)
@@ -112,7 +108,7 @@ func (l *loader) queueSet(key string) []string {
 	if l.bad[key] {
 		return nil
 	}
-	if slices.Equal(list, []string{"!*"}) { // the environment cannot say []
+	if slices.Equal(list, []string{"!*"}) { // the environment cannot express []
 		list = nil
 	}
 	if err := selector.CheckSet(list); err != nil {
@@ -145,12 +141,11 @@ func (l *loader) refuseEntries(key string, err error) {
 	}
 }
 
-// compare checks the keys against each other.
 func (l *loader) compare() {
 	c := &l.result.Config
 	if l.ok("heartbeat_frequency", "job_lock_duration") && l.result.Sources["heartbeat_frequency"].Kind == FromDefault && c.HeartbeatFrequency >= c.JobLockDuration {
-		// The default is for the default: whoever has locks last for ten seconds need not know of it. It bounds
-		// nothing, since processes beat after two sevenths of a lease anyway.
+		// The default suits the default lock duration, and is reduced for a shorter one. It limits
+		// nothing: processes beat after two sevenths of a lease anyway.
 		c.HeartbeatFrequency = max(time.Second, c.JobLockDuration-time.Second)
 	}
 	if l.ok("heartbeat_frequency", "job_lock_duration") && c.HeartbeatFrequency >= c.JobLockDuration {
@@ -185,7 +180,7 @@ func (l *loader) compare() {
 	}
 }
 
-// warnOfDeaths mentions that no death is counted where the first one is the last.
+// warnOfDeaths warns if max_deaths has no effect because the first death is the last.
 func (l *loader) warnOfDeaths() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("on_worker_death", "max_deaths") && c.OnWorkerDeath == "fail" && sources["max_deaths"].Kind != FromDefault {
@@ -194,15 +189,13 @@ func (l *loader) warnOfDeaths() {
 	}
 }
 
-// warnOfLocks mentions settings of locks and unique queues that have no effect.
 func (l *loader) warnOfLocks() {
 	c, sources := &l.result.Config, l.result.Sources
 	if l.ok("locketed_queues") && len(c.LocketedQueues) == 0 {
-		// Not among them: the lease of processes, and how often they beat, follow from job_lock_duration
-		// and heartbeat_frequency.
+		// Leases and heartbeats always follow from job_lock_duration and heartbeat_frequency.
 		for _, key := range []string{"job_lock_key", "lines", "on_lock_lost"} {
 			if key == "lines" && len(c.Fair) > 0 {
-				continue // also of a fair queue
+				continue // fair queues use it too
 			}
 			if sources[key].Kind != FromDefault {
 				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
@@ -210,7 +203,7 @@ func (l *loader) warnOfLocks() {
 			}
 		}
 	}
-	if strings.HasPrefix(c.JobLockKey, "locket:job_locks:") { // as the gem wants it
+	if strings.HasPrefix(c.JobLockKey, "locket:job_locks:") { // as the gem's option needs it
 		l.warn("job_lock_key", "prefix_twice", fmt.Sprintf("job_lock_key (%s) begins with locket:job_locks:, which resqued adds itself: the keys of locks have it twice. Leave it out.",
 			sources["job_lock_key"]))
 	}
@@ -223,15 +216,13 @@ func (l *loader) warnOfLocks() {
 	}
 }
 
-// hashTagged reports whether Redis Cluster puts all keys of the namespace into
-// one slot.
+// hashTagged reports whether Redis Cluster keeps the namespace's keys in one slot.
 func hashTagged(namespace string) bool {
 	_, after, open := strings.Cut(namespace, "{")
 	tag, _, closed := strings.Cut(after, "}")
 	return open && closed && tag != ""
 }
 
-// readCertificates reads the certificates to trust, and the client's own with its key.
 func (l *loader) readCertificates() {
 	c := &l.result.Config
 	c.RedisCA = l.readPEM("redis_ca_file", c.RedisCAFile, "CERTIFICATE")
@@ -250,8 +241,7 @@ func (l *loader) readCertificates() {
 	}
 }
 
-// readPEM reads a file for TLS and returns its parts of a kind, without anything else that may be
-// in it; "" if it was refused.
+// readPEM returns only the blocks of a kind from a TLS file, "" if it was refused.
 func (l *loader) readPEM(name, path, kind string) string {
 	if path == "" || !l.ok("redis_url", name) {
 		return ""
@@ -276,7 +266,7 @@ func (l *loader) readPEM(name, path, kind string) string {
 	return found
 }
 
-// partsOf returns the parts of a PEM file whose type ends with kind.
+// partsOf returns the blocks of a PEM file whose type ends with kind.
 func partsOf(text []byte, kind string) string {
 	var b strings.Builder
 	for {
@@ -291,20 +281,18 @@ func partsOf(text []byte, kind string) string {
 	}
 }
 
-// isExposed reports whether every user of the machine may read a file.
 func isExposed(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 }
 
-// warnOfReadable warns of a file of a secret alone that every user may read.
 func (l *loader) warnOfReadable(key, path string) {
 	if isExposed(path) {
 		l.warn(key, "exposed", fmt.Sprintf("Every user of this machine can read %s. Run: chmod o-r %[1]s", path))
 	}
 }
 
-// warnOfExposed warns of files that every user may read and that hold a password.
+// warnOfExposed warns of configuration files with a password that every user may read.
 func (l *loader) warnOfExposed() {
 	exposed := func(key, path string) {
 		if isExposed(path) {
@@ -335,8 +323,7 @@ func (l *loader) warnOfExposed() {
 	}
 }
 
-// readPassword puts the password of redis_password_file, or of systemd's
-// credential, into the URL.
+// readPassword puts the password from redis_password_file or systemd's credential into the URL.
 func (l *loader) readPassword() {
 	if !l.ok("redis_url", "redis_password_file") {
 		return
@@ -353,7 +340,7 @@ func (l *loader) readPassword() {
 	}
 	if dir := l.env[credentialsVariable]; c.RedisPasswordFile == "" && dir != "" {
 		path := filepath.Join(dir, passwordCredential)
-		if _, err := os.Stat(path); err != nil { // the unit loads other credentials
+		if _, err := os.Stat(path); err != nil { // the unit has other credentials only
 			return
 		}
 		if given {
@@ -411,10 +398,10 @@ func (l *loader) takeHandlers() {
 	}
 	for _, class := range c.classes() {
 		h, most := c.Handlers[class], c.TermTimeout/2
-		if r, ok := c.Runners[h.Runner]; ok && h.KillAfter == r.KillAfter { // that of the runner is looked at with it
+		if r, ok := c.Runners[h.Runner]; ok && h.KillAfter == r.KillAfter { // the runner's own is checked with it
 			continue
 		}
-		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // the default was not written
+		if h.KillAfter > most && h.KillAfter != DefaultKillAfter { // not if it is the default
 			l.warn("handlers."+class+".kill_after", "kill_after_too_long", fmt.Sprintf(
 				"%s: kill_after %s becomes %s, half of resque_term_timeout %s (%s), after which its whole process is killed.",
 				class, FormatDuration(h.KillAfter), FormatDuration(most), FormatDuration(c.TermTimeout), l.result.Sources["resque_term_timeout"]))

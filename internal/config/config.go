@@ -1,8 +1,6 @@
-// Package config reads resqued's configuration: flags, environment, file and
-// defaults, in that order of precedence. It holds the only viper and is the only
-// reader of the environment. A Config is plain data: it is resolved and
-// validated once, by Load, and then handed to the worker processes as JSON, so
-// that a whole tree runs one and the same configuration.
+// Package config reads resqued's configuration from flags, environment, file and defaults, in that
+// order of precedence. Only this package uses viper and reads the environment. A Config is plain
+// data: Load resolves and validates it once, and worker processes get it as JSON.
 package config
 
 import (
@@ -21,210 +19,182 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// The values of Config.Waker.
+// Values of Config.Waker.
 const (
-	WakerAuto = "auto" // where the server can, and has connections to spare
+	WakerAuto = "auto" // if the server supports it and has connections to spare
 	WakerOn   = "on"
 	WakerOff  = "off"
 )
 
 // Config is a resolved and validated configuration.
 type Config struct {
-	// RedisURL may hold the password that was read from RedisPasswordFile: log
-	// Redacted, never this.
+	// RedisURL may hold the password from RedisPasswordFile: log Redacted instead.
 	RedisURL          string `json:"redis_url"`
 	RedisPasswordFile string `json:"redis_password_file,omitempty"`
 	// RedisCAFile holds the certificates to trust for TLS; empty = the system's.
 	RedisCAFile string `json:"redis_ca_file,omitempty"`
-	// RedisCA are these certificates, so that worker processes need not read the file again.
+	// RedisCA is its content, so that worker processes need not read it again.
 	RedisCA string `json:"redis_ca,omitempty"`
-	// RedisCertFile and RedisKeyFile hold the certificate that is presented to Redis, and its key;
-	// empty = none. RedisCert is what is in them: log Redacted, never this.
+	// RedisCertFile and RedisKeyFile hold the client certificate for Redis and its key; empty =
+	// none. RedisCert is their content: log Redacted instead.
 	RedisCertFile string `json:"redis_cert_file,omitempty"`
 	RedisKeyFile  string `json:"redis_key_file,omitempty"`
 	RedisCert     string `json:"redis_cert,omitempty"`
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool   `json:"allow_eviction,omitempty"`
 	Namespace     string `json:"namespace"`
-	// DatabaseURL is the PostgreSQL of locks, also where it was read from
-	// DatabaseURLFile; empty = none. It may hold a password: log Redacted, never this.
+	// DatabaseURL is the PostgreSQL for locks; empty = none. It may hold a password: log Redacted.
 	DatabaseURL     string `json:"database_url,omitempty"`
 	DatabaseURLFile string `json:"database_url_file,omitempty"`
 
 	WorkerCount int `json:"worker_count"`
 	ThreadCount int `json:"thread_count"`
-	// JobsPerFork is how many jobs a worker process starts before it is
-	// replaced; 0 = no limit.
+	// JobsPerFork is after how many jobs a worker process is replaced; 0 = no limit.
 	JobsPerFork int `json:"jobs_per_fork"`
-	// MaxRSS (bytes) and MaxAge retire a worker process early; 0 = no limit. MaxRSS may be RSSAuto.
+	// MaxRSS (bytes, or RSSAuto) and MaxAge retire a worker process early; 0 = no limit.
 	MaxRSS int64         `json:"max_rss"`
 	MaxAge time.Duration `json:"max_age"`
-	// MaxRetiring is how many retiring processes may exist beside the N slots.
+	// MaxRetiring is how many retiring processes may exist in addition to the slots.
 	MaxRetiring int `json:"max_retiring"`
 
-	// Queues is the queue specification, parsed; its caps are resolved against
-	// WorkerCount × ThreadCount.
+	// Queues is the parsed specification, with caps of WorkerCount × ThreadCount.
 	Queues selector.Spec `json:"queues"`
 
-	// Interval is how often an idle daemon looks for jobs.
+	// Interval is how often an idle daemon polls.
 	Interval time.Duration `json:"interval"`
-	// UntilEmpty: leave when every queue is empty (INTERVAL=0).
+	// UntilEmpty: exit when all queues are empty (INTERVAL=0).
 	UntilEmpty bool `json:"until_empty"`
-	// Waker is when an idle daemon waits for jobs in Redis besides looking for them:
-	// WakerAuto, WakerOn or WakerOff.
+	// Waker is whether idle daemons also wait for jobs in Redis: WakerAuto, WakerOn, WakerOff.
 	Waker string `json:"waker"`
-	// MayStretch: Interval is the default, and may grow while nothing is missed by it.
+	// MayStretch: Interval is the default and may grow while nothing is missed.
 	MayStretch bool `json:"may_stretch,omitempty"`
 
 	// DrainTimeout turns a drain into a kill; 0 = wait for ever.
 	DrainTimeout time.Duration `json:"drain_timeout"`
-	// DrainThen is what becomes of the jobs that it ends: DrainRequeue or DrainFail.
+	// DrainThen is what happens to jobs that DrainTimeout ends: DrainRequeue or DrainFail.
 	DrainThen string `json:"drain_then"`
-	// TermTimeout is how long a killed job may take to stop before its process
-	// is killed (RESQUE_TERM_TIMEOUT).
+	// TermTimeout is how long a killed job may take before its process is killed.
 	TermTimeout time.Duration `json:"resque_term_timeout"`
-	// OnMasterDeath is what worker processes do when their master is gone:
-	// "drain" or "kill".
+	// OnMasterDeath is what worker processes do when their master has died: "drain" or "kill".
 	OnMasterDeath string `json:"on_master_death"`
-	// OnWorkerDeath is what becomes of the jobs of a worker process that dies:
-	// "requeue" or "fail".
+	// OnWorkerDeath is what happens to the jobs of a dead worker process: "requeue" or "fail".
 	OnWorkerDeath string `json:"on_worker_death"`
-	// MaxDeaths is how many worker processes a job may take with it before it is
-	// recorded as failed; of deaths that come from outside, four times as many.
+	// MaxDeaths is how many worker processes a job may take down before it is recorded as failed;
+	// four times as many if the deaths come from outside.
 	MaxDeaths int `json:"max_deaths"`
-	// FailureBackend is where failures are recorded: "resque", in the failed list, or
-	// "multi-queue", in a list for each queue, as Resque's multi-queue backend does.
+	// FailureBackend is "resque" (one list) or Resque's "multi-queue" (a list per queue).
 	FailureBackend string `json:"failure_backend"`
-	// HostDeadHook is a command that proves, or brings about, the death of a host that is silent, and
-	// its arguments; empty = none. HostDeadAfter is after how long a silence it is asked, 0 = two and a half
-	// beats; HostDeadTimeout how long it may take.
+	// HostDeadHook is a command that proves or causes the death of a silent host; empty = none. It
+	// is called after HostDeadAfter (0 = two and a half heartbeats) and may take HostDeadTimeout.
 	HostDeadHook    []string      `json:"host_dead_hook,omitempty"`
 	HostDeadAfter   time.Duration `json:"host_dead_after,omitempty"`
 	HostDeadTimeout time.Duration `json:"host_dead_timeout"`
-	// LongJobSilence and LongJobWait are how long a run of a long job gives no sign of life,
-	// one that runs and one that waits, before its payload is looked for.
+	// LongJobSilence and LongJobWait are how long a running or waiting long job may be silent.
 	LongJobSilence time.Duration `json:"long_job_silence"`
 	LongJobWait    time.Duration `json:"long_job_wait"`
-	// PruneQueues is how long a queue is empty whose name is removed then; 0 = never.
+	// PruneQueues removes the names of queues that have been empty for so long; 0 = never.
 	PruneQueues time.Duration `json:"prune_queues"`
 	PIDFile     string        `json:"pidfile"`
-	// ControlSocket is where the daemon can be asked for a reload: a path, "" for one of its
-	// own, or "off".
+	// ControlSocket is where the daemon takes requests: a path, "" for a default, or "off".
 	ControlSocket string `json:"control_socket"`
 
 	StatsdHost string `json:"statsd_host"`
 	StatsdPort int    `json:"statsd_port"`
 	StatsdKey  string `json:"statsd_key"`
 
-	// LocketedQueues are the patterns of the queues whose jobs take a job lock:
-	// ["*"] all, [] none.
+	// LocketedQueues are patterns of the queues whose jobs take a job lock: ["*"] all, [] none.
 	LocketedQueues     []string      `json:"locketed_queues"`
 	HeartbeatFrequency time.Duration `json:"heartbeat_frequency"`
 	JobLockDuration    time.Duration `json:"job_lock_duration"`
 	// JobLockKey is one of jobkey.Styles or a template.
 	JobLockKey string `json:"job_lock_key"`
 	// Lines is LinesAuto, or "off": locked jobs wait at the tail of their queue.
-	Lines string `json:"lines"`
-	// Within is how long the jobs of queues may wait.
+	Lines  string            `json:"lines"`
 	Within queueage.Promises `json:"within"`
-	// Fair are the queues whose tenants take turns; jobkey.Others stands for those that are not named.
+	// Fair are the queues whose tenants take turns; jobkey.Others means all other queues.
 	Fair map[string]jobkey.Fair `json:"fair"`
-	// OnLockLost is what becomes of a job whose lock is gone: "fail" or
-	// "requeue".
+	// OnLockLost is what happens to a job that has lost its lock: "fail" or "requeue".
 	OnLockLost string `json:"on_lock_lost"`
 
-	// Store is the name of the store that this is the configuration of, where there are
-	// several; Routes says which queues belong to which.
+	// Store is this configuration's store, if there are several. Routes map queues to stores.
 	Store  string  `json:"store,omitempty"`
 	Routes []Route `json:"routes,omitempty"`
 
-	// UniqueQueues are the patterns of the queues that hold a payload at most
-	// once: ["*"] all, [] none.
-	UniqueQueues []string `json:"unique_queues"`
-	// Redact is what is not shown of the arguments of jobs.
-	Redact *redact.Rules `json:"redact"`
-	// UniqueQueuesStrict refuses a unique queue whose companions are out of step,
-	// as resque-uniqueue does, instead of repairing it.
+	// UniqueQueues are patterns of queues without equal payloads: ["*"] all, [] none.
+	UniqueQueues []string      `json:"unique_queues"`
+	Redact       *redact.Rules `json:"redact"`
+	// UniqueQueuesStrict refuses inconsistent unique queues, like resque-uniqueue, instead of
+	// repairing them.
 	UniqueQueuesStrict bool `json:"unique_queues_strict"`
 
-	// EnvKeep are patterns of the variables that commands get although they sound like
-	// secrets, EnvDrop of those that they do not get although they do not; EnvDrop wins.
+	// EnvKeep are patterns of variables that commands get although they look like secrets, EnvDrop
+	// of variables that they don't get. EnvDrop wins.
 	EnvKeep []string `json:"env_keep,omitempty"`
 	EnvDrop []string `json:"env_drop,omitempty"`
 
-	// Schedules are those of the file, by name. One whose class no file names has no
-	// queue yet.
+	// Schedules are the file's, by name, without queue if only the program knows their class.
 	Schedules []schedule.Definition `json:"schedule,omitempty"`
-	// SchedulesElsewhere are the names of those whose queue belongs to another store.
+	// SchedulesElsewhere are the names of schedules whose queue belongs to another store.
 	SchedulesElsewhere []string `json:"schedules_elsewhere,omitempty"`
-	// PersistentSchedules: the schedules that resque-scheduler keeps in Redis count as well.
+	// PersistentSchedules: resque-scheduler's schedules in Redis are used too.
 	PersistentSchedules bool `json:"persistent_schedules,omitempty"`
-	// SchedulerLock names the scheduler with which the daemon takes turns; see
-	// SchedulerLockPrefix.
+	// SchedulerLock is the scheduler to take turns with; see SchedulerLockPrefix.
 	SchedulerLock string `json:"scheduler_lock"`
 
-	// MaxPayload (bytes) refuses larger payloads into failed.
+	// MaxPayload (bytes) fails jobs with larger payloads.
 	MaxPayload int64 `json:"max_payload"`
 
 	LogFormat string `json:"log_format"` // auto, text, json
 	LogLevel  string `json:"log_level"`  // debug, info, warn, error
-	// LogJobs: the start and the end of every job are logged.
-	LogJobs bool `json:"log_jobs"`
+	LogJobs   bool   `json:"log_jobs"`
 
-	// Handlers are the command handlers by class, in the case of the file.
+	// Handlers are the command handlers by class, in the file's spelling.
 	Handlers map[string]Handler `json:"handlers"`
-	// Runners are the runners by name.
-	Runners map[string]Runner `json:"runners,omitempty"`
+	Runners  map[string]Runner  `json:"runners,omitempty"`
 }
 
-// Runner is a program of the file's runners section whose processes stay and perform one job
-// after the other; see docs/runner-protocol.md.
+// Runner is a program whose processes perform jobs one by one; see docs/runner-protocol.md.
 type Runner struct {
 	// Command is the argv; no shell is involved.
 	Command []string `json:"command"`
 	// Dir is the working directory; empty = the daemon's.
-	Dir string `json:"dir,omitempty"`
-	// Env are additional environment variables (NAME: value).
+	Dir string            `json:"dir,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
-	// Fork: one template process boots the application, and runners are forked from it. Else
-	// each runner boots it.
-	Fork bool `json:"fork"`
-	// Concurrency is how many jobs one process performs at a time.
-	Concurrency int `json:"concurrency"`
-	// BootTimeout is how long the command may take to be ready.
+	// Fork: runners are forked from a template process that has booted the application.
+	Fork        bool `json:"fork"`
+	Concurrency int  `json:"concurrency"`
+	// BootTimeout is how long the command may take to become ready.
 	BootTimeout time.Duration `json:"boot_timeout"`
 	// JobsPerRunner is after how many jobs a process is replaced; 0 = JobsPerFork.
 	JobsPerRunner int `json:"jobs_per_runner"`
-	// MaxRSS (bytes) and MaxAge replace a process that is larger or older; 0 = no limit.
+	// MaxRSS (bytes) and MaxAge replace a larger or older process; 0 = no limit.
 	MaxRSS int64         `json:"max_rss,omitempty"`
 	MaxAge time.Duration `json:"max_age,omitempty"`
 	// KillAfter is the time between cancel and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
-	// Classes are the classes that the runner performs, with patterns; empty = any.
+	// Classes are names and patterns of the classes that the runner performs; empty = any.
 	Classes []string `json:"classes,omitempty"`
 }
 
-// Handler is a command handler of the file's handlers section.
+// Handler is a command handler of the file.
 type Handler struct {
-	// Command is the argv; no shell is involved. Runner is the name of a runner in its place.
+	// Command is the argv, without a shell. Runner names a runner to use instead.
 	Command []string `json:"command,omitempty"`
 	Runner  string   `json:"runner,omitempty"`
 	// Queue is where resqued enqueue puts the class's jobs; empty = by flag.
 	Queue string `json:"queue,omitempty"`
 	// Dir is the working directory; empty = the daemon's.
-	Dir string `json:"dir,omitempty"`
-	// Env are additional environment variables (NAME: value).
+	Dir string            `json:"dir,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
-	// Timeout kills the command when it runs longer; 0 = never.
+	// Timeout kills the command when it has run for so long; 0 = never.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// MaxRun is after which time a job is asked to make room; 0 = never.
+	// MaxRun is when a job is asked to make room; 0 = never.
 	MaxRun time.Duration `json:"max_run,omitempty"`
 	// OnLeaving is the signal, such as USR2, that asks a command to make room; empty = none.
 	OnLeaving string `json:"on_leaving,omitempty"`
 	// KillAfter is the time between TERM and KILL; default 10 s.
 	KillAfter time.Duration `json:"kill_after,omitempty"`
-	// AtMostOnce: a job never runs again by itself, not even when its worker process
-	// has died.
+	// AtMostOnce: a job is never run again automatically, even if its worker process dies.
 	AtMostOnce bool `json:"at_most_once,omitempty"`
 	// Lock is the class lock that jobs take; nil = none.
 	Lock *HandlerLock `json:"lock,omitempty"`
@@ -234,23 +204,22 @@ type Handler struct {
 	LongJob *HandlerLongJob `json:"long_job,omitempty"`
 }
 
-// Threads returns how many jobs the whole daemon can run at a time.
+// Threads returns how many jobs the whole daemon runs at a time.
 func (c Config) Threads() int { return c.WorkerCount * c.ThreadCount }
 
 // Locked reports whether jobs of a queue take a job lock.
 func (c Config) Locked(queue string) bool { return selector.MatchAny(c.LocketedQueues, queue) }
 
-// KeepsEnv reports whether env_keep names a variable.
+// KeepsEnv reports whether env_keep covers a variable.
 func (c Config) KeepsEnv(name string) bool { return selector.MatchAny(c.EnvKeep, name) }
 
-// DropsEnv reports whether env_drop names a variable.
+// DropsEnv reports whether env_drop covers a variable.
 func (c Config) DropsEnv(name string) bool { return selector.MatchAny(c.EnvDrop, name) }
 
 // Unique reports whether a queue holds a payload at most once.
 func (c Config) Unique(queue string) bool { return selector.MatchAny(c.UniqueQueues, queue) }
 
-// At returns a copy for the Redis of a URL. Another one has its password in the URL, and the same
-// certificates if it uses TLS.
+// At returns a copy for another Redis URL with its password. TLS keeps the certificates.
 func (c Config) At(url string) Config {
 	if url != c.RedisURL {
 		c.RedisURL, c.RedisPasswordFile = url, ""
@@ -261,8 +230,8 @@ func (c Config) At(url string) Config {
 	return c
 }
 
-// Redacted returns a copy that may be logged and shown: without the passwords in
-// URLs, without the values of the handlers' and runners' variables, and without what stands in files.
+// Redacted returns a copy that may be logged and shown: without passwords in URLs, values of
+// environment variables, and contents of files.
 func (c Config) Redacted() Config {
 	c.RedisCA, c.RedisCert = "", ""
 	c.RedisURL = redactURL(c.RedisURL)
@@ -291,16 +260,14 @@ func (c Config) Redacted() Config {
 	return c
 }
 
-// Fingerprint returns 12 hexadecimal digits that differ between configurations.
-// It is made of the redacted configuration, so that passwords cannot be guessed from a
-// log: a change of nothing but secrets does not show in it.
+// Fingerprint returns 12 hexadecimal digits of the redacted configuration, so that logs don't help
+// to guess passwords: changed secrets don't change it.
 func (c Config) Fingerprint() string {
 	sum := sha256.Sum256(c.redactedJSON())
 	return hex.EncodeToString(sum[:6])
 }
 
-// KeyDigests returns "key=digest" for each key whose value is not empty, from the redacted
-// configuration: two daemons can be told apart by key.
+// KeyDigests returns "key=digest" for each set key, redacted, to find keys that differ.
 func (c Config) KeyDigests() string {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(c.redactedJSON(), &values); err != nil {
@@ -320,7 +287,7 @@ func (c Config) KeyDigests() string {
 
 func (c Config) redactedJSON() []byte {
 	text, err := json.Marshal(c.Redacted())
-	if err != nil { // plain data: nothing in it can fail
+	if err != nil { // plain data cannot fail
 		panic(err)
 	}
 	return text
@@ -328,5 +295,5 @@ func (c Config) redactedJSON() []byte {
 
 func (c Config) classes() []string { return slices.Sorted(maps.Keys(c.Handlers)) }
 
-// FailureLists reports whether failures are recorded in a list for each queue.
+// FailureLists reports whether each queue has its own list of failures.
 func (c Config) FailureLists() bool { return c.FailureBackend == "multi-queue" }

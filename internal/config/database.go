@@ -8,25 +8,24 @@ import (
 	"unicode"
 )
 
-// databaseVariable is a variable that other programs also use, for databases of any kind.
+// databaseVariable is shared with other programs, for databases of any kind.
 const databaseVariable = "DATABASE_URL"
 
-// databaseSchemes are those that ActiveRecord takes for PostgreSQL.
+// databaseSchemes are the schemes that ActiveRecord takes for PostgreSQL.
 var databaseSchemes = []string{"postgres", "postgresql", "postgis"}
 
 func databaseURL() kind {
 	return kind{
 		hint: "URL",
 		parse: func(c *Config, text string) error {
-			c.DatabaseURL = text // looked at by readDatabase, which knows where it is from
+			c.DatabaseURL = text // readDatabase checks it, as it knows the source
 			return nil
 		},
 		show: func(c *Config) string { return redactDatabase(c.DatabaseURL) },
 	}
 }
 
-// readDatabase reads the URL of the database, and refuses one that cannot be of PostgreSQL.
-// Errors that only PostgreSQL can find show when a connection is made.
+// readDatabase reads the database URL, and refuses one that cannot be PostgreSQL's.
 func (l *loader) readDatabase() {
 	if !l.ok("database_url", "database_url_file") {
 		return
@@ -53,15 +52,14 @@ func (l *loader) readDatabase() {
 	switch {
 	case err == nil:
 	case source.Kind == FromEnv && source.Name == databaseVariable:
-		// Another program's, which may well keep its data in MySQL.
+		// It may be another program's, for MySQL for example.
 		c.DatabaseURL, l.result.Sources["database_url"] = "", Source{Kind: FromDefault}
 	default:
 		l.refuse("database_url", c.DatabaseURL, err.Error())
 	}
 }
 
-// checkDatabaseURL refuses what names no database of PostgreSQL. The message never
-// repeats the URL.
+// checkDatabaseURL refuses URLs that are not PostgreSQL's. Its error never repeats the URL.
 func checkDatabaseURL(text string) error {
 	scheme, _, found := strings.Cut(text, "://")
 	switch {
@@ -80,7 +78,6 @@ func checkDatabaseURL(text string) error {
 	return checkHosts(rest, true)
 }
 
-// redactDatabase returns the URL without passwords.
 func redactDatabase(text string) string {
 	if text == "" || checkDatabaseURL(text) == nil {
 		return redactURL(text)

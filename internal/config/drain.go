@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// Values of Config.DrainThen: what becomes of the jobs that drain_timeout ends.
+// Values of Config.DrainThen.
 const (
-	DrainRequeue = "requeue" // back to the head of their queues, no failure and no death
+	DrainRequeue = "requeue" // back to the head of their queues, without a failure or a death
 	DrainFail    = "fail"
 )
 
-// LinesAuto is the value of Config.Lines with which locked jobs wait in lines where that is possible.
+// LinesAuto is the value of Config.Lines that uses waiting lists where possible.
 const LinesAuto = "auto"
 
 var drainWords = []string{DrainRequeue, DrainFail}
 
-// drainTimeout is a duration and, behind a comma, what becomes of the jobs that it ends. In the
-// file it may be a map of after and then.
+// drainTimeout is a duration, perhaps with a comma and DrainThen; in the file also a map of these.
 func drainTimeout() kind {
 	after := duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, nil)
 	return kind{
@@ -42,7 +41,7 @@ func drainTimeout() kind {
 		},
 		show: func(c *Config) string {
 			if c.DrainTimeout == 0 {
-				return after.show(c) // there is nothing that it ends
+				return after.show(c) // nothing is ended
 			}
 			return after.show(c) + "," + c.DrainThen
 		},

@@ -6,13 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// variable is one assignment of an environment file.
 type variable struct {
 	name, value string
-	line        int // from 1, of the name
+	line        int // of the name, from 1
 }
 
-// valid reports whether systemd sets a variable of that name.
+// valid reports whether systemd accepts the name.
 func (v variable) valid() bool {
 	for i, r := range v.name {
 		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
@@ -23,7 +22,6 @@ func (v variable) valid() bool {
 	return v.name != ""
 }
 
-// The states of parseEnvFile.
 const (
 	beforeName = iota
 	inName
@@ -39,10 +37,9 @@ const (
 
 var errNoUTF8 = errors.New("is not UTF-8")
 
-// parseEnvFile reads the format of EnvironmentFile= in systemd's units (systemd.exec(5)): lines
-// NAME=value, comments that begin with # or ;, values that may be quoted, in several pieces
-// too, and lines that go on behind a backslash. Nothing is expanded. Other
-// lines are left out, as systemd does.
+// parseEnvFile reads the format of systemd's EnvironmentFile= (systemd.exec(5)): NAME=value lines,
+// comments with # or ;, values quoted in whole or in parts, and backslash continuations. Nothing
+// is expanded. Like systemd, it ignores other lines.
 func parseEnvFile(data []byte) ([]variable, error) {
 	if !utf8.Valid(data) {
 		return nil, errNoUTF8
@@ -50,7 +47,7 @@ func parseEnvFile(data []byte) ([]variable, error) {
 	var all []variable
 	var name, value strings.Builder
 	state, line, start := beforeName, 1, 0
-	plain := 0 // the length up to which a value is kept: white space behind it is not
+	plain := 0 // the length of the value without trailing white space
 	push := func() {
 		text := value.String()
 		all = append(all, variable{name: strings.TrimRight(name.String(), " \t"), value: text[:plain], line: start})

@@ -8,22 +8,21 @@ import (
 	"strings"
 )
 
-// Variables that have a meaning of their own.
+// Variables with a special meaning.
 const (
 	// ConfigVariable names the configuration file.
 	ConfigVariable = "RESQUED_CONFIG"
-	// credentialsVariable is set by systemd to the directory of the credentials
-	// that the unit loads; the password for Redis is the one of this name.
+	// credentialsVariable is the directory of the credentials that systemd loads for the unit;
+	// passwordCredential is the Redis password among them.
 	credentialsVariable = "CREDENTIALS_DIRECTORY"
 	passwordCredential  = "redis-password"
 	// jobVariable is set for the commands of jobs.
 	jobVariable = "RESQUED_JOB_ID"
-	// runnerVariable is set for runners, and so for what their jobs start.
+	// runnerVariable is set for runners, and inherited by what their jobs start.
 	runnerVariable = "RESQUED_RUNNER"
 )
 
-// environ is an environment. An empty variable counts as not set: that is how a
-// line "STATSD_HOST=" of an environment file is meant.
+// environ is an environment. As in environment files, an empty variable counts as not set.
 type environ map[string]string
 
 func newEnviron(list []string) environ {
@@ -40,7 +39,7 @@ func newEnviron(list []string) environ {
 	return env
 }
 
-// find returns the variable that sets a key, and those that it overrules.
+// find returns the variable that sets a key, and those that it overrides.
 func (e environ) find(k key) (name string, overruled []string) {
 	for _, variable := range k.variables() {
 		value, ok := e[variable]
@@ -55,13 +54,11 @@ func (e environ) find(k key) (name string, overruled []string) {
 	return name, overruled
 }
 
-// inJob reports whether the environment is that of a job, which has more of resqued's variables.
+// inJob reports whether this process runs in a job, which inherits more of resqued's variables.
 func (e environ) inJob() bool { return e[jobVariable] != "" || e[runnerVariable] != "" }
 
-// unknown warns of RESQUED_ variables that look like a setting and are none.
-// They are not errors: not every variable of that prefix is ours. Kubernetes
-// gives every container RESQUED_SERVICE_HOST and others when there is a service
-// called resqued, and commands of jobs run with variables of the daemon.
+// unknown warns of RESQUED_ variables that look like settings but aren't. They are not errors: for
+// a service called resqued, Kubernetes sets RESQUED_SERVICE_HOST and others in every container.
 func (e environ) unknown(where string) []Warning {
 	if e.inJob() {
 		return nil
@@ -104,20 +101,19 @@ func (l *loader) warnOfUnknown() {
 	}
 }
 
-// generic are variables of ours that other programs also have, or nearly, so that a near one
-// is only taken for a mistake while the key is not set otherwise; foreign ones are never
-// looked for.
+// generic are variables that other programs may have too. A similar name is only reported while
+// the key is not set otherwise, and never if it is similar to a foreign one.
 var (
 	generic = []string{"REDIS_URL", "QUEUES", "QUEUE", "STATSD_HOST", "STATSD_PORT", "STATSD_KEY"}
 	foreign = []string{databaseVariable, "INTERVAL", "PIDFILE"}
 )
 
-// misspelt warns of variables that are nearly one of Resque's names, such as THREADS_COUNT.
+// misspelt warns of variables that nearly have one of Resque's names, such as THREADS_COUNT.
 func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
 	if env.inJob() {
 		return nil
 	}
-	known := map[string]string{} // the key of each variable
+	known := map[string]string{} // variable -> key
 	for _, k := range keys {
 		for _, name := range k.env {
 			known[name] = k.name
@@ -147,7 +143,7 @@ func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
 	return warnings
 }
 
-// squashed is a name without what is easily got wrong.
+// squashed is a name without case and underscores.
 func squashed(name string) string {
 	if len(name) > maxValue {
 		return ""

@@ -8,23 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// The kinds of sources.
+// Kinds of sources.
 const (
 	FromFlag    = "flag"
 	FromEnv     = "env"
 	FromFile    = "file"
 	FromDefault = "default"
-	// FromHandlers is the source of queues that only the handlers name.
+	// FromHandlers is the source of queues that only handlers name.
 	FromHandlers = "handlers"
-	// FromEnvFile is the file of the environment that systemd gives a service.
+	// FromEnvFile is the environment file of a systemd service.
 	FromEnvFile = "envfile"
-	// FromCredential is a credential that systemd gives a service.
+	// FromCredential is a credential of a systemd service.
 	FromCredential = "credential"
-	// FromSearch is a configuration file that nothing has named.
+	// FromSearch is a configuration file that was found, not named.
 	FromSearch = "search"
 )
 
-// maxShown bounds what a message repeats of a value, in bytes.
+// maxShown limits how much of a value a message repeats, in bytes.
 const maxShown = 160
 
 // Source is where a value came from.
@@ -32,19 +32,17 @@ type Source struct {
 	// Kind is one of FromFlag, FromEnv, FromEnvFile, FromFile, FromDefault, and for some keys
 	// FromCredential, FromSearch or FromHandlers.
 	Kind string `json:"kind"`
-	// Name is the flag ("--worker-count"), the variable or the file's path;
-	// empty for a default.
+	// Name is the flag ("--worker-count"), the variable or the file's path; empty for a default.
 	Name string `json:"name,omitempty"`
-	// File is the file that sets the variable Name; empty if none does.
+	// File is the file that sets the variable Name, if any.
 	File string `json:"file,omitempty"`
-	// Line is the line of the file, from 1; 0 elsewhere.
+	// Line is the line of the file, from 1; otherwise 0.
 	Line int `json:"line,omitempty"`
-	// Found marks a configuration file that nothing has named, in errors.
+	// Found marks a configuration file that was found, not named, in errors.
 	Found bool `json:"found,omitempty"`
 }
 
-// String returns the source as messages name it: "flag --interval",
-// "environment INTERVAL", "resqued.yaml:17", "default".
+// String returns "flag --interval", "environment INTERVAL", "resqued.yaml:17" or "default".
 func (s Source) String() string {
 	switch {
 	case s.Kind == FromFlag:
@@ -67,24 +65,21 @@ func (s Source) String() string {
 	return FromDefault
 }
 
-// rank is how far up a source is: the value of a higher one wins.
+// rank is the precedence of a source: the highest wins.
 func (s Source) rank() int {
 	return slices.Index([]string{FromFile, FromEnvFile, FromEnv, FromFlag}, s.Kind)
 }
 
-// Error is one thing that is wrong with a configuration.
+// Error is one problem of a configuration.
 type Error struct {
-	// Key is the key at fault ("handlers.Thumb.timeout"); empty when the file as
-	// a whole cannot be read.
+	// Key is the key at fault ("handlers.Thumb.timeout"); empty if the whole file cannot be read.
 	Key string `json:"key,omitempty"`
-	// Value is what was given, without secrets; empty where there is none.
-	Value  string `json:"value,omitempty"`
-	Source Source `json:"source"`
-	// Message is what is wrong and what to do about it.
+	// Value is the given value without secrets, if any.
+	Value   string `json:"value,omitempty"`
+	Source  Source `json:"source"`
 	Message string `json:"message"`
 }
 
-// Error returns one line: key, value, source, message.
 func (e Error) Error() string {
 	if e.Key == "" {
 		return e.Source.String() + ": " + e.Message
@@ -94,17 +89,15 @@ func (e Error) Error() string {
 		value = " " + shown(e.Value)
 	}
 	key := e.Key
-	if printable(key) != nil || len(key) > maxShown { // a key of the file that is none of ours
+	if printable(key) != nil || len(key) > maxShown { // an unknown key of the file
 		key = shown(key)
 	}
 	return fmt.Sprintf("%s%s (%s): %s", key, value, e.Source, e.Message)
 }
 
-// Errors is everything that is wrong with a configuration. Load returns it, so
-// that one run shows all there is to mend.
+// Errors are all problems of a configuration.
 type Errors []Error
 
-// Error returns one line per error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {
@@ -113,7 +106,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Warning is about a setting that works and is probably not what was meant.
+// Warning is about a setting that works but is probably a mistake.
 type Warning struct {
 	Key     string `json:"key"`
 	Code    string `json:"code"`

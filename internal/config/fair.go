@@ -14,11 +14,10 @@ import (
 	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
-// fairFields are the fields of a fair queue, in the order of the documentation.
 var fairFields = []string{"key", "weights"}
 
-// fair are the queues whose tenants take turns. In the file it is a map of queues to templates, or to maps.
-// Elsewhere it is that map as JSON.
+// fair are the queues whose tenants take turns: queues to templates or maps in the file, else
+// JSON.
 func fair() kind {
 	return kind{
 		hint: "JSON",
@@ -77,7 +76,6 @@ func checkFair(queue string, rule jobkey.Fair) error {
 	return rule.Check()
 }
 
-// readFair reads what the file says of one queue.
 func (f *file) readFair(name string, from field) (rule jobkey.Fair, ok bool) {
 	before := len(f.errs)
 	if from.value.Kind != yaml.MappingNode {

@@ -19,38 +19,36 @@ import (
 	"github.com/resqued/resqued/internal/schedule"
 )
 
-// maxFile is the longest configuration file, in bytes.
+// maxFile limits the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// file is what a configuration file says, as text. Keys are known and unique,
-// values have the right shape; what they mean is looked at later.
+// file is a configuration file with known, unique keys and values of the right shape, unchecked.
 type file struct {
 	path string
 	// values are string or []string, by key.
 	values   map[string]any
 	lines    map[string]int
-	entries  map[string][]int // lines of the entries of lists
+	entries  map[string][]int // lines of list entries
 	handlers map[string]Handler
 	classes  map[string]int // lines of the handlers
-	// runners by name, runnerLines their lines.
+	// runners are by name, runnerLines their lines.
 	runners     map[string]Runner
 	runnerLines map[string]int
-	// schedules by name, scheduled their lines.
+	// schedules are by name, scheduled their lines.
 	schedules map[string]schedule.Definition
 	scheduled map[string]int
-	// stores are those of the file, in its order.
+	// stores are in the order of the file.
 	stores []*fileStore
 	errs   Errors
-	// unreadable: nothing of the file is known, and errs has the reason.
+	// unreadable: nothing of the file is known; errs has the reason.
 	unreadable bool
 }
 
-// loadFile reads a configuration file. All that is wrong with it is in errs.
 func loadFile(path string, named Source) *file {
 	return loadTrusted(path, named, func(os.FileInfo) error { return nil })
 }
 
-// loadTrusted is loadFile for a file that check, if it gets to be opened, does not refuse.
+// loadTrusted is loadFile for a file that check accepts after it was opened.
 func loadTrusted(path string, named Source, check func(os.FileInfo) error) *file {
 	data, err := readChecked(path, check)
 	if err != nil {
@@ -65,8 +63,8 @@ func readLimited(path string) ([]byte, error) {
 	return readChecked(path, func(os.FileInfo) error { return nil })
 }
 
-// Open opens a file of the configuration. It refuses a FIFO, whose open waits for a process that
-// writes to it; a pipe that this process was given, as /dev/stdin, has no name and is opened.
+// Open opens a file of the configuration. It refuses a named pipe, whose open may block for ever.
+// An inherited one, such as /dev/stdin, is opened.
 func Open(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		if _, err := filepath.EvalSymlinks(path); err == nil {
@@ -96,8 +94,7 @@ func readChecked(path string, check func(os.FileInfo) error) ([]byte, error) {
 	return data, err
 }
 
-// withoutPath cuts the path from an error of the file system: messages name it
-// as the value already.
+// withoutPath removes the path from a file system error: messages name it already.
 func withoutPath(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		return at.Err
@@ -105,9 +102,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// parseFile reads the text of a configuration file. It walks the nodes instead
-// of decoding into a struct: nodes know their lines, keep the case of class
-// names and the text of values, and show duplicates.
+// parseFile reads a configuration file. It walks YAML nodes instead of decoding into a struct:
+// nodes have lines, the spelling of class names and values, and duplicates.
 func parseFile(path string, data []byte) *file {
 	f := &file{
 		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
@@ -119,7 +115,7 @@ func parseFile(path string, data []byte) *file {
 		f.errs, f.unreadable = append(f.errs, syntaxError(path, data, err)), true
 		return f
 	}
-	if root == nil || isNull(root) { // nothing but comments
+	if root == nil || isNull(root) { // only comments
 		return f
 	}
 	if root.Kind != yaml.MappingNode {
@@ -151,7 +147,7 @@ func parseFile(path string, data []byte) *file {
 	return f
 }
 
-// document returns the only document of the text, or nil if it is empty.
+// document returns the only document of the text, nil if it is empty.
 func document(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -171,15 +167,13 @@ func document(data []byte) (*yaml.Node, error) {
 	return resolved(doc.Content[0]), nil
 }
 
-// field is one key of a map with its value.
 type field struct {
 	name  string
 	line  int
 	value *yaml.Node
 }
 
-// fields returns the fields of a map and refuses duplicates. section is the key
-// of the map itself, followed by a dot.
+// fields returns a map's fields and refuses duplicates. section is its key with a dot.
 func (f *file) fields(node *yaml.Node, section string) []field {
 	var all []field
 	first := map[string]int{}
@@ -230,10 +224,9 @@ func (f *file) readValue(k key, from field) {
 	f.values[k.name], f.lines[k.name] = text, from.line
 }
 
-// octal is a number that YAML 1.1 reads as octal.
+// octal matches a number that YAML 1.1 reads as octal.
 var octal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0[0-9]+$`) })
 
-// list reads a list of plain values and the line of each.
 func (f *file) list(name string, node *yaml.Node) (list []string, lines []int, ok bool) {
 	list, ok = []string{}, true
 	for _, item := range node.Content {
@@ -254,7 +247,7 @@ func (f *file) refuse(key, value string, line int, message string) {
 	})
 }
 
-// unknownKey refuses an unknown key and suggests what it may have been meant to be.
+// unknownKey is the message for an unknown key, with a suggestion.
 func unknownKey(name string, later []string, suggest func(string) string) string {
 	if slices.Contains(later, name) {
 		return "not supported by this version; remove it"
@@ -262,7 +255,6 @@ func unknownKey(name string, later []string, suggest func(string) string) string
 	return unknown(suggest(name))
 }
 
-// resolved follows an alias to what it stands for.
 func resolved(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode && node.Alias != nil {
 		return node.Alias
@@ -272,7 +264,7 @@ func resolved(node *yaml.Node) *yaml.Node {
 
 func isNull(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" }
 
-// scalar returns the text of a plain value, exactly as it stands in the file.
+// scalar returns a plain value exactly as written.
 func scalar(node *yaml.Node) (string, error) {
 	switch {
 	case node.Kind == yaml.MappingNode && len(node.Content) == 2 && node.Content[0].Kind == yaml.ScalarNode:
@@ -288,7 +280,7 @@ func scalar(node *yaml.Node) (string, error) {
 	switch tag := node.ShortTag(); tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
 		return node.Value, nil
-	case "!!merge": // "<<" is only special as a key
+	case "!!merge": // "<<" is special as a key only
 		return node.Value, nil
 	case "!!null":
 		return "", errors.New(`has no value; give one ("" is the empty text) or remove the line`)
@@ -303,12 +295,11 @@ func scalar(node *yaml.Node) (string, error) {
 var (
 	yamlError     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?(.*)`) })
 	unknownAnchor = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown anchor '(.*)' referenced`) })
-	// unquotedTag is an excluded queue in a list, as YAML cannot read it.
+	// unquotedTag matches an unquoted exclusion in a list, which YAML cannot read.
 	unquotedTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\[,]\s*![^\s,]`) })
 )
 
-// tabbed returns the first line with a tab in its indentation, 0 if there is none. Lines count
-// from 1; those before from are only looked at when there is none behind.
+// tabbed returns the first tab-indented line at or after from, else before it; 0 = none.
 func tabbed(data []byte, from int) int {
 	before := 0
 	for i, line := range bytes.Split(data, []byte("\n")) {
@@ -324,8 +315,7 @@ func tabbed(data []byte, from int) int {
 	return before
 }
 
-// syntaxError gives an error of the YAML library a place and, for the usual
-// mistake of queue lists, the remedy.
+// syntaxError adds a line to an error of the YAML library and, for common mistakes, a fix.
 func syntaxError(path string, data []byte, err error) Error {
 	e := Error{Source: Source{Kind: FromFile, Name: path}, Message: err.Error()}
 	if m := yamlError().FindStringSubmatch(e.Message); m != nil {
@@ -334,7 +324,7 @@ func syntaxError(path string, data []byte, err error) Error {
 	}
 	parsing := strings.HasPrefix(e.Message, "did not find") || strings.HasPrefix(e.Message, "found") ||
 		strings.HasPrefix(e.Message, "mapping values")
-	if e.Source.Line == 0 && parsing { // the library leaves the first line out
+	if e.Source.Line == 0 && parsing { // the library omits the first line's number
 		e.Source.Line = 1
 	}
 	switch tab := tabbed(data, e.Source.Line-1); {

@@ -7,15 +7,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// annotation marks the flags of this package, so that another command's flag of
-// the same name (the --interval of a watch) is never taken for a setting.
+// annotation marks this package's flags, so that another command's flag of the same name (the
+// --interval of a watch) is never taken for a setting.
 const annotation = "resqued_config_key"
 
-// ConfigFlag is the flag that names the configuration file.
+// ConfigFlag names the configuration file.
 const ConfigFlag = "config"
 
-// AddGlobalFlags registers the settings that every command takes: -c --config,
-// --redis-url and -n --namespace.
+// AddGlobalFlags registers every command's settings: -c --config, --redis-url, -n --namespace.
 func AddGlobalFlags(flags *pflag.FlagSet) {
 	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` (RESQUED_CONFIG; else ./resqued.yaml, /etc/resqued/resqued.yaml); none: read none")
 	flags.String(StoreFlag, "", "one of several stores of the configuration, by its `name` (RESQUED_STORE)")
@@ -38,13 +37,13 @@ func addFlags(flags *pflag.FlagSet, group flagGroup) {
 		if k.hint == hintBool {
 			flag.NoOptDefVal = "true"
 		}
-		if k.name == "waker" { // was one that is on or off
+		if k.name == "waker" { // it was a boolean flag
 			flag.NoOptDefVal = WakerOn
 		}
 	}
 }
 
-// ours returns the flag of a key, or nil if there is none.
+// ours returns the flag of a key, or nil.
 func ours(flags *pflag.FlagSet, k key) *pflag.Flag {
 	if flags == nil {
 		return nil
@@ -56,22 +55,18 @@ func ours(flags *pflag.FlagSet, k key) *pflag.Flag {
 	return flag
 }
 
-// flagText is the value of a flag: text, whatever the key's kind, so that every
-// source is read and refused by the same rules.
+// flagText is the value of a flag: always text, so that all sources follow the same rules.
 type flagText struct {
 	text, hint string
-	// list: a second use of the flag adds to the first.
+	// list: repeated uses of the flag add up.
 	list, given bool
 }
 
-// String returns what was given, or the default.
 func (f *flagText) String() string { return f.text }
 
-// Type names the kind of value in the help.
 func (f *flagText) Type() string { return f.hint }
 
-// Set takes what was given. Only yes and no are checked here, because a merely
-// cast one would read "maybe" as false.
+// Set takes a value. Only booleans are checked here, since a cast would read "maybe" as false.
 func (f *flagText) Set(text string) error {
 	if f.hint == hintBool {
 		yes, err := parseBool(text)
@@ -87,19 +82,17 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// fileFlag is the value of --config, which counts once: of two files one would be ignored.
+// fileFlag is the value of --config, which may be given once: one of two files would be ignored.
 type fileFlag struct {
 	path  string
 	given bool
 }
 
-// String returns the path that was given.
 func (f *fileFlag) String() string { return f.path }
 
-// Type names the kind of value in the help.
 func (f *fileFlag) Type() string { return "file" }
 
-// Set takes a path, and refuses another one. The same may come twice: completion reads all words twice.
+// Set takes a path and refuses a different one. Completion sets the same one twice.
 func (f *fileFlag) Set(path string) error {
 	if f.given && path != f.path {
 		return fmt.Errorf("given already, with %q; one file is read", f.path)

@@ -20,19 +20,18 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// DefaultKillAfter is a handler's kill_after if the file has none.
+// DefaultKillAfter is the default of a handler's kill_after.
 const DefaultKillAfter = 10 * time.Second
 
-// handlerFields are the fields of a handler, in the order of the documentation.
 var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "max_run", "on_leaving", "kill_after", "at_most_once", "lock", "retry", "long_job"}
 
-// leavingSignals are the values of on_leaving: signals that programs catch to save what they have done.
+// leavingSignals are the values of on_leaving: signals that programs catch to save their work.
 var leavingSignals = map[string]syscall.Signal{
 	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 }
 
-// laterFields are fields that are planned, so that they are not reported as typos.
+// laterFields are planned, so they are not reported as typos.
 var laterFields = []string{"require_signature"}
 
 var fieldSynonyms = map[string]string{
@@ -41,7 +40,7 @@ var fieldSynonyms = map[string]string{
 	"longjob": "long_job", "long": "long_job",
 }
 
-// reserved are variables that the daemon itself sets for a command or a runner.
+// reserved are variables that the daemon sets for a command or a runner.
 var reserved = []string{
 	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY",
 }
@@ -53,8 +52,7 @@ func suggestField(name string) string {
 	return nearest(name, handlerFields)
 }
 
-// readHandlers reads the handlers section: class names as they are written,
-// dots, colons and case included.
+// readHandlers reads the handlers section. Class names keep dots, colons and case.
 func (f *file) readHandlers(section field) {
 	if isNull(section.value) { // every handler is commented out
 		return
@@ -169,7 +167,7 @@ func checkClass(name string) error {
 	return nil
 }
 
-// checkPattern is checkClass for a name or a pattern of names.
+// checkPattern is checkClass for names and patterns.
 func checkPattern(name string) error {
 	if err := checkClass(name); err != nil {
 		return err
@@ -226,7 +224,7 @@ func (f *file) readCommand(name string, from field) []string {
 	return argv
 }
 
-// readEnv reads a handler's variables. Their values may be secret: no message repeats them.
+// readEnv reads a handler's variables. Values may be secret: no message repeats them.
 func (f *file) readEnv(name string, from field) map[string]string {
 	if from.value.Kind != yaml.MappingNode {
 		f.refuse(name, "", from.line, "must be a map of names to values: {RAILS_ENV: production}")
@@ -270,7 +268,7 @@ func (f *file) readDuration(name string, from field, to *time.Duration, check fu
 	f.readText(name, from, new(string), func(value string) error { return parseInto(to, value, check) })
 }
 
-// parseInto reads a time span as the keys of the file have them.
+// parseInto reads a duration in the format of the file's keys.
 func parseInto(to *time.Duration, value string, check func(time.Duration) error) error {
 	var c Config
 	err := duration(func(c *Config) *time.Duration { return &c.MaxAge }, check).parse(&c, strings.TrimSpace(value))
@@ -280,9 +278,8 @@ func parseInto(to *time.Duration, value string, check func(time.Duration) error)
 	return err
 }
 
-// CheckPrograms looks for the programs and directories of the command handlers, of the
-// runners, and of host_dead_hook on this machine. What is missing is a warning: the file may be meant for, or
-// be ahead of, another one.
+// CheckPrograms looks for the programs and directories of handlers, runners and host_dead_hook on
+// this machine. Missing ones are warnings: the file may be for another machine.
 func CheckPrograms(c Config) (warnings []Warning) {
 	for _, class := range c.classes() {
 		if h := c.Handlers[class]; h.Runner == "" {
@@ -302,7 +299,7 @@ func CheckPrograms(c Config) (warnings []Warning) {
 	return warnings
 }
 
-// checkProgram looks for one program. at is its key, who names it for people.
+// checkProgram looks for a program. at is its key, who its name in messages.
 func checkProgram(at, who string, argv []string, dir string) (warnings []Warning) {
 	warn := func(field, code, message string) {
 		warnings = append(warnings, Warning{Key: at + "." + field, Code: code, Message: who + ": " + message})

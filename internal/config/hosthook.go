@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// leastHostSilence is more than the time between two signs of life of a host that works: its masters
-	// give one every five seconds or so.
+	// leastHostSilence exceeds the time between a working host's heartbeats, about 5 s.
 	leastHostSilence = 6 * time.Second
-	// mostHostPatience bounds a hook: as long as it runs no other master asks.
+	// mostHostPatience bounds a hook: while it runs, no other master asks.
 	mostHostPatience = time.Hour
 )
 
@@ -29,7 +28,7 @@ func hostPatience(d time.Duration) error {
 	return nil
 }
 
-// readHostHook reads the command of host_dead_hook, and mentions what has no effect without it.
+// readHostHook reads host_dead_hook, and warns of settings without effect.
 func (l *loader) readHostHook() {
 	const key = "host_dead_hook"
 	argv := l.lists[key]

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostile are values that are mistakes, by key: none of them may pass without a word. want is a
-// part of the error, or after "warn: " of the warning.
+// hostile are mistaken values by key, each of which must be reported. want is part of the error
+// or, after "warn: ", of the warning.
 var hostile = map[string][][2]string{
 	"redis_url": {
 		{"redis_url: redis://h:99999", "the port must be a number from 1 to 65535"},
@@ -158,7 +158,7 @@ var hostile = map[string][][2]string{
 	"log_jobs":             {{"log_jobs: perhaps", "true or false"}},
 }
 
-// hostileFields are the same of the sections, by the field with its section.
+// hostileFields are the same for sections, by section and field.
 var hostileFields = map[string][][2]string{
 	"command": {
 		{"{command: [sh, a, '|', b]}", `warn: A: command holds "|"; no shell is involved, the program gets it as it is.`},
@@ -311,7 +311,7 @@ func TestHostileValues(t *testing.T) {
 	t.Run("every key has some", func(t *testing.T) {
 		t.Parallel()
 		for _, k := range keys {
-			if k.name != "waker" { // that of a word
+			if k.name != "waker" { // one of a few words
 				require.NotEmpty(t, hostile[k.name], k.name)
 			}
 			for _, one := range hostile[k.name] {

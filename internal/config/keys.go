@@ -9,25 +9,23 @@ import (
 	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
-// Bounds of counts. They are far above what helps and stop a slip of the finger
-// before it starts a million threads.
+// Bounds of counts. They are far above useful values, and catch typos.
 const (
 	maxWorkers = 1024
 	maxThreads = 4096
 	maxDeaths  = 1000
 	// minRSS is less than a worker process needs to start.
 	minRSS = 32 << 20
-	// minPayload is less than jobs with a few arguments take.
+	// minPayload is less than a job with a few arguments takes.
 	minPayload = 128
 )
 
-// key is one setting: what it is called everywhere, and how its text becomes a
-// field of Config. docs/configuration.md is checked against this table.
+// key is a setting. docs/configuration.md is checked against this table.
 type key struct {
 	name string
-	// env are the variables besides RESQUED_<NAME>, which always works and wins.
+	// env are variables besides RESQUED_<NAME>, which always works and wins.
 	env []string
-	// def is the default, as it would be written in the environment.
+	// def is the default, written as in the environment.
 	def string
 	// flag is where the flag belongs; short is its letter.
 	flag  flagGroup
@@ -41,24 +39,22 @@ type flagGroup int
 const (
 	workFlag   flagGroup = iota // of resqued work
 	globalFlag                  // of every command
-	noFlag                      // none: it may hold a secret, or is long
+	noFlag                      // it may hold a secret, or is long
 )
 
-// kind reads and shows one type of value. parse gets text without surrounding
-// space and returns an error that names what is wrong and what to write.
+// kind reads and shows a type of value. parse gets trimmed text; its error says what to write.
 type kind struct {
-	// hint stands for the value in the help of the flag.
+	// hint is the value's placeholder in the help.
 	hint  string
 	list  bool
 	parse func(c *Config, text string) error
 	show  func(c *Config) string
-	// fields, if not nil, reads a map of the file, and returns it as the text that parse
-	// takes.
+	// fields, if not nil, turns a map of the file into text for parse.
 	fields func(f *file, from field) (text string, ok bool)
 }
 
-// keys are all settings but the file's handlers, runners, schedule and stores sections, in the order in which
-// they are checked, shown and documented.
+// keys are all settings except the sections handlers, runners, schedule and stores, in the order
+// in which they are checked, shown and documented.
 var keys = []key{
 	{
 		name: "redis_url", env: []string{"REDIS_URL"}, def: "redis://127.0.0.1:6379/0", flag: globalFlag,
@@ -347,19 +343,18 @@ var synonyms = map[string]string{
 	"fencing_hook": "host_dead_hook", "uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
 
-// later are keys that are planned, so that they are not reported as typos.
+// later are planned keys, so they are not reported as typos.
 var later = []string{"web"}
 
-// flagName returns the name of the key's flag, without dashes in front.
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }
 
-// variables returns the environment variables of the key, the one that wins first.
+// variables returns the key's environment variables, the winning one first.
 func (k key) variables() []string {
 	own := "RESQUED_" + strings.ToUpper(k.name)
 	return append([]string{own}, k.env...)
 }
 
-// suggest returns the key that was most likely meant by name, or "".
+// suggest returns the key that name most likely means, or "".
 func suggest(name string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	if meant := synonyms[plain]; meant != "" {
@@ -377,7 +372,6 @@ func suggest(name string) string {
 	return nearest(plain, candidates)
 }
 
-// unknown is the message about a key that does not exist.
 func unknown(meant string) string {
 	if meant == "" {
 		return "unknown key; docs/configuration.md lists them all"

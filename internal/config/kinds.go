@@ -17,9 +17,8 @@ import (
 	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
-// Bounds of durations.
 const (
-	// maxDuration keeps sums with the clock far from overflowing.
+	// maxDuration keeps sums with the clock far from overflow.
 	maxDuration = 366 * 24 * time.Hour
 	minInterval = time.Millisecond
 	maxInterval = 24 * time.Hour
@@ -153,7 +152,6 @@ func rssOrAuto() kind {
 	return k
 }
 
-// text is any text without control characters, perhaps empty.
 func text(field func(*Config) *string) kind {
 	return kind{
 		hint: "text",
@@ -168,7 +166,7 @@ func text(field func(*Config) *string) kind {
 	}
 }
 
-// host is the name or the address of a server, or empty. port is the key of its port.
+// host is a server's name or address, or empty. port is the key of its port.
 func host(field func(*Config) *string, port string) kind {
 	k := text(field)
 	parse := k.parse
@@ -207,7 +205,6 @@ func checkHost(text, port string) error {
 	return nil
 }
 
-// zeroOrPayload refuses a limit that no payload would be below.
 func zeroOrPayload(n int64) error {
 	if n > 0 && n < minPayload {
 		return fmt.Errorf("must be 0 (no limit) or at least %s; a number without a unit is bytes", FormatSize(minPayload))
@@ -222,7 +219,6 @@ func printable(text string) error {
 	return nil
 }
 
-// lockKey is the name of a style of job lock keys, or a template.
 func lockKey() kind {
 	k := text(func(c *Config) *string { return &c.JobLockKey })
 	parse := k.parse
@@ -257,7 +253,6 @@ func namespace() kind {
 	return k
 }
 
-// oneOf is one of a few words.
 func oneOf(field func(*Config) *string, words ...string) kind {
 	return kind{
 		hint: strings.Join(words, "|"),
@@ -272,7 +267,7 @@ func oneOf(field func(*Config) *string, words ...string) kind {
 	}
 }
 
-// hintBool is the kind of the flags that need no value.
+// hintBool is the hint of flags that need no value.
 const hintBool = "bool"
 
 func boolean(field func(*Config) *bool) kind {
@@ -290,7 +285,7 @@ func boolean(field func(*Config) *bool) kind {
 	}
 }
 
-// waker is a switch with a third position.
+// waker is a boolean, or auto.
 func waker() kind {
 	k := oneOf(func(c *Config) *string { return &c.Waker }, WakerAuto, WakerOn, WakerOff)
 	k.parse = func(c *Config, text string) error {

@@ -10,65 +10,55 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Options are where a configuration is read from.
+// Options say where to read a configuration from.
 type Options struct {
-	// File is the configuration file. Empty: the flag --config, else RESQUED_CONFIG, else
-	// the one that Search finds. NoFile stands for none.
+	// File is the path, or NoFile; empty: the flag, else RESQUED_CONFIG, else what Search finds.
 	File string
-	// FileSource is where File is from; empty = the flag.
+	// FileSource is where File comes from; empty = the flag.
 	FileSource Source
-	// Search is where a file is looked for that nothing names.
+	// Search is where an unnamed file is looked for.
 	Search Places
-	// RunsPrograms refuses a file of another user that Search has found, instead of going on
-	// without it.
+	// RunsPrograms refuses another user's file that Search has found, instead of ignoring it.
 	RunsPrograms bool
-	// Flags are the parsed flags; of those that AddFlags and AddGlobalFlags
-	// registered, the given ones count. May be nil.
+	// Flags are the parsed flags; only those of AddFlags and AddGlobalFlags count. May be nil.
 	Flags *pflag.FlagSet
-	// Environ is the environment, NAME=value; nil = that of this process.
+	// Environ is the environment, NAME=value; nil = the process's own.
 	Environ []string
-	// NeedQueues: a configuration without queues is refused.
+	// NeedQueues refuses a configuration without queues.
 	NeedQueues bool
-	// Classes are the program's own, in the order in which their queues are worked when
-	// the configuration names none.
+	// Classes are the program's own. Their queues are worked in this order if no others are named.
 	Classes []ClassQueues
 	// Defaults replace built-in defaults, by key, written as in the environment.
 	Defaults map[string]string
-	// Store is which one of several stores is meant; empty: the flag --store, else
-	// RESQUED_STORE, else all of them.
+	// Store selects one of several stores; empty: the flag --store, else RESQUED_STORE, else all.
 	Store string
-	// each: it is one of all.
+	// each: this store is one of all.
 	each bool
 }
 
-// Resolved is a configuration and what there is to know about it.
+// Resolved is a configuration and where it comes from.
 type Resolved struct {
 	Config
 	// File is the path of the file that was read; empty = none.
 	File string
-	// Searched are the files that were looked for and not found, Instances those of the
-	// services there are where none was found.
+	// Searched are the files that were not found, Instances the services' files in that case.
 	Searched, Instances []string
-	// Untrusted are the files that were found and left out, since others may have written them.
+	// Untrusted are files that were ignored because others may have written them.
 	Untrusted []string
-	// EnvFile is the file of the service's environment that was read; empty = none.
+	// EnvFile is the service's environment file that was read; empty = none.
 	EnvFile string
-	// Unread are files that systemd reads for the service and this user may not.
+	// Unread are files of the service that systemd reads but this user may not.
 	Unread []string
-	// Sources is where the value of each key, and of each "handlers.<class>" and "runners.<name>", came
-	// from.
-	Sources map[string]Source
-	// Warnings are settings that work and are probably not what was meant.
+	// Sources is the source of each key, "handlers.<class>" and "runners.<name>".
+	Sources  map[string]Source
 	Warnings []Warning
-	// Stores are the configurations of all stores, in the order of the file, where it has
-	// stores and none was chosen. Then the keys that a store may set have no meaning here, and
-	// there is no redis_url.
+	// Stores are the configurations of all stores, in the file's order, if none was chosen. Then
+	// keys that stores may set are meaningless here, and RedisURL is empty.
 	Stores []*Resolved
 }
 
-// Load reads, resolves and validates a configuration. A flag wins over the
-// environment, that over the file, that over the default. The error is Errors:
-// everything that is wrong, not only what was found first.
+// Load reads, resolves and validates a configuration, by precedence from flags, environment, file
+// and defaults. The error is Errors, with all problems.
 func Load(o Options) (*Resolved, error) {
 	l := &loader{
 		options: o, env: newEnviron(o.Environ), file: &file{}, bad: map[string]bool{},
@@ -81,7 +71,7 @@ func Load(o Options) (*Resolved, error) {
 	l.readRunnerFlag()
 	l.checkRunnerUse()
 	l.readKeys()
-	if !l.file.unreadable { // else half of what follows would be wrong for lack of the file
+	if !l.file.unreadable { // without the file, half of what follows would be wrong
 		l.readQueues()
 		l.readQueueSets()
 		l.readEnvSets()
@@ -115,20 +105,18 @@ type loader struct {
 	options Options
 	env     environ
 	file    *file
-	opened  *file      // the one that the search has found and read already
-	store   *fileStore // whose configuration it is; nil = there are none
+	opened  *file      // the file that the search found and read
+	store   *fileStore // whose configuration this is; nil = no stores
 	service service
-	lists   map[string][]string // values of the keys that are lists
+	lists   map[string][]string // values of list keys
 	result  *Resolved
 	errs    Errors
-	byFlag  Source          // of the runner that --runner gives; empty = there is none
-	bad     map[string]bool // keys that were refused, so that nothing is compared with them
+	byFlag  Source          // of the runner given by --runner; empty = none
+	bad     map[string]bool // refused keys, with which nothing is compared
 }
 
-// layers puts the sources on top of each other. viper only merges them: values
-// go in and come out as the text that was written, because what it casts it
-// casts without complaint ("8x" is the number 0 to it). The environment is a
-// layer like the file instead of viper's own, which reads that of the process.
+// layers merges the sources. Values stay text, because viper's casts hide errors (it reads "8x" as
+// 0). The environment is a layer like the file, because viper itself reads only the process's.
 func (l *loader) layers() (*viper.Viper, error) {
 	v := viper.New()
 	environment := map[string]any{}
@@ -143,7 +131,7 @@ func (l *loader) layers() (*viper.Viper, error) {
 			l.result.Sources[k.name] = Source{Kind: FromFile, Name: l.file.path, Line: line}
 		}
 		if l.store.sets(k.name) || l.store != nil && k.name == "queues" {
-			// What a store says is closer to it than what the environment says of all.
+			// A store's own value wins over the environment, which is for all stores.
 		} else if name, overruled := l.env.find(k); name != "" {
 			environment[k.name] = l.env[name]
 			l.result.Sources[k.name] = Source{Kind: FromEnv, Name: name}
@@ -175,8 +163,7 @@ func (l *loader) layers() (*viper.Viper, error) {
 	return v, v.MergeConfigMap(environment)
 }
 
-// readKeys resolves every key and reads all but the lists, which wait for what
-// they depend on.
+// readKeys resolves every key and parses all but lists, which depend on other keys.
 func (l *loader) readKeys() {
 	v, err := l.layers()
 	if err != nil {
@@ -199,7 +186,7 @@ func (l *loader) readKeys() {
 	}
 }
 
-// entries returns a list as the file or one text gives it. No text is not a list.
+// entries returns a list that the file or one text gives. Empty text is not a list.
 func entries(value any) []string {
 	var list []string
 	switch v := value.(type) {
@@ -216,7 +203,7 @@ func entries(value any) []string {
 	return list
 }
 
-// markFound returns the errors; those of a file that nothing has named say so.
+// markFound returns the errors, marked if the file was found, not named.
 func (l *loader) markFound() Errors {
 	if l.result.Sources[ConfigFlag].Kind == FromSearch {
 		for i := range l.errs {
@@ -226,7 +213,6 @@ func (l *loader) markFound() Errors {
 	return l.errs
 }
 
-// ok reports whether none of the keys was refused.
 func (l *loader) ok(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
 }

@@ -137,8 +137,7 @@ func TestPrecedence(t *testing.T) {
 	})
 }
 
-// TestEverySource sets each key in each way and looks that it arrives, so that a
-// key which is forgotten in one of them shows.
+// TestEverySource sets each key from each source, so that a source that forgets a key fails.
 func TestEverySource(t *testing.T) {
 	t.Parallel()
 	password := filepath.Join(t.TempDir(), "password")
@@ -512,8 +511,7 @@ func sample(t testing.TB) string {
 	return string(text)
 }
 
-// uncommented returns the sample with every key that it only shows, but those that exclude
-// others.
+// uncommented returns the sample with its commented-out keys, except those that exclude others.
 func uncommented(t testing.TB) string {
 	t.Helper()
 	settings, sections, found := strings.Cut(sample(t), "# schedule:\n")

@@ -11,33 +11,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxArgument bounds the index of an argument.
 const maxArgument = 9999
 
 // HandlerLock is the class lock of a command handler.
 type HandlerLock struct {
 	// Timeout is how long a job may hold the lock; 0 = no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
-	// Args are the indexes of the arguments that jobs with the same lock have in
-	// common; none = all arguments. At most one of Args, Key and ClassWide is set.
+	// Args are the arguments that distinguish locks; none = all. It excludes Key and ClassWide.
 	Args []int `json:"args,omitempty"`
 	// Key is the whole key, without the namespace.
 	Key string `json:"key,omitempty"`
-	// ClassWide: all jobs of the class have the same lock.
+	// ClassWide: all jobs of the class share one lock.
 	ClassWide bool `json:"class_wide,omitempty"`
-	// Loner refuses to enqueue a job while its equal waits or runs.
+	// Loner refuses to enqueue a job while an equal one waits or runs.
 	Loner bool `json:"loner,omitempty"`
-	// OnLocked is what becomes of a job whose lock is held: "drop", "requeue" or
-	// "fail".
+	// OnLocked is what happens to a job whose lock is held: "drop", "requeue" or "fail".
 	OnLocked string `json:"on_locked"`
-	// Redis is the URL of another server for the locks; empty = the daemon's own.
-	// It may hold a password: log Redacted, never this.
+	// Redis is the URL of another server; empty = the daemon's own. It may hold a password.
 	Redis string `json:"redis,omitempty"`
-	// Store is "redis" or, for locks in the database of DatabaseURL, "postgres".
+	// Store is "redis", or "postgres" for locks in DatabaseURL.
 	Store string `json:"store,omitempty"`
 }
 
-// lockFields are the fields of a handler's lock, in the order of the documentation.
 var lockFields = []string{"timeout", "args", "class_wide", "key", "loner", "on_locked", "redis", "store"}
 
 // onLocked are the values of on_locked, the default first.
@@ -114,7 +109,6 @@ func checkLockKey(key string) error {
 	return printable(key)
 }
 
-// readIndexes reads a list of indexes of arguments.
 func (f *file) readIndexes(name string, from field) []int {
 	if from.value.Kind != yaml.SequenceNode {
 		f.refuse(name, "", from.line, "must be a list of the arguments that count, from 0: [0]")
@@ -146,7 +140,7 @@ func (f *file) readBool(name string, from field, to *bool) {
 	})
 }
 
-// readLockRedis reads a URL, which no message repeats: it may hold a password.
+// readLockRedis reads a URL. It may hold a password, so no message repeats it.
 func (f *file) readLockRedis(name string, from field, lock *HandlerLock) {
 	value, err := scalar(from.value)
 	if err == nil {

@@ -11,40 +11,36 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// Bounds of long jobs.
 const (
 	maxTries   = 1_000_000
 	maxState   = 16 << 20
 	leastState = 1 << 10
 )
 
-// HandlerLongJob makes the jobs of a command handler slices of long jobs. What is 0 is as
-// package longjob has it.
+// HandlerLongJob makes jobs slices of long jobs. Zero values are package longjob's defaults.
 type HandlerLongJob struct {
-	// RequeueQueue is where further slices go; empty = the queue of the handler.
+	// RequeueQueue is the queue of further slices; empty = the handler's.
 	RequeueQueue string `json:"requeue_queue,omitempty"`
-	// Slice is for how long a slice works, Grace for how long it may run on then.
+	// Slice is how long a slice works, Grace how long it may overrun.
 	Slice time.Duration `json:"slice,omitempty"`
 	Grace time.Duration `json:"grace,omitempty"`
-	// CheckIn is the longest time between two signs of life.
+	// CheckIn is the longest time between two heartbeats.
 	CheckIn time.Duration `json:"check_in,omitempty"`
-	// Retries is how often a run that has failed goes on, RetryAfter after each; negative
-	// = never.
+	// Retries is how often a failed run continues, after RetryAfter each; negative = never.
 	Retries    int           `json:"retries,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
-	// MaxDeaths is how often in a row a slice may take its process with it.
+	// MaxDeaths is how many slices in a row may take their process down.
 	MaxDeaths int `json:"max_deaths,omitempty"`
-	// Keep is how long a run can be looked at when it has ended.
+	// Keep is how long an ended run stays visible.
 	Keep time.Duration `json:"keep,omitempty"`
-	// TenantSlices is how many runs of one tenant may have a slice that waits or runs.
+	// TenantSlices is how many runs of a tenant may have a waiting or running slice.
 	TenantSlices int `json:"tenant_slices,omitempty"`
 	// UUIDArgument: an ordinary job whose only argument is a UUID is a run with that argument.
 	UUIDArgument bool `json:"uuid_argument,omitempty"`
-	// StateLimit is how many bytes a run may remember.
+	// StateLimit limits a run's state, in bytes.
 	StateLimit int64 `json:"state_limit,omitempty"`
 }
 
-// longJobFields are the fields of a long job, in the order of the documentation.
 var longJobFields = []string{
 	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "tenant_slices", "uuid_argument", "state_limit",
 }
@@ -54,7 +50,7 @@ var longJobSynonyms = map[string]string{
 	"retention": "keep", "max_state": "state_limit", "attempts": "retries",
 }
 
-// readLongJob reads true, or a map of what is not as usual; false is none.
+// readLongJob reads true, false, or a map of settings.
 func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 	l := &HandlerLongJob{}
 	switch from.value.Kind {
@@ -109,7 +105,7 @@ func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 	return l
 }
 
-// checkLongJob refuses what contradicts slices. given are the fields of the handler.
+// checkLongJob refuses what contradicts slices. given are the handler's fields.
 func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
 	if h.LongJob == nil {
 		return
@@ -134,7 +130,6 @@ func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
 	}
 }
 
-// readSize reads a number of bytes.
 func (f *file) readSize(name string, from field, to *int64, least, most int64) {
 	f.readText(name, from, new(string), func(value string) error {
 		n, err := ParseSize(strings.TrimSpace(value))

@@ -2,8 +2,7 @@ package config
 
 import "strings"
 
-// nearest returns the candidate that was most likely meant by name, or "". It ignores
-// dashes and case.
+// nearest returns the candidate that name most likely means, or "". It ignores dashes and case.
 func nearest(name string, candidates []string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	if len(plain) > maxValue {
@@ -21,8 +20,7 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// distance counts the letters to insert, remove, change or swap with their
-// neighbour to get from a to b.
+// distance is the number of letters to insert, delete, change or swap to get from a to b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -11,22 +11,19 @@ import (
 	"text/tabwriter"
 )
 
-// PlanLine is one line of what a configuration comes to.
+// PlanLine is a line of the resolved configuration for people.
 type PlanLine struct {
 	// Key is "threads", "queues", "handlers" or any other key.
 	Key string `json:"key"`
-	// Item is an entry of queues as it was written, or a class of handlers; empty
-	// for the line of a key itself.
+	// Item is an entry of queues, or a class of handlers; empty for the key's own line.
 	Item string `json:"item,omitempty"`
-	// Value is the resolved value, for people: "16 of 64", "2m". Secrets are
-	// redacted.
+	// Value is the resolved value, redacted: "16 of 64", "2m".
 	Value string `json:"value"`
-	// From names the sources of the value: "WORKER_COUNT (env), thread_count (file)".
+	// From names the value's sources: "WORKER_COUNT (env), thread_count (file)".
 	From string `json:"from,omitempty"`
 }
 
-// Plan returns what a configuration comes to, each value with its source: first
-// the threads, then the queues, the other keys, the handlers, the runners and the schedules.
+// Plan returns the resolved configuration, section by section, with sources.
 func Plan(r *Resolved) []PlanLine {
 	lines := []PlanLine{{
 		Key:   "threads",
@@ -54,7 +51,7 @@ func Plan(r *Resolved) []PlanLine {
 	return append(append(append(lines, r.planHandlers()...), r.planRunners()...), r.planSchedules()...)
 }
 
-// WritePlan writes the plan for people, the warnings at its end.
+// WritePlan writes the plan, then the warnings.
 func WritePlan(w io.Writer, r *Resolved) error {
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -71,7 +68,7 @@ func WritePlan(w io.Writer, r *Resolved) error {
 		if value == "" {
 			value = "-"
 		}
-		// A last cell on every line, else the columns of its neighbours part.
+		// Without a last cell, columns would not align across lines.
 		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\t\n", printableText(name), printableText(value), printableText(line.From)); err != nil {
 			return err
 		}
@@ -112,7 +109,7 @@ func (r *Resolved) planFiles() []PlanLine {
 	return lines
 }
 
-// Origin says where the value of a key is from, as the end of a sentence: "from
+// Origin says where a key's value comes from, as the end of a sentence: "from
 // /etc/resqued/resqued.yaml:3", "the default, since there is no ./resqued.yaml".
 func (r *Resolved) Origin(key string) string {
 	source := r.Sources[key]
@@ -131,7 +128,7 @@ func (r *Resolved) Origin(key string) string {
 	return text
 }
 
-// searched says of the files that were looked for why none was read.
+// searched says why none of the searched files was read.
 func (r *Resolved) searched(and string) string {
 	var texts []string
 	for _, path := range r.Untrusted {
@@ -258,8 +255,7 @@ func commandLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// from names the sources of keys: "WORKER_COUNT (env), thread_count (file)".
-// What is common to all of them is said once.
+// from names the sources of keys, a common one once: "WORKER_COUNT (env), thread_count (file)".
 func (r *Resolved) from(keys ...string) string {
 	var parts []string
 	for _, key := range keys {

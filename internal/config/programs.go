@@ -12,8 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// interpreters are programs whose first argument is a script, with the options before it that
-// take no value.
+// interpreters are programs that run a script, with the options before it that take no value.
 var interpreters = map[string]string{
 	"python": "-u -B -E -I -O -OO -s -S -q -v -b -bb", "ruby": "-w -W0 -W1 -W2 --yjit --disable-gems", "perl": "-w -T -t", "php": "-q",
 	"node": "--enable-source-maps --no-warnings", "bash": "-e -u -x -eu -ex -eux", "sh": "-e -u -x -eu -ex -eux", "dash": "-e -u -x -eu -ex -eux",
@@ -22,8 +21,7 @@ var interpreters = map[string]string{
 
 var versionEnd = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9.]+$`) })
 
-// scriptOf returns the script that a command has an interpreter run, "" if it is none or
-// cannot be told.
+// scriptOf returns the script that a command's interpreter runs, or "" if that is unclear.
 func scriptOf(argv []string) string {
 	if filepath.Base(argv[0]) == "env" && len(argv) > 1 && !strings.ContainsAny(argv[1], "=-") {
 		argv = argv[1:]
@@ -44,8 +42,7 @@ func scriptOf(argv []string) string {
 	return ""
 }
 
-// missingScript reports why a script cannot be run from a directory ("" = that of this
-// process), "" if it can.
+// missingScript returns why a script cannot be run from a directory ("" = this process's), or "".
 func missingScript(script, dir string) string {
 	path := script
 	if !filepath.IsAbs(path) {
@@ -55,7 +52,7 @@ func missingScript(script, dir string) string {
 	switch {
 	case err == nil && info.Mode().IsDir():
 		return fmt.Sprintf("%s is a directory, no script", shown(script))
-	case err == nil, os.IsPermission(err): // the service's user may well read it
+	case err == nil, os.IsPermission(err): // the service's user may be able to read it
 		return ""
 	case filepath.IsAbs(script):
 		return fmt.Sprintf("there is no script %s here", shown(script))
@@ -71,12 +68,12 @@ func missingScript(script, dir string) string {
 
 var expansion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\$(\w+|\{\w+\})|\$\(|^~/`) })
 
-// shellText returns the first argument that only a shell, or a template, would understand.
+// shellText returns the first argument that only a shell or a template would understand.
 func shellText(argv []string) (arg, why string) {
 	for i, arg := range argv {
 		switch {
 		case slices.Contains([]string{"|", "||", "&&", ";", ">", ">>", "<", "2>&1", "&"}, arg), expansion().MatchString(arg):
-			// What a shell gets to read is for it.
+			// Text after -c is for a shell.
 			if i == 0 || !slices.Contains(argv[:i], "-c") {
 				return arg, "no shell is involved, the program gets it as it is"
 			}
@@ -87,8 +84,7 @@ func shellText(argv []string) (arg, why string) {
 	return "", ""
 }
 
-// CheckPIDFile returns an error (Errors) if the file of the process id cannot be written
-// because its directory does not exist.
+// CheckPIDFile returns Errors if the pidfile's directory does not exist.
 func (r *Resolved) CheckPIDFile() error {
 	if r.PIDFile == "" {
 		return nil
@@ -111,7 +107,7 @@ func (r *Resolved) CheckPIDFile() error {
 	return Errors{{Key: "pidfile", Value: r.PIDFile, Source: r.Sources["pidfile"], Message: why}}
 }
 
-// warnOfHandlers mentions what a handler says to no effect.
+// warnOfHandlers warns of handler settings without effect.
 func (l *loader) warnOfHandlers() {
 	c := &l.result.Config
 	for _, class := range c.classes() {

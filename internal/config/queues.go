@@ -11,14 +11,14 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// ClassQueues are the queues in which jobs of one of the program's own classes wait.
+// ClassQueues are the queues of one of the program's own classes.
 type ClassQueues struct {
 	Class string
-	// Queues may be empty: who enqueues names the queue.
+	// Queues is empty if jobs are enqueued with an explicit queue.
 	Queues []string
 }
 
-// QueuesOf returns the queues that the handler of a class names, without repetition.
+// QueuesOf returns the queues that a class's handler names, without repetition.
 func (h Handler) QueuesOf() []string {
 	queues := []string{h.Queue}
 	if h.LongJob != nil {
@@ -27,9 +27,8 @@ func (h Handler) QueuesOf() []string {
 	return slices.Compact(slices.DeleteFunc(queues, func(q string) bool { return q == "" }))
 }
 
-// useHandlerQueues has the queues of the handlers worked, as nothing else names any: those of
-// the file's handlers in the order of the file, those of the program's classes, and those of
-// schedules whose class has a handler. It reports whether there are any.
+// useHandlerQueues works the handlers' queues, if nothing else names any: those of the file's
+// handlers, the program's classes, then schedules whose class has a handler.
 func (l *loader) useHandlerQueues() bool {
 	var spec selector.Spec
 	var homeless []string
@@ -40,7 +39,7 @@ func (l *loader) useHandlerQueues() bool {
 			homeless = append(homeless, class)
 		}
 		for _, q := range queues {
-			// A pattern of its own, not the text of an entry: a name may look like one with a cap.
+			// Not parsed as an entry: a name may look like one with a cap.
 			if p := (selector.Pattern{Text: q, Source: q}); !slices.Contains(spec.Patterns, p) {
 				spec.Patterns = append(spec.Patterns, p)
 			}
@@ -71,14 +70,14 @@ func (l *loader) useHandlerQueues() bool {
 	return true
 }
 
-// byLine returns the names of what a file has, in its order.
+// byLine returns names in the order of the file.
 func byLine[T Handler | schedule.Definition](all map[string]T, lines map[string]int) []string {
 	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(lines[a], lines[b]), strings.Compare(a, b))
 	})
 }
 
-// Works reports whether the daemon of this configuration takes jobs from a queue.
+// Works reports whether this configuration's daemon takes jobs from a queue.
 func (c Config) Works(queue string) bool {
 	return slices.ContainsFunc(c.Queues.Resolve([]string{queue}), func(chosen selector.Choice) bool { return chosen.Queue == queue })
 }

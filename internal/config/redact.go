@@ -6,7 +6,7 @@ import (
 	"github.com/resqued/resqued/internal/redact"
 )
 
-// redacted is what is not shown of arguments. In the file it is a map of classes to paths.
+// redacted is which arguments are hidden. In the file it is a map of classes to paths.
 func redacted() kind {
 	return kind{
 		hint: "rules",

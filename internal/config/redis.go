@@ -15,25 +15,24 @@ import (
 	"unicode"
 )
 
-// hidden stands where a secret was.
+// hidden replaces secrets.
 const hidden = "xxxxx"
 
-// maxSecret is the longest file with a secret, in bytes.
+// maxSecret limits a file with a secret, in bytes.
 const maxSecret = 64 << 10
 
 var redisSchemes = []string{
 	"redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster",
 }
 
-// splitURL takes a Redis URL apart by hand: a password may hold characters that
-// make net/url fail, whose errors then repeat it. Everything up to the last "@"
-// counts as credentials, rather too much than too little.
+// splitURL splits a Redis URL by hand: a password may make net/url fail, whose error would repeat
+// it. Everything up to the last "@" counts as credentials, to be on the safe side.
 func splitURL(text string) (scheme, credentials, rest string) {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
 		scheme, rest = "", text
 	}
-	if strings.HasPrefix(rest, "/") { // the path of a socket, no credentials
+	if strings.HasPrefix(rest, "/") { // the path of a socket, without credentials
 		return scheme, "", rest
 	}
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
@@ -42,13 +41,12 @@ func splitURL(text string) (scheme, credentials, rest string) {
 	return scheme, "", rest
 }
 
-// variableForm is a variable of a shell or of compose.
+// variableForm matches a variable of a shell or of compose.
 var variableForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{\w+`) })
 
 var errNotExpanded = errors.New("variables such as ${NAME} are not expanded; write the value, or set the whole URL in the environment")
 
-// checkRedisURL refuses a URL with which no connection can be made. The message never
-// repeats the URL. Errors that only Redis can find show when the store connects.
+// checkRedisURL refuses a URL that cannot work. Its error never repeats the URL.
 func checkRedisURL(text string) error {
 	scheme, credentials, rest := splitURL(text)
 	switch {
@@ -56,7 +54,7 @@ func checkRedisURL(text string) error {
 		return errNotExpanded
 	case scheme == "":
 		return errors.New("not a URL; write redis://host:6379/0")
-	case strings.ContainsRune(scheme, ':'): // a part of a password before it
+	case strings.ContainsRune(scheme, ':'): // part of a password
 		return errors.New("not a URL; write redis://user:password@host:6379/0, with special characters of the password percent-encoded")
 	case !slices.Contains(redisSchemes, scheme):
 		return fmt.Errorf("scheme %q is not known, one of %s", scheme, strings.Join(redisSchemes, ", "))
@@ -84,8 +82,7 @@ func checkRedisURL(text string) error {
 	return nil
 }
 
-// checkHosts checks what follows the credentials of a URL: a host and perhaps a port, several
-// of them if list is set.
+// checkHosts checks the host, or a list of hosts, and ports after the credentials of a URL.
 func checkHosts(rest string, list bool) error {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		rest = rest[:i]
@@ -97,7 +94,7 @@ func checkHosts(rest string, list bool) error {
 	for _, one := range hosts {
 		i := strings.LastIndexByte(one, ':')
 		if strings.HasSuffix(one, "]") {
-			i = -1 // the colon is in an address of IPv6
+			i = -1 // the colon is part of an IPv6 address
 		}
 		name, port := one, ""
 		if i >= 0 {
@@ -117,38 +114,38 @@ func checkHosts(rest string, list bool) error {
 	return nil
 }
 
-// password returns the password part of a URL, still encoded.
+// password returns the password in a URL, still encoded.
 func password(text string) string {
 	_, credentials, _ := splitURL(text)
 	_, pw, _ := strings.Cut(credentials, ":")
 	return pw
 }
 
-// HasPassword reports whether a URL has a password in it.
+// HasPassword reports whether a URL contains a password.
 func HasPassword(url string) bool { return password(url) != "" }
 
-// hasSecret reports whether a URL has a password, also in its parameters. A name alone is not one.
+// hasSecret reports whether a URL contains a password, also in its parameters.
 func hasSecret(text string) bool {
 	scheme, _, rest := splitURL(text)
 	bare := scheme + "://" + rest
 	return HasPassword(text) || text != "" && redactURL(bare) != bare
 }
 
-// withPassword returns the URL with a password put in, which has none yet.
+// withPassword adds a password to a URL that has none.
 func withPassword(text, pw string) string {
 	scheme, credentials, rest := splitURL(text)
 	user, _, _ := strings.Cut(credentials, ":")
 	return scheme + "://" + user + url.UserPassword("", pw).String() + "@" + rest
 }
 
-// RedactURL returns the URL of a Redis without passwords.
+// RedactURL returns a Redis URL without passwords.
 func RedactURL(text string) string { return redactURL(text) }
 
-// redactURL returns the URL without passwords.
+// redactURL also takes URLs of databases.
 func redactURL(text string) string {
 	scheme, credentials, rest := splitURL(text)
 	if scheme != "" && !slices.Contains(redisSchemes, scheme) && !slices.Contains(databaseSchemes, scheme) {
-		// The "://" may be a part of the password.
+		// The "://" may be part of the password.
 		if at := strings.LastIndexByte(text, '@'); at >= 0 {
 			return hidden + text[at:]
 		}
@@ -163,7 +160,7 @@ func redactURL(text string) string {
 		credentials = user + ":" + hidden + "@"
 	case credentials != "" && database:
 		credentials += "@"
-	case credentials != "": // it may be a password in the wrong place
+	case credentials != "": // it may be a misplaced password
 		credentials = hidden + "@"
 	}
 	rest, query, found := strings.Cut(rest, "?")
@@ -179,7 +176,7 @@ func redactURL(text string) string {
 	return scheme + credentials + rest + "?" + strings.Join(params, "&")
 }
 
-// secretParam reports whether a parameter of a URL may hold a secret.
+// secretParam reports whether a URL parameter may hold a secret.
 func secretParam(name string) bool {
 	if decoded, err := url.QueryUnescape(name); err == nil {
 		name = decoded
@@ -190,8 +187,7 @@ func secretParam(name string) bool {
 	})
 }
 
-// readSecret reads a file that holds a secret, for example a password: one line, its
-// end cut off.
+// readSecret reads a one-line secret, such as a password, from a file.
 func readSecret(path, what string) (secret string, err error) {
 	f, err := Open(path)
 	if err != nil {
@@ -212,8 +208,8 @@ func readSecret(path, what string) (secret string, err error) {
 	return secret, nil
 }
 
-// PasswordOf returns a function that reads the password for Redis anew, from the file that it
-// was read from; nil if that was none. The function returns "" while the file holds no password.
+// PasswordOf returns a function that rereads the Redis password from its file; nil if it has none.
+// The function returns "" while the file holds no password.
 func PasswordOf(c Config) func() string {
 	path := c.RedisPasswordFile
 	if path == "" {
@@ -221,7 +217,7 @@ func PasswordOf(c Config) func() string {
 	}
 	return func() string {
 		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-			return "" // a pipe can be read once
+			return "" // a pipe can be read only once
 		}
 		secret, err := readSecret(path, "password")
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Bounds of retries.
 const (
 	maxAttempts = 1_000_000
 	maxWaits    = 1000
@@ -22,37 +21,32 @@ const (
 
 // HandlerRetry is when failed jobs of a command handler run again.
 type HandlerRetry struct {
-	// Attempts is how often a job runs at most, the first time included.
+	// Attempts is the maximum number of runs, including the first.
 	Attempts int `json:"attempts"`
-	// Backoff are the waits before the second run, the third and so on; the last one
-	// counts for all that follow. None = random waits by Base and Max.
+	// Backoff are the waits before further runs; the last repeats. None = random by Base and Max.
 	Backoff []time.Duration `json:"backoff,omitempty"`
-	// Base is the longest wait before the second run; it doubles with each further one,
-	// up to Max.
+	// Base is the longest wait before the second run; it doubles with each run, up to Max.
 	Base time.Duration `json:"base,omitempty"`
 	Max  time.Duration `json:"max,omitempty"`
-	// RetryOn are the errors after which a job runs again, none = all; NeverOn those
-	// after which it does not.
+	// RetryOn are the errors that are retried, none = all; NeverOn those that never are.
 	RetryOn HandlerErrors `json:"retry_on,omitzero"`
 	NeverOn HandlerErrors `json:"never_on,omitzero"`
-	// IgnoreDeaths: a run that its worker process has not survived does not count.
+	// IgnoreDeaths: runs that end with the worker process's death don't count.
 	IgnoreDeaths bool `json:"ignore_deaths,omitempty"`
-	// ExpireAfter is how long after a wait the number of attempts is forgotten; 0 =
-	// never.
+	// ExpireAfter is how long after a wait the attempt count is forgotten; 0 = never.
 	ExpireAfter time.Duration `json:"expire_after,omitempty"`
 }
 
-// HandlerErrors selects errors: all that meet one of the conditions.
+// HandlerErrors selects errors that meet any of the conditions.
 type HandlerErrors struct {
-	// Exceptions are names in which * stands for any text.
+	// Exceptions are names; * matches any text.
 	Exceptions []string `json:"exceptions,omitempty"`
 	// Messages are regular expressions.
 	Messages  []string `json:"messages,omitempty"`
 	ExitCodes []int    `json:"exit_codes,omitempty"`
 }
 
-// The fields of a retry, of its backoff and of its errors, in the order of the
-// documentation.
+// Fields of a retry, its backoff and its errors, in the order of the documentation.
 var (
 	retryFields   = []string{"attempts", "backoff", "retry_on", "never_on", "ignore_deaths", "expire_after"}
 	backoffFields = []string{"base", "max"}
@@ -181,7 +175,6 @@ func (f *file) readErrors(at string, from field) (e HandlerErrors) {
 	return e
 }
 
-// add adds one condition.
 func (e *HandlerErrors) add(kind, text string) error {
 	switch kind {
 	case "exceptions":
@@ -209,7 +202,6 @@ func (e *HandlerErrors) add(kind, text string) error {
 	}
 }
 
-// readNumber reads a count from low to high; why explains the bounds.
 func (f *file) readNumber(name string, from field, to *int, low, high int, why string) {
 	f.readText(name, from, new(string), func(value string) error {
 		var c Config

@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// What a runner is like if the file does not say.
+// Defaults of runners.
 const (
 	DefaultConcurrency = 1
 	DefaultBootTimeout = 2 * time.Minute
@@ -35,7 +35,7 @@ var runnerSynonyms = map[string]string{
 	"max_memory": "max_rss",
 }
 
-// runnerName: the name is an environment variable of the runner's, and stands in logs and tables.
+// runnerName matches names of runners, which are used in an environment variable, logs and tables.
 var runnerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 func checkRunnerName(name string) error {
@@ -54,7 +54,6 @@ func suggestRunnerField(name string) string {
 	return nearest(name, runnerFields)
 }
 
-// readRunners reads the runners section.
 func (f *file) readRunners(section field) {
 	if isNull(section.value) { // every runner is commented out
 		return
@@ -128,7 +127,6 @@ func (f *file) readRunner(from field) Runner {
 	return r
 }
 
-// readClasses reads the names and patterns of classes.
 func (f *file) readClasses(name string, from field) []string {
 	if from.value.Kind != yaml.SequenceNode {
 		f.refuse(name, "", from.line, `must be a list of classes: [Mail, "Billing::*"]`)
@@ -159,31 +157,30 @@ func (f *file) readClasses(name string, from field) []string {
 	return classes
 }
 
-// RunnerFlag gives the command of a runner, and everyApp is the name of that runner.
+// RunnerFlag gives the command of a runner, which is named everyApp.
 const (
 	RunnerFlag = "runner"
 	everyApp   = "app"
 	anyClass   = "*"
 )
 
-// AddRunnerFlag registers --runner, the shortest way to work the classes of an application.
+// AddRunnerFlag registers --runner, the shortest way to work an application's classes.
 func AddRunnerFlag(flags *pflag.FlagSet) {
 	flags.VarP(&runnerFlag{}, RunnerFlag, "", "`command` that performs the jobs of all classes without a handler: 'bundle exec resqued-runner config/environment'")
 }
 
-// runnerFlag is the value of --runner, which counts once: all classes go to one command.
+// runnerFlag is the value of --runner, which may be given once: all classes go to one command.
 type runnerFlag struct {
 	text  string
 	given bool
 }
 
-// String returns what was given.
 func (f *runnerFlag) String() string { return f.text }
 
 // Type names the kind of value in the help.
 func (f *runnerFlag) Type() string { return "command" }
 
-// Set takes a command, and refuses another one. The same may come twice, as for the flag of the file.
+// Set takes a command and refuses a different one; see fileFlag.
 func (f *runnerFlag) Set(text string) error {
 	if f.given && text != f.text {
 		return fmt.Errorf("given already, with %q; write runners: into the configuration file for more than one", f.text)
@@ -192,7 +189,7 @@ func (f *runnerFlag) Set(text string) error {
 	return nil
 }
 
-// readRunnerFlag adds the runner of --runner, and a handler for every class, to those of the file.
+// readRunnerFlag adds the runner of --runner, and a handler "*" for it, to the file's.
 func (l *loader) readRunnerFlag() {
 	if l.options.Flags == nil || l.file.unreadable {
 		return
@@ -201,7 +198,7 @@ func (l *loader) readRunnerFlag() {
 	if flag == nil || !flag.Changed {
 		return
 	}
-	if _, ours := flag.Value.(*runnerFlag); !ours { // another command's of the same name
+	if _, ours := flag.Value.(*runnerFlag); !ours { // another command's flag
 		return
 	}
 	from := Source{Kind: FromFlag, Name: "--" + RunnerFlag}
@@ -220,7 +217,7 @@ func (l *loader) readRunnerFlag() {
 		l.refuse(RunnerFlag, text, err.Error())
 		return
 	}
-	if f.handlers == nil { // there is no file
+	if f.handlers == nil { // without a file
 		f.handlers, f.classes, f.runners, f.runnerLines = map[string]Handler{}, map[string]int{}, map[string]Runner{}, map[string]int{}
 	}
 	r := newRunner()
@@ -229,11 +226,10 @@ func (l *loader) readRunnerFlag() {
 	l.byFlag = from
 }
 
-// cannotFork are programs whose processes cannot be forked from one that has booted.
+// cannotFork are programs whose booted processes cannot be forked.
 var cannotFork = []string{"node", "npx", "npm", "yarn", "pnpm", "bun", "bunx", "deno", "php", "java"}
 
-// forks reports whether the processes of a command may be forked from a template, as far as the
-// name of its program tells.
+// forks reports, by its program's name, whether a command may be forked from a template.
 func forks(argv []string) bool {
 	if len(argv) == 0 {
 		return true
@@ -250,7 +246,7 @@ func forks(argv []string) bool {
 	return !slices.Contains(cannotFork, versionEnd().ReplaceAllString(program, ""))
 }
 
-// checkRunnerUse refuses handlers that name a runner which does not exist.
+// checkRunnerUse refuses handlers whose runner does not exist.
 func (l *loader) checkRunnerUse() {
 	f := l.file
 	known := slices.Sorted(maps.Keys(f.runners))
@@ -274,7 +270,7 @@ func (l *loader) checkRunnerUse() {
 	}
 }
 
-// takeRunners takes over the runners of the file.
+// takeRunners takes the runners of the file.
 func (l *loader) takeRunners() {
 	c := &l.result.Config
 	for _, name := range slices.Sorted(maps.Keys(l.file.runners)) {
@@ -301,7 +297,7 @@ func (c Config) Of(runner string) (classes []string) {
 
 func (c Config) runners() []string { return slices.Sorted(maps.Keys(c.Runners)) }
 
-// warnOfRunners mentions what a runner says to no effect.
+// warnOfRunners warns of runner settings without effect.
 func (l *loader) warnOfRunners() {
 	c := &l.result.Config
 	for _, name := range c.runners() {

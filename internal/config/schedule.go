@@ -28,10 +28,10 @@ var scheduleSynonyms = map[string]string{
 	"job": "class", "job_class": "class", "arguments": "args", "params": "args", "overlap": "if_running",
 }
 
-// maxArgs bounds the arguments of a schedule, in bytes of JSON.
+// maxArgs limits a schedule's arguments, in bytes of JSON.
 const maxArgs = 1 << 18
 
-// readSchedules reads the schedule section, which is what resque-scheduler reads.
+// readSchedules reads the schedule section, in resque-scheduler's format.
 func (f *file) readSchedules(section field) {
 	if isNull(section.value) {
 		return
@@ -134,8 +134,7 @@ func oneOfWords(words []string) func(string) error {
 	}
 }
 
-// readEvery reads an interval: a text, or as rufus-scheduler has it a list of it and of
-// a map with first_in.
+// readEvery reads an interval or, as in rufus-scheduler, a list of one and a map with first_in.
 func (f *file) readEvery(name string, from field, s *schedule.Definition) {
 	list := from.value
 	if list.Kind != yaml.SequenceNode {
@@ -203,7 +202,7 @@ func appendJSON(b []byte, node *yaml.Node, depth int) ([]byte, error) {
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			name := resolved(node.Content[i])
 			key, err := scalarJSON(name)
-			if err == nil && key[0] != '"' && string(key) != "null" { // Ruby makes a text of the number
+			if err == nil && key[0] != '"' && string(key) != "null" { // Ruby makes it a text
 				key = wire.AppendString(nil, string(key))
 			}
 			if name.Kind != yaml.ScalarNode || name.ShortTag() == "!!merge" || seen[string(key)] || string(key) == "null" {
@@ -227,8 +226,8 @@ func appendJSON(b []byte, node *yaml.Node, depth int) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// rubyNumber is what Ruby's YAML reads as a number, rubyTime as a time, or as seconds. Unlike in
-// YAML 1.2, 1,000 and 12:30 are numbers, and 1e3 is a text.
+// rubyNumber and rubyTime match what Ruby's YAML reads as a number, and as a time or seconds.
+// Unlike in YAML 1.2, 1,000 and 12:30 are numbers, and 1e3 is a text.
 var (
 	rubyNumber = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(?:[-+]?(?:(?:[0-9][0-9_,]*)?\.[0-9]*(?:[eE][-+][0-9]+)?|0b[01_,]+|0[0-7_,]+|0|[1-9](?:[0-9]|,[0-9]|_[0-9])*|0x[0-9a-fA-F_,]+)|(?i:[-+]?\.inf|\.nan))$`)
@@ -239,10 +238,10 @@ var (
 	isoDate = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d{4}-\d\d-\d\d$`) })
 )
 
-// unquoted reports whether a value is neither quoted nor tagged, so that its text says what it is.
+// unquoted reports whether a value's text decides its type: it has no quotes and no tag.
 func unquoted(node *yaml.Node) bool { return node.Kind == yaml.ScalarNode && node.Style == 0 }
 
-// symbol returns the text of a symbol of Ruby: :name, or :"name".
+// symbol returns the text of a Ruby symbol: :name, or :"name".
 func symbol(node *yaml.Node) (string, bool) {
 	text, ok := strings.CutPrefix(node.Value, ":")
 	if !ok || text == "" || !unquoted(node) {
@@ -254,9 +253,8 @@ func symbol(node *yaml.Node) (string, bool) {
 	return text, true
 }
 
-// scalarJSON writes a value as the JSON that Ruby makes of it, because a file of
-// resque-scheduler has to push the same jobs here. It refuses a value that Ruby and YAML read as
-// different things.
+// scalarJSON writes a value as Ruby's JSON, because a file of resque-scheduler has to push the
+// same jobs here. It refuses values that Ruby and YAML read differently.
 func scalarJSON(node *yaml.Node) ([]byte, error) {
 	value, tag := node.Value, node.ShortTag()
 	if unquoted(node) {
@@ -283,7 +281,7 @@ func scalarJSON(node *yaml.Node) ([]byte, error) {
 		return wire.AppendString(nil, value), nil
 	case "!!int", "!!float", "!!bool":
 		if tag != "!!bool" && json.Valid([]byte(value)) && !strings.Contains(value, ".") {
-			return []byte(value), nil // an integer, also one that no integer of Go holds
+			return []byte(value), nil // an integer of any size
 		}
 		var v any
 		if err := node.Decode(&v); err != nil {
@@ -302,8 +300,8 @@ func scalarJSON(node *yaml.Node) ([]byte, error) {
 	}
 }
 
-// takeSchedules takes the schedules of the file. One without a queue gets that of its
-// class; who knows the classes in Go looks for the rest (see QueueOf).
+// takeSchedules takes the schedules of the file. One without a queue gets its class's.
+// internal/app adds the queues of Go classes (Program.QueueOf).
 func (l *loader) takeSchedules() {
 	c := &l.result.Config
 	for _, name := range slices.Sorted(maps.Keys(l.file.schedules)) {
@@ -325,7 +323,7 @@ func (l *loader) takeSchedules() {
 	}
 }
 
-// The values of scheduler_lock; behind the second a colon and a prefix may follow.
+// Values of scheduler_lock. The second may have a suffix: a colon and a prefix.
 const (
 	SchedulerLockNone = "none"
 	schedulerLockGem  = "resque-scheduler"
@@ -345,8 +343,7 @@ func schedulerLock() kind {
 	return k
 }
 
-// SchedulerLockPrefix reports whether the daemon shares the master lock of resque-scheduler,
-// and the prefix of its name.
+// SchedulerLockPrefix returns whether resque-scheduler's master lock is shared, and its prefix.
 func (c Config) SchedulerLockPrefix() (prefix string, shared bool) {
 	_, prefix, _ = strings.Cut(c.SchedulerLock, ":")
 	return prefix, c.SchedulerLock != SchedulerLockNone && c.SchedulerLock != ""

@@ -13,30 +13,27 @@ import (
 	"syscall"
 )
 
-// NoFile is what --config and RESQUED_CONFIG say so that no file is read.
+// NoFile as --config or RESQUED_CONFIG means that no file is read.
 const NoFile = "none"
 
-// fileName is how the file is called that is looked for.
 const fileName = "resqued.yaml"
 
-// Places are where a configuration is looked for that nothing names, and where systemd has
-// what it gives a service. An empty one is not looked at, so that the zero value searches
-// nowhere.
+// Places are where an unnamed configuration and a service's files are looked for, if not empty.
 type Places struct {
-	// Here is the file that comes first.
+	// Here is the first candidate.
 	Here string
-	// Etc is the directory of the services' files: NAME.yaml, and beside it NAME.env.
+	// Etc is the directory of the services' files: NAME.yaml and NAME.env.
 	Etc string
-	// Credstore is the directory of systemd's credentials.
+	// Credstore is systemd's directory of credentials.
 	Credstore string
 }
 
-// SystemPlaces are those of docs/configuration.md.
+// SystemPlaces are the places in docs/configuration.md.
 func SystemPlaces() Places {
 	return Places{Here: "./" + fileName, Etc: "/etc/resqued", Credstore: "/etc/credstore"}
 }
 
-// candidates are the files that are looked for, in this order.
+// candidates are the files to look for, in order.
 func (p Places) candidates() (paths []string) {
 	if p.Here != "" {
 		paths = append(paths, p.Here)
@@ -47,7 +44,7 @@ func (p Places) candidates() (paths []string) {
 	return paths
 }
 
-// instance returns the file NAME.yaml of Etc, "" if there is none.
+// instance returns the file NAME.yaml in Etc, or "".
 func (p Places) instance(name string) string {
 	if p.Etc == "" || name == "" || strings.ContainsAny(name, "/.") {
 		return ""
@@ -59,7 +56,7 @@ func (p Places) instance(name string) string {
 	return path
 }
 
-// instances are the files of services in Etc.
+// instances are the services' files in Etc.
 func (p Places) instances() []string {
 	if p.Etc == "" {
 		return nil
@@ -68,7 +65,7 @@ func (p Places) instances() []string {
 	return found
 }
 
-// service returns the name of the service whose configuration a file is, "" for none.
+// service returns the name of the service whose configuration a file is, or "".
 func (p Places) service(path string) string {
 	whole, err := filepath.Abs(path)
 	if err != nil || p.Etc == "" || filepath.Dir(whole) != filepath.Clean(p.Etc) {
@@ -81,8 +78,8 @@ func (p Places) service(path string) string {
 	return name
 }
 
-// Again returns options that read the same file once more. Where none was read, none is
-// looked for: one that appears later is not meant for a daemon that runs already.
+// Again returns options that reread the same file. If none was read, none is looked for: a file
+// that appears later is not meant for a running daemon.
 func (r *Resolved) Again(o Options) Options {
 	o.File, o.FileSource = r.File, r.Sources[ConfigFlag]
 	if o.File == "" {
@@ -91,7 +88,7 @@ func (r *Resolved) Again(o Options) Options {
 	return o
 }
 
-// readFile reads the file that is named, or else the one that is found.
+// readFile reads the named file, else the found one.
 func (l *loader) readFile() {
 	path, from, ok := l.named()
 	switch {
@@ -119,8 +116,7 @@ func (l *loader) readFile() {
 	l.readService()
 }
 
-// named returns the file that the options, the flag or the environment name, "" for none. Ok
-// is false if what they say is refused.
+// named returns the file that options, flag or environment name, or "". ok: it is not refused.
 func (l *loader) named() (path string, from Source, ok bool) {
 	if l.options.File != "" {
 		if from = l.options.FileSource; from.Kind == "" {
@@ -151,7 +147,7 @@ func (l *loader) found() (string, Source) {
 	from := Source{Kind: FromSearch}
 	for _, path := range l.options.Search.candidates() {
 		_, err := os.Lstat(path)
-		// What lies in a directory that may not be entered is not meant, unless it is /etc's.
+		// A file in a directory that may not be entered counts as absent, except in /etc.
 		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err != nil && path == l.options.Search.Here
 		switch {
 		case absent:
@@ -168,13 +164,12 @@ func (l *loader) found() (string, Source) {
 	return "", Source{}
 }
 
-// admit reads a file that was found, not named, if it is to be trusted: who writes to it says
-// which programs run and where passwords go. A daemon refuses another user's; other commands
-// go on without it.
+// admit reads a found file if it can be trusted, as its writer decides which programs run and
+// where passwords go. A daemon refuses another user's file; other commands ignore it.
 func (l *loader) admit(path string, from Source) bool {
 	why, err := l.suspicious(path)
 	if why == "" && err == nil {
-		// Looked at again when it is open: it may have been exchanged in between.
+		// Checked again once it is open: it may have been replaced.
 		l.opened = loadTrusted(path, from, func(info os.FileInfo) error {
 			if why = l.distrust(info); why != "" {
 				return errors.New(why)
@@ -197,8 +192,7 @@ func (l *loader) admit(path string, from Source) bool {
 	return false
 }
 
-// suspicious reports why a file that was found must not be taken, "" if nothing speaks against
-// it. An error is for whoever opens it.
+// suspicious returns why a found file must not be used, or "". Its error shows on opening.
 func (l *loader) suspicious(path string) (why string, err error) {
 	link, err := os.Lstat(path)
 	if err != nil {
@@ -208,7 +202,7 @@ func (l *loader) suspicious(path string) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if !info.Mode().IsRegular() { // a pipe would be waited for
+	if !info.Mode().IsRegular() { // a pipe could block
 		return "it is not a regular file", nil
 	}
 	if link.Mode()&fs.ModeSymlink != 0 && !l.trustedOwner(link) {
@@ -217,7 +211,7 @@ func (l *loader) suspicious(path string) (why string, err error) {
 	return l.distrust(info), nil
 }
 
-// distrust returns why another user may have written a file, "" if none can.
+// distrust returns why another user may have written a file, or "".
 func (l *loader) distrust(info os.FileInfo) string {
 	switch {
 	case !l.trustedOwner(info):
@@ -228,8 +222,7 @@ func (l *loader) distrust(info os.FileInfo) string {
 	return ""
 }
 
-// trustedOwner reports whether a file belongs to root, to this user, or to the one who has
-// become root by sudo.
+// trustedOwner reports whether a file belongs to root, to this user, or to the user behind sudo.
 func (l *loader) trustedOwner(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -243,7 +236,6 @@ func (l *loader) trustedOwner(info os.FileInfo) bool {
 	return err == nil && os.Geteuid() == 0 && uid == sudo
 }
 
-// ownerOf names the owner of a file.
 func ownerOf(info os.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -273,7 +265,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// refusal is why a file cannot be opened; where only a right is missing it says who has it.
+// refusal is why a file cannot be opened, with its owner if permission is missing.
 func refusal(path string, err error) string {
 	text := withoutPath(err).Error()
 	if !errors.Is(err, fs.ErrPermission) {
@@ -285,20 +277,18 @@ func refusal(path string, err error) string {
 	return text + "; run this as root (sudo)"
 }
 
-// service is what systemd gives a service beside its configuration, as far as this process
-// may read it.
+// service is what systemd gives a service that this process may read.
 type service struct {
-	// env is the file of its environment, values what it sets.
+	// env is its environment file, values the variables in it.
 	env    string
 	values environ
 	lines  map[string]int
-	// credential is the file of the password for Redis, if there may be one.
+	// credential is the file of the Redis password, if there may be one.
 	credential string
 }
 
-// readService reads what systemd gives the service whose configuration was taken, so that
-// a shell sees the settings of the service. A process that systemd has started has it
-// already, and perhaps on purpose something else.
+// readService reads what systemd gives the configuration's service, so that a shell sees the same
+// settings. A process that systemd has started has them already, perhaps changed on purpose.
 func (l *loader) readService() {
 	name := l.options.Search.service(l.result.File)
 	if name == "" || l.file.unreadable || l.env["NOTIFY_SOCKET"] != "" {
@@ -333,13 +323,13 @@ func (l *loader) readService() {
 			l.warn(ConfigFlag, "environment_file", fmt.Sprintf("%s:%d: %s is not a name of a variable: systemd leaves the line out.", path, v.line, shown(v.name)))
 			continue
 		}
-		if delete(l.service.values, v.name); v.value != "" { // the last one counts, and an empty one counts as none
+		if delete(l.service.values, v.name); v.value != "" { // the last one counts; an empty one counts as not set
 			l.service.values[v.name], l.service.lines[v.name] = v.value, v.line
 		}
 	}
 }
 
-// warnOfUnread mentions that the address of Redis may stand where this user cannot read it.
+// warnOfUnread warns if Redis's address may be in a file that this user cannot read.
 func (l *loader) warnOfUnread() {
 	for _, path := range l.result.Unread {
 		if strings.HasSuffix(path, ".env") && l.result.Sources["redis_url"].Kind == FromDefault {
@@ -348,11 +338,10 @@ func (l *loader) warnOfUnread() {
 	}
 }
 
-// findCredential returns the file of the password that systemd gives the service, "" if
-// there is none or this user may not read it.
+// findCredential returns the service's readable password file, or "".
 func (l *loader) findCredential() string {
 	path := l.service.credential
-	// Another address, given for this one call, is another server's.
+	// An address given for this call is another server's.
 	if path == "" || slices.Contains([]string{FromFlag, FromEnv}, l.result.Sources["redis_url"].Kind) {
 		return ""
 	}

@@ -131,7 +131,7 @@ func TestSearch(t *testing.T) {
 	})
 }
 
-// What others may have written is not taken: a configuration names programs, and the server
+// A found file that others may have written is not used: it names programs, and the server
 // that gets the password.
 func TestSearchDistrusts(t *testing.T) {
 	t.Parallel()

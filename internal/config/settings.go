@@ -1,15 +1,15 @@
 package config
 
-// Setting describes a key of the configuration for the manual.
+// Setting describes a configuration key for the manual.
 type Setting struct {
 	Name, Default, Help string
-	// Variables of the environment set it as well; the first wins.
+	// Variables are its environment variables; the first wins.
 	Variables []string
-	// Flag is that of resqued work, without dashes, or "".
+	// Flag is the flag of resqued work without dashes, or "".
 	Flag string
 }
 
-// Settings returns the keys in the order in which they are documented.
+// Settings returns the keys in the order of the documentation.
 func Settings() []Setting {
 	all := make([]Setting, len(keys))
 	for i, k := range keys {

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// SplitCommand splits a text into a program and its arguments as a shell would: at spaces, with
-// quotes and backslashes. What only a shell could do is refused, because none is involved.
+// SplitCommand splits a text into a program and its arguments as a shell does: at spaces, with
+// quotes and backslashes. Text that only a shell understands is refused.
 func SplitCommand(text string) (argv []string, err error) {
 	var word strings.Builder
 	inWord, quote, escaped := false, rune(0), false
@@ -69,7 +69,7 @@ func SplitCommand(text string) (argv []string, err error) {
 	return argv, nil
 }
 
-// assignment reports whether a shell takes a first word for a variable and its value.
+// assignment reports whether a shell takes a first word for a variable assignment.
 func assignment(word string) bool {
 	name, _, found := strings.Cut(word, "=")
 	return found && name != "" && !strings.ContainsFunc(name, func(r rune) bool {

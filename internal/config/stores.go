@@ -19,32 +19,31 @@ import (
 )
 
 const (
-	// StoreFlag is the flag that names one of several stores.
+	// StoreFlag is the flag that selects one of several stores.
 	StoreFlag = "store"
-	// StoreVariable is the variable that does so.
+	// StoreVariable is the corresponding variable.
 	StoreVariable = "RESQUED_STORE"
-	// maxStores bounds how many stores a file has: a dashboard keeps all of them open.
+	// maxStores limits the stores of a file: a dashboard keeps all of them open.
 	maxStores = 64
 )
 
-// storeFields are the fields of a store, in the order of the documentation: keys that each
-// store may set for itself, and "routes".
+// storeFields are the keys that a store may set, and "routes", as documented.
 var storeFields = []string{
 	"redis_url", "redis_password_file", "redis_ca_file", "redis_cert_file", "redis_key_file", "allow_eviction", "namespace", "queues", "routes",
 	"worker_count", "thread_count", "jobs_per_fork", "max_rss", "max_age", "max_retiring", "interval", "waker", "statsd_key",
 }
 
-// storeName: the name stands in tables, in ids in front of a slash, and in paths of sockets.
+// storeName matches names of stores, for tables, prefixes of ids, and socket paths.
 var storeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`) })
 
-// Route says that queues belong to a store.
+// Route says which queues belong to a store.
 type Route struct {
 	Store string `json:"store"`
-	// Queues are names and globs, and exclusions that begin with "!".
+	// Queues are names, globs and "!" exclusions.
 	Queues []string `json:"queues"`
 }
 
-// RouteOf returns the store of a queue by the first route that matches, "" for none.
+// RouteOf returns the store of a queue by the first matching route, or "".
 func RouteOf(routes []Route, queue string) string {
 	for _, r := range routes {
 		if selector.MatchAny(r.Queues, queue) {
@@ -54,7 +53,7 @@ func RouteOf(routes []Route, queue string) string {
 	return ""
 }
 
-// fileStore is an entry of the file's stores section.
+// fileStore is an entry of the stores section.
 type fileStore struct {
 	name    string
 	line    int
@@ -62,11 +61,10 @@ type fileStore struct {
 	lines   map[string]int
 	entries map[string][]int
 	routes  []string
-	// routed: it says which queues are its own, even if that is wrong.
+	// routed: it says which queues are its own, rightly or wrongly.
 	routed bool
 }
 
-// readStores reads the stores section.
 func (f *file) readStores(section field) {
 	if isNull(section.value) { // every store is commented out
 		return
@@ -167,7 +165,7 @@ func (f *file) routes() []Route {
 	for _, s := range f.stores {
 		r := Route{Store: s.name, Queues: s.routes}
 		if !s.routed {
-			// What is wrong with its queues is said where they are read.
+			// Errors in its queues are reported where they are read.
 			spec, _, err := selector.Parse(entries(s.values["queues"]), 100)
 			if err == nil {
 				r.Queues = spec.Names()
@@ -181,8 +179,7 @@ func (f *file) routes() []Route {
 	return all
 }
 
-// chooseStore has the file's keys be those of one store, if it has several. It returns false if
-// none is chosen: then all are loaded.
+// chooseStore reduces the keys to one store's; false: none is chosen, and all are loaded.
 func (l *loader) chooseStore() (one bool) {
 	name, from := l.options.Store, Source{Kind: FromFlag, Name: "--" + StoreFlag}
 	if flags := l.options.Flags; name == "" && flags != nil {
@@ -216,15 +213,14 @@ func (l *loader) chooseStore() (one bool) {
 		l.errs = append(l.errs, Error{Key: StoreFlag, Value: name, Source: from, Message: "there is no such store, one of " + strings.Join(names, ", ")})
 		return true
 	}
-	if l.service.credential != "" { // that of resqued@NAME
+	if l.service.credential != "" { // the one of resqued@NAME
 		l.service.credential = filepath.Join(l.options.Search.Credstore, "resqued."+name+"."+passwordCredential)
 	}
 	l.takeStore(l.file.stores[i])
 	return true
 }
 
-// StoreNamed returns the store that the flags or the environment of this process name, "" for none, for
-// verbs that read no configuration.
+// StoreNamed returns the store that flags or environment name, for commands without configuration.
 func StoreNamed(flags *pflag.FlagSet) string {
 	if flag := flags.Lookup(StoreFlag); flag != nil && flag.Changed {
 		return flag.Value.String()
@@ -232,7 +228,7 @@ func StoreNamed(flags *pflag.FlagSet) string {
 	return os.Getenv(StoreVariable)
 }
 
-// takeStore puts the keys of a store in the place of those that hold for all.
+// takeStore replaces the common keys by a store's own.
 func (l *loader) takeStore(s *fileStore) {
 	l.store = s
 	l.result.Store, l.result.Routes = s.name, l.file.routes()
@@ -250,7 +246,7 @@ func (l *loader) takeStore(s *fileStore) {
 	maps.Copy(places, s.entries)
 	l.file.values, l.file.lines, l.file.entries = values, lines, places
 	for _, k := range keys {
-		// Given for no store in particular, a flag would set the same for all of them.
+		// With all stores, a flag would set the same value for each of them.
 		if flag := ours(l.options.Flags, k); l.options.each && s.sets(k.name) && flag != nil && flag.Changed {
 			l.errs = append(l.errs, Error{
 				Key: k.name, Value: k.shown(flag.Value.String()), Source: Source{Kind: FromFlag, Name: "--" + flag.Name},
@@ -260,7 +256,7 @@ func (l *loader) takeStore(s *fileStore) {
 	}
 }
 
-// shown is a value as messages may have it.
+// shown is a value as messages may show it.
 func (k key) shown(value string) string {
 	switch k.name {
 	case "redis_url":
@@ -271,7 +267,7 @@ func (k key) shown(value string) string {
 	return value
 }
 
-// sets reports whether a store sets a key for itself.
+// sets reports whether a store sets a key itself.
 func (s *fileStore) sets(key string) bool {
 	if s == nil {
 		return false
@@ -280,7 +276,6 @@ func (s *fileStore) sets(key string) bool {
 	return ok
 }
 
-// loadStores loads all stores of the file.
 func (l *loader) loadStores() (*Resolved, error) {
 	var errs Errors
 	for _, e := range l.errs {
@@ -322,7 +317,7 @@ func (l *loader) loadStores() (*Resolved, error) {
 		}
 	}
 	result.Warnings = append(result.Warnings, crossed(all)...)
-	// Whoever uses this one as if it were a store's finds no server.
+	// Used as if it were a store's, this configuration has no server.
 	result.Store, result.Stores, result.RedisURL, result.Namespace = "", all, "", ""
 	return &result, nil
 }
@@ -335,7 +330,7 @@ func (e Errors) with(one Error) Errors {
 	return append(e, one)
 }
 
-// sameStore refuses two stores that are one.
+// sameStore refuses two stores with the same URL and namespace.
 func sameStore(all []*Resolved) (errs Errors) {
 	for i, r := range all {
 		for _, other := range all[:i] {
@@ -349,11 +344,10 @@ func sameStore(all []*Resolved) (errs Errors) {
 	return errs
 }
 
-// samePlace reports whether two URLs are those of one database, whoever logs in there and however its
-// address is written.
+// samePlace reports whether two URLs mean the same database, apart from credentials and spelling.
 func samePlace(one, other string) bool { return placeOf(one) == placeOf(other) }
 
-// placeOf returns a URL of a single server without its credentials, with what is left out in it.
+// placeOf returns the URL of a single server without credentials and with defaults filled in.
 func placeOf(text string) string {
 	scheme, _, rest := splitURL(text)
 	if scheme != "redis" && scheme != "rediss" || strings.ContainsAny(rest, "?#") {
@@ -370,7 +364,7 @@ func placeOf(text string) string {
 	return scheme + "://" + host + "/" + cmp.Or(strings.TrimLeft(db, "0"), "0")
 }
 
-// crossed warns of queues that a store works and that belong to another one.
+// crossed warns of queues that a store works but that belong to another one.
 func crossed(all []*Resolved) (warnings []Warning) {
 	for _, r := range all {
 		for _, p := range r.Queues.Patterns {
@@ -388,9 +382,8 @@ func crossed(all []*Resolved) (warnings []Warning) {
 	return warnings
 }
 
-// exampleOf returns a queue that a pattern covers, and that no other one covers which does not cover all of
-// its queues: it has a long text that no list names in the place of each star. It is "" for globs that have
-// none.
+// exampleOf returns a queue that only this pattern, or one that covers all of its queues, can
+// match: each star becomes a long, unusual text. It is "" for other globs.
 func exampleOf(p selector.Pattern) string {
 	if !p.Glob {
 		return p.Text
@@ -401,8 +394,7 @@ func exampleOf(p selector.Pattern) string {
 	return strings.ReplaceAll(p.Text, "*", strings.Repeat("\uE000", 100))
 }
 
-// keepHome leaves out the schedules whose queue belongs to another store, and refuses those
-// whose queue belongs to none.
+// keepHome drops schedules of other stores' queues, and returns those of no store's.
 func (c *Config) keepHome() (homeless []string) {
 	if c.Store == "" {
 		return nil
@@ -422,8 +414,8 @@ func (c *Config) keepHome() (homeless []string) {
 	return homeless
 }
 
-// KeepSchedules has a store keep the schedules whose jobs go to its queues. Call it when each
-// has its queue. The error is Errors: a queue belongs to no store.
+// KeepSchedules drops the schedules whose jobs go to other stores. Call it when each has its
+// queue. The error is Errors, for queues that belong to no store.
 func (r *Resolved) KeepSchedules() error {
 	all := slices.Clone(r.Schedules)
 	var errs Errors
@@ -443,8 +435,7 @@ func (r *Resolved) KeepSchedules() error {
 	return nil
 }
 
-// Home reports whether the jobs of a queue belong to the store of this configuration; all do
-// where there are no stores.
+// Home reports whether a queue's jobs belong to this store; without stores, all do.
 func (c Config) Home(queue string) bool {
 	return c.Store == "" || RouteOf(c.Routes, queue) == c.Store
 }

@@ -5,35 +5,34 @@ import (
 	"strings"
 )
 
-// Tuning is how many jobs a daemon runs at a time, and where.
+// Tuning is how many jobs a daemon runs at a time, and how.
 type Tuning struct {
 	WorkerCount int `json:"worker_count"`
 	ThreadCount int `json:"thread_count"`
 	JobsPerFork int `json:"jobs_per_fork"`
-	// MaxRSS (bytes) is 0 where it is not known how much memory there is, or too little.
+	// MaxRSS (bytes) is 0 if the memory is unknown or too small.
 	MaxRSS int64 `json:"max_rss,omitempty"`
 }
 
-// RSSAuto is a MaxRSS that depends on what the control group of the daemon allows: AutoRSS.
+// RSSAuto is a MaxRSS that depends on the daemon's control group; see AutoRSS.
 const RSSAuto = -1
 
 const (
 	rssAuto = "auto"
-	// leastAutoRSS is a size below which replacing a worker process gives back too little.
+	// leastAutoRSS is the size below which replacing a worker process frees too little.
 	leastAutoRSS = 64 << 20
 
 	fewThreads, manyThreads = 8, 16
-	// threadsAimedAt is how many jobs run at a time where there are many processors.
+	// threadsAimedAt is how many jobs run at a time on a machine with many processors.
 	threadsAimedAt = 64
 	tunedJobs      = 1000
 	leastTunedRSS  = 128 << 20
 	mostTunedRSS   = 1 << 30
 )
 
-// Tuned returns what suits a machine whose jobs mostly wait for other servers: a process for
-// each processor, 8 to 16 threads in each, and processes that are replaced after a thousand
-// jobs or when all of them take half of the memory. Both arguments are what the daemon may use
-// of the machine; memory 0 = not known.
+// Tuned returns a tuning for jobs that mostly wait for other servers: a process per processor, 8
+// to 16 threads each, replaced after a thousand jobs or when all together use half the memory. The
+// arguments are what the daemon may use; memory 0 = unknown.
 func Tuned(processors int, memory int64) Tuning {
 	t := Tuning{WorkerCount: min(max(processors, 1), maxWorkers), JobsPerFork: tunedJobs}
 	t.ThreadCount = min(max(threadsAimedAt/t.WorkerCount, fewThreads), manyThreads)
@@ -44,9 +43,8 @@ func Tuned(processors int, memory int64) Tuning {
 	return t
 }
 
-// AutoRSS returns the memory above which a worker process is replaced where max_rss is auto: all of
-// them, those that retire included, may take half of what the control group allows (limit, 0 = it
-// allows all that there is). It returns 0, no limit, where that is too little for any.
+// AutoRSS returns the memory above which a worker process is replaced if max_rss is auto: together
+// they may use half of the control group's limit (0 = unlimited). 0 = no limit: it is too little.
 func (c *Config) AutoRSS(limit int64) int64 {
 	const step = 1 << 20
 	if rss := limit / 2 / int64(c.WorkerCount+c.MaxRetiring) / step * step; rss >= leastAutoRSS {
@@ -55,8 +53,7 @@ func (c *Config) AutoRSS(limit int64) int64 {
 	return 0
 }
 
-// Defaults reports whether how many jobs run at a time was left to the built-in defaults, by
-// which one job at a time runs in a process of its own.
+// Defaults reports whether the number of jobs was left to the defaults: one per process.
 func (r *Resolved) Defaults() bool {
 	for _, key := range []string{"worker_count", "thread_count", "jobs_per_fork"} {
 		if r.Sources[key].Kind != FromDefault {
@@ -66,27 +63,26 @@ func (r *Resolved) Defaults() bool {
 	return r.WorkerCount == 1 && r.ThreadCount == 1 && r.JobsPerFork == 1
 }
 
-// DefaultsHint says what the defaults are and what to set instead. Program is the name of the
-// command that writes a configuration.
+// DefaultsHint says what to set instead of defaults. program writes a configuration.
 func DefaultsHint(t Tuning, program string) string {
 	return fmt.Sprintf("The defaults run one job at a time, each in a process of its own, as Resque does: compatible and slow."+
 		" For this machine, if jobs can share a process: worker_count: %d, thread_count: %d, jobs_per_fork: %d (%s config init writes them).",
 		t.WorkerCount, t.ThreadCount, t.JobsPerFork, program)
 }
 
-// Starter is what a first configuration file says.
+// Starter is the content of a first configuration file.
 type Starter struct {
-	// Program is the name of the command that reads it.
+	// Program is the command that reads it.
 	Program string
 	// Tuning is for the machine on which it is written.
 	Tuning
-	// RedisURL and Namespace are those of Redis; empty = the defaults.
+	// RedisURL and Namespace may be empty for the defaults.
 	RedisURL, Namespace string
-	// Queues are those of the program's own handlers; empty: an example, with a handler.
+	// Queues are those of the program's handlers; empty: an example with a handler.
 	Queues []string
 }
 
-// Text returns the file. It needs no change to be valid and to work.
+// Text returns the file, which is valid and works unchanged.
 func (s Starter) Text() string {
 	redisURL, namespace := s.RedisURL, s.Namespace
 	if redisURL == "" {
@@ -145,7 +141,7 @@ queues: [%[8]s]  # %[9]s
 		strings.Join(queues, ", "), hint, handlers, comment)
 }
 
-// quote returns a text as a value of YAML, in quotes if it needs them.
+// quote returns a text as a YAML value, quoted if necessary.
 func quote(text string) string {
 	if strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@") == "" && plain(text) {
 		return text

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxValue bounds the text of a number, in bytes: a longer one is a mistake.
+// maxValue limits the text of a number, in bytes.
 const maxValue = 64
 
 var (
@@ -21,14 +21,13 @@ var (
 	sizeForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([-+]?)([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)$`) })
 )
 
-// spans are the units of durations. A day is 24 hours, whatever the clock does.
+// spans are the units of durations. A day is always 24 hours.
 var spans = map[string]time.Duration{
 	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, "ms": time.Millisecond,
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
 }
 
-// units are the units of sizes, lower-cased. A single letter counts in powers of
-// 1024, as it does in systemd's unit files.
+// units are the units of sizes. A single letter is a power of 1024, as in systemd's unit files.
 var units = map[string]int64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "kib": 1 << 10, "kb": 1e3,
@@ -37,7 +36,7 @@ var units = map[string]int64{
 	"t": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
-// ErrNoDuration is the error of ParseDuration for a text that is not a duration at all.
+// ErrNoDuration is ParseDuration's error for a text that is not a duration at all.
 var ErrNoDuration = errors.New("not a duration; write seconds (30, 0.5) or numbers with units (500ms, 30s, 1h30m, 7d, 2w)")
 
 var (
@@ -47,8 +46,8 @@ var (
 	errPartialByte = errors.New("not a whole number of bytes; add a unit (512MB, 1GiB, 1G)")
 )
 
-// ParseDuration reads a duration: seconds, whole or not, or what time.ParseDuration takes,
-// and besides days and weeks (d, w). Negative ones are refused.
+// ParseDuration reads a duration: seconds, perhaps fractional, or time.ParseDuration's format with
+// days and weeks (d, w) in addition. Negative ones are refused.
 func ParseDuration(text string) (time.Duration, error) {
 	s := strings.TrimSpace(text)
 	if len(s) > maxValue {
@@ -78,9 +77,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(whole.Int64()), nil
 }
 
-// ParseSize reads a size in bytes: a whole number, or a number with a unit. KB,
-// MB, GB and TB are powers of 1000; KiB, MiB, GiB, TiB and the single letters K,
-// M, G, T are powers of 1024; case does not matter.
+// ParseSize reads a size in bytes: a whole number, or a number with a unit in any case. KB, MB, GB
+// and TB are powers of 1000; KiB, MiB, GiB, TiB and K, M, G, T of 1024.
 func ParseSize(text string) (int64, error) {
 	s := strings.TrimSpace(text)
 	m := sizeForm().FindStringSubmatch(s)

@@ -10,11 +10,10 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// byName is the time of a promise that the name of the queue states.
+// byName is a promise's time that is part of the queue's name.
 const byName = "name"
 
-// within are the promises of queues. In the file it is a map of queues to times. Elsewhere it is a list,
-// mail:1m,img_*:1h.
+// within are the promises of queues: a map in the file, else a list such as mail:1m,img_*:1h.
 func within() kind {
 	return kind{
 		hint: "list",
@@ -52,7 +51,6 @@ func within() kind {
 	}
 }
 
-// promise reads one.
 func promise(queue, text string) (p queueage.Promise, err error) {
 	queue, text = strings.TrimSpace(queue), strings.TrimSpace(text)
 	if err := selector.CheckSet([]string{queue}); err != nil || queue == "" || queue[0] == '!' || strings.ContainsAny(queue, ", ") {
