@@ -10,24 +10,22 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// actPatience bounds how long a verb waits until what it did is among the events.
+// actPatience limits how long a verb waits for its events to be written.
 const actPatience = 2 * time.Second
 
-// did notes that a verb has changed something, for "resqued events". It is written when the verb has
-// come to its end. N is how many jobs or other things it concerned; without any nothing was done.
+// did notes a change of n things for "resqued events", written when the verb ends; 0 notes
+// nothing.
 func (a *cli) did(kind store.EventKind, subject, text string, n int) {
 	if n > 0 {
 		a.acts = append(a.acts, act(kind, subject, text, n))
 	}
 }
 
-// act is something that whoever runs this program has done.
 func act(kind store.EventKind, subject, text string, n int) store.Event {
 	return store.Event{Kind: kind, By: whoami(), Via: "cli", Subject: subject, Text: text, Count: int64(n)}
 }
 
-// writeActs writes what the verb has done. What cannot be written is only missing there: it was done
-// all the same.
+// writeActs writes the verb's events. Errors are ignored: the changes themselves are made.
 func (a *cli) writeActs(ctx context.Context) {
 	if len(a.acts) == 0 || a.loaded == nil {
 		return
@@ -49,7 +47,7 @@ func (a *cli) writeActs(ctx context.Context) {
 	}
 }
 
-// whoami is who runs this program, and where: "alice@web1".
+// whoami is the user of this program, and the host: "alice@web1".
 func whoami() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

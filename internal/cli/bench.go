@@ -19,16 +19,15 @@ import (
 )
 
 const (
-	// largeServer is how many keys make it long to look for those of the measurement.
+	// largeServer is the number of keys above which searching the measurement's keys takes long.
 	largeServer = 5_000_000
 	mostBench   = 5 * time.Minute
-	// wellTuned is the part of the tuned rate that is as good.
+	// wellTuned is the part of the tuned rate that counts as equally good.
 	wellTuned = 0.7
-	// farAway is the round trip, in milliseconds, above which it decides.
+	// farAway is the round trip, in milliseconds, above which it dominates.
 	farAway = 2
 )
 
-// benchOptions are the flags of "bench".
 type benchOptions struct {
 	time       time.Duration
 	jobs       int
@@ -68,11 +67,10 @@ has other daemons in it, it asks first; without a terminal it needs --yes.
 	return c
 }
 
-// benchReport is the JSON of "bench".
 type benchReport struct {
 	Redis app.BenchServer `json:"redis"`
 	Runs  []app.BenchRun  `json:"runs"`
-	// Recommendation says what to set, for people; Tuned are the values.
+	// Recommendation says what to set, Tuned has the values.
 	Recommendation string        `json:"recommendation"`
 	Tuned          config.Tuning `json:"tuned"`
 }
@@ -141,7 +139,6 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 	return a.printText(a.benchTable(report))
 }
 
-// removeBench removes the keys, and says how to if that fails.
 func removeBench(ctx context.Context, b *app.Bench, name string) error {
 	_, err := b.Remove(ctx)
 	if err == nil {
@@ -156,11 +153,9 @@ func removeBench(ctx context.Context, b *app.Bench, name string) error {
 	return nil
 }
 
-// errInterrupted is the end of a measurement by a signal.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that ends with the first signal to end. Others, such as those of
-// its children, are the daemon's.
+// interruptible returns a context that ends with the first signal to end; others are the daemon's.
 func (a *cli) interruptible(parent context.Context, b *app.Bench) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})
@@ -184,7 +179,6 @@ func (a *cli) interruptible(parent context.Context, b *app.Bench) (ctx context.C
 	}
 }
 
-// disturbs returns why a measurement may disturb others, "" if it does not.
 func disturbs(r *config.Resolved, dev bool, s app.BenchServer) string {
 	var why []string
 	if !dev && !isLocal(r.RedisURL) {
@@ -202,7 +196,6 @@ func disturbs(r *config.Resolved, dev bool, s app.BenchServer) string {
 	return strings.Join(why, " and ")
 }
 
-// isLocal reports whether a URL is that of a Redis on this machine.
 func isLocal(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -215,16 +208,15 @@ func isLocal(text string) bool {
 		ip := net.ParseIP(u.Hostname())
 		return u.Hostname() == "localhost" || u.Hostname() == "" || ip != nil && ip.IsLoopback()
 	}
-	return false // others have several servers
+	return false // the other schemes have several servers
 }
 
-// namedTuning is a daemon to be measured.
 type namedTuning struct {
 	name string
 	config.Tuning
 }
 
-// benchTunings returns the daemons to measure, each once.
+// benchTunings returns the daemons to measure, without duplicates.
 func benchTunings(r *config.Resolved, tuned config.Tuning) (list []namedTuning) {
 	own := config.Tuning{WorkerCount: r.WorkerCount, ThreadCount: r.ThreadCount, JobsPerFork: r.JobsPerFork, MaxRSS: r.MaxRSS}
 	for _, t := range []namedTuning{{"defaults", config.Tuning{WorkerCount: 1, ThreadCount: 1, JobsPerFork: 1}}, {"this configuration", own}, {"tuned", tuned}} {
@@ -288,7 +280,7 @@ func (a *cli) benchTable(r benchReport) string {
 		r.Redis.Where, version, significant(r.Redis.P50), significant(r.Redis.P99), a.table(l), r.Recommendation)
 }
 
-// significant formats a number with three digits that count.
+// significant formats a number with about three significant digits.
 func significant(v float64) string {
 	switch {
 	case v >= 100:
@@ -299,7 +291,6 @@ func significant(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// recommend says what to make of the figures. The runs are those of benchTunings.
 func recommend(r benchReport) string {
 	best := r.Runs[len(r.Runs)-1]
 	own := best

@@ -1,7 +1,6 @@
-// Package cli is resqued's command line: one file per verb. A verb reads its flags, asks
-// package view, a client or package app, and prints. It is the only package that knows cobra.
-// Results go to standard output, everything else to standard error, so that both can be used
-// in scripts.
+// Package cli is resqued's command line: one file per verb, which reads flags, calls package view,
+// a client or package app, and prints. Only this package uses cobra. Results go to standard
+// output, everything else to standard error.
 package cli
 
 import (
@@ -28,7 +27,6 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// cli is one run of the command line.
 type cli struct {
 	name     string
 	handlers *resqued.Handlers
@@ -37,30 +35,27 @@ type cli struct {
 	stdout   io.Writer
 	stderr   io.Writer
 	coloured bool
-	// dev is set by --dev: use the Redis of a running "resqued dev".
-	dev   bool
-	flags outputFlags
-	// places are where a configuration is looked for that is not named.
+	dev      bool
+	flags    outputFlags
+	// places are where an unnamed configuration is looked for.
 	places config.Places
-	// loaded is the configuration of the verb, nil as long as there is none.
+	// loaded is the verb's configuration, nil until it is read.
 	loaded *config.Resolved
-	// width is how many columns a table may take, 0 for any number: that of the terminal.
+	// width is the number of columns for a table: the terminal's, or 0 for any.
 	width int
-	// received are the signals to a daemon, hush restores their default effects; see listen.
+	// received are a daemon's signals, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
-	// listed is the store whose list is read, where one list has those of several.
+	// listed is the store being read, if a list has those of several stores.
 	listed string
-	// acts is what the verb has changed; see did.
+	// acts are the verb's events; see did.
 	acts []store.Event
-	// elder is the master whose place this one is to take; nil = none.
+	// elder is the master that this one replaces; nil = none.
 	elder *app.Elder
 }
 
-// outputFlags say how results are shown.
 type outputFlags struct {
-	output string
-	// yaml says in which form that goes out which output json asks for.
+	output    string
 	yaml      bool
 	noHeaders bool
 	noColour  bool
@@ -69,13 +64,12 @@ type outputFlags struct {
 }
 
 // Main runs the command line with the arguments after the program's name and returns the exit
-// code. A process that a master has started as a worker process does its work instead and
-// ignores the arguments.
+// code. In a worker process that a master has started, it runs that instead.
 func Main(handlers *resqued.Handlers, args []string) int {
 	return mainIn(config.SystemPlaces(), handlers, args)
 }
 
-// mainIn is Main with the places where a configuration is looked for that is not named.
+// mainIn is Main with the places where an unnamed configuration is looked for.
 func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int {
 	if app.IsWorker() {
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
@@ -88,13 +82,12 @@ func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int
 	return a.run(context.Background())
 }
 
-// listen starts to receive signals if this may become a daemon. It does not wait until the
-// arguments are parsed: a signal that comes earlier ends the process, or makes Go dump its
-// stacks. It fails in a master that was to take the place of another one and cannot speak to it:
-// that must not work beside it.
+// listen starts to receive signals if this may become a daemon. It does not wait for the arguments
+// to be parsed: an earlier signal would end the process, or make Go dump its stacks. It fails in a
+// master that should replace another one but cannot reach it, since both would work at once.
 func (a *cli) listen() (err error) {
 	args := a.args
-	if i := slices.Index(args, "--"); i >= 0 { // what follows is another program's
+	if i := slices.Index(args, "--"); i >= 0 { // the rest is another program's
 		args = args[:i]
 	}
 	if slices.Contains(args, "work") || slices.Contains(args, "dev") || slices.Contains(args, "bench") {
@@ -106,8 +99,7 @@ func (a *cli) listen() (err error) {
 	return err
 }
 
-// again returns what begins a command that people copy, so that it reaches the Redis that this one
-// has reached.
+// again returns the start of a command to copy, so that it reaches the same Redis.
 func (a *cli) again() string {
 	if !a.dev {
 		if a.loaded != nil && a.loaded.Store != "" {
@@ -118,7 +110,6 @@ func (a *cli) again() string {
 	return invocation(a.name) + " " + devFlags(a.loaded)
 }
 
-// devFlags are what commands need that are to reach the daemon of "resqued dev".
 func devFlags(r *config.Resolved) string {
 	if r == nil || r.Namespace == client.DefaultNamespace {
 		return "--dev"
@@ -126,14 +117,12 @@ func devFlags(r *config.Resolved) string {
 	return "--dev --namespace " + view.Shell(r.Namespace)
 }
 
-// program returns the program whose command line this is.
 func (a *cli) program() app.Program {
 	return app.Program{Name: a.name, Version: version(), Handlers: a.handlers, Demo: a.dev}
 }
 
 func (a *cli) run(ctx context.Context) int {
-	// The daemon logs the messages of the Redis client. Other verbs print an error once,
-	// where it is returned.
+	// The daemon logs the Redis client's messages. Other verbs print the returned error.
 	rdb.SetLogger(func(string) {})
 	root := a.root()
 	root.SetArgs(a.args)
@@ -205,7 +194,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	return root
 }
 
-// prepare checks the global flags, once they are known.
 func (a *cli) prepare(c *cobra.Command) error {
 	if a.hush != nil && !is(c, daemon) {
 		a.hush()
@@ -227,8 +215,8 @@ func (a *cli) prepare(c *cobra.Command) error {
 	return nil
 }
 
-// formOfErrors returns outJSON or outYAML if errors are to be in that form, also when the flags
-// could not be parsed, else "".
+// formOfErrors returns outJSON or outYAML if errors have that form, even if flags cannot be
+// parsed.
 func (a *cli) formOfErrors() string {
 	form := ""
 	switch {
@@ -257,7 +245,6 @@ func (a *cli) formOfErrors() string {
 	return ""
 }
 
-// noSuchVerb refuses arguments of the bare program.
 func (a *cli) noSuchVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -279,8 +266,7 @@ func unknownVerb(c *cobra.Command, verb string) error {
 	return usage(hint, "no command %q", verb)
 }
 
-// flagError adds the nearest flag to cobra's message about an unknown one, and says what to write
-// instead of a value that is not a number.
+// flagError adds to cobra's message the nearest flag, or what to write in place of a non-number.
 func flagError(c *cobra.Command, err error) string {
 	text := err.Error()
 	if number, ok := errors.AsType[*strconv.NumError](err); ok {
@@ -302,7 +288,7 @@ func flagError(c *cobra.Command, err error) string {
 	return text
 }
 
-// exactly demands n arguments; what names them in the error.
+// exactly requires n arguments; what names them in the error.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -312,5 +298,4 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// isBrokenPipe reports whether the reader of an output has gone.
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -8,7 +8,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Commands returns the commands of resqued, to be described and not to be run.
+// Commands returns resqued's commands for documentation; they cannot be run.
 func Commands() *cobra.Command {
 	a := &cli{name: "resqued", handlers: resqued.New(), stdout: io.Discard, stderr: io.Discard}
 	root := a.root()

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// completionTimeout is how long a shell is kept waiting for names from Redis.
+// completionTimeout is how long a shell waits for names from Redis.
 const completionTimeout = time.Second
 
 func (a *cli) completionCommand() *cobra.Command {
@@ -52,8 +52,8 @@ func (a *cli) completionCommand() *cobra.Command {
 	}
 }
 
-// bashWords is the line of cobra's script which needs the package bash-completion, and
-// bashWordsAlone what stands in its place: without that package it finds the words by itself.
+// bashWords is the line of cobra's script that needs the package bash-completion. bashWordsAlone
+// replaces it, and finds the words itself without that package.
 const (
 	bashWords      = "    _get_comp_words_by_ref \"$@\" cur prev words cword\n"
 	bashWordsAlone = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
@@ -91,15 +91,13 @@ func (a *cli) printBashCompletion(root *cobra.Command) error {
 
 type completer = func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// words completes from a fixed list.
 func words(list ...string) completer {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// live completes with names from Redis. It offers nothing if Redis does not answer, because an
-// error would be printed into the prompt.
+// live completes with names from Redis, or nothing: an error would be printed into the prompt.
 func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, error)) completer {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
@@ -115,7 +113,7 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 		}
 		var out []cobra.Completion
 		for _, name := range found {
-			// Names that a shell would split or a terminal interpret are not offered.
+			// Names that a shell would split or a terminal would interpret are not offered.
 			if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) &&
 				wire.Printable(name, 200) == name && !strings.ContainsAny(name, " \t\"'`$\\;&|<>()") {
 				out = append(out, name)
@@ -125,7 +123,6 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 	}
 }
 
-// storesToComplete are the stores of the configuration.
 func (a *cli) storesToComplete(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {
@@ -147,8 +144,7 @@ func queueNames(ctx context.Context, s *store.Store) ([]string, error) {
 	return names, err
 }
 
-// classNames are the classes that have a handler here, and those of the jobs
-// that wait at the head of a queue.
+// classNames are the classes that have a handler here, and those of jobs at the head of queues.
 func (a *cli) classNames(ctx context.Context, s *store.Store) ([]string, error) {
 	names := slices.DeleteFunc(a.program().Registry().Classes(), selector.IsPattern)
 	queues, err := s.QueueList(ctx)

@@ -52,23 +52,19 @@ configuration, 69 a server cannot be reached, 1 one refuses something.`,
 	return parent
 }
 
-// configReport is the JSON of both verbs.
 type configReport struct {
-	// Store is the one that it is about, where the file has several.
+	// Store is the store of this report, if the file has several.
 	Store string `json:"store,omitempty"`
 	OK    bool   `json:"ok"`
 	File  string `json:"file,omitempty"`
-	// FileFrom is what named the file, EnvFile the file of the service's environment that was
-	// read beside it.
+	// FileFrom is what named the file, EnvFile the service's environment file that was also read.
 	FileFrom *config.Source `json:"file_from,omitempty"`
 	EnvFile  string         `json:"env_file,omitempty"`
 	Threads  int            `json:"threads"`
-	// Tasks are what the daemon may need of the kernel's, each command counted as one.
-	Tasks    int              `json:"tasks"`
-	Warnings []config.Warning `json:"warnings"`
-	// Hints say what could be better, of a configuration that is as it is meant to be.
-	Hints []string `json:"hints,omitempty"`
-	// Connections are what was tried.
+	// Tasks are the kernel tasks that the daemon may need, one for each command.
+	Tasks       int               `json:"tasks"`
+	Warnings    []config.Warning  `json:"warnings"`
+	Hints       []string          `json:"hints,omitempty"`
 	Connections []connection      `json:"connections,omitempty"`
 	Errors      config.Errors     `json:"errors,omitempty"`
 	Plan        []config.PlanLine `json:"plan,omitempty"`
@@ -88,8 +84,8 @@ func (a *cli) configCheck(c *cobra.Command, connects bool) error {
 	return a.eachStore(r, func(one *config.Resolved) (configReport, string, error) { return a.checkOne(c, one, connects) })
 }
 
-// eachStore shows what a verb says of each store, as one text or in JSON. It returns the first error that is
-// no message, when all were asked.
+// eachStore prints what a verb reports about each store, as one text or in JSON. It returns the
+// first error that is not an exit code, after all stores.
 func (a *cli) eachStore(r *config.Resolved, read func(*config.Resolved) (configReport, string, error)) error {
 	var reports []configReport
 	var b strings.Builder
@@ -124,7 +120,6 @@ func (a *cli) eachStore(r *config.Resolved, read func(*config.Resolved) (configR
 	return first
 }
 
-// checkOne checks the configuration of one store.
 func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (report configReport, text string, err error) {
 	if err := a.checkRedis(r.Config); err != nil {
 		return report, "", err
@@ -133,7 +128,7 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (rep
 		return report, "", err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)
-	if lacking, ok := errors.AsType[config.Errors](r.CheckPIDFile()); ok { // a directory that only a service has, perhaps
+	if lacking, ok := errors.AsType[config.Errors](r.CheckPIDFile()); ok { // perhaps a directory that only the service has
 		for _, one := range lacking {
 			warnings = append(warnings, config.Warning{Key: one.Key, Code: "no_directory", Message: one.Error()})
 		}
@@ -160,7 +155,6 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (rep
 	return report, b.String(), err
 }
 
-// hints says what could be better.
 func (a *cli) hints(r *config.Resolved) []string {
 	if !r.Defaults() {
 		return nil
@@ -189,7 +183,6 @@ func (a *cli) showConfig(r *config.Resolved) (report configReport, text string, 
 	return report, b.String(), err
 }
 
-// reportOf returns what both verbs say of a configuration.
 func (a *cli) reportOf(r *config.Resolved, warnings []config.Warning) configReport {
 	report := configReport{
 		OK: true, File: r.File, EnvFile: r.EnvFile, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings),

@@ -16,23 +16,22 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// tryFor bounds what is tried of one server.
+// tryFor limits the test of one server.
 const tryFor = 15 * time.Second
 
-// connection is what was found of one thing that the configuration names.
+// connection is the result of a test of something that the configuration names.
 type connection struct {
-	// Check is what: "redis connection", "redis rights", "statsd", "postgres".
+	// Check is "redis connection", "redis rights", "statsd" or "postgres".
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// Hint says what to do about the error.
-	Hint string `json:"hint,omitempty"`
+	Hint   string `json:"hint,omitempty"`
 
 	exit int
 }
 
-// connect tries all that a daemon with this configuration connects to.
+// connect tests every connection that a daemon with this configuration makes.
 func (a *cli) connect(c *cobra.Command, r *config.Resolved) []connection {
 	all := a.connectRedis(c.Context(), r)
 	if r.StatsdHost != "" {
@@ -100,10 +99,8 @@ func connectDatabase(ctx context.Context, r *config.Resolved) connection {
 	return connection{Check: "postgres", OK: true, Detail: "answers, and has the table " + locker.DefaultTable}
 }
 
-// oneLine returns the text of an error without line breaks.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// connectText is a line for each of them.
 func (a *cli) connectText(all []connection) string {
 	var b strings.Builder
 	for _, one := range all {
@@ -120,8 +117,7 @@ func (a *cli) connectText(all []connection) string {
 	return b.String()
 }
 
-// connectExit returns the error that ends the verb, nil if all is well: a server that cannot be
-// reached outweighs one that refuses something.
+// connectExit returns the verb's error, if any. An unreachable server outweighs a refusal.
 func connectExit(all []connection) error {
 	worst := exitOK
 	for _, one := range all {

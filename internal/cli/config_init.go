@@ -15,7 +15,6 @@ import (
 	"github.com/resqued/resqued/internal/config"
 )
 
-// starterFile is where "config init" writes.
 const starterFile = "resqued.yaml"
 
 func (a *cli) configInitCommand() *cobra.Command {
@@ -47,7 +46,6 @@ It is valid as it is; put your queues and handlers in. FILE is ./` + starterFile
 	return c
 }
 
-// initReport is the JSON of "config init".
 type initReport struct {
 	File string `json:"file"`
 	config.Tuning
@@ -72,7 +70,7 @@ func (a *cli) configInit(c *cobra.Command, file string, force bool) error {
 			s.Queues = append(s.Queues, known.Queue)
 		}
 	}
-	// What is written must be readable, whatever the flags say.
+	// Check that the result is valid for any flags.
 	text := s.Text()
 	if err := a.checkStarter(text); err != nil {
 		return err
@@ -92,7 +90,6 @@ func (a *cli) configInit(c *cobra.Command, file string, force bool) error {
 	return a.printText(fmt.Sprintf("%s: worker_count %d × thread_count %d; put your queues and handlers in\n", file, s.WorkerCount, s.ThreadCount))
 }
 
-// checkStarter returns an error if a configuration is not valid.
 func (a *cli) checkStarter(text string) error {
 	dir, err := os.MkdirTemp("", "resqued-init-")
 	if err != nil {
@@ -110,8 +107,8 @@ func (a *cli) checkStarter(text string) error {
 	return nil
 }
 
-// writeNew writes a file, which must not exist without force. With it the old file is replaced
-// in one step. The configuration has no secrets, and the service's user must be able to read it.
+// writeNew writes a file. Without force it must not exist; with it, it is replaced atomically. The
+// configuration has no secrets, and the service's user must be able to read it.
 func writeNew(file, text string, force bool) error {
 	const mode = 0o644
 	if !force {

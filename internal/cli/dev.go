@@ -21,18 +21,16 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// devVerb is the verb itself.
 const devVerb = "dev"
 
-// devDefaults are the defaults of "resqued dev". The log level is error because its terminal
-// already shows every job that ends.
+// devDefaults are the defaults of "resqued dev". Its terminal shows ended jobs, so it logs errors
+// only.
 var devDefaults = map[string]string{
 	"worker_count": "2", "thread_count": "4", "jobs_per_fork": "100", "queues": "*",
 	"log_level": "error", "log_format": "text",
 }
 
-// devIgnores are flags that have no effect on "resqued dev", which has a Redis of
-// its own and ends with its terminal.
+// devIgnores are flags without effect on "resqued dev", which has its own Redis and terminal.
 var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-eviction", "on-master-death", "pidfile", "control-socket"}
 
 func (a *cli) devCommand() *cobra.Command {
@@ -69,7 +67,7 @@ The first ^C finishes the running jobs, a second one kills them.`,
 	return c
 }
 
-// devOptions are the flags of "resqued dev" that are not of the configuration.
+// devOptions are the flags of "resqued dev" that are not configuration.
 type devOptions struct {
 	noDemo, noWeb bool
 	webListen     string
@@ -97,7 +95,7 @@ func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 	}
 	defer redis.Stop()
 	useDevRedis(r, redis.URL)
-	// Without its Redis a worker process would wait for ever.
+	// Without its Redis, a worker process would wait for ever.
 	r.OnMasterDeath = "kill"
 
 	d := &devRun{cli: a, redis: redis, config: r.Config}
@@ -131,7 +129,6 @@ func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 	})
 }
 
-// devRun is one run of "resqued dev" as its terminal shows it.
 type devRun struct {
 	cli    *cli
 	redis  *devredis.Server
@@ -149,11 +146,9 @@ func (d *devRun) banner() {
 		map[string]any{"processes": d.config.WorkerCount, "threads": d.config.ThreadCount, "queues": d.config.Queues.String()})
 }
 
-// serves reports whether jobs of a queue are worked.
 func (d *devRun) serves(queue string) bool { return d.config.Works(queue) }
 
-// tryIt prints a command that enqueues a job for this daemon: one of a class of its own if it
-// has any.
+// tryIt prints a command that enqueues a job for this daemon, preferably of its own classes.
 func (d *devRun) tryIt() {
 	job := d.ownJob()
 	switch {
@@ -167,8 +162,8 @@ func (d *devRun) tryIt() {
 	d.say("try", command, map[string]any{"command": command})
 }
 
-// ownJob returns a class of the configuration or of the program, with a queue if it names none that is
-// worked, "" if no such job would be worked. Which arguments its jobs have is not known.
+// ownJob returns a class of the configuration or of the program, with --queue if it names no
+// worked queue; "" if no such job would be worked.
 func (d *devRun) ownJob() string {
 	queue := ""
 	for _, p := range d.config.Queues.Patterns {
@@ -183,7 +178,7 @@ func (d *devRun) ownJob() string {
 	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
 	patterns := len(classes)
 	classes = slices.DeleteFunc(classes, selector.IsPattern)
-	if len(classes) == 0 && patterns > 0 { // of an application, whose classes are not known here
+	if len(classes) == 0 && patterns > 0 { // an application's, whose classes are unknown here
 		classes = []string{"CLASS"}
 	}
 	for _, class := range classes {
@@ -197,7 +192,7 @@ func (d *devRun) ownJob() string {
 	return fmt.Sprintf("%s ARG… --queue %s", classes[0], queue)
 }
 
-// say prints one line: a word and a text, or an event in JSON.
+// say prints a line: a word and a text, or an event in JSON.
 func (d *devRun) say(word, text string, fields map[string]any) {
 	line := label(d.cli, "", word) + text + "\n"
 	if d.cli.flags.output == outJSON {
@@ -206,11 +201,10 @@ func (d *devRun) say(word, text string, fields map[string]any) {
 			line = string(encoded)
 		}
 	}
-	// A terminal that is gone must not stop the jobs.
+	// A terminal that has gone must not stop the jobs.
 	_ = d.cli.printText(line)
 }
 
-// demo enqueues demo jobs until ctx ends.
 func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
 	s, err := app.OpenStore(d.config, "resqued-demo")
 	if err != nil {
@@ -227,8 +221,7 @@ func (d *devRun) demo(ctx context.Context, log *zap.Logger) {
 	app.EnqueueDemo(ctx, s, c)
 }
 
-// invocation returns the command that runs this program again. "go run ./cmd/resqued" builds
-// into a temporary directory, so its path is of no use.
+// invocation returns a command that runs this program again, also if "go run" has built it.
 func invocation(name string) string {
 	path, err := os.Executable()
 	info, ok := debug.ReadBuildInfo()

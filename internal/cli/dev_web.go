@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// webAgain is how long a dashboard that died stays away at first, webAgainMost after many deaths
-	// one after the other; one that has lived for webLived begins anew.
+	// webAgain is the first pause before a dead dashboard restarts, webAgainMost the longest. A
+	// dashboard that has lived for webLived starts over with webAgain.
 	webAgain, webAgainMost, webLived = 200 * time.Millisecond, 10 * time.Second, 30 * time.Second
-	// webParting is how long its last requests may take at the end of "resqued dev".
+	// webParting is how long its last requests may take when "resqued dev" ends.
 	webParting = 3 * time.Second
 )
 
-// devWeb is the dashboard of "resqued dev": a process of its own, which ends with this one, however
-// that ends, and is started again if it dies. The socket stays open meanwhile.
+// devWeb is the dashboard of "resqued dev": a process that ends with this one, however that ends,
+// and is restarted if it dies. Its socket stays open.
 type devWeb struct {
 	d      *devRun
 	log    *zap.Logger
@@ -32,7 +32,8 @@ type devWeb struct {
 	cancel context.CancelFunc
 }
 
-// startWeb starts the dashboard at an address; where that is taken and was not asked for, at a free one.
+// startWeb starts the dashboard at an address, or at a free one if that is taken and not
+// requested.
 func (d *devRun) startWeb(address string, asked bool, log *zap.Logger) (*devWeb, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) && !asked {
@@ -56,7 +57,6 @@ func (d *devRun) startWeb(address string, asked bool, log *zap.Logger) (*devWeb,
 	return w, nil
 }
 
-// stop ends the dashboard.
 func (w *devWeb) stop() {
 	w.cancel()
 	<-w.ended
@@ -83,9 +83,8 @@ func (w *devWeb) run(ctx context.Context) {
 	}
 }
 
-// once runs the dashboard until it ends.
 func (w *devWeb) once(ctx context.Context) error {
-	program := "/proc/self/exe" // also where "go run" has removed the file
+	program := "/proc/self/exe" // works after "go run" has removed the file
 	if runtime.GOOS != "linux" {
 		var err error
 		if program, err = os.Executable(); err != nil {
@@ -106,7 +105,7 @@ func (w *devWeb) once(ctx context.Context) error {
 	}
 	c.Env = append(c.Env, "RESQUED_LOG_FORMAT=text")
 	c.Stderr, c.ExtraFiles = os.Stderr, []*os.File{w.listen}
-	// The ^C of the terminal is not for it: it shows how the jobs end.
+	// The terminal's ^C must not end it: it shows how the jobs end.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	life, err := c.StdinPipe()
 	if err != nil {
@@ -121,8 +120,7 @@ func (w *devWeb) once(ctx context.Context) error {
 	return c.Wait()
 }
 
-// parting tells the dashboard to end, and kills it if it does not.
 func parting(life io.Closer, p *os.Process) {
 	_ = life.Close()
-	time.AfterFunc(webParting, func() { _ = p.Kill() }) // one that was waited for is not signalled
+	time.AfterFunc(webParting, func() { _ = p.Kill() }) // no signal once it was waited for
 }

@@ -59,7 +59,7 @@ func (a *cli) doctor(c *cobra.Command) error {
 	return nil
 }
 
-// checkConfig reads the configuration. It fails if nothing else can be checked then.
+// checkConfig reads the configuration. It fails if nothing else can then be checked.
 func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, error) {
 	r, err := a.loadAs(c, config.Options{})
 	if err == nil {
@@ -71,7 +71,7 @@ func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, e
 	var found []view.Finding
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		if w.Key == "handlers" && r.File == "" {
-			continue // those of the daemons stand in a file that is not read here
+			continue // the daemons' file is not read here
 		}
 		found = append(found, view.Finding{Check: "config", Status: view.FindingWarn, Text: w.Message, Code: view.CodeConfigWarning})
 	}
@@ -88,7 +88,6 @@ func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, e
 	return found, r, nil
 }
 
-// checkFleet checks what stands in Redis.
 func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Finding, error) {
 	s, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
@@ -106,23 +105,21 @@ func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Findin
 	})
 }
 
-// unitPatience is how long systemctl may take to answer.
 const unitPatience = 5 * time.Second
 
-// checkUnits checks the units of resqued that systemd has loaded here. It finds nothing where
-// there are none, or no systemd.
+// checkUnits checks resqued's units that systemd, if there is one, has loaded here.
 func checkUnits(ctx context.Context) []view.Finding {
 	ctx, cancel := context.WithTimeout(ctx, unitPatience)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, "systemctl", "show", "resqued.service", "resqued@*.service",
 		"--property=Id,LoadState,ActiveState,KillMode,KillSignal,Restart,WatchdogUSec").Output()
 	if err != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil // no systemd runs here
+		return nil // no systemd
 	}
 	return unitFindings(string(text))
 }
 
-// unitFindings reads the answer of systemctl show: a block of NAME=VALUE for each unit.
+// unitFindings reads the output of systemctl show: a block of NAME=VALUE for each unit.
 func unitFindings(text string) (found []view.Finding) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		fields := map[string]string{}
@@ -168,7 +165,6 @@ func unitFindings(text string) (found []view.Finding) {
 	return found
 }
 
-// findingColours are those of the status.
 var findingColours = map[string]string{view.FindingOK: green, view.FindingWarn: yellow, view.FindingFail: red}
 
 func (a *cli) printFindings(found []view.Finding) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// drainLook is how often a daemon that drains is looked at.
 const drainLook = 200 * time.Millisecond
 
 func (a *cli) drainCommand() *cobra.Command {
@@ -73,7 +72,7 @@ func (a *cli) drain(path string, patience time.Duration, noWait bool) error {
 	return a.printText(v.Text + "\n")
 }
 
-// awaitEnd waits until process pid listens at path no more; patience 0 = as long as it takes.
+// awaitEnd waits until process pid no longer listens at path; patience 0 = for ever.
 func awaitEnd(path string, pid int, patience time.Duration) error {
 	begun, last := time.Now(), ""
 	for {

@@ -21,10 +21,8 @@ import (
 )
 
 const (
-	// maxInput bounds what --json - reads, in bytes.
 	maxInput = 64 << 20
-	// devQueue takes jobs of classes without a queue under --dev, where all
-	// queues are worked.
+	// devQueue takes jobs of classes without a queue under --dev, where all queues are worked.
 	devQueue = "default"
 )
 
@@ -84,8 +82,7 @@ pushed to all the same, with a warning.`,
 	return c
 }
 
-// jobArgs parses the arguments of a job. It keeps the bytes of JSON values, so that a number
-// of 17 digits stays exact.
+// jobArgs parses a job's arguments. It keeps the bytes of JSON, so that large numbers stay exact.
 func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
 	if !hasList {
 		args := make(resqued.Args, len(words))
@@ -144,7 +141,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	if err != nil {
 		return err
 	}
-	// Refused here, before Redis is asked, because it is the caller's mistake.
+	// This is the user's mistake, so refuse it before a connection to Redis.
 	payload, err := wire.EncodePayload(class, args)
 	if err != nil {
 		return usage("", "%s", err)
@@ -211,8 +208,8 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))
 }
 
-// loadFor reads the configuration for a job that is to be pushed, that of the store of its queue if
-// there are several, and finds the queue if none is named.
+// loadFor reads the configuration for a job that is pushed, with several stores that of its
+// queue's store, and finds the queue if none is named.
 func (a *cli) loadFor(c *cobra.Command, class, queue string) (*config.Resolved, string, error) {
 	cfg, err := a.load(c)
 	several, ok := errors.AsType[*severalStores](err)
@@ -238,7 +235,7 @@ func (a *cli) loadFor(c *cobra.Command, class, queue string) (*config.Resolved, 
 	return cfg, queue, err
 }
 
-// queueInStores is queueOf where there are several stores: the daemons of any of them may know it.
+// queueInStores is queueOf for several stores: any store's daemons may know the queue.
 func (a *cli) queueInStores(ctx context.Context, r *config.Resolved, class string) (queue string, err error) {
 	for _, one := range r.Stores {
 		if queue, err = a.queueOf(ctx, one.Config, class); err == nil {
@@ -248,13 +245,12 @@ func (a *cli) queueInStores(ctx context.Context, r *config.Resolved, class strin
 	return "", err
 }
 
-// enqueuer pushes jobs; *client.Client and *client.Stores are ones.
+// enqueuer pushes jobs; *client.Client and *client.Stores implement it.
 type enqueuer interface {
 	EnqueueMany(ctx context.Context, jobs []client.EnqueueParams) ([]client.EnqueueResult, error)
 	Close() error
 }
 
-// clients opens the client of all stores.
 func (a *cli) clients(r *config.Resolved) (*client.Stores, error) {
 	var all []client.Store
 	for i, one := range r.Stores {
@@ -264,11 +260,10 @@ func (a *cli) clients(r *config.Resolved) (*client.Stores, error) {
 		})
 	}
 	common := a.clientOptions(r.Stores[0].Config)
-	common.CAFile, common.CertFile, common.KeyFile = "", "", "" // a store without them has those of the system, or none
+	common.CAFile, common.CertFile, common.KeyFile = "", "", "" // a store without them has the system's, or none
 	return client.NewStores(common, all...)
 }
 
-// client opens the client of a verb that pushes or removes jobs.
 func (a *cli) client(cfg config.Config) (*client.Client, error) {
 	return client.New(a.clientOptions(cfg))
 }
@@ -281,7 +276,7 @@ func (a *cli) clientOptions(cfg config.Config) client.Options {
 	}
 }
 
-// withClient opens the client for a verb that changes what waits or has failed.
+// withClient opens the client for a verb that changes waiting or failed jobs.
 func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, jobs *client.Client, cfg config.Config) error) error {
 	cfg, err := a.load(c)
 	if err != nil {
@@ -315,7 +310,7 @@ func jobText(class, args string) string {
 	return wire.Printable(class, 100) + wire.Printable(wire.ShortArgs(args), 200)
 }
 
-// withStore opens the store for a verb that only looks.
+// withStore opens the store for a verb that only reads.
 func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
 	r, err := a.load(c)
 	if err != nil {
@@ -324,7 +319,7 @@ func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.
 	return a.inStore(c, r, do)
 }
 
-// inStore opens the store of a configuration for a verb that only looks.
+// inStore is withStore for a configuration.
 func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.Context, s *store.Store) error) error {
 	s, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
@@ -337,10 +332,10 @@ func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.
 	return do(c.Context(), s)
 }
 
-// forPeople reports whether the output is a table or a text, and none that programs read.
+// forPeople reports whether the output is a table or text rather than for programs.
 func (a *cli) forPeople() bool { return a.flags.output != outJSON && a.flags.output != outName }
 
-// note prints a remark to standard error; -q silences it.
+// note prints a remark to standard error, unless -q is set.
 func (a *cli) note(format string, args ...any) {
 	if !a.flags.quiet {
 		if a.listed != "" {

@@ -21,13 +21,12 @@ import (
 )
 
 const (
-	// linesAtOnce is how many jobs are pushed together.
 	linesAtOnce = 1000
-	// maxTold bounds how many failed lines are printed one by one.
+	// maxTold limits how many failed lines are printed one by one.
 	maxTold = 20
 )
 
-// jobLine is one line of "enqueue --json -".
+// jobLine is a line of "enqueue --json -".
 type jobLine struct {
 	Class string       `json:"class"`
 	Args  resqued.Args `json:"args"`
@@ -36,15 +35,13 @@ type jobLine struct {
 	At    string       `json:"at"`
 }
 
-// lineFailure is a line that was not enqueued.
 type lineFailure struct {
 	Line  int    `json:"line"`
 	Error string `json:"error"`
-	// Unknown reports that it may have been enqueued all the same.
+	// Unknown: it may have been enqueued nevertheless.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// linesView is what became of all lines.
 type linesView struct {
 	Lines      int           `json:"lines"`
 	Enqueued   int           `json:"enqueued"`
@@ -53,14 +50,13 @@ type linesView struct {
 	Locked     int           `json:"locked"`
 	Failed     int           `json:"failed"`
 	Failures   []lineFailure `json:"failures"`
-	// Worked reports whether a worker takes jobs from all of the queues; null = not known.
+	// Worked reports whether workers take jobs from all of the queues; null = unknown.
 	Worked   *bool    `json:"worked"`
 	Warnings []string `json:"warnings"`
 
 	jobs pushed
 }
 
-// enqueueLines pushes one job for each line of standard input.
 func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error {
 	cfg, err := a.load(c)
 	if several, ok := errors.AsType[*severalStores](err); ok {
@@ -102,7 +98,7 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 
 func (a *cli) pushLines(ctx context.Context, cfg *config.Resolved, jobs enqueuer, defaults client.EnqueueParams) (linesView, error) {
 	v := linesView{Failures: []lineFailure{}, jobs: pushed{}}
-	homes := map[string]string{} // queues of classes
+	homes := map[string]string{} // class -> queue
 	bar := a.progressOf("enqueued", 0)
 	defer bar.done()
 	lines := bufio.NewReaderSize(a.stdin, 1<<16)
@@ -159,8 +155,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// jobOfLine returns the job of a line, and its class. Homes has the queues of classes that were
-// looked for before.
+// jobOfLine returns the job of a line, and its class. homes caches the queues of classes.
 func (a *cli) jobOfLine(ctx context.Context, cfg *config.Resolved, line []byte, job client.EnqueueParams, homes map[string]string) (client.EnqueueParams, string, error) {
 	var l jobLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -182,7 +177,7 @@ func (a *cli) jobOfLine(ctx context.Context, cfg *config.Resolved, line []byte, 
 	if job.Queue == "" {
 		home, known := homes[l.Class]
 		if !known {
-			// The client says that there is none.
+			// The client reports a missing queue.
 			if len(cfg.Stores) > 0 {
 				home, _ = a.queueInStores(ctx, cfg, l.Class)
 			} else {

@@ -13,14 +13,13 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// eventBuffer is how many lines wait for a slow terminal. Further lines are dropped, so that
-// stopped output does not stop the jobs.
+// eventBuffer is how many lines wait for a slow terminal. Others are dropped, so that jobs
+// continue.
 const eventBuffer = 256
 
-// eventPatience is how long the end of a process waits for such a terminal.
+// eventPatience is how long a process that ends waits for such a terminal.
 const eventPatience = time.Second
 
-// event is one finished job in JSON.
 type event struct {
 	Event string          `json:"event"`
 	Class string          `json:"class"`
@@ -30,8 +29,7 @@ type event struct {
 	Error string          `json:"error,omitempty"`
 }
 
-// eventWriter prints one line for each finished job. Each is one write, so that
-// the lines of several processes do not mix.
+// eventWriter prints each finished job in one write, so that lines of several processes don't mix.
 type eventWriter struct {
 	mode  app.DevMode
 	lines chan string
@@ -57,8 +55,7 @@ func (e *eventWriter) Observe(ev app.Ended) {
 	}
 }
 
-// Close waits until all lines are written, but no longer than eventPatience: the output may
-// be stopped, and the process has to end.
+// Close waits at most eventPatience for the remaining lines: the output may be stopped.
 func (e *eventWriter) Close() {
 	close(e.lines)
 	select {
@@ -97,12 +94,11 @@ func (e *eventWriter) line(ev app.Ended) string {
 	return label(a, colour, word) + jobText(ev.Job.Class, string(args)) + " " + milliseconds(ev.Ran) + note + "\n"
 }
 
-// label is the first word of a line of "resqued dev", filled up to its column.
+// label is the first word of a line of "resqued dev", padded to its column.
 func label(a *cli, colour, word string) string {
 	return a.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
 }
 
-// milliseconds writes a job's time: 12ms, 4.2s.
 func milliseconds(d time.Duration) string {
 	if d >= time.Second {
 		return fmt.Sprintf("%.1fs", d.Seconds())

@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// followEvery is how often "events --follow" looks.
 const followEvery = time.Second
 
 func (a *cli) eventsCommand() *cobra.Command {
@@ -105,8 +104,7 @@ func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter
 	return a.print(l)
 }
 
-// followEvents shows the newest events and then each one that comes, until it is interrupted. While
-// Redis does not answer it waits.
+// followEvents shows events until it is interrupted. While Redis does not answer, it waits.
 func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilter) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -149,7 +147,6 @@ func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilt
 	}
 }
 
-// printEvent prints an event on a line of its own.
 func (a *cli) printEvent(v view.Event) error {
 	switch a.flags.output {
 	case outJSON:
@@ -179,7 +176,6 @@ func eventColour(kind string) string {
 	return ""
 }
 
-// eventProblem explains a wrong --before.
 func eventProblem(err error) error {
 	if bad, ok := errors.AsType[*store.EventIDError](err); ok {
 		return usage("It is the \"next\" of: events -o json", "--before %s", bad.Error())

@@ -14,13 +14,12 @@ import (
 )
 
 const (
-	// failedLimit is how many of the newest failures are looked at.
+	// failedLimit is how many of the newest failures are read.
 	failedLimit = 1000
-	// failedSearch is how many are looked at for those that a filter selects.
+	// failedSearch is how many are read with a filter.
 	failedSearch = 100_000
 )
 
-// failedOptions say which failures are listed.
 type failedOptions struct {
 	failureFilter
 	flat  bool
@@ -104,7 +103,7 @@ func (a *cli) listFailed(ctx context.Context, s *store.Store, o failedOptions) (
 	return l, nil
 }
 
-// failures returns the failures that are meant, one by one or in groups.
+// failures returns the selected failures, one by one or in groups.
 func (a *cli) failures(ctx context.Context, s *store.Store, o failedOptions) (*listing, error) {
 	if o.flat {
 		views, partial, err := view.Failures(ctx, s, o.query())
@@ -130,7 +129,6 @@ func (a *cli) failures(ctx context.Context, s *store.Store, o failedOptions) (*l
 	return l, nil
 }
 
-// query returns which failures are looked at.
 func (o failedOptions) query() view.FailureQuery {
 	q := view.FailureQuery{Limit: o.limit}
 	if o.filtered() {
@@ -139,7 +137,6 @@ func (o failedOptions) query() view.FailureQuery {
 	return q
 }
 
-// findFailed returns the failures that ids name, one for each.
 func (a *cli) findFailed(ctx context.Context, s *store.Store, ids []string) ([]view.Failure, error) {
 	views, err := view.FindFailures(ctx, s, ids)
 	return views, lookup(err, a.again()+" failed --flat", nil)
@@ -202,7 +199,6 @@ func flatFailures(views []view.Failure) *listing {
 	return l
 }
 
-// failureText is one failure for a person to read.
 func (a *cli) failureText(v view.Failure) string {
 	var b strings.Builder
 	line := func(name, value string) {

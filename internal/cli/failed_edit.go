@@ -21,25 +21,23 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// editView is what became of the failures that were meant.
 type editView struct {
 	Matched int `json:"matched"`
-	// Retried and Removed: one of them, by the verb.
+	// Retried or Removed is set, depending on the verb.
 	Retried *int `json:"retried,omitempty"`
 	Removed *int `json:"removed,omitempty"`
-	// Duplicates are those retried whose job was not pushed: an equal one waits.
+	// Duplicates counts retried failures whose job was not pushed because an equal one waits.
 	Duplicates int `json:"duplicates"`
 	Gone       int `json:"gone"`
 	Stuck      int `json:"stuck"`
-	// Payloads are those that were kept beside records and removed with them.
+	// Payloads counts parked payloads that were removed with their records.
 	Payloads int            `json:"payloads,omitempty"`
 	Queues   map[string]int `json:"queues,omitempty"`
 	DryRun   bool           `json:"dry_run"`
-	// Warnings are about queues that no worker works.
-	Warnings []string `json:"warnings,omitempty"`
+	Warnings []string       `json:"warnings,omitempty"`
 }
 
-// failureFilter are the flags that select failures by what is in their records.
+// failureFilter are the flags that select failures by their records.
 type failureFilter struct {
 	filter client.FailedFilter
 	// pattern, older and newer become part of the filter.
@@ -62,7 +60,6 @@ func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	}
 }
 
-// filtered reports whether any is set.
 func (o *failureFilter) filtered() bool {
 	return o.filter.Class != "" || o.filter.Error != "" || o.pattern != "" || o.filter.Queue != "" || o.older != 0 || o.newer != 0
 }
@@ -71,10 +68,9 @@ type editOptions struct {
 	failureFilter
 	retry       bool
 	yes, dryRun bool
-	// payloadFile holds what is pushed in place of the job that failed.
+	// payloadFile holds a job to push in place of the failed one.
 	payloadFile string
-	// warnings are about the queues of what was retried.
-	warnings []string
+	warnings    []string
 }
 
 // editFailedCommand makes "failed retry" and "failed rm".
@@ -131,10 +127,9 @@ give it with --payload-file; its bytes are what "failed show" tells.`
 	return c
 }
 
-// failedFilters are the flags that select failures.
 var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
 
-// resolve completes the filter with the pattern and the times.
+// resolve adds the pattern and the times to the filter.
 func (o *failureFilter) resolve(now time.Time) (err error) {
 	for flag, name := range map[string]string{"class": o.filter.Class, "queue": o.filter.Queue} {
 		if selector.IsPattern(name) {
@@ -192,7 +187,7 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 				return a.tellEdited(report, o, true)
 			}
 			if len(names) == 0 && !o.yes {
-				// Failures that come while it waits for the answer are not meant.
+				// Failures that come while it waits for the answer are not selected.
 				if err := a.confirm(o.text("", report)); err != nil {
 					return err
 				}
@@ -229,7 +224,6 @@ func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error 
 	})
 }
 
-// selected says which failures were meant.
 func (o *editOptions) selected(names []string) string {
 	if len(names) > 0 {
 		return ": " + strings.Join(names, ", ")
@@ -243,7 +237,7 @@ func (o *editOptions) selected(names []string) string {
 	return text.String()
 }
 
-// readPayload reads a job from a file, without the line break at its end.
+// readPayload reads a job from a file, without the final line break.
 func (a *cli) readPayload(file string) ([]byte, error) {
 	var raw []byte
 	var err error
@@ -262,7 +256,6 @@ func (a *cli) readPayload(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// text returns what is done to how many failures.
 func (o editOptions) text(prefix string, r client.FailedReport) string {
 	verb, past, n := "remove", "removed", r.Matched
 	if o.retry {

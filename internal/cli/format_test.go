@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Each verb says what it does to Redis: what changes records of other versions has to be guarded.
+// Each verb has a kind: changes of other versions' records must be guarded.
 func TestKindsOfVerbs(t *testing.T) {
 	t.Parallel()
 	var walk func(c *cobra.Command)

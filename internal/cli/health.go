@@ -12,10 +12,8 @@ import (
 	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// healthPatience is how long a daemon may take to answer unless told otherwise.
 const healthPatience = 3 * time.Second
 
-// healthView is how a daemon is.
 type healthView struct {
 	Healthy bool   `json:"healthy"`
 	State   string `json:"state"`
@@ -23,9 +21,9 @@ type healthView struct {
 	Version string `json:"version"`
 	// Ready is how many worker processes take jobs.
 	Ready int `json:"ready"`
-	// Outage is why Redis is of no use; "" = it is.
+	// Outage is why Redis is unusable, or "".
 	Outage string `json:"outage"`
-	// Trouble says which runners are not there; "" = all are.
+	// Trouble says which runners are missing, or "".
 	Trouble string `json:"trouble,omitempty"`
 	Text    string `json:"text"`
 }
@@ -91,8 +89,8 @@ func (a *cli) health(path string, alive bool, patience time.Duration) error {
 	return err
 }
 
-// works reports whether a daemon takes jobs or was paused. Trouble is what
-// is wrong with its Redis or its runners.
+// works reports whether a daemon takes jobs or is paused. trouble is about its Redis or its
+// runners.
 func works(state string, ready int, trouble string) bool {
 	return (state == string(signals.Running) || state == string(signals.Paused)) && ready > 0 && trouble == ""
 }

@@ -93,7 +93,6 @@ func hostColour(state string) string {
 	return red
 }
 
-// deadView is what became of one host.
 type deadView struct {
 	*view.Host
 	// Outcome is fenced, alive or gone; empty with --dry-run.
@@ -156,7 +155,7 @@ func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, nam
 			failure.hint = "Its processes and its masters are looked at: stop them, or see that it is off, and wait."
 		}
 	}
-	if len(views) == 0 && len(failure.lines) == 0 { // all of a name that was given live
+	if len(views) == 0 && len(failure.lines) == 0 { // all hosts of a given name are alive
 		failure.lines = append(failure.lines, "all hosts of that name live")
 	}
 	if !dryRun && !yes && len(views) > 0 {
@@ -185,7 +184,7 @@ func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, nam
 			v.Outcome = "alive"
 			failure.lines = append(failure.lines, wire.Printable(v.Place, 300)+" has given a sign of life: nothing was done")
 		default:
-			v.Outcome = "gone" // recovered meanwhile
+			v.Outcome = "gone" // already recovered
 		}
 	}
 	if err := a.tellDead(views); err != nil {

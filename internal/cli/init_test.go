@@ -13,9 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// TestInitialisation keeps what every process does before main from growing: a worker
-// process that is replaced often does it often. What a package needs now and then, such
-// as a regular expression, it makes when it needs it.
+// TestInitialisation limits the work before main, which every replaced worker process repeats.
+// Packages make what they rarely need, such as regular expressions, at first use.
 func TestInitialisation(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()

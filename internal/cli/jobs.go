@@ -11,10 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// jobLimit is how many running jobs are listed unless told otherwise.
 const jobLimit = 1000
 
-// jobFilter are the flags that pick running jobs.
 type jobFilter struct{ view.JobFilter }
 
 func (f *jobFilter) add(c *cobra.Command) {
@@ -90,7 +88,6 @@ func (a *cli) completeFilter(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
 
-// someJobs demands one job at least.
 func someJobs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usage("See: "+c.Parent().CommandPath(), "which job?")

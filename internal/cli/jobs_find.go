@@ -14,13 +14,12 @@ import (
 )
 
 const (
-	// candidates bounds how many jobs a message names.
 	candidates = 8
-	// payloadShown bounds a payload in text, in bytes.
+	// payloadShown limits a payload in text, in bytes.
 	payloadShown = 4096
 )
 
-// pick returns the jobs that names stand for, each once.
+// pick returns the jobs that names match, each once.
 func (a *cli) pick(views []*view.Job, names []string) ([]*view.Job, error) {
 	picked, err := view.FindJobs(views, names)
 	if several, ok := errors.AsType[*view.AmbiguousJobError](err); ok {
@@ -30,7 +29,7 @@ func (a *cli) pick(views []*view.Job, names []string) ([]*view.Job, error) {
 	return picked, lookup(err, a.again()+" jobs", nil)
 }
 
-// nameRuns names some jobs so that each can be told from the others.
+// nameRuns lists jobs by names that distinguish them.
 func nameRuns(views []*view.Job) string {
 	var b strings.Builder
 	for i, v := range views {
@@ -46,12 +45,10 @@ func nameRuns(views []*view.Job) string {
 	return b.String()
 }
 
-// runName is a job in a message.
 func runName(v *view.Job) string {
 	return wire.Printable(v.Short, 200) + " " + jobText(v.Class, string(v.Args))
 }
 
-// runNames are the names of running jobs for a shell to complete.
 func runNames(ctx context.Context, s *store.Store) ([]string, error) {
 	views, err := view.Jobs(ctx, s)
 	var names []string
@@ -84,7 +81,6 @@ func (a *cli) showJobs(ctx context.Context, s *store.Store, names []string) erro
 	return a.printText(b.String())
 }
 
-// runText is one running job for a person to read.
 func (a *cli) runText(v *view.Job) string {
 	var b strings.Builder
 	line := func(name, value string) {

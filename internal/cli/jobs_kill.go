@@ -15,30 +15,29 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// defaultForce is how long a killed job may take before its process has to go.
+// defaultForce is how long a killed job may take before its process is ended.
 const defaultForce = 10 * time.Second
 
-// What has become of a kill when the command ends, beside the answers of the store.
+// Outcomes of a kill besides the store's, when the command ends.
 const (
-	howAsked      = "asked"      // the command did not wait for the end
-	howRuns       = "running"    // it still runs
+	howAsked      = "asked"      // the command did not wait
+	howRuns       = "running"    // it is still running
 	howRecovering = "recovering" // its process is dead, and the job is being recovered
 )
 
-// killView is what became of one job.
 type killView struct {
 	ID     string `json:"id"`
 	Killed bool   `json:"killed"`
-	// How is cancelled, process_recycled or finished (by itself); running, asked or
-	// recovering if its end was not seen.
+	// How is cancelled, process_recycled or finished; or, without a seen end, running, asked or
+	// recovering.
 	How          string `json:"how"`
 	SiblingsLost int    `json:"siblings_lost"`
 	// Requeued: the job is back in its queue.
 	Requeued bool `json:"requeued"`
 
 	job   *view.Job
-	state store.KillState // the last that was seen
-	phase string          // the last that a person was told
+	state store.KillState // the last one seen
+	phase string          // the last one printed
 }
 
 type killOptions struct {
@@ -131,14 +130,13 @@ func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *k
 	if err == nil && !o.noWait {
 		err = a.await(ctx, s, pending, o)
 	}
-	failure := a.tellKills(kills, len(names) == 1) // what is known is told all the same
+	failure := a.tellKills(kills, len(names) == 1) // also after an error
 	if err != nil {
 		return err
 	}
 	return failure
 }
 
-// victims returns the jobs to kill.
 func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
 	jobs, err := a.pick(all, names)
 	if err != nil {
@@ -166,7 +164,7 @@ func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.
 	return jobs, nil
 }
 
-// ask writes the requests to Redis. Pending are the kills whose end is to be waited for.
+// ask writes the requests to Redis. pending are the kills whose end is awaited.
 func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
 	for _, v := range jobs {
 		k := &killView{ID: v.ID, How: howAsked, job: v}
@@ -187,7 +185,7 @@ func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) 
 	return kills, pending, nil
 }
 
-// confirm asks the person at the terminal. Without one it demands --yes.
+// confirm asks the user at the terminal. Without a terminal it requires --yes.
 func (a *cli) confirm(what string) error {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
@@ -202,7 +200,6 @@ func (a *cli) confirm(what string) error {
 	return &problem{exit: exitFailed, code: "refused", lines: []string{"nothing was done"}}
 }
 
-// tellKills prints what became of the jobs.
 func (a *cli) tellKills(kills []*killView, single bool) error {
 	failure := &problem{exit: exitOK}
 	refuse := func(code, format string, args ...any) {
@@ -253,7 +250,6 @@ func (a *cli) tellKills(kills []*killView, single bool) error {
 	return failure
 }
 
-// why returns why a job still runs.
 func (k *killView) why() string {
 	switch {
 	case k.state.Stubborn:

@@ -97,7 +97,7 @@ func TestRunningJobs(t *testing.T) {
 	})
 }
 
-// What stands in a payload must not act on a terminal, whatever the output.
+// The content of a payload must not act on a terminal in any output format.
 func TestHostileJobs(t *testing.T) {
 	t.Parallel()
 	f := newLockFixture(t)

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// lookEvery is how often a command that waits looks again.
 	lookEvery = 100 * time.Millisecond
-	// seeAndDie is what a kill takes beside the grace: the process looks for requests
-	// each second, and its master recovers it.
+	// seeAndDie is what a kill takes in addition to the grace: processes look for requests each
+	// second, and the master has to recover a killed one.
 	seeAndDie = 5 * time.Second
-	// defaultTerm is resque_term_timeout where a master does not say.
+	// defaultTerm is resque_term_timeout if a master does not report it.
 	defaultTerm = 30 * time.Second
 )
 
-// await waits until the jobs have ended and prints the progress to a terminal. It gives up
-// after the grace, or later if a process waits for its other jobs.
+// await waits until the jobs have ended and prints the progress to a terminal. It gives up after
+// the grace, or later if a process waits for its other jobs.
 func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -57,7 +56,6 @@ func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o 
 	}
 }
 
-// see updates the kill with the current state of its job.
 func (k *killView) see(state store.KillState) {
 	switch answer := state.Answer; {
 	case state.Running:
@@ -71,7 +69,6 @@ func (k *killView) see(state store.KillState) {
 	k.state = state
 }
 
-// tellPhase prints to a terminal that a kill has reached its next phase.
 func (a *cli) tellPhase(k *killView, o *killOptions) {
 	phase := ""
 	switch {
@@ -90,8 +87,8 @@ func (a *cli) tellPhase(k *killView, o *killOptions) {
 	}
 }
 
-// termTimeout returns for how long a process waits for its other jobs: the longest
-// resque_term_timeout of all masters.
+// termTimeout is how long a process waits for its other jobs: the masters' longest
+// resque_term_timeout.
 func termTimeout(ctx context.Context, s *store.Store) time.Duration {
 	longest := time.Duration(0)
 	masters, _ := s.MasterList(ctx)

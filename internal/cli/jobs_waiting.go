@@ -22,13 +22,11 @@ import (
 )
 
 const (
-	// waitingShown is how many waiting jobs are listed unless told otherwise.
 	waitingShown = 100
-	// waitingLook is at how many jobs "jobs find" looks unless told otherwise.
+	// waitingLook is how many jobs "jobs find" reads by default.
 	waitingLook = 10000
 )
 
-// waitingFlags are the flags that select waiting jobs.
 type waitingFlags struct {
 	filter        client.WaitingFilter
 	queues        []string
@@ -36,7 +34,7 @@ type waitingFlags struct {
 	older         time.Duration
 }
 
-// waitingFilters are those that are conditions on a job.
+// waitingFilters are the flags that are conditions on a job.
 var waitingFilters = []string{"id", "class", "args", "match", "older-than"}
 
 func (o *waitingFlags) add(c *cobra.Command, a *cli) {
@@ -54,7 +52,6 @@ func (o *waitingFlags) add(c *cobra.Command, a *cli) {
 	}
 }
 
-// resolve completes the filter.
 func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 	for flag, list := range map[string][]string{"queue": o.queues, "class": o.filter.Classes} {
 		if err := selector.CheckSet(list); err != nil {
@@ -91,8 +88,7 @@ func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 	return nil
 }
 
-// pick returns the queues that --queue selects, by name; none = all. A name that stands for no
-// queue is refused.
+// pick returns the queues that --queue selects; none = all. Each name must match a queue.
 func (o *waitingFlags) pick(ctx context.Context, s *store.Store, a *cli, c *cobra.Command) ([]store.QueueInfo, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil || len(o.queues) == 0 {
@@ -110,16 +106,15 @@ func (o *waitingFlags) pick(ctx context.Context, s *store.Store, a *cli, c *cobr
 	return slices.DeleteFunc(list, func(q store.QueueInfo) bool { return !selector.MatchAny(o.queues, q.Name) }), nil
 }
 
-// waitingView is one waiting job in results.
 type waitingView struct {
 	Queue    string          `json:"queue"`
 	Position int64           `json:"position"`
 	ID       string          `json:"id"`
 	Class    string          `json:"class"`
 	Args     json.RawMessage `json:"args"`
-	// Wrappers are the classes around an Active Job, inside out.
+	// Wrappers are the classes around an Active Job, innermost first.
 	Wrappers []string `json:"wrappers,omitempty"`
-	// EnqueuedAt is null where it is not known.
+	// EnqueuedAt is null if unknown.
 	EnqueuedAt *time.Time `json:"enqueued_at"`
 	LongJob    string     `json:"long_job,omitempty"`
 	Invalid    string     `json:"invalid,omitempty"`
@@ -155,7 +150,6 @@ wait to run alone after their process has died are counted by "queues -o wide".`
 	return c
 }
 
-// waitingColumns are those of jobs that wait.
 var waitingColumns = []column{
 	{title: "QUEUE"},
 	{title: "POSITION", right: true},
@@ -181,7 +175,7 @@ func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads b
 	l := &listing{columns: waitingColumns}
 	var looked, total int64
 	now, limit := time.Now(), o.filter.Limit
-	o.filter.Limit = 0 // not all that is selected is found
+	o.filter.Limit = 0 // not all that is selected is shown
 	err = a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
 		for _, q := range queues {
 			if q.Err != nil {
@@ -232,7 +226,7 @@ func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads b
 	return nil
 }
 
-// shows reports whether the conditions on the arguments are met by what may be seen of them.
+// shows reports whether the visible part of the arguments meets the conditions on them.
 func (o *waitingFlags) shows(rules *redact.Rules, j client.WaitingJob) bool {
 	if !rules.Any() || o.filter.Args == nil && o.filter.Pattern == nil {
 		return true

@@ -18,7 +18,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// waitingEdit is what "jobs rm" and "jobs move" do.
+// waitingEdit is a "jobs rm" or "jobs move".
 type waitingEdit struct {
 	waitingFlags
 	move, head, unknown bool
@@ -26,14 +26,11 @@ type waitingEdit struct {
 	yes, dryRun         bool
 }
 
-// waitingEditView is what became of the jobs of one queue.
 type waitingEditView struct {
 	Queue string `json:"queue"`
-	// To is the queue that they were moved to.
-	To string `json:"to,omitempty"`
-	// Jobs is how many were removed or moved.
-	Jobs int64 `json:"jobs"`
-	// The rest are jobs that were meant and stay.
+	To    string `json:"to,omitempty"`
+	Jobs  int64  `json:"jobs"`
+	// The rest count selected jobs that stay.
 	Duplicates int64 `json:"duplicates"`
 	LongJobs   int64 `json:"long_jobs"`
 	Loners     int64 `json:"loners"`
@@ -166,8 +163,7 @@ func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
 	})
 }
 
-// targetQueue refuses a queue that does not exist, unless unknown ones are meant, and warns where
-// it is not served or is paused.
+// targetQueue refuses an unknown queue, unless that is allowed, and warns if it is not worked.
 func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store, name string, unknown bool) error {
 	found, err := view.Queues(ctx, s, name)
 	var missing *view.NotFoundError
@@ -204,7 +200,6 @@ func (e *waitingEdit) view(queue string, r client.WaitingReport) *waitingEditVie
 	}
 }
 
-// question returns what would be done.
 func (e *waitingEdit) question(views []*waitingEditView) string {
 	n, by := int64(0), map[string]bool{}
 	for _, v := range views {

@@ -18,13 +18,13 @@ import (
 // devRedisVariable has the URL of the Redis of the "resqued dev" that started this process.
 const devRedisVariable = "RESQUED_DEV_REDIS"
 
-// load reads the configuration for a verb that only talks to Redis, and prints
-// its warnings. With --dev the Redis is that of a running "resqued dev".
+// load reads the configuration for a verb that only talks to Redis, and prints its warnings. With
+// --dev the Redis is that of a running "resqued dev".
 func (a *cli) load(c *cobra.Command) (*config.Resolved, error) {
 	return a.loadOf(c, "")
 }
 
-// loadOf is load for a store; "" = the one that the flags or the environment name.
+// loadOf is load for a store; "" = the one that flags or environment name.
 func (a *cli) loadOf(c *cobra.Command, store string) (*config.Resolved, error) {
 	r, err := a.loadAs(c, config.Options{Store: store})
 	if err != nil {
@@ -37,7 +37,6 @@ func (a *cli) loadOf(c *cobra.Command, store string) (*config.Resolved, error) {
 	return r, nil
 }
 
-// warnOf prints those warnings of a configuration that matter to every verb.
 func (a *cli) warnOf(r *config.Resolved) {
 	for _, w := range r.Warnings {
 		if slices.Contains(concernsAll, w.Key) {
@@ -46,17 +45,16 @@ func (a *cli) warnOf(r *config.Resolved) {
 	}
 }
 
-// concernsAll are the keys whose warnings matter to every verb; the others are for those that
-// run a daemon, and "config check".
+// concernsAll are the keys whose warnings matter to every verb, not only to daemons.
 var concernsAll = []string{
 	config.ConfigFlag, "redis_url", "redis_password_file", "redis_ca_file", "redis_key_file", "namespace", "database_url", "database_url_file", "failure_backend",
 }
 
-// loadAs reads the configuration with the options of one verb.
+// loadAs reads the configuration with a verb's options.
 func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, error) {
 	o.Flags, o.Classes = c.Flags(), a.program().ClassQueues()
 	if o.Search = a.places; a.dev || c.Name() == devVerb {
-		// What is meant for production is not what is tried.
+		// A trial must not use the production configuration.
 		o.Search.Etc, o.Search.Credstore = "", ""
 	}
 	r, err := config.Load(o)
@@ -64,7 +62,7 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 		return nil, configProblem(err)
 	}
 	a.loaded = r
-	// Of all that is shown from here on.
+	// This applies to all that is shown.
 	c.SetContext(view.Promising(view.Redacting(c.Context(), r.Redact), r.Within.Of))
 	for _, one := range r.Stores {
 		if err := a.program().Check(one); err != nil {
@@ -93,13 +91,12 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 	return r, nil
 }
 
-// useDevRedis puts the Redis of "resqued dev" in the place of the configured one.
+// useDevRedis replaces the configured Redis by that of "resqued dev".
 func useDevRedis(r *config.Resolved, url string) {
 	r.Config = r.At(url)
 	r.RedisCAFile, r.RedisCertFile, r.RedisKeyFile = "", "", ""
 }
 
-// checkDatabase refuses a configuration whose class locks in PostgreSQL cannot be taken.
 func (a *cli) checkDatabase(c config.Config) error {
 	if err := a.program().CheckDatabase(c); err != nil {
 		return configProblem(err)
@@ -107,7 +104,6 @@ func (a *cli) checkDatabase(c config.Config) error {
 	return nil
 }
 
-// checkRedis refuses a configuration with an address from which no client can be made.
 func (a *cli) checkRedis(c config.Config) error {
 	if err := a.program().CheckRedis(c); err != nil {
 		return configProblem(err)
@@ -115,7 +111,6 @@ func (a *cli) checkRedis(c config.Config) error {
 	return nil
 }
 
-// configProblem returns the problem of a configuration, one line for each error.
 func configProblem(err error) error {
 	p := &problem{exit: exitUsage, code: "config", cause: err}
 	var all config.Errors
@@ -132,7 +127,6 @@ func configProblem(err error) error {
 	return p
 }
 
-// open opens the store for a verb that only reads.
 func (a *cli) open(c *cobra.Command) (*store.Store, error) {
 	r, err := a.load(c)
 	if err != nil {
@@ -141,5 +135,5 @@ func (a *cli) open(c *cobra.Command) (*store.Store, error) {
 	return app.OpenStore(r.Config, "resqued-cli")
 }
 
-// devDir is where "resqued dev" leaves the address of its Redis.
+// devDir is where "resqued dev" writes the address of its Redis.
 func devDir() string { return devredis.Dir(os.Getenv("XDG_RUNTIME_DIR")) }

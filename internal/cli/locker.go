@@ -24,21 +24,18 @@ import (
 )
 
 const (
-	// maxDatabaseURL bounds the file that holds it, in bytes.
 	maxDatabaseURL = 64 << 10
-	// lockerConns are the connections of a locker verb: one to ask, one to renew while
-	// another attempt hangs, one to spare.
+	// lockerConns are one for queries, one to renew while another attempt hangs, one spare.
 	lockerConns    = 3
 	connectTimeout = 10 * time.Second
 )
 
-// The exit codes of locker run besides those of the command; those of sysexits.h.
+// Exit codes of locker run besides the command's own, from sysexits.h.
 const (
 	exitStolen      = 70
 	exitNotObtained = 75
 )
 
-// lockerFlags are those of every locker verb.
 type lockerFlags struct{ urlFile, table string }
 
 func (a *cli) lockerCommand() *cobra.Command {
@@ -68,7 +65,6 @@ command line, which every user can read.`,
 	return parent
 }
 
-// withDatabase opens the database for a verb of locker.
 func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
 	url := ""
 	if f.urlFile == "" {
@@ -77,7 +73,7 @@ func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Po
 			return err
 		}
 		a.warnOf(r)
-		url = r.DatabaseURL // of all stores, if there are several
+		url = r.DatabaseURL // of all stores
 	} else {
 		var err error
 		if url, err = a.readDatabaseURL(f.urlFile); err != nil {
@@ -90,7 +86,6 @@ func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Po
 	return inDatabase(c.Context(), url, do)
 }
 
-// inDatabase does something in a database.
 func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) error {
 	pool, err := openDatabase(ctx, url)
 	if err != nil {
@@ -100,14 +95,14 @@ func inDatabase(ctx context.Context, url string, do func(*pgxpool.Pool) error) e
 	return lockerProblem(do(pool))
 }
 
-// openDatabase returns connections to a database, which it does not connect to yet.
+// openDatabase returns a pool; it connects at first use.
 func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := postgres.ParseURL(url)
 	if err != nil { // its text may repeat parts of the password
 		return nil, usage("Write postgres://user@host:5432/database; percent-encode special characters.", "the URL of the database is not valid")
 	}
 	config.MaxConns = lockerConns
-	// Each statement runs a few times only.
+	// Each statement runs only a few times.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
@@ -119,7 +114,7 @@ func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pool, lockerProblem(err)
 }
 
-// askTable returns an error if a database does not answer, or has not the table of locks.
+// askTable returns an error if a database does not answer, or lacks the table of locks.
 func askTable(ctx context.Context, url string) error {
 	return inDatabase(ctx, url, func(pool *pgxpool.Pool) error {
 		_, err := locker.ListLocked(ctx, pool, locker.DefaultTable, 1)
@@ -147,7 +142,7 @@ func (a *cli) readDatabaseURL(path string) (string, error) {
 	return url, nil
 }
 
-// lockerProblem finds the exit code and the advice for an error of the database.
+// lockerProblem adds the exit code and advice to a database error.
 func lockerProblem(err error) error {
 	if err == nil {
 		return nil
@@ -158,7 +153,7 @@ func lockerProblem(err error) error {
 	if _, ok := errors.AsType[exitCode](err); ok {
 		return err
 	}
-	// The error of a failed connection has one line for each address.
+	// The error of a failed connection has a line for each address.
 	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{strings.Join(strings.Fields(err.Error()), " ")}}
 	server, _ := errors.AsType[*pgconn.PgError](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
@@ -179,7 +174,7 @@ func lockerProblem(err error) error {
 
 var holderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^host:(\S+) pid:(\d+) guid:[0-9a-f]+( revoked)?$`) })
 
-// holderName shortens the identifier of a holder, that of the gem or ours.
+// holderName shortens a holder's identifier, the gem's or ours.
 func holderName(id string) string {
 	if m := holderText().FindStringSubmatch(id); m != nil {
 		return m[1] + " pid " + m[2]

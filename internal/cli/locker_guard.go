@@ -22,36 +22,33 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// The exit codes of a command that could not be started, as shells have them.
+// Exit codes for a command that could not be started, as in shells.
 const (
 	exitNotExecutable = 126
 	exitNoProgram     = 127
 )
 
-// guardLooks is how often a guard looks at the clock: timers stand still while the
-// machine is suspended.
+// guardLooks is how often a guard reads the clock: timers stop while the machine is suspended.
 const guardLooks = 20 * time.Millisecond
 
-// leaseTerms returns the line for a guard that says when its command gets TERM and when KILL,
-// by the clock that all processes of the machine share.
+// leaseTerms returns the line that tells a guard when to send TERM and KILL, in procfs.BootTime.
 func leaseTerms(stop, kill time.Duration) string { return fmt.Sprintf("lease %d %d", stop, kill) }
 
-// guard is the process between this one and the command. It ends the command in time
-// when this process cannot, because it was killed or stopped.
+// guard is the process between this one and the command. It ends the command in time if this
+// process cannot, because it was killed or stopped.
 type guard struct {
 	cmd   *exec.Cmd
 	words *os.File
 	// spared are children that this process had before.
 	spared map[procfs.ID]bool
-	// started is closed when the command has been started.
+	// started is closed when the command has started, gone when guard and command are gone.
 	started, gone chan struct{}
 
-	// Written before gone is closed.
+	// lost is written before gone is closed.
 	lost bool
 }
 
-// atTerminal reports whether the standard input, output or error of this process is the
-// terminal that controls its session.
+// atTerminal reports whether a standard stream is the session's controlling terminal.
 func atTerminal() bool {
 	for fd := range 3 {
 		if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err == nil {
@@ -61,10 +58,9 @@ func atTerminal() bool {
 	return false
 }
 
-// startGuard starts the guard, which starts the command: in this process's group, or in one
-// of its own.
+// startGuard starts the guard, which starts the command in this process's group or in a new one.
 func startGuard(command, environ []string, terms string, sameGroup bool) (*guard, error) {
-	// When the guard is killed, the command and what it started become children of this process.
+	// If the guard is killed, the command and its children become children of this process.
 	if err := procfs.Subreaper(); err != nil {
 		return nil, err
 	}
@@ -87,7 +83,7 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	for _, p := range before {
 		g.spared[p.ID] = true
 	}
-	// The file that runs now, even if another one has taken its place.
+	// The running file, even if it was replaced.
 	program, err := proc.Executable()
 	if err != nil {
 		return nil, err
@@ -101,7 +97,7 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	g.cmd.Env = environ
 	g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	g.cmd.ExtraFiles = []*os.File{hear, say}
-	// So that signals from a terminal to this process's group do not reach it.
+	// Keep signals of a terminal to this process's group away from the guard.
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := g.cmd.Start(); err != nil {
 		_ = words.Close()
@@ -113,10 +109,10 @@ func startGuard(command, environ []string, terms string, sameGroup bool) (*guard
 	return g, nil
 }
 
-// tell sends a line. It ignores errors: listen notices a guard that is gone.
+// tell sends a line. It ignores errors: listen notices a dead guard.
 func (g *guard) tell(line string) { _, _ = fmt.Fprintln(g.words, line) }
 
-// listen reads what the guard says until it and the command are gone.
+// listen reads the guard's lines until guard and command are gone.
 func (g *guard) listen(answers *os.File) {
 	defer close(g.gone)
 	defer answers.Close()
@@ -137,7 +133,6 @@ func (g *guard) listen(answers *os.File) {
 	_ = g.words.Close()
 }
 
-// hasStarted reports whether the guard has started the command.
 func (g *guard) hasStarted() bool {
 	select {
 	case <-g.started:
@@ -147,10 +142,10 @@ func (g *guard) hasStarted() bool {
 	}
 }
 
-// kill ends a guard that does not do its duty; its command goes with it.
+// kill ends a guard that does not do its work; its command dies with it.
 func (g *guard) kill() { _ = g.cmd.Process.Kill() }
 
-// result says how the command has ended. gone must be closed.
+// result says how the command ended. gone must be closed.
 func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessState.ExitCode() }
 
 func (a *cli) lockerGuardCommand() *cobra.Command {
@@ -164,8 +159,8 @@ func (a *cli) lockerGuardCommand() *cobra.Command {
 			unix.CloseOnExec(3)
 			unix.CloseOnExec(4)
 			err := d.run(args)
-			// A terminal may stop processes in the background that write to it. Ignored no
-			// earlier, as the command would inherit that.
+			// A terminal may stop background writers. Not ignored earlier, or the command would
+			// inherit it.
 			signal.Ignore(unix.SIGTTOU)
 			return err
 		},
@@ -177,9 +172,8 @@ func (a *cli) lockerGuardCommand() *cobra.Command {
 // duty is the guard's side.
 type duty struct {
 	hear, say *os.File
-	// group is the process group of locker run, if the command has to be in it to use the
-	// terminal. Other processes of that group must not be touched. 0 = the command has a
-	// group of its own.
+	// group is locker run's process group, if the command has to be in it to use the terminal; its
+	// other processes must not be touched. 0 = the command has its own group.
 	group      int
 	cmd        *exec.Cmd
 	stop, kill time.Duration // by procfs.BootTime
@@ -187,8 +181,8 @@ type duty struct {
 	lost       bool
 }
 
-// run starts the command and returns its exit code when it is gone. It runs on the main
-// goroutine, which package proc keeps on the main thread: with that the command dies.
+// run starts the command and returns its exit code when it is gone. It must run on the main
+// goroutine, which package proc keeps on the main thread: the command dies with that thread.
 func (d *duty) run(args []string) error {
 	// The process that holds the lock passes these signals on.
 	ignored := make(chan os.Signal, 1)
@@ -197,7 +191,7 @@ func (d *duty) run(args []string) error {
 			signal.Notify(ignored, s)
 		}
 	}
-	// Processes that outlive their parents come here, where they can be found.
+	// Processes that outlive their parents become children of this one, where they can be found.
 	if err := procfs.Subreaper(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -231,13 +225,13 @@ func (d *duty) run(args []string) error {
 	return exitCode(status.ExitStatus())
 }
 
-// watch returns when the command is gone, with its group; if the lock was lost, with
-// all that came from it.
+// watch returns when the command's group or, after the loss of the lock, all descendants have
+// gone.
 func (d *duty) watch(lines <-chan string) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		// The command is not reaped yet, so the number of its group is not used again.
+		// The command is not reaped yet, so its group's number is not reused.
 		launch.AwaitExit(d.cmd.Process.Pid)
 	}()
 	look := time.NewTicker(guardLooks)
@@ -271,7 +265,7 @@ func (d *duty) watch(lines <-chan string) {
 	_ = d.cmd.Wait()
 }
 
-// onLine carries out a line of the process that holds the lock.
+// onLine obeys a line of the process that holds the lock.
 func (d *duty) onLine(line string) {
 	words := strings.Fields(line)
 	switch {
@@ -292,8 +286,8 @@ func (d *duty) onLine(line string) {
 	}
 }
 
-// pass passes a signal on to the command. Signals that ask it to end are followed by CONT,
-// because a stopped process would not notice them.
+// pass passes a signal on. Signals to end are followed by CONT, or a stopped process would miss
+// them.
 func (d *duty) pass(s syscall.Signal) {
 	d.signal(s)
 	if slices.Contains(ending, os.Signal(s)) {
@@ -301,8 +295,8 @@ func (d *duty) pass(s syscall.Signal) {
 	}
 }
 
-// signal sends a signal to the command and to those of its descendants that are in its group,
-// and reports whether any of them was alive, or may have been.
+// signal sends a signal to the command and its group's descendants. found: one may have been
+// alive.
 func (d *duty) signal(s syscall.Signal) (found bool) {
 	if d.group == 0 {
 		return unix.Kill(-d.cmd.Process.Pid, s) == nil
@@ -310,7 +304,7 @@ func (d *duty) signal(s syscall.Signal) (found bool) {
 	all, err := procfs.Descendants(nil)
 	group := d.group
 	if st, err := procfs.ReadStat(d.cmd.Process.Pid); err == nil {
-		group = st.Group // an interactive shell makes one of its own
+		group = st.Group // an interactive shell makes its own
 	}
 	for _, p := range all {
 		if p.Group == group {
@@ -321,8 +315,7 @@ func (d *duty) signal(s syscall.Signal) (found bool) {
 	return found || err != nil
 }
 
-// endBelow kills all descendants of this process but those that come from the spared children,
-// and returns when none is left.
+// endBelow kills all descendants except those of spared children, and waits for their end.
 func endBelow(spared map[procfs.ID]bool) {
 	s := procfs.Sweep{Judge: func(p procfs.Seen) (procfs.Verdict, error) {
 		if spared[p.ID] {
@@ -330,5 +323,5 @@ func endBelow(spared map[procfs.ID]bool) {
 		}
 		return procfs.Ours, nil
 	}}
-	_, _ = s.Run(context.Background()) // it fails only when that ends
+	_, _ = s.Run(context.Background()) // only the context's end is an error
 }

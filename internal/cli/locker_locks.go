@@ -18,17 +18,15 @@ import (
 // postgresPatience is how long a list of all locks waits for PostgreSQL.
 const postgresPatience = 3 * time.Second
 
-// The codes of PostgreSQL's errors about a table or a column that does not exist.
+// PostgreSQL's codes for a missing table and a missing column.
 const (
-	missingTable  = "42P01"
-	missingColumn = "42703"
-	// unknownParameter: the server has no such setting.
+	missingTable     = "42P01"
+	missingColumn    = "42703"
 	unknownParameter = "42704"
 )
 
-// postgresLocks returns the locks in the database at url, and whether these are all. If only
-// they were asked for, everything that keeps them from being read is an error. Otherwise a
-// database without a table of locks is none.
+// postgresLocks returns the locks in the database at url, and whether these are all. If only they
+// were requested, every failure to read them is an error; otherwise a missing table is not.
 func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (rows []locker.Row, all bool, err error) {
 	if url == "" && kind == "" {
 		return nil, true, nil
@@ -59,7 +57,6 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 	return nil, false, nil
 }
 
-// addRow adds a lock in PostgreSQL.
 func (l *listing) addRow(ctx context.Context, r locker.Row) {
 	v := databaseLock(ctx, r)
 	left, held := "past", ""
@@ -80,8 +77,8 @@ func databaseLock(ctx context.Context, r locker.Row) *view.Lock {
 	return view.NewDatabaseLock(ctx, r.Key, r.LockedBy, r.Sequence, left, r.Age)
 }
 
-// databaseLocks returns what lists the locks in the database at url for the dashboard, and what closes
-// its connections; nil without a database.
+// databaseLocks returns a function that lists the locks in the database at url for the dashboard,
+// and one that closes its connections; nil without a database.
 func databaseLocks(ctx context.Context, url string) (list func(ctx context.Context, limit int) ([]*view.Lock, bool, error), closed func(), err error) {
 	if url == "" {
 		return nil, func() {}, nil
@@ -103,7 +100,7 @@ func databaseLocks(ctx context.Context, url string) (list func(ctx context.Conte
 	}, func() { postgres.ClosePool(pool) }, nil
 }
 
-// noTable reports whether an error says that the table belongs to another program, or is not there.
+// noTable reports whether an error says that the table is missing, or another program's.
 func noTable(err error) bool {
 	server, _ := errors.AsType[*pgconn.PgError](err)
 	return server != nil && (server.Code == missingTable || server.Code == missingColumn)

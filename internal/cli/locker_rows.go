@@ -12,13 +12,12 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// defaultIdle is how long a row is kept unless prune is told otherwise.
+// defaultIdle is how long prune keeps a row by default.
 const defaultIdle = 24 * time.Hour
 
-// maxKeyCell bounds a key in a table, in bytes; -o wide shows all of it.
+// maxKeyCell limits a key in a table, in bytes; -o wide shows all of it.
 const maxKeyCell = 40
 
-// The states of a row.
 const (
 	rowHeld    = "held"
 	rowRevoked = "revoked"
@@ -26,16 +25,13 @@ const (
 	rowFree    = "free"
 )
 
-// rowView is a row of the table of locks.
 type rowView struct {
 	Key   string `json:"key"`
 	State string `json:"state"`
-	// Holder is the identifier of who has the lock, or had it until its lease ended;
-	// null if it was released.
+	// Holder has the lock, or had it until its lease ended; null if it was released.
 	Holder *string `json:"holder"`
-	// AgeS is for how many seconds it has been held, or how long ago it was last taken;
-	// null if it never was. TTLS is for how long it is held unless it is renewed; null
-	// if it is not held.
+	// AgeS is for how many seconds the lock has been held, or since it was last taken; null =
+	// never. TTLS is how long it is held without a renewal; null if it is not held.
 	AgeS     *int64 `json:"age_s"`
 	TTLS     *int64 `json:"ttl_s"`
 	Sequence int64  `json:"sequence"`
@@ -96,7 +92,7 @@ func (a *cli) printRows(rows []locker.Row) error {
 			left = view.Age(r.Left)
 		}
 		key := r.Key
-		if a.flags.output != outWide { // one long key must not push the columns of all others away
+		if a.flags.output != outWide { // a long key must not push the other columns away
 			key = wire.Printable(key, maxKeyCell)
 		}
 		l.add(r.Key, v, key, v.State, holderName(r.LockedBy), old, left, fmt.Sprint(r.Sequence), r.LockedBy)

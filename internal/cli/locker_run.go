@@ -22,16 +22,16 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// passed are the signals that go to the command instead of to this process.
+// passed are the signals that are passed on to the command.
 var passed = []os.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGCONT, syscall.SIGWINCH,
 }
 
-// ending are those of them that ask a process to end.
+// ending are the signals that ask a process to end.
 var ending = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
-// typed are those that a terminal sends to all of its foreground group at once.
+// typed are the signals that a terminal sends to its whole foreground group.
 var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 
 func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
@@ -75,7 +75,7 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 	return c
 }
 
-// checkLease fills in defaults and refuses values that do not fit, by the names of the flags.
+// checkLease fills in defaults and refuses bad values by the names of their flags.
 func checkLease(o *locker.Options) error {
 	if o.RenewEvery == 0 {
 		o.RenewEvery = o.LockFor / 3
@@ -113,7 +113,7 @@ func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 		defer cancel(nil)
 		r := &lockedRun{lock: l, o: o, command: command, cancel: cancel, received: make(chan os.Signal, 16)}
 		for _, s := range passed {
-			if !signal.Ignored(s) { // nohup's wish reaches the command
+			if !signal.Ignored(s) { // the command inherits nohup's setting
 				signal.Notify(r.received, s)
 			}
 		}
@@ -138,8 +138,7 @@ func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 	})
 }
 
-// sayOnce returns a function that prints the first error it is called with, as the later ones
-// are mostly the same.
+// sayOnce returns a function that prints only its first error, as later ones are mostly the same.
 func (a *cli) sayOnce() func(error) {
 	var once sync.Once
 	return func(err error) {
@@ -155,7 +154,7 @@ func cannotStart(program string, err error) error {
 	return &problem{exit: code, code: "command", cause: err, lines: []string{fmt.Sprintf("%s: %s", wire.Printable(program, 200), reason(err))}}
 }
 
-// reason returns the innermost error; exec's own would name the program again.
+// reason returns the innermost error; exec's own repeats the program's name.
 func reason(err error) error {
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		return e.Err
@@ -188,7 +187,7 @@ func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran b
 			lines: []string{fmt.Sprintf("the lock on %q was lost, and %s was killed: %s", key, wire.Printable(r.command[0], 200), lostText(err))},
 		}
 	case err != nil:
-		// The command has ended by itself while the lock was its own.
+		// The command ended by itself while it had the lock.
 		a.warn("%s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	if r.code != 0 {
@@ -204,12 +203,11 @@ func lostText(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
-// signalled is why the waiting ended.
+// signalled is why the wait ended.
 type signalled struct{ number syscall.Signal }
 
 func (s signalled) Error() string { return "ended by " + s.number.String() }
 
-// lockedRun is one run of a command under its lock.
 type lockedRun struct {
 	lock     *locker.Lock
 	o        locker.Options
@@ -223,7 +221,7 @@ type lockedRun struct {
 	code int
 }
 
-// cancelOnSignal lets a signal end the wait for the lock, until the command runs.
+// cancelOnSignal makes a signal end the wait for the lock, until the command runs.
 func (r *lockedRun) cancelOnSignal(running <-chan struct{}, waited chan<- struct{}) {
 	defer close(waited)
 	for {
@@ -239,7 +237,7 @@ func (r *lockedRun) cancelOnSignal(running <-chan struct{}, waited chan<- struct
 	}
 }
 
-// run runs the command and returns when it is gone, with everything in its group.
+// run runs the command and returns when it and its group are gone.
 func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -257,12 +255,12 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 	for {
 		select {
 		case <-tick.C:
-			if over != nil { // a lease that is lost is not told anew
+			if over != nil { // a lost lease is not renewed
 				g.tell(r.terms())
 			}
 		case s := <-r.received:
 			if terminal && slices.Contains(typed, s) && g.hasStarted() {
-				continue // the command has it from the terminal
+				continue // the terminal sends it to the command
 			}
 			g.tell(fmt.Sprintf("signal %d", s))
 		case <-over:
@@ -273,7 +271,7 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 			} else {
 				g.tell("stop")
 			}
-			// In case the guard does not do it.
+			// In case the guard does not.
 			if last = time.After(lease * 3 / 4); lease == 0 {
 				last = time.After(time.Second)
 			}
@@ -286,9 +284,9 @@ func (r *lockedRun) run(ctx context.Context, sequence int64) error {
 	}
 }
 
-// terms returns the line for the guard that says until when the command may work and live.
+// terms tells the guard until when the command may work and live.
 func (r *lockedRun) terms() string {
-	now := procfs.BootTime() // before the question, so that the answer is not stretched
+	now := procfs.BootTime() // before Left, so that the lease is not extended
 	work, lease := r.lock.Left()
 	return leaseTerms(now+work, now+work+(lease-work)/2)
 }

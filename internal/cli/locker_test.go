@@ -85,7 +85,7 @@ func TestHolderName(t *testing.T) {
 	require.Equal(t, "somebody", holderName("somebody"))
 }
 
-// TestEndBelow: descendants are killed, whatever group they are in, and what was there before is spared.
+// TestEndBelow: descendants in any process group are killed, except earlier ones.
 func TestEndBelow(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("RESQUED_TEST_BELOW") == "" {
@@ -117,8 +117,8 @@ func TestEndBelow(t *testing.T) {
 	require.Error(t, cmd.Wait())
 }
 
-// The dashboard lists the locks in a database, none where there is no table of them, and keeps keys back
-// as the list of the command line does.
+// The dashboard lists the locks in a database, none without their table, and hides keys as the command
+// line does.
 func TestDatabaseLocks(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t, pgtest.Options{})

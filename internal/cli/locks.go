@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// lockLimit is how many locks are listed unless told otherwise, lockCheckLimit
-	// how many are looked at by --check.
-	lockLimit      = 1000
-	lockCheckLimit = 100_000
-	// lockCompletions bounds the keys that are offered to a shell.
+	// lockLimit is how many locks are listed by default, lockCheckLimit how many --check reads.
+	lockLimit       = 1000
+	lockCheckLimit  = 100_000
 	lockCompletions = 200
 )
 
@@ -172,7 +170,6 @@ func (l *listing) addLock(v *view.Lock) {
 		job.Queue, v.ArgsText(), lockLimitText(v), v.Info.Proc, value)
 }
 
-// lockTTL returns when the lock goes by itself.
 func lockTTL(v *view.Lock) string {
 	switch {
 	case v.Info.TTL >= 0:
@@ -183,7 +180,7 @@ func lockTTL(v *view.Lock) string {
 	return lockLimitText(v) // the gem leaves the key to the next holder
 }
 
-// lockLimitText returns when the time of a class lock or marker is over, "" if it has none.
+// lockLimitText returns when a class lock's or marker's time is over, or "".
 func lockLimitText(v *view.Lock) string {
 	if v.Info.Expires.IsZero() {
 		return ""

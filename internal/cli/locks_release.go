@@ -13,12 +13,10 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// releaseView is what became of one lock.
 type releaseView struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
-	// State is what the lock was, Outcome what became of it: released, refused,
-	// changed or not_found.
+	// State is the lock's previous state, Outcome released, refused, changed or not_found.
 	State   string `json:"state"`
 	Outcome string `json:"outcome"`
 }
@@ -54,7 +52,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 	var text strings.Builder
 	refused := &problem{exit: exitOK}
 	refuse := func(exit int, code, line string) {
-		if refused.exit != exitFailed { // that one was refused weighs more
+		if refused.exit != exitFailed { // a refusal weighs more
 			refused.exit, refused.code = exit, code
 		}
 		refused.lines = append(refused.lines, line)
@@ -75,7 +73,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 			l.items = append(l.items, releaseView{Key: name, Outcome: "not_found"})
 			continue
 		case err != nil:
-			// Locks that were released before the error are reported.
+			// Report the locks that were released before the error.
 			return errors.Join(err, a.printReleased(l, text.String()))
 		case !found:
 			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))

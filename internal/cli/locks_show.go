@@ -81,7 +81,6 @@ func (a *cli) listLines(ctx context.Context, s *store.Store, queues []string, li
 	return a.print(l)
 }
 
-// someKeys demands one key at least.
 func someKeys(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usage("See: "+c.Parent().CommandPath(), "which lock?")
@@ -112,7 +111,7 @@ func (a *cli) showLocks(ctx context.Context, s *store.Store, names []string) err
 	return a.printText(b.String())
 }
 
-// lockKeys are the keys of locks for a shell to complete, without the namespace.
+// lockKeys are the keys of locks for completion, without the namespace.
 func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
 	locks, _, err := view.Locks(ctx, s, "", lockCompletions)
 	keys := make([]string, len(locks))
@@ -122,8 +121,7 @@ func lockKeys(ctx context.Context, s *store.Store) ([]string, error) {
 	return keys, err
 }
 
-// findLock returns the lock that a name stands for: its key, whole or without
-// namespace or kind, or what a list shows in its place.
+// findLock returns the lock that a name matches; see view.FindLock.
 func (a *cli) findLock(ctx context.Context, s *store.Store, name string) (*view.Lock, error) {
 	lock, err := view.FindLock(ctx, s, name)
 	if several, ok := errors.AsType[*view.AmbiguousError](err); ok {
@@ -137,7 +135,6 @@ func (a *cli) findLock(ctx context.Context, s *store.Store, name string) (*view.
 	return lock, lookup(err, a.again()+" locks", nil)
 }
 
-// lockText is one lock for a person to read.
 func (a *cli) lockText(v *view.Lock) string {
 	var b strings.Builder
 	line := func(name, value string) {

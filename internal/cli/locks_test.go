@@ -142,7 +142,7 @@ func TestForgetUnique(t *testing.T) {
 	require.Equal(t, []string{"a", "a", "b"}, f.redis.LRange(ctx, key, 0, -1).Val())
 }
 
-// What stands in a lock must not act on a terminal, whatever the output.
+// The content of a lock must not act on a terminal in any output format.
 func TestHostileLocks(t *testing.T) {
 	t.Parallel()
 	f := newLockFixture(t)

@@ -67,14 +67,11 @@ func (a *cli) listUnique(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return exitCode(exitUnhealthy)
 }
 
-// repairView is what a repair has changed.
 type repairView struct {
 	Queue string `json:"queue"`
-	// Size is how many jobs wait now.
-	Size int64 `json:"size"`
-	// SetAdded and SetRemoved are payloads, StartAtAdded and StartAtRemoved times that
-	// were missing and too many, Duplicates jobs that were dropped because an equal
-	// one waits.
+	Size  int64  `json:"size"`
+	// SetAdded and SetRemoved count payloads, StartAtAdded and StartAtRemoved times that were
+	// missing or superfluous, Duplicates jobs that were dropped because an equal one waits.
 	SetAdded       int64 `json:"set_added"`
 	SetRemoved     int64 `json:"set_removed"`
 	StartAtAdded   int64 `json:"start_at_added"`
@@ -116,7 +113,7 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 	return c
 }
 
-// forgetUnique removes the sets and the times of queues. It does not touch their jobs.
+// forgetUnique removes the sets and times of queues, not their jobs.
 func (a *cli) forgetUnique(ctx context.Context, c *cobra.Command, s *store.Store, cfg config.Config, names []string) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
@@ -152,7 +149,7 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 		return err
 	}
 	for _, u := range infos {
-		// In such a queue equal jobs are allowed, and the repair would drop them.
+		// Equal jobs are allowed there, and the repair would drop them.
 		if !cfg.Unique(u.Queue) && !u.Kept {
 			return usage("Name it in unique_queues first.", "queue %q is not unique", wire.Printable(u.Queue, 200))
 		}
@@ -195,7 +192,7 @@ func (a *cli) repairUnique(ctx context.Context, c *cobra.Command, s *store.Store
 	return failed
 }
 
-// change returns what was added and removed as "+3 -1", "" for nothing.
+// change formats counts as "+3 -1", "" for none.
 func change(added, removed int64) string {
 	var parts []string
 	if added > 0 {

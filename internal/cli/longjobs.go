@@ -14,7 +14,6 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// longLimit is how many runs are shown unless told otherwise.
 const longLimit = 100
 
 func (a *cli) longjobsCommand() *cobra.Command {
@@ -112,7 +111,7 @@ func (a *cli) listLongjobs(ctx context.Context, client *longjob.Client, f longjo
 	return a.print(l)
 }
 
-// findLongjob finds a run by its uuid or by the beginning of it.
+// findLongjob finds a run by its uuid or a prefix of it.
 func (a *cli) findLongjob(ctx context.Context, client *longjob.Client, name string) (longjob.Run, error) {
 	run, err := view.FindLongJob(ctx, client, name)
 	return run, lookup(err, a.again()+" longjobs", nil)

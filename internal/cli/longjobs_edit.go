@@ -12,12 +12,11 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// longjobVerb is what can be done to runs of long jobs.
 type longjobVerb struct {
 	done, short, long string
 	event             store.EventKind
 	do                func(ctx context.Context, client *longjob.Client, uuid string) error
-	// still is what is noted where it is done and a slice runs still; empty = that is in the way.
+	// still is the note if it was done although a slice is still running; empty = it must not be.
 	still string
 }
 
@@ -50,7 +49,7 @@ paused run is still the one that "longjobs start" finds, and can be cancelled.`,
 	}
 }
 
-// editLongjobsCommand makes one of them, "longjobs cancel" say.
+// editLongjobsCommand makes a verb, such as "longjobs cancel".
 func (a *cli) editLongjobsCommand(verb string) *cobra.Command {
 	v := longjobVerbs()[verb]
 	c := &cobra.Command{

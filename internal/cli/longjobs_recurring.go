@@ -14,7 +14,6 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// recurringCommand makes "longjobs recurring" and what belongs to it.
 func (a *cli) recurringCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "recurring", Annotations: shows, Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),

@@ -36,7 +36,7 @@ func (a *cli) showLongjobCommand() *cobra.Command {
 	}
 }
 
-// shownSlices is how many slices that have ended a table shows; -o wide and json show all.
+// shownSlices limits the ended slices in a table; -o wide and json show all.
 const shownSlices = 10
 
 func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.EndedSlice) error {

@@ -15,7 +15,6 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// startFlags are the flags of "longjobs start".
 type startFlags struct {
 	queue, requeueQueue, list, tenant string
 	debounce, always                  bool

@@ -8,8 +8,7 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// progress returns the current step of a run in words, its rate, and the time that its rest
-// takes.
+// progress returns a run's current step in words, its rate, and the remaining time.
 func progress(v *view.LongJob) (text, rate, eta string) {
 	step, ok := v.Step()
 	if !ok {

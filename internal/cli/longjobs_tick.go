@@ -17,7 +17,6 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// tickFlags are the flags of "longjobs recurring tick".
 type tickFlags struct {
 	interval, every     time.Duration
 	backlog             int
@@ -74,7 +73,6 @@ the arguments of its runs, one argument that is not a list, or
 	return c
 }
 
-// readSubjects reads one JSON value for each subject.
 func readSubjects(from io.Reader) (list []longjob.Subject, err error) {
 	d := json.NewDecoder(from)
 	for {
@@ -108,7 +106,7 @@ func readSubjects(from io.Reader) (list []longjob.Subject, err error) {
 	}
 }
 
-// withClasses is withLongjobs for a client that knows the queues of the classes.
+// withClasses is withLongjobs for a client that knows the classes' queues.
 func (a *cli) withClasses(c *cobra.Command, do func(ctx context.Context, client *longjob.Client) error) error {
 	cfg, err := a.load(c)
 	if err != nil {

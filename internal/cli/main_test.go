@@ -89,7 +89,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("REDIS_URL", server.URL())
 			e.Setenv("RESQUE_NAMESPACE", fmt.Sprintf("cli%d-%s", os.Getpid(), strings.Trim(e.WorkDir[strings.LastIndexByte(e.WorkDir, '/')+1:], "/")))
 			e.Setenv("XDG_RUNTIME_DIR", e.WorkDir+"/run")
-			// The race detector lets every process sleep for a second at its end.
+			// The race detector makes every process sleep for a second when it ends.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("NS", e.Getenv("RESQUE_NAMESPACE"))
 			program, err := exec.LookPath("resqued")
@@ -152,7 +152,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// page asks the dashboard whose address stands in the output of "resqued dev" for a page until that
+// page requests a page of the dashboard, whose address is in the output of "resqued dev", until it
 // matches: page out /queues REGEXP
 func page(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {

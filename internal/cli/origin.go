@@ -9,8 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// explained adds to a problem with the connection to Redis where its address and its password
-// are from, and who has the password that is missing.
+// explained adds to a Redis connection problem where the address and the password come from.
 func (a *cli) explained(p *problem) *problem {
 	r := a.loaded
 	if !p.redis || r == nil || a.dev {
@@ -26,7 +25,6 @@ func (a *cli) explained(p *problem) *problem {
 	return &told
 }
 
-// passwordHint says what to do when Redis refuses the password, or misses one.
 func passwordHint(r *config.Resolved, err error) string {
 	const set = "name a file with the password (RESQUED_REDIS_PASSWORD_FILE, or redis_password_file in the configuration), or put it into REDIS_URL"
 	switch {

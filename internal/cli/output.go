@@ -15,10 +15,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxCell bounds a table's cell in bytes; -o wide shows all of it.
+// maxCell limits a table's cell in bytes; -o wide shows all of it.
 const maxCell = view.MaxName
 
-// The values of -o.
 const (
 	outTable = "table"
 	outWide  = "wide"
@@ -27,39 +26,34 @@ const (
 	outName  = "name"
 )
 
-// Colours, as ANSI codes.
 const (
 	red    = "31"
 	green  = "32"
 	yellow = "33"
 )
 
-// column is one column of a table.
 type column struct {
 	title string
-	// right aligns numbers.
 	right bool
 	// wide columns are shown with -o wide only.
 	wide bool
 	// whole values are never cut.
 	whole bool
-	// least is to how little the column shrinks, if that is more than for others.
+	// least is the column's minimum width, if above the default.
 	least int
 	// fixed columns do not shrink to fit the terminal.
 	fixed bool
-	// colour returns the colour of a value, "" for none; may be nil.
+	// colour returns the colour of a value, or ""; may be nil.
 	colour func(value string) string
 }
 
-// listing is a result in every form that -o knows. Rows, names and items run in
-// parallel.
+// listing is a result for every form of -o. rows, names and items are parallel.
 type listing struct {
 	columns []column
 	rows    [][]string
 	names   []string
 	items   []any
-	// next continues the list where there is more than was asked for; partial
-	// says that not everything was looked at.
+	// next continues a list that was limited; partial says that not everything was read.
 	next    string
 	partial bool
 }
@@ -70,7 +64,6 @@ func (l *listing) add(name string, item any, row ...string) {
 	l.rows = append(l.rows, row)
 }
 
-// merge adds the list of one of several stores.
 func (l *listing) merge(store string, from *listing) {
 	l.columns = append([]column{{title: "STORE"}}, from.columns...)
 	for _, row := range from.rows {
@@ -79,7 +72,6 @@ func (l *listing) merge(store string, from *listing) {
 	l.items, l.partial = append(l.items, from.items...), l.partial || from.partial
 }
 
-// print writes a listing to standard output.
 func (a *cli) print(l *listing) error {
 	switch a.flags.output {
 	case outJSON:
@@ -105,7 +97,7 @@ func (a *cli) print(l *listing) error {
 	return a.printText(a.table(l))
 }
 
-// printJSON writes a value as one line of JSON, or with -o yaml as YAML.
+// printJSON writes a value as a line of JSON, or with -o yaml as YAML.
 func (a *cli) printJSON(v any) error {
 	encode := encodeJSON
 	if a.flags.yaml {
@@ -118,7 +110,7 @@ func (a *cli) printJSON(v any) error {
 	return a.printText(string(text))
 }
 
-// printText writes to standard output. It is not an error if the reader has gone, as head does.
+// printText writes to standard output. A reader that has gone, as head does, is not an error.
 func (a *cli) printText(text string) error {
 	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)
@@ -126,8 +118,7 @@ func (a *cli) printText(text string) error {
 	return nil
 }
 
-// table lays a listing out in columns. Where they are too wide for the terminal the widest are
-// cut, so that a row stays one line.
+// table lays a listing out in columns. The widest are cut to fit the terminal.
 func (a *cli) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
@@ -179,7 +170,7 @@ func (a *cli) table(l *listing) string {
 	return b.String()
 }
 
-// writeRow writes one line of a table, of room columns at most; 0 = any number.
+// writeRow writes a line of a table of at most room columns; 0 = any width.
 func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int, room int, row []string, heading bool) {
 	var line strings.Builder
 	used := 0
@@ -208,7 +199,6 @@ func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int,
 	b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
-// paint returns text in a colour if the output is coloured.
 func (a *cli) paint(colour, text string) string {
 	if colour == "" || !a.coloured {
 		return text
@@ -216,19 +206,17 @@ func (a *cli) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// wantsColour reports whether colours go to f.
 func wantsColour(f io.Writer, noColour bool) bool {
 	return !noColour && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }
 
-// isTerminal reports whether f is a terminal.
 func isTerminal(f io.Writer) bool {
 	file, ok := f.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// escapeControls writes every character that is not printable as \u…. Outside of strings
-// JSON holds no such character but the line break at its end.
+// escapeControls writes unprintable characters as \u…. In JSON, only strings contain such
+// characters, except for the final line break.
 func escapeControls(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {
@@ -245,5 +233,4 @@ func escapeControls(text string) []byte {
 	return out
 }
 
-// plural counts things.
 func plural(n int, what string) string { return view.Plural(n, what) }

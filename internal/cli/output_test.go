@@ -118,7 +118,7 @@ func TestEventLine(t *testing.T) {
 
 func z(member string) redis.Z { return redis.Z{Score: 1000, Member: member} }
 
-// Nothing that stands in Redis may act on a terminal, whatever the output.
+// Names in Redis must not act on a terminal in any output format.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	server, ns := redistest.Shared(t), redistest.Namespace(t)

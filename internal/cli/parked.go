@@ -13,7 +13,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// parkedLimit is how many parked jobs are listed unless told otherwise.
 const parkedLimit = 1000
 
 func (a *cli) parkedCommand() *cobra.Command {
@@ -95,7 +94,6 @@ a failed job to the tail of its queue. Its failure record stays.`,
 	return parent
 }
 
-// someParked demands one id at least.
 func someParked(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usage("See: "+c.Parent().CommandPath(), "which parked job?")
@@ -136,7 +134,6 @@ func (a *cli) listParked(ctx context.Context, s *store.Store, limit int) error {
 	return nil
 }
 
-// eachParked does something with parked jobs that are there, one after the other.
 func (a *cli) eachParked(c *cobra.Command, ids []string, done string, do func(ctx context.Context, s *store.Store, id string) error) error {
 	return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 		known, err := parkedNames(ctx, s)
@@ -186,7 +183,7 @@ func parkedNames(ctx context.Context, s *store.Store) ([]string, error) {
 	return names, err
 }
 
-// noteParked says below another list that something is parked.
+// noteParked notes below another list that there are parked jobs.
 func (a *cli) noteParked(ctx context.Context, s *store.Store) {
 	if !a.forPeople() {
 		return

@@ -43,7 +43,7 @@ func newHost(t *testing.T, files map[string]string) *host {
 	return h
 }
 
-// run runs a verb there. What it prints has ROOT for the root.
+// run runs a verb there, and replaces the root by ROOT in its output.
 func (h *host) run(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
@@ -147,8 +147,8 @@ func TestServiceFromTheShell(t *testing.T) {
 	})
 }
 
-// TestRefusedByRedis: a server that refuses to write, or to run a command, is named, and what to
-// do is said.
+// TestRefusedByRedis: if a server refuses to write, or to run a command, the error names it and says
+// what to do.
 func TestRefusedByRedis(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestWhereTheAddressIsFrom(t *testing.T) {
 	stdout, _, _ = h.run(t, nil, "config", "show", "-o", "json")
 	require.Contains(t, stdout, `"file":"ROOT/etc/resqued/resqued.yaml","file_from":{"kind":"search"}`)
 
-	// What is meant for production is not tried out by accident.
+	// A trial does not use the production configuration by accident.
 	require.NoError(t, os.WriteFile(h.root+"/etc/resqued/resqued.yaml", []byte("worker_cuont: 1"), 0o644)) //nolint:gosec // as it is installed
 	_, stderr, code := h.run(t, nil, "queues", "--dev")
 	require.Equal(t, exitUnreachable, code)

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The exit codes; docs and scripts rely on them.
+// Exit codes; docs and scripts rely on them.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -26,20 +26,18 @@ const (
 	exitUnreachable = 69
 )
 
-// rightsPage lists what a user of Redis must be allowed to do.
+// rightsPage lists what Redis has to allow its user.
 const rightsPage = "docs/redis-keys.md"
 
-// problem is an error with advice for its reader, and an exit code and a word for scripts.
+// problem is an error with advice for the user, and an exit code and a word for scripts.
 type problem struct {
 	exit int
 	// code names the kind of problem in JSON.
-	code string
-	// lines say what is wrong, one thing each.
+	code  string
 	lines []string
-	// hint says what to do; it may be empty.
 	hint  string
 	cause error
-	// redis: it is about the connection to Redis.
+	// redis: the problem is the connection to Redis.
 	redis bool
 }
 
@@ -50,7 +48,7 @@ func usage(hint, format string, a ...any) *problem {
 	return &problem{exit: exitUsage, code: "usage", lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
 }
 
-// notFound returns the problem of a name that stands for nothing. It suggests the nearest one.
+// notFound returns the problem of a name that matches nothing, with the nearest known name.
 func notFound(kind, name string, known []string, see string) *problem {
 	p := &problem{exit: exitNotFound, code: "not_found", hint: "See: " + see}
 	p.lines = []string{fmt.Sprintf("no %s %q", kind, wire.Printable(name, 200))}
@@ -60,9 +58,8 @@ func notFound(kind, name string, known []string, see string) *problem {
 	return p
 }
 
-// lookup returns the problem of a name that a view has not found or that is ambiguous, and
-// other errors unchanged. See is the command that lists such names. If c is not nil, one of
-// its subcommands may have been meant.
+// lookup returns the problem of an unknown or ambiguous name; other errors stay unchanged. see is
+// the command that lists names. If c is not nil, its subcommands may have been meant.
 func lookup(err error, see string, c *cobra.Command) error {
 	if missing, ok := errors.AsType[*view.NotFoundError](err); ok {
 		known := slices.Clone(missing.Known)
@@ -112,7 +109,6 @@ func asProblem(err error) *problem {
 	return p
 }
 
-// report writes an error to standard error and returns the exit code.
 func (a *cli) report(err error) int {
 	p := a.explained(asProblem(err))
 	if form := a.formOfErrors(); form != "" {
@@ -145,15 +141,14 @@ func (a *cli) report(err error) int {
 	return p.exit
 }
 
-// warn prints a warning to standard error; -q silences it.
+// warn prints a warning to standard error, unless -q is set.
 func (a *cli) warn(format string, args ...any) {
 	if !a.flags.quiet {
 		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
 	}
 }
 
-// nearest returns the known name that a mistyped one most likely stands for, or
-// "" when none is near.
+// nearest returns the known name that a mistyped one most likely means, or "".
 func nearest(name string, known []string) string {
 	best, limit := "", max(1, min(3, len([]rune(name))/2))
 	for _, k := range known {
@@ -164,8 +159,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that turn a into b.
+// distance counts the insertions, deletions, replacements and swaps that turn a into b.
 func distance(a, b []rune) int {
 	if len(a)-len(b) > 3 || len(b)-len(a) > 3 || len(a) > 100 {
 		return 100
@@ -193,8 +187,8 @@ func distance(a, b []rune) int {
 	return rows[len(a)][len(b)]
 }
 
-// encodeJSON encodes a value on one line. It escapes everything that a terminal would
-// interpret; encoding/json does so for some control characters only.
+// encodeJSON encodes a value on one line. It escapes everything that a terminal would interpret,
+// of which encoding/json escapes only a part.
 func encodeJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

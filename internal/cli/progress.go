@@ -15,30 +15,28 @@ import (
 )
 
 const (
-	// progressAfter is how long work takes before its progress is shown, progressEvery how often
-	// a terminal shows it, progressLog how often a log does with -v.
+	// progressAfter is the time before progress is shown, progressEvery how often a terminal shows
+	// it, progressLog how often a log does with -v.
 	progressAfter = time.Second
 	progressEvery = 200 * time.Millisecond
 	progressLog   = 10 * time.Second
 )
 
-// progressBar tells on standard error how far a verb is that changes many things. On a terminal
-// that is one line which takes the place of the one before; elsewhere, with -v, a line each ten
-// seconds. It is silent with -q, and for what takes less than a second.
+// progressBar reports on standard error how far a verb is: on a terminal in one line, elsewhere,
+// with -v, in a line each ten seconds. It is silent with -q and in the first second.
 type progressBar struct {
 	stderr   io.Writer
 	terminal bool // else lines
 	silent   bool
 	what     string // "enqueued"
-	total    int    // 0: not known
+	total    int    // 0: unknown
 	now      func() time.Time
 
 	began, shown time.Time
 	drawn        bool
 }
 
-// progressOf returns the progress of a verb, of which what is the past: "retried". Call done at
-// the end.
+// progressOf returns a verb's progress; what is its past tense: "retried". Call done at the end.
 func (a *cli) progressOf(what string, total int) *progressBar {
 	terminal := isTerminal(a.stderr)
 	return &progressBar{
@@ -47,7 +45,6 @@ func (a *cli) progressOf(what string, total int) *progressBar {
 	}
 }
 
-// at says how many are done.
 func (p *progressBar) at(n int) {
 	if p.silent {
 		return
@@ -74,7 +71,7 @@ func (p *progressBar) at(n int) {
 	_, _ = io.WriteString(p.stderr, "\r"+text+"\x1b[K")
 }
 
-// text returns one line: a bar where the total is known, the count, the rate and the rest.
+// text returns a line: a bar if the total is known, the count, the rate and the remaining time.
 func (p *progressBar) text(n int, now time.Time) string {
 	rate := float64(n) / max(now.Sub(p.began).Seconds(), 0.001)
 	count := view.Grouped(int64(n))
@@ -92,7 +89,6 @@ func (p *progressBar) text(n int, now time.Time) string {
 	return fmt.Sprintf("%s%s %s, %s%s", bar, p.what, count, view.Rate(rate), rest)
 }
 
-// done removes the line from the terminal.
 func (p *progressBar) done() {
 	if p.drawn {
 		_, _ = io.WriteString(p.stderr, "\r\x1b[K")
@@ -100,15 +96,15 @@ func (p *progressBar) done() {
 	}
 }
 
-// interruptible returns a context that ends with the first ^C or TERM, so that a verb that changes
-// many things stops between two steps and says how far it came. A second one ends the program.
+// interruptible returns a context that ends with the first ^C or TERM: a verb with many changes
+// then stops between two steps and reports. A second signal ends the program.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// interrupted returns errInterrupted in place of what a signal has made of a call.
+// interrupted returns errInterrupted if a signal has cancelled a call.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return errInterrupted

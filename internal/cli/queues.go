@@ -15,7 +15,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxShown is how many jobs "queues show" shows of a queue unless told otherwise.
 const maxShown = 10
 
 func (a *cli) queuesCommand() *cobra.Command {
@@ -69,7 +68,6 @@ wide) wait beside the queue to run alone, because their worker process has died.
 	return parent
 }
 
-// namesQueue demands the name of a queue at least.
 func (a *cli) namesQueue(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usage("See: "+a.again()+" queues", "which queue?")
@@ -107,7 +105,7 @@ func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return l, nil
 }
 
-// promised is how long the jobs of a queue may wait; "" = no promise was made.
+// promised is how long the jobs of a queue may wait; "" = any time.
 func promised(v *view.Queue) string {
 	if v.WithinS == nil {
 		return ""
@@ -115,7 +113,7 @@ func promised(v *view.Queue) string {
 	return config.FormatDuration(time.Duration(*v.WithinS) * time.Second)
 }
 
-// oldestText is for how long the first job has waited, and whether that is too long.
+// oldestText is how long the first job has waited, and whether that is too long.
 func oldestText(v *view.Queue, now time.Time) string {
 	text := v.OldestMark() + view.Since(v.Oldest, now)
 	if v.Late {
@@ -153,7 +151,7 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return a.print(l)
 }
 
-// noteServers says why the jobs of a queue wait, and who works it.
+// noteServers prints why the jobs of a queue wait, and its workers.
 func (a *cli) noteServers(v *view.Queue) {
 	if v.Why == "" || !a.forPeople() {
 		return
@@ -176,7 +174,6 @@ func (a *cli) noteServers(v *view.Queue) {
 	}
 }
 
-// noQueue returns the problem of a name that stands for no queue.
 func (a *cli) noQueue(c *cobra.Command, err error) error { return lookup(err, a.again()+" queues", c) }
 
 func queueColour(state string) string {
@@ -191,7 +188,6 @@ func queueColour(state string) string {
 	return ""
 }
 
-// optional formats a number, "" for nil.
 func optional[T int | int64](n *T) string {
 	if n == nil {
 		return ""

@@ -13,17 +13,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// allQueues stands for all queues in results.
+// allQueues means all queues in results.
 const allQueues = "*"
 
-// pausedView is what became of one queue.
 type pausedView struct {
 	Queue  string `json:"queue"`
 	Paused bool   `json:"paused"`
-	// Changed reports whether the state was another one before.
-	Changed bool `json:"changed"`
-	// Jobs is how many wait in it.
-	Jobs int64 `json:"jobs"`
+	// Changed reports whether the state has changed.
+	Changed bool  `json:"changed"`
+	Jobs    int64 `json:"jobs"`
 }
 
 // pauseQueuesCommand makes "queues pause" and "queues resume".
@@ -93,7 +91,6 @@ func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	return a.tellPaused([]*pausedView{v})
 }
 
-// didPause notes a pause, or its end, that has changed something.
 func (a *cli) didPause(v *pausedView) {
 	kind := store.EventResumed
 	if v.Paused {
@@ -115,7 +112,7 @@ func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 	if err != nil {
 		return err
 	}
-	// A queue that was removed may be paused still.
+	// A removed queue may still be paused.
 	for _, name := range names {
 		known := slices.ContainsFunc(list, func(q store.QueueInfo) bool { return q.Name == name })
 		if !known && (unknown || paused[name]) {

@@ -14,12 +14,10 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// removedView is what became of one queue.
 type removedView struct {
-	Queue string `json:"queue"`
-	// Jobs is how many waited in it.
-	Jobs   int64 `json:"jobs"`
-	DryRun bool  `json:"dry_run,omitempty"`
+	Queue  string `json:"queue"`
+	Jobs   int64  `json:"jobs"`
+	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 // removeQueuesCommand makes "queues purge", which keeps the queue, and "queues rm".
@@ -77,7 +75,6 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 	return c
 }
 
-// queueSizes finds the named queues, each once.
 func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil {
@@ -100,7 +97,7 @@ func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return views, nil
 }
 
-// removal returns what would be done, as a question.
+// removal says what would be done, as a question.
 func removal(verb string, views []*removedView) string {
 	if verb == "rm" {
 		verb = "remove"

@@ -16,7 +16,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// moveToStore moves the jobs of a queue to another store.
 func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, back bool) error {
 	from, err := a.sourceStore(c, to)
 	if err != nil {
@@ -26,7 +25,7 @@ func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, ba
 	if err != nil {
 		return err
 	}
-	source, err := a.loadAs(c, config.Options{Store: from}) // last: what was done is noted there
+	source, err := a.loadAs(c, config.Options{Store: from}) // last, because events are written there
 	if err != nil {
 		return err
 	}
@@ -104,7 +103,6 @@ func (a *cli) transfer(ctx context.Context, e *waitingEdit, here, there *client.
 	return a.tellWaiting([]*waitingEditView{moved}, e, false)
 }
 
-// sourceStore finds out which store a queue is moved from.
 func (a *cli) sourceStore(c *cobra.Command, to string) (from string, err error) {
 	r, err := a.loadAs(c, config.Options{})
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// verdictView is what has become of a reload or an upgrade.
 type verdictView struct {
 	OK bool `json:"ok"`
 	// PID is the daemon's process, the new one after an upgrade.
@@ -28,12 +27,12 @@ type verdictView struct {
 
 const (
 	// verdictPatience is how long a verdict is waited for: verdictMargin longer than a new version
-	// may take to start, which is longer where runners may take longer to boot.
+	// may take to start. It is extended if runners may take longer to boot.
 	verdictPatience = 80 * time.Second
 	verdictMargin   = 20 * time.Second
-	// statusPatience is how long a daemon that has not answered may take to say how it is.
+	// statusPatience is how long a daemon without a verdict may take to report its state.
 	statusPatience = time.Second
-	// A daemon that hands over meanwhile is asked for anew.
+	// A daemon that is handing over is asked again.
 	askAgain, askAgainAfter = 20, 100 * time.Millisecond
 )
 
@@ -85,7 +84,7 @@ version is in charge.`,
 	return c
 }
 
-// asks completes a verb that asks a daemon to do something.
+// asks completes a verb that sends a request to a daemon.
 func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 	socket := addSocketFlag(c)
 	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes; longer by default where runners may boot for longer")
@@ -105,13 +104,13 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 	return c
 }
 
-// patienceOf returns how long a verdict of the daemon of a socket is waited for.
+// patienceOf returns how long to wait for the verdict of a socket's daemon.
 func patienceOf(path string) time.Duration {
-	now, _ := askInCharge(path, control.Status, verdictMargin) // one that does not say keeps the default
+	now, _ := askInCharge(path, control.Status, verdictMargin) // without an answer the default holds
 	return max(verdictPatience, now.Takes+verdictMargin)
 }
 
-// addSocketFlag has a verb take the process id of a daemon or --socket.
+// addSocketFlag makes a verb take a daemon's process id or --socket.
 func addSocketFlag(c *cobra.Command) *string {
 	socket := c.Flags().String("socket", "", "control socket of the daemon, `path` (control_socket)")
 	c.Args = func(c *cobra.Command, args []string) error {
@@ -127,11 +126,11 @@ func addSocketFlag(c *cobra.Command) *string {
 	return socket
 }
 
-// controlOf returns the control socket of the daemon that is meant: that of the configuration, if
-// there is one, or else what is found.
+// controlOf returns the requested daemon's control socket: the configured one, else one that is
+// found.
 func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 	places, pid := app.ControlPlaces(), 0
-	// A configuration that is wrong now is the daemon's to refuse, if it is found all the same.
+	// A broken configuration is for the daemon to refuse, if it can be found anyway.
 	r, broken := a.loadAs(c, config.Options{})
 	if broken == nil && r.ControlSocket != app.NoControl {
 		places.Configured = r.ControlSocket
@@ -180,7 +179,6 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 	return "", p
 }
 
-// ask sends a request, waits for the verdict and prints it.
 func (a *cli) ask(path, do string, patience time.Duration) error {
 	reply, err := askInCharge(path, do, patience)
 	switch {
@@ -205,7 +203,7 @@ func (a *cli) ask(path, do string, patience time.Duration) error {
 	return a.printText(view.Text + "\n")
 }
 
-// askInCharge asks the daemon of a socket, or the one that has taken over from it meanwhile.
+// askInCharge asks a socket's daemon, or the one that has taken over from it.
 func askInCharge(path, do string, patience time.Duration) (control.Reply, error) {
 	reply, err := control.Ask(path, do, patience)
 	for try := 0; err == nil && reply.Elsewhere && try < askAgain; try++ {
@@ -218,8 +216,7 @@ func askInCharge(path, do string, patience time.Duration) (control.Reply, error)
 	return reply, err
 }
 
-// noVerdict says how the daemon is: an earlier reload that goes on, or Redis that is away, is why it
-// has not answered.
+// noVerdict reports the daemon's state, which may explain the missing answer.
 func noVerdict(path string, patience time.Duration, cause error) error {
 	p := &problem{
 		exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s", patience)},

@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// answering returns the path of a control socket that has answer answer until the end of the test.
+// answering returns the path of a control socket that calls answer until the end of the test.
 func answering(t *testing.T, answer func(context.Context, control.Request) control.Reply) (path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ctl") // short enough for a socket

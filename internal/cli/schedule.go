@@ -15,10 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// scheduleLimit is how many of what comes next is shown.
 const scheduleLimit = 100
 
-// delayedFilter are the flags that select delayed jobs.
 type delayedFilter struct {
 	view.DelayedFilter
 	all bool
@@ -116,7 +114,6 @@ func (a *cli) listSchedule(ctx context.Context, s *store.Store, cfg config.Confi
 	return a.print(l)
 }
 
-// until formats the time from now until t.
 func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"
@@ -163,22 +160,20 @@ The name of a schedule enqueues its job now, besides its ticks, which stay as th
 	return c
 }
 
-// scheduleEdit says what is done to delayed jobs.
 type scheduleEdit struct{ run, dryRun, yes bool }
 
-// scheduleReport is what became of the delayed jobs that were meant.
+// scheduleReport is the result for the selected delayed jobs.
 type scheduleReport struct {
 	Matched int `json:"matched"`
-	// Pushed and Removed: one of them, by the verb.
+	// Pushed or Removed is set, depending on the verb.
 	Pushed  *int `json:"pushed,omitempty"`
 	Removed *int `json:"removed,omitempty"`
-	// Duplicates did not need to be pushed: an equal job waits.
-	Duplicates int  `json:"duplicates"`
-	Gone       int  `json:"gone"`
-	Stuck      int  `json:"stuck"`
-	DryRun     bool `json:"dry_run"`
-	// Warnings are about queues that no worker works.
-	Warnings []string `json:"warnings,omitempty"`
+	// Duplicates were not pushed because an equal job waits.
+	Duplicates int      `json:"duplicates"`
+	Gone       int      `json:"gone"`
+	Stuck      int      `json:"stuck"`
+	DryRun     bool     `json:"dry_run"`
+	Warnings   []string `json:"warnings,omitempty"`
 }
 
 func (e scheduleEdit) text(n int, done bool) string {
@@ -187,7 +182,7 @@ func (e scheduleEdit) text(n int, done bool) string {
 }
 
 func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e scheduleEdit) error {
-	var schedules []string // all there are
+	var schedules []string // all known
 	var named int          // of names
 	err := a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
 		if len(names) == 0 {
@@ -217,7 +212,7 @@ func (a *cli) editSchedule(c *cobra.Command, names []string, f delayedFilter, e 
 	return a.removeSchedules(c, names)
 }
 
-// editDelayed is editSchedule for delayed jobs. Schedules are names that may have been meant.
+// editDelayed is editSchedule for delayed jobs. schedules are other names to suggest.
 func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayedFilter, e scheduleEdit) error {
 	cfg, err := a.load(c)
 	if err != nil {
@@ -275,7 +270,6 @@ func (a *cli) editDelayed(c *cobra.Command, names, schedules []string, f delayed
 	})
 }
 
-// delayedJobs finds the jobs that are meant.
 func (a *cli) delayedJobs(ctx context.Context, s *store.Store, names, schedules []string, f delayedFilter) ([]store.DelayedJob, error) {
 	jobs, err := view.FindDelayed(ctx, s, names, schedules, f.DelayedFilter)
 	return jobs, lookup(err, a.again()+" schedule", nil)

@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// schedules returns all schedules, by name, and the server's time.
 func (a *cli) schedules(ctx context.Context, s *store.Store, cfg config.Config) ([]*view.Schedule, time.Time, error) {
 	p := a.program()
 	return view.Schedules(ctx, s, view.ScheduleSources{
@@ -48,13 +47,11 @@ var outcomes = map[string]string{
 	store.TickEnqueued: "ok", store.TickSkipped: "skipped", store.TickDuplicate: "duplicate", store.TickMissed: "missed",
 }
 
-// scheduleNames are those that Redis knows of.
 func scheduleNames(ctx context.Context, s *store.Store) ([]string, error) {
 	views, _, err := s.CronViews(ctx)
 	return slices.Sorted(maps.Keys(views)), err
 }
 
-// pickSchedules returns the named schedules.
 func (a *cli) pickSchedules(views []*view.Schedule, names []string) ([]*view.Schedule, error) {
 	picked, err := view.FindSchedules(views, names)
 	return picked, lookup(err, a.again()+" schedule", nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// statsEvery is for how long rates are measured unless told otherwise, statsLongest the most.
+// statsEvery is the default time over which rates are measured, statsLongest the maximum.
 const (
 	statsEvery   = time.Second
 	statsLongest = time.Hour
@@ -21,7 +21,7 @@ const (
 
 func (a *cli) statsCommand() *cobra.Command {
 	interval := statsEvery
-	var before *view.Stats // with --watch: what was shown last
+	var before *view.Stats // with --watch: the last result
 	c := &cobra.Command{
 		Use: "stats", Annotations: shows, Short: "show totals and rates",
 		Long: `Show totals: jobs that were processed and that failed, with their rates, what runs
@@ -123,7 +123,6 @@ func (a *cli) printStats(v *view.Stats) error {
 	return a.printText(b.String())
 }
 
-// withRate formats a counter, and its rate if it is known.
 func withRate(n int64, rate *float64) string {
 	text := view.Grouped(n)
 	switch {
@@ -135,7 +134,6 @@ func withRate(n int64, rate *float64) string {
 	return text + "  " + view.Rate(*rate)
 }
 
-// alarm returns the colour of what should not be.
 func alarm(is bool) string {
 	if is {
 		return yellow

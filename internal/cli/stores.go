@@ -39,7 +39,6 @@ func storeNames(r *config.Resolved) []string {
 	return names
 }
 
-// homeOf returns the store that a queue belongs to.
 func homeOf(r *config.Resolved, queue string) (string, error) {
 	if home := config.RouteOf(r.Stores[0].Routes, queue); home != "" {
 		return home, nil
@@ -48,7 +47,6 @@ func homeOf(r *config.Resolved, queue string) (string, error) {
 		"queue %q belongs to no store", wire.Printable(queue, 200))
 }
 
-// each returns the configurations of all stores, or of the only one.
 func each(r *config.Resolved) []*config.Resolved {
 	if len(r.Stores) > 0 {
 		return r.Stores
@@ -56,13 +54,13 @@ func each(r *config.Resolved) []*config.Resolved {
 	return []*config.Resolved{r}
 }
 
-// list prints the list that read returns. Where there are several stores, none is named and the list is of
-// everything, it has the rows of all. A store that cannot be asked does not hold up the others: a
-// warning names it, and the exit code is that of its error.
+// list prints the list that read returns. If there are several stores, none is named and
+// everything is requested, it has the rows of all. A store that fails does not stop the others: a
+// warning names it, and its error sets the exit code.
 func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Context, s *store.Store) (*listing, error)) error {
 	r, err := a.load(c)
 	several, ok := errors.AsType[*severalStores](err)
-	if ok && everything && a.flags.output != outName { // names are for other verbs, which ask one store
+	if ok && everything && a.flags.output != outName { // names are for verbs that work on one store
 		r, err = several.loaded, nil
 	}
 	if err != nil {
@@ -98,8 +96,7 @@ func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Cont
 	return failed
 }
 
-// idleSchedules warns of the schedules that no master keeps, because their queues belong to a store that
-// the daemon does not work.
+// idleSchedules warns of schedules that no master keeps: the daemon does not work their store.
 func (a *cli) idleSchedules(r *config.Resolved) (warnings []config.Warning) {
 	for _, one := range r.Stores {
 		if len(one.Queues.Patterns) > 0 {

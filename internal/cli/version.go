@@ -11,8 +11,7 @@ import (
 // Version is set by the linker in a release build.
 var Version = ""
 
-// version is Version, else what the Go tool knows of the build: a module's
-// version when it was installed by one, else the revision it was built from.
+// version is Version, else the version or revision in Go's build information.
 func version() string {
 	if Version != "" {
 		return Version
@@ -43,13 +42,12 @@ func versionLine() string {
 	return fmt.Sprintf("%s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// buildInfo is what version prints as JSON. What is not known of the build is left out.
+// buildInfo is what version prints as JSON. Unknown fields are left out.
 type buildInfo struct {
 	Version string `json:"version"`
-	// Commit is the one that it was built from, Date when that was made.
-	Commit string `json:"commit,omitempty"`
-	Date   string `json:"date,omitempty"`
-	// Modified reports whether files differed from the commit.
+	// Commit is the built commit, Date its time.
+	Commit   string `json:"commit,omitempty"`
+	Date     string `json:"date,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
 	OS       string `json:"os"`
 	Arch     string `json:"arch"`
@@ -64,7 +62,7 @@ func thisBuild() buildInfo {
 	return b
 }
 
-// fromVCS takes what the Go tool has noted of the repository. It does so where it builds in one.
+// fromVCS takes what the Go tool notes when it builds in a repository.
 func (b *buildInfo) fromVCS(settings []debug.BuildSetting) {
 	for _, s := range settings {
 		switch s.Key {

@@ -20,13 +20,11 @@ import (
 )
 
 const (
-	// watchEvery is how often --watch shows again unless told otherwise, watchLeast the
-	// shortest interval.
+	// watchEvery is the default interval of --watch, watchLeast the shortest.
 	watchEvery = 2 * time.Second
 	watchLeast = 100 * time.Millisecond
 )
 
-// addWatch gives the verbs that show something the flag --watch.
 func (a *cli) addWatch(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		a.addWatch(sub)
@@ -54,10 +52,8 @@ func (a *cli) addWatch(c *cobra.Command) {
 	}
 }
 
-// watchInterval is the flag --watch.
 type watchInterval time.Duration
 
-// String returns the interval, "" for none.
 func (w *watchInterval) String() string {
 	if *w == 0 {
 		return ""
@@ -68,7 +64,6 @@ func (w *watchInterval) String() string {
 // Type names the kind of value in messages of pflag.
 func (w *watchInterval) Type() string { return "interval" }
 
-// Set reads an interval.
 func (w *watchInterval) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < watchLeast {
@@ -78,10 +73,9 @@ func (w *watchInterval) Set(text string) error {
 	return nil
 }
 
-// watch calls show at each interval until the program is interrupted, which is not an error. On a
-// terminal each result takes the place of the one before; elsewhere they follow each other, as
-// lines with -o json. If Redis, or PostgreSQL, does not answer any more, watch says so and goes
-// on; what fails at the first time is an error.
+// watch calls show at each interval until an interrupt, which is not an error. On a terminal each
+// result replaces the last; elsewhere they follow each other, as lines with -o json. Later outages
+// of Redis or PostgreSQL are reported, and watch continues.
 func (a *cli) watch(c *cobra.Command, args []string, every time.Duration, show func() error) error {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -108,21 +102,19 @@ func (a *cli) watch(c *cobra.Command, args []string, every time.Duration, show f
 	}
 }
 
-// watcher shows what a verb prints again and again.
 type watcher struct {
 	cli            *cli
 	stdout, stderr io.Writer
 	every          time.Duration
-	title          string // names the verb, and none of its flags: one may hold a password
-	screen         bool   // results take each other's place
-	begun          bool   // there was one
+	title          string // the verb without its flags: one may hold a password
+	screen         bool   // results replace each other
+	begun          bool   // there was a result
 	drawn          bool   // the screen is ours
 	last           string
 	notes          string    // below the last result
 	away           time.Time // since when nothing has answered
 }
 
-// show prints one result.
 func (w *watcher) show(show func() error) error {
 	var out, notes bytes.Buffer
 	a := w.cli
@@ -134,7 +126,7 @@ func (w *watcher) show(show func() error) error {
 	a.stdout, a.stderr = w.stdout, w.stderr
 	var code exitCode
 	switch {
-	case err == nil, errors.As(err, &code): // of --check: it is seen in the result
+	case err == nil, errors.As(err, &code): // of --check: the result shows it
 	case !w.begun || errors.Is(err, context.Canceled):
 		if out.Len()+notes.Len() > 0 {
 			_, _ = w.stderr.Write(notes.Bytes())
@@ -170,7 +162,6 @@ func (w *watcher) show(show func() error) error {
 	return a.printText(out.String())
 }
 
-// failed says that there is no result.
 func (w *watcher) failed(err error) error {
 	first := w.away.IsZero()
 	if first {
@@ -190,9 +181,8 @@ func (w *watcher) failed(err error) error {
 	return nil
 }
 
-// draw puts the last result on the screen, below a line that says what it is, and trouble if
-// there is any. It overwrites lines in place and clears only what is left of older ones, in one
-// write, so that nothing flickers. What does not fit is not shown.
+// draw writes the last result, below a title and perhaps trouble, as far as it fits. It overwrites
+// lines in one write and clears only the rest of older ones, so that nothing flickers.
 func (w *watcher) draw(trouble string) error {
 	_, rows := terminalSize(w.stdout)
 	lines := []string{fmt.Sprintf("%s  every %s, %s", wire.Printable(w.title, 200), w.every, time.Now().Format("15:04:05"))}
@@ -223,7 +213,7 @@ func (w *watcher) draw(trouble string) error {
 	return w.cli.printText(b.String())
 }
 
-// end gives the screen back, with the last result on it.
+// end restores the terminal, with the last result on it.
 func (w *watcher) end() {
 	if w.drawn {
 		_ = w.cli.printText("\x1b[?7h\x1b[?25h\r\n")

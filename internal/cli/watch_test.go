@@ -51,7 +51,7 @@ func (o *transcript) awaitText(t *testing.T, text string) string {
 	return o.await(t, text, func(all string) bool { return strings.Contains(all, text) })
 }
 
-// watching runs a verb with --watch and returns how to end it, which returns its exit code.
+// watching runs a verb with --watch, and returns a function that ends it and returns its exit code.
 func watching(t *testing.T, stdout, stderr io.Writer, args ...string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -175,7 +175,7 @@ func TestVerbsThatListAreWatched(t *testing.T) {
 	walk(a.root())
 }
 
-// terminal returns a terminal of a size, and what is written to it.
+// terminal returns a terminal of a size, and its transcript.
 func terminal(t *testing.T, columns, rows uint16) (*transcript, *os.File) {
 	t.Helper()
 	ours, tty := harness.Terminal(t)

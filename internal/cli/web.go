@@ -34,25 +34,22 @@ import (
 )
 
 const (
-	// webListen is where the dashboard listens unless told otherwise.
 	webListen = "127.0.0.1:5678"
-	// webTokens is the file of the tokens unless told otherwise.
 	webTokens = "/etc/resqued/web-tokens"
-	// webLeave is how long requests may take that are under way when the server ends.
+	// webLeave is how long running requests may take when the server ends.
 	webLeave = 10 * time.Second
-	// webMemory is what the dashboard is content with, in bytes, where GOMEMLIMIT says nothing: each
-	// sample of a large fleet is garbage when the next one is there, and is not to be kept twice.
+	// webMemory is the memory limit, in bytes, without GOMEMLIMIT: each sample of a large fleet is
+	// garbage when the next one is there, and should not be kept twice.
 	webMemory = 64 << 20
 )
 
-// webOptions are the flags of `resqued web`.
 type webOptions struct {
 	listen, prefix, tokens, userHeader string
 	hosts, proxies, operators          []string
 	operator, requireLogin             bool
 	whileStdin, hideArgs               bool
 
-	// wide are the trusted networks to warn of.
+	// wide are the trusted networks to warn about.
 	wide []string
 }
 
@@ -89,7 +86,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 	f.BoolVar(&o.hideArgs, "hide-args", false, "show the arguments of jobs to operators only")
 	addTokensFlag(f, &o.tokens)
 	f.BoolVar(&o.requireLogin, "require-login", false, "visitors from this machine have to log in, too")
-	// For who starts it as a child: it ends with its parent, however that ends.
+	// For a parent process: the server ends with it, however it ends.
 	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
 	_ = f.MarkHidden("while-stdin")
 	for _, name := range []string{"listen", "path-prefix", "host", "trusted-proxy", "user-header", "operators"} {
@@ -103,7 +100,6 @@ func addTokensFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "tokens", webTokens, "`file` with the names of tokens, their roles and digests; empty: none")
 }
 
-// web serves until a signal ends it.
 func (a *cli) web(c *cobra.Command, o webOptions) error {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(webMemory)
@@ -161,7 +157,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	log.Info("serving", zap.String("address", shownAddress(listener, o.prefix)), zap.String("redis", where))
 	err = serving.Serve(listener)
 	if over() {
-		return err // it has not been asked to end
+		return err // it was not asked to end
 	}
 	if <-answered; errors.Is(err, http.ErrServerClosed) {
 		err = nil
@@ -169,13 +165,12 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	return err
 }
 
-// dashboard is what serves one store, or several.
 type dashboard interface {
 	HTTP() *http.Server
 	Run(ctx context.Context)
 }
 
-// dashboard opens the store of a configuration, or all of them; set completes the options of each.
+// dashboard opens a configuration's store, or all of them; set completes the options of each.
 func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Options)) (d dashboard, where string, closes func(), err error) {
 	each := r.Stores
 	if len(each) == 0 {
@@ -230,7 +225,7 @@ func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Opti
 	return web.NewStores(all), strings.Join(places, ", "), closes, nil
 }
 
-// login checks the flags and returns who may do what at an address.
+// login checks the flags and returns the login rules for an address.
 func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	if err := web.CheckPrefix(o.prefix); err != nil {
 		return nil, usage("", "--path-prefix %q: %s", o.prefix, err)
@@ -269,7 +264,7 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	}
 	known := false
 	if o.tokens != "" {
-		l.Tokens = &web.Tokens{Path: o.tokens} // also without any yet: they may be added later
+		l.Tokens = &web.Tokens{Path: o.tokens} // even without tokens: they may be added later
 		list, err := l.Tokens.List()
 		if err != nil {
 			return nil, usage("", "%s", err)
@@ -296,7 +291,7 @@ func (o *webOptions) login(at net.Addr) (*web.Login, error) {
 	return l, nil
 }
 
-// wide reports whether a network holds more than a private network or a company's own one does.
+// wide reports whether a network is larger than a private or a company's network.
 func wide(network netip.Prefix) bool {
 	at := network.Addr()
 	switch {
@@ -308,7 +303,7 @@ func wide(network netip.Prefix) bool {
 	return network.Bits() < 32
 }
 
-// proxyUser returns the id of the user that a proxy runs as which comes by a unix socket.
+// proxyUser returns the id of the user that a proxy on a unix socket runs as.
 func proxyUser(name string, at net.Addr) (uid int, err error) {
 	if at.Network() != "unix" {
 		return 0, fmt.Errorf("the server listens on %s, not on a unix socket: use an address or a network", at)
@@ -324,7 +319,7 @@ func proxyUser(name string, at net.Addr) (uid int, err error) {
 	return int(n), nil
 }
 
-// local reports whether only this machine reaches an address.
+// local reports whether only this machine can reach an address.
 func local(at net.Addr) bool {
 	if at, ok := at.(*net.TCPAddr); ok {
 		return at.IP.IsLoopback()
@@ -362,7 +357,7 @@ func (o *webOptions) open() (net.Listener, error) {
 	if !isUnix {
 		network := "tcp"
 		if at, err := netip.ParseAddrPort(o.listen); err == nil && at.Addr().Is4() {
-			network = "tcp4" // 0.0.0.0 would be all addresses of IPv6, too
+			network = "tcp4" // 0.0.0.0 would include all IPv6 addresses
 		}
 		l, err := net.Listen(network, o.listen)
 		switch {
@@ -373,7 +368,7 @@ func (o *webOptions) open() (net.Listener, error) {
 		}
 		return l, nil
 	}
-	// One that was killed leaves its socket. One that lives answers.
+	// A killed server leaves its socket; a living one answers.
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close()
 		return nil, &problem{exit: exitFailed, code: "in_use", lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another path."}
@@ -381,12 +376,12 @@ func (o *webOptions) open() (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(path)
 	}
-	old := syscall.Umask(0o117) // 0660 from the first instant
+	old := syscall.Umask(0o117) // 0660 from the start
 	defer syscall.Umask(old)
 	return net.Listen("unix", path)
 }
 
-// passedSocket is one that this process was started with.
+// passedSocket is a socket that this process was started with.
 func passedSocket(fd uintptr) (net.Listener, error) {
 	f := os.NewFile(fd, "a socket that was passed")
 	defer func() { _ = f.Close() }()
@@ -397,7 +392,7 @@ func passedSocket(fd uintptr) (net.Listener, error) {
 	return l, nil
 }
 
-// shownAddress is what a person opens.
+// shownAddress is the address for a browser.
 func shownAddress(l net.Listener, prefix string) string {
 	if l.Addr().Network() == "unix" {
 		return "unix:" + l.Addr().String()

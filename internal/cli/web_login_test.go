@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/web"
 )
 
-// Who runs the dashboard before the first token is added need not start it again.
+// A dashboard that was started without tokens accepts later ones without a restart.
 func TestTokensAreAddedLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -16,7 +16,6 @@ import (
 	"github.com/resqued/resqued/internal/web"
 )
 
-// tokenBytes is how many random bytes a token has.
 const tokenBytes = 32
 
 func (a *cli) webTokenCommand() *cobra.Command {
@@ -118,7 +117,7 @@ func (a *cli) removeToken(path, name string) error {
 	return a.printText("removed " + name + "\n")
 }
 
-// writeTokens replaces the file in one step. It keeps the rights that it had.
+// writeTokens replaces the file atomically and keeps its mode.
 func writeTokens(path string, list []web.Token) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tokens")
 	if err != nil {

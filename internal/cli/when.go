@@ -11,7 +11,6 @@ import (
 	"github.com/resqued/resqued/internal/config"
 )
 
-// whenFlags are --in and --at.
 type whenFlags struct{ in, at string }
 
 func (w *whenFlags) add(c *cobra.Command) {
@@ -22,7 +21,7 @@ func (w *whenFlags) add(c *cobra.Command) {
 	}
 }
 
-// parse returns both, of which one at most is set.
+// parse returns both, at most one of which is set.
 func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err error) {
 	switch {
 	case w.in != "" && w.at != "":
@@ -35,10 +34,9 @@ func (w *whenFlags) parse(now time.Time) (in time.Duration, at time.Time, err er
 	return in, at, err
 }
 
-// timeSpan is a flag that takes what parseIn reads.
+// timeSpan is a flag in parseSpan's format.
 type timeSpan time.Duration
 
-// String returns the span, "" for none.
 func (t *timeSpan) String() string {
 	if *t == 0 {
 		return ""
@@ -49,20 +47,18 @@ func (t *timeSpan) String() string {
 // Type names the kind of value in messages of pflag.
 func (t *timeSpan) Type() string { return "time" }
 
-// Set reads a span. pflag's message names the flag and the text.
+// Set reads a span. pflag's message adds the flag and the text.
 func (t *timeSpan) Set(text string) error {
 	d, err := parseSpan(text)
 	*t = timeSpan(d)
 	return err
 }
 
-// durationVar registers a flag that is a time span.
 func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.Duration, help string) {
 	*to = def
 	flags.Var((*timeSpan)(to), name, help)
 }
 
-// parseIn reads how long to wait.
 func parseIn(text string) (time.Duration, error) {
 	d, err := parseSpan(text)
 	if err != nil {
@@ -73,20 +69,19 @@ func parseIn(text string) (time.Duration, error) {
 
 var errNoUnit = errors.New("write numbers with units, such as 90s, 5m, 2h30m or 3d")
 
-// parseSpan reads a time span with its unit: whoever types it may think of minutes.
+// parseSpan reads a time span. It requires a unit: a user may expect a bare number to be minutes.
 func parseSpan(text string) (time.Duration, error) {
 	d, err := config.ParseDuration(text)
 	if err == nil && d != 0 && strings.Trim(text[len(text)-1:], "0123456789.") == "" {
 		return 0, errNoUnit
 	}
 	if errors.Is(err, config.ErrNoDuration) {
-		err = errNoUnit // its text has examples without one
+		err = errNoUnit // its own text has examples without a unit
 	}
 	return d, err
 }
 
-// parseAt reads a time. One without a zone is local; one without a day is the next of
-// that time.
+// parseAt reads a time. Without a zone it is local; without a day it is the next such time.
 func parseAt(text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil

@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	// columnGap stands between two columns of a table.
 	columnGap = 2
-	// minColumn is to how little a column shrinks, minName the first one, which names the row.
+	// minColumn is the minimum width of a column, minName that of the first, which names the row.
 	minColumn, minName = 6, 12
 )
 
-// terminalSize returns the size of the terminal that f is, 0 and 0 if it is none.
+// terminalSize returns the size of f's terminal, 0 and 0 without one.
 func terminalSize(f io.Writer) (columns, rows int) {
 	file, ok := f.(*os.File)
 	if !ok {
@@ -27,9 +26,8 @@ func terminalSize(f io.Writer) (columns, rows int) {
 	return columns, rows
 }
 
-// shrink takes from the widths of columns what makes a table too wide for room, 0 for any: from
-// the widest first, and from the one that names the row when no other has anything to give.
-// Numbers and states are never cut.
+// shrink reduces column widths until a table fits into room, 0 = any width: the widest first, and
+// the row's name only when no other column can give. Numbers and states are never cut.
 func shrink(columns []column, shown, width []int, room int) {
 	if room <= 0 || len(shown) == 0 {
 		return
@@ -40,7 +38,7 @@ func shrink(columns []column, shown, width []int, room int) {
 	}
 	for _, pass := range [][]int{shown[1:], shown[:1]} {
 		for total > room {
-			// The widest column gives until it is as wide as the next, or as small as it gets.
+			// The widest column shrinks to the next widest, or to its minimum.
 			widest, next := -1, 0
 			for k, i := range pass {
 				c := columns[i]
@@ -67,7 +65,6 @@ func shrink(columns []column, shown, width []int, room int) {
 	}
 }
 
-// least returns to how little a column shrinks.
 func least(c column, first bool) int {
 	if first {
 		return max(minName, len(c.title), c.least)

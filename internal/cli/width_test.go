@@ -38,7 +38,7 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	require.Equal(t, "QUEUE         STA\nmail          pa…\n日本語のキ…   run\n", strings.ReplaceAll(table(17, outTable), "ST…", "STA"), "what remains ends with the terminal")
 }
 
-// TestNarrowTerminalsLeaveIDs: an id that is cut to less than commands take is of no use.
+// TestNarrowTerminalsLeaveIDs: ids stay long enough for commands to accept them.
 func TestNarrowTerminalsLeaveIDs(t *testing.T) {
 	t.Parallel()
 	a := &cli{width: 60, flags: outputFlags{output: outTable}}

@@ -76,7 +76,7 @@ func (a *cli) work(c *cobra.Command) error {
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
 	}
-	if err := r.CheckPIDFile(); err != nil { // before Redis is waited for
+	if err := r.CheckPIDFile(); err != nil { // before waiting for Redis
 		return configProblem(err)
 	}
 	file, remove, err := a.pidFile(r.PIDFile, log)
@@ -88,8 +88,8 @@ func (a *cli) work(c *cobra.Command) error {
 	return a.serve(c.Context(), d)
 }
 
-// pidFile writes the pid file, or prepares to take it over from the master before, and returns what
-// removes it. Without a path there is no file.
+// pidFile writes the pid file, or prepares to take it over from the previous master, and returns a
+// function that removes it. Without a path it does nothing.
 func (a *cli) pidFile(path string, log *zap.Logger) (file *proc.PIDFile, remove func(), err error) {
 	switch {
 	case path == "":
@@ -106,7 +106,6 @@ func (a *cli) pidFile(path string, log *zap.Logger) (file *proc.PIDFile, remove 
 	}, err
 }
 
-// serve runs a daemon until it ends.
 func (a *cli) serve(ctx context.Context, d app.Daemon) error {
 	if a.received == nil {
 		return errors.New("no signals: this verb runs from the program's own command line only")
@@ -120,8 +119,8 @@ func (a *cli) serve(ctx context.Context, d app.Daemon) error {
 	return err
 }
 
-// reload reads the configuration again with the flags of the start. The Redis and the
-// namespace cannot change, because the master keeps its connection.
+// reload rereads the configuration with the flags of the start. The Redis and the namespace cannot
+// change, because the master keeps its connection.
 func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*config.Resolved, error) {
 	r, err := a.loadAs(c, old.Again(config.Options{NeedQueues: true, RunsPrograms: true}))
 	if err != nil {
@@ -144,14 +143,13 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	return r, nil
 }
 
-// logQueues says which queues are worked where only the handlers name any.
+// logQueues logs which queues are worked if only handlers name any.
 func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
 	if r.Sources["queues"].Kind == config.FromHandlers {
 		log.Info("queues are those of the handlers, in this order of priority; queues: would say otherwise", zap.Stringer("queues", r.Queues))
 	}
 }
 
-// daemonLog returns the logger of a daemon. Flags win over the level.
 func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
 	a.logSettings(c, r, level)
 	log, atLeast := app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
@@ -161,8 +159,7 @@ func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*za
 	return log, atLeast
 }
 
-// logSettings applies -q, -v and -o to the log settings of the configuration, which worker
-// processes get as well. --log-level wins over -q and -v.
+// logSettings applies -q, -v and -o to the log settings of all processes. --log-level wins.
 func (a *cli) logSettings(c *cobra.Command, r *config.Resolved, level string) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {

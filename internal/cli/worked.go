@@ -17,14 +17,13 @@ import (
 const (
 	// workedTimeout is how long a verb that has pushed jobs looks for their workers.
 	workedTimeout = 2 * time.Second
-	// maxUnworked bounds how many queues, and how many classes, are warned of.
+	// maxUnworked limits the queues, and the classes, in warnings.
 	maxUnworked = 5
-	// maxClassesOf bounds how many classes of a queue are looked at: input may name any number.
+	// maxClassesOf limits the classes of a queue that are checked: input may name any number.
 	maxClassesOf = 1000
 )
 
-// pushed are queues to which a verb has pushed jobs, with the classes of the jobs as far as
-// they are known.
+// pushed are queues to which a verb has pushed jobs, with the known classes of the jobs.
 type pushed map[string]map[string]bool
 
 func (p pushed) add(queue, class string) {
@@ -36,11 +35,11 @@ func (p pushed) add(queue, class string) {
 	}
 }
 
-// worked is what is known of the workers of jobs that were pushed.
+// worked is what is known about the workers of pushed jobs.
 type worked struct {
-	// Worked reports whether a worker takes jobs from all of the queues; nil = not known.
+	// Worked reports whether workers take jobs from all of the queues; nil = unknown.
 	Worked *bool
-	// Warnings say what is probably not meant, in the order of the queues.
+	// Warnings are about probable mistakes, in the order of the queues.
 	Warnings []string
 }
 
@@ -76,8 +75,8 @@ func (a *cli) workedIn(ctx context.Context, r *config.Resolved, jobs pushed) wor
 	return sum
 }
 
-// workedBy finds out who works the jobs that a verb has pushed. The jobs are pushed by now, so
-// that an outage, or a user without the right to look, is not a failure: then nothing is known.
+// workedBy finds the workers of pushed jobs. As these are already pushed, an outage or a missing
+// right is not a failure: then nothing is known.
 func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) worked {
 	w := worked{Warnings: []string{}}
 	if len(jobs) == 0 || a.flags.output != outJSON && a.flags.quiet {
@@ -101,7 +100,7 @@ func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) work
 				w.Warnings = append(w.Warnings, fmt.Sprintf("no worker works queue %s%s", wire.Printable(queue, 200), meant(queue, c.Names())))
 			}
 		}
-		if c.WorksForeign(queue) { // which may know classes that are not known here
+		if c.WorksForeign(queue) { // which may know other classes
 			continue
 		}
 		for _, class := range slices.Sorted(maps.Keys(jobs[queue])) {
@@ -125,7 +124,7 @@ func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) work
 	return w
 }
 
-// meant returns a question for the known name that is nearest, "" if none is near.
+// meant returns a question with the nearest known name, or "".
 func meant(name string, known []string) string {
 	if guess := nearest(name, known); guess != "" {
 		return fmt.Sprintf(" (did you mean %s?)", wire.Printable(guess, 200))
@@ -133,8 +132,8 @@ func meant(name string, known []string) string {
 	return ""
 }
 
-// warnUnworked tells on standard error what workedBy has found. Without any worker that is no
-// more than a note: to push first is as good as to work first.
+// warnUnworked prints workedBy's warnings to standard error. A missing worker is only a note,
+// since jobs may be pushed before workers start.
 func (a *cli) warnUnworked(w worked) {
 	if a.flags.output == outJSON { // they are part of the result
 		return
@@ -160,10 +159,9 @@ func (a *cli) coverage(ctx context.Context, cfg config.Config) (*view.Coverage, 
 	return view.Covers(ctx, s)
 }
 
-// knownClasses returns the classes that have a handler in this program, in its configuration or
-// in a daemon that runs. Whole reports whether a class that is none of these has probably no
-// handler: each daemon has told all that it has, or there is none and this configuration has
-// handlers.
+// knownClasses returns the classes with a handler in this program, its configuration or a running
+// daemon. whole reports whether other classes probably have none: each daemon has published all
+// its classes, or no daemon runs and this configuration has handlers.
 func (a *cli) knownClasses(cfg config.Config, c *view.Coverage) (known []string, whole bool) {
 	known = a.program().Classes(cfg).Classes()
 	whole = len(cfg.Handlers)+len(a.handlers.Classes()) > 0
@@ -175,13 +173,12 @@ func (a *cli) knownClasses(cfg config.Config, c *view.Coverage) (known []string,
 	for _, fields := range c.Masters {
 		whole = whole && app.ClassesOf(fields["settings"]).Whole
 	}
-	slices.Sort(known) // the same guess each time
+	slices.Sort(known) // so that the guess is always the same
 	return slices.Compact(known), whole
 }
 
-// queueOf returns the queue of a class: as the configuration or the program names it, else as
-// a running daemon does. With --dev any queue will do that is worked. The error is a problem
-// that says what to do.
+// queueOf returns the queue of a class from the configuration or the program, else from a running
+// daemon. With --dev any worked queue will do. The error is a problem that says what to do.
 func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (string, error) {
 	names := wire.ClassNames(class)
 	for _, name := range names {

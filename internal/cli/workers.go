@@ -98,7 +98,7 @@ func (a *cli) showWorkers(views []*view.Worker) error {
 	return a.printText(b.String())
 }
 
-// listWorkers lists workers, in JSON with their jobs if that is asked for.
+// listWorkers lists workers; jobs adds their jobs to the JSON.
 func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
 	now := time.Now()
 	l := &listing{columns: []column{
@@ -145,7 +145,7 @@ func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
 	return l
 }
 
-// writeTree shows one worker with its processes and their jobs.
+// writeTree prints a worker with its processes and their jobs.
 func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
@@ -197,7 +197,7 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 	}
 }
 
-// writeTemplate shows a template of runners below its master.
+// writeTemplate prints a template of runners below its master.
 func (a *cli) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
 	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), a.paint(runnerColour(t.State), wire.Printable(t.State, 40)))
 	if t.PID > 0 {
@@ -212,7 +212,7 @@ func (a *cli) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
 	b.WriteByte('\n')
 }
 
-// writeRunner shows a runner below its worker process.
+// writeRunner prints a runner below its worker process.
 func (a *cli) writeRunner(b *strings.Builder, r store.RunnerInfo) {
 	state := r.State
 	if r.Slots > 1 {
@@ -244,7 +244,7 @@ func runnerColour(state string) string {
 	return yellow
 }
 
-// memory formats the memory of a worker's processes, "" if it is not known.
+// memory formats the memory of a worker's processes, "" if unknown.
 func memory(v *view.Worker) string {
 	if rss := v.RSS(); rss > 0 {
 		return view.Size(rss)

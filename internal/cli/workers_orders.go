@@ -16,21 +16,21 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// orderPoll is how often the answer to an order, and its effect, are looked for.
+// orderPoll is the polling interval for the answer to an order, and its effect.
 const orderPoll = 100 * time.Millisecond
 
-// orderView is what became of one order.
+// orderView is the result of an order.
 type orderView struct {
 	Worker string `json:"worker"`
-	// Process is the worker process that was meant; empty = all of the master.
+	// Process is the target worker process; empty = all of the master.
 	Process string `json:"process,omitempty"`
 	Order   string `json:"order"`
-	// Outcome is done, refused, gone (it left, or was gone), old (its version takes no
-	// orders) or no_answer.
+	// Outcome is done, refused, gone (it has left), old (its version takes no orders) or
+	// no_answer.
 	Outcome string `json:"outcome"`
-	// Answer is what the master says.
+	// Answer is the master's answer.
 	Answer string `json:"answer"`
-	// Reached: the effect was waited for, and is there.
+	// Reached: the effect was awaited and has come.
 	Reached bool `json:"reached,omitempty"`
 	DryRun  bool `json:"dry_run,omitempty"`
 
@@ -200,7 +200,7 @@ func (a *cli) awaitAnswers(ctx context.Context, s *store.Store, views []*orderVi
 	}
 }
 
-// awaitEffect waits until what was done is to be seen.
+// awaitEffect waits until the effect of orders is visible.
 func awaitEffect(ctx context.Context, s *store.Store, views []*orderView, verb store.Verb) error {
 	for {
 		masters, err := view.Masters(ctx, s)
@@ -224,7 +224,7 @@ func awaitEffect(ctx context.Context, s *store.Store, views []*orderView, verb s
 	}
 }
 
-// reached reports whether the effect of an order is there. That of a master that has left is.
+// reached reports whether an order has its effect, as it has if the master has left.
 func reached(masters []*view.Master, v *orderView, verb store.Verb) bool {
 	i := slices.IndexFunc(masters, func(m *view.Master) bool { return m.ID == v.target.ID })
 	switch {

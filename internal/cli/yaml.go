@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// encodeYAML encodes a value as one YAML document: what encodeJSON makes of it, with the same
-// names in the same order. Everything that a terminal would interpret is escaped.
+// encodeYAML encodes a value as a YAML document, with the names and the order of encodeJSON.
+// Everything that a terminal would interpret is escaped.
 func encodeYAML(v any) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -21,7 +21,7 @@ func encodeYAML(v any) ([]byte, error) {
 		return nil, err
 	}
 	d := json.NewDecoder(&text)
-	d.UseNumber() // as they stand: a payload may hold any
+	d.UseNumber() // unchanged: a payload may hold any number
 	node, err := yamlNode(d)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func encodeYAML(v any) ([]byte, error) {
 	return escapeYAML(out.String()), nil
 }
 
-// yamlNode reads the next value of JSON as a node. A map would not keep the order.
+// yamlNode reads the next JSON value as a node. A map would lose the order.
 func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	token, err := d.Token()
 	if err != nil {
@@ -50,7 +50,7 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 		if v == '{' {
 			node.Kind = yaml.MappingNode
 		}
-		for d.More() { // names and values of a mapping are elements like others
+		for d.More() { // names and values of a mapping are elements too
 			element, err := yamlNode(d)
 			if err != nil {
 				return nil, err
@@ -73,9 +73,9 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
 }
 
-// mustQuote reports whether a string needs double quotes although the encoder does without:
-// because of what escapeYAML escapes, of line breaks that would get lost, and because readers of
-// YAML 1.1, as Ruby's is, take it for a boolean, a number or a time.
+// mustQuote reports whether a string needs double quotes that the encoder would omit: for
+// escapeYAML, for line breaks, and for YAML 1.1 readers such as Ruby's, which could read another
+// type.
 func mustQuote(s string) bool {
 	switch strings.ToLower(s) {
 	case "y", "n", "yes", "no", "on", "off":
@@ -87,8 +87,7 @@ func mustQuote(s string) bool {
 		strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
 }
 
-// escapeYAML escapes the characters that are not printable and that the encoder leaves as they
-// are. They stand in double quotes only.
+// escapeYAML escapes the unprintable characters, all in double quotes, that the encoder leaves.
 func escapeYAML(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {

@@ -1,5 +1,5 @@
-// The manual writes the manual pages of resqued: resqued.1 from its commands, resqued.yaml.5
-// from the keys of its configuration. It is not part of the daemon.
+// The manual command writes resqued's manual pages: resqued.1 from its commands, resqued.yaml.5
+// from its configuration keys. It is not part of the daemon.
 //
 //	go run ./internal/cli/manual -version 1.2.3 -date 2026-11-25 FOLDER
 package main
@@ -51,7 +51,7 @@ func run(args []string) error {
 	)
 }
 
-// commands is resqued(1): all commands on one page, so that they can be searched.
+// commands is resqued(1), with all commands on one page to be searchable.
 func commands(root *cobra.Command, version, date string) string {
 	p := &page{}
 	p.title(root.Name(), "1", date, version, "User Commands")
@@ -98,7 +98,6 @@ func commands(root *cobra.Command, version, date string) string {
 	return p.String()
 }
 
-// tree describes the commands below a command that can be run or have something to say.
 func (p *page) tree(parent *cobra.Command) {
 	for _, c := range parent.Commands() {
 		if !c.IsAvailableCommand() || c.Name() == "help" {
@@ -179,7 +178,6 @@ each value is from, "resqued config init" writes a first one. "resqued reload", 
 	return p.String()
 }
 
-// sentence makes a sentence of a help text.
 func sentence(help string) string {
 	if help == "" {
 		return ""

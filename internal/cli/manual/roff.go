@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// page is a manual page in the making, in the language of man(7).
+// page is a manual page in the language of man(7).
 type page struct{ strings.Builder }
 
-// escaped returns text as roff shows it unchanged: a backslash begins an escape, a plain minus
-// becomes a hyphen that cannot be copied, and a line that begins with . or ' is a request.
+// escaped returns text that roff shows unchanged: a backslash starts an escape, a plain minus
+// becomes a hyphen that cannot be copied, and a line that starts with . or ' is a request.
 func escaped(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, `-`, `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
@@ -21,24 +21,23 @@ func escaped(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// quoted returns text as one argument of a macro.
 func quoted(text string) string {
 	return `"` + strings.ReplaceAll(escaped(text), `"`, `\(dq`) + `"`
 }
 
-// printf adds to the page, which never fails.
+// printf adds to the page; it never fails.
 func (p *page) printf(format string, args ...any) { _, _ = fmt.Fprintf(p, format, args...) }
 
 func (p *page) title(name, section, date, version, kind string) {
 	p.printf(".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), section, quoted(date), quoted("resqued "+version), quoted(kind))
-	// No hyphenation, and ragged: what stands here is copied.
+	// No hyphenation and no justification, because readers copy the text.
 	p.WriteString(".nh\n.ad l\n")
 }
 
 func (p *page) section(name string)    { p.printf(".SH %s\n", quoted(name)) }
 func (p *page) subsection(name string) { p.printf(".SS %s\n", quoted(name)) }
 
-// text writes paragraphs, which empty lines separate. Lines that are indented stay as they are.
+// text writes paragraphs, separated by empty lines. Indented ones stay as they are.
 func (p *page) text(text string) {
 	for paragraph := range strings.SplitSeq(strings.Trim(text, "\n"), "\n\n") {
 		if strings.HasPrefix(paragraph, "  ") {
@@ -49,12 +48,10 @@ func (p *page) text(text string) {
 	}
 }
 
-// verbatim writes lines as they are.
 func (p *page) verbatim(text string) {
 	p.WriteString(".PP\n.RS 4\n.nf\n" + escaped(strings.TrimRight(text, "\n")) + "\n.fi\n.RE\n")
 }
 
-// item writes a term, in bold, and what it is.
 func (p *page) item(term, text string) {
 	p.printf(".TP\n.B %s\n%s\n", quoted(term), escaped(text))
 }
