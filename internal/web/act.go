@@ -23,18 +23,17 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// killGrace is how long a job that is killed may take to stop unless told otherwise; after it its
-// process has to go.
+// killGrace is how long a killed job may take to stop by default, before its process is ended.
 const killGrace = 30 * time.Second
 
-// did is the answer to an act.
+// did is the answer to a change.
 type did struct {
-	// Outcome says what came of it in a word, Count to how many things it was done.
+	// Outcome is the result in a word, Count how many things were changed.
 	Outcome string `json:"outcome"`
 	Count   *int64 `json:"count,omitempty"`
 }
 
-// acting checks that this program may change what stands in Redis, and logs who changes what.
+// acting checks that this program may change data in Redis, and logs who changes what.
 func (s *Server) acting(r *http.Request, what string, about ...any) error {
 	if unread, ok := errors.AsType[*rdb.FormatError](s.o.Store.CheckFormat(r.Context())); ok {
 		return &Error{Status: http.StatusConflict, Code: "format", Message: "nothing was changed: " + unread.Error()}
@@ -43,7 +42,6 @@ func (s *Server) acting(r *http.Request, what string, about ...any) error {
 	return nil
 }
 
-// acted logs who changes what.
 func (s *Server) acted(r *http.Request, what string, about ...any) {
 	who := visitorOf(r).Name
 	if who == "" {
@@ -52,11 +50,10 @@ func (s *Server) acted(r *http.Request, what string, about ...any) {
 	s.log.Info("changed by the dashboard", append([]any{slog.String("what", what), slog.String("who", wire.Printable(who, maxQuoted)), slog.String("from", r.RemoteAddr)}, about...)...)
 }
 
-// noteTime bounds how long an act waits until it is among the events.
+// noteTime bounds how long a change waits to be recorded as an event.
 const noteTime = 2 * time.Second
 
-// noted writes among the events what somebody has done to n things; without any nothing was done.
-// What cannot be written is only missing there: it was done all the same.
+// noted records as an event what a visitor has done to n things, if any. It ignores errors.
 func (s *Server) noted(r *http.Request, kind store.EventKind, subject, text string, n int64) {
 	if n <= 0 {
 		return
@@ -79,7 +76,7 @@ func (s *Server) note(ctx context.Context, e store.Event) {
 	}
 }
 
-// done is 1 for an act that has changed something.
+// done is 1 if something was changed, else 0.
 func done(changed bool) int64 {
 	if changed {
 		return 1
@@ -87,7 +84,6 @@ func done(changed bool) int64 {
 	return 0
 }
 
-// body reads the JSON object of a request.
 func body(r *http.Request, into any) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return &Error{Status: http.StatusUnsupportedMediaType, Code: "usage", Message: "the Content-Type has to be application/json, and is " + quoted(r.Header.Get("Content-Type"))}
@@ -96,7 +92,7 @@ func body(r *http.Request, into any) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(text) { // the decoder would put other signs in its place, and so change names
+	if !utf8.Valid(text) { // the decoder would replace the bytes, and so change names
 		return badRequest("the body is not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -135,7 +131,6 @@ func (s *Server) killJob(r *http.Request) (did, error) {
 	return did{Outcome: said}, err
 }
 
-// notedKill notes that running jobs were told to stop.
 func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
 	const shown = 5
 	var names []string
@@ -188,7 +183,7 @@ func (s *Server) resumeLong(r *http.Request) (did, error) {
 	return s.editLong(r, "resumed", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Resume(ctx, uuid) })
 }
 
-// ends takes no error for one that says that it is done, and a slice runs still.
+// ends ignores the error that says that the run has ended but a slice is still running.
 func ends(err error) error {
 	if errors.Is(err, longjob.ErrEnding) {
 		return nil
@@ -214,7 +209,6 @@ func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Cont
 	return did{Outcome: what}, nil
 }
 
-// order tells a daemon to do something.
 func (s *Server) order(r *http.Request) (did, error) {
 	verb := store.Verb(r.PathValue("order"))
 	switch verb {
@@ -253,7 +247,7 @@ func (s *Server) orderWorker(r *http.Request, name string, verb store.Verb) erro
 	return nil
 }
 
-// operation is an act on many records, and how far it has come.
+// operation returns the progress of a bulk change.
 func (s *Server) operation(r *http.Request) (any, error) {
 	one, err := s.operations.find(named(r, "id"))
 	if err != nil {
@@ -262,7 +256,7 @@ func (s *Server) operation(r *http.Request) (any, error) {
 	return one.state(), nil
 }
 
-// stopOperation ends one. What it has not come to stays as it was.
+// stopOperation ends a bulk change. Records that it has not reached stay as they are.
 func (s *Server) stopOperation(r *http.Request) (did, error) {
 	one, err := s.operations.find(named(r, "id"))
 	if err != nil {

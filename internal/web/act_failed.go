@@ -13,8 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// leastID is how many characters an id of a failure has at least before its place: a shorter one
-// fits too many.
+// leastID is the minimum length of a failure's id before its place: shorter ones match too many.
 const leastID = 8
 
 func checkFailureIDs(ids []string) error {
@@ -24,7 +23,6 @@ func checkFailureIDs(ids []string) error {
 	return nil
 }
 
-// pick names failures, one by one or by a filter.
 type pick struct {
 	IDs    []string `json:"ids"`
 	Filter *struct {
@@ -33,12 +31,12 @@ type pick struct {
 		Error string `json:"error"`
 		All   bool   `json:"all"`
 	} `json:"filter"`
-	// Again: also those that were retried before.
+	// Again includes failures that were retried before.
 	Again bool `json:"again"`
-	// DryRun: only count them. Expect: refuse if there are more than that.
+	// DryRun only counts them. Expect refuses if there are more.
 	DryRun bool   `json:"dry_run"`
 	Expect *int64 `json:"expect"`
-	// Background: do not wait for its end, but answer with the id of an operation.
+	// Background answers at once with the id of an operation.
 	Background bool `json:"background"`
 }
 
@@ -59,7 +57,7 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 			return nil, badRequest("filter needs class, queue or error, or all: true")
 		}
 	}
-	// What is counted is what is done: failures that come meanwhile are not meant.
+	// Exactly the counted failures are changed, not those that come later.
 	selection, err := s.o.Jobs.SelectFailed(r.Context(), f, what == "removed")
 	if err != nil {
 		return nil, err
@@ -81,7 +79,7 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 			Operation string `json:"operation"`
 		}{did{Outcome: "begun"}, id}, err
 	}
-	// Who stops waiting has not said that the rest should be left.
+	// A visitor that goes away has not cancelled the rest.
 	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
 	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
 	return struct {
@@ -90,10 +88,8 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 	}{counted(what, int64(report.Done)), report.Matched}, partly(err, report.Done)
 }
 
-// failedEvents are the kinds of events of what is done to failures.
 var failedEvents = map[string]store.EventKind{"retried": store.EventRetried, "removed": store.EventRemoved}
 
-// selected says how failures were selected.
 func selected(f client.FailedFilter) string {
 	var said strings.Builder
 	for _, one := range []struct{ name, value string }{{" of class ", f.Class}, {" of queue ", f.Queue}, {" with ", f.Error}} {

@@ -70,7 +70,7 @@ func (s *Server) undelay(r *http.Request, ids []string, run bool) (n int64, err 
 	if err := s.acting(r, what, slog.Any("ids", ids)); err != nil {
 		return 0, err
 	}
-	// Who stops waiting has not said that the rest should be left.
+	// A visitor that goes away has not cancelled the rest.
 	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, run, s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
 		if what != store.FailedGone && what != store.FailedStuck {
 			n++

@@ -8,10 +8,9 @@ import (
 	"sync"
 )
 
-// beside are the goroutines of a server that outlive the request which has begun them. Server.Run
-// ends them, and none begins after that.
+// beside are a server's background goroutines, which outlive the requests that start them.
+// Server.Run ends them, and none starts after that.
 type beside struct {
-	// ctx ends with the server.
 	ctx    context.Context
 	cancel context.CancelFunc
 	log    *slog.Logger
@@ -26,8 +25,7 @@ func newBeside() *beside {
 	return &beside{ctx: ctx, cancel: cancel, log: slog.New(slog.DiscardHandler)}
 }
 
-// caught sets the error of a goroutine that has panicked; defer it, so that a bug there costs the server
-// no more than one in a request.
+// caught turns a goroutine's panic into an error. Defer it: a bug must not end the server.
 func (b *beside) caught(err *error) {
 	if v := recover(); v != nil {
 		b.log.Error("something beside the requests panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
@@ -35,8 +33,7 @@ func (b *beside) caught(err *error) {
 	}
 }
 
-// run begins a goroutine, and reports whether it did: not once the server has ended. It is to recover
-// from panics, see caught.
+// run starts a goroutine, unless the server has ended. do must recover from panics; see caught.
 func (b *beside) run(do func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +44,6 @@ func (b *beside) run(do func(ctx context.Context)) bool {
 	return true
 }
 
-// stop ends all goroutines and waits for them.
 func (b *beside) stop() {
 	b.mu.Lock()
 	b.stopped = true
@@ -56,7 +52,7 @@ func (b *beside) stop() {
 	b.wait.Wait()
 }
 
-// errStopping is the answer to what nothing would wait for.
+// errStopping is the answer to a request that needs a goroutine after stop.
 func errStopping() error {
 	return &Error{Status: http.StatusServiceUnavailable, Code: "stopping", Message: "the server is stopping", Hint: "Nothing was changed. Try again when it has been started."}
 }

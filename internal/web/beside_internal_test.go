@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPanicsBeside: a bug in what goes on beside the requests spoils that alone, as one in a request does.
+// TestPanicsBeside: a panic in background work harms nothing else, as in a request.
 func TestPanicsBeside(t *testing.T) {
 	t.Parallel()
 	b := newBeside()

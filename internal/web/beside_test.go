@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/webtest"
 )
 
-// What goes on beside the requests has ended when Run returns, and nothing begins after. Not parallel: it looks
-// at all goroutines of the process.
+// All background work has ended when Run returns, and none begins later. Not parallel: it looks at
+// all goroutines of the process.
 func TestNothingOutlivesRun(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	f := webtest.SetupOn(t, server)
@@ -32,7 +32,7 @@ func TestNothingOutlivesRun(t *testing.T) {
 	ran := make(chan struct{})
 	go func() { defer close(ran); f.Server.Run(ctx) }()
 	f.Get("/api/v1/overview")
-	f.Get("/api/v1/failed/groups") // 20,000 take longer than a request: it goes on beside
+	f.Get("/api/v1/failed/groups") // 20,000 take longer than a request: it continues in the background
 	server.Hang()
 	defer server.Resume()
 	stop()
@@ -49,7 +49,7 @@ func TestNothingOutlivesRun(t *testing.T) {
 	require.Empty(t, ofPackageWeb())
 }
 
-// ofPackageWeb returns the goroutines that the server has begun.
+// ofPackageWeb returns the goroutines that the server has started.
 func ofPackageWeb() (all []string) {
 	text := make([]byte, 8<<20)
 	text = text[:runtime.Stack(text, true)]

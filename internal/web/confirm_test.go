@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever asks first shows the command that does the same, if it fits into a line.
+// Every confirmation shows the equivalent command, if it fits on a line.
 func TestCommandsOfQuestions(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

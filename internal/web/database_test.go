@@ -16,7 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The locks in PostgreSQL are beside those of Redis, and a database that does not answer spoils nothing else.
+// Locks in PostgreSQL are listed with those in Redis. A database that does not answer harms nothing
+// else.
 func TestLocksInADatabase(t *testing.T) {
 	t.Parallel()
 	var broken error

@@ -8,31 +8,28 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Ends adds up how processes have ended on all machines since this server has begun to look.
+// Ends sums up how processes have ended on all machines since this server's first look.
 type Ends struct {
 	store.ProcEnds
-	// seen is what each master has counted, nil before the first look: what was before is not a rate.
+	// seen is the last count of each master; nil before the first look: earlier ends don't count.
 	seen map[string]endsSeen
 }
 
 type endsSeen struct {
 	counts store.ProcEnds
 	at     time.Time
-	// unread: what it has counted could not be read yet.
+	// unread: its counts could not be read yet.
 	unread bool
 }
 
-// endsKept is for how long the counts of a master are remembered that is not there: one whose entry
-// has expired, because it did not reach Redis, goes on counting.
+// endsKept is how long a missing master's counts are kept: it may only have lost Redis.
 const endsKept = 24 * time.Hour
 
-// mastersStore is what has the entries of the masters.
 type mastersStore interface {
 	MasterList(ctx context.Context) (map[string]map[string]string, error)
 }
 
-// further returns the counts with what the masters have counted since. What one has counted between
-// its last entry and its end is missing.
+// further adds what the masters have counted since; after their last entry, counts are lost.
 func (e Ends) further(ctx context.Context, s mastersStore) (Ends, error) {
 	masters, err := s.MasterList(ctx)
 	if err != nil {
@@ -45,7 +42,7 @@ func (e Ends) further(ctx context.Context, s mastersStore) (Ends, error) {
 	}
 	maps.DeleteFunc(e.seen, func(_ string, one endsSeen) bool { return now.Sub(one.at) > endsKept })
 	for id, fields := range masters {
-		if fields[store.FieldUnread] != "" { // it says nothing, and goes on counting
+		if fields[store.FieldUnread] != "" { // unreadable, but it continues to count
 			last, known := e.seen[id]
 			e.seen[id] = endsSeen{last.counts, now, last.unread || !known}
 			continue

@@ -25,7 +25,7 @@ func (unreadMaster) MasterList(context.Context) (map[string]map[string]string, e
 	return map[string]map[string]string{"a": {store.FieldUnread: "WRONGTYPE"}, "c": {store.FieldUnread: "WRONGTYPE"}}, nil
 }
 
-// What masters have counted is added up, each once, whoever of them comes and goes.
+// Counts of masters are added up, each once, while masters come and go.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	var e Ends
@@ -45,7 +45,7 @@ func TestEnds(t *testing.T) {
 	want.Add(store.ProcEnds{Died: 1, Recycled: [4]int64{3, 0, 1, 4}})
 	require.Equal(t, want, look(masterEnds{"a": "died=8 jobs=125 memory=2", "b": "died=1 jobs=3 age=1 other=4"}), "a new one")
 	require.Equal(t, want, look(masterEnds{"a": "died=3 jobs=125 memory=2", "b": "junk jobs=3 =1 died=-4 age=1 other=99999999999999999999"}))
-	// An entry that cannot be read says nothing, and nothing is counted again when it can.
+	// An unreadable entry adds nothing, and nothing is counted twice when it can be read again.
 	var err error
 	e, err = e.further(t.Context(), unreadMaster{})
 	require.NoError(t, err)

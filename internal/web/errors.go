@@ -15,19 +15,17 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Error is an answer that is not a success.
+// Error is an error answer.
 type Error struct {
-	Status int `json:"-"`
-	// Code names the kind of error for programs.
+	Status  int    `json:"-"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Hint says what to do.
-	Hint string `json:"hint,omitempty"`
+	Hint    string `json:"hint,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// maxQuoted bounds what of a request is repeated in an answer.
+// maxQuoted limits how much of a request an answer repeats.
 const maxQuoted = 200
 
 func quoted(text string) string { return fmt.Sprintf("%q", wire.Printable(text, maxQuoted)) }
@@ -79,7 +77,6 @@ func asError(err error) *Error {
 
 const awayHint = "Redis does not answer. What is shown is as old as it says."
 
-// refusedHints say what to do when Redis refuses.
 var refusedHints = map[string]string{
 	"NOPERM":     "Its user lacks rights: docs/redis-keys.md lists those that it needs.",
 	"NOAUTH":     "Redis wants another password than the configuration has: mend redis_url, and start this server again.",
@@ -92,7 +89,7 @@ var refusedHints = map[string]string{
 	"NOREPLICAS": "Redis has too few replicas to take changes (min-replicas-to-write): look at them.",
 }
 
-// partError is why an act ended after it was done to n things.
+// partError is why a change stopped after n things.
 type partError struct {
 	error
 	n int
@@ -100,7 +97,7 @@ type partError struct {
 
 func (e *partError) Unwrap() error { return e.error }
 
-// partly notes on an error to how many things an act was done before.
+// partly adds to an error how many things were changed before it.
 func partly(err error, n int) error {
 	if err == nil || n == 0 {
 		return err
@@ -108,8 +105,7 @@ func partly(err error, n int) error {
 	return &partError{err, n}
 }
 
-// actError is asError for an act. It says what was changed, and what is to be done before it is
-// repeated.
+// actError is asError for changes. It says what was changed, and what to do before a repetition.
 func actError(err error) *Error {
 	e := *asError(err)
 	part, some := errors.AsType[*partError](err)
@@ -134,15 +130,14 @@ func actError(err error) *Error {
 	return &e
 }
 
-// wrongType reports whether a command did nothing because a key holds something else.
+// wrongType reports whether a command did nothing because a key has another type.
 func wrongType(err error) bool {
 	return rdb.WrongType(err) || strings.HasPrefix(rdb.Reply(err), "WRONGTYPE")
 }
 
-// fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return // nobody waits for it
+		return // the client has gone
 	}
 	e := asError(err)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -163,10 +158,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}{e})
 }
 
-// send writes JSON.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, status int, body any) {
 	text, err := json.Marshal(body)
-	if err != nil { // arguments that are not JSON are escaped by the views
+	if err != nil { // views escape arguments that are not JSON
 		s.log.Error("an answer cannot be written as JSON", slog.Any("error", err))
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"code":"failed","message":"the answer cannot be written as JSON: see the log"}}`)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// TestOthersAreAtIt: that others edit failures, too, is not a fault of the server, and what an act has come to
-// is known.
+// TestOthersAreAtIt: concurrent edits of failures are not a fault of the server, and the answer says
+// how far the change got.
 func TestOthersAreAtIt(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{store.ErrFailuresMoved, store.ErrSifting} {

@@ -44,7 +44,6 @@ func (s *Server) eventList(r *http.Request) (any, error) {
 	return l, nil
 }
 
-// events returns what happened.
 func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, string, error) {
 	found, next, err := view.Events(ctx, s.o.Store, f)
 	if e, ok := errors.AsType[*store.EventIDError](err); ok {
@@ -56,7 +55,6 @@ func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, 
 	return found, next, err
 }
 
-// The groups of kinds that the page of events offers.
 var eventGroups = []struct {
 	name, text string
 	kinds      []store.EventKind
@@ -107,7 +105,7 @@ func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 	p.Rows = partOf(read, read.Data.rows)
 	if filter.Before != "" {
 		p.Pager.First = f.With("/events", "kind", p.Kind)
-		p.Refresh = 0 // what is old does not change
+		p.Refresh = 0 // old events don't change
 	}
 	if next != "" {
 		p.Pager.Next = f.With("/events", "kind", p.Kind, "before", next)
@@ -130,7 +128,6 @@ func eventRows(events []view.Event) []pages.Event {
 	return rows
 }
 
-// recent are the newest events.
 func (s *Server) recent(ctx context.Context) []view.Event {
 	return s.newest[min(visitorIn(ctx).Role, Operator)].kept(ctx, s.sampler, func(ctx context.Context) ([]view.Event, error) {
 		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
@@ -138,7 +135,7 @@ func (s *Server) recent(ctx context.Context) []view.Event {
 	}).Data
 }
 
-// about returns the newest events in which a name stands.
+// about returns the newest events that mention a name.
 func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
 	var some []view.Event
 	for _, e := range s.recent(ctx) {
@@ -151,7 +148,7 @@ func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
 	return eventRows(some)
 }
 
-// marks are the events that a chart shows: deploys, and deaths of processes.
+// marks are the events shown in charts: deploys, and deaths of processes.
 func (s *Server) marks(ctx context.Context, since time.Time) (marks []pages.Mark) {
 	const most = 50
 	for _, e := range s.recent(ctx) {

@@ -20,31 +20,31 @@ func Table() []Row {
 	return all
 }
 
-// Digest returns what the file of tokens has of one.
+// Digest returns the digest of a token in the token file.
 func Digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// MaxSearches is how many searches are under way at a time.
+// MaxSearches is the maximum of concurrent searches.
 const MaxSearches = maxSearches
 
-// Search begins one, and returns what ends it.
+// Search begins a search, and returns a function that ends it.
 func (s *Server) Search() func() {
 	s.searches <- struct{}{}
 	return func() { <-s.searches }
 }
 
-// Outdate has the next request take a new sample.
+// Outdate makes the next request take a new sample.
 func (s *Server) Outdate() { s.sampler.outdate() }
 
 // ReadTime bounds what a request reads of Redis.
 const ReadTime = readTime
 
-// GroupMore groups failures as it is done beside the requests where a request could not group all.
+// GroupMore groups failures as the background work does that continues a request.
 func (s *Server) GroupMore(ctx context.Context) {
 	s.groups.whole = false
 	s.groupMore(ctx)
 }
 
-// HoldGroups keeps failures from being grouped until what it returns is called.
+// HoldGroups keeps failures from being grouped until the returned function is called.
 func (s *Server) HoldGroups() func() {
 	s.groups.turn <- struct{}{}
 	return func() { <-s.groups.turn }

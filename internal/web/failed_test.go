@@ -20,7 +20,7 @@ import (
 
 const twin = `{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"A","args":[1]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"q"}`
 
-// Failures that come when an act has been counted, and before it is done, are not meant.
+// Failures that come between the count and the change are not changed.
 func TestFailuresThatComeDuringAnAct(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -56,7 +56,7 @@ func TestFailuresThatComeDuringAnAct(t *testing.T) {
 	}
 }
 
-// writing is a writer that does something instead.
+// writing is a writer that calls a function instead.
 type writing func()
 
 func (w writing) Write(text []byte) (int, error) {

@@ -38,10 +38,10 @@ func TestRedisInTrouble(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []struct {
 		name string
-		// breaks breaks a Redis and returns what mends it.
+		// breaks breaks a Redis and returns a function that repairs it.
 		breaks func(t *testing.T, r *redistest.Server, do func(args ...any) error) (mend func())
-		// readable: what only reads is not concerned. said is part of what acts are answered; unsure:
-		// one that was sent may have been done.
+		// readable: reads still work. said is part of the answer to changes; unsure: a change that was
+		// sent may have been made.
 		readable, unsure bool
 		// retries: a retry is not refused.
 		retries bool
@@ -57,7 +57,7 @@ func TestRedisInTrouble(t *testing.T) {
 		}},
 		{name: "paused", said: "look again before you repeat it. Redis does not answer.", unsure: true, breaks: func(t *testing.T, r *redistest.Server, do func(args ...any) error) func() {
 			require.NoError(t, do("CLIENT", "PAUSE", 10*faultPatience.Milliseconds(), "ALL"))
-			return r.Restart // who is paused cannot ask for its end
+			return r.Restart // a paused server takes no commands
 		}},
 		{name: "loading", said: "Nothing was changed. Redis has just started and reads its data", breaks: func(t *testing.T, r *redistest.Server, do func(args ...any) error) func() {
 			require.NoError(t, do("DEBUG", "POPULATE", 10_000, "filler", 1000))
@@ -93,7 +93,7 @@ func TestRedisInTrouble(t *testing.T) {
 			require.NoError(t, do("ACL", "SETUSER", "web", "-@all"))
 			return func() { require.NoError(t, do("ACL", "SETUSER", "web", "+@all")) }
 		}},
-		// A retry takes no more room than its record: it goes on.
+		// A retry takes no more room than its record: it still works.
 		{name: "full", retries: true, said: "Nothing was changed. Redis is full", readable: true, breaks: func(t *testing.T, _ *redistest.Server, do func(args ...any) error) func() {
 			require.NoError(t, do("CONFIG", "SET", "maxmemory", "1"))
 			return func() { require.NoError(t, do("CONFIG", "SET", "maxmemory", "0")) }
@@ -202,8 +202,8 @@ func TestRedisInTrouble(t *testing.T) {
 
 var allPages = []string{"/", "/queues", "/queues/mail", "/jobs", "/failed", "/failed?view=flat", "/workers", "/locks", "/longjobs", "/schedule", "/classes", "/events", "/redis"}
 
-// TestKeysOfWrongTypes: one key that holds something else than it should spoils what is read of it
-// alone, from the first sample on: a list, a total, a row. The rest of each page is what it was.
+// TestKeysOfWrongTypes: a key of the wrong type spoils only what is read from it (a list, a total, a
+// row), from the first sample on. The rest of each page stays the same.
 func TestKeysOfWrongTypes(t *testing.T) {
 	t.Parallel()
 	for key, c := range spoiled {
@@ -233,7 +233,7 @@ func TestKeysOfWrongTypes(t *testing.T) {
 					assert.Contains(t, after[path], word, path)
 				}
 			}
-			// One that has seen it as it was goes on to show that, and says so.
+			// A server that has seen the old data still shows it, and says so.
 			f.Server = seen
 			f.Server.Outdate()
 			for _, path := range []string{"/queues", "/jobs", "/workers"} {
@@ -247,15 +247,15 @@ func TestKeysOfWrongTypes(t *testing.T) {
 	}
 }
 
-// spoiled has for each key what pages say when it is of a wrong type, and what they show all the
-// same, parted by |.
+// spoiled has for each key what pages say when it has a wrong type, and what they show anyway,
+// separated by |.
 var spoiled = map[string]struct{ says, shows map[string]string }{
 	"queues": {says: map[string]string{
 		"/": "Not known; cannot be checked; cannot be checked; Cannot be shown", "/redis": "cannot be checked; cannot be checked",
 		"/queues": "Cannot be shown", "/queues/mail": "Cannot be shown", "/locks": "Cannot be shown; Cannot be shown",
 		"/api/v1/live": "queues,queues_paused,queues_waiting,waiting", "/api/v1/queues": "error",
 	}, shows: map[string]string{"/": "busy of 2 threads|>mail</a>", "/workers": "web-1:9120", "/jobs": ">mail</a>", "/queues/mail": "12345678901234567890"}},
-	// What waits is shown without who works it.
+	// Waiting jobs are shown without their workers.
 	"workers": {says: map[string]string{
 		"/": "Not known; not all of it can be checked; cannot be checked; Not complete; Not complete", "/redis": "not all of it can be checked; cannot be checked",
 		"/queues": "Not complete", "/queues/mail": "Not complete", "/workers": "Not complete", "/jobs": "Not complete",

@@ -13,17 +13,14 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// policy is the Content-Security-Policy: nothing but the files of this server, no inline script
-// or style, no frame around it.
+// policy is the Content-Security-Policy: only own files, nothing inline, no framing.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// errBug is the answer after a panic.
 var errBug = &Error{Status: http.StatusInternalServerError, Code: "failed", Message: "a bug of resqued: see its log"}
 
 type visitorKey struct{}
 
-// visitorOf returns who asks.
 func visitorOf(r *http.Request) Visitor { return visitorIn(r.Context()) }
 
 func visitorIn(ctx context.Context) Visitor {
@@ -31,9 +28,9 @@ func visitorIn(ctx context.Context) Visitor {
 	return v
 }
 
-// guard wraps all routes: under which name may be asked, from which page, and how much.
+// guard wraps all routes: it checks the host name, the origin and the size of requests.
 func (s *Server) guard(next http.Handler) http.Handler {
-	// Another site's page must not have a visitor's browser change anything.
+	// Another site's page must not make a visitor's browser change anything.
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &Error{
@@ -68,7 +65,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// login wraps the routes that only visitors may ask for.
 func (s *Server) login(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		visitor, err := s.o.Who(r)
@@ -81,7 +77,7 @@ func (s *Server) login(next http.Handler) http.Handler {
 	})
 }
 
-// shownTo returns what is not shown to a visitor.
+// shownTo returns what is hidden from a visitor.
 func (o *Options) shownTo(v Visitor) *redact.Rules {
 	if o.HideArgs && v.Role < Operator {
 		return redact.All()
@@ -89,13 +85,12 @@ func (o *Options) shownTo(v Visitor) *redact.Rules {
 	return o.Redact
 }
 
-// forAll returns a context for what all visitors are shown, whoever asks first.
+// forAll returns a context for data that is shared by all visitors.
 func (s *Server) forAll(ctx context.Context) context.Context {
 	return view.Redacting(ctx, s.o.shownTo(Visitor{Role: Viewer}))
 }
 
-// knows reports whether the server may be asked for under a name. Any address and localhost do:
-// a page of another site whose name leads here (DNS rebinding) has a name of its own.
+// knows reports whether a host name is allowed. Addresses always are: DNS rebinding needs a name.
 func (s *Server) knows(host string) bool {
 	name := hostname(host)
 	if name == "" || strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil {
@@ -104,7 +99,6 @@ func (s *Server) knows(host string) bool {
 	return slices.ContainsFunc(s.o.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(hostname(h), name) })
 }
 
-// hostname returns the name in a Host header.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -17,14 +17,12 @@ import (
 )
 
 const (
-	// totalsEvery is how often the totals of the history are read: daemons write them not more
-	// often.
+	// totalsEvery is how often the history's totals are read; daemons don't write them more often.
 	totalsEvery = 10 * time.Second
-	// maxPoints bounds how many points of a series are answered.
-	maxPoints = 1500
+	maxPoints   = 1500
 )
 
-// spanned is what was read for each of view.Spans.
+// spanned holds what was read for each of view.Spans.
 type spanned[T any] struct {
 	mu  sync.Mutex
 	all map[string]*recent[T]
@@ -42,14 +40,12 @@ func (c *spanned[T]) of(span view.Span) *recent[T] {
 	return c.all[span.Name]
 }
 
-// readClasses returns what the classes have cost in a span.
 func (s *Server) readClasses(ctx context.Context, span view.Span) Part[[]view.Class] {
 	return s.classes.of(span).kept(ctx, s.sampler, func(ctx context.Context) ([]view.Class, error) {
 		return view.Classes(ctx, s.o.Store, span, time.Now())
 	})
 }
 
-// spanOf reads the parameter span.
 func spanOf(r *http.Request) (view.Span, error) {
 	name := r.URL.Query().Get("span")
 	if name == "" {
@@ -83,7 +79,6 @@ func (s *Server) classList(r *http.Request) (any, error) {
 	return list{Items: found, At: at, Stale: stale}, err
 }
 
-// class is one class with its points.
 func (s *Server) class(r *http.Request) (any, error) {
 	span, err := spanOf(r)
 	if err != nil {
@@ -111,7 +106,7 @@ func (s *Server) class(r *http.Request) (any, error) {
 	}{found[i], int64(span.Step.Seconds()), points, stale}, nil
 }
 
-// instant returns a parameter that is a time, in seconds since 1970 or as in RFC 3339.
+// instant reads a time parameter: seconds since 1970, or RFC 3339.
 func instant(r *http.Request, name string, fallback time.Time) (time.Time, error) {
 	v := r.URL.Query().Get(name)
 	if v == "" {
@@ -127,7 +122,7 @@ func instant(r *http.Request, name string, fallback time.Time) (time.Time, error
 	return at, nil
 }
 
-// period returns what of the past is asked for, an hour unless told otherwise.
+// period reads the requested time range, by default the last hour.
 func period(r *http.Request, step, reach time.Duration) (from, to time.Time, err error) {
 	if to, err = instant(r, "to", time.Now()); err != nil {
 		return from, to, err
@@ -142,7 +137,7 @@ func period(r *http.Request, step, reach time.Duration) (from, to time.Time, err
 		return from, to, badRequest("from %s to %s are more than %d points; use a longer step or a shorter time", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339), maxPoints)
 	}
 	if oldest := time.Now().Add(-reach); from.Before(oldest) && to.After(oldest) {
-		from = oldest // what is older is not kept
+		from = oldest // older data is not kept
 	}
 	return from, to, nil
 }
@@ -177,7 +172,7 @@ func (s *Server) history(r *http.Request) (any, error) {
 	}{list{Items: points}, view.SeriesText(name), int64(step.Seconds())}, err
 }
 
-// levels is how long a queue was, minute by minute.
+// levels answers with the length of a queue by the minute.
 func (s *Server) levels(r *http.Request) (any, error) {
 	from, to, err := period(r, time.Minute, 25*time.Hour)
 	if err != nil {
@@ -187,11 +182,11 @@ func (s *Server) levels(r *http.Request) (any, error) {
 	return list{Items: found}, err
 }
 
-// The span of a chart that is not of the history but of the samples so far.
+// liveSpan is the span of a chart of samples rather than of the history.
 const liveSpan = "live"
 
-// chosen returns the links to the spans of a page, and which one is meant; ok = false: the samples.
-// At returns the address of the page with parameters.
+// chosen returns the links to a page's spans and the chosen span; ok = false means the samples. at
+// returns the page's address with parameters.
 func chosen(r *http.Request, at func(pairs ...string) template.URL, live bool, spans []view.Span) (links []pages.Link, span view.Span, ok bool) {
 	name := r.URL.Query().Get("span")
 	i := slices.IndexFunc(spans, func(s view.Span) bool { return s.Name == name })
@@ -209,7 +204,6 @@ func chosen(r *http.Request, at func(pairs ...string) template.URL, live bool, s
 	return links, spans[i], true
 }
 
-// flowChart is the chart of jobs by time.
 func (s *Server) flowChart(ctx context.Context, name history.Name, span view.Span) (*pages.Chart, error) {
 	now := time.Now()
 	points, err := view.Series(ctx, s.o.Store, name, now.Add(-span.Length), now, span.Step)
@@ -239,7 +233,7 @@ func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-// classWidget is what was read of classes as a part of a page.
+// classWidget is a part of a page made from what was read of classes.
 func classWidget[T any](p Part[[]view.Class], shown func(all []view.Class) T) pages.Widget[T] {
 	w := pages.Widget[T]{OK: p.OK, At: p.At}
 	if p.OK {
@@ -261,7 +255,7 @@ func (s *Server) classPage(r *http.Request) (pages.Page, error) {
 	is := func(c view.Class) bool { return c.Class == name }
 	all := s.readClasses(r.Context(), span)
 	if all.OK && !slices.ContainsFunc(all.Data, is) {
-		// It may have run before.
+		// It may have run earlier.
 		if longest := s.readClasses(r.Context(), view.Spans[len(view.Spans)-1]); longest.OK && !slices.ContainsFunc(longest.Data, is) {
 			return nil, &view.NotFoundError{Kind: "class", Name: name}
 		}
@@ -275,7 +269,7 @@ func (s *Server) classPage(r *http.Request) (pages.Page, error) {
 	of := history.Name{Kind: history.Class, Name: name}
 	p.Chart = widget(part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, of, span) }))
 	p.Times = widget(part(s, r, "times", func(ctx context.Context) (*pages.Chart, error) {
-		step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute know no times
+		step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute have no times
 		now := time.Now()
 		points, err := view.Series(ctx, s.o.Store, of, now.Add(-span.Length), now, step)
 		return pages.TimesOf(points, step, now), err

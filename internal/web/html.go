@@ -16,8 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// pageRoutes are the pages of the dashboard. What cannot be undone is asked first, on a page of
-// its own: all of it works without JavaScript.
+// pageRoutes are the pages of the dashboard. Irreversible changes are confirmed on a page of their
+// own, so that everything works without JavaScript.
 func pageRoutes() []route {
 	page := func(path, doc string, make func(s *Server, r *http.Request) (pages.Page, error)) route {
 		return route{Method: http.MethodGet, Path: path, Role: Viewer, Doc: doc, raw: func(s *Server, w http.ResponseWriter, r *http.Request) error {
@@ -85,16 +85,13 @@ func pageRoutes() []route {
 	}
 }
 
-// answer is what follows a form: a question, or the page to go on with.
 type answer struct {
 	confirm *pages.Confirm
 	to      string
 }
 
-// refresh is how often a visible page asks again.
 const refresh = sampleEvery
 
-// frame returns what is around every page.
 func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
 	f := pages.Frame{
@@ -104,8 +101,8 @@ func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	return f
 }
 
-// sampled returns the last sample as pages take it, and notes on the frame if Redis is away. Who
-// comes when nobody has looked for a while gets a new one, if that is not asked of Redis too often.
+// sampled returns the last sample for pages, and notes on the frame if Redis is away. The first
+// visitor after a pause gets a new one, unless that would read Redis too often.
 func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
 	if !v.late && time.Since(v.At) > max(2*sampleEvery, v.rest(modest)) {
@@ -114,8 +111,7 @@ func (s *Server) sampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	return s.asSampled(ctx, v, f)
 }
 
-// resampled returns a newer sample for what the last one does not have, but for guesses at names
-// not more often than Redis is to be asked.
+// resampled returns a newer sample, at a limited rate because of guessed names.
 func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	v := s.sampler.sample(ctx)
 	if !v.late && time.Since(v.At) > max(sampleEvery/4, v.rest(modest/5)) {
@@ -124,8 +120,7 @@ func (s *Server) resampled(ctx context.Context, f *pages.Frame) *pages.Sampled {
 	return s.asSampled(ctx, v, f)
 }
 
-// outdate has the next request see what an act has changed: samples that were begun before do not
-// count.
+// outdate marks older samples as outdated, so that the next request sees a change.
 func (s *sampler) outdate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,18 +134,17 @@ func (s *sampler) changedSince(at time.Time) bool {
 	return s.outdated.After(at)
 }
 
-// current reports whether a sample was begun since the last act. The caller holds the mutex.
+// current reports whether a sample was begun after the last change. s.mu must be held.
 func (s *sampler) current(v Sample) bool { return v.At.Add(-v.Took).After(s.outdated) }
 
 func (s *Server) asSampled(ctx context.Context, v Sample, f *pages.Frame) *pages.Sampled {
 	if v.Err != nil {
 		f.Problem = asError(v.Err).Message
-		patienceOf(ctx).gone = true // it is asked by the sampler, and not by each page as well
+		patienceOf(ctx).gone = true // the sampler asks Redis; pages need not
 	}
 	return &pages.Sampled{Queues: widget(v.Queues), Workers: widget(v.Workers), Jobs: widget(v.Jobs), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
 }
 
-// widget is a part of a sample as pages take it.
 func widget[T any](p Part[T]) pages.Widget[T] {
 	w := pages.Widget[T]{Data: p.Data, OK: p.OK, At: p.At}
 	if p.Err != nil {
@@ -162,13 +156,13 @@ func widget[T any](p Part[T]) pages.Widget[T] {
 	return w
 }
 
-// partOf is widget of a part of what was read.
+// partOf is widget with other data of a part.
 func partOf[T, F any](p Part[F], data T) pages.Widget[T] {
 	w := widget(p)
 	return pages.Widget[T]{Data: data, OK: w.OK, At: w.At, Err: w.Err, Lacks: w.Lacks}
 }
 
-// page writes a page, or its content alone for one that is to be up to date.
+// page writes a page, or only its content for an update.
 func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p pages.Page) error {
 	draw := pages.Write
 	if r.Header.Get("Fragment") != "" {
@@ -184,7 +178,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p page
 	sum := sha256.Sum256(b.Bytes())
 	tag := `"` + hex.EncodeToString(sum[:8]) + `"`
 	h.Set("ETag", tag)
-	if status == http.StatusOK && r.Method == http.MethodGet && strings.TrimPrefix(r.Header.Get("If-None-Match"), "W/") == tag { // a proxy that packs makes it a weak one
+	if status == http.StatusOK && r.Method == http.MethodGet && strings.TrimPrefix(r.Header.Get("If-None-Match"), "W/") == tag { // compressing proxies make it a weak one
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -192,7 +186,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, p page
 	return nil
 }
 
-// asset answers with a file of the pages. Its name has a digest in it, so that it may be kept.
+// asset answers with a file of the pages. Its name has a digest, so it is cached for ever.
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	a, ok := pages.FindAsset(r.PathValue("file"))
 	if !ok {
@@ -212,12 +206,11 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// forPeople reports whether an answer is for a browser's window rather than a program.
+// forPeople reports whether an answer is for a browser window rather than a program.
 func (s *Server) forPeople(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html") && !strings.HasPrefix(r.URL.Path, s.o.PathPrefix+api)
 }
 
-// failPage answers with an error as a page.
 func (s *Server) failPage(w http.ResponseWriter, r *http.Request, e *Error) {
 	f := s.frame(r, "", "That did not work")
 	f.Refresh, f.Notice = 0, nil
@@ -230,7 +223,7 @@ func (s *Server) failPage(w http.ResponseWriter, r *http.Request, e *Error) {
 	}
 }
 
-// notices are what is said after an act; %d are numbers.
+// notices are the messages after a change; % is a number.
 var notices = map[string]string{
 	"paused": "The queue waits, on all machines.", "resumed": "The queue goes on.", "purged": "% jobs were removed.",
 	"repaired": "The keys of the queue match again.", "matched": "The keys of the queue matched already.",
@@ -239,7 +232,7 @@ var notices = map[string]string{
 	"halted": "The long job does nothing more until it is resumed.", "cancelled": "The long job was told to stop.", "requeued": "The long job runs again.", "enqueued": "% jobs were enqueued.",
 }
 
-// after returns an address with the notice of what has been done there; n of all.
+// after returns an address with the notice of a change to n of all things.
 func after(to, what string, n, all int) string {
 	sign := "?"
 	if strings.Contains(to, "?") {
@@ -248,8 +241,7 @@ func after(to, what string, n, all int) string {
 	return to + sign + url.Values{"did": {what}, "n": {strconv.Itoa(n)}, "of": {strconv.Itoa(all)}}.Encode()
 }
 
-// noticeOf reads what after has written. It takes no text from the address: anybody may have made
-// that.
+// noticeOf reads what after has written, but no text: anyone may have made the address.
 func noticeOf(q url.Values) *pages.Notice {
 	said, ok := notices[q.Get("did")]
 	if !ok {

@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// maxPicked is how many things one form acts on at most.
 	maxPicked = 1000
-	// maxCommand bounds a command that a page shows.
+	// maxCommand limits a command on a page.
 	maxCommand = 400
-	// countTime bounds how long failures are counted before somebody is asked about all of them.
+	// countTime limits the counting of failures before the question about all of them.
 	countTime = 10 * time.Second
 )
 
-// sure reports whether the question was answered already.
+// sure reports whether the question was answered.
 func sure(r *http.Request) bool { return r.PostForm.Get("sure") == "1" }
 
 // unknownAct is the answer to a form that no page of this version has.
@@ -33,12 +32,11 @@ func unknownAct(r *http.Request) error {
 	return badRequest("act is %s, which this page does not have", quoted(r.PostForm.Get("act")))
 }
 
-// command returns what does the same from a shell: a verb with its flags, and names. It is "" where
-// that is too long for a line that people copy.
+// command returns the equivalent shell command, "" if it is too long to copy.
 func (s *Server) command(verb string, names ...string) string {
 	words := []string{s.o.Command, verb}
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		words = append(words, "--") // else they would be flags
+		words = append(words, "--") // or they would be flags
 	}
 	for _, name := range names {
 		words = append(words, view.Shell(name))
@@ -50,7 +48,7 @@ func (s *Server) command(verb string, names ...string) string {
 	return text
 }
 
-// ask returns a question with the fields that the browser has sent.
+// ask returns a question that keeps the form's fields.
 func (s *Server) ask(r *http.Request, viewName, question, button, back, command string, details []string, fields ...pages.Field) answer {
 	f := s.frame(r, viewName, question)
 	f.Refresh, f.Notice = 0, nil
@@ -105,7 +103,7 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 	return answer{}, unknownAct(r)
 }
 
-// picked returns what a form names: by its path, or by what is ticked.
+// picked returns what a form names: by its path, or by ticks.
 func picked(r *http.Request, parameter string) ([]string, error) {
 	if r.PathValue(parameter) != "" {
 		return []string{named(r, parameter)}, nil
@@ -135,7 +133,7 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 	f := s.frame(r, "", "")
 	var jobs []*view.Job
 	for _, name := range names {
-		// One that has ended meanwhile needs no kill.
+		// A job that has ended needs no kill.
 		if found, err := view.FindJobs(all, []string{name}); err == nil && found[0].State != view.JobForeign {
 			jobs = append(jobs, found[0])
 		} else if len(names) == 1 && err != nil {
@@ -228,7 +226,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	// Who stops waiting has not said that the rest should be left.
+	// A visitor that goes away has not cancelled the rest.
 	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
 	s.noted(r, failedEvents[past(act)], "failures", view.Plural(report.Done, "failure"), int64(report.Done))
 	return answer{to: after(back, past(act), report.Done, len(ids))}, partly(err, report.Done)
@@ -241,8 +239,8 @@ func past(act string) string {
 	return "removed"
 }
 
-// actOnAllFailures retries or removes all failures that fit a filter, after a question with their
-// number, beside the requests: there may be a million.
+// actOnAllFailures retries or removes all failures that match a filter, after a question with
+// their number. It runs in the background: there may be a million.
 func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.FailedFilter, records client.FailedFilter, back string) (answer, error) {
 	if filter.Args != "" {
 		return answer{}, badRequest("failures are picked by their arguments one by one only")
@@ -251,7 +249,7 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 	records.Again = again != ""
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()
-	// What is counted is what is done: failures that come meanwhile are not meant.
+	// Exactly the counted failures are changed, not those that come later.
 	selection, err := s.o.Jobs.SelectFailed(ctx, records, act == "remove")
 	if err != nil {
 		return answer{}, err
@@ -288,7 +286,6 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 	return answer{to: string(f.Path("/operations", id))}, err
 }
 
-// commandForAll is the command for the failures that fit a filter.
 func (s *Server) commandForAll(act string, f client.FailedFilter) string {
 	verb := "failed retry"
 	if act == "remove" {
@@ -308,8 +305,7 @@ func (s *Server) commandForAll(act string, f client.FailedFilter) string {
 	return s.command(verb)
 }
 
-// editMany retries or removes failures while nobody waits for it, and returns the id of the
-// operation. What becomes of it is among the events when it has ended.
+// editMany retries or removes failures in the background, and returns the operation's id.
 func (s *Server) editMany(r *http.Request, title, what string, f client.FailedFilter, selection *client.FailedSelection, back string) (id string, err error) {
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	return s.operations.start(title, int64(selection.Report().Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {

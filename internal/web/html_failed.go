@@ -11,7 +11,6 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// failedView reads the filter of the failures.
 func failedView(r *http.Request) (v pages.FailedFilter, f client.FailedFilter, err error) {
 	f, args, _, err := failedFilter(r)
 	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f, err
@@ -26,7 +25,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	p.Filter = filter
-	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the parts of the page say why there is none
+	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the page's parts say why it is missing
 	match := matcher(r.Context(), records, filter.Args)
 	if !filter.Any() {
 		match = nil
@@ -88,10 +87,9 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-// grouped is how many of the newest failures a page groups, groupsShown how many groups it has.
+// grouped is how many of the newest failures a page groups, groupsShown how many groups it shows.
 const grouped, groupsShown = 20_000, 60
 
-// grouped returns the newest failures in groups.
 func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 	ctx = s.forAll(ctx)
 	select {
@@ -116,7 +114,7 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 	return c.part
 }
 
-// groupMore groups as many failures as are shown, beside requests.
+// groupMore groups as many failures as are shown, in the background.
 func (s *Server) groupMore(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(s.forAll(ctx), sampleTimeout)
 	defer cancel()

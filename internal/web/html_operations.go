@@ -14,15 +14,13 @@ import (
 )
 
 const (
-	// operationsKept is how many acts are remembered, operationsAtOnce how many are under way at
-	// most.
+	// operationsKept is how many operations are remembered, operationsAtOnce how many may run.
 	operationsKept   = 20
 	operationsAtOnce = 4
 )
 
-// operations are acts on many records that go on while nobody waits for an answer. Each record is
-// acted on in one step of its own: a server that dies in between leaves the rest as it was, and
-// nothing is done twice.
+// operations are bulk changes in the background. Each record is changed in a step of its own: if
+// the server dies, the rest stays as it is, and nothing is done twice.
 type operations struct {
 	beside *beside
 
@@ -43,7 +41,7 @@ type operation struct {
 	err   error
 }
 
-// start begins an act and returns its id. Do calls progress with how many records it is past.
+// start begins an operation and returns its id. do reports the records it has passed.
 func (o *operations) start(what string, total int64, back string, do func(ctx context.Context, progress func(done int)) (int, error)) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,17 +86,16 @@ func (o *operation) over() bool {
 	return !o.ended.IsZero()
 }
 
-// operationState is how far an act has come.
+// operationState is the progress of an operation.
 type operationState struct {
 	ID   string `json:"id"`
 	What string `json:"what"`
-	// Total is how many records were meant when it began, Looked past how many it is, Done to how
-	// many it was done.
+	// Total counts the selected records, Looked those it has passed, Done the changed ones.
 	Total  int64 `json:"total"`
 	Looked int64 `json:"looked"`
 	Done   int64 `json:"done"`
 	Ended  bool  `json:"ended"`
-	// Error is why it ended before its end.
+	// Error is why it stopped early.
 	Error string `json:"error,omitempty"`
 }
 

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	// mostWaited is of how many locks is asked who waits for them.
+	// mostWaited is for how many locks the waiters are read.
 	mostWaited = 100
-	// locksShown is how many locks a page lists.
 	locksShown = 200
 )
 
@@ -142,20 +141,19 @@ func (s *Server) jobPage(r *http.Request) (pages.Page, error) {
 }
 
 const (
-	// groupTime is how long a request groups failures at most. Where that was too short for
-	// so many it is gone on with, and who asks meanwhile gets what is there already.
+	// groupTime is how long a request may group failures. If that is not enough, the rest
+	// continues in the background, and requests get what there is.
 	groupTime = 60 * time.Millisecond
-	// groupsOld is how old groups are at most that are shown.
+	// groupsOld is the maximum age of groups that are shown.
 	groupsOld = time.Minute
 )
 
-// grouping is the newest failures in groups.
 type grouping struct {
-	// turn has an element while one reads or writes the rest. A request that groups may wait for Redis,
-	// and the others must not wait longer than they have time.
+	// turn has an element while a goroutine reads or writes the rest. It is a channel because
+	// waiting for it must end with a request's time.
 	turn chan struct{}
 	part Part[view.FailureGroups]
-	// whole reports whether a request could group all of them; busy that one goes on with them.
+	// whole: a request could group all failures; busy: a goroutine continues.
 	whole, busy bool
 	next        time.Time
 }
@@ -202,12 +200,12 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 		p.Kinds = append(p.Kinds, pages.Link{Text: kind, URL: f.With("/locks", "kind", kind), Current: p.Kind == kind})
 	}
 	p.Waiting = widget(part(s, r, "waiting", func(ctx context.Context) ([]view.LockedQueue, error) { return view.LockedQueues(ctx, s.o.Store) }))
-	// Who waits is asked only if anybody is known to wait at all.
+	// Waiters are read only if any job is known to wait.
 	somebody := p.Waiting.OK && len(p.Waiting.Data) > 0
 	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
 	p.Held, p.Cut = partOf(held, held.Data.rows), held.Data.cut
 	if s.o.DatabaseLocks != nil && p.Kind == "" {
-		// Its patience is not that with Redis.
+		// PostgreSQL has a patience of its own.
 		database := part(s, r.WithContext(withPatience(r.Context())), "database", func(ctx context.Context) (heldLocks, error) {
 			locks, all, err := s.databaseLocks(ctx, locksShown)
 			return heldLocks{others: locks, cut: !all}, err
@@ -223,10 +221,10 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-// heldLocks are locks, not all of them if they are cut.
+// heldLocks are locks; cut says that there are more.
 type heldLocks struct {
 	rows   []pages.LockRow
-	others []*view.Lock // those in PostgreSQL
+	others []*view.Lock // in PostgreSQL
 	cut    bool
 }
 
@@ -245,7 +243,6 @@ func (s *Server) heldLocks(ctx context.Context, kind string, waitedFor bool) (v 
 	return v, err
 }
 
-// unique reports whether the configuration says that a queue is unique.
 func (s *Server) unique(queue string) bool {
 	return s.o.Checks.Unique != nil && s.o.Checks.Unique(queue)
 }
@@ -286,7 +283,6 @@ func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-// longRuns are runs of long jobs, and whether there are more.
 type longRuns struct {
 	rows []pages.LongRow
 	more bool
@@ -393,7 +389,7 @@ func (s *Server) redisPage(r *http.Request) (pages.Page, error) {
 	return &pages.Redis{Frame: f, Server: server, Findings: findings}, nil
 }
 
-// weight orders findings: those that somebody has to do something about come first.
+// weight orders findings by urgency.
 func weight(f view.Finding) int {
 	switch f.Status {
 	case view.FindingFail:

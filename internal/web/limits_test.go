@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/web"
 )
 
-// So many searches are under way at a time; what is none goes on meanwhile.
+// The number of concurrent searches is limited; other requests continue.
 func TestSearches(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -21,52 +21,52 @@ import (
 	"time"
 )
 
-// Login decides who a visitor is.
+// Login identifies visitors.
 type Login struct {
-	// Tokens has who may log in; nil = nobody.
+	// Tokens has the tokens that may log in; nil = none.
 	Tokens *Tokens
-	// Anonymous is the role of visitors who do not log in; 0 = a login is required, except of
-	// Operators by a unix socket. It is only given to visitors of this machine: from a loopback address, or by a
-	// unix socket.
+	// Anonymous is the role without a login; 0 = a login is required, except of Operators on a
+	// unix socket. Only visitors of this machine get it: from a loopback address or a unix socket.
 	Anonymous Role
-	// Proxies are addresses whose UserHeader is believed, ProxyUsers the ids of users of this machine
-	// whose UserHeader is when they come by a unix socket. They have checked who it is.
+	// The UserHeader of Proxies (addresses) and ProxyUsers (user ids, on a unix socket) is
+	// trusted.
 	Proxies    []netip.Prefix
 	ProxyUsers []int
 	UserHeader string
-	// Operators are names, of the proxy or of this machine's users, that may change things.
+	// Operators are names of users, of the proxy or of this machine, that may make changes.
 	Operators []string
-	// Log gets the logins that fail, of each address once in failureTime; nil = none.
+	// Log receives failed logins, once per address in failureTime; nil = none.
 	Log *slog.Logger
 
 	mu     sync.Mutex
 	failed map[netip.Addr]wrong
-	since  time.Time // when the first address in failed began to fail
+	since  time.Time // when the first address in failed failed
 }
 
 const (
-	// maxFailures is how many wrong tokens from one address are looked at within failureTime.
+	// maxFailures is how many wrong tokens an address may try within failureTime.
 	maxFailures = 10
 	failureTime = time.Minute
 	// maxFailing is how many addresses are remembered, and so how many lines are logged, within
-	// failureTime. Addresses beyond share one entry.
+	// failureTime. Further addresses share one entry.
 	maxFailing = 1_000
 )
 
-// wrong are the tokens that were wrong, each once: a page that stays open after its token was
-// removed asks with it every two seconds, and must not slow down others of its address.
+// wrong are distinct wrong tokens: an open page whose token was removed repeats it every two
+// seconds, and must not lock out others of its address.
 type wrong map[[sha256.Size]byte]bool
 
 func unauthorized(message string) *Error {
 	return &Error{Status: http.StatusUnauthorized, Code: "unauthorized", Message: message, Hint: "Log in with a token: as password, or as Authorization: Bearer."}
 }
 
-// Who says who asks.
+// Who returns
+// the visitor behind a request, or an error.
 func (l *Login) Who(r *http.Request) (Visitor, error) {
 	from, local := peer(r)
 	if name := r.Header.Get(l.UserHeader); l.UserHeader != "" && name != "" {
 		if len(r.Header.Values(l.UserHeader)) > 1 {
-			// The proxy has added its own to what the visitor has sent.
+			// The proxy has added its header to the visitor's.
 			return Visitor{}, &Error{Status: http.StatusForbidden, Code: "proxy", Message: l.UserHeader + " is there more than once", Hint: "Have the proxy replace what it is sent."}
 		}
 		if !l.trusts(r, from) {
@@ -79,12 +79,12 @@ func (l *Login) Who(r *http.Request) (Visitor, error) {
 		return l.logIn(r, from)
 	}
 	if forwarded(r) || l.trusts(r, from) {
-		// Who is behind a proxy of this machine need not be on it.
+		// A visitor behind a proxy of this machine need not be on it.
 		return Visitor{}, unauthorized("a proxy asks, and does not say for whom")
 	}
 	if user, ok := localUserOf(r); ok {
 		v := l.named(user.name)
-		if l.Anonymous > 0 || v.Role == Operator { // the kernel says who it is
+		if l.Anonymous > 0 || v.Role == Operator { // authenticated by the kernel
 			v.Role = max(v.Role, l.Anonymous)
 			return v, nil
 		}
@@ -103,7 +103,6 @@ func (l *Login) trusts(r *http.Request, from netip.Addr) bool {
 	return slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return from.IsValid() && p.Contains(from) })
 }
 
-// origin says where a request comes from.
 func origin(r *http.Request) string {
 	if user, ok := localUserOf(r); ok {
 		return "user " + user.name
@@ -111,7 +110,7 @@ func origin(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// forwarded reports whether a proxy says that it asks for somebody else.
+// forwarded reports whether a proxy asks for another client.
 func forwarded(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains([]string{"Forwarded", "X-Real-Ip", "Via"}, name) {
@@ -129,9 +128,9 @@ func (l *Login) named(name string) Visitor {
 	return v
 }
 
-// peer returns the address at the other end, and whether that is this machine.
+// peer returns the remote address, and whether it is this machine.
 func peer(r *http.Request) (from netip.Addr, local bool) {
-	if _, local = localUserOf(r); local { // what its socket is called, the visitor chooses
+	if _, local = localUserOf(r); local { // a client chooses its socket's name
 		return netip.Addr{}, true
 	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -159,7 +158,7 @@ func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
 		return Visitor{}, err
 	}
 	if found {
-		return v, nil // whatever others of its address have tried
+		return v, nil // regardless of other failures of its address
 	}
 	if l.fails(r, from, token, "the token is not known") {
 		return Visitor{}, &Error{Status: http.StatusTooManyRequests, Code: "too_many", Message: "too many logins from this address have failed", Hint: "Wait a minute."}
@@ -167,7 +166,7 @@ func (l *Login) logIn(r *http.Request, from netip.Addr) (Visitor, error) {
 	return Visitor{}, unauthorized("the token is not known")
 }
 
-// fails notes a login that has failed, and reports whether too many of its address have before.
+// fails notes a failed login, and reports whether its address had too many before.
 func (l *Login) fails(r *http.Request, from netip.Addr, token, why string) (tooMany bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,8 +191,8 @@ func (l *Login) fails(r *http.Request, from netip.Addr, token, why string) (tooM
 	return false
 }
 
-// Tokens is a file with a line for each token: its name, the role, and the SHA-256 of the token
-// in hexadecimal. It is read again when it has changed.
+// Tokens is a file with a line per token: its name, its role, and the SHA-256 of the token in
+// hexadecimal. It is reread when it has changed.
 type Tokens struct {
 	Path string
 
@@ -206,14 +205,12 @@ type Tokens struct {
 type Token struct {
 	Name string
 	Role Role
-	// Sum is the SHA-256 of the token.
-	Sum [sha256.Size]byte
+	Sum  [sha256.Size]byte
 }
 
-// maxTokens bounds the file in bytes.
 const maxTokens = 1 << 20
 
-// List returns the tokens; none if there is no file.
+// List returns the tokens; none without a file.
 func (t *Tokens) List() ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,7 +249,7 @@ func (t *Tokens) find(token string) (v Visitor, found bool, err error) {
 		return v, false, err
 	}
 	sum := sha256.Sum256([]byte(token))
-	for _, one := range list { // all of them, however early one fits
+	for _, one := range list { // all of them, for constant time
 		if subtle.ConstantTimeCompare(one.Sum[:], sum[:]) == 1 {
 			v, found = Visitor{Name: one.Name, Role: one.Role}, true
 		}
@@ -260,7 +257,7 @@ func (t *Tokens) find(token string) (v Visitor, found bool, err error) {
 	return v, found, nil
 }
 
-// ParseTokens reads the text of a file of tokens.
+// ParseTokens reads the text of a token file.
 func ParseTokens(text []byte) ([]Token, error) {
 	var list []Token
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -290,7 +287,7 @@ func ParseTokens(text []byte) ([]Token, error) {
 	return list, nil
 }
 
-// FormatTokens is the text of a file of tokens.
+// FormatTokens returns the text of a token file.
 func FormatTokens(list []Token) []byte {
 	var b bytes.Buffer
 	b.WriteString("# NAME ROLE SHA-256; written by: resqued web token\n")
@@ -300,7 +297,7 @@ func FormatTokens(list []Token) []byte {
 	return b.Bytes()
 }
 
-// ParseRole returns the role of a name.
+// ParseRole returns the role with a name.
 func ParseRole(name string) (Role, error) {
 	for _, r := range []Role{Viewer, Operator} {
 		if r.String() == name {
@@ -312,7 +309,7 @@ func ParseRole(name string) (Role, error) {
 
 type localUserKey struct{}
 
-// localUser is a user of this machine, as the kernel says.
+// localUser is a user of this machine, identified by the kernel.
 type localUser struct {
 	uid  int
 	name string
@@ -323,7 +320,7 @@ func localUserOf(r *http.Request) (localUser, bool) {
 	return user, ok
 }
 
-// withLocalUser notes which user of this machine is at the other end of a unix socket.
+// withLocalUser adds the user at the other end of a unix socket.
 func withLocalUser(ctx context.Context, c net.Conn) context.Context {
 	socket, ok := c.(*net.UnixConn)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSocketsNamedLikeAddresses: who comes by a unix socket has no address, whatever the own socket is
+// TestSocketsNamedLikeAddresses: a client of a unix socket has no address, whatever its own socket is
 // called. Not parallel: such a name is a path in the working directory.
 func TestSocketsNamedLikeAddresses(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -15,7 +15,7 @@ import (
 // unlikely are ids that no run has, escaped for a path.
 var unlikely = []string{"none", "-x", "..%2F..%2Fetc", "a%2Fb", "%00", "%FF", "%3Cscript%3E", "*", strings.Repeat("x", 2000)}
 
-// The page of a run pauses it and has it go on, and says why it does not.
+// The page of a run pauses and resumes it, and says why it is paused.
 func TestPagesPauseALongJob(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", func(*site) {})

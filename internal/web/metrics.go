@@ -20,20 +20,20 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// maxLabelled is how many queues have metrics of their own; the others are summed up as (other).
+// maxLabelled is how many queues have their own metrics; the others are summed up as (other).
 const maxLabelled = 200
 
 // exposition writes metrics in Prometheus's text format.
 type exposition struct{ bytes.Buffer }
 
-// metric begins one, with its type and what it means.
+// metric begins a metric with its type and help.
 func (b *exposition) metric(name, kind, help string) {
 	_, _ = fmt.Fprintf(&b.Buffer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
 var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// value writes a value; labels are names and values by turns.
+// value writes a value; labels alternates names and values.
 func (b *exposition) value(name string, v float64, labels ...string) {
 	b.WriteString(name)
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -49,8 +49,7 @@ func (b *exposition) value(name string, v float64, labels ...string) {
 	b.WriteString(" " + strconv.FormatFloat(v, 'g', -1, 64) + "\n")
 }
 
-// asUTF8 returns a name with each byte that is not UTF-8 as an escape. A sign that stands for all of
-// them would make two names one.
+// asUTF8 escapes bytes that are not UTF-8; a replacement would make different names equal.
 func asUTF8(name string) string {
 	if utf8.ValidString(name) {
 		return name
@@ -78,7 +77,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	b.metric("resqued_sample_seconds", "gauge", "How long the last sample has taken.")
 	b.value("resqued_sample_seconds", v.Took.Seconds())
 	if up == 1 {
-		// What is old is left out rather than shown as if it were new.
+		// Old data is left out rather than shown as new.
 		statMetrics(&b, v.Stats.Data)
 		if v.Queues.OK && v.Queues.Err == nil {
 			queueMetrics(&b, v.Queues.Data, v.Queues.At)
@@ -136,7 +135,7 @@ func statMetrics(b *exposition, v *view.Stats) {
 	}
 }
 
-// findingMetrics counts what doctor finds. It has a sample only for what there is: the codes are many.
+// findingMetrics counts doctor's findings. Only existing ones have a sample: there are many codes.
 func findingMetrics(b *exposition, found []view.Finding) {
 	counts := map[[2]string]int{}
 	for _, f := range found {
@@ -150,7 +149,7 @@ func findingMetrics(b *exposition, found []view.Finding) {
 	}
 }
 
-// longMetrics has each status, also those that no run has: what is missing raises no alert.
+// longMetrics includes statuses without runs: a missing series raises no alert.
 func longMetrics(b *exposition, v longstore.Statuses) {
 	b.metric("resqued_longjobs", "gauge", "Long jobs that wait, run, or have ended and are not forgotten yet, by status; of very many the newest.")
 	rest := v.Rest
@@ -282,7 +281,7 @@ func workerMetrics(b *exposition, workers []*view.Worker) {
 // maxHistograms is how many classes, and queues, have histograms: those with most jobs.
 const maxHistograms = 50
 
-// historyMetrics are those of the history: what worker processes have counted.
+// historyMetrics are what worker processes have counted in the history.
 func historyMetrics(b *exposition, totals []view.Total) {
 	b.metric("resqued_jobs_total", "counter", "Jobs that have ended, by class and outcome. Of those that are not_run, the ones that went back to their queue are in no other outcome; those that were dropped are among those done.")
 	each := func(kind history.Kind, most int, do func(t *view.Total)) {
@@ -312,7 +311,7 @@ func historyMetrics(b *exposition, totals []view.Total) {
 	})
 }
 
-// histogram writes one with every n-th bucket.
+// histogram writes a histogram with every n-th bucket.
 func (b *exposition) histogram(name string, sum float64, buckets []uint64, limit func(int) time.Duration, n int, label, value string) {
 	var count uint64
 	for i, here := range buckets {
@@ -326,8 +325,7 @@ func (b *exposition) histogram(name string, sum float64, buckets []uint64, limit
 	b.value(name+"_count", float64(count), label, value)
 }
 
-// waited estimates for how long jobs had waited in sum, in seconds: each of a bucket for the
-// geometric mean of its ends.
+// waited estimates the sum of waits in seconds, with the geometric mean of each bucket.
 func waited(w *history.WaitTimes) (sum float64) {
 	for i, n := range w {
 		end := history.WaitLimit(i)

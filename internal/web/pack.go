@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// packFrom is from how many bytes on an answer is worth packing; fastFrom is from how many on it
-	// is packed at the cost of some of its size: lists of a large fleet have megabytes.
+	// packFrom is the size from which answers are compressed, fastFrom that from which speed
+	// matters more than ratio: lists of a large fleet have megabytes.
 	packFrom, fastFrom = 1 << 10, 256 << 10
 )
 
@@ -23,7 +23,7 @@ var fastPackers = sync.Pool{New: func() any {
 	return z
 }}
 
-// write answers with a body, packed if that is asked for.
+// write answers with a body, compressed if the client accepts it.
 func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	h := w.Header()
 	if !slices.ContainsFunc(h.Values("Vary"), func(v string) bool { return strings.Contains(v, "Accept-Encoding") }) {
@@ -35,7 +35,7 @@ func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who has gone gets nothing
+	_, _ = w.Write(body) // the client may have gone
 }
 
 func packed(body []byte) []byte {
@@ -47,12 +47,11 @@ func packed(body []byte) []byte {
 	defer pool.Put(z)
 	var b bytes.Buffer
 	z.Reset(&b)
-	_, _ = z.Write(body) // a buffer takes all
+	_, _ = z.Write(body) // a buffer accepts all
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// accepts reports whether a client takes an encoding.
 func accepts(r *http.Request, coding string) bool {
 	for one := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, parameter, _ := strings.Cut(one, ";")

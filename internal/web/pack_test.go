@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever asks for it gets answers packed, and the same otherwise: lists, descriptions, metrics and
-// pages alike. Nobody else does.
+// Clients that accept it get compressed answers with the same content: lists, descriptions, metrics
+// and pages. Others get plain ones.
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// readyPatience is how long Redis may take to answer whether it is there, readyKept for how long
-	// that is said again: whoever asks without a login makes Redis do no more than that.
+	// readyPatience is how long Redis may take to answer, readyKept how long the result is reused:
+	// without a login, visitors must not cause more load.
 	readyPatience = 2 * time.Second
 	readyKept     = time.Second
 )
 
-// probes are the routes of those who restart this server or send visitors to it. They have no login,
-// and learn nothing else. Those of one of several stores would say which there are (see Stores).
+// probes are for supervisors and load balancers. They need no login and reveal nothing else. With
+// several stores they need one, as their paths would reveal names (see Stores).
 func (o *Options) probes() []route {
 	role := Role(0)
 	if o.storeNames != nil {
@@ -28,20 +28,19 @@ func (o *Options) probes() []route {
 	}
 }
 
-// healthz says that the server runs, to all who ask.
+// healthz answers that the server runs.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) error {
 	probed(w, r, nil)
 	return nil
 }
 
-// readyz says whether the server has something new to show.
+// readyz answers whether Redis can be read.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	probed(w, r, s.ready.ask(r.Context(), s.o.Store.Ping, s.log))
 	return nil
 }
 
-// probed answers a probe. Why something is not as it should be has names and addresses in it: those
-// who log in see it on each page, and the log has it.
+// probed answers a probe, without the reason: it contains names and addresses.
 func probed(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err != nil {
@@ -51,18 +50,16 @@ func probed(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, r, http.StatusOK, []byte("ok\n"))
 }
 
-// readiness is whether Redis answers, asked once at a time, and once in readyKept, however many
-// want to know it.
+// readiness is whether Redis answers, asked by one probe at a time and at most once in readyKept.
 type readiness struct {
-	// turn is held by the probe that asks.
 	turn  chan struct{}
-	asked time.Time // when it answered, or did not; zero = never
+	asked time.Time // when the answer came or failed; zero = never
 	err   error
 }
 
 func newReadiness() readiness { return readiness{turn: make(chan struct{}, 1)} }
 
-// ask returns nil if Redis answers. The probe that asks it may go: others want to know it, too.
+// ask returns nil if Redis answers. The ping outlives its probe, as others want the result too.
 func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, log *slog.Logger) error {
 	select {
 	case a.turn <- struct{}{}:
@@ -87,8 +84,7 @@ func (a *readiness) ask(ctx context.Context, ping func(context.Context) error, l
 	return a.err
 }
 
-// pingAny returns nil as soon as one of the stores answers: one that is away is not a reason to hide
-// the others.
+// pingAny returns nil as soon as one store answers: a store that is away must not hide the others.
 func (s *Stores) pingAny(ctx context.Context) error {
 	answers := make(chan error, len(s.servers))
 	for _, one := range s.servers {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// However many ask, Redis is asked once at a time, and once a second; and the log says when it is
-// away and when it is back, not each time.
+// However many probes come, Redis is asked by one at a time and once a second. The log says when it
+// goes away and comes back, not each time.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

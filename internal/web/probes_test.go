@@ -16,8 +16,8 @@ import (
 
 const notReady = "not ready: Redis does not answer as it should; the log says why\n"
 
-// strangers lets no one in, and fails the test if a probe is asked who it is: what it says then, how
-// often its token was wrong, must not matter.
+// strangers refuses every login, and fails the test if a probe's login is checked: its tokens must not
+// matter.
 func strangers(t *testing.T) func(*web.Options) {
 	return func(o *web.Options) {
 		o.Who = func(r *http.Request) (web.Visitor, error) {
@@ -27,8 +27,7 @@ func strangers(t *testing.T) func(*web.Options) {
 	}
 }
 
-// A probe has no login: it learns whether the server runs, and whether Redis answers, and nothing
-// else is said to it.
+// A probe needs no login. It learns whether the server runs and whether Redis answers, nothing else.
 func TestProbesNeedNoLogin(t *testing.T) {
 	t.Parallel()
 	own := redistest.Start(t, redistest.Options{})
@@ -54,7 +53,7 @@ func TestProbesNeedNoLogin(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, f.Ask(method, path, "").Code, one)
 	}
 
-	// One that has never asked does not say what another one has heard before.
+	// A new server does not repeat another one's result.
 	fresh := web.New(f.Options)
 	own.Kill()
 	f.Server = fresh
@@ -64,7 +63,7 @@ func TestProbesNeedNoLogin(t *testing.T) {
 	require.Equal(t, http.StatusOK, f.Ask(http.MethodGet, "/healthz", "").Code)
 }
 
-// Which stores there are is not said without a login.
+// The stores' names are not revealed without a login.
 func TestProbesOfStores(t *testing.T) {
 	t.Parallel()
 	main := setup(t, strangers(t), func(o *web.Options) { o.StoreName = "main" })
@@ -83,6 +82,6 @@ func TestProbesOfStores(t *testing.T) {
 		assert.Equal(t, want, answer.Code, path)
 		assert.NotContains(t, answer.Body.String(), "bulk", path)
 	}
-	// One that is shown alone is probed as ever.
+	// A single store is probed as usual.
 	require.Equal(t, http.StatusOK, main.Ask(http.MethodGet, "/readyz", "").Code)
 }

@@ -24,8 +24,8 @@ import (
 
 var addressed = regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
 
-// Under a path behind a proxy that asks for the login, every address on every page leads through
-// the proxy, and who has logged in there is known.
+// Under a path behind a proxy that does the login, every address on every page leads through the
+// proxy, and its user is known.
 func TestBehindProxy(t *testing.T) {
 	t.Parallel()
 	login := &web.Login{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, UserHeader: "X-Forwarded-User", Operators: []string{"ann"}}
@@ -95,8 +95,7 @@ func TestBehindProxy(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code, "nothing is served beside the path")
 }
 
-// By a unix socket the kernel says which user asks. One that was named passes on who has logged in;
-// nobody else does, whatever they send.
+// On a unix socket the kernel identifies the user. Only a trusted user may pass on another login.
 func TestProxyByUnixSocket(t *testing.T) {
 	t.Parallel()
 	self, err := user.Current()
@@ -131,7 +130,7 @@ func TestProxyByUnixSocket(t *testing.T) {
 	}
 	ann := http.Header{"X-User": {"ann"}}
 
-	// The user of this process is not a proxy, nor does any address make it one.
+	// This process's user is not a proxy, and no address makes it one.
 	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}} {
 		for _, users := range [][]int{nil, {os.Getuid() + 1}, {-1}} {
 			login.Proxies, login.ProxyUsers = proxies, users

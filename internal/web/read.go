@@ -19,31 +19,28 @@ import (
 )
 
 const (
-	// pageSize is how many things a list has unless told otherwise, pageMost at most.
+	// pageSize is the default length of a list, pageMost the maximum.
 	pageSize = 50
 	pageMost = 1000
-	// maxParameter bounds a parameter in bytes.
+	// maxParameter limits a parameter in bytes.
 	maxParameter = 4 << 10
-	// searched bounds how many records one step of a search looks at, searchTime how long.
+	// searched limits the records that one step of a search reads.
 	searched = 100_000
 )
 
-// list is an answer with several things.
 type list struct {
 	Items any `json:"items"`
-	// Next continues the list: the value of the parameter cursor; null = it is at its end.
+	// Next is the cursor of the following page; null at the end.
 	Next *string `json:"next"`
-	// Partial: not all was looked at.
+	// Partial: not everything was read.
 	Partial bool `json:"partial"`
-	// At is when it was read, if that was earlier.
+	// At is when it was read, if earlier.
 	At *time.Time `json:"at,omitempty"`
-	// Stale says why it could not be read again.
-	Stale string `json:"stale,omitempty"`
-	// Missing says why something is missing.
+	// Stale is why it could not be reread.
+	Stale   string `json:"stale,omitempty"`
 	Missing string `json:"missing,omitempty"`
 }
 
-// missing says why something is missing in what was read.
 func missing(err error) string {
 	if err == nil {
 		return ""
@@ -51,7 +48,6 @@ func missing(err error) string {
 	return asError(err).Message
 }
 
-// listed is a part of a sample as an answer: items are its data.
 func listed[T any](p Part[T], items any) (list, error) {
 	_, at, stale, err := of(p)
 	return list{Items: items, At: at, Stale: stale, Missing: missing(p.Lacks), Partial: p.Lacks != nil}, err
@@ -80,7 +76,6 @@ func text(r *http.Request, name string) (string, error) {
 	return v, nil
 }
 
-// texts reads parameters into variables.
 func texts(r *http.Request, into map[string]*string) error {
 	for _, name := range sortedKeys(into) {
 		v, err := text(r, name)
@@ -101,8 +96,7 @@ func sortedKeys(m map[string]*string) []string {
 	return names
 }
 
-// number returns a parameter that is a whole number from least to most, or fallback if it is
-// missing.
+// number returns an integer parameter from least to most, or fallback if it is missing.
 func number(r *http.Request, name string, fallback, least, most int64) (int64, error) {
 	v := r.URL.Query().Get(name)
 	if v == "" {
@@ -115,8 +109,8 @@ func number(r *http.Request, name string, fallback, least, most int64) (int64, e
 	return n, nil
 }
 
-// named returns what stands for a thing in the path. Names that a path cannot hold stand in the
-// parameter name, after "-".
+// named returns a name in the path or, after "-" for what no path can contain, in the parameter
+// name.
 func named(r *http.Request, name string) string {
 	v := r.PathValue(name)
 	if q, err := url.ParseQuery(r.URL.RawQuery); v == "-" && err == nil && q.Has("name") {
@@ -200,7 +194,7 @@ func (s *Server) workers(r *http.Request) (any, error) {
 func (s *Server) worker(r *http.Request) (any, error) {
 	all, unread := view.Workers(r.Context(), s.o.Store)
 	found, err := view.FindWorkers(all, []string{named(r, "worker")})
-	if err != nil { // those of others need not be readable
+	if err != nil { // other workers need not be readable
 		return nil, cmp.Or(unread, err)
 	}
 	return found[0], nil
@@ -225,13 +219,11 @@ func (s *Server) process(r *http.Request) (any, error) {
 	return nil, &view.NotFoundError{Kind: "process", Name: name}
 }
 
-// lockKinds are the values of kind.
 var lockKinds = []string{store.LocketLock, store.TimeoutLock, store.LonerMarker}
 
-// databasePatience is how long a request waits for PostgreSQL.
 const databasePatience = 2 * time.Second
 
-// databaseLocks lists the locks in PostgreSQL, if there is one.
+// databaseLocks lists the locks in PostgreSQL, if it is used.
 func (s *Server) databaseLocks(ctx context.Context, limit int) (locks []*view.Lock, all bool, err error) {
 	if s.o.DatabaseLocks == nil || limit <= 0 {
 		return nil, s.o.DatabaseLocks == nil, nil
@@ -267,7 +259,7 @@ func (s *Server) locks(r *http.Request) (any, error) {
 		if err != nil && kind != "" {
 			return nil, &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: lacks}
 		}
-		if err != nil { // Redis's are worth something without them
+		if err != nil { // Redis's are useful without them
 			others, all = nil, false
 		}
 		found, cut = append(found, others...), cut || !all
@@ -333,7 +325,6 @@ func (s *Server) schedule(r *http.Request) (any, error) {
 	return list{Items: found, Missing: missing(err), Partial: err != nil}, nil
 }
 
-// delayedPlace is the cursor of a request.
 func delayedPlace(r *http.Request) (store.DelayedPlace, error) {
 	cursor, err := text(r, "cursor")
 	if err != nil {

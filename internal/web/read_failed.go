@@ -9,17 +9,17 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// failedFilter returns which failures are asked for; any reports whether it leaves some out.
+// failedFilter reads the filter for failures; filtered reports whether it excludes any.
 func failedFilter(r *http.Request) (f client.FailedFilter, args string, filtered bool, err error) {
 	err = texts(r, map[string]*string{"class": &f.Class, "queue": &f.Queue, "error": &f.Error, "args": &args})
 	f.All = f.Class+f.Queue+f.Error == ""
 	return f, args, !f.All || args != "", err
 }
 
-// matcher returns what selects records: cheap looks at the bytes come before those at the record.
+// matcher returns a filter for records. It searches the bytes first, before parsing.
 func matcher(ctx context.Context, f client.FailedFilter, args string) func(record []byte) bool {
 	needles, plainly := []string{}, []string{f.Class, f.Queue, f.Error}
-	if !view.Rules(ctx).Any() { // else the time that it takes would tell what is kept back
+	if !view.Rules(ctx).Any() { // else response times would reveal what is hidden
 		plainly = append(plainly, args)
 	}
 	for _, v := range plainly {
@@ -40,7 +40,7 @@ func matcher(ctx context.Context, f client.FailedFilter, args string) func(recor
 	}
 }
 
-// plain reports whether a text stands in JSON as it is, whoever has written it.
+// plain reports whether a text looks the same in JSON from any encoder.
 func plain(text string) bool {
 	for _, c := range []byte(text) {
 		if c < ' ' || c > '~' || strings.IndexByte(`"\<>&/'`, c) >= 0 {
@@ -50,7 +50,6 @@ func plain(text string) bool {
 	return text != ""
 }
 
-// failurePlace is the cursor of a request.
 func failurePlace(r *http.Request) (view.FailurePlace, error) {
 	var text string
 	err := texts(r, map[string]*string{"cursor": &text})
@@ -97,7 +96,7 @@ func (s *Server) failed(r *http.Request) (any, error) {
 	}
 	return struct {
 		list
-		// Looked is how many records this step has looked at, of Total.
+		// Looked is how many records of Total this step has read.
 		Looked int64 `json:"looked"`
 		Total  int64 `json:"total"`
 	}{list{Items: page.Failures, Next: next, Partial: page.Left > 0 && (filtered || next == nil)}, page.Looked, page.Total}, nil

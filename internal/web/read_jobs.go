@@ -23,20 +23,19 @@ func (s *Server) queues(r *http.Request) (any, error) {
 }
 
 func (s *Server) queue(r *http.Request) (any, error) {
-	// What waits is read now; who works it, which is much to read, is that of the last sample.
+	// The waiting jobs are read now; the workers, a large read, are those of the last sample.
 	v := s.sampler.sample(r.Context())
 	found, err := view.Queues(r.Context(), v.Snap.Fresh(s.o.Store), named(r, "queue"))
-	if len(found) == 0 { // who works it need not be readable
+	if len(found) == 0 { // the workers need not be readable
 		return nil, err
 	}
 	return found[0], nil
 }
 
-// scale returns a number for programs that add and remove daemons. It fails where the last sample is old:
-// a scaler then keeps what there is.
+// scale returns a number for autoscalers. It fails for an old sample: they then change nothing.
 func (s *Server) scale(r *http.Request) (any, error) {
 	for name, values := range r.URL.Query() {
-		if name != "queues" || len(values) > 1 { // else "queue=mail" would be the number of all queues
+		if name != "queues" || len(values) > 1 { // or "queue=mail" would count all queues
 			return nil, badRequest("%s is not a parameter here, or is repeated; use queues=NAME,NAME", quoted(name))
 		}
 	}
@@ -81,8 +80,8 @@ func (s *Server) queueJobs(r *http.Request) (any, error) {
 	return list{Items: jobs, Next: cursor(next), Partial: next >= 0 && class+args != ""}, nil
 }
 
-// waiting returns jobs of a queue from an offset on. next is where the list goes on, -1 at its
-// end; looked is how many jobs were looked at.
+// waiting returns jobs of a queue from an offset on, the next offset or -1, and how many it has
+// read.
 func (s *Server) waiting(ctx context.Context, queue, class, args string, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
 	const step = 1000
 	end, err := s.searching(ctx, class+args != "")
@@ -118,19 +117,18 @@ func (s *Server) waiting(ctx context.Context, queue, class, args string, offset,
 	}
 }
 
-// searchTime bounds one step of a search, maxSearches how many are under way at a time.
+// searchTime limits a step of a search, maxSearches the concurrent ones.
 const (
 	searchTime  = 300 * time.Millisecond
 	maxSearches = 8
 )
 
-// searching waits until a search may begin, and returns what ends it. Other requests do not
-// wait.
+// searching waits, if really, until a search may start, and returns a function that ends it.
 func (s *Server) searching(ctx context.Context, really bool) (end func(), err error) {
 	if !really {
 		return func() {}, nil
 	}
-	select { // also for a request whose time is up: its page says what could not be read
+	select { // even if the request's time is up: its page says what is missing
 	case s.searches <- struct{}{}:
 		return func() { <-s.searches }, nil
 	default:
@@ -187,11 +185,10 @@ func jobFilter(r *http.Request) (*view.JobFilter, error) {
 	return f, nil
 }
 
-// findJob returns a running job.
 func (s *Server) findJob(ctx context.Context, name string) (*view.Job, error) {
 	all, unread := view.Jobs(ctx, s.o.Store)
 	found, err := view.FindJobs(all, []string{name})
-	if err != nil { // one that is found need not be looked for further
+	if err != nil { // if it was found, the rest does not matter
 		return nil, cmp.Or(unread, err)
 	}
 	return found[0], nil

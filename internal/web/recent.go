@@ -12,38 +12,36 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// errNotYet is why nothing newer is shown of a Redis that hangs, or of what takes long to read.
+// errNotYet is why nothing newer is shown while a read takes long.
 var errNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "Redis has not answered yet", Hint: awayHint}
 
-// errDatabaseNotYet is that of PostgreSQL.
+// errDatabaseNotYet is errNotYet for PostgreSQL.
 var errDatabaseNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unreachable", Message: "PostgreSQL has not answered yet"}
 
-// recent is something that is read from Redis beside the requests for it, so that none waits for
-// long where there is something to show.
+// recent is data read in the background, so that requests can show older data without waiting.
 type recent[T any] struct {
 	mu   sync.Mutex
 	part Part[T]
-	// begun is when the read began that part comes from, next when there may be another one.
+	// begun is when the read of part began, next when another one may begin.
 	begun, next time.Time
 	reading     *reading
 }
 
-// reading is a read that is under way until done is closed. It may have panicked.
+// reading is a read in progress, until done is closed. It may have panicked.
 type reading struct {
 	begun    time.Time
 	done     chan struct{}
 	panicked any
 }
 
-// kept returns what was read for as long as nothing newer is to be expected, and for fifty times as
-// long as it took to read, unless Redis was away.
+// kept is get for totalsEvery, and at least fifty times the read's duration, unless Redis was
+// away.
 func (c *recent[T]) kept(ctx context.Context, s *sampler, read func(ctx context.Context) (T, error)) Part[T] {
 	return c.get(ctx, s, totalsEvery, read)
 }
 
-// get returns what was read last. It reads it anew first if that was longer ago than it is kept, or
-// if it is not kept at all; requests at the same time have one read, which may not have begun before
-// the last act.
+// get returns the data, reread if it is older than keep or keep is 0. Concurrent requests share a
+// read, unless it began before the last change.
 func (c *recent[T]) get(ctx context.Context, s *sampler, keep time.Duration, read func(ctx context.Context) (T, error)) Part[T] {
 	p := patienceOf(ctx)
 	c.mu.Lock()
@@ -69,7 +67,7 @@ func (c *recent[T]) get(ctx context.Context, s *sampler, keep time.Duration, rea
 	return part
 }
 
-// begin reads it beside, whoever goes on waiting for it. The caller holds the mutex.
+// begin starts a read that does not depend on its request. c.mu must be held.
 func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, read func(ctx context.Context) (T, error)) *reading {
 	one := &reading{begun: time.Now(), done: make(chan struct{})}
 	c.reading = one
@@ -93,7 +91,7 @@ func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, re
 			c.reading = nil
 		}
 		if one.begun.Before(c.begun) {
-			return // one that began later has ended before
+			return // a later read has already ended
 		}
 		c.part.read(data, err)
 		pause := modest * time.Since(one.begun)
@@ -101,7 +99,7 @@ func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, re
 			keep = min(keep, sampleEvery)
 		}
 		if rdb.Unreachable(err) && ctx.Err() == nil {
-			pause = 0 // it has done nothing meanwhile
+			pause = 0 // Redis was idle
 		}
 		c.begun, c.next = one.begun, time.Now().Add(max(keep, pause))
 	}) {
@@ -113,8 +111,7 @@ func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, re
 	return one
 }
 
-// patience is that of one request: when it has waited once for a Redis that does not answer it
-// waits no more.
+// patience is a request's: once it has waited in vain for Redis, it waits no more.
 type patience struct{ gone bool }
 
 type patienceKey struct{}
@@ -130,8 +127,8 @@ func patienceOf(ctx context.Context) *patience {
 	return &patience{}
 }
 
-// await reports whether a read was done before patience was gone. Known: there is something older to
-// show. Where there is not, one that takes long is waited for as long as Redis answers.
+// await waits for a read, if known only briefly, as older data can be shown, else while Redis
+// answers.
 func (p *patience) await(ctx context.Context, s *sampler, done <-chan struct{}, known bool) bool {
 	wait := sampleWait
 	if p.gone {
@@ -155,7 +152,7 @@ func (p *patience) await(ctx context.Context, s *sampler, done <-chan struct{}, 
 	return false
 }
 
-// answers reports whether Redis answers at once.
+// answers reports whether Redis answers promptly.
 func (s *sampler) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, sampleWait/2)
 	defer cancel()
@@ -163,15 +160,14 @@ func (s *sampler) answers(ctx context.Context) bool {
 }
 
 const (
-	// remembered is how many parts of pages are remembered, for a Redis that does not answer when
-	// they are asked for again, rememberedFor how long.
+	// remembered is how many parts of pages are kept, for rememberedFor, in case Redis goes away.
 	remembered    = 32
 	rememberedFor = 10 * time.Minute
-	// maxPart bounds the name of a part in bytes: its page has parameters.
+	// maxPart limits the name of a part in bytes: it includes a page's parameters.
 	maxPart = 1 << 10
 )
 
-// parts are parts of pages that are read for each request, by their names.
+// parts are parts of pages, by name, that are read for each request.
 type parts struct {
 	mu  sync.Mutex
 	all []namedPart
@@ -183,7 +179,7 @@ type namedPart struct {
 	part any // a *recent
 }
 
-// of returns the part of a name, made by fresh if there is none.
+// of returns the part with a name, made by fresh if there is none.
 func (c *parts) of(name string, fresh func() any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,12 +195,11 @@ func (c *parts) of(name string, fresh func() any) any {
 	}
 	one := c.all[i]
 	one.used = now
-	c.all = append(slices.Delete(c.all, i, i+1), one) // the one that was used last is the last
+	c.all = append(slices.Delete(c.all, i, i+1), one) // sorted by last use
 	return one.part
 }
 
-// part reads a part of a page. If Redis does not answer within a second it is what the same page has
-// shown last.
+// part reads a part of a page; if Redis takes over a second, it is what the page showed last.
 func part[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) Part[T] {
 	c := &recent[T]{}
 	if name = fmt.Sprintf("%s %s %s", visitorOf(r).Role, name, r.URL.RequestURI()); len(name) <= maxPart {
@@ -215,7 +210,7 @@ func part[T any](s *Server, r *http.Request, name string, read func(ctx context.
 	return c.get(r.Context(), s.sampler, 0, read)
 }
 
-// found is part for a page that is about one thing: the error is why there is no such page.
+// found is part for a page about one thing: the error is why there is no such page.
 func found[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) (Part[T], error) {
 	p := part(s, r, name, read)
 	if !p.OK || p.Err != nil && asError(p.Err).Status < http.StatusInternalServerError {

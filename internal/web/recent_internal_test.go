@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecent: what hangs holds up a request once, for as long as it waits for what is new, and then
-// what was read before is shown as what it is.
+// TestRecent: a hanging read delays a request once, by the wait for newer data; then older data is
+// shown as such.
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	s := newSampler(Options{}, newBeside())
@@ -53,7 +53,7 @@ func TestRecent(t *testing.T) {
 	require.Equal(t, 6, get(t.Context(), n(6)).Data)
 }
 
-// TestParts: of all parts of pages some are remembered, those that were used last.
+// TestParts: the most recently used parts of pages are remembered.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	var c parts
@@ -70,8 +70,8 @@ func TestParts(t *testing.T) {
 	require.Len(t, c.all, remembered-1)
 }
 
-// TestKeptAfterAnOutage: what could not be read because Redis was silent for long is read again soon, as
-// that has cost it nothing.
+// TestKeptAfterAnOutage: data that a silent Redis did not deliver is reread soon, as the attempt cost
+// Redis nothing.
 func TestKeptAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newSampler(Options{}, newBeside())

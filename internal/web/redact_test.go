@@ -49,7 +49,7 @@ func (f *fixture) private() {
 	require.NotEmpty(f, reply.Jobs)
 }
 
-// everything asks every route that shows something for each thing that there is, and returns the
+// everything requests every route that shows something, for each thing that exists, and returns the
 // answers by address.
 func (f *fixture) everything() map[string]string {
 	f.Helper()
@@ -86,7 +86,7 @@ func (f *fixture) everything() map[string]string {
 	return answers
 }
 
-// What is kept back is in no answer, and no search finds by it; the rest is as it was pushed.
+// Hidden arguments are in no answer, and no search finds them; the rest is as it was pushed.
 func TestRedaction(t *testing.T) {
 	t.Parallel()
 	shows := func(answers map[string]string, what string) (at []string) {

@@ -7,25 +7,22 @@ import (
 	"time"
 )
 
-// route is one path of the server.
 type route struct {
 	Method, Path string
-	// Role is what a visitor needs; 0 = not even a login, see probes.
+	// Role is the required role; 0 = no login, see probes.
 	Role Role
-	// Doc says what it is for, in a few words.
-	Doc string
-	// api returns what is answered as JSON; raw answers by itself. One of them is set.
+	Doc  string
+	// api returns an answer for JSON; raw answers itself. One of them is set.
 	api func(s *Server, r *http.Request) (any, error)
 	raw func(s *Server, w http.ResponseWriter, r *http.Request) error
 }
 
-// readTime bounds what a request reads of Redis. The script of a page waits for 5 s.
+// readTime limits a request's reads. The script of a page waits for 5 s.
 const readTime = 4 * time.Second
 
-// api is the path of the JSON API.
 const api = "/api/v1"
 
-// act returns the route of a request that changes something in Redis.
+// act returns the route of a change.
 func act[T any](path, doc string, do func(s *Server, r *http.Request) (T, error)) route {
 	return route{Method: http.MethodPost, Path: api + path, Role: Operator, Doc: doc, api: answers(do)}
 }
@@ -34,7 +31,6 @@ func answers[T any](do func(s *Server, r *http.Request) (T, error)) func(s *Serv
 	return func(s *Server, r *http.Request) (any, error) { return do(s, r) }
 }
 
-// routes is everything that the server answers to.
 func routes() []route {
 	read := func(path, doc string, do func(s *Server, r *http.Request) (any, error)) route {
 		return route{Method: http.MethodGet, Path: api + path, Role: Viewer, Doc: doc, api: do}
@@ -101,7 +97,7 @@ func routes() []route {
 	}, pageRoutes()...)
 }
 
-// serve returns the handler of a route. It is the one place that looks at roles.
+// serve returns the handler of a route. Only here roles are checked.
 func (s *Server) serve(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if visitorOf(req).Role < r.Role {
@@ -111,7 +107,7 @@ func (s *Server) serve(r route) http.Handler {
 			})
 			return
 		}
-		if r.Method == http.MethodGet { // acts go on
+		if r.Method == http.MethodGet { // changes continue
 			ctx, cancel := context.WithTimeout(req.Context(), readTime)
 			defer cancel()
 			req = req.WithContext(withPatience(ctx))

@@ -16,43 +16,37 @@ import (
 )
 
 const (
-	// looked is for how long after a request somebody is taken to look; sampleEvery how often is
-	// sampled then, restEvery otherwise.
+	// looked is how long after a request a visitor counts as watching. Samples are taken every
+	// sampleEvery then, otherwise every restEvery.
 	looked      = 15 * time.Second
 	sampleEvery = 2 * time.Second
 	restEvery   = 30 * time.Second
-	// modest: a sample pauses for so many times as long as it took, so that it never takes more
-	// than 2 % of Redis's time.
+	// modest is the pause as a multiple of a sample's time: at most 2 % of Redis's time.
 	modest = 50
-	// checkEvery is how often is checked what `resqued doctor` checks.
-	checkEvery = 15 * time.Second
-	// sampleTimeout bounds a sample.
+	// checkEvery is how often the checks of `resqued doctor` run.
+	checkEvery    = 15 * time.Second
 	sampleTimeout = 20 * time.Second
-	// sampleWait is how long a request waits for a newer sample before it shows the last one, firstWait
-	// how long it waits for the first.
+	// sampleWait is how long a request waits for a newer sample, firstWait for the first.
 	sampleWait, firstWait = time.Second, 4 * time.Second
-	// countedRuns is how many long jobs are counted by status, the newest.
+	// countedRuns is how many long jobs, the newest, are counted by status.
 	countedRuns = 10_000
-	// kept is how many samples charts can show: half an hour of looking.
+	// kept is how many samples charts can show: half an hour of watching.
 	kept = 900
 )
 
-// Part is what was read of one thing: the last that could be read, when that was, and why the
-// newest could not.
+// Part is what was last read of one thing, and why newer data could not be read.
 type Part[T any] struct {
 	Data T
-	// OK: there is data, of the time At.
+	// OK: there is data, as of At.
 	OK bool
 	At time.Time
-	// Err is why it could not be read last; nil = it could. Lacks is why something is missing in
-	// Data; nil = nothing is.
+	// Err is why the last read failed, or nil. Lacks is why Data is incomplete, or nil.
 	Err, Lacks error
 }
 
 func (p *Part[T]) read(data T, err error) { p.readSome(data, err == nil, err) }
 
-// readSome is read for what may be there in part: some reports whether there is any data beside the
-// error.
+// readSome is read for partial results: some reports whether there is data despite the error.
 func (p *Part[T]) readSome(data T, some bool, err error) {
 	if !some {
 		p.Err = err
@@ -61,7 +55,7 @@ func (p *Part[T]) readSome(data T, some bool, err error) {
 	*p = Part[T]{Data: data, OK: true, At: time.Now(), Lacks: err}
 }
 
-// Point is what charts are made of.
+// Point is a point of a chart.
 type Point struct {
 	At        time.Time `json:"at"`
 	Processed int64     `json:"processed"`
@@ -71,37 +65,36 @@ type Point struct {
 	Waiting   int64     `json:"waiting"`
 }
 
-// Sample is what the server has seen last. What it holds is not changed any more.
+// Sample is the server's last sample. Its data is immutable.
 type Sample struct {
 	Queues  Part[[]*view.Queue]
 	Workers Part[[]*view.Worker]
 	Jobs    Part[[]*view.Job]
-	// Hidden has the workers and jobs as those see them who see no arguments, if there are such.
+	// Hidden has workers and jobs without arguments; nil if all visitors may see them.
 	Hidden *view.Snapshot
-	// Snap is the last snapshot, of which those are; what is not in it may be older.
+	// Snap is the snapshot of those parts; a part that is not in it may be older.
 	Snap *view.Snapshot
-	// Err says why Redis has not answered; nil = it has.
+	// Err is why Redis did not answer, or nil.
 	Err      error
 	Stats    Part[*view.Stats]
 	Server   Part[rdb.Server]
 	Findings Part[[]view.Finding]
-	// Totals is what the history has counted since its beginning.
+	// Totals are the sums of the history since its beginning.
 	Totals Part[[]view.Total]
-	// Long is how many long jobs there are by status.
-	Long Part[longstore.Statuses]
-	// Ends are the ends of processes since this server has begun to look.
+	Long   Part[longstore.Statuses]
+	// Ends counts the ends of processes since this server's first look.
 	Ends Part[Ends]
 	// Points are earlier samples, the oldest first.
 	Points []Point
-	// At is when it was taken, Took how long that has taken.
+	// At is when it was taken, Took how long that took.
 	At   time.Time
 	Took time.Duration
-	// late: a newer one is being taken for too long.
+	// late: a newer one takes too long.
 	late bool
 }
 
-// rest is for how many times as long as a sample took Redis is left alone. A server that answered
-// nothing, or that is on its way up, has mostly waited, and visitors want to see that it is back.
+// rest is how long Redis is left alone, times as long as the sample took. After a sample without
+// an answer it is 0: Redis was idle, and visitors want to see that it is back.
 func (v Sample) rest(times time.Duration) time.Duration {
 	parts := []error{v.Queues.Err, v.Workers.Err, v.Jobs.Err}
 	if !slices.Contains(parts, nil) || slices.ContainsFunc(parts, rdb.Waitable) {
@@ -110,7 +103,7 @@ func (v Sample) rest(times time.Duration) time.Duration {
 	return times * v.Took
 }
 
-// unread gives all parts that could be read a reason why they could not be read just now.
+// unread marks all readable parts with a reason why they are not current.
 func (v Sample) unread(err error) Sample {
 	v.Err = cmp.Or(v.Err, err)
 	for _, e := range []*error{&v.Queues.Err, &v.Workers.Err, &v.Jobs.Err, &v.Stats.Err, &v.Server.Err, &v.Findings.Err, &v.Totals.Err, &v.Long.Err, &v.Ends.Err} {
@@ -121,7 +114,7 @@ func (v Sample) unread(err error) Sample {
 	return v
 }
 
-// take takes over the parts of a snapshot; nil = err is why there is none.
+// take takes the parts of a snapshot; if it is nil, err is the reason.
 func (v *Sample) take(snap *view.Snapshot, err error, hide bool) {
 	if snap == nil {
 		v.Queues.Err, v.Workers.Err, v.Jobs.Err = err, err, err
@@ -131,7 +124,7 @@ func (v *Sample) take(snap *view.Snapshot, err error, hide bool) {
 	v.Queues.readSome(snap.Queues, snap.Queues != nil, snap.Unread.Queues)
 	v.Workers.readSome(snap.Workers, snap.Workers != nil, snap.Unread.Workers)
 	v.Jobs.readSome(snap.Jobs, snap.Jobs != nil, snap.Unread.Jobs)
-	if hide { // parts that could not be read now stay as they were here, too
+	if hide { // also parts kept from earlier samples
 		hidden := view.Snapshot{Workers: v.Workers.Data, Jobs: v.Jobs.Data}
 		v.Hidden = hidden.Redacted(redact.All())
 	}
@@ -140,19 +133,18 @@ func (v *Sample) take(snap *view.Snapshot, err error, hide bool) {
 type sampler struct {
 	o      Options
 	beside *beside
-	// trends is what the samples have in common, for charts.
 	trends *pages.Trends
 
 	mu     sync.Mutex
 	now    Sample
-	seen   time.Time // when somebody asked last
+	seen   time.Time // the last request
 	asked  chan struct{}
-	taking *taking // the sample that is being taken, if one is
-	// outdated is when something was changed here: see outdate.
+	taking *taking // the sample in progress, if any
+	// outdated is when something was last changed here; see outdate.
 	outdated time.Time
 }
 
-// taking is a sample that is being taken. V is there when done is closed.
+// taking is a sample in progress. v is set when done is closed.
 type taking struct {
 	begun time.Time
 	done  chan struct{}
@@ -163,10 +155,10 @@ func newSampler(o Options, b *beside) *sampler {
 	return &sampler{o: o, beside: b, trends: pages.NewTrends(), asked: make(chan struct{}, 1)}
 }
 
-// sample returns the last sample, and takes the first one if there is none. Somebody looks.
+// sample returns the last sample, or takes the first one. The visitor counts as watching.
 func (s *sampler) sample(ctx context.Context) Sample { return s.shown(ctx, s.last()) }
 
-// shown returns a sample as the one sees it for whom ctx is.
+// shown returns a sample as the visitor of ctx may see it.
 func (s *sampler) shown(ctx context.Context, v Sample) Sample {
 	if v.Hidden != nil && visitorIn(ctx).Role < Operator {
 		v.Workers.Data, v.Jobs.Data = v.Hidden.Workers, v.Hidden.Jobs
@@ -174,13 +166,12 @@ func (s *sampler) shown(ctx context.Context, v Sample) Sample {
 	return v
 }
 
-// last returns the last sample.
 func (s *sampler) last() Sample {
 	s.mu.Lock()
 	resting := time.Since(s.seen) > looked
 	s.seen = time.Now()
 	now := s.now
-	// One that hangs is not waited for by each request.
+	// Requests don't each wait for a sample that hangs.
 	if now.late = s.taking != nil && time.Since(s.taking.begun) > sampleWait+2*now.Took && !now.At.IsZero(); now.late {
 		now = now.unread(errNotYet)
 	}
@@ -195,7 +186,7 @@ func (s *sampler) last() Sample {
 	if fresh {
 		return now
 	}
-	// Nothing runs the sampler: a handler that is mounted elsewhere, or a first request.
+	// The sampler does not run: a handler mounted elsewhere, or the first request.
 	return s.take()
 }
 
@@ -216,7 +207,7 @@ func (s *sampler) run(ctx context.Context) {
 				waiting = false
 			case <-most.C:
 				waiting = false
-			case <-s.asked: // not before it may
+			case <-s.asked: // not before the minimum pause
 				select {
 				case <-ctx.Done():
 				case <-least.C:
@@ -229,8 +220,7 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// take returns a sample that was begun since the last act, or the last one if that lasts too long:
-// a Redis that hangs holds up no page.
+// take returns a sample begun after the last change, or in time the last one: no page hangs.
 func (s *sampler) take() Sample {
 	s.mu.Lock()
 	wait := sampleWait
@@ -256,14 +246,14 @@ func (s *sampler) take() Sample {
 	}
 }
 
-// since is current for who does not hold the mutex.
+// since is current for callers that don't hold s.mu.
 func (s *sampler) since(v Sample) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current(v)
 }
 
-// await returns a sample when it has been taken, or a zero one after a while; 0 = it waits.
+// await returns a sample when it has been taken, or a zero one after atMost; 0 = no limit.
 func (*sampler) await(t *taking, atMost time.Duration) Sample {
 	var late <-chan time.Time
 	if atMost > 0 {
@@ -279,7 +269,7 @@ func (*sampler) await(t *taking, atMost time.Duration) Sample {
 	}
 }
 
-// begin takes a sample beside, one at a time, whoever goes on waiting for it.
+// begin takes a sample in the background, one at a time.
 func (s *sampler) begin() *taking {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,17 +304,17 @@ func (s *sampler) begin() *taking {
 	return t
 }
 
-// read reads all parts anew. Each fails by itself; a server that does not answer is asked once.
+// read rereads all parts. Each may fail alone; a server that does not answer is asked once.
 func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
 	ctx = view.Promising(view.Redacting(ctx, s.o.Redact), s.o.Within) // for every visitor
-	// Where no daemon works no other process looks. A user who may only read goes without. The sample does not
-	// wait for it.
+	// Without daemons, no other process looks. It fails with read-only rights, and nothing waits
+	// for it.
 	s.beside.run(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, sampleTimeout/2)
 		defer cancel()
-		var err error // without ages the rest goes on
+		var err error // the sample does without ages
 		defer s.beside.caught(&err)
 		_, err = s.o.Store.LookAtAges(ctx)
 	})
@@ -353,7 +343,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	v.Ends.read(v.Ends.Data.further(ctx, over))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.read(s.o.Store.Server(ctx))
-		if s.o.HideArgs { // the keys of locks are among them
+		if s.o.HideArgs { // they name keys of locks
 			ctx = view.Redacting(ctx, redact.All())
 		}
 		v.Findings.read(view.Findings(ctx, over, s.o.Checks))
@@ -370,7 +360,6 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	return v
 }
 
-// runsByQueue returns how many jobs of each queue have run.
 func runsByQueue(totals []view.Total) map[string]int64 {
 	runs := map[string]int64{}
 	for _, t := range totals {

@@ -10,19 +10,18 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// storePath is what the dashboard of each of several stores is below.
+// storePath is the parent path of the stores' dashboards.
 const storePath = "/store/"
 
-// Stores serves the dashboards of several stores, each below /store/NAME, as one: its root leads to
-// the first, and each page has a switch to the same page of another one.
+// Stores serves the dashboards of several stores, each below /store/NAME. The root leads to the
+// first one, and each page links to the same page of the others.
 type Stores struct {
 	servers []*Server
 	handler http.Handler
 	ready   readiness
 }
 
-// NewStores returns them. Each of the options has the name of its store in StoreName, and all have
-// the same PathPrefix, Hosts and Who.
+// NewStores takes options with a StoreName each, and the same PathPrefix, Hosts and Who.
 func NewStores(each []Options) *Stores {
 	prefix := strings.TrimRight(each[0].PathPrefix, "/")
 	names := make([]string, len(each))
@@ -36,7 +35,7 @@ func NewStores(each []Options) *Stores {
 		one := New(o)
 		s.servers = append(s.servers, one)
 		mux.Handle(o.PathPrefix+"/", one)
-		// As the mux would do by itself, which asks for no login and so would say which stores there are.
+		// The mux would redirect without a login, which would reveal the stores' names.
 		mux.Handle(o.PathPrefix, one.guard(one.login(http.RedirectHandler(o.PathPrefix+"/", http.StatusSeeOther))))
 	}
 	first := s.servers[0]
@@ -59,7 +58,7 @@ func NewStores(each []Options) *Stores {
 	mux.Handle("GET "+prefix+"/readyz", first.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probed(w, r, s.ready.ask(r.Context(), s.pingAny, first.log))
 	})))
-	mux.Handle("/", first) // which says that it is not found
+	mux.Handle("/", first) // which answers that it is not found
 	s.handler = mux
 	return s
 }
@@ -67,7 +66,7 @@ func NewStores(each []Options) *Stores {
 // ServeHTTP implements http.Handler.
 func (s *Stores) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Run is Server.Run of all stores.
+// Run runs all stores' servers; see Server.Run.
 func (s *Stores) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, one := range s.servers {
@@ -76,7 +75,7 @@ func (s *Stores) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// HTTP is Server.HTTP of all stores.
+// HTTP is like Server.HTTP, for all stores.
 func (s *Stores) HTTP() *http.Server {
 	h := s.servers[0].HTTP()
 	h.Handler = s

@@ -76,6 +76,6 @@ func TestStores(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	code, _, _ = ask("/jobs/store/main/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	// One store alone is shown as ever.
+	// A single store is shown as usual.
 	require.NotContains(t, setup(t).html("/queues"), "class=\"stores\"")
 }

@@ -1,10 +1,10 @@
-// Package web serves what package view reads by HTTP: a JSON API, metrics, health, and the
-// dashboard's pages. All state is in Redis, so that one server shows all daemons; it works no
-// jobs and nothing depends on it.
+// Package web serves what package view reads over HTTP: a JSON API, metrics, health checks and the
+// dashboard's pages. All state is in Redis, so one server shows all daemons. It works no jobs, and
+// nothing depends on it.
 //
-// One table (routes.go) has every path with the role that it takes. One sampler per server looks
-// at Redis, seldom while nobody looks, and all pages and scrapes are answered from its last
-// sample; what belongs to one request alone (a page of failures, one lock) is read for it.
+// routes.go has every path with its role. A sampler reads Redis, rarely while there are no
+// visitors, and pages and scrapes share its last sample. Data for one request only (a page of
+// failures, a lock) is read for it.
 package web
 
 import (
@@ -25,48 +25,46 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// Options are what a server needs.
+// Options configure a server.
 type Options struct {
 	// Store is read, and changed by operators.
 	Store *store.Store
 	// Jobs pauses, purges, retries and removes.
 	Jobs *client.Client
-	// Long returns what reads and changes long jobs, for one request.
+	// Long returns a client of long jobs for one request.
 	Long func(ctx context.Context) *longjob.Client
-	// DatabaseLocks lists the locks in PostgreSQL, limit at most, and reports whether these are all;
-	// nil = there is no such database.
+	// DatabaseLocks lists at most limit locks in PostgreSQL, and reports whether these are all;
+	// nil = no database.
 	DatabaseLocks func(ctx context.Context, limit int) (locks []*view.Lock, all bool, err error)
-	// Checks says what view.Findings compares, Schedules which recurring jobs there are.
+	// Checks is what view.Findings compares with, and has the schedules.
 	Checks view.Checks
-	// Namespace is that of the keys, Version that of the program, for people.
+	// Namespace is the prefix of the keys, Version the program's.
 	Namespace, Version string
-	// Command begins the commands that pages show; "" = resqued.
+	// Command begins the commands on pages; "" = resqued.
 	Command string
 	// PathPrefix is the path under which everything is served, "" or "/resqued".
 	PathPrefix string
-	// StoreName is the name of the store, if there are several; see Stores. storeNames are those of
-	// all, and top the path that they have in common.
+	// StoreName is set if there are several stores; storeNames are all, top their common path.
 	StoreName  string
 	storeNames []string
 	top        string
-	// Hosts are names under which the server may be asked for besides localhost and addresses
-	// (see Guard); "*" = any.
+	// Hosts are allowed host names besides localhost and addresses; "*" = any.
 	Hosts []string
-	// Who says who asks; nil: everybody is a viewer without a name.
+	// The function Who returns a request's visitor; nil: all are viewers without a name.
 	Who func(r *http.Request) (Visitor, error)
-	// Within returns how long the jobs of a queue may wait, 0 = no promise was made; nil: none was.
+	// Within returns how long the jobs of a queue may wait, 0 = any time; nil: always 0.
 	Within func(queue string) time.Duration
-	// Redact is what is not shown of arguments. HideArgs: nothing of them to viewers.
+	// Redact is which arguments are hidden. HideArgs hides all from viewers.
 	Redact   *redact.Rules
 	HideArgs bool
-	// Log gets what goes wrong and who has changed what; nil = nothing.
+	// Log receives errors and changes with the visitor's name; nil = nothing.
 	Log *slog.Logger
 }
 
 // Role is what a visitor may do.
 type Role int
 
-// The roles. Each may do what those before it may.
+// Each role includes those before it.
 const (
 	Viewer Role = iota + 1
 	Operator
@@ -79,7 +77,7 @@ func (r Role) String() string {
 	return "viewer"
 }
 
-// Visitor is who asks.
+// Visitor is the user behind a request.
 type Visitor struct {
 	// Name is "" without a login.
 	Name string
@@ -88,26 +86,24 @@ type Visitor struct {
 
 // Server answers requests. Run keeps its sample fresh.
 type Server struct {
-	o       Options
-	beside  *beside
-	sampler *sampler
-	handler http.Handler
-	// operations are acts on many records that are under way.
+	o          Options
+	beside     *beside
+	sampler    *sampler
+	handler    http.Handler
 	operations operations
-	// classes is what they cost by span, flows how many jobs ran; newest are the last events, as each
-	// role sees them.
+	// classes and flows are read by span; newest are the last events as each role sees them.
 	classes spanned[[]view.Class]
 	flows   spanned[*pages.Chart]
 	newest  [Operator + 1]recent[[]view.Event]
 	parts   parts
 	ready   readiness
-	// searches has an element for each search that is under way.
+	// searches has an element for each running search.
 	searches chan struct{}
 	groups   grouping
 	log      *slog.Logger
 }
 
-// CheckPrefix returns an error for what no PathPrefix can be.
+// CheckPrefix returns an error for an invalid PathPrefix.
 func CheckPrefix(prefix string) error {
 	if prefix = strings.TrimRight(prefix, "/"); prefix == "" {
 		return nil
@@ -148,27 +144,26 @@ func New(o Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Run samples until ctx is done. Then it ends what goes on beside the requests, which leaves as it
-// was what it has not come to, and returns when that has ended. Requests may be answered after that;
-// what they would begin is refused.
+// Run samples until ctx is done. Then it ends background work, which leaves the rest of its
+// records as they are, and waits for it. Later requests are answered, but cannot start such work.
 func (s *Server) Run(ctx context.Context) {
 	defer s.beside.stop()
 	defer context.AfterFunc(ctx, s.beside.cancel)()
 	s.sampler.run(ctx)
 }
 
-// The limits of a connection: nobody keeps one without asking.
+// Limits of a connection, so that idle clients are dropped.
 const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = 30 * time.Second
 	writeTimeout  = 2 * time.Minute
 	idleTimeout   = 2 * time.Minute
-	// maxHeader bounds the head of a request, maxBody what follows it.
+	// maxHeader limits a request's header, maxBody its body.
 	maxHeader = 32 << 10
 	maxBody   = 64 << 10
 )
 
-// HTTP returns a server of net/http with the limits that this one needs.
+// HTTP returns an http.Server with the limits that this one needs.
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
-// fixture is a server with a Redis of its own, and what only these tests ask of it.
+// fixture is a server with its own Redis, and helpers of these tests.
 type fixture struct{ *webtest.Fixture }
 
 const (
@@ -45,7 +45,7 @@ func setup(t *testing.T, change ...func(*web.Options)) *fixture {
 
 var placeholder = regexp.MustCompile(`{\w+}`)
 
-// Every route asks for the role that it says, and none answers another site's page.
+// Every route requires its role, and none answers another site's page.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	visitor := web.Visitor{Role: web.Viewer}
@@ -100,8 +100,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Whatever strangers name their things, and whoever asks for what, no answer is a fault of the
-// server.
+// No name of a job, queue or worker, and no request, leads to a server error.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	values := []string{"x", "-", "%00", "%ff", "..%2f..", "%2e%2e", strings.Repeat("a", 5000), "-1", "9999999999999999999"}
@@ -117,7 +116,7 @@ func TestHostile(t *testing.T) {
 				path := placeholder.ReplaceAllString(r.Path, strings.ReplaceAll(value, "$", ""))
 				for q, query := range queries {
 					if v > 0 && (path == r.Path || n > 0 && q > 0) {
-						continue // asked already, or as good as: with the first name every pair is asked
+						continue // covered: with the first name every pair is requested
 					}
 					answer := f.Ask(r.Method, path+query, "")
 					for range 5 { // a machine that is busy with other work
@@ -142,7 +141,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// An id that is nearly nothing would name many failures.
+// A very short id would match many failures.
 func TestShortIDs(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -164,7 +163,7 @@ func TestShortIDs(t *testing.T) {
 	assert.EqualValues(t, 64, f.Get("/api/v1/failed")["total"])
 }
 
-// The server is known under the names that it is told, however they are written.
+// The server answers to its configured names, however they are written.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	f := setup(t, func(o *web.Options) { o.Hosts = []string{"Jobs.Example.:443"} })
@@ -177,8 +176,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// A page that has not changed is not sent again, also behind a proxy that makes its tag a weak one;
-// to an operator it is another than to a viewer.
+// An unchanged page is not sent again, even behind a proxy that weakens its tag. Operators and viewers
+// get different pages.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	visitor := web.Visitor{Role: web.Viewer}
@@ -236,7 +235,7 @@ func TestActs(t *testing.T) {
 	v, _ = f.Post("/api/v1/queues/mail/purge", "")
 	require.EqualValues(t, 3, v["count"])
 
-	// Each act is among the events, with who did it, the newest first.
+	// Each change is an event with its author, the newest first.
 	var acts []string
 	for _, item := range f.Get("/api/v1/events")["items"].([]any) {
 		if e := item.(map[string]any); e["via"] == "web" {
@@ -247,7 +246,7 @@ func TestActs(t *testing.T) {
 	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "paused queue mail"}, acts)
 }
 
-// A page of failures goes on where the one before has ended, whatever comes meanwhile.
+// A page of failures continues where the previous one ended, whatever is added in between.
 func TestPagesOfFailures(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -277,8 +276,8 @@ func TestPagesOfFailures(t *testing.T) {
 	require.EqualValues(t, 450, looked)
 }
 
-// Where each queue has a list of failures, a search goes through all of them, and without one the
-// newest of all are there.
+// If each queue has a list of failures, a search reads all of them; without a search, the newest of
+// all are shown.
 func TestPagesOfListsOfFailures(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -316,7 +315,7 @@ func TestPagesOfListsOfFailures(t *testing.T) {
 	require.Equal(t, false, page["partial"])
 }
 
-// What cannot be read leaves the rest whole.
+// An unreadable part leaves the rest whole.
 func TestTrouble(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -380,7 +379,7 @@ func TestLogin(t *testing.T) {
 		_, code = who(from, func(r *http.Request) { r.Header.Set("X-User", "bob") })
 		require.Equal(t, http.StatusForbidden, code, from)
 	}
-	// A proxy that does not say for whom it asks is nobody, on this machine as well.
+	// A proxy that does not name its user has no role, even on this machine.
 	_, code = who("10.1.2.3:1", nil)
 	require.Equal(t, http.StatusUnauthorized, code)
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via"} {
@@ -389,10 +388,10 @@ func TestLogin(t *testing.T) {
 	}
 	v, _ = who("192.0.2.1:1", func(r *http.Request) { r.Header.Set("Authorization", "bearer look") })
 	require.Equal(t, "grafana", v.Name)
-	// A proxy that adds to what the visitor has sent: whose name comes first is not said.
+	// A proxy that adds a second header: the order of the names is not reliable.
 	_, code = who("10.1.2.3:1", func(r *http.Request) { r.Header["X-User"] = []string{"bob", "eve"} })
 	require.Equal(t, http.StatusForbidden, code)
-	// A page whose token was removed asks again and again; only guesses slow down an address.
+	// An open page repeats its removed token; only distinct guesses slow down an address.
 	logs, seen := observer.New(zap.WarnLevel)
 	login.Log = slog.New(zapslog.NewHandler(logs))
 	for range 20 {

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// AssetPath is the path below which the files of the pages are served.
+// AssetPath is the path of the pages' files.
 const AssetPath = "/assets/"
 
 //go:embed assets
@@ -20,14 +20,12 @@ var assetFiles embed.FS
 
 // Asset is a file that pages need.
 type Asset struct {
-	// Type is its Content-Type.
 	Type string
-	// Body is the file, Gzip the same compressed.
+	// Body is the file, Gzip its compressed form.
 	Body, Gzip []byte
 }
 
-// assetSet has the files by their names with a digest of the content in them, so that browsers
-// may keep them for ever.
+// assetSet has the files by names with a digest, so that browsers may cache them for ever.
 type assetSet struct {
 	hashed map[string]string // name in the source → name in the address
 	files  map[string]Asset  // by the name in the address
@@ -39,7 +37,7 @@ var assetTypes = map[string]string{
 	".svg": "image/svg+xml",
 }
 
-// assets is made at its first use: each worker process executes the same program.
+// assets is built at first use, because worker processes run the same program.
 var assets = sync.OnceValue(func() *assetSet {
 	set := &assetSet{hashed: map[string]string{}, files: map[string]Asset{}}
 	err := fs.WalkDir(assetFiles, "assets", func(file string, d fs.DirEntry, err error) error {
@@ -73,12 +71,12 @@ var assets = sync.OnceValue(func() *assetSet {
 		return nil
 	})
 	if err != nil {
-		panic(err) // the files are part of the program
+		panic(err) // the files are embedded
 	}
 	return set
 })
 
-// FindAsset returns a file by the name that follows AssetPath.
+// FindAsset returns a file by its name below AssetPath.
 func FindAsset(name string) (Asset, bool) {
 	a, ok := assets().files[name]
 	return a, ok

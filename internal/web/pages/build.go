@@ -14,16 +14,15 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// How much of a list a page shows at a time.
 const (
 	perPage      = 100
 	shortList    = 8
 	perWorkers   = 60 // processes
-	jobsInRow    = 20 // of one process
+	jobsInRow    = 20 // of a process
 	foreignShown = 100
 )
 
-// Sampled is what the dashboard has read last, each part with its error.
+// Sampled is the dashboard's last sample, each part with its error.
 type Sampled struct {
 	Queues   Widget[[]*view.Queue]
 	Workers  Widget[[]*view.Worker]
@@ -33,7 +32,7 @@ type Sampled struct {
 	Trends   *Trends
 }
 
-// window returns a part of a list and the pager that leads through it. From is the parameter.
+// window returns a page of a list and its pager. The parameter from is its offset.
 func window[T any](f *Frame, path string, query url.Values, all []T, per int) ([]T, Pager) {
 	from, _ := strconv.Atoi(query.Get("from"))
 	from = min(max(from, 0), max(0, (len(all)-1)/per*per))
@@ -63,7 +62,6 @@ func window[T any](f *Frame, path string, query url.Values, all []T, per int) ([
 	return all[from:to], p
 }
 
-// row is a queue with what is known of its past.
 func (s *Sampled) row(q *view.Queue) QueueRow {
 	r := QueueRow{Queue: q}
 	if s.Trends != nil {
@@ -82,7 +80,7 @@ func (s *Sampled) row(q *view.Queue) QueueRow {
 	case others:
 		r.ServedBy = "other workers"
 	}
-	if s.Trends != nil && !others { // what those take is not known
+	if s.Trends != nil && !others { // foreign workers' rates are unknown
 		r.In, r.Out = s.Trends.Rates(q.Queue)
 	}
 	return r
@@ -102,25 +100,23 @@ func oldest(q *view.Queue) int64 {
 	return *q.OldestS
 }
 
-// urgent are the states of a queue that need somebody, in the order in which they are shown.
+// queueStates are the states of a queue that need attention, in the order of their display.
 var queueStates = []string{view.QueueBroken, view.QueueOrphan, view.QueueStarved, view.QueuePaused, view.QueueUnknown, view.QueueIdle}
 
-// of sets the time on a page to that of the part that it shows: ages are counted from it.
+// of sets the page's time to that of the part that it shows, from which ages are counted.
 func (f *Frame) of(at time.Time) {
 	if f.Made = f.Now; !at.IsZero() {
 		f.Now = at.In(f.Now.Location())
 	}
 }
 
-// latest is the last of some instants.
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// made is a widget of what was read in another one.
 func made[T, F any](data T, from Widget[F]) Widget[T] {
 	return Widget[T]{Data: data, OK: from.OK, At: from.At, Err: from.Err, Lacks: from.Lacks}
 }
 
-// QueuesOf is the list of queues with a filter, a state, an order and a place in it.
+// QueuesOf is the list of queues with a filter, a state, an order and an offset.
 func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
 	f.of(s.Queues.At)
 	p := &Queues{Frame: f, Filter: query.Get("name"), State: query.Get("state"), Sort: cmp.Or(query.Get("sort"), "size")}
@@ -164,13 +160,12 @@ func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
 	return p
 }
 
-// contains reports whether a part is in a name, or in what is shown of it, in any case.
+// contains reports whether a name, or its displayed form, contains a part in any case.
 func contains(name, part string) bool {
 	return part == "" || strings.Contains(strings.ToLower(name), strings.ToLower(part)) || strings.Contains(text(name, 0), part)
 }
 
-// QueueOf is the page of one queue; nil if there is none of that name. Its waiting jobs are read
-// by who asks for it.
+// QueueOf is the page of a queue, or nil. The caller reads its waiting jobs.
 func QueueOf(f Frame, s *Sampled, name string) *Queue {
 	f.of(s.Queues.At)
 	p := &Queue{Frame: f, Name: name}
@@ -189,11 +184,11 @@ func QueueOf(f Frame, s *Sampled, name string) *Queue {
 	return p
 }
 
-// OverviewOf is the first page, with the queues that need somebody before the longest ones.
+// OverviewOf is the first page. Queues that need attention come before the longest ones.
 func OverviewOf(f Frame, s *Sampled) *Overview {
 	f.of(latest(s.Queues.At, s.Workers.At, s.Jobs.At))
 	p := &Overview{Frame: f, Stats: s.Stats}
-	p.Stats.Lacks = "" // Unknown says it
+	p.Stats.Lacks = "" // Unknown shows it
 	p.Attention = made(NeedsAttention(s.Findings.Data), s.Findings)
 	if s.Trends != nil {
 		p.Chart = Read(s.Trends.Flow(), f.Now)
@@ -218,7 +213,7 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 	return p
 }
 
-// JobsOf is the list of running jobs with a filter and a place in it.
+// JobsOf is the list of running jobs with a filter and an offset.
 func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 	f.of(s.Jobs.At)
 	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
@@ -272,7 +267,7 @@ func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
 	return p, nil
 }
 
-// WorkersOf is the tree of those who work, with a filter and a place in it.
+// WorkersOf is the tree of workers with a filter and an offset.
 func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
 	f.of(s.Workers.At)
 	p := &Workers{Frame: f, Filter: query.Get("name")}
@@ -319,7 +314,7 @@ func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
 	return p
 }
 
-// last returns the last of a list if it is the one, or else the new one, appended.
+// last returns the last element if it matches, else appends another and returns that.
 func last[T any](list *[]T, is func(*T) bool, other T) *T {
 	if n := len(*list); n > 0 && is(&(*list)[n-1]) {
 		return &(*list)[n-1]
@@ -347,7 +342,7 @@ func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
 	}
 }
 
-// WorkerOf is the page of one master; nil if there is none of that name.
+// WorkerOf is the page of a master, nil if there is no such master.
 func WorkerOf(f Frame, s *Sampled, name string) *Worker {
 	f.of(s.Workers.At)
 	p := &Worker{Frame: f, Name: name}

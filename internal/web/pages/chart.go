@@ -12,37 +12,36 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// Chart is what a chart shows: values by time, each of a span of the same length.
+// Chart is values by time, each for a span of the same length.
 type Chart struct {
-	// Title says what is to be seen, for those who cannot see it, too.
+	// Title describes the chart, also for screen readers.
 	Title string
-	// From is the beginning of the first span, Step the length of each.
+	// From is the start of the first span, Step the length of each.
 	From time.Time
 	Step time.Duration
 	// Unit follows the numbers: "/s".
 	Unit   string
 	Series []Series
 	Marks  []Mark
-	// Empty says what will be here, where there is nothing yet.
+	// Empty is the text while there is nothing to draw.
 	Empty string
 }
 
-// Series are the values of one line, NaN where nothing is known. The first series is the one in
-// the accent's colour with an area below it; a second one is a line.
+// Series are the values of a line, NaN if unknown. The first one has an area below it.
 type Series struct {
 	Name   string
 	Values []float64
-	// Alert reports that each value beyond 0 needs a person: it is drawn in the colour for that.
+	// Alert draws values above 0 in the colour of alerts.
 	Alert bool
 }
 
-// Mark is something that happened at a time: a deploy.
+// Mark is an event at a time, such as a deploy.
 type Mark struct {
 	At   time.Time
 	Text string
 }
 
-// The room of a chart in pixels: its width is that of the page.
+// The size of a chart in pixels; its width is the page's.
 const (
 	chartTop    = 10
 	chartPlot   = 150
@@ -50,7 +49,7 @@ const (
 	chartHeight = chartTop + chartPlot + chartBottom
 )
 
-// Any reports whether there is anything to be drawn: two values at least.
+// Any reports whether there are at least two values to draw.
 func (c *Chart) Any() bool {
 	if c == nil {
 		return false
@@ -66,7 +65,7 @@ func (c *Chart) Any() bool {
 	return n >= 2
 }
 
-// Nothing says what will be here.
+// Nothing is the text of a chart without values.
 func (c *Chart) Nothing() string {
 	if c == nil || c.Empty == "" {
 		return "Nothing is known of this span yet."
@@ -74,7 +73,6 @@ func (c *Chart) Nothing() string {
 	return text(c.Empty, maxTitle)
 }
 
-// known reports whether a value is one.
 func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 func (c *Chart) spans() (n int) {
@@ -87,8 +85,7 @@ func (c *Chart) spans() (n int) {
 // To is the end of the last span.
 func (c *Chart) To() time.Time { return c.From.Add(time.Duration(c.spans()) * c.Step) }
 
-// top is the upper end of the scale and how far its lines are apart: the scale begins at 0 and
-// ends at a round number.
+// top is the upper end of the scale, a round number, and the distance of its lines.
 func (c *Chart) top() (top, step float64) {
 	most := 0.0
 	for _, s := range c.Series {
@@ -111,8 +108,7 @@ func (c *Chart) top() (top, step float64) {
 	return math.Ceil(most/step) * step, step
 }
 
-// SVG draws the chart: steps rather than slopes, as a value stands for a span. Lines and areas
-// stretch with the page; the texts, placed by percentages, do not.
+// SVG draws the chart in steps. Lines and areas stretch with the page; texts do not.
 func (c *Chart) SVG(zone *time.Location) template.HTML {
 	n := c.spans()
 	if n == 0 {
@@ -132,7 +128,7 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 	fmt.Fprintf(&b, `<svg x="0" y="%d" width="100%%" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" overflow="visible">`, chartTop, chartPlot, n, chartPlot)
 	for i, s := range c.Series {
 		values := s.Values
-		if s.Alert { // none is no news
+		if s.Alert { // don't draw zeros
 			values = slices.Clone(values)
 			for j, v := range values {
 				if v == 0 {
@@ -173,7 +169,7 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // numbers, and texts that are escaped
 }
 
-// steps returns the line through the values of spans, and the area below it. A gap stays a gap.
+// steps returns the line through the values, with gaps, and the area below it.
 func steps(values []float64, y func(float64) float64) (line, area string) {
 	var l, a strings.Builder
 	begun := -1
@@ -209,7 +205,7 @@ type tick struct {
 	text string
 }
 
-// ticks are whole times that people use, four to eight of them.
+// ticks are four to eight round times.
 func ticks(from, to time.Time) []tick {
 	whole := to.Sub(from)
 	for _, s := range []struct {
@@ -247,7 +243,6 @@ func ticks(from, to time.Time) []tick {
 	return nil
 }
 
-// short writes a number of a scale in few characters.
 func short(v float64) string {
 	switch {
 	case v >= 1e6:
@@ -260,10 +255,9 @@ func short(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
-// seconds is the unit of run times, which are told in milliseconds where there are few.
+// seconds is the unit of run times. Less than a second is shown in milliseconds.
 const seconds = " s"
 
-// amount writes a value with its unit.
 func (c *Chart) amount(v float64) string {
 	if c.Unit == seconds && v > 0 && v < 1 {
 		return short(math.Round(v*1000)) + " ms"
@@ -284,7 +278,7 @@ func (c *Chart) Last(s Series) string {
 	return "—"
 }
 
-// Summary says the chart in words.
+// Summary describes the chart in words.
 func (c *Chart) Summary() string {
 	var parts []string
 	for _, s := range c.Series {
@@ -302,7 +296,7 @@ func (c *Chart) Summary() string {
 	return "The last " + left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
 }
 
-// JSON is what the script needs to say which value is under the pointer.
+// JSON is what the script needs to show the value under the pointer.
 func (c *Chart) JSON() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"from":%d,"step":%d,"unit":%s,"series":[`, c.From.UnixMilli(), c.Step.Milliseconds(), quote(c.Unit))
@@ -327,7 +321,7 @@ func (c *Chart) JSON() string {
 	return b.String()
 }
 
-// Spark draws a small line without a scale, for a cell of a table.
+// Spark draws a small line without a scale for a table cell.
 func Spark(values []float64) template.HTML {
 	const height = 18
 	most := 0.0

@@ -9,27 +9,26 @@ import (
 // Failed lists failures.
 type Failed struct {
 	Frame
-	// Flat: each failure for itself; otherwise groups.
+	// Flat lists failures one by one instead of in groups.
 	Flat   bool
 	Groups Widget[view.FailureGroups]
 	Rows   Widget[[]view.Failure]
 	Filter FailedFilter
-	// Total counts all records.
 	Total  int64
 	Search *Search
 	Pager  Pager
 	Parked Widget[[]*view.ParkedJob]
 }
 
-// FailedFilter picks failures. Empty fields pick all.
+// FailedFilter selects failures. Empty fields match all.
 type FailedFilter struct {
 	Class, Error, Args, Queue string
 }
 
-// Any reports whether the filter leaves anything out.
+// Any reports whether the filter excludes anything.
 func (f FailedFilter) Any() bool { return f.Class+f.Error+f.Args+f.Queue != "" }
 
-// Pairs are the parameters of the filter in an address.
+// Pairs are the filter's parameters in an address.
 func (f FailedFilter) Pairs() []string {
 	return []string{"class", f.Class, "error", f.Error, "args", f.Args, "queue", f.Queue}
 }
@@ -42,12 +41,12 @@ func (p *Failed) Flatly(more ...string) template.URL {
 // Grouped returns the address of the groups with the filter.
 func (p *Failed) Grouped() template.URL { return p.With("/failed", p.Filter.Pairs()...) }
 
-// Of returns the address of the failures of a group.
+// Of returns the address of a group's failures.
 func (p *Failed) Of(g *view.FailureGroup) template.URL {
 	return p.With("/failed", "class", g.Class, "error", g.Exception, "queue", g.Queue, "view", "flat")
 }
 
-// Failure is one failure.
+// Failure is the page of a failure.
 type Failure struct {
 	Frame
 	ID      string

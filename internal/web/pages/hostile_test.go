@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// hostile are values of those who may push to Redis, or who name a worker or a schedule.
+// hostile are values from programs that push to Redis, or that name a worker or a schedule.
 var hostile = map[string]string{
 	"script":      `</td></script><script>alert(1)</script><img src=x onerror=alert(1)>`,
 	"quotes":      `" onmouseover="alert(1)" x='' autofocus onfocus='alert(1)` + "`",
@@ -35,7 +35,7 @@ var kept = map[string]bool{
 	"View": true, "Prefix": true, "State": true, "Kind": true, "Status": true, "Check": true, "Sort": true, "Span": true, "Unit": true, "Method": true,
 }
 
-// poison puts a value in the place of every text of a page that may be a stranger's.
+// poison replaces every text of a page that another program may have chosen.
 func poison(v reflect.Value, value string) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -44,7 +44,7 @@ func poison(v reflect.Value, value string) {
 		}
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[pages.Field]() {
-			return // what the browser has sent goes back to it as it was
+			return // the browser gets its own input back unchanged
 		}
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
@@ -94,8 +94,8 @@ func shape(html string) []string {
 	return all
 }
 
-// TestHostile: whatever strangers write, a page consists of the same elements and attributes as
-// with harmless texts, holds no mark that turns the direction of writing, and stays small.
+// TestHostile: with hostile texts, a page has the same elements and attributes as with harmless ones,
+// no mark that changes the writing direction, and stays small.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	names := []string{}
@@ -137,8 +137,8 @@ func TestNamesInAddresses(t *testing.T) {
 	}
 }
 
-// TestWidgetsFailAlone: what could not be read says so, with the age of what is shown instead, and
-// the rest of the page stays.
+// TestWidgetsFailAlone: an unreadable part says so, with the age of the data shown instead, and the
+// rest of the page stays.
 func TestWidgetsFailAlone(t *testing.T) {
 	t.Parallel()
 	for i, s := range pagestest.Samples() {

@@ -1,10 +1,10 @@
-// Package pages makes the dashboard's pages: HTML from what package view has read, with the
-// styles, the script and the pictures that they need. It reads nothing and answers no request;
-// package web does both. A page is a struct that embeds Frame, and each part of it that is read
-// on its own is a Widget, so that what cannot be read leaves the rest of the page whole.
+// Package pages renders the dashboard: HTML from what package view has read, with its styles,
+// script and images. Package web reads the data and answers requests. A page is a struct that
+// embeds Frame. Each part that is read separately is a Widget, so that a failed read leaves the
+// rest of the page whole.
 //
-// All pages can be read and used without JavaScript. Nothing in them is inline, neither script
-// nor style, so that a strict Content-Security-Policy holds.
+// All pages work without JavaScript. Nothing is inline, neither script nor style, so that a strict
+// Content-Security-Policy holds.
 package pages
 
 import (
@@ -24,42 +24,39 @@ import (
 //go:embed templates/*.html
 var sources embed.FS
 
-// Frame is what every page has around its content.
+// Frame surrounds every page's content.
 type Frame struct {
-	// View is the name of the page among the links at the top: "queues".
+	// View is the page's name among the links at the top: "queues".
 	View string
-	// Title is the heading of the page and the beginning of the window's title.
+	// Title is the page's heading and the start of the window's title.
 	Title string
 	// Prefix is the path under which the dashboard is mounted, "" or "/resqued".
 	Prefix string
-	// Namespace is that of the keys in Redis, Redis the server's address without a password.
+	// Namespace is the prefix of the keys, Redis the server's address without a password.
 	Namespace, Redis string
-	// Store is the name of the store that is shown, Stores are all there are, in the order of the
-	// configuration; empty = there is one. Top is the path that they have in common.
+	// Store is the name of the shown store, Stores are all of them in the configuration's order;
+	// empty = there is one. Top is their common path.
 	Store  string
 	Stores []string
 	Top    string
-	// Command begins the commands that are shown: "resqued", or what reaches the same Redis.
+	// Command begins the commands that are shown: "resqued", or one for the same Redis.
 	Command string
-	// User is who looks, "" without a login. Operator reports whether he may change anything:
-	// pages show no buttons to others.
+	// User is the visitor's name, or "". Only an Operator may make changes and sees buttons.
 	User     string
 	Operator bool
-	// Now is the time from which ages are counted: that of the sample that is shown. Made is when
-	// the page was made; zero = then, too.
+	// Now is the sample's time, from which ages are counted. Made is the page's; zero = Now.
 	Now, Made time.Time
-	// Refresh is how often a visible page asks for its content again; 0 = never.
+	// Refresh is how often a visible page updates its content; 0 = never.
 	Refresh time.Duration
-	// Problem says why Redis does not answer; "" = it does.
+	// Problem says why Redis does not answer, or "".
 	Problem string
-	// Notice is what has just been done, or why it was not.
-	Notice *Notice
+	Notice  *Notice
 }
 
-// Notice is the result of an act.
+// Notice is the result of a change.
 type Notice struct {
 	Text string
-	// Failed reports that it was not done, or in part.
+	// Failed says that it was done in part or not at all.
 	Failed bool
 }
 
@@ -68,19 +65,16 @@ func (f *Frame) frame() *Frame { return f }
 // Page is a page that can be rendered.
 type Page interface {
 	frame() *Frame
-	// name is the name of the template.
 	name() string
 }
 
-// Widget is a part of a page that is read by itself: its data, or why there is none.
+// Widget is a part of a page that is read separately: its data, or why there is none.
 type Widget[T any] struct {
 	Data T
-	// OK reports whether there is data, if only that of an earlier time.
+	// OK reports whether there is data, if only older data.
 	OK bool
-	// At is when the data was read.
 	At time.Time
-	// Err says why it could not be read last; "" = it could. Lacks says what of the data could not
-	// be read; "" = it is whole.
+	// Err is why the last read failed, or "". Lacks is why Data is incomplete, or "".
 	Err, Lacks string
 }
 
@@ -90,13 +84,13 @@ func Read[T any](data T, at time.Time) Widget[T] { return Widget[T]{Data: data, 
 // Unread returns a widget whose data could not be read.
 func Unread[T any](err error) Widget[T] { return Widget[T]{Err: err.Error()} }
 
-// Stale returns the widget with the reason for which nothing newer could be read.
+// Stale returns the widget with the reason why nothing newer could be read.
 func (w Widget[T]) Stale(err error) Widget[T] {
 	w.Err = err.Error()
 	return w
 }
 
-// Trouble is what a page says of a widget that is not as it should be.
+// Trouble is what a page says about a widget that is not whole and current.
 func (w Widget[T]) Trouble(f *Frame) *Trouble {
 	if w.Err == "" {
 		if w.Lacks == "" {
@@ -111,14 +105,14 @@ func (w Widget[T]) Trouble(f *Frame) *Trouble {
 	return t
 }
 
-// Trouble says why a part of a page is old or missing.
+// Trouble says why a part of a page is old or incomplete.
 type Trouble struct {
 	Why string
-	// Part: only a part of the data is missing.
+	// Part: only some of the data is missing.
 	Part bool
-	// Unknown is what alone is missing: totals.
+	// Unknown names the totals that are missing.
 	Unknown string
-	// At is when the data that is shown was read; "" = there is none.
+	// At is when the shown data was read; "" = there is none.
 	At template.HTML
 }
 
@@ -139,8 +133,7 @@ type Pager struct {
 // Any reports whether there is anything to show.
 func (p Pager) Any() bool { return p.Text != "" || p.Prev != "" || p.Next != "" }
 
-// views are the pages that the links at the top lead to, in their order, with the key that
-// follows g.
+// views are the pages of the links at the top, with the key that follows g.
 var views = []struct{ Name, Text, Path, Key string }{
 	{"overview", "Overview", "/", "o"},
 	{"queues", "Queues", "/queues", "q"},
@@ -164,7 +157,7 @@ func (f *Frame) Views() []NavLink {
 	return links
 }
 
-// Paths are those of the links at the top.
+// Paths are the paths of the links at the top.
 func Paths() (paths []string) {
 	for _, v := range views {
 		paths = append(paths, v.Path)
@@ -182,17 +175,16 @@ func (f *Frame) Page() string {
 	return "/"
 }
 
-// NavLink is a link at the top and the key that follows it after g.
+// NavLink is a link at the top, and the key that follows g.
 type NavLink struct {
 	Link
 	Key string
 }
 
-// maxAddressed is how long a name may be, in bytes, that stands in an address.
 const maxAddressed = 1 << 10
 
-// Path returns the address of a page. Everything after the path is escaped: names come from
-// whoever may push to Redis. One that is too long for an address leads to the list that it is in.
+// Path returns the address of a page. name is escaped: any program that pushes to Redis may choose
+// it. If it is too long for an address, the link leads to the list.
 func (f *Frame) Path(path string, name ...string) template.URL {
 	at := f.Prefix + path
 	if len(name) == 0 {
@@ -202,13 +194,13 @@ func (f *Frame) Path(path string, name ...string) template.URL {
 	case len(name[0]) > maxAddressed:
 		return template.URL(at) //nolint:gosec // a path of this server
 	case name[0] == "" || name[0] == "." || name[0] == "..":
-		// Browsers resolve these, escaped or not.
+		// Browsers resolve these even if they are escaped.
 		return template.URL(at + "/-?name=" + url.QueryEscape(name[0])) //nolint:gosec // escaped
 	}
 	return template.URL(at + "/" + url.PathEscape(name[0])) //nolint:gosec // escaped
 }
 
-// QueueLink is a queue with the link to its page; a job of another program may not say which it is.
+// QueueLink is a queue's name with a link. A foreign worker's job may not name its queue.
 func (f *Frame) QueueLink(name string) template.HTML {
 	if name == "" {
 		return "—"
@@ -216,8 +208,8 @@ func (f *Frame) QueueLink(name string) template.HTML {
 	return template.HTML(`<a class="plain" href="` + template.HTMLEscapeString(string(f.Path("/queues", name))) + `">` + template.HTMLEscapeString(text(name, view.MaxName)) + `</a>`) //nolint:gosec // escaped
 }
 
-// With returns the address of a page with parameters: keys and values by turns. Empty values
-// are left out, and so are those too long for an address.
+// With returns the address of a page with parameters, alternating keys and values. Empty values
+// and those too long for an address are left out.
 func (f *Frame) With(path string, pairs ...string) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -231,7 +223,7 @@ func (f *Frame) With(path string, pairs ...string) template.URL {
 	return template.URL(f.Prefix + path + "?" + values.Encode()) //nolint:gosec // escaped
 }
 
-// At returns the address of the page of one thing with parameters, as Path and With do.
+// At returns the address of a thing's page with parameters; see Path and With.
 func (f *Frame) At(path, name string, pairs ...string) template.URL {
 	at, sign := string(f.Path(path, name)), "?"
 	if strings.Contains(at, "?") {
@@ -249,7 +241,7 @@ func (f *Frame) Asset(name string) template.URL {
 	return template.URL(f.Prefix + AssetPath + assets().hashed[name]) //nolint:gosec // a path of this server
 }
 
-// templates has one set per page: the frame, the parts, and the page itself.
+// templates has a set per page: the frame, the parts, and the page itself.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	names, err := fs.Glob(sources, "templates/*.html")
 	if err != nil {
@@ -270,8 +262,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // Write writes a whole page.
 func Write(w io.Writer, p Page) error { return execute(w, p, "frame") }
 
-// WriteFragment writes the content of a page without what is around it: what a visible page asks
-// for to be up to date.
+// WriteFragment writes a page's content only, for the update of a visible page.
 func WriteFragment(w io.Writer, p Page) error { return execute(w, p, "fragment") }
 
 func execute(w io.Writer, p Page, part string) error {
@@ -285,8 +276,7 @@ func execute(w io.Writer, p Page, part string) error {
 	return nil
 }
 
-// Address returns an address of this server that was made by a Frame, or that a request of this
-// server has.
+// Address returns an address of this server that comes from a Frame or a request, or "".
 func Address(at string) template.URL {
 	if !strings.HasPrefix(at, "/") || strings.HasPrefix(at, "//") {
 		return ""
@@ -294,5 +284,5 @@ func Address(at string) template.URL {
 	return template.URL(at) //nolint:gosec // a path of this server
 }
 
-// Same returns the address of a request itself, to which a form is sent again.
+// Same returns the address of a request itself, for a form that is sent again.
 func Same(r interface{ RequestURI() string }) template.URL { return Address(r.RequestURI()) }

@@ -31,7 +31,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// What is said of a run that was paused two days ago is said of that day, and its time left is that of work.
+// A run that was paused two days ago is described as of that day, and its time left is working time.
 func TestPausedRun(t *testing.T) {
 	t.Parallel()
 	for _, s := range pagestest.Samples() {

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// What follows hands templates of parts their data together with the page's frame.
+// These types pass data and the page's frame to templates of parts.
 
 type masterPart struct {
 	Page   *Workers
@@ -32,7 +32,7 @@ type eventsPart struct {
 	Rows  []Event
 }
 
-// By reports whether it is known of any event who caused it.
+// By reports whether any event has a known author.
 func (p eventsPart) By() bool {
 	return slices.ContainsFunc(p.Rows, func(e Event) bool { return e.Who != "" })
 }
@@ -54,10 +54,10 @@ func (p *LongJobs) Of(r LongRow) runPart { return runPart{p, r} }
 // Of is the run of the page.
 func (p *LongJob) Of(r LongRow) runPart { return runPart{&LongJobs{Frame: p.Frame, Alone: true}, r} }
 
-// List is what happened.
+// List are the events.
 func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
 
-// EventList is what happened to the job, the newest first, its start among it.
+// EventList are the events of the job, the newest first, including its start.
 func (p *Job) EventList() eventsPart {
 	rows := p.Events
 	if j := p.Job.Data; j != nil && !j.Started.IsZero() {
@@ -68,21 +68,20 @@ func (p *Job) EventList() eventsPart {
 	return eventsPart{&p.Frame, rows}
 }
 
-// EventList is what happened to the daemon and its processes.
+// EventList are the events of the daemon and its processes.
 func (p *Worker) EventList() eventsPart { return eventsPart{&p.Frame, p.Events} }
 
-// aged reports whether it is known of any queue how long its oldest job waits.
 func aged(rows []QueueRow) bool {
 	return slices.ContainsFunc(rows, func(r QueueRow) bool { return r.OldestS != nil })
 }
 
-// Ages reports whether it is known of any queue how long its oldest job waits.
+// Ages reports whether the age of any queue's oldest job is known.
 func (p *Overview) Ages() bool { return aged(p.Queues.Data) }
 
-// Ages reports whether it is known of any queue how long its oldest job waits.
+// Ages reports whether the list has a column of ages.
 func (p *Queues) Ages() bool { return p.Sort == "oldest" || aged(p.Rows.Data) }
 
-// Rates reports whether it is known of any queue how many jobs come and go.
+// Rates reports whether any queue's rates are known.
 func (p *Queues) Rates() bool {
 	for _, r := range p.Rows.Data {
 		if r.In != nil || r.Out != nil {
@@ -92,12 +91,12 @@ func (p *Queues) Rates() bool {
 	return false
 }
 
-// Column is the heading of a column by which the list can be sorted.
+// Column is the heading of a sortable column.
 func (p *Queues) Column(text, sort string) Link {
 	return Link{text, p.With("/queues", "name", p.Filter, "state", p.State, "sort", sort), p.Sort == sort}
 }
 
-// Column is the heading of a column by which the list can be sorted.
+// Column is the heading of a sortable column.
 func (p *Classes) Column(text, sort string) Link {
 	return Link{text, p.With("/classes", "span", p.Span, "sort", sort), p.Sort == sort}
 }
@@ -132,8 +131,7 @@ func (f *Frame) Fine(d time.Duration) string {
 // True returns what a pointer points to.
 func (f *Frame) True(b *bool) bool { return b != nil && *b }
 
-// Timeline draws the slices of a run on one line of time: how long each took, and the pauses
-// between them.
+// Timeline draws the slices of a run, and the pauses between them, on a time line.
 func (f *Frame) Timeline(r LongRow) template.HTML {
 	if len(r.Timeline) == 0 {
 		return ""

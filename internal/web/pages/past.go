@@ -10,10 +10,10 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// late is after what time the daemons have written what they counted: what is newer may be missing.
+// late is how late daemons write their counts: newer ones may be incomplete.
 const late = 20 * time.Second
 
-// perStep returns in which unit a chart of the history counts, and how often that is in a second.
+// perStep returns the unit of a history chart, and its seconds.
 func perStep(step time.Duration) (unit string, seconds float64) {
 	if step >= time.Hour {
 		return "/h", time.Hour.Seconds()
@@ -21,7 +21,7 @@ func perStep(step time.Duration) (unit string, seconds float64) {
 	return "/min", time.Minute.Seconds()
 }
 
-// passed returns how much of a step is over at a time, in seconds; 0 = too little of it to tell.
+// passed returns how many seconds of a step have passed, 0 if too few to be shown.
 func passed(at time.Time, step time.Duration, now time.Time) float64 {
 	gone := now.Add(-late).Sub(at)
 	switch {
@@ -33,7 +33,7 @@ func passed(at time.Time, step time.Duration, now time.Time) float64 {
 	return gone.Seconds()
 }
 
-// FlowOf is the chart of how many jobs were run by time, from points of the history.
+// FlowOf is the chart of jobs by time, from points of the history.
 func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	unit, seconds := perStep(step)
 	title := "Jobs a minute"
@@ -52,7 +52,7 @@ func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 			done[i], failed[i] = float64(p.Runs)*seconds/s, float64(p.Failed)*seconds/s
 		}
 	}
-	// A line at 0 says nothing that the words do not.
+	// The words already say that nothing was done.
 	if !slices.ContainsFunc(done, func(v float64) bool { return v > 0 }) {
 		return c
 	}
@@ -60,7 +60,7 @@ func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	return c
 }
 
-// TimesOf is the chart of how long jobs took, from points of the history.
+// TimesOf is the chart of run times, from points of the history.
 func TimesOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	c := &Chart{Title: "Run time", Unit: seconds, Step: step}
 	if len(points) == 0 {
@@ -78,8 +78,7 @@ func TimesOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	return c
 }
 
-// LengthOf is the chart of how long a queue was, from the levels of the history; each of Step is
-// the most of its minutes.
+// LengthOf is the chart of a queue's length. Each step has the maximum of its minutes.
 func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
 	c := &Chart{Title: "Jobs waiting", Step: step, Empty: "No length was written down in this span. Daemons do that each minute for queues with jobs."}
 	if len(levels) == 0 {
@@ -91,7 +90,7 @@ func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
 		values[i] = math.NaN()
 	}
 	for _, l := range levels {
-		if l.Jobs == 0 && now.Sub(l.At) < 2*time.Minute { // perhaps nobody has looked yet
+		if l.Jobs == 0 && now.Sub(l.At) < 2*time.Minute { // it may not have been measured yet
 			continue
 		}
 		v := &values[int(l.At.Sub(c.From)/step)]
@@ -103,10 +102,9 @@ func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
 	return c
 }
 
-// sparkSteps is how many steps a small line in a table has.
 const sparkSteps = 60
 
-// NewClassRow is a class as tables show it.
+// NewClassRow is a class in a table.
 func NewClassRow(c view.Class) ClassRow {
 	return ClassRow{
 		Class: c.Class, Runs: c.Runs, Failed: c.Failed, NotRun: c.NotRun, WaitP95: millis(c.Wait), P50: millis(c.P50), P95: millis(c.P95), P99: millis(c.P99),
@@ -114,7 +112,6 @@ func NewClassRow(c view.Class) ClassRow {
 	}
 }
 
-// millis returns milliseconds as a duration, 0 where they are not known.
 func millis(ms *float64) time.Duration {
 	if ms == nil {
 		return 0
@@ -122,7 +119,7 @@ func millis(ms *float64) time.Duration {
 	return max(time.Nanosecond, time.Duration(*ms*float64(time.Millisecond)))
 }
 
-// squeeze sums values up so that there are most of them at most.
+// squeeze sums values up to at most most of them.
 func squeeze(values []int64, most int) []float64 {
 	each := (len(values) + most - 1) / most
 	var out []float64

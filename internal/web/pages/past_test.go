@@ -113,7 +113,7 @@ func TestRates(t *testing.T) {
 	require.Nil(t, out)
 }
 
-// A queue's pause is told in words, not by the names of keys.
+// A queue's pause is explained in words, not by the names of keys.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "the queue is paused", why("paused by pause:queue:mail"))
@@ -122,7 +122,7 @@ func TestWhy(t *testing.T) {
 	require.Equal(t, "no worker has it among its queues", why("no worker has it among its queues"))
 }
 
-// The start of a job has its place among what happened.
+// The start of a job is listed among its events.
 func TestJobEvents(t *testing.T) {
 	t.Parallel()
 	p := &Job{Events: []Event{{ID: "2", At: noon.Add(time.Minute), Kind: "killed"}, {ID: "1", At: noon.Add(-time.Minute), Kind: "died"}}}
@@ -135,7 +135,7 @@ func TestJobEvents(t *testing.T) {
 	require.Len(t, p.Events, 2)
 }
 
-// A queue all of whose jobs are locked is explained where the locks are.
+// A queue whose jobs are all locked is explained on the page of locks.
 func TestAttentionLeadsToLocks(t *testing.T) {
 	t.Parallel()
 	found := NeedsAttention([]view.Finding{
@@ -146,7 +146,7 @@ func TestAttentionLeadsToLocks(t *testing.T) {
 	require.Equal(t, "queues", found[1].View)
 }
 
-// Events tell why a process leaves, and how one before it in its slot has ended.
+// Events explain why a process leaves, and how its predecessor in the slot ended.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	events := []Event{

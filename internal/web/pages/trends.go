@@ -12,17 +12,16 @@ import (
 const (
 	// remembered is how many samples a trend holds.
 	remembered = 120
-	// trended is of how many queues, and of how many processes, there is a trend at most.
+	// trended limits the queues, and the processes, that have a trend.
 	trended = 10_000
 )
 
-// Trends is what the samples so far have in common: how the queues' lengths, the processes' memory
-// and the counters went. It is the memory of the one who samples; what is older is in Redis. Its
-// size is bounded: one number of four bytes for each sample of each queue and process.
+// Trends is the course of queue lengths, process memory and counters over recent samples, in the
+// sampler's memory: four bytes per sample of each queue and process.
 type Trends struct {
 	mu       sync.Mutex
 	at       []time.Time // of the last samples
-	done     []float64   // by the second, since the sample before; NaN where it cannot be said
+	done     []float64   // per second since the previous sample; NaN = unknown
 	failed   []float64
 	last     *view.Snapshot
 	queues   map[string]*trend
@@ -39,20 +38,18 @@ type flow struct {
 }
 
 const (
-	// flowsFor is over what time it is counted how many jobs come and go: daemons write what they
-	// counted every ten seconds, and fleets more seldom.
-	flowsFor = time.Minute
-	// flowsKept bounds how many flows are remembered.
+	// flowsFor is the time over which rates are computed: daemons write every 10 s or less often.
+	flowsFor  = time.Minute
 	flowsKept = 16
 )
 
-// trend are the values of one thing; from is the number of the sample of the first one.
+// trend is the values of one thing; seen is the number of its last sample.
 type trend struct {
 	values []float32
 	seen   int
 }
 
-// progress is how fast a process ends jobs: its count moves with its beats only.
+// progress is how fast a process ends jobs. Its count changes with heartbeats only.
 type progress struct {
 	done int
 	beat time.Time
@@ -81,12 +78,12 @@ func (t *trend) all() []float64 {
 	return out
 }
 
-// NewTrends returns trends of nothing yet.
+// NewTrends returns empty trends.
 func NewTrends() *Trends {
 	return &Trends{queues: map[string]*trend{}, procs: map[string]*trend{}, progress: map[string]progress{}}
 }
 
-// Add takes over a sample.
+// Add adds a sample.
 func (t *Trends) Add(s *view.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,7 +114,7 @@ func (t *Trends) Add(s *view.Snapshot) {
 			t.count(p)
 		}
 	}
-	// What has been away for as long as is remembered is forgotten.
+	// Forget queues and processes that have been away for long.
 	for name, q := range t.queues {
 		if t.sample-q.seen > remembered {
 			delete(t.queues, name)
@@ -150,7 +147,7 @@ func (t *Trends) count(p view.Process) {
 	}
 	if ok && p.Beat.After(before.beat) && p.Done >= before.done {
 		if r := view.GrowthRate(int64(before.done), int64(p.Done), p.Beat.Sub(before.beat).Seconds()); r != nil {
-			if before.rate != nil { // the last beats count more than those before
+			if before.rate != nil { // recent heartbeats count more
 				*r = (*r + *before.rate) / 2
 			}
 			t.progress[p.Proc] = progress{done: p.Done, beat: p.Beat, rate: r}
@@ -162,34 +159,34 @@ func (t *Trends) count(p view.Process) {
 	}
 }
 
-// Queue returns the lengths of a queue at the last samples.
+// Queue returns the lengths of a queue in the last samples.
 func (t *Trends) Queue(name string) []float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.queues[name].all()
 }
 
-// Memory returns the memory of a process at the last samples.
+// Memory returns the memory of a process in the last samples.
 func (t *Trends) Memory(proc string) []float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.procs[proc].all()
 }
 
-// Rate returns how many jobs a process ends by the second; nil = not known yet.
+// Rate returns how many jobs a process ends per second; nil = not known yet.
 func (t *Trends) Rate(proc string) *float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.progress[proc].rate
 }
 
-// What charts of the last samples show: those of ten minutes, however far they are apart.
+// Charts of samples show the last ten minutes, whatever the samples' distance.
 const (
 	chartSpans = 120
 	chartStep  = 5 * time.Second
 )
 
-// Flow is the chart of jobs by the second at the last samples.
+// Flow is the chart of jobs per second.
 func (t *Trends) Flow() *Chart {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +197,7 @@ func (t *Trends) Flow() *Chart {
 	c.From = t.from()
 	done, failed := nothing(), nothing()
 	for i := 1; i < len(t.at); i++ {
-		// A rate is that of the time since the sample before.
+		// A rate covers the time since the previous sample.
 		fill(done, c.From, t.at[i-1], t.at[i], t.done[i])
 		fill(failed, c.From, t.at[i-1], t.at[i], t.failed[i])
 	}
@@ -208,7 +205,7 @@ func (t *Trends) Flow() *Chart {
 	return c
 }
 
-// Length is the chart of a queue's length at the last samples.
+// Length is the chart of a queue's length.
 func (t *Trends) Length(name string) *Chart {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,7 +233,6 @@ func (t *Trends) Length(name string) *Chart {
 	return c
 }
 
-// from is the beginning of the first span.
 func (t *Trends) from() time.Time {
 	return t.at[len(t.at)-1].Truncate(chartStep).Add(-(chartSpans - 1) * chartStep)
 }
@@ -258,8 +254,7 @@ func fill(values []float64, first time.Time, from, until time.Time, v float64) {
 	}
 }
 
-// AddRuns takes over how many jobs of each queue have run since the beginning. It belongs to the
-// last sample.
+// AddRuns adds how many jobs of each queue have run in total. It belongs to the last sample.
 func (t *Trends) AddRuns(at time.Time, runs map[string]int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,8 +272,8 @@ func (t *Trends) AddRuns(at time.Time, runs map[string]int64) {
 	}
 }
 
-// Rates returns how many jobs of a queue come and go by the second, over about a minute; nil = not
-// known. What other workers than resqued's take is not counted.
+// Rates returns how many jobs of a queue come and go per second, over about a minute; nil =
+// unknown. Jobs that foreign workers take don't count.
 func (t *Trends) Rates(queue string) (in, out *float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,24 +8,22 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// Overview is the first page: how it is as a whole, and what needs somebody.
+// Overview is the first page: totals, and what needs attention.
 type Overview struct {
 	Frame
 	Stats     Widget[*view.Stats]
 	Locks     Widget[int]
 	Attention Widget[[]Attention]
 	// Chart is of Span, one of Spans.
-	Chart  Widget[*Chart]
-	Spans  []Link
-	Queues Widget[[]QueueRow]
-	// MoreQueues is how many others there are.
-	MoreQueues int
-	Running    Widget[[]*view.Job]
-	// MoreRunning is how many others run.
+	Chart       Widget[*Chart]
+	Spans       []Link
+	Queues      Widget[[]QueueRow]
+	MoreQueues  int
+	Running     Widget[[]*view.Job]
 	MoreRunning int
 }
 
-// totals are those of Stats that the page shows, with what it calls them.
+// totals are the totals of Stats on the page, with their names there.
 var totals = []struct{ name, said string }{
 	{"processed", "processed"},
 	{"running", "busy"},
@@ -36,7 +34,7 @@ var totals = []struct{ name, said string }{
 	{"longjobs", "long jobs"},
 }
 
-// Total writes one of them, or that it is not known.
+// Total writes a total, or "—" if it is unknown.
 func (p *Overview) Total(name string, n int64) string {
 	if !p.Stats.Data.Known(name) {
 		return "—"
@@ -44,7 +42,7 @@ func (p *Overview) Total(name string, n int64) string {
 	return view.Grouped(n)
 }
 
-// Unknown says which of them could not be read, those together that have one reason.
+// Unknown says which totals could not be read, grouped by reason.
 func (p *Overview) Unknown() (all []*Trouble) {
 	said := map[string][]string{}
 	var reasons []string
@@ -62,23 +60,22 @@ func (p *Overview) Unknown() (all []*Trouble) {
 	return all
 }
 
-// Attention is something that needs somebody.
+// Attention is something that needs attention.
 type Attention struct {
-	// Urgent reports that jobs wait for it or a promise does not hold.
+	// Urgent: jobs are held up, or a promise does not hold.
 	Urgent bool
 	Text   string
-	// View is the page that shows more of it.
+	// View is the page with details.
 	View string
-	// Command mends it; Fix says how where no command does.
+	// Command fixes it; Fix says how if no command does.
 	Command, Fix string
 }
 
-// attentionViews has for each check of view.Findings the page that shows more.
 var attentionViews = map[string]string{
 	"redis": "redis", "daemons": "workers", "queues": "queues", "unique": "locks", "locks": "locks", "parked": "failed", "schedules": "schedule",
 }
 
-// NeedsAttention returns what of findings is not as it should be, the urgent ones first.
+// NeedsAttention returns the findings that are not OK, the urgent ones first.
 func NeedsAttention(findings []view.Finding) []Attention {
 	var urgent, rest []Attention
 	for _, f := range findings {
@@ -86,7 +83,7 @@ func NeedsAttention(findings []view.Finding) []Attention {
 			continue
 		}
 		a := Attention{Urgent: f.Status == view.FindingFail, Text: f.Text, View: attentionViews[f.Check], Fix: f.Fix}
-		if f.Check == "redis" { // beside others its text needs a subject
+		if f.Check == "redis" { // next to others its text needs a subject
 			if rest, ok := strings.CutPrefix(a.Text, "it "); ok {
 				a.Text = "Redis " + rest
 			} else {
@@ -111,11 +108,11 @@ func NeedsAttention(findings []view.Finding) []Attention {
 // QueueRow is a queue in a list.
 type QueueRow struct {
 	*view.Queue
-	// In and Out are how many jobs by the second came and were taken; nil = not known.
+	// In and Out are how many jobs per second came and were taken; nil = unknown.
 	In, Out *float64
 	// Spark are its lengths of the last minutes.
 	Spark []float64
-	// ServedBy says who works it in a few words; "" = the number of threads.
+	// ServedBy says in a few words what works it; "" = the number of threads.
 	ServedBy string
 }
 
@@ -131,41 +128,40 @@ type Queues struct {
 	Pager  Pager
 }
 
-// Queue is one queue.
+// Queue is the page of a queue.
 type Queue struct {
 	Frame
 	Name  string
 	Queue Widget[QueueRow]
 	Chart Widget[*Chart]
 	Spans []Link
-	// Jobs are those of the page that Pager names.
+	// Jobs are the page of waiting jobs that Pager names.
 	Jobs  Widget[[]view.WaitingJob]
 	Pager Pager
-	// Class and Args are what is searched for, Search how far that has come.
+	// Class and Args are searched for; Search is the progress.
 	Class, Args string
 	Search      *Search
 }
 
-// Search is how far a search has come that goes in steps.
+// Search is the progress of a search in steps.
 type Search struct {
-	// Scanned of Total are looked at, Found fit.
+	// Scanned of Total were read, Found match.
 	Scanned, Total int64
 	Found          int
-	// Next goes on; "" = all is looked at.
+	// Next continues the search; "" = it is finished.
 	Next template.URL
 }
 
 // Jobs lists running jobs.
 type Jobs struct {
 	Frame
-	Rows Widget[[]*view.Job]
-	// Class, Queue and Older are the filter.
+	Rows                Widget[[]*view.Job]
 	Class, Queue, Older string
 	Total               int
 	Pager               Pager
 }
 
-// Job is one running job.
+// Job is the page of a running job.
 type Job struct {
 	Frame
 	Name string
@@ -175,32 +171,30 @@ type Job struct {
 	Events   []Event
 }
 
-// Locks shows who waits for whom.
+// Locks shows locks and the queues that wait for them.
 type Locks struct {
 	Frame
-	// Waiting are queues of which jobs wait for locks.
 	Waiting Widget[[]view.LockedQueue]
 	Held    Widget[[]LockRow]
 	Unique  Widget[[]view.UniqueQueue]
 	Kind    string
 	Kinds   []Link
-	// Database has the locks in PostgreSQL; nil = there is no such database. DatabaseCut: there are
-	// more.
+	// Database has the locks in PostgreSQL; nil = no such database. DatabaseCut: there are more.
 	Database    *Widget[[]*view.Lock]
 	DatabaseCut bool
-	// Cut: there are more locks than were read.
+	// Cut: there are more locks.
 	Cut   bool
 	Pager Pager
 }
 
-// LockRow is a lock.
+// LockRow is a lock in a list.
 type LockRow struct {
 	*view.Lock
 	// Waiters are queues in which jobs are known to wait for it.
 	Waiters []string
 }
 
-// Lock is one lock.
+// Lock is the page of a lock.
 type Lock struct {
 	Frame
 	Key  string
@@ -225,7 +219,7 @@ type LongRow struct {
 	Timeline []Slice
 }
 
-// Slice is one turn of a long job.
+// Slice is a slice of a long job.
 type Slice struct {
 	At      time.Time
 	Took    time.Duration
@@ -234,19 +228,19 @@ type Slice struct {
 	Worker  string
 }
 
-// LongJob is one run.
+// LongJob is the page of a run.
 type LongJob struct {
 	Frame
 	UUID string
 	Run  Widget[LongRow]
 }
 
-// Schedule shows what runs when.
+// Schedule shows recurring and delayed jobs.
 type Schedule struct {
 	Frame
 	Recurring Widget[[]*view.Schedule]
 	Delayed   Widget[[]view.DelayedJob]
-	// Pager leads to those that are due later.
+	// Pager leads to later jobs.
 	Pager        Pager
 	Class, Queue string
 }
@@ -267,22 +261,22 @@ type ClassRow struct {
 	WaitP95              time.Duration
 	P50, P95, P99        time.Duration
 	Time                 time.Duration
-	// Share is Time as a part of that of all classes.
+	// Share is the part of all classes' Time.
 	Share float64
 	Spark []float64
 }
 
-// Class is one class.
+// Class is the page of a class.
 type Class struct {
 	Frame
 	Name string
 	Row  Widget[ClassRow]
-	// Chart is how many ran by time, Times how long they took.
+	// Chart is how many jobs ran, Times how long they took.
 	Chart, Times Widget[*Chart]
 	Spans        []Link
 }
 
-// Redis shows the server and what the checks have found.
+// Redis shows the server and the findings.
 type Redis struct {
 	Frame
 	Server   Widget[Server]
@@ -290,7 +284,7 @@ type Redis struct {
 	Keys     Widget[[]KeySize]
 }
 
-// Server is what the server says of itself.
+// Server is what the server reports about itself.
 type Server struct {
 	Version, Role, Policy, Unsaved string
 	Memory, MemoryLimit            int64
@@ -306,7 +300,7 @@ type KeySize struct {
 	Bytes int64
 }
 
-// Events shows what happened when, and by whom.
+// Events lists events.
 type Events struct {
 	Frame
 	Rows  Widget[[]Event]
@@ -315,65 +309,62 @@ type Events struct {
 	Pager Pager
 }
 
-// Event is something that happened.
+// Event is an event in a list.
 type Event struct {
 	ID   string
 	At   time.Time
 	Kind string
 	// Text says what happened to what, Said only what.
 	Text, Said string
-	// Who did it, From where.
+	// The author is Who, the client From.
 	Who, From string
 	// Subject is what it happened to: a process, a queue.
 	Subject string
-	// Urgent: it cost somebody a job or a process.
+	// Urgent: it cost a job or a process.
 	Urgent bool
 }
 
-// Confirm asks before something that cannot be undone.
+// Confirm asks before an irreversible change.
 type Confirm struct {
 	Frame
-	// Question is what is asked, Details what it would cost.
+	// Question is the question, Details the consequences.
 	Question string
 	Details  []string
-	// Action is where the form is sent, Fields what it holds. Button names the act.
+	// Action is where the form is sent, Fields its content, Button the button's text.
 	Action template.URL
 	Fields []Field
 	Button string
-	// Back leads back.
-	Back template.URL
-	// Command does the same from a shell.
+	Back   template.URL
+	// Command is the equivalent shell command.
 	Command string
 }
 
 // Field is a hidden value of a form.
 type Field struct{ Name, Value string }
 
-// Message is a page that has nothing else to say: an error, something that was not found.
+// Message is a page with a message only, such as an error.
 type Message struct {
 	Frame
 	Text string
-	// Hint says what to do.
 	Hint string
-	// Links lead on: to what may have been meant.
+	// Links are other pages to try.
 	Links []Link
 }
 
-// Operation is an act on many records that is under way, or has ended.
+// Operation is the page of a bulk change.
 type Operation struct {
 	Frame
-	// What is being done: "Retry failures of Mail".
+	// Description of the change: "Retry failures of Mail".
 	What string
-	// Done of Total are done, Failed were not.
+	// Done of Total were changed, Failed were not.
 	Done, Total, Failed int64
 	Ended               bool
 	Err                 string
-	// Cancel is where the form to stop it is sent; "" = it cannot be.
+	// Cancel is where the form to stop it is sent; "" = it cannot be stopped.
 	Cancel template.URL
 	Back   template.URL
 }
 
-// names of templates.
 func (*Overview) name() string  { return "overview" }
 func (*Queues) name() string    { return "queues" }
 func (*Queue) name() string     { return "queue" }

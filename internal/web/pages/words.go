@@ -15,16 +15,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// How much of a text a page shows at most, in bytes: any of them may be as large as a payload.
+// Limits of texts on a page, in bytes: any text may be as large as a payload.
 const (
 	maxLine  = 160
-	maxArgs  = 72 // most columns hold that in one line
+	maxArgs  = 72 // fits one line in most columns
 	maxTitle = 400
 	maxError = 500
 	maxWhole = 64 << 10
 )
 
-// funcs are what the templates call.
 var funcs = template.FuncMap{
 	"name":    func(s string) string { return text(s, view.MaxName) },
 	"line":    func(s string) string { return text(view.Summary(s), maxLine) },
@@ -67,15 +66,15 @@ var funcs = template.FuncMap{
 	},
 }
 
-// text makes a text of whoever it may be fit for a page: at most max bytes, with whatever is not
-// printable, such as invalid UTF-8 and marks that turn the direction of writing, as an escape.
+// text makes any text safe for a page: at most max bytes, with unprintable parts, such as invalid
+// UTF-8 and marks that change the writing direction, escaped.
 func text(s string, max int) string { return wire.Printable(s, max) }
 
-// whole is a text of several lines, at most as much as a page carries.
+// whole is text with several lines.
 func whole(s string) string { return wire.PrintableLines(s, maxWhole) }
 
-// args writes arguments in one line and cuts them in the middle: the beginning tells which job it
-// is, the end often which of many.
+// args cuts arguments in the middle: the beginning says which kind of job, the end often which
+// job.
 func args(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
@@ -99,20 +98,19 @@ func middle(s string, most int) string {
 	return wire.Printable(s[:head], 0) + " … " + wire.Printable(s[from:], 0)
 }
 
-// shortID cuts an id to as much of it as is shown, if it is a long one.
+// shortID shortens a long id to what is shown.
 func shortID(id string) string {
 	digest, place, ok := strings.Cut(id, "@")
 	if len(digest) > view.ShortID {
 		digest = digest[:view.ShortID]
 	}
 	if ok {
-		_ = place // where it stands is not what anybody reads
+		_ = place // the place is of no use to readers
 	}
 	return wire.Printable(digest, view.MaxName)
 }
 
-// dom returns what names an element of a page that stands for a thing of a name, so that it
-// keeps its place and its tick while others come and go.
+// dom returns an element's id for a named thing, which so keeps its place and its tick.
 func dom(kind, name string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
@@ -138,7 +136,7 @@ func count(n any) string {
 	return "—"
 }
 
-// rate writes a rate, "" if it is not known.
+// rate writes a rate, "—" if unknown.
 func rate(perSecond *float64) string {
 	switch {
 	case perSecond == nil || math.IsNaN(*perSecond):
@@ -196,7 +194,7 @@ func share(part, all any) int {
 	return int(math.Round(100 * min(1, max(0, p/a))))
 }
 
-// took writes how long something has taken, with as many digits as matter.
+// took writes how long something has taken, with the digits that matter.
 func took(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -213,7 +211,7 @@ func took(d time.Duration) string {
 	return left(d)
 }
 
-// left is view.Left without a second unit of which there is none.
+// left is view.Left without a second unit that is zero.
 func left(d time.Duration) string {
 	said := view.Left(d)
 	for _, zero := range []string{"00s", "00m", "00h"} {
@@ -224,7 +222,6 @@ func left(d time.Duration) string {
 	return said
 }
 
-// plural counts things.
 func plural(n int, what string) string {
 	if n != 1 && strings.HasSuffix(what, "s") {
 		return view.Grouped(int64(n)) + " " + what + "es"
@@ -256,8 +253,7 @@ func deref(p any) any {
 	return p
 }
 
-// why says why a queue's jobs wait. What pauses it is told by the names of keys, which pages put
-// into words.
+// why says why a queue's jobs wait, with words in place of the keys that pause it.
 func why(s string) string {
 	keys, ok := strings.CutPrefix(s, "paused by ")
 	if !ok {
@@ -274,7 +270,7 @@ func why(s string) string {
 // choose returns the first text that is not empty.
 func choose(texts ...string) string { return cmp.Or(texts...) }
 
-// Ago writes an instant as its age, with the instant itself for who wants to know.
+// Ago writes an instant as its age, with the instant as a tooltip.
 func (f *Frame) Ago(at any) template.HTML {
 	t := instant(at)
 	if t.IsZero() {
@@ -287,7 +283,7 @@ func (f *Frame) Ago(at any) template.HTML {
 	return f.clock(t, view.Age(d)+" ago")
 }
 
-// read writes how long before the page was made something was read.
+// read writes how long before the page something was read.
 func (f *Frame) read(at time.Time) template.HTML {
 	made := f.Made
 	if made.IsZero() {
@@ -309,7 +305,7 @@ func (f *Frame) Old(at any) template.HTML {
 	return f.clock(t, view.Since(t, f.Now))
 }
 
-// Until writes an instant to come as what is left until then.
+// Until writes the time left until an instant.
 func (f *Frame) Until(at any) template.HTML {
 	t := instant(at)
 	switch {
@@ -321,7 +317,7 @@ func (f *Frame) Until(at any) template.HTML {
 	return f.clock(t, "in "+left(t.Sub(f.Now)))
 }
 
-// Clock writes an instant by the clock, with its day if that is another.
+// Clock writes an instant as clock time, with the day if it is not today.
 func (f *Frame) Clock(at any) template.HTML {
 	t := instant(at)
 	if t.IsZero() {
@@ -330,7 +326,7 @@ func (f *Frame) Clock(at any) template.HTML {
 	return f.clock(t, f.moment(t))
 }
 
-// moment is a time of the clock, with the day where that is not today.
+// moment is a clock time, with the day if it is not today.
 func (f *Frame) moment(t time.Time) string {
 	t = t.In(f.Now.Location())
 	form := "15:04:05"
@@ -367,8 +363,7 @@ func quote(s string) string {
 	return string(out)
 }
 
-// fewServers is how many of those that work a queue its page names.
+// fewServers is how many of a queue's workers its page lists.
 const fewServers = 20
 
-// few returns those that a page names.
 func few(all []view.QueueServer) []view.QueueServer { return all[:min(len(all), fewServers)] }

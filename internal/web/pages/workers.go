@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// Workers shows who works: hosts, masters, their slots, threads and jobs.
+// Workers shows hosts, masters, their slots, threads and jobs.
 type Workers struct {
 	Frame
 	// Hosts have the masters of resqued.
@@ -18,7 +18,7 @@ type Workers struct {
 	Foreign []*view.Worker
 	// Filter is a part of the names.
 	Filter string
-	// Processes counts all, Shown those of the page.
+	// The numbers count all, not only the page's.
 	Processes, Threads, Busy int
 	Pager                    Pager
 	// Alone: the page is about one master, and named after it.
@@ -44,18 +44,17 @@ type WorkerMaster struct {
 // ProcessRow is a worker process.
 type ProcessRow struct {
 	view.Process
-	// Rate is how many jobs it ends by the second; nil = not known.
+	// Rate is how many jobs it ends per second; nil = unknown.
 	Rate *float64
-	// RSSRing is its memory at the last samples.
+	// RSSRing is its memory in the last samples.
 	RSSRing []float64
-	// Why says why it will be replaced, if not for its number of jobs: "memory".
+	// Why is why it will be replaced, if not for its number of jobs: "memory".
 	Why string
-	// Last says how one before it in its slot has ended within the last hour, if not by its number of jobs.
+	// Last is how its predecessor ended in the last hour, if not by its number of jobs.
 	Last string
 }
 
-// Recycles says when the process is replaced, as far as that can be foreseen. Its count of jobs
-// is that of its last beat, so that what follows is an estimate.
+// Recycles estimates when the process is replaced, with the job count of its last heartbeat.
 func (r ProcessRow) Recycles() string {
 	switch {
 	case r.Alone:
@@ -76,18 +75,17 @@ func (r ProcessRow) Recycles() string {
 	if n == 1 {
 		said = "recycles after this job"
 	}
-	// A rate that decays says nothing of more than a day.
+	// A decaying rate says nothing about more than a day.
 	if r.Rate != nil && float64(n) < *r.Rate*(24*time.Hour).Seconds() {
 		said += " (~" + view.Age(time.Duration(float64(n) / *r.Rate * float64(time.Second))) + ")"
 	}
 	return said
 }
 
-// recalled is for how long an end is told beside the processes that came after it.
+// recalled is how long an end is shown with the successor process.
 const recalled = time.Hour
 
-// Recall tells of processes what events say: why they leave, and how one before them has ended.
-// Events are the newest ones, the newest first.
+// Recall adds why processes leave and how their predecessors ended. events: the newest first.
 func (m *WorkerMaster) Recall(events []Event, now time.Time) {
 	for _, rows := range [][]ProcessRow{m.Rows, m.Suspects} {
 		for i := range rows {
@@ -117,8 +115,7 @@ func (r *ProcessRow) recall(events []Event, now time.Time) {
 	}
 }
 
-// slotOf returns the part of a process's id that those have in common which follow each other in a
-// slot, and its number, which grows.
+// slotOf splits a process's id: the part common to a slot's processes, and a growing number.
 func slotOf(proc string) (slot string, number int) {
 	i := strings.LastIndexByte(proc, '.')
 	if i < 0 {
@@ -131,7 +128,7 @@ func slotOf(proc string) (slot string, number int) {
 	return proc[:i], number
 }
 
-// Worker is one master or foreign worker.
+// Worker is the page of a master or a foreign worker.
 type Worker struct {
 	Frame
 	Name   string

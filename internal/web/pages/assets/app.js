@@ -1,4 +1,4 @@
-// Keeps a visible page up to date, and adds keys. Without it everything can be read and done.
+// Keeps a visible page up to date, and adds keyboard shortcuts. All pages work without it.
 "use strict";
 (() => {
   const main = document.getElementById("main");
@@ -12,12 +12,11 @@
     state.dataset.state = name;
     state.textContent = text;
   };
-  // fresh says that the page is up to date, unless its own text says otherwise.
+  // fresh shows that the page is up to date, unless its banner says that Redis is away.
   const fresh = () => main.querySelector(".banner") ? say("lost", "Redis away") : say("live", "live");
   const clock = () => new Date().toLocaleTimeString([], { hour12: false });
 
-  // morph puts new content in the place of the old, and leaves what somebody has ticked, typed,
-  // opened or focused.
+  // morph replaces the content, and keeps what the user has ticked, typed, opened or focused.
   const morph = (html) => {
     const old = new Map();
     for (const cell of main.querySelectorAll("tr[id] td.n, .figures dd")) old.set(place(cell), cell.textContent);
@@ -46,7 +45,7 @@
     return row ? row.id + " " + cell.cellIndex : "figure " + cell.previousElementSibling?.textContent.replace(/[\d.,]+/g, "");
   };
 
-  // Poll: only while the page is seen, one request at a time, less often after errors.
+  // Poll only while the page is visible, one request at a time, less often after errors.
   let etag = "", timer = 0, pause = every, frozen = false, asking = null, seen = clock();
   const plan = (ms) => { clearTimeout(timer); if (every > 0 && !frozen && !document.hidden) timer = setTimeout(poll, ms); };
   const poll = async () => {
@@ -83,7 +82,7 @@
     if (frozen) { clearTimeout(timer); say("frozen", "frozen at " + clock()); } else plan(0);
   };
 
-  // A search goes on by itself until a page of hits is there or all is looked at.
+  // A search continues until it has a page of hits or has read everything.
   let searching = false;
   const search = async () => {
     const next = document.getElementById("search-next");
@@ -144,7 +143,7 @@
   if (store) {
     const shown = store.value;
     store.addEventListener("change", () => store.form.requestSubmit());
-    // Who comes back by the browser's history sees the store of the page, not the one that was chosen.
+    // Returning by the browser's history shows the page's own store, not the one that was chosen.
     addEventListener("pageshow", () => { store.value = shown; });
   }
   const keys = document.getElementById("keys");
