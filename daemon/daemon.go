@@ -1,6 +1,5 @@
-// Package daemon gives a program of its own the whole of resqued: the daemon
-// and its command line, with the program's Go functions as handlers beside the
-// commands that its configuration names.
+// Package daemon makes a program a complete resqued: the daemon and its command line, with the
+// program's Go functions as handlers alongside the commands of its configuration.
 package daemon
 
 import (
@@ -10,9 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/cli"
 )
 
-// Main runs the resqued command line with handlers and ends the process with
-// its exit code. Call it first thing in main: worker processes are the same
-// program, started again, and Main is where they find their work.
+// Main runs the resqued command line with handlers and ends the process with its exit code. Call
+// it first in main: worker processes are the same program, started again, and Main also runs them.
 func Main(handlers *resqued.Handlers) {
 	os.Exit(cli.Main(handlers, os.Args[1:]))
 }

@@ -1,9 +1,9 @@
-// Package web is resqued's dashboard as a handler for the HTTP server of a Go program: the pages,
-// the JSON API under /api/v1, /metrics, /healthz and /readyz, as "resqued web" serves them
-// (docs/dashboard.md). All that it shows is in Redis.
+// Package web is resqued's dashboard as an http.Handler for a Go program: the pages, the JSON API
+// under /api/v1, /metrics, /healthz and /readyz, as "resqued web" serves them (docs/dashboard.md).
+// All that it shows is in Redis.
 //
-// The program says who asks: without Options.Who everybody may look who reaches the server, and
-// nobody may change anything.
+// Options.Who decides about visitors. Without it, all who reach the server may look and none may
+// change anything.
 package web
 
 import (
@@ -27,57 +27,58 @@ import (
 	"github.com/resqued/resqued/longjob"
 )
 
-// Options are what a dashboard needs. The zero value shows the daemons of the Redis on this machine
-// at the root of the server.
+// Options configure a dashboard. The zero value serves the Redis on this machine at the server's
+// root.
 type Options struct {
-	// URL is that of the Redis, as that of package client; empty = client.DefaultURL.
+	// URL is the URL of Redis, as in package client; empty = client.DefaultURL.
 	URL string
 	// Namespace is the prefix of every key; empty = client.DefaultNamespace.
 	Namespace string
-	// CAFile is a PEM file with the certificates to trust for TLS; empty = those of the system.
+	// CAFile is a PEM file with the certificates to trust for TLS; empty = the system's.
 	CAFile string
-	// CertFile and KeyFile are PEM files with the certificate that is presented to Redis, and its
-	// key; empty = none.
+	// CertFile and KeyFile are PEM files with the client certificate for Redis and its key; empty
+	// = none.
 	CertFile, KeyFile string
-	// PathPrefix is the path under which the handler is mounted, such as "/jobs"; the requests have
-	// it still (no http.StripPrefix). Empty = the root.
+	// PathPrefix is the path under which the handler is mounted, such as "/jobs"; empty = the
+	// root. Requests must still have it: don't use http.StripPrefix.
 	PathPrefix string
-	// Hosts are the names under which the server is asked for, besides localhost and addresses:
-	// others are refused, so that no foreign name can be made to lead here. "*" = any.
+	// Hosts are the allowed host names, besides localhost and addresses. Others are refused,
+	// against DNS rebinding. "*" = any.
 	Hosts []string
-	// Who says who asks; false = nobody who may look. Nil: everybody may look. It is not asked for
-	// /healthz and /readyz, which say to all who ask that the server runs and that Redis answers.
+	// The function Who returns the visitor behind a request, or false to deny access. If nil, anyone
+	// may look. It is not called for /healthz and /readyz, which answer to anyone.
 	Who func(r *http.Request) (Visitor, bool)
-	// Handlers, if not nil, has the queues, the locks and the intervals (Class.Every) of the classes.
-	// The other schedules of daemons are shown as these have made them known.
+	// Handlers, if not nil, provide the queues, locks and intervals (Class.Every) of classes.
+	// Other schedules are shown as daemons have published them.
 	Handlers *resqued.Handlers
-	// StoredSchedules and RailsEnv are as persistent_schedules and RAILS_ENV of the daemons: whether
-	// these enqueue the jobs of the schedules that resque-scheduler keeps in Redis, and of which.
+	// StoredSchedules and RailsEnv are the daemons' persistent_schedules and RAILS_ENV: whether
+	// they enqueue the jobs of schedules that resque-scheduler keeps in Redis, and for which
+	// environment.
 	StoredSchedules bool
 	RailsEnv        string
-	// UniqueQueues are the queues in which no two equal payloads wait, as Options.UniqueQueues of
-	// package client.
+	// UniqueQueues are the queues that hold equal payloads only once, as in client.Options.
 	UniqueQueues []string
-	// Within returns how long the jobs of a queue may wait before it is late; 0 = any time. Nil: of each queue.
+	// Within returns how long jobs of a queue may wait before the queue is late; 0 = any time.
+	// Nil: any time for each queue.
 	Within func(queue string) time.Duration
-	// Redact says which arguments of jobs are not shown, as the key redact of the configuration:
+	// Redact says which arguments of jobs are hidden, as the key redact of the configuration:
 	// "Mail=args.0,args.1.token;*=args.**.password".
 	Redact string
-	// HideArgs: those who are not operators see no arguments at all.
+	// HideArgs hides all arguments from visitors that are not operators.
 	HideArgs bool
-	// Log gets what goes wrong, and who has changed what; nil = nothing.
+	// Log receives errors and changes with the visitor's name; nil = nothing is logged.
 	Log *slog.Logger
 }
 
-// Visitor is who asks.
+// Visitor is the user behind a request.
 type Visitor struct {
-	// Name stands beside what he changes, in the log and among the events.
+	// Name is recorded with what the visitor changes, in the log and among the events.
 	Name string
-	// Operator: he may change things, such as retry jobs, kill them, or pause queues.
+	// Operator says whether the visitor may make changes: retry or kill jobs, pause queues.
 	Operator bool
 }
 
-// Dashboard is an http.Handler. Close ends it.
+// Dashboard is an http.Handler. Call Close when the server has stopped.
 type Dashboard struct {
 	server *web.Server
 	store  *store.Store
@@ -86,8 +87,8 @@ type Dashboard struct {
 	ended  chan struct{}
 }
 
-// Handler returns a dashboard. It connects with the first request: a Redis that is away is shown as
-// such. An error says which option cannot be.
+// Handler returns a dashboard, or an error that names an invalid option. It connects with the
+// first request; while Redis is unreachable, the pages say so.
 func Handler(o Options) (*Dashboard, error) {
 	if err := web.CheckPrefix(o.PathPrefix); err != nil {
 		return nil, fmt.Errorf("web: PathPrefix is %q: %w", o.PathPrefix, err)
@@ -148,7 +149,7 @@ func Handler(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// queueOf returns what finds the queue of a class; "" = it names none.
+// queueOf returns a function from classes to their queues; "" = unknown.
 func queueOf(h *resqued.Handlers) func(class string) string {
 	return func(class string) string {
 		c, ok := h.Lookup(class)
@@ -159,7 +160,7 @@ func queueOf(h *resqued.Handlers) func(class string) string {
 	}
 }
 
-// who puts the program's answer into the form that the server takes.
+// who adapts Options.Who to the server.
 func who(ask func(r *http.Request) (Visitor, bool)) func(r *http.Request) (web.Visitor, error) {
 	if ask == nil {
 		return nil
@@ -177,12 +178,11 @@ func who(ask func(r *http.Request) (Visitor, bool)) func(r *http.Request) (web.V
 	}
 }
 
-// ServeHTTP implements http.Handler. Requests that change something are refused when they come
-// from another site's page.
+// ServeHTTP implements http.Handler. Changes that another site's page requests are refused.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.server.ServeHTTP(w, r) }
 
-// Close ends acts on many records, which leave the rest as it was, and closes the connections.
-// Call it once, when the server takes no requests any more.
+// Close stops bulk changes, which leave the rest of their records as they are, and closes the
+// connections. Call it once, when the server takes no more requests.
 func (d *Dashboard) Close() error {
 	d.stop()
 	<-d.ended

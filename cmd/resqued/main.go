@@ -1,6 +1,5 @@
-// Command resqued works the jobs of Resque queues. Its handlers are the commands
-// that the configuration names; a program with handlers in Go calls daemon.Main
-// itself.
+// Command resqued works the jobs of Resque queues with the commands that its configuration names.
+// A program with handlers in Go calls daemon.Main.
 package main
 
 import (
