@@ -17,6 +17,7 @@ func BenchmarkRunners(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/runners=%d", s.name, runners), func(b *testing.B) { s.bench(b, runners, 1) })
 		}
 		b.Run(s.name+"/concurrency=4", func(b *testing.B) { s.bench(b, 1, 4) })
+		b.Run(s.name+"/concurrency=10", func(b *testing.B) { s.bench(b, 1, 10) })
 	}
 }
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fcntl"
+require "io/nonblock"
 require "io/wait"
 
 module Resqued
@@ -32,10 +33,18 @@ module Resqued
         # Waiting in read itself takes one system call instead of three.
         @io.fcntl(Fcntl::F_SETFL, @io.fcntl(Fcntl::F_GETFL) & ~Fcntl::O_NONBLOCK)
         @pid = Process.pid
+        @threads = false
         @chunk = String.new(capacity: CHUNK)
         @rest = String.new
         @searched = 0
         @writing = Mutex.new
+      end
+
+      # Prepares for several threads: a system call that blocks would let each other thread of the
+      # process run in between, and all of them do with every line.
+      def for_threads
+        @threads = true
+        @io.nonblock = true
       end
 
       def self.moved(descriptor)
@@ -110,7 +119,10 @@ module Resqued
       # SIGCHLD of a process left by a job interrupts the read, and the application may have
       # made the socket non-blocking.
       def more
-        @io.sysread(CHUNK, @chunk)
+        return @io.sysread(CHUNK, @chunk) unless @threads
+
+        @io.wait_readable while (got = @io.read_nonblock(CHUNK, @chunk, exception: false)) == :wait_readable
+        raise EOFError unless got
       rescue Errno::EINTR
         retry
       rescue IO::WaitReadable
@@ -119,7 +131,10 @@ module Resqued
       end
 
       def some(line)
-        @io.syswrite(line)
+        return @io.syswrite(line) unless @threads
+
+        @io.wait_writable while (written = @io.write_nonblock(line, exception: false)) == :wait_writable
+        written
       rescue Errno::EINTR
         retry
       rescue IO::WaitWritable

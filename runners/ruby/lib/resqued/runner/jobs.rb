@@ -27,7 +27,7 @@ module Resqued
         @idle = 0
         @waiting = 0
         @taken = 0
-        @reading = @leaving = @watcher_parked = false
+        @reading = @leaving = @watcher_parked = @woken = false
       end
 
       # Waits for a job; nil when the runner is to exit. The caller performs it in its own
@@ -157,6 +157,7 @@ module Resqued
               @changed.wait(@mutex)
             ensure
               @waiting -= 1
+              @woken = false
             end
           else
             read
@@ -165,9 +166,13 @@ module Resqued
         end
       end
 
-      # A thread that stops reading wakes another one to read.
+      # A thread that stops reading wakes another one to read. One is enough until it runs: with
+      # short jobs that is when the first one waits again.
       def hand_over
-        @changed.signal if @waiting.positive? && !@reading
+        return if @reading || @woken || @waiting.zero?
+
+        @woken = true
+        @changed.signal
       end
 
       def read

@@ -34,6 +34,7 @@ module Resqued
         @jobs.on_leaving = -> { shut_down }
         @jobs.on_long = method(:title)
         title([])
+        @channel.for_threads if @concurrency > 1
         @channel.send(JSON.generate(hello: hello))
         @watcher = start_watcher
         @concurrency == 1 ? work : work_in_threads
