@@ -1,18 +1,18 @@
 package jobctx
 
-// DeathError says that the process that ran a job is gone and that nobody knows how far the
-// job came. It has not failed by itself: it is treated as a job whose worker process has died.
+// DeathError says that the process that ran a job is gone, so it is unknown how far the job came.
+// The job has not failed by itself: it is treated as a job whose worker process has died.
 type DeathError struct {
 	// Err says how the process ended, and is what people read.
 	Err error
-	// Shared: other jobs ran in the same process, so that this one need not be to blame.
+	// Shared: other jobs ran in the same process, so this one may not be to blame.
 	Shared bool
-	// Earlier: it was another process, before this run, which has not begun.
+	// Earlier: the process died before this run, which has not begun.
 	Earlier bool
-	// Told: failure hooks of the application know of the death, as of any failure. What they have
-	// done must not be followed by another run of the job.
+	// Told: the application's failure hooks know of the death, as of any failure. The job must not
+	// run again after them.
 	Told bool
-	// Discarded: they do not count it as a failure; a plugin runs the job again, say.
+	// Discarded: the failure hooks do not count it as a failure; a plugin runs the job again, say.
 	Discarded bool
 }
 

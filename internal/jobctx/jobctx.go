@@ -1,8 +1,7 @@
-// Package jobctx holds what the daemon attaches to a job and to the context of its
-// handler. Programs read it through the functions of package resqued, which imports this
-// package: the setters are here so that they are not part of the public API.
-//
-// Package resqued cannot be imported from here, so a *resqued.Job is passed as any.
+// Package jobctx holds what the daemon attaches to a job and to the context of its handler.
+// Programs read it through package resqued, which imports this package; the setters are here
+// to stay out of the public API. Package resqued cannot be imported from here, so a
+// *resqued.Job is passed as any.
 package jobctx
 
 import (
@@ -12,30 +11,29 @@ import (
 
 // Run describes one run of a job.
 type Run struct {
-	// Proc names the worker process, Token the reservation of the job. Both are empty
-	// outside of a daemon.
+	// Proc names the worker process, Token the job's reservation. Both are empty outside a daemon.
 	Proc, Token string
 	// Fence is the fencing token of the job.
 	Fence int64
-	// Wrappers are the classes around an Active Job, as wire.Envelope has them.
+	// Wrappers are the classes around an Active Job, as in wire.Envelope.
 	Wrappers []string
-	// Interrupted: a job that has succeeded says that it has pushed the rest of its work.
+	// Interrupted: a job that succeeded has pushed the rest of its work.
 	Interrupted bool
 }
 
 var runOf func(job any) *Run
 
-// Provide tells this package how to find the Run of a *resqued.Job. Package resqued calls
-// it once, when it is initialized.
+// Provide sets how to find the Run of a *resqued.Job. Package resqued calls it once, in init.
 func Provide(find func(job any) *Run) { runOf = find }
 
-// RunOf returns the Run of a *resqued.Job. Until the job ends, only what performs it may change it. It panics if job is of another type.
+// RunOf returns the Run of a *resqued.Job. Until the job ends, only the code that performs it
+// may change the Run. It panics if job is of another type.
 func RunOf(job any) *Run { return runOf(job) }
 
 var argsOf func(class any) reflect.Type
 
-// ProvideArgs tells this package how to find the type of the arguments of a *resqued.Class.
-// Package resqued calls it once, when it is initialized.
+// ProvideArgs sets how to find the type of the arguments of a *resqued.Class. Package resqued
+// calls it once, in init.
 func ProvideArgs(find func(class any) reflect.Type) { argsOf = find }
 
 // ArgsOf returns the type of the arguments of a *resqued.Class that resqued.Handle
@@ -70,8 +68,8 @@ func LeavingContext(ctx context.Context) context.Context {
 // Leaving returns the channel that is closed when the job of ctx should make room, or nil.
 func Leaving(ctx context.Context) <-chan struct{} { return LeavingContext(ctx).Done() }
 
-// Locks answers questions of a handler about class locks: it is what resqued.Locked,
-// Enqueued, LonerLocked and RefreshLock call.
+// Locks answers a handler's questions about class locks, for resqued.Locked, Enqueued,
+// LonerLocked and RefreshLock.
 type Locks interface {
 	// Locked reports whether a job of the class with these arguments holds its lock.
 	Locked(ctx context.Context, class string, args any) (bool, error)
