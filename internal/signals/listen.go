@@ -7,17 +7,15 @@ import (
 	"syscall"
 )
 
-// Listen delivers the signals that Of knows. Nothing may be counted by it and no
-// order relied on: the kernel merges equal pending signals and hands out
-// different ones by number. Each signal waits in a place of its own until it is received,
-// so that none is lost behind others, however many (a SIGCHLD for each orphan). Call stop
-// to give the signals back.
+// Listen delivers the signals that Of knows. Callers must not count them or rely on their
+// order: the kernel merges equal pending signals and hands out different ones by number.
+// Each signal has its own buffer, so a flood of others (a SIGCHLD for each orphan) does not
+// lose it. stop gives the signals back.
 //
-// A broken standard output must not end the daemon, so SIGPIPE is caught and
-// dropped; it is not ignored, because commands would inherit that. SIGTTOU is
-// ignored: worker processes sit in process groups of their own, which a terminal
-// set to "tostop" takes for background jobs, and a caught SIGTTOU makes the
-// kernel restart their write for ever.
+// A broken standard output must not end the daemon, so SIGPIPE is caught and dropped;
+// commands would inherit an ignored one. SIGTTOU is ignored: worker processes have their own
+// process groups, which a terminal set to "tostop" takes for background jobs, and a caught
+// SIGTTOU makes the kernel restart their write for ever.
 func Listen() (sigs <-chan os.Signal, stop func()) {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
@@ -43,7 +41,6 @@ func Listen() (sigs <-chan os.Signal, stop func()) {
 	}
 }
 
-// relay hands on what comes from one until end is closed.
 func relay(one <-chan os.Signal, all chan<- os.Signal, end <-chan struct{}) {
 	for {
 		select {

@@ -1,6 +1,5 @@
-// Package signals translates unix signals into what the operator wants, and
-// holds the table of what each state of a master or of a worker process makes
-// of it. It is pure: nothing here sends or receives a signal but Listen.
+// Package signals translates unix signals into what the operator wants. Its tables hold what a
+// master or a worker process does about that in each state. Only Listen touches real signals.
 //
 // docs/signals.md is generated from these tables and checked against them.
 package signals
@@ -18,11 +17,11 @@ const (
 	None   Intent = ""
 	Kill   Intent = "shut down now" // TERM, INT
 	Drain  Intent = "drain"         // QUIT
-	Abort  Intent = "kill jobs"     // USR1: kill the current jobs, go on
+	Abort  Intent = "kill jobs"     // USR1: kill the current jobs, keep running
 	Pause  Intent = "pause"         // USR2
 	Resume Intent = "resume"        // CONT
 	Reload Intent = "reload"        // HUP
-	Reap   Intent = "reap"          // CHLD, the master's own business
+	Reap   Intent = "reap"          // CHLD, for the master only
 	// Interrupt is INT at a terminal, under resqued dev.
 	Interrupt Intent = "drain, again: shut down now"
 )
@@ -54,8 +53,8 @@ var passed = map[Intent]os.Signal{
 	Kill: syscall.SIGTERM, Drain: syscall.SIGQUIT, Abort: syscall.SIGUSR1, Pause: syscall.SIGUSR2, Resume: syscall.SIGCONT, Reload: syscall.SIGHUP,
 }
 
-// For returns the name of a signal that asks for intent, as Named reads it. It is "" for what is
-// the business of one process alone.
+// For returns the name of the signal that asks for intent, as Named reads it, or "" if a master
+// does not pass the intent on by name.
 func For(intent Intent) string {
 	sig, ok := passed[intent]
 	if !ok || intent == Reload {
@@ -64,8 +63,7 @@ func For(intent Intent) string {
 	return Name(sig)
 }
 
-// Named returns the signal of a name that Name has given it, if it is one that a master passes
-// on; else nil.
+// Named returns the signal with a name that Name returned, or nil if a master does not pass it on.
 func Named(name string) os.Signal {
 	for _, sig := range passed {
 		if Name(sig) == name {
@@ -75,8 +73,7 @@ func Named(name string) os.Signal {
 	return nil
 }
 
-// OfDev is Of for a master at a terminal (resqued dev): ^C drains first, and
-// kills when it comes again.
+// OfDev is Of for a master at a terminal (resqued dev): the first ^C drains, a further one kills.
 func OfDev(sig os.Signal) Intent {
 	if sig == syscall.SIGINT {
 		return Interrupt
@@ -84,7 +81,7 @@ func OfDev(sig os.Signal) Intent {
 	return Of(sig)
 }
 
-// Name is the signal's name as kill knows it, with SIG.
+// Name returns the signal's name with SIG.
 func Name(sig os.Signal) string {
 	if name := names[sig]; name != "" {
 		return name
@@ -101,9 +98,9 @@ var names = map[os.Signal]string{
 // State is a state of a master or of a worker process.
 type State string
 
-// The states. A worker process also retires: it takes no new job because its
-// quota, its age or its memory is used up, and leaves when it has finished. And it may
-// wait for its turn, ready before the one stops whose place it takes.
+// The states. A retiring worker process takes no new job because its quota, age or memory is
+// used up, and exits when its jobs end. A waiting one is ready, but starts to take jobs only
+// when the process that it replaces stops.
 const (
 	Starting State = "starting"
 	Running  State = "running"

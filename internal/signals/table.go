@@ -2,9 +2,8 @@ package signals
 
 import "time"
 
-// Again is how long after the first kill request a further one means SIGKILL.
-// Requests that come sooner are taken for copies of the first: a terminal, a
-// wrapper script and systemd may each send their own.
+// Again is how long after the first kill request a further one means SIGKILL. Earlier ones
+// count as copies: a terminal, a wrapper script and systemd may each send their own.
 const Again = time.Second
 
 // Action is what a process does about a signal. The zero Action is Ignore.
@@ -18,18 +17,18 @@ const (
 	Enter Action = "enter"
 	// KillJobs: kill the jobs in hand, stay alive, go to the next state.
 	KillJobs Action = "kill jobs"
-	// StartPaused and StartRunning: note in which state the start shall end.
+	// StartPaused and StartRunning: note the state to enter after the start.
 	StartPaused  Action = "start paused"
 	StartRunning Action = "start running"
-	// Repeat: tell every worker process the state again. One may have left it by a signal of its own.
+	// Repeat: send the state to every worker process again. A signal of its own may have changed one.
 	Repeat Action = "tell all again"
 	// Reread: read the configuration again and roll the worker processes.
 	Reread Action = "reload"
 	// RereadLater: the same, as soon as the start has ended.
 	RereadLater Action = "reload after the start"
-	// Refuse: not in this state; say so in the log.
+	// Refuse: not possible in this state; log it.
 	Refuse Action = "refused"
-	// KillNow: SIGKILL for what is still there, at once.
+	// KillNow: SIGKILL what is left, at once.
 	KillNow Action = "SIGKILL now"
 )
 
@@ -37,23 +36,21 @@ const (
 type Step struct {
 	Do   Action
 	Next State
-	// again: the step is only taken when the state has lasted for Again.
+	// again: take the step only if the state has lasted for Again.
 	again bool
 }
 
-// Table holds the step for each state and intent of one kind of process. What
-// it does not list is ignored.
+// Table holds the step for each state and intent of one kind of process. Other pairs are ignored.
 type Table map[State]map[Intent]Step
 
-// Master returns what a master in state, which it entered in ago, does about
-// intent. A master under resqued dev also knows Interrupt.
+// Master returns the step of a master that has been in state for the time in. Interrupt only occurs
+// under resqued dev.
 func Master(state State, intent Intent, in time.Duration) Step {
 	return masterTable.step(state, intent, in)
 }
 
-// Worker returns what a worker process in state, which it entered in ago, does
-// about a signal of its own. It concerns this process alone; what the operator
-// wants of all of them comes from the master by message.
+// Worker returns the step of a worker process, in state for the time in, for a signal sent to
+// this process alone. The operator's wishes for all come from the master by message.
 func Worker(state State, intent Intent, in time.Duration) Step {
 	return workerTable.step(state, intent, in)
 }
