@@ -17,9 +17,9 @@ const (
 	refreshEvery = time.Minute
 )
 
-// sender writes datagrams to a host that may not resolve yet. It does the
-// look-ups on a goroutine of its own: the library sends while it holds the lock
-// that every counting thread needs, and a look-up may take seconds.
+// sender writes datagrams to a host that may not resolve yet. It looks the host up on its own
+// goroutine: a look-up may take seconds, and the library sends under the lock that every
+// counting thread needs.
 type sender struct {
 	host string // with port
 	log  *zap.Logger
@@ -46,7 +46,7 @@ func newSender(host string, log *zap.Logger) (*sender, error) {
 	return s, nil
 }
 
-// Send drops the data while the host is unknown.
+// Send drops the data while the address is unknown.
 func (s *sender) Send(data []byte) (int, error) {
 	addr := s.addr.Load()
 	if addr == nil {
@@ -55,7 +55,6 @@ func (s *sender) Send(data []byte) (int, error) {
 	return s.conn.WriteTo(data, addr)
 }
 
-// Close ends the look-ups and the socket.
 func (s *sender) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -87,7 +86,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// resolve keeps the old address when the host is not found any more.
+// resolve keeps the old address if the host is no longer found.
 func (s *sender) resolve(ctx context.Context) error {
 	name, port, err := net.SplitHostPort(s.host)
 	if err != nil {
@@ -103,7 +102,7 @@ func (s *sender) resolve(ctx context.Context) error {
 	}
 	best := addrs[0]
 	for _, addr := range addrs {
-		// "localhost" is both; statsd servers often listen on IPv4 alone.
+		// "localhost" may be both; statsd servers often listen on IPv4 only.
 		if addr.IP.To4() != nil {
 			best = addr
 			break

@@ -1,6 +1,5 @@
-// Package statsd counts and times jobs in a statsd server. Its names are listed
-// in docs/statsd.md. Counting never holds up or fails a job: what cannot be sent
-// is dropped.
+// Package statsd counts and times jobs in a statsd server. docs/statsd.md lists the names.
+// Counting never delays or fails a job: data that cannot be sent is dropped.
 package statsd
 
 import (
@@ -16,15 +15,15 @@ import (
 const (
 	// maxName bounds a metric's name in bytes; servers keep one file or row for each.
 	maxName = 200
-	// maxPacket is what fits into one Ethernet frame.
+	// maxPacket fits into one Ethernet frame.
 	maxPacket = 1432
-	// flushEvery bounds how old a count is when it leaves.
+	// flushEvery bounds the age of a count when it is sent.
 	flushEvery = 300 * time.Millisecond
 )
 
-// The outcomes that do not just count as processed: Failed, Retried, which has failed and of
-// which there will be another run, Dropped, of a job that did not run because its class
-// lock was held, and Interrupted, of one that has pushed the rest of its work, count besides; Requeued, of a job that is to run again as if it had not, instead.
+// The outcomes with counters of their own. Failed, Retried (failed, will run again), Dropped (not
+// run because its class lock was held) and Interrupted (has pushed the rest of its work) also
+// count as processed. Requeued (runs again as if it had not run) does not.
 const (
 	Failed      = "failed"
 	Retried     = "retried"
@@ -33,10 +32,10 @@ const (
 	Requeued    = "requeued"
 )
 
-// Unknown is the time in the handler of a job that has not run, or of which it is not known.
+// Unknown is the handler time of a job that did not run or was not timed.
 const Unknown time.Duration = -1
 
-// The names of Count; docs/statsd.md says what they count.
+// The names for Count; docs/statsd.md explains them.
 const (
 	Locked    = "locked"
 	Duplicate = "duplicate"
@@ -46,13 +45,12 @@ const (
 	RunnerDied = "runner_died"
 )
 
-// Config says where to count.
 type Config struct {
 	// Host is a name or an address; empty turns statsd off.
 	Host string
 	// Port 0 is 8125.
 	Port int
-	// Key stands before every name, with a dot between; it may be empty.
+	// Key is put before every name with a dot; it may be empty.
 	Key string
 }
 
@@ -62,9 +60,9 @@ type Client struct {
 	statter cactus.Statter
 }
 
-// New returns a client, or nil when no host is configured. A host that does not
-// resolve is a warning; it is looked up again until it does, and from then on
-// now and again, so that a server may move. Close the client to send the rest.
+// New returns a client, or nil if no host is configured. A host that does not resolve is only
+// logged: it is looked up until it resolves, and then regularly, so that a server may move.
+// Close sends the rest.
 func New(c Config, log *zap.Logger) *Client {
 	if c.Host == "" {
 		return nil
@@ -77,14 +75,14 @@ func New(c Config, log *zap.Logger) *Client {
 		log.Warn("statsd is off: no UDP socket", zap.Error(err))
 		return nil
 	}
-	// Neither of the two can fail: both only refuse a missing sender.
+	// Neither call can fail: they only refuse a missing sender.
 	buffered, _ := cactus.NewBufferedSenderWithSender(udp, flushEvery, maxPacket)
 	statter, _ := cactus.NewClientWithSender(buffered, "", 0)
 	return &Client{key: strings.Trim(clean(c.Key), "."), statter: statter}
 }
 
-// Job counts the end of a job, or of one run of it. Ran is the time in the handler, or Unknown;
-// waited is the time in the queue, 0 when the job does not tell. docs/statsd.md has the rule.
+// Job counts the end of a job or of one of its runs. ran is the handler time or Unknown; waited
+// is the queue time, 0 if unknown. docs/statsd.md has the rule.
 func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	if c == nil {
 		return
@@ -109,10 +107,9 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 	}
 }
 
-// Died counts a job that has failed because its process died, or was killed for it.
+// Died counts a job that failed because its process died or was killed for it.
 func (c *Client) Died(class string) { c.Job(class, Failed, Unknown, 0) }
 
-// Count adds n to one of the counters above.
 func (c *Client) Count(name string, n int) {
 	if c == nil || n <= 0 {
 		return
@@ -120,7 +117,7 @@ func (c *Client) Count(name string, n int) {
 	c.count(name, "", n)
 }
 
-// Close sends what is buffered and ends the client.
+// Close sends what is buffered.
 func (c *Client) Close() {
 	if c != nil {
 		_ = c.statter.Close()
@@ -135,8 +132,7 @@ func (c *Client) time(group, name string, d time.Duration) {
 	_ = c.statter.TimingDuration(c.name(group, name), d, 1)
 }
 
-// name joins key, group and name; either of the last two may be empty. The
-// name comes from a payload: it is hostile until it has been cleaned.
+// name joins key, group and name; group or name may be empty. The name comes from an untrusted payload.
 func (c *Client) name(group, name string) string {
 	if name != "" || group == "" {
 		name = strings.Trim(clean(name), ".")
@@ -157,10 +153,10 @@ func (c *Client) name(group, name string) string {
 	return strings.TrimRight(b.String()[:min(b.Len(), maxName)], ".")
 }
 
-// clean maps a name to [A-Za-z0-9_.-]. Ruby's "::" becomes a dot, so that
-// My::Job is filed below My; anything else that is foreign becomes "_".
+// clean maps a name to [A-Za-z0-9_.-]. Ruby's "::" becomes a dot, so My::Job is filed below My;
+// any other character becomes "_".
 func clean(s string) string {
-	// Long enough for maxName; the rest of a hostile megabyte is not looked at.
+	// Enough for maxName, without a look at the rest of a hostile megabyte.
 	s = s[:min(len(s), 4*maxName)]
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -123,7 +123,7 @@ func TestCounting(t *testing.T) {
 		defer ticks.Stop()
 		var counting sync.WaitGroup
 		counting.Go(func() {
-			// What is counted before the look-up has ended may be lost.
+			// Counts before the end of the look-up may be lost.
 			for {
 				select {
 				case <-ticks.C:

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// tryFor is how long Try waits for a host to say that nothing listens.
+// tryFor is how long Try waits for an ICMP error that says nothing listens.
 const tryFor = 300 * time.Millisecond
 
-// Try looks up the host and sends one datagram, a counter called config_check. It returns the
-// address. Statsd never answers, so no error means only that nothing has refused it.
+// Try looks up the host, sends it one counter, config_check, and returns the address. Statsd never
+// answers, so no error means only that nothing has refused the datagram.
 func Try(ctx context.Context, c Config) (addr string, err error) {
 	if c.Port == 0 {
 		c.Port = 8125
@@ -25,17 +25,17 @@ func Try(ctx context.Context, c Config) (addr string, err error) {
 		return "", err
 	}
 	to := s.addr.Load()
-	// A socket that is bound to one address is told what comes back from there.
+	// Only a connected UDP socket receives ICMP errors.
 	conn, err := net.DialUDP("udp", nil, to)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = conn.Close() }() // a datagram is gone already
+	defer func() { _ = conn.Close() }() // the datagram is sent already
 	name := (&Client{key: strings.Trim(clean(c.Key), ".")}).name("config_check", "")
 	if _, err := fmt.Fprintf(conn, "%s:1|c", name); err != nil {
 		return "", err
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(tryFor)) // of a socket that is open
+	_ = conn.SetReadDeadline(time.Now().Add(tryFor)) // cannot fail on an open socket
 	if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return "", err
 	}
