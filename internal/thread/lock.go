@@ -9,11 +9,11 @@ import (
 
 // Locker takes the class locks of jobs; *classlock.Locks is one.
 type Locker interface {
-	// Lock blocks until it is certain whether the job may run. If it may, it runs
-	// under the context that Lock returns, and unlock is called when its code has
-	// ended; unlock blocks until nothing that belongs to the lock runs any more.
+	// Lock blocks until it is certain whether the job may run. If so, the job runs under the
+	// returned context. unlock is called when its code has ended, and blocks until nothing that
+	// belongs to the lock runs any more.
 	//
-	// Otherwise the error decides what becomes of the job, as a handler's error would: a
-	// *classlock.HeldError drops or fails it, resqued.Requeue puts it back.
+	// An error has the effect of a handler's error: a *classlock.HeldError drops or fails the
+	// job, resqued.Requeue puts it back.
 	Lock(ctx context.Context, job *resqued.Job, claim *classlock.Claim) (held context.Context, unlock func(), err error)
 }

@@ -1,6 +1,5 @@
-// Package thread performs one job: it takes the job's class lock, runs the handler
-// under the job's context and decides how the job has ended. It knows neither Redis nor
-// other jobs.
+// Package thread performs one job: it takes the class lock, runs the handler and decides how
+// the job has ended. It knows neither Redis nor other jobs.
 package thread
 
 import (
@@ -15,36 +14,33 @@ import (
 	"github.com/resqued/resqued/internal/thread/retry"
 )
 
-// How a kill on request is recorded: in the words of the Files.com fork, which its pages
-// know.
+// The record of a kill on request: the words of the Files.com fork, which its pages know.
 const (
 	KilledException = "Resque::DirtyExit"
 	KilledMessage   = "Job was killed"
 )
 
-// Result is how a job ended.
 type Result string
 
-// The results. Their text is also the outcome in logs and statistics.
+// The results, as written to logs and statistics.
 const (
 	Done        Result = "done"
-	Interrupted Result = "interrupted" // done, and it has pushed the rest of its work
+	Interrupted Result = "interrupted" // done, and has pushed the rest of its work
 	Discarded   Result = "discarded"
 	Dropped     Result = "dropped" // not run, because its class lock was held
 	Requeued    Result = "requeued"
 	Failed      Result = "failed"
-	Retried     Result = "retried" // failed, and to run again
-	Died        Result = "died"    // the process that ran it is gone, see jobctx.DeathError
+	Retried     Result = "retried" // failed, and runs again
+	Died        Result = "died"    // the process that ran it is gone; see jobctx.DeathError
 )
 
-// Outcome is what became of a job.
 type Outcome struct {
 	Result Result
 	// After is how long a requeued or retried job waits.
 	After time.Duration
-	// Err is why the job failed, also if it is retried, was discarded or dropped.
+	// Err is why the job failed, was retried, discarded or dropped.
 	Err error
-	// Try is the run, if the class of the job has a retry policy; else nil.
+	// Try is the run if the class has a retry policy, else nil.
 	Try *retry.Try
 	// Exception, Message and Backtrace are the fields of the failure record.
 	Exception, Message string
@@ -54,32 +50,29 @@ type Outcome struct {
 
 // Performer runs a class. handler.Set is one.
 type Performer interface {
-	// Perform calls done with the error of the job, once, on the goroutine of the
-	// caller. It does not return if the job's code ends that goroutine.
+	// Perform calls done once with the job's error, on the caller's goroutine. It does not
+	// return if the job's code ends that goroutine.
 	Perform(ctx context.Context, job *resqued.Job, done func(err error))
-	// Refuse is called for a job that ends with err without being performed, and returns
-	// an error that is safe to look into.
+	// Refuse is called for a job that ends with err without being performed. It returns an
+	// error that is safe to inspect.
 	Refuse(ctx context.Context, job *resqued.Job, err error) error
 }
 
-// Retries knows which run of its job a run is, and which jobs run again; *retry.Book is
-// one.
+// Retries numbers runs and decides which jobs run again; *retry.Book implements it.
 type Retries interface {
-	// Begin notes the number of the attempt in the job. It blocks until that is certain
-	// or ctx ends, with a Try of attempt 0 then, and returns nil for a job that never runs
-	// again.
+	// Begin notes the attempt number in the job. It blocks until the number is certain or ctx
+	// ends, then with a Try of attempt 0. It returns nil for a job that never runs again.
 	Begin(ctx context.Context, job *resqued.Job) (*retry.Try, error)
 }
 
-// Runner performs jobs; all threads of a process share one.
 type Runner struct {
 	Performer Performer
 	// Locker takes class locks; nil = no class has one.
 	Locker Locker
-	// Check, if not nil, is called right before the handler, when the job has its class
-	// lock. A job that it returns an error for ends with that and is not performed.
+	// Check, if not nil, is called right before the handler, with the class lock held. If it
+	// returns an error, the job ends with it and is not performed.
 	Check func(ctx context.Context, job *resqued.Job) error
-	// Retries knows which failed jobs run again; nil = none.
+	// Retries decides which failed jobs run again; nil = none.
 	Retries Retries
 	// Describe turns an error into the fields of a failure record.
 	Describe func(err error) (exception, message string, backtrace []string)
@@ -87,11 +80,9 @@ type Runner struct {
 	Now func() time.Time
 }
 
-// Run performs job and calls done when its handler has returned, which may be long
-// after ctx has ended. claim shows others the state of the job's class lock.
-//
-// It blocks until then, but does not return if the handler ends the goroutine
-// (runtime.Goexit): done is called, once, all the same.
+// Run performs job and calls done once when its handler has ended, perhaps long after ctx has.
+// claim shows others the state of the class lock. Run blocks until then; it does not return if
+// the handler ends the goroutine (runtime.Goexit), but still calls done.
 func (r *Runner) Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(out Outcome)) {
 	now := r.Now
 	if now == nil {
@@ -135,7 +126,6 @@ func (r *Runner) begin(ctx context.Context, job *resqued.Job) (*retry.Try, error
 	return r.Retries.Begin(ctx, job)
 }
 
-// again decides whether a job that has failed runs again.
 func (r *Runner) again(out Outcome, try *retry.Try) Outcome {
 	if out.Try = try; try == nil || out.Result != Failed {
 		return out
@@ -146,8 +136,8 @@ func (r *Runner) again(out Outcome, try *retry.Try) Outcome {
 	return out
 }
 
-// judge decides by what the handler returned; why its context ended only matters
-// if it failed. A handler that finishes although it was killed has finished.
+// judge decides by what the handler returned; the end of its context matters only if it failed.
+// A killed handler that finishes anyway has finished.
 func (r *Runner) judge(ctx context.Context, job *resqued.Job, err error) Outcome {
 	var requeue *resqued.RequeueError
 	var held *classlock.HeldError
@@ -164,7 +154,7 @@ func (r *Runner) judge(ctx context.Context, job *resqued.Job, err error) Outcome
 		return Outcome{Result: Discarded, Err: err}
 	case errors.As(err, &requeue):
 		out := Outcome{Result: Requeued, Err: err}
-		if requeue != nil { // a nil *RequeueError is an error all the same
+		if requeue != nil { // a nil *RequeueError is an error, too
 			out.After = requeue.After
 		}
 		return out

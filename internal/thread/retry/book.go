@@ -10,17 +10,16 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// BookConfig is what a Book is made from.
 type BookConfig struct {
 	Store Store
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
 	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
-	// Style is how hashes among arguments stand in keys.
+	// Style is how hashes in arguments are written in keys.
 	Style wire.RubyStyle
 }
 
-// Book holds the policies of all classes of a process. All of its threads share it.
+// Book holds the retry policies of all classes of a process, for all its threads.
 type Book struct {
 	cfg      BookConfig
 	policies map[*resqued.Class]*Policy
@@ -45,26 +44,25 @@ func NewBook(cfg BookConfig) (*Book, error) {
 	return b, nil
 }
 
-// Close ends the goroutine that reads counts. Call it when no job runs any more.
+// Close stops the goroutine that reads counts. No job may run any more.
 func (b *Book) Close() { b.counts.close() }
 
 // Try is one run of a job whose class has a policy.
 type Try struct {
-	// Key is the count in Redis, without the namespace.
+	// Key is the key of the count in Redis, without the namespace.
 	Key string
-	// Counted: Redis has a count of the job, from an earlier run.
+	// Counted: Redis has a count from an earlier run.
 	Counted bool
-	// Attempt is the number of the run, from 1; 0 = the job had to stop before Redis
-	// returned its count. Then it has not begun, and if it runs again this run does not
-	// count.
+	// Attempt is the number of the run, from 1; 0 if the job had to stop before Redis returned its
+	// count. Such a run has not begun and does not count.
 	Attempt int
 	policy  *Policy
 }
 
-// Begin finds out which run of its job this is, and sets Attempt and MaxAttempts of the job.
-// It returns nil for a job whose class has no policy. While Redis does not answer it goes on
-// trying until ctx ends, because no job may run more often than it is allowed to; then it
-// returns the error of ctx with a Try that has no number.
+// Begin looks up the run's number and sets Attempt and MaxAttempts of the job. It returns nil
+// for a job whose class has no policy. It retries until Redis answers or ctx ends, because no
+// job may run more often than allowed. If ctx ends, it returns the error and a Try without
+// number.
 func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	if len(b.policies) == 0 {
 		return nil, nil //nolint:nilnil // no policy
@@ -89,14 +87,13 @@ func (b *Book) Begin(ctx context.Context, job *resqued.Job) (*Try, error) {
 	return t, nil
 }
 
-// Failed decides what becomes of the job after this run has failed.
+// Failed decides whether the job runs again after this failed run, and when.
 func (t *Try) Failed(f Failure) (wait time.Duration, again bool) {
 	return t.policy.Failed(max(t.Attempt, 1), f)
 }
 
-// Count returns the count that Redis shall hold of the job after this run. If survived, the
-// deaths of the job are forgotten and so have to be in the count; otherwise they are added
-// again the next time.
+// Count returns the count to keep in Redis after this run. If the job survived, its deaths are
+// forgotten elsewhere and must be part of the count; otherwise the next run adds them again.
 func (t *Try) Count(survived bool, deaths int) int {
 	n := t.Attempt - 1
 	if !survived && !t.policy.ignoreDeaths {
@@ -105,5 +102,4 @@ func (t *Try) Count(survived bool, deaths int) int {
 	return max(n, 0)
 }
 
-// Lifetime returns how long the count is kept while the job waits; 0 = for ever.
 func (t *Try) Lifetime(wait time.Duration) time.Duration { return t.policy.Lifetime(wait) }

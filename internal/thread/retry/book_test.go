@@ -64,7 +64,7 @@ func TestBegin(t *testing.T) {
 	require.ErrorContains(t, err, `class "A"`)
 }
 
-// Who asks while a read is under way is answered by the next one, all together.
+// All calls during a read are answered by the next read.
 func TestCountsAreReadTogether(t *testing.T) {
 	t.Parallel()
 	first, release := make(chan struct{}, 1), make(chan struct{})

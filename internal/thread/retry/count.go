@@ -7,23 +7,21 @@ import (
 	"time"
 )
 
-// The pauses between two tries to reach Redis.
+// The pauses between two attempts to reach Redis.
 const (
 	firstPause = 20 * time.Millisecond
 	longPause  = 2 * time.Second
 )
 
-// maxCounts bounds what one read asks for.
 const maxCounts = 100
 
-// Store is where the counts are; *store.Store is one.
 type Store interface {
 	// RetryCounts returns the counts under keys without the namespace; -1 for none.
 	RetryCounts(ctx context.Context, keys []string) ([]int, error)
 }
 
-// counter reads counts for many threads. One read at a time is under way, for all threads
-// that have asked meanwhile, so that a process of many threads does not read for each job.
+// counter reads counts for many threads. One read at a time serves all threads that asked during
+// the one before, so that a process does not read for each job.
 type counter struct {
 	store   Store
 	ctx     context.Context //nolint:containedctx // its life
@@ -46,13 +44,12 @@ func newCounter(s Store) *counter {
 	return c
 }
 
-// close ends the goroutine of the counter. count must not be called any more.
+// close stops the goroutine. count must not be called any more.
 func (c *counter) close() {
 	c.stop()
 	c.reading.Wait()
 }
 
-// count returns the count under a key. It tries until Redis answers or ctx ends.
 func (c *counter) count(ctx context.Context, key string) (int, error) {
 	answer := make(chan int, 1)
 	c.mu.Lock()
@@ -70,7 +67,6 @@ func (c *counter) count(ctx context.Context, key string) (int, error) {
 	}
 }
 
-// read answers until no question is left.
 func (c *counter) read() {
 	for {
 		c.mu.Lock()
@@ -91,7 +87,7 @@ func (c *counter) read() {
 	}
 }
 
-// readUntilKnown reads until Redis answers. It returns none when the counter is closed.
+// readUntilKnown reads until Redis answers. It returns nil if the counter is closed.
 func (c *counter) readUntilKnown(keys []string) []int {
 	pause := firstPause
 	for c.ctx.Err() == nil {

@@ -10,14 +10,13 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Failure is how a job has failed.
 type Failure struct {
 	Err error
 	// Exception and Message are the fields of a failure record.
 	Exception, Message string
 }
 
-// matcher is a resqued.Errors, ready to be asked.
+// matcher is a resqued.Errors with compiled patterns.
 type matcher struct {
 	resqued.Errors
 	messages []*regexp.Regexp
@@ -35,8 +34,7 @@ func newMatcher(e resqued.Errors) (*matcher, error) {
 	return m, nil
 }
 
-// matches reports whether an error is one of those that are meant. If a function of the
-// program panics, it has not matched.
+// matches reports whether the failure matches. If a function of the program panics, it does not.
 func (m *matcher) matches(f Failure) (is bool) {
 	if slices.ContainsFunc(m.Exceptions, func(pattern string) bool { return glob(pattern, f.Exception) }) ||
 		slices.ContainsFunc(m.messages, func(re *regexp.Regexp) bool { return re.MatchString(f.Message) }) {

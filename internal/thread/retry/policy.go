@@ -1,9 +1,8 @@
-// Package retry decides whether a job that has failed runs again, and when. It counts the
-// runs of a job as Ruby's resque-retry does, in the same key, so that a job may be run by
-// both.
+// Package retry decides whether and when a failed job runs again. It counts the runs in the same
+// key as Ruby's resque-retry, so that both may run a job.
 //
-// policy.go and match.go decide, and depend on nothing else; count.go reads counts from
-// Redis, book.go holds the policies of all classes.
+// policy.go and match.go decide and have no dependencies; count.go reads counts from Redis;
+// book.go holds the policies of all classes.
 package retry
 
 import (
@@ -15,7 +14,6 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Policy is a class's resqued.Retry, ready to decide.
 type Policy struct {
 	attempts     int
 	backoff      []time.Duration
@@ -26,7 +24,6 @@ type Policy struct {
 	random       func(n int64) int64 // from 0 to below n
 }
 
-// NewPolicy returns the policy that r describes.
 func NewPolicy(r resqued.Retry) (*Policy, error) {
 	p := &Policy{
 		attempts: r.Attempts, backoff: r.Backoff, base: r.Base, max: r.Max,
@@ -56,12 +53,12 @@ func NewPolicy(r resqued.Retry) (*Policy, error) {
 	return p, nil
 }
 
-// Attempts returns how often a job runs at most.
+// Attempts returns the maximum number of runs.
 func (p *Policy) Attempts() int { return p.attempts }
 
-// Attempt returns the number of a run, from 1. counted is the count in Redis, which is the
-// number of the last run, from 0, or -1 if there is none; deaths is how many worker
-// processes have died with the job since.
+// Attempt returns the number of a run, from 1. counted is the count in Redis: the number of the
+// last run, from 0, or -1 if there is none. deaths is how many worker processes have died with
+// the job since.
 func (p *Policy) Attempt(counted, deaths int) int {
 	attempt := max(counted, -1) + 2
 	if !p.ignoreDeaths {
@@ -70,8 +67,7 @@ func (p *Policy) Attempt(counted, deaths int) int {
 	return attempt
 }
 
-// Failed decides about a job whose run with the number attempt has failed: whether it
-// runs again, and after which wait.
+// Failed decides whether a job runs again after its failed run number attempt, and after which wait.
 func (p *Policy) Failed(attempt int, f Failure) (wait time.Duration, again bool) {
 	if attempt >= p.attempts || p.never.matches(f) || p.only != nil && !p.only.matches(f) {
 		return 0, false
@@ -79,14 +75,12 @@ func (p *Policy) Failed(attempt int, f Failure) (wait time.Duration, again bool)
 	return p.wait(attempt), true
 }
 
-// wait is how long a job waits after the run with the number attempt.
 func (p *Policy) wait(attempt int) time.Duration {
 	attempt = max(attempt, 1)
 	if n := len(p.backoff); n > 0 {
 		return p.backoff[min(attempt, n)-1]
 	}
-	// Any wait up to the limit is as likely: jobs that failed together must not all come
-	// back together.
+	// Full jitter: jobs that failed together must not all come back together.
 	limit := min(int64(p.limit(attempt)), math.MaxInt64-1)
 	return time.Duration(p.random(limit + 1))
 }
@@ -103,7 +97,7 @@ func (p *Policy) limit(attempt int) time.Duration {
 	return min(limit, p.max)
 }
 
-// Lifetime returns how long Redis keeps the count of a job that waits; 0 = for ever.
+// Lifetime returns how long Redis keeps the count of a waiting job; 0 = for ever.
 func (p *Policy) Lifetime(wait time.Duration) time.Duration {
 	if p.expireAfter == 0 {
 		return 0
