@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// How many buckets there are. Bucket i of the run times holds those below ceil(1.5^i)
-// milliseconds, the last one the rest: 1 ms to more than an hour. A bucket of the waiting times is
-// as wide as two of these, and there are more: 2 ms to more than a day.
+// The numbers of buckets. Bucket i of the run times holds times below ceil(1.5^i) ms, the last one
+// the rest: 1 ms to more than an hour. A waiting-time bucket is as wide as two of these: 2 ms to
+// more than a day.
 const (
 	RunBuckets  = 40
 	WaitBuckets = 24
@@ -21,8 +21,7 @@ type RunTimes [RunBuckets]uint64
 // WaitTimes counts runs by how long their jobs had waited.
 type WaitTimes [WaitBuckets]uint64
 
-// limits are the upper ends of the run times' buckets in milliseconds, and further ones for
-// the waiting times: ceil(1.5^i).
+// limits are the buckets' upper ends in milliseconds: ceil(1.5^i).
 var limits = func() (out [2 * WaitBuckets]uint64) {
 	for i := range out {
 		out[i] = uint64(math.Ceil(math.Pow(1.5, float64(i))))
@@ -30,8 +29,7 @@ var limits = func() (out [2 * WaitBuckets]uint64) {
 	return out
 }()
 
-// firstOf is, by the length of a number of milliseconds in bits, the first bucket that it may
-// be in.
+// firstOf maps the bit length of a time in milliseconds to the first bucket that may hold it.
 var firstOf = func() (out [65]uint8) {
 	for n := range out {
 		least := uint64(0)
@@ -45,7 +43,6 @@ var firstOf = func() (out [65]uint8) {
 	return out
 }()
 
-// limitOf is the index of the first limit above d; len(limits) if there is none.
 func limitOf(d time.Duration) int {
 	ms := uint64(max(0, d) / time.Millisecond)
 	i := int(firstOf[bits.Len64(ms)])
@@ -55,14 +52,11 @@ func limitOf(d time.Duration) int {
 	return i
 }
 
-// runBucket is the bucket of a run that took d.
 func runBucket(d time.Duration) int { return min(limitOf(d), RunBuckets-1) }
 
-// waitBucket is the bucket of a job that had waited for d.
 func waitBucket(d time.Duration) int { return min(limitOf(d)/2, WaitBuckets-1) }
 
-// RunLimit is the upper end of bucket i of the run times, which it does not hold itself; 0 for
-// the last one, which has none.
+// RunLimit returns the exclusive upper end of run-time bucket i; 0 for the last, which has none.
 func RunLimit(i int) time.Duration {
 	if i < 0 || i >= RunBuckets-1 {
 		return 0
@@ -78,20 +72,18 @@ func WaitLimit(i int) time.Duration {
 	return time.Duration(limits[2*i+1]) * time.Millisecond
 }
 
-// Count is how many there are in all buckets.
+// Count returns the sum over all buckets.
 func (h *RunTimes) Count() uint64 { return count(h[:]) }
 
-// Count is how many there are in all buckets.
+// Count returns the sum over all buckets.
 func (h *WaitTimes) Count() uint64 { return count(h[:]) }
 
-// Percentile returns the time that a share of the runs, between 0 and 1, did not exceed, as far
-// as the buckets tell. It reports false where there is no run.
+// Percentile estimates the time that a share (0 to 1) of the runs did not exceed; false if there are none.
 func (h *RunTimes) Percentile(share float64) (time.Duration, bool) {
 	return percentile(h[:], share, RunLimit)
 }
 
-// Percentile returns the time that a share of the jobs, between 0 and 1, did not wait longer
-// than, as far as the buckets tell. It reports false where there is none.
+// Percentile estimates the waiting time that a share (0 to 1) of the jobs did not exceed; false if there are none.
 func (h *WaitTimes) Percentile(share float64) (time.Duration, bool) {
 	return percentile(h[:], share, WaitLimit)
 }
@@ -103,8 +95,7 @@ func count(buckets []uint64) (n uint64) {
 	return n
 }
 
-// percentile looks for the bucket, and takes what is in it to be spread evenly over the
-// logarithms of its times.
+// percentile finds the bucket and interpolates within it on a logarithmic scale.
 func percentile(buckets []uint64, share float64, limit func(int) time.Duration) (time.Duration, bool) {
 	all := 0.0
 	for _, n := range buckets {
@@ -126,7 +117,7 @@ func percentile(buckets []uint64, share float64, limit func(int) time.Duration) 
 		}
 		part := min(1, max(0, rest/here))
 		switch {
-		case high == 0: // nobody knows how long these took
+		case high == 0: // the last bucket has no upper end
 			return low, true
 		case low == 0:
 			return time.Duration(part * float64(high)), true
@@ -145,7 +136,7 @@ func more(buckets []uint64) bool {
 	return false
 }
 
-// add adds without an overflow.
+// add adds and saturates.
 func add(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry != 0 {

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// maxMinutes bounds for how many minutes a Collector keeps what nobody takes.
+// maxMinutes is how many minutes a Collector keeps until Take.
 const maxMinutes = 15
 
-// Series are the sums of one minute.
 type Series struct {
 	// Minute is the minute, since 1970.
 	Minute int64
@@ -18,7 +17,7 @@ type Series struct {
 }
 
 // Collector adds up what the worker processes of a master have sent. A job counts in the minute
-// in which its master heard of its end. It is safe for concurrent use.
+// in which the master learned of its end. It is safe for concurrent use.
 type Collector struct {
 	host string
 
@@ -26,10 +25,8 @@ type Collector struct {
 	minutes []Series // the oldest first
 }
 
-// NewCollector returns a collector of a host.
 func NewCollector(host string) *Collector { return &Collector{host: bounded(host)} }
 
-// Add adds a packet that came at some time.
 func (c *Collector) Add(at time.Time, packet []byte) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -39,7 +36,7 @@ func (c *Collector) Add(at time.Time, packet []byte) error {
 	})
 }
 
-// Count adds the end of one job of which no worker process could tell.
+// Count adds the end of one job that no worker process could report.
 func (c *Collector) Count(at time.Time, class, queue string, out Outcome) {
 	var sum Sum
 	sum.Add(out, Unknown, Unknown)
@@ -50,7 +47,7 @@ func (c *Collector) Count(at time.Time, class, queue string, out Outcome) {
 	c.merge(sums, Queue, bounded(queue), &sum)
 }
 
-// merge adds to a series, and what is of a class, as every job is, to the host and to all.
+// merge adds to a series. As each job has one class, a class's sum also goes to the host and to all.
 func (c *Collector) merge(sums map[Name]*Sum, kind Kind, name string, sum *Sum) {
 	into(sums, Name{kind, name}).Merge(sum)
 	if kind == Class {
@@ -72,7 +69,6 @@ func into(sums map[Name]*Sum, name Name) *Sum {
 	return s
 }
 
-// at returns the sums of a minute.
 func (c *Collector) at(at time.Time) Series {
 	minute := at.Unix() / 60
 	for _, s := range c.minutes {
@@ -89,7 +85,7 @@ func (c *Collector) at(at time.Time) Series {
 	return s
 }
 
-// Take returns what was added since it was called last.
+// Take returns what was added since the last call.
 func (c *Collector) Take() []Series {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -98,7 +94,7 @@ func (c *Collector) Take() []Series {
 	return taken
 }
 
-// PutBack takes back what Take has returned and is proven to stand nowhere.
+// PutBack returns sums from Take that were certainly not written.
 func (c *Collector) PutBack(series Series) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -6,21 +6,19 @@ import (
 	"time"
 )
 
-// unknownAge stands for an age that is not known.
 const unknownAge = 1<<24 - 1
 
-// Level is how long a queue was.
 type Level struct {
 	At time.Time
-	// Jobs is how many waited; 0 also where nobody has looked.
+	// Jobs is how many waited; 0 also if the queue was not checked.
 	Jobs uint64
-	// Oldest is how long the first one had waited, Unknown if it does not tell.
+	// Oldest is how long the first job had waited; Unknown if it carries no time.
 	Oldest time.Duration
-	// Locked is how many locks were in the way of its jobs.
+	// Locked is how many locks blocked its jobs.
 	Locked uint64
 }
 
-// WriteLevel returns the command that notes how long a queue was in a minute since 1970.
+// WriteLevel returns the command that notes a queue's length in a minute since 1970.
 func WriteLevel(queue string, minute int64, l Level) Write {
 	w := write(fmt.Sprintf("%s:g%d", Name{Queue, queue}, minute/60), gaugeString, hourTTL)
 	at := int(minute%60) * gaugeSize
@@ -34,7 +32,7 @@ func WriteLevel(queue string, minute int64, l Level) Write {
 	return w
 }
 
-// Levels asks for how long a queue was, minute by minute.
+// Levels asks for a queue's length, minute by minute.
 type Levels struct {
 	Queue    string
 	From, To time.Time
@@ -44,7 +42,6 @@ func (q Levels) query() Query {
 	return Query{Name: Name{Queue, q.Queue}, From: q.From, To: q.To, Step: Minute}
 }
 
-// Keys returns the keys of the strings, without the namespace.
 func (q Levels) Keys() (keys []string) {
 	last := int64(math.MinInt64)
 	q.query().each(func(_ time.Time, unit int64) {
@@ -55,7 +52,7 @@ func (q Levels) Keys() (keys []string) {
 	return keys
 }
 
-// Levels reads the strings of Keys, in their order; one that is not there is empty.
+// Levels reads the strings of Keys, in their order; a missing one is empty.
 func (q Levels) Levels(strings [][]byte) (out []Level) {
 	n, last := -1, int64(math.MinInt64)
 	q.query().each(func(at time.Time, unit int64) {

@@ -1,10 +1,9 @@
-// Package history is how many jobs ran, how long, and how long they had waited: sums by class,
-// queue and host, as worker processes count them, as they travel to the master, and as they
-// stand in Redis. It knows no Redis and no clock.
+// Package history counts how many jobs ran, how long, and how long they had waited: sums by class,
+// queue and host, from worker processes through the master to Redis. It does not use Redis or a clock.
 //
-// Files: buckets.go the buckets of run times and waiting times; sums.go counting; packet.go what
-// a worker process sends; collect.go what a master adds up; layout.go the strings in Redis, and
-// what is added to them; read.go those strings as series; gauge.go how long queues were.
+// buckets.go has the buckets of run and waiting times; sums.go counts; packet.go is what a worker
+// process sends; collect.go is what a master adds up; layout.go is the strings in Redis and the
+// writes to them; read.go reads them as series; gauge.go is the lengths of queues.
 package history
 
 import (
@@ -13,21 +12,20 @@ import (
 	"strings"
 )
 
-// The limits of names. What is beyond them counts under Other.
+// The limits of names. Names beyond them count under Other.
 const (
-	// MaxNames is how many names there are in Redis, of all kinds.
+	// MaxNames bounds the names of all kinds in Redis.
 	MaxNames = 400
-	// MaxName is how many bytes a name may have.
+	// MaxName bounds a name in bytes.
 	MaxName = 200
-	// maxLocal is how many names of one kind a worker process keeps apart between two reports,
-	// and a master between two writes.
+	// maxLocal bounds the names of one kind in a worker process between two reports. A master
+	// keeps 2*maxLocal of all kinds between two writes.
 	maxLocal = MaxNames
 )
 
-// Other is the name of all that has no name of its own.
+// Other is the name for everything without a name of its own.
 const Other = "(other)"
 
-// Kind says what a series is about.
 type Kind byte
 
 // The kinds of series.
@@ -50,10 +48,9 @@ type Name struct {
 	Name string
 }
 
-// AllJobs is the series of every job.
 func AllJobs() Name { return Name{All, Everything} }
 
-// String is the name as it stands in Redis: "c:Mail".
+// String returns the name as in Redis: "c:Mail".
 func (n Name) String() string { return string(rune(n.Kind)) + ":" + n.Name }
 
 // Compare sorts by kind, then by name.
@@ -70,7 +67,7 @@ func ParseName(text string) (Name, error) {
 	return Name{Kind(kind[0]), name}, nil
 }
 
-// bounded returns a name that may be counted under.
+// bounded replaces an empty or overlong name by Other.
 func bounded(name string) string {
 	if name == "" || len(name) > MaxName {
 		return Other

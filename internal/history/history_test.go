@@ -432,7 +432,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestCountingIsCheap: it stands in the way of each job.
+// TestCountingIsCheap: each job pays for it.
 func TestCountingIsCheap(t *testing.T) {
 	var sums history.Sums
 	sums.Add("Mail", "out", processed, time.Millisecond, time.Second)

@@ -10,15 +10,15 @@ import (
 // Prefix begins the keys, below the namespace.
 const Prefix = "resqued:hist:"
 
-// KeyNames is a sorted set: each name, as Name.String writes it → the last minute in which
-// something was counted, since 1970.
+// KeyNames is a sorted set of names, as Name.String writes them, scored by the last minute since
+// 1970 in which something was counted.
 const KeyNames = Prefix + "names"
 
-// How long strings live after they were written last.
+// The lifetimes of strings after their last write.
 const (
 	hourTTL = 26 * time.Hour
 	dayTTL  = 32 * 24 * time.Hour
-	// NameTTL is after how long a name and its total may be removed that nothing was counted of.
+	// NameTTL is how long a name and its total are kept after the last count.
 	NameTTL = dayTTL + 24*time.Hour
 )
 
@@ -37,7 +37,7 @@ const (
 //	  60 × 10 bytes, minutes: u32 jobs, u24 seconds that the first one has waited, u24 locks in
 //	                          the way
 //
-// Redis's BITFIELD has no u64; the highest bit of these is left alone.
+// Redis's BITFIELD has no u64, so the highest bit of these stays unused.
 const (
 	minuteSize = 16
 	fivesAt    = 60 * minuteSize
@@ -63,13 +63,13 @@ type Write struct {
 	TTL time.Duration
 }
 
-// write returns the beginning of a command. The last byte of the string comes first: so Redis makes
-// it in its whole size at once, where it would take twice as much later.
+// write returns the beginning of a command. It touches the last byte first, so that Redis
+// allocates the string once in its full size; growing it later would take twice as much memory.
 func write(key string, size int, ttl time.Duration) Write {
 	return Write{Key: Prefix + key, TTL: ttl, Args: []any{"OVERFLOW", "SAT", "INCRBY", "u8", "#" + strconv.Itoa(size-1), 0}}
 }
 
-// raise adds n to the number of some bits that begins at a byte.
+// raise adds n to the number of that many bits at byte at.
 func (w *Write) raise(bits, at int, n uint64) {
 	if n == 0 {
 		return
@@ -81,12 +81,12 @@ func (w *Write) raise(bits, at int, n uint64) {
 	w.Args = append(w.Args, "INCRBY", kind, offset, int64(min(n, math.MaxInt64)))
 }
 
-// set sets the number of some bits that begins at a byte.
+// set sets the number of that many bits at byte at, saturating.
 func (w *Write) set(bits, at int, n uint64) {
 	w.Args = append(w.Args, "SET", "u"+strconv.Itoa(bits), at*8, int64(min(n, 1<<bits-1)))
 }
 
-// Writes returns the commands that add a sum of one minute to what stands in Redis.
+// Writes returns the commands that add a sum of one minute to Redis.
 func Writes(name Name, minute int64, s *Sum) []Write {
 	base := name.String()
 	hour, day := minute/60, minute/(24*60)
@@ -117,5 +117,4 @@ func Writes(name Name, minute int64, s *Sum) []Write {
 	return []Write{h, d, t}
 }
 
-// TotalKey is the key of a total, without the namespace.
 func TotalKey(name Name) string { return Prefix + name.String() + ":total" }

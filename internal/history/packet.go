@@ -8,17 +8,16 @@ import (
 
 const (
 	// MaxPacket bounds a packet in bytes. Sums that need more are sent in several.
-	MaxPacket = 24 << 10
-	// packetVersion begins each packet.
+	MaxPacket     = 24 << 10
 	packetVersion = 2
-	// maxSeries is what one series takes at most.
+	// maxSeries is the maximum size of one series in bytes.
 	maxSeries = 1 + 2*binary.MaxVarintLen64 + MaxName + 5*binary.MaxVarintLen64 + allBuckets*(1+binary.MaxVarintLen64)
-	// idleReports is after how many reports without a job a name is forgotten.
+	// idleReports is the number of reports without a job after which a name is forgotten.
 	idleReports = 30
 )
 
-// Take returns what was counted as a packet, and counts from nothing again. What has no room is
-// left for the next call; nil = nothing is left.
+// Take returns the counts as a packet and resets them. Series that do not fit are left for the
+// next call; nil = nothing is left.
 //
 //	byte     2, the version
 //	a series, as often as there are any:
@@ -50,7 +49,7 @@ func (s *Sums) Take() []byte {
 	return packet
 }
 
-// PutBack takes back what Take has returned and could not be sent.
+// PutBack returns a packet from Take that could not be sent.
 func (s *Sums) PutBack(packet []byte) error {
 	return readPacket(packet, func(kind Kind, name string, sum *Sum) {
 		s.of(kind).of(name).Merge(sum)
@@ -71,8 +70,7 @@ func appendSeries(b []byte, kind Kind, name string, s *Sum) []byte {
 	return b
 }
 
-// buckets calls f for each bucket that is not empty: those of the run times, and, counted on from
-// these, those of the waiting times.
+// buckets calls f for each bucket that is not empty; waiting times are numbered from RunBuckets on.
 func (s *Sum) buckets(f func(i int, n uint64)) {
 	for i, n := range s.Run {
 		if n > 0 {
@@ -86,7 +84,6 @@ func (s *Sum) buckets(f func(i int, n uint64)) {
 	}
 }
 
-// bucket is where bucket i is counted.
 func (s *Sum) bucket(i int) *uint64 {
 	if i < RunBuckets {
 		return &s.Run[i]
@@ -94,11 +91,9 @@ func (s *Sum) bucket(i int) *uint64 {
 	return &s.Wait[i-RunBuckets]
 }
 
-// errPacket is what is wrong with a packet.
 var errPacket = errors.New("a packet of sums cannot be read")
 
-// readPacket calls f for each series. A packet of which the end cannot be read has its beginning
-// counted.
+// readPacket calls f for each series. If the end cannot be read, the beginning still counts.
 func readPacket(packet []byte, f func(kind Kind, name string, s *Sum)) error {
 	if len(packet) == 0 {
 		return nil
@@ -134,7 +129,7 @@ func readPacket(packet []byte, f func(kind Kind, name string, s *Sum)) error {
 	return r.err
 }
 
-// reader reads the parts of a packet. After an error all are empty.
+// reader reads the parts of a packet. After an error, all parts are empty.
 type reader struct {
 	rest []byte
 	err  error

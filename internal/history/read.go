@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// Step is how far the points of a series are apart.
+// Step is the distance of a series' points.
 type Step time.Duration
 
-// The steps that there are. Points of a minute know no run times and waiting times, but for the
-// sum of the run times; they and those of five minutes reach back a day, those of an hour a month.
+// The steps. Points of a minute have no run and waiting times, except the sum of the run times.
+// Minutes and five minutes reach back a day, hours a month.
 const (
 	Minute      = Step(time.Minute)
 	FiveMinutes = Step(5 * time.Minute)
 	Hour        = Step(time.Hour)
 )
 
-// reach is how far back points of a step can stand in Redis.
 func (s Step) reach() time.Duration {
 	if s == Hour {
 		return dayTTL
@@ -26,20 +25,20 @@ func (s Step) reach() time.Duration {
 	return hourTTL
 }
 
-// Query asks for the points of a series that begin in From or later, and before To.
+// Query asks for the points of a series that begin at From or later, and before To.
 type Query struct {
 	Name     Name
 	From, To time.Time
 	Step     Step
 }
 
-// Point is what was counted from At on until the next one.
+// Point is what was counted from At until the next point.
 type Point struct {
 	At time.Time
 	Sum
 }
 
-// span returns the numbers of the first point and of the one behind the last: steps since 1970.
+// span returns the number of the first point and the one after the last, in steps since 1970.
 func span(from, to time.Time, step time.Duration, reach time.Duration) (first, end int64) {
 	seconds := int64(step / time.Second)
 	first, end = floor(from.Unix(), seconds), floor(to.Unix()+seconds-1, seconds)
@@ -47,7 +46,6 @@ func span(from, to time.Time, step time.Duration, reach time.Duration) (first, e
 	return first, max(first, end)
 }
 
-// floor divides and rounds down, also below zero.
 func floor(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -56,7 +54,7 @@ func floor(a, b int64) int64 {
 	return q
 }
 
-// step returns the step of q, which is one that there is.
+// step returns q.Step, or Hour if it is not valid.
 func (q Query) step() Step {
 	switch q.Step {
 	case Minute, FiveMinutes:
@@ -66,7 +64,7 @@ func (q Query) step() Step {
 	}
 }
 
-// each calls f for each point with the number of the string that has it.
+// each calls f for each point with the number of the string that contains it.
 func (q Query) each(f func(at time.Time, unit int64)) {
 	step, unit := q.step(), int64(60*60)
 	if step == Hour {
@@ -94,8 +92,8 @@ func (q Query) Keys() (keys []string) {
 	return keys
 }
 
-// Points reads the strings of Keys, in their order; one that is not there is empty. It returns a
-// point for each step, the oldest first.
+// Points reads the strings of Keys, in their order; a missing one is empty. It returns a point
+// for each step, the oldest first.
 func (q Query) Points(strings [][]byte) []Point {
 	var out []Point
 	n, last := -1, int64(math.MinInt64)
@@ -125,7 +123,6 @@ func (q Query) Points(strings [][]byte) []Point {
 	return out
 }
 
-// ReadTotal reads the string of a total.
 func ReadTotal(raw []byte) Sum {
 	var s Sum
 	n := numbers(raw)
@@ -135,7 +132,7 @@ func ReadTotal(raw []byte) Sum {
 	return s
 }
 
-// readMinute adds a minute.
+// readMinute adds a minute's sums.
 func (s *Sum) readMinute(n numbers, minute int) {
 	at := minute * minuteSize
 	s.Runs, s.Failed, s.Unrun = s.Runs+n.at(at, 4), s.Failed+n.at(at+4, 4), s.Unrun+n.at(at+8, 4)
@@ -153,7 +150,7 @@ func (s *Sum) readBuckets(n numbers, at, size int) {
 	}
 }
 
-// micros multiplies without an overflow.
+// micros multiplies and saturates.
 func micros(n, unit uint64) uint64 {
 	if n > math.MaxUint64/unit {
 		return math.MaxUint64
@@ -161,11 +158,10 @@ func micros(n, unit uint64) uint64 {
 	return n * unit
 }
 
-// numbers is a string of Redis with numbers. It may be shorter than it should be, and hold
-// anything: what is not there is 0.
+// numbers is a string from Redis with big-endian numbers. It may be too short; missing numbers are 0.
 type numbers []byte
 
-// at returns the number of some bytes at a place; of one of eight the highest bit is none of it.
+// at returns the number of size bytes at byte at, without the highest bit of eight bytes.
 func (n numbers) at(at, size int) uint64 {
 	if at+size > len(n) {
 		return 0

@@ -5,31 +5,29 @@ import (
 	"time"
 )
 
-// Outcome is what became of a job, as far as it is counted.
+// Outcome is how a job ended, for counting.
 type Outcome uint8
 
 // The parts of an outcome.
 const (
-	// Processed: Redis's counter of processed jobs counts it.
+	// Processed: counted in Redis's counter of processed jobs.
 	Processed Outcome = 1 << iota
-	// Failed: that of failed jobs counts it, too.
+	// Failed: also counted in Redis's counter of failed jobs.
 	Failed
-	// Unrun: it came to nothing: it went back to its queue as if it had not run, or was dropped.
+	// Unrun: returned to its queue as if it had not run, or dropped.
 	Unrun
-	// Interrupted: it was processed, and has saved what it did and pushed the rest.
+	// Interrupted: processed; has saved its progress and pushed the rest.
 	Interrupted
 )
 
-// Unknown is a time that is not known.
 const Unknown time.Duration = -1
 
-// Sum is what there is to count of jobs.
+// Sum is what is counted of jobs.
 type Sum struct {
-	// Runs are the jobs that Redis's counter of processed jobs counts, Failed those of them that
-	// have failed. Unrun are those that went back to their queue, and those that were dropped,
-	// which are among Runs.
+	// Runs are the jobs in Redis's counter of processed jobs, Failed the failed ones among them.
+	// Unrun are jobs that returned to their queue, and dropped ones, which are also in Runs.
 	Runs, Failed, Unrun uint64
-	// Interrupted are those among Runs that have pushed the rest of their work.
+	// Interrupted are jobs in Runs that have pushed the rest of their work.
 	Interrupted uint64
 	// Micros is the time in handlers, in microseconds.
 	Micros uint64
@@ -37,13 +35,12 @@ type Sum struct {
 	Wait   WaitTimes
 }
 
-// Add counts one more job.
 func (s *Sum) Add(out Outcome, ran, waited time.Duration) {
 	e := endOf(out, ran, waited)
 	s.count(&e)
 }
 
-// end is the end of a job, with the places where it is counted. A bucket below 0 is none.
+// end is the end of a job with the buckets that count it; a negative bucket is none.
 type end struct {
 	out       Outcome
 	run, wait int
@@ -75,7 +72,6 @@ func (s *Sum) count(e *end) {
 	}
 }
 
-// Merge adds another sum.
 func (s *Sum) Merge(other *Sum) {
 	s.Runs, s.Failed, s.Unrun = add(s.Runs, other.Runs), add(s.Failed, other.Failed), add(s.Unrun, other.Unrun)
 	s.Interrupted, s.Micros = add(s.Interrupted, other.Interrupted), add(s.Micros, other.Micros)
@@ -90,28 +86,26 @@ func (s *Sum) Merge(other *Sum) {
 // Empty reports whether nothing was counted.
 func (s *Sum) Empty() bool { return *s == Sum{} }
 
-// tally is the sum of one name. unused counts for how many reports it was empty.
+// tally is the sum of one name; unused is for how many reports it was empty.
 type tally struct {
 	Sum
 	name   string
 	unused int
 }
 
-// Sums counts the jobs of one worker process by class and by queue. One goroutine uses it. The
-// zero value counts from nothing.
+// Sums counts the jobs of one worker process by class and by queue, for one goroutine. The zero value is ready.
 type Sums struct {
 	classes, queues names
 }
 
-// names are the sums of one kind. The name that was counted last is found at once: many jobs in a
-// row are of one class, and of one queue.
+// names are the sums of one kind. The last name is cached: consecutive jobs often have one class
+// and one queue.
 type names struct {
 	sums map[string]*tally
 	last string
 	at   *tally
 }
 
-// of returns the sum of a name.
 func (n *names) of(name string) *tally {
 	if n.at != nil && n.last == name {
 		return n.at
@@ -120,13 +114,13 @@ func (n *names) of(name string) *tally {
 	if t == nil {
 		t = n.place(name)
 	}
-	if name == t.name { // else it counts as another name
+	if name == t.name { // else it counts under another name
 		n.last, n.at = t.name, t
 	}
 	return t
 }
 
-// place returns where a name that has no sum yet is counted.
+// place returns the sum for a new name.
 func (n *names) place(name string) *tally {
 	if n.sums == nil {
 		n.sums = map[string]*tally{}
@@ -137,19 +131,18 @@ func (n *names) place(name string) *tally {
 	}
 	t := n.sums[name]
 	if t == nil {
-		t = &tally{name: strings.Clone(name)} // it may be a part of a large payload
+		t = &tally{name: strings.Clone(name)} // do not retain a large payload
 		n.sums[t.name] = t
 	}
 	return t
 }
 
-// forget removes a name.
 func (n *names) forget(name string) {
 	delete(n.sums, name)
 	n.last, n.at = "", nil
 }
 
-// Add counts the end of a job. Times that are not known are Unknown.
+// Add counts the end of a job; unknown times are Unknown.
 func (s *Sums) Add(class, queue string, out Outcome, ran, waited time.Duration) {
 	c, q := s.classes.of(class), s.queues.of(queue)
 	e := endOf(out, ran, waited)
@@ -157,7 +150,6 @@ func (s *Sums) Add(class, queue string, out Outcome, ran, waited time.Duration) 
 	q.count(&e)
 }
 
-// of returns the sums of a kind.
 func (s *Sums) of(kind Kind) *names {
 	if kind == Class {
 		return &s.classes

@@ -17,11 +17,10 @@ type Promise struct {
 	Within time.Duration `json:"within"`
 }
 
-// Promises are those of all queues. The name of a queue counts before globs, and of globs the first
-// that fits.
+// Promises are the promises of all queues. An exact name wins over globs, then the first match.
 type Promises []Promise
 
-// Of returns how long a job of a queue may wait; 0 = no promise was made.
+// Of returns how long a job of a queue may wait; 0 = no promise.
 func (p Promises) Of(queue string) time.Duration {
 	for _, named := range []bool{true, false} {
 		for _, one := range p {
@@ -37,15 +36,14 @@ func (p Promises) Of(queue string) time.Duration {
 	return 0
 }
 
-// maxWithin is the longest time that a name may say.
+// maxWithin is the longest time that a name can promise.
 const maxWithin = 366 * 24 * time.Hour
 
 var inName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:^|_)within_(\d{1,6})_?(s|m|h|d|second|minute|hour|day)s?$`)
 })
 
-// InName returns the time that the name of a queue says: within_30_seconds, mail_within_5m; 0 = it says
-// none.
+// InName returns the time in a queue's name, as in within_30_seconds or mail_within_5m; 0 = none.
 func InName(queue string) time.Duration {
 	found := inName().FindStringSubmatch(queue)
 	if found == nil {

@@ -1,18 +1,18 @@
-// Package queueage finds out how long the jobs of a queue have waited, although most payloads do not
-// say when they were pushed.
+// Package queueage estimates how long the jobs of a queue have waited. Most payloads do not say
+// when they were pushed.
 //
-// A process looks at each queue about once a second. A look searches for a payload that was at the
-// end of the list at the last look: jobs behind it were pushed in between. So jobs get numbers, in
-// the order in which they were pushed, and each look is a mark: at its time the jobs up to a number
-// had been pushed. Any program may take jobs in the meantime.
+// A process looks at each queue about once a second and searches for a payload that was at the
+// end of the list at the last look: jobs behind it were pushed in between. Jobs thereby get
+// numbers in push order, and each look is a mark: by its time, the jobs up to a number had been
+// pushed. Other programs may take jobs in between.
 //
 // # Limits
 //
-// A job that was there at the first look has waited for that long at least. If payloads are equal
-// byte for byte, a look cannot tell which one it has found. Then it counts the jobs that have ended
-// instead, which the history knows some seconds later. A job that goes back to the head of its
-// queue counts as old as the oldest mark that is left. A job that goes to the tail counts as new:
-// so do jobs whose lock is held and that cannot wait in a line.
+// A job found at the first look has waited at least since then. If payloads are equal byte for
+// byte, a look cannot tell which one it has found, and counts the ended jobs instead, which the
+// history knows some seconds later. A job that returns to the head of its queue counts as old as
+// the oldest mark left. A job that returns to the tail counts as new, as do jobs whose lock is
+// held and that cannot wait in a line.
 package queueage
 
 import (
@@ -24,78 +24,74 @@ import (
 	"strings"
 )
 
-// Source says where an age comes from.
 type Source string
 
 // The sources of an age, the best first.
 const (
 	Exact    Source = "exact"    // the payload says when it was pushed
-	Measured Source = "measured" // it is that of a mark: a second or two older than the job at most, or 2 % of its age
-	Estimate Source = "estimate" // some of the queue's payloads are equal, or the last look is some time ago
+	Measured Source = "measured" // from a mark: at most a second or two, or 2 %, more than the job's age
+	Estimate Source = "estimate" // some of the queue's payloads are equal, or the last look was too long ago
 	AtLeast  Source = "at_least" // the job was there at the first look, or at the first one after a pause
 )
 
 const (
-	// The middle one of three marks is dropped if at most step (ms), or their age divided by share, is
-	// between the other two.
+	// Of three marks, the middle one is dropped if the outer two are at most step (ms) or age/share apart.
 	step, share = 100, 50
-	// maxMarks bounds the marks of a list; a day takes some 600.
+	// maxMarks bounds the marks of a list; a day takes about 600.
 	maxMarks = 800
-	// MaxAnchor is the length of the largest payload that is looked for again, in bytes.
+	// MaxAnchor is the largest payload, in bytes, that a look searches for.
 	MaxAnchor = 4096
 )
 
-// mark says that the jobs up to n had been pushed at a time (ms), and those behind it had not.
+// mark: by time at (ms), the jobs up to number n had been pushed and later ones had not.
 type mark struct{ n, at int64 }
 
-// anchor is a payload that is looked for at the next look, and the number of its job.
+// anchor is a payload that the next look searches for, and the number of its job.
 type anchor struct {
 	payload []byte
 	n       int64
 }
 
-// List is what is known of the jobs of one list. The zero List knows nothing.
+// List is what is known of the jobs of one list. The zero value knows nothing.
 type List struct {
-	marks  []mark // by number; the last has that of the last job
+	marks  []mark // by number; the last one has the last job's number
 	first  int64  // the number of the job at the head
 	before int64  // the jobs up to this number were there at the first look
-	unsure int64  // the jobs up to this number have numbers that are estimated
-	taken  int64  // as in Look, at the last one
-	// tail is from the end of the list as it was, middle from the middle as it was once, front the head.
+	unsure int64  // the numbers of the jobs up to this one are estimates
+	taken  int64  // Look.Taken of the last look
+	// tail was at the end of the list, middle once in its middle, front is its head.
 	tail, middle, front anchor
 }
 
-// Look is what a look at a list has read.
 type Look struct {
-	// Len is how many jobs wait; it is not 0.
+	// Len is how many jobs wait; never 0.
 	Len int64
-	// Tail, Middle and Front are the places, from 0 at the head, of the payloads of Anchors; -1 is one that is
-	// not there. Twice: the payload of Tail is at another place, too.
+	// Tail, Middle and Front are the places of the payloads of Anchors, from 0 at the head;
+	// -1 = not found. Twice: the payload of Tail is at another place, too.
 	Tail, Middle, Front int64
 	Twice               bool
-	// Last are the last payloads of the list, the very last at the end, Head is the first, and Half the one at
-	// the place that Half says; nil = there is none.
+	// Last are the last payloads of the list, in its order. Head is the first payload, Half the
+	// one at the place that Half returns; nil = none.
 	Last       [][]byte
 	Head, Half []byte
-	// Taken is how many jobs of the queue have ended since the history began, 0 = not known. It is needed only
-	// where Twice is set.
+	// Taken is how many jobs of the queue have ended since the history began; 0 = unknown. Only
+	// needed if Twice is set.
 	Taken int64
-	// From and To limit the time (ms) at which those jobs were pushed that are seen for the first
-	// time. From is 0 at the first look of all. Rough: the last look is long ago.
+	// From and To bound the push time (ms) of the jobs seen for the first time. From is 0 at the
+	// very first look. Rough: the last look was long ago.
 	From, To int64
 	Rough    bool
-	// Blind: nothing could be looked for.
+	// Blind: the search was not possible.
 	Blind bool
 }
 
-// Anchors returns the payloads that are to be looked for: one from the end of the list as it was, one
-// from its middle, and the one at its head. The second need be looked for only if the
-// first is not there. Each may be nil.
+// Anchors returns the payloads to search for: from the end of the list, from its middle and from
+// its head. middle is only needed if tail is not found. Each may be nil.
 func (l *List) Anchors() (tail, middle, front []byte) {
 	return l.tail.payload, l.middle.payload, l.front.payload
 }
 
-// Len is how many jobs the list had at the last look; 0 = nothing is known.
+// Len returns how many jobs the list had at the last look; 0 = unknown.
 func (l *List) Len() int64 {
 	if len(l.marks) == 0 {
 		return 0
@@ -103,7 +99,7 @@ func (l *List) Len() int64 {
 	return l.last() - l.first + 1
 }
 
-// Seen is when the list was looked at last (ms), or a look earlier.
+// Seen returns when the list was last looked at (ms), at most one look too early.
 func (l *List) Seen() int64 {
 	if len(l.marks) == 0 {
 		return 0
@@ -111,17 +107,17 @@ func (l *List) Seen() int64 {
 	return l.marks[len(l.marks)-1].at
 }
 
-// Half is a place in the middle of the list, whose payload a look brings.
+// Half returns a place in the middle of the list; the next look reads its payload.
 func (l *List) Half() int64 { return max(0, (l.last()-l.first)/2) }
 
 // See adds a look.
 func (l *List) See(s Look) {
 	half := l.Half()
 	last := l.last()
-	total := l.tail.n + s.Len // if all anchors are gone these were pushed later
+	total := l.tail.n + s.Len // without any anchor, all are new
 	switch {
 	case len(l.marks) == 0:
-	case s.Blind, l.tail.payload == nil && l.front.payload == nil: // payloads that are too large are not looked for
+	case s.Blind, l.tail.payload == nil && l.front.payload == nil: // larger payloads are not searched for
 		total = max(last, l.first+s.Len-1)
 		l.unsure = total
 	case s.Tail >= 0 && !s.Twice:
@@ -140,7 +136,7 @@ func (l *List) See(s Look) {
 	case s.Front >= 0:
 		total = l.front.n + s.Len - 1 - s.Front
 	}
-	if s.Rough && total > last { // the new ones have waited for less, but it is not known how much
+	if s.Rough && total > last { // the new jobs have waited for less, but it is unknown how much
 		s.From, l.before = s.To, total
 	}
 	switch {
@@ -180,7 +176,6 @@ func newAnchor(payload []byte, n int64) anchor {
 	return anchor{payload, n}
 }
 
-// last is the number of the last job.
 func (l *List) last() int64 {
 	if len(l.marks) == 0 {
 		return 0
@@ -188,7 +183,7 @@ func (l *List) last() int64 {
 	return l.marks[len(l.marks)-1].n
 }
 
-// note adds a mark: what is new was pushed between from and to.
+// note adds a mark: new jobs were pushed between from and to.
 func (l *List) note(total, from, to int64) {
 	for len(l.marks) > 1 && l.marks[len(l.marks)-2].n >= total {
 		l.marks = l.marks[:len(l.marks)-1] // jobs were removed from the end
@@ -206,8 +201,7 @@ func (l *List) note(total, from, to int64) {
 	}
 }
 
-// forget drops the marks of jobs that are gone, but for the last of these, and those that others
-// nearby make up for.
+// forget drops the marks of jobs that are gone, except the last, and marks too close to others.
 func (l *List) forget(now int64) {
 	gone := sort.Search(len(l.marks), func(i int) bool { return l.marks[i].n >= l.first })
 	l.marks = slices.Delete(l.marks, 0, max(0, min(gone, len(l.marks))-1))
@@ -227,8 +221,8 @@ func (l *List) forget(now int64) {
 	}
 }
 
-// Pushed returns the earliest time at which the job at a place may have been pushed (ms), 0 = at the
-// head, and how well that is known. A place behind the end counts as the last one.
+// Pushed returns the earliest time (ms) at which the job at a place, 0 = head, may have been
+// pushed, and how well that is known. A place behind the end counts as the last one.
 func (l *List) Pushed(place int64) (at int64, source Source) {
 	n := min(l.first+place, l.last())
 	i := sort.Search(len(l.marks), func(i int) bool { return l.marks[i].n >= n })
@@ -245,7 +239,6 @@ func (l *List) Pushed(place int64) (at int64, source Source) {
 	return at, Measured
 }
 
-// String returns the list as it is written to Redis. Parse reads it.
 func (l *List) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "1 %d %d %d %d", l.first, l.before, l.unsure, l.taken)
@@ -266,7 +259,7 @@ func (l *List) String() string {
 
 func (l *List) anchors() []*anchor { return []*anchor{&l.tail, &l.middle, &l.front} }
 
-// Parse reads what String has written. Of anything else it knows nothing.
+// Parse reads what String has written. Any other text gives the zero List.
 func Parse(text string) List {
 	head, payloads, _ := strings.Cut(text, "\n")
 	version, head, _ := strings.Cut(head, " ")

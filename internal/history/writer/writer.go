@@ -1,5 +1,5 @@
-// Package writer writes the history of a master's jobs to Redis, beside the master's loop, how long the
-// queues are, and how long their jobs have waited.
+// Package writer writes the history of a master's jobs to Redis, outside the master's loop, and
+// notes how long queues are and how long their jobs have waited.
 package writer
 
 import (
@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// flushEvery is how often a master writes, flushShare how much longer it waits for each master
-	// that there is: all of them together write ten times a second at most.
+	// flushEvery is how often a master writes. flushShare is added for each master, so that all
+	// together write at most ten times a second.
 	flushEvery = 10 * time.Second
 	flushShare = 100 * time.Millisecond
 
-	// agesShare: of many masters each asks so many times as often as it writes whose turn it is to look how
-	// long jobs have waited.
+	// agesShare is how many times more often a master asks for its turn to look at the ages of
+	// jobs than it writes, if there are many masters.
 	agesShare = 10
 
-	// patience bounds the calls of one turn, lastPatience those of the last one.
+	// patience bounds the calls of one turn, lastPatience the calls of the last one.
 	patience     = 5 * time.Second
 	lastPatience = 2 * time.Second
 
-	// maxHosts is how many of the names may be hosts.
+	// maxHosts is how many names may be hosts.
 	maxHosts = history.MaxNames / 4
-	// levelsWithin is the part of a minute in which the masters ask whose turn it is to note how
-	// long the queues are.
+	// levelsWithin is the part of a minute in which masters ask for their turn to note the
+	// lengths of queues.
 	levelsWithin = 5 * time.Second
 )
 
-// Store is what a Writer asks of Redis; *store.Store is one.
 type Store interface {
 	HistoryNames(ctx context.Context) ([]store.NamedSeries, error)
 	AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error)
@@ -50,17 +49,16 @@ type Writer struct {
 	store   Store
 	log     *zap.Logger
 
-	known map[history.Name]bool // what stood among the names when it was looked at last
+	known map[history.Name]bool // the names at the last look
 	every time.Duration
-	said  map[string]string // the last error that was logged, by what it means
+	said  map[string]string // the last error logged, by its message
 }
 
-// New returns a writer that has done nothing yet.
 func New(counted *history.Collector, s Store, log *zap.Logger) *Writer {
 	return &Writer{counted: counted, store: s, log: log.Named("history"), every: flushEvery, said: map[string]string{}}
 }
 
-// Run writes until ctx ends, and then what is left.
+// Run writes until ctx ends, and then once more.
 func (w *Writer) Run(ctx context.Context) {
 	flush, levels, ages := time.NewTimer(spread(w.every)), time.NewTimer(untilLevels(time.Now())), time.NewTimer(0)
 	defer flush.Stop()
@@ -88,7 +86,7 @@ func (w *Writer) Run(ctx context.Context) {
 			turn, cancel := context.WithTimeout(ctx, patience)
 			mine, err := w.store.LookAtAges(turn)
 			cancel()
-			if mine && err == nil || store.HistoryBroken(err) { // others say that Redis is away
+			if mine && err == nil || store.HistoryBroken(err) { // without Redis, other parts log it
 				w.complain(ctx, "it is not known how long jobs wait", err)
 			}
 			ages.Reset(spread(max(store.AgesEvery, w.every/agesShare)))
@@ -96,15 +94,15 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// spread has the masters not write at the same time.
+// spread keeps masters from writing at the same time.
 func spread(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5) }
 
-// untilLevels is how long it is until somewhere in the beginning of the next minute.
+// untilLevels returns the time until a random moment at the beginning of the next minute.
 func untilLevels(now time.Time) time.Duration {
 	return now.Truncate(time.Minute).Add(time.Minute).Sub(now) + rand.N(levelsWithin)
 }
 
-// flush writes what there is. What is proven to stand nowhere is written next time.
+// flush writes the counts. Sums that were certainly not written are kept for next time.
 func (w *Writer) flush(ctx context.Context) {
 	series := w.counted.Take()
 	if len(series) == 0 {
@@ -123,7 +121,7 @@ func (w *Writer) flush(ctx context.Context) {
 	}
 }
 
-// admit has what there is no room for count as others.
+// admit counts names without room under Other.
 func (w *Writer) admit(ctx context.Context, series []history.Series) error {
 	looked := false
 	for _, s := range series {
@@ -158,10 +156,10 @@ func (w *Writer) admit(ctx context.Context, series []history.Series) error {
 	return nil
 }
 
-// free reports whether there is always room for a name.
+// free reports whether a name needs no room.
 func free(name history.Name) bool { return name.Kind == history.All || name.Name == history.Other }
 
-// full reports whether there is no room for a name of a kind more.
+// full reports whether no further name of a kind has room.
 func (w *Writer) full(kind history.Kind) bool {
 	n, hosts := 0, 0
 	for name := range w.known {
@@ -175,7 +173,7 @@ func (w *Writer) full(kind history.Kind) bool {
 	return n >= history.MaxNames-4 || kind == history.Host && hosts >= maxHosts
 }
 
-// look reads which names there are, and removes those of which nothing is left.
+// look reads the names and removes expired ones.
 func (w *Writer) look(ctx context.Context) error {
 	names, err := w.store.HistoryNames(ctx)
 	if err != nil {
@@ -194,7 +192,7 @@ func (w *Writer) look(ctx context.Context) error {
 	return w.store.ForgetHistory(ctx, over)
 }
 
-// complain logs an error unless it is the same as before.
+// complain logs an error unless it equals the last one.
 func (w *Writer) complain(ctx context.Context, what string, err error) {
 	if err == nil {
 		delete(w.said, what)
