@@ -1,8 +1,7 @@
-// Package classlock takes class locks: locks that jobs of one class take by their
-// arguments, as with resque-lock-timeout. [Locks] takes, keeps and releases those of the
-// jobs of one process, in the daemon's Redis, in another one or in PostgreSQL (package
-// postgres). A [Claim] is what the thread of a job and the loop of its process know about
-// the job's lock.
+// Package classlock takes class locks: locks that jobs of one class take by their arguments, as
+// with resque-lock-timeout. [Locks] takes, keeps and releases the locks of one process's jobs, in
+// the daemon's Redis, in another one or in PostgreSQL (package postgres). A [Claim] is what a
+// job's thread and the loop of its process know about the job's lock.
 package classlock
 
 import (
@@ -26,18 +25,17 @@ import (
 )
 
 const (
-	// requeueLocked is how long a job waits that goes back because its lock is held.
+	// requeueLocked is how long a job waits that was requeued because its lock is held.
 	requeueLocked = time.Second
-	// The pauses between two tries to reach Redis.
+	// The pauses between two attempts to reach Redis.
 	firstPause = 20 * time.Millisecond
 	longPause  = 2 * time.Second
 	// complainEvery is how often a lasting problem is logged.
 	complainEvery = time.Minute
 )
 
-// Store is what class locks need of the place where they are kept; *store.Store,
-// a Redis, is one. Another one may have a method KeepsAll that returns true: then the
-// locks with a time limit have to be extended as well.
+// Store is where class locks are kept; *store.Store is one in Redis. If it has a method KeepsAll
+// that returns true, locks with a time limit must be extended, too.
 type Store interface {
 	AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error)
 	RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error)
@@ -51,40 +49,38 @@ type Store interface {
 
 // Config describes the process whose jobs take class locks.
 type Config struct {
-	// Store is the daemon's own Redis, URL its address: a class that names the same
+	// Store is the daemon's own Redis, URL its address. A class that names the same address
 	// keeps its locks there.
 	Store Store
 	URL   string
-	// Open returns the store of another Redis. It does not connect yet.
+	// Open returns the store of another Redis without connecting.
 	Open func(url string) (Store, error)
-	// OpenPostgres returns the store of the locks in PostgreSQL.
+	// OpenPostgres returns the store of locks in PostgreSQL.
 	OpenPostgres func() (Store, error)
 	// Classes are the names of all classes, Class finds one.
 	Classes []string
 	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
-	// Style is how hashes among arguments stand in keys.
+	// Style is how hashes in arguments are written in keys.
 	Style wire.RubyStyle
 	// Grace is how long a job may take to stop (resque_term_timeout).
 	Grace time.Duration
-	// TTL is the expiry of locks without a time limit (job_lock_duration), BeatEvery
-	// how often those in another Redis are extended.
+	// TTL is the expiry of locks without a time limit (job_lock_duration), BeatEvery how often
+	// those elsewhere are extended.
 	TTL, BeatEvery time.Duration
-	// Guard runs code of the program; it returns panics as errors.
+	// Guard runs the program's code and returns panics as errors.
 	Guard func(fn func() error) error
-	// Redact is what is not shown of arguments: keys are made of these.
+	// Redact is what must not be shown of arguments, which keys contain.
 	Redact *redact.Rules
 	// Boot is a clock that also runs while the machine sleeps.
 	Boot func() time.Duration
 	Log  *zap.Logger
 }
 
-// Locks takes the class locks of the jobs of one process. All of its threads
-// share it.
+// Locks takes the class locks of one process's jobs, for all its threads.
 //
-// A lock in the daemon's own Redis is extended by the beat of the process and
-// released with the job's completion, or by the recovery of a dead process. For each
-// other Redis, and for PostgreSQL, there is a keeper: a goroutine from New until Close
-// that extends the locks there.
+// The process's beat extends locks in the daemon's own Redis; they are released with the job's
+// completion or by the recovery of a dead process. Every other Redis, and PostgreSQL, has a
+// keeper: a goroutine from New until Close that extends the locks there.
 type Locks struct {
 	cfg     Config
 	keepers map[string]*keeper // by place
@@ -95,7 +91,7 @@ type Locks struct {
 	complained map[string]time.Time
 }
 
-// inPostgres is the place of all locks in PostgreSQL; that of others is a URL.
+// inPostgres is the place of all locks in PostgreSQL; other places are URLs.
 const inPostgres = resqued.StorePostgres
 
 // place is where the locks of a class are kept; empty = the daemon's own Redis.
@@ -116,11 +112,10 @@ func (c *Locks) openPlace(place string) (Store, error) {
 	return c.cfg.Open(place)
 }
 
-// keeperOf returns the keeper of the locks of a class; nil = the beat keeps them.
+// keeperOf returns the keeper of a class's locks; nil = the beat keeps them.
 func (c *Locks) keeperOf(lock *resqued.ClassLock) *keeper { return c.keepers[c.place(lock)] }
 
-// New opens the stores of all classes that keep their locks elsewhere than in
-// the daemon's own Redis. It connects to none.
+// New opens the stores of classes that keep their locks outside the daemon's Redis. It does not connect.
 func New(cfg Config) (*Locks, error) {
 	c := &Locks{cfg: cfg, keepers: map[string]*keeper{}, complained: map[string]time.Time{}}
 	ctx, stop := context.WithCancel(context.Background())
@@ -146,7 +141,7 @@ func New(cfg Config) (*Locks, error) {
 	return c, nil
 }
 
-// Close ends the keepers and closes their stores. Call it when no job runs any more.
+// Close stops the keepers and closes their stores. No job may run any more.
 func (c *Locks) Close() {
 	c.stop()
 	c.running.Wait()
@@ -155,10 +150,9 @@ func (c *Locks) Close() {
 	}
 }
 
-// Lock takes the class lock of a job, if its class has one. The job runs under the context
-// that Lock returns, and unlock is called when its code has ended. While Redis does not
-// answer Lock goes on trying until ctx ends: a job never runs without its lock. A lock that
-// another holds is a [HeldError].
+// Lock takes the job's class lock, if its class has one. The job runs under the returned context;
+// unlock is called when its code has ended. Lock retries until Redis answers or ctx ends: a job
+// never runs without its lock. If another job holds the lock, the error is a [HeldError].
 func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (context.Context, func(), error) {
 	class, ok := c.cfg.Class(job.Class, jobctx.RunOf(job).Wrappers...)
 	if !ok || class.Lock == nil {
@@ -177,8 +171,8 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 		return nil, nil, fmt.Errorf("%w: its record in redis is gone, so it was given up", resqued.Discard)
 	case !reply.Got:
 		if want.Elsewhere && job.Deaths > 0 {
-			// It may be the job's own: the lock of a dead process is not released there but
-			// expires, and the job must not be dropped for it.
+			// It may be the job's own lock: the lock of a dead process is not released there but has
+			// to expire. The job must not be dropped for it.
 			return nil, nil, fmt.Errorf("%w: %w", &HeldError{Key: c.shown(job, want.Key), Holder: reply.Holder}, resqued.Requeue(requeueLocked))
 		}
 		return nil, nil, c.refused(jobctx.WithLocks(ctx, service{locks: c}), class.Lock, job, want.Key, reply.Holder)
@@ -188,8 +182,6 @@ func (c *Locks) Lock(ctx context.Context, job *resqued.Job, claim *Claim) (conte
 	return l.ctx, l.unlock, nil
 }
 
-// want computes what lock the job needs. The functions of the class are the
-// program's.
 func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (store.AcquireRequest, error) {
 	req := store.AcquireRequest{
 		HeldLock: store.HeldLock{
@@ -210,18 +202,17 @@ func (c *Locks) want(class *resqued.Class, job *resqued.Job, claim *Claim) (stor
 	return req, err
 }
 
-// moment is a time by the clock of the process, for limits that count while it
-// runs, and by one that also runs while the machine sleeps, for what Redis counts.
+// moment is a time by the process's clock, for limits that count while it runs, and by a clock
+// that also runs while the machine sleeps, for what Redis counts.
 type moment struct {
 	at   time.Time
 	boot time.Duration
 }
 
-// acquire repeats the request until Redis has answered it, and returns when the
-// answered one was sent.
+// acquire repeats the request until it is answered, and returns when the answered one was sent.
 func (c *Locks) acquire(ctx context.Context, job *resqued.Job, req store.AcquireRequest, s Store, claim *Claim) (moment, store.AcquireReply, error) {
 	if !req.Elsewhere {
-		// Before it is sent: the lock may be held although no answer comes.
+		// Set before sending: without an answer, the lock may be held anyway.
 		claim.Update(func(s *ClaimState) { s.Asked = true })
 	}
 	unknown := false
@@ -238,20 +229,19 @@ func (c *Locks) acquire(ctx context.Context, job *resqued.Job, req store.Acquire
 		unknown = unknown || err != nil && !rdb.Unexecuted(err)
 		switch {
 		case err == nil && reply.Got && req.Elsewhere && c.cfg.Boot()-sent.boot >= c.cfg.stopAfter():
-			continue // the answer has taken so long that the lock is about to expire
+			continue // the answer took so long that the lock is about to expire
 		case err == nil:
 			return sent, reply, nil
 		case rdb.WrongType(err), isBroken(err):
 			return sent, reply, &lockError{c.shownError(job, req.Key, err)}
-		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // the next beat revives a lease
+		case ctx.Err() == nil && !errors.Is(err, store.ErrFenced): // after ErrFenced, the next beat revives the lease
 			c.complain(s, "a class lock cannot be taken; its job waits, trying again", zap.String("lock", c.shown(job, req.Key)), zap.Error(c.shownError(job, req.Key, err)))
 		}
 		sleep(ctx, pause/2+time.Duration(rand.Int64N(int64(pause))))
 	}
 }
 
-// giveUp releases a lock in another Redis that may have been taken, although no
-// answer came before the job was told to stop.
+// giveUp releases a lock elsewhere that an unanswered request may have taken.
 func (c *Locks) giveUp(ctx context.Context, job *resqued.Job, l store.HeldLock, s Store, claim *Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -262,7 +252,7 @@ func (c *Locks) giveUp(ctx context.Context, job *resqued.Job, l store.HeldLock, 
 	}
 }
 
-// refused returns the error that decides what becomes of a job whose lock is held.
+// refused returns the error that decides about a job whose lock is held.
 func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqued.Job, key, holder string) error {
 	held := &HeldError{Key: c.shown(job, key), Holder: holder}
 	if lock.OnLockFailed != nil {
@@ -280,12 +270,10 @@ func (c *Locks) refused(ctx context.Context, lock *resqued.ClassLock, job *resqu
 	return held
 }
 
-// elsewhere reports whether the locks of a class are kept elsewhere than in the daemon's
-// own Redis.
 func (c *Locks) elsewhere(lock *resqued.ClassLock) bool { return c.keeperOf(lock) != nil }
 
-// Ends returns when, by Boot, the first of the locks that are kept elsewhere is about
-// to expire, unless it is extended: the process must be gone by then. 0 = it has none.
+// Ends returns when, by Boot, the first lock kept elsewhere is about to expire unless extended:
+// the process must be gone by then. 0 = there are none.
 func (c *Locks) Ends() (ends time.Duration) {
 	for _, k := range c.keepers {
 		if end := k.ends(); end > 0 && (ends == 0 || end < ends) {
@@ -302,7 +290,7 @@ func (c *Locks) storeOf(lock *resqued.ClassLock) Store {
 	return c.cfg.Store
 }
 
-// complain logs a lasting problem of one store, once in complainEvery.
+// complain logs a lasting problem of a store, once per complainEvery.
 func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 	c.mu.Lock()
 	recent := time.Since(c.complained[s.Where()]) < complainEvery
@@ -315,12 +303,12 @@ func (c *Locks) complain(s Store, text string, fields ...zap.Field) {
 	}
 }
 
-// shown returns the key of a job's lock as it may stand in a text.
+// shown returns the key of a job's lock in the form that may be shown.
 func (c *Locks) shown(job *resqued.Job, key string) string {
 	return wire.Printable(c.cfg.Redact.Key(store.TimeoutLock, job.Class, []byte(job.Args.String()), key, jobctx.RunOf(job).Wrappers...), 300)
 }
 
-// shownError returns an error that says nothing of the key which may not be shown.
+// shownError returns err without the parts of the key that must not be shown.
 func (c *Locks) shownError(job *resqued.Job, key string, err error) error {
 	if err == nil || !c.cfg.Redact.Any() {
 		return err
@@ -332,7 +320,6 @@ func (c *Locks) shownError(job *resqued.Job, key string, err error) error {
 	return &shownError{err, strings.NewReplacer(key, shown, quoted[1:len(quoted)-1], shown).Replace(err.Error())}
 }
 
-// shownError is an error with another text.
 type shownError struct {
 	error
 	text string
@@ -341,14 +328,12 @@ type shownError struct {
 func (e *shownError) Error() string { return e.text }
 func (e *shownError) Unwrap() error { return e.error }
 
-// lockError is a lock that cannot be taken until an operator repairs the store.
 type lockError struct{ err error }
 
 func (e *lockError) Error() string { return "class lock: " + e.err.Error() }
 func (e *lockError) Unwrap() error { return e.err }
 
-// isBroken reports whether err comes from the store and will come again however often
-// the call is repeated.
+// isBroken reports whether err comes from the store and repeating the call is useless.
 func isBroken(err error) bool {
 	e, ok := errors.AsType[interface {
 		error
@@ -357,7 +342,6 @@ func isBroken(err error) bool {
 	return ok && e.LockBroken()
 }
 
-// Exception is the name under which the failure is recorded.
 func (e *lockError) Exception() string { return "Resqued::LockBroken" }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -13,15 +13,15 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The holder of a lock that could not be extended has to stop after keepStop, and is ended
-// after keepEnd: parts of the lock's expiry, counted from when the last extension was sent.
-// Job locks have the same.
+// If a lock cannot be extended, its holder must stop after keepStop and is killed after keepEnd:
+// parts of the lock's expiry, counted from when the last extension was sent. Job locks use the
+// same parts.
 const (
 	keepStop = 20.0 / 35
 	keepEnd  = 27.0 / 35
 )
 
-// stopGrace is how long a job that has lost its lock may take to stop.
+// stopGrace is how long a job may take to stop after it lost its lock.
 func (c Config) stopGrace() time.Duration {
 	return time.Duration(float64(c.TTL) * (keepEnd - keepStop))
 }
@@ -29,17 +29,16 @@ func (c Config) stopGrace() time.Duration {
 // stopAfter is how long after the last extension a job is told to stop.
 func (c Config) stopAfter() time.Duration { return time.Duration(float64(c.TTL) * keepStop) }
 
-// keeper extends the locks that are held in one other Redis, or in PostgreSQL, and finds
-// out when one is lost.
+// keeper extends the locks held in one other Redis or in PostgreSQL, and detects lost ones.
 type keeper struct {
 	store Store
 	cfg   Config
-	// all: locks with a time limit expire as well unless they are extended.
+	// all: locks with a time limit also expire unless extended.
 	all bool
 
 	mu     sync.Mutex
 	leases map[*lease]time.Duration // when each was last known to be held, by Boot
-	failed bool                     // the last try did not get through
+	failed bool                     // the last attempt failed
 }
 
 func newKeeper(s Store, cfg Config) *keeper {
@@ -50,11 +49,10 @@ func newKeeper(s Store, cfg Config) *keeper {
 	return k
 }
 
-// needs reports whether a lock expires unless it is extended.
 func (k *keeper) needs(l *lease) bool { return k.all || l.lock.Timeout == 0 }
 
-// ends returns when, by Boot, the first of its locks expires unless it is extended, so that
-// the process must have ended by then; 0 = it has no locks.
+// ends returns when, by Boot, the first of its locks expires unless extended: the process must
+// have ended by then. 0 = there are none.
 func (k *keeper) ends() (ends time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +64,6 @@ func (k *keeper) ends() (ends time.Duration) {
 	return ends
 }
 
-// run keeps the locks until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause := k.cfg.BeatEvery
@@ -80,7 +77,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// add keeps a lock that was taken by a request sent at sent, by Boot.
+// add keeps a lock whose request was sent at sent, by Boot.
 func (k *keeper) add(l *lease, sent time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +90,6 @@ func (k *keeper) remove(l *lease) {
 	delete(k.leases, l)
 }
 
-// keep extends all locks.
 func (k *keeper) keep(ctx context.Context) {
 	k.mu.Lock()
 	var leases []*lease
@@ -117,7 +113,7 @@ func (k *keeper) keep(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, l := range leases {
-		// A lock that was released meanwhile is neither extended nor lost.
+		// A lock released meanwhile is neither extended nor lost.
 		if _, still := k.leases[l]; !still {
 			continue
 		}
@@ -127,8 +123,8 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// patience is how long a try to extend the locks may take: no longer than until the
-// next job has to be stopped, also of those that take a lock meanwhile.
+// patience bounds an attempt to extend the locks: it must end before the next job has to be
+// stopped, including jobs that take a lock meanwhile.
 func (k *keeper) patience() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,8 +138,7 @@ func (k *keeper) patience() time.Duration {
 	return patience
 }
 
-// silent stops the jobs whose locks could not be extended for so long that they are
-// about to expire.
+// silent stops the jobs whose locks are about to expire because they could not be extended.
 func (k *keeper) silent() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,22 +14,20 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// releaseFor bounds the release of a lock that is kept elsewhere; after it the lock is
-// left to expire.
+// releaseFor bounds the release of a lock kept elsewhere; then the lock is left to expire.
 const releaseFor = 5 * time.Second
 
-// lookFor bounds the look at a lock whose time seems to be over.
+// lookFor bounds the check of a lock whose time seems to be over.
 const lookFor = time.Second
 
-// lease is a class lock that a running job holds. One with a time limit has a
-// goroutine that waits for it, from newLease until unlock.
+// lease is a class lock that a running job holds. With a time limit, watch runs from newLease until unlock.
 type lease struct {
 	locks *Locks
 	class *resqued.ClassLock
 	job   *resqued.Job
 	claim *Claim
 	lock  store.HeldLock
-	// ctx is the job's, and ends with the lock.
+	// ctx is the job's context and ends with the lock.
 	ctx    context.Context //nolint:containedctx // handed on to the job
 	cancel context.CancelCauseFunc
 
@@ -37,14 +35,14 @@ type lease struct {
 	watcher sync.WaitGroup
 
 	mu sync.Mutex
-	// limit is when the time of the lock is over, expires what its value said then,
-	// in seconds since 1970.
+	// limit is when the lock's time is over, expires the matching value in Redis, in seconds since
+	// 1970.
 	limit   time.Time
 	expires int64
-	over    bool // it is
+	over    bool // limit has passed
 }
 
-// newLease begins the time of a lock that was taken by a request sent at sent.
+// newLease starts the time of a lock whose request was sent at sent.
 func newLease(ctx context.Context, locks *Locks, class *resqued.ClassLock, job *resqued.Job,
 	claim *Claim, lock store.HeldLock, sent moment, expires int64,
 ) *lease {
@@ -65,7 +63,6 @@ func newLease(ctx context.Context, locks *Locks, class *resqued.ClassLock, job *
 	return l
 }
 
-// watch waits until the time of the lock is over or the job has ended.
 func (l *lease) watch() {
 	for {
 		left := l.left()
@@ -83,8 +80,7 @@ func (l *lease) watch() {
 	}
 }
 
-// left returns how much time the lock has left. When that seems to be nothing it asks
-// Redis: another process may have refreshed the lock.
+// left returns the time left. If it is up, it asks Redis, as another process may have refreshed the lock.
 func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	left := time.Until(l.limit)
@@ -105,7 +101,7 @@ func (l *lease) left() time.Duration {
 	return left
 }
 
-// move sets a later end. The caller holds mu.
+// move sets a later end. mu must be held.
 func (l *lease) move(limit time.Time, expires int64) {
 	l.limit, l.expires = limit, expires
 	l.claim.Update(func(s *ClaimState) { s.Limit = limit })
@@ -125,12 +121,11 @@ func (l *lease) expire() {
 	}
 }
 
-// shown is the key as it may stand in a text.
 func (l *lease) shown() string { return l.locks.shown(l.job, l.lock.Key) }
 
 func (l *lease) expired() error { return &expiredError{key: l.shown(), limit: l.lock.Timeout} }
 
-// refresh begins the time of the lock anew.
+// refresh restarts the lock's time limit.
 func (l *lease) refresh(ctx context.Context) error {
 	if l.ctx.Err() != nil {
 		return context.Cause(l.ctx)
@@ -155,8 +150,7 @@ func (l *lease) refresh(ctx context.Context) error {
 	return nil
 }
 
-// lose cancels the job because its lock is gone, and notes that in the claim for the loop of
-// the process. The job has grace to stop.
+// lose cancels the job because its lock is gone, and notes that in the claim. The job has grace to stop.
 func (l *lease) lose(cause error, grace time.Duration) {
 	l.cancel(cause)
 	l.claim.Update(func(s *ClaimState) {
@@ -166,7 +160,6 @@ func (l *lease) lose(cause error, grace time.Duration) {
 	})
 }
 
-// unlock ends the lease when the job's code has ended.
 func (l *lease) unlock() {
 	close(l.ended)
 	l.watcher.Wait()
@@ -180,7 +173,7 @@ func (l *lease) unlock() {
 	defer cancel()
 	l.cancel(nil)
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
-		err := k.store.ReleaseLock(ctx, l.lock) // by its owner's name: it may be repeated
+		err := k.store.ReleaseLock(ctx, l.lock) // by its owner's name, so it may be repeated
 		if err == nil {
 			return
 		}
@@ -193,7 +186,6 @@ func (l *lease) unlock() {
 	}
 }
 
-// lostTo returns the cause for which a job ends that has lost its lock to holder.
 func lostTo(key, holder string) error {
 	if holder == "" {
 		return fmt.Errorf("%w: the class lock %s is gone", resqued.ErrLockLost, key)
@@ -201,7 +193,6 @@ func lostTo(key, holder string) error {
 	return fmt.Errorf("%w: the class lock %s is held by %s", resqued.ErrLockLost, key, wire.Printable(holder, 300))
 }
 
-// expiredError is the cause for which a job ends that has held its lock for too long.
 type expiredError struct {
 	key   string
 	limit time.Duration
@@ -211,8 +202,6 @@ func (e *expiredError) Error() string {
 	return fmt.Sprintf("%s: it held its class lock %s for %s", resqued.ErrTimeout, e.key, e.limit)
 }
 
-// Unwrap returns resqued.ErrTimeout.
 func (e *expiredError) Unwrap() error { return resqued.ErrTimeout }
 
-// LockTimeout is how long the job was allowed to hold the lock.
 func (e *expiredError) LockTimeout() time.Duration { return e.limit }

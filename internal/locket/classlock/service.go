@@ -10,10 +10,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// service answers a job's questions about class locks.
 type service struct {
 	locks *Locks
-	lease *lease // that of the job; nil without
+	lease *lease // the job's; nil = none
 }
 
 // Locked implements jobctx.Locks.
@@ -42,8 +41,8 @@ func (s service) RefreshLock(ctx context.Context) error {
 	return s.lease.refresh(ctx)
 }
 
-// decodes reports whether what was pushed is list once it is decoded into the type of args. Another
-// producer may have pushed optional arguments that are zero, or have written a number otherwise.
+// decodes reports whether pushed, decoded into the type of args, equals list. Another producer may
+// have pushed optional zero arguments or written a number differently.
 func decodes(pushed resqued.Args, args any, list resqued.Args) bool {
 	if args == nil {
 		return false
@@ -56,7 +55,7 @@ func decodes(pushed resqued.Args, args any, list resqued.Args) bool {
 	return err == nil && decoded.String() == list.String()
 }
 
-// state asks for the lock that a job of the class with these arguments takes.
+// state reads the state of the lock for a class and these arguments.
 func (c *Locks) state(ctx context.Context, name string, args any) (*resqued.ClassLock, store.LockState, error) {
 	class, ok := c.cfg.Class(name)
 	switch {

@@ -5,22 +5,21 @@ import (
 	"encoding/binary"
 )
 
-// Bounds of the cache. It has two generations, each of which may get this large.
+// Bounds of each of the cache's two generations.
 const (
 	cacheEntries = 4096
 	cacheBytes   = 2 << 20
 )
 
-// cache remembers the keys of payloads, because a locked job is looked at again
-// and again. When the young generation is full it becomes the old one, and what
-// was not used since the last time is forgotten. The zero value is empty.
+// cache remembers the keys of payloads, as a locked job is looked at again and again. When the
+// young generation is full, it becomes the old one, and unused entries are forgotten. The zero
+// value is empty.
 type cache struct {
 	young, old map[identity]entry
 	bytes      int // length of the keys of the young ones
 }
 
-// identity stands for a queue and a payload; payloads themselves would fill the
-// cache with arguments.
+// identity is a hash of queue and payload; payloads themselves would fill the cache with arguments.
 type identity [sha256.Size]byte
 
 type entry struct {
@@ -49,7 +48,6 @@ func (c *cache) get(id identity) (entry, bool) {
 	return e, ok
 }
 
-// put adds an entry. A key that is too long for the cache is not kept.
 func (c *cache) put(id identity, e entry) {
 	if len(e.key) > cacheBytes {
 		return

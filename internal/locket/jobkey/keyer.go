@@ -14,35 +14,32 @@ import (
 )
 
 const (
-	// maxKey is how long a key of a template or of a function may be, in bytes.
+	// maxKey bounds a key of a template or function, in bytes.
 	maxKey = 512
-	// keptKey is how much of a longer one stays readable before its checksum.
+	// keptKey is how many bytes of a longer key stay readable before its checksum.
 	keptKey = 200
 )
 
-// Config is what a Keyer computes keys from.
 type Config struct {
 	// Style is one of Styles or a template.
 	Style string
-	// Classes are the names of the registered classes, and Class returns what is
-	// registered for one and its wrappers, as handler.Set.Lookup does. A class may bring a function
-	// of its own (JobLockKey).
+	// Classes are the names of the registered classes. Class returns the class registered for a
+	// name and its wrappers, like handler.Set.Lookup. A class may have its own JobLockKey.
 	Classes []string
 	Class   func(name string, wrappers ...string) (*resqued.Class, bool)
-	// All computes the keys of classes without a function of their own; nil = Style.
+	// All computes the keys of classes without their own function; nil = Style.
 	All func(job *resqued.Job) string
-	// Log gets the panics of functions; nil = they are not logged.
+	// Log gets the functions' panics; nil = they are not logged.
 	Log *zap.Logger
 }
 
-// Keyer computes the keys of job locks, without the prefix locket:job_locks:. It is safe
-// for concurrent use.
+// Keyer computes job-lock keys, without the prefix locket:job_locks:. It is safe for concurrent use.
 type Keyer struct {
 	style    string
 	ruby     wire.RubyStyle
 	template *Template
 	classes  map[string]func(job *resqued.Job) string
-	// patterns: the functions of some classes are those of patterns, and class finds them.
+	// patterns: some functions belong to patterns of classes, which class resolves.
 	patterns bool
 	class    func(name string, wrappers ...string) (*resqued.Class, bool)
 	all      func(job *resqued.Job) string
@@ -53,7 +50,7 @@ type Keyer struct {
 	panicked map[string]bool // by class, "" = All
 }
 
-// New returns a Keyer. It fails on an unknown style and on a template with a mistake.
+// New returns a Keyer. It fails for an unknown style or a bad template.
 func New(cfg Config) (*Keyer, error) {
 	k := &Keyer{
 		style: cfg.Style, class: cfg.Class, all: cfg.All, log: cfg.Log,
@@ -77,20 +74,20 @@ func New(cfg Config) (*Keyer, error) {
 	for _, name := range cfg.Classes {
 		if class, ok := cfg.Class(name); ok && class.JobLockKey != nil {
 			k.classes[name] = class.JobLockKey
-			// A script knows neither patterns nor what is shown of mail.
+			// Scripts know neither patterns nor the class#action names of mails.
 			k.patterns = k.patterns || selector.IsPattern(name) || strings.Contains(name, "#")
 		}
 	}
 	return k, nil
 }
 
-// NeedsGo reports whether the keys of all classes have to be computed in Go. If not, only
-// those of the classes in ByClass have to, and Redis computes the others.
+// NeedsGo reports whether the keys of all classes must be computed in Go. If not, that is only
+// needed for ByClass, and Redis computes the others.
 func (k *Keyer) NeedsGo() bool {
 	return k.patterns || k.all != nil || k.template != nil || k.style == Ruby || k.style == Ruby34
 }
 
-// ByClass returns the classes that have a function of their own, sorted.
+// ByClass returns the classes with their own function, sorted.
 func (k *Keyer) ByClass() []string {
 	names := make([]string, 0, len(k.classes))
 	for name := range k.classes {
@@ -106,14 +103,14 @@ func (k *Keyer) Name(queue string, payload []byte) string {
 	return key
 }
 
-// Key returns the key for a payload of a queue. Equal payloads always have the same key. A
-// function of the class takes precedence over All, and All over the style; the style is also
-// used where a function returns an empty key. Keys of templates and functions that are
-// longer than 512 bytes are cut and end with their SHA-1. Keys of the styles Ruby and Ruby34
-// never are, because they have to equal those of resque-locket. A key may hold any bytes.
+// Key returns the key for a payload of a queue. Equal payloads have equal keys. A class's function
+// takes precedence over All, and All over the style; the style also replaces empty keys of
+// functions. Keys of templates and functions above 512 bytes are cut and end with their SHA-1.
+// Keys of the styles Ruby and Ruby34 are never cut: they must equal those of resque-locket. A key
+// may contain any bytes.
 //
-// The key can always be used. ok is false if it is a substitute: the payload cannot be read,
-// the function has panicked, or the template came to nothing.
+// The key is always usable. ok is false if it is a substitute: the payload cannot be read, the
+// function panicked, or the template was empty.
 func (k *Keyer) Key(queue string, payload []byte) (key string, ok bool) {
 	id := identify(queue, payload)
 	k.mu.Lock()
@@ -122,7 +119,7 @@ func (k *Keyer) Key(queue string, payload []byte) (key string, ok bool) {
 	if known {
 		return found.key, found.ok
 	}
-	// Not under the lock: functions of the program take the time they take.
+	// Not under the lock: the program's functions may be slow.
 	key, ok = k.compute(queue, payload)
 	k.mu.Lock()
 	k.cache.put(id, entry{key: key, ok: ok})
@@ -135,7 +132,7 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 		return k.styled(queue, payload, nil)
 	}
 	env, err := wire.Parse(payload, 0)
-	if err != nil { // it will be failed, not run
+	if err != nil { // the job will fail without running
 		return classArgs(payload), false
 	}
 	ok = true
@@ -162,14 +159,14 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 	return key, ok && styled
 }
 
-// styled returns the key that the configured style gives. Templates need env.
+// styled returns the key of the configured style. Templates need env.
 func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key string, ok bool) {
 	switch {
 	case k.template != nil:
 		if key := k.template.Fill(queue, *env); key != "" {
 			return shorten(key), true
 		}
-		// All jobs without the argument would have one lock.
+		// Otherwise all jobs without the argument would share a lock.
 		return classArgs(payload), false
 	case k.style == Ruby || k.style == Ruby34:
 		key, err := wire.Inspect(payload, k.ruby)
@@ -184,7 +181,7 @@ func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key st
 	}
 }
 
-// call calls a function of the program. The first panic of each is logged.
+// call calls the program's function and logs its first panic.
 func (k *Keyer) call(name string, fn func(job *resqued.Job) string, job *resqued.Job) (key string, ok bool) {
 	defer func() {
 		reason := recover()
@@ -205,7 +202,6 @@ func (k *Keyer) call(name string, fn func(job *resqued.Job) string, job *resqued
 	return fn(job), true
 }
 
-// shorten keeps a key from growing with the arguments.
 func shorten(key string) string {
 	if len(key) <= maxKey {
 		return key

@@ -1,13 +1,12 @@
 // Package jobkey computes the keys of job locks: which jobs exclude each other.
 //
-// It is the only place that knows the styles of keys. A Redis script computes those of the
-// styles class-args and payload (payload.lua), by the same algorithm as text.go. A [Keyer]
-// also computes those that a script cannot: as Ruby inspects the payload, by a template such
-// as "{{class}}:{{args.0}}", and by a function of the program. The configuration refuses a
-// wrong template at start.
+// Only this package knows the styles of keys. A Redis script computes class-args and payload
+// (payload.lua), by the same algorithm as text.go. A [Keyer] also computes keys that a script
+// cannot: the payload as Ruby inspects it, a template such as "{{class}}:{{args.0}}", and a
+// function of the program. The configuration rejects a bad template at start.
 package jobkey
 
-// The styles of job lock keys that have a name; any other is a template.
+// The named styles of job-lock keys; any other style is a template.
 const (
 	ClassArgs = "class-args" // class and arguments; computed in Redis
 	Payload   = "payload"    // the whole payload, byte by byte; computed in Redis

@@ -19,9 +19,8 @@ const (
 	closeBraces = "}}"
 	// maxTemplate bounds a template, in bytes.
 	maxTemplate = 1024
-	// maxIndex bounds the index of an argument.
-	maxIndex = 9999
-	known    = "known are class, queue, args, args.N and args.N.key"
+	maxIndex    = 9999
+	known       = "known are class, queue, args, args.N and args.N.key"
 )
 
 // Template is a key with references to parts of a job. It is safe for concurrent use.
@@ -29,11 +28,10 @@ type Template struct {
 	parts []part
 }
 
-// part is fixed text, or else a reference.
 type part struct {
 	text string
 	ref  reference
-	// index is the argument of refArg, path what follows it.
+	// index is the argument of refArg, path the steps below it.
 	index int
 	path  []string
 }
@@ -48,13 +46,12 @@ const (
 	refArg
 )
 
-// IsTemplate reports whether a style is a template, right or wrong, and not a name.
+// IsTemplate reports whether a style is a template, valid or not, rather than a name.
 func IsTemplate(style string) bool { return strings.Contains(style, openBraces) }
 
-// ParseTemplate reads a template. Between double braces stand class, queue, args (all
-// arguments as JSON), args.N (from 0), or args.N.key for the field of an object
-// or the index of an array, to any depth. Errors name the position, counted in
-// characters from 1, and what may stand there.
+// ParseTemplate reads a template. Double braces enclose class, queue, args (all arguments as JSON),
+// args.N (from 0), or args.N.key for an object's field or an array's index, to any depth. Errors
+// give the position, in characters from 1, and what is possible there.
 func ParseTemplate(text string) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("is %d bytes long; at most %d", len(text), maxTemplate)
@@ -92,10 +89,10 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// Fill returns the key of a job. A reference to a string is replaced by its text, one to any
-// other value by the JSON that was pushed, without white space outside of strings and with as few
-// escapes as possible, and one to a value that the job does not have by nothing. A path that leads nowhere in an Active Job is followed in
-// its payload: {{args.0.job_id}} is its id.
+// Fill returns the key of a job. A reference to a string becomes its text, to another value its
+// pushed JSON without white space outside strings and with minimal escapes, and to a missing
+// value nothing. In an Active Job, a path without a value in the arguments is followed in the
+// payload: {{args.0.job_id}} is the job's id.
 func (t *Template) Fill(queue string, job wire.Envelope) string {
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -119,7 +116,7 @@ func (t *Template) Fill(queue string, job wire.Envelope) string {
 	return b.String()
 }
 
-// of returns the value among arguments that the part refers to; nil if there is none.
+// of returns the argument, or part of it, that the part refers to; nil = none.
 func (p part) of(args resqued.Args) json.RawMessage {
 	if p.index >= len(args) {
 		return nil
@@ -154,19 +151,18 @@ func parsePart(name string) (part, error) {
 	return part{ref: refArg, index: index, path: path[1:]}, nil
 }
 
-// element reads the index of an array; "00" and "+1" are none.
+// element reads an array index; "00" and "+1" are not valid.
 func element(text string) (int, bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n >= 0 && n <= maxIndex && text == strconv.Itoa(n)
 }
 
-// follow goes down from a value by the steps of path. It returns nil where there
-// is nothing.
+// follow descends by the steps of path. It returns nil if there is nothing.
 func follow(value json.RawMessage, path []string) json.RawMessage {
 	for _, step := range path {
 		switch {
 		case len(value) > 0 && value[0] == '{':
-			// Of keys given twice the last counts, as for every JSON reader in use.
+			// The last of duplicate keys counts, as in every common JSON reader.
 			var object map[string]json.RawMessage
 			if json.Unmarshal(value, &object) != nil {
 				return nil
@@ -199,7 +195,7 @@ func show(value json.RawMessage) string {
 
 func compact(value []byte) string {
 	var b bytes.Buffer
-	if json.Compact(&b, value) != nil { // no JSON: the caller had it from no parser
+	if json.Compact(&b, value) != nil { // not JSON, so not from a parser
 		return string(value)
 	}
 	return string(unescape(b.Bytes()))
@@ -209,7 +205,7 @@ func position(text string, offset int) string {
 	return fmt.Sprintf("at character %d", utf8.RuneCountInString(text[:offset])+1)
 }
 
-// argument returns the index of the argument that the template is, or -1 if it is anything else.
+// argument returns the index if the template is exactly one argument, else -1.
 func (t *Template) argument() int {
 	if len(t.parts) != 1 || t.parts[0].ref != refArg || len(t.parts[0].path) > 0 {
 		return -1

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// maxWeight bounds the weight of a tenant, maxWeights how many tenants of a queue have one.
+	// maxWeight bounds a tenant's weight, maxWeights the number of a queue's tenants with a weight.
 	maxWeight, maxWeights = 1000, 1000
-	// Others stands for all queues, or tenants, that are not named.
+	// Others stands for all queues or tenants without an entry.
 	Others = "*"
 )
 
-// Fair is how a queue's tenants are told apart, and what their shares are.
+// Fair says how a queue's tenants are distinguished, and their weights.
 type Fair struct {
 	// Key is a template; empty = the program has a function.
 	Key     string         `json:"key,omitempty"`
 	Weights map[string]int `json:"weights,omitempty"`
 }
 
-// UnmarshalJSON also takes the key alone.
+// UnmarshalJSON also accepts the key alone.
 func (f *Fair) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte{'"'}) {
 		*f = Fair{}
@@ -41,7 +41,6 @@ func (f *Fair) UnmarshalJSON(text []byte) error {
 	return d.Decode((*plain)(f))
 }
 
-// Check returns what is wrong with it.
 func (f Fair) Check() error {
 	if f.Key == "" && len(f.Weights) == 0 {
 		return errors.New(`has no key; write key: "{{args.0}}" for a tenant that is the first argument`)
@@ -66,17 +65,16 @@ func checkWeights(weights map[string]int) error {
 	return nil
 }
 
-// TenantsConfig is what Tenants are made of.
 type TenantsConfig struct {
-	// Rules are those of the configuration, by queue; Others stands for the queues that are not named.
+	// Rules are from the configuration, by queue or Others.
 	Rules map[string]Fair
-	// Program are those of the program.
+	// Program are the program's rules.
 	Program map[string]resqued.Fair
-	// Log gets the panics of functions; nil = they are not logged.
+	// Log gets the functions' panics; nil = they are not logged.
 	Log *zap.Logger
 }
 
-// Tenants tells whose the jobs of queues are. It is safe for concurrent use.
+// Tenants determines the tenants of jobs. It is safe for concurrent use.
 type Tenants struct {
 	rules map[string]*TenantRule
 	log   *zap.Logger
@@ -85,20 +83,20 @@ type Tenants struct {
 	panicked map[string]bool // by rule
 }
 
-// TenantRule is how the tenants of a queue are told apart.
+// TenantRule is how the tenants of a queue are distinguished.
 type TenantRule struct {
 	name     string
 	template *Template
 	fn       func(job *resqued.Job) string
 	// Argument is the index of the argument that is the tenant, or -1.
 	Argument int
-	// Weights are those of some tenants, Others is that of all others.
+	// Weights are the weights of some tenants, Others the weight of all others.
 	Weights map[string]int
 	Others  int
 }
 
-// NewTenants returns Tenants, with no rules where neither the program nor the configuration has any. It fails where a rule has a mistake, or neither
-// the configuration nor the program says how tenants are told apart.
+// NewTenants returns Tenants; rules may be empty. It fails if a rule has a mistake, or neither the
+// configuration nor the program says how tenants are distinguished.
 func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 	t := &Tenants{rules: map[string]*TenantRule{}, log: cfg.Log, panicked: map[string]bool{}}
 	if t.log == nil {
@@ -134,7 +132,7 @@ func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 			if tenant == Others {
 				rule.Others = w
 			} else {
-				rule.Weights[shorten(tenant)] = w // as Tenant has it
+				rule.Weights[shorten(tenant)] = w // as Tenant returns it
 			}
 		}
 		t.rules[name] = rule
@@ -142,11 +140,11 @@ func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 	return t, nil
 }
 
-// Rules returns the rules by queue; Others stands for the queues that are not named.
+// Rules returns the rules by queue, or Others.
 func (t *Tenants) Rules() map[string]*TenantRule { return t.rules }
 
-// Tenant returns whose a payload is; empty for those who are not named, for what is not a job, and for a queue without
-// a rule. Names of more than 512 bytes are cut and end with their SHA-1.
+// Tenant returns the tenant of a payload. It is empty if unnamed, if the payload is not a job, or
+// if the queue has no rule. Names above 512 bytes are cut and end with their SHA-1.
 func (t *Tenants) Tenant(queue string, payload []byte) string {
 	rule := t.rules[queue]
 	if rule == nil {
@@ -156,7 +154,7 @@ func (t *Tenants) Tenant(queue string, payload []byte) string {
 		return ""
 	}
 	env, err := wire.Parse(payload, 0)
-	if err != nil { // it will be failed, not run
+	if err != nil { // the job will fail without running
 		return ""
 	}
 	if rule.template != nil {
@@ -167,7 +165,7 @@ func (t *Tenants) Tenant(queue string, payload []byte) string {
 	}))
 }
 
-// call calls a function of the program. The first panic of each is logged.
+// call calls the program's function and logs its first panic.
 func (t *Tenants) call(rule *TenantRule, job *resqued.Job) (tenant string) {
 	defer func() {
 		reason := recover()

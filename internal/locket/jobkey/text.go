@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many bytes of a job's arguments stand in a key in plain text.
+// longest is how many bytes of a job's arguments a key contains in plain text.
 const longest = 200
 
-// classArgs returns the key of a payload under the style class-args. It equals what lockname
-// of payload.lua returns, byte for byte, because a job must have one lock whether Go or a
-// script computes its key. The key of a payload that is not a plain job is the whole payload.
+// classArgs returns the key of a payload in style class-args. It equals lockname in payload.lua,
+// byte for byte: a job has one lock, whether Go or a script computes its key. If the payload is
+// not a plain job, the key is the whole payload.
 func classArgs(payload []byte) string {
 	if class, args, ok := flat(payload); ok {
 		return string(class) + string(args)
@@ -27,9 +27,9 @@ func classArgs(payload []byte) string {
 	return string(unescape(class)) + abridge(unescape(squeeze(args)))
 }
 
-// flat reads what most payloads are: the class, then short arguments without an array among
-// them and without escapes. It is the counterpart of quickname in payload.lua: the first rule of the algorithm,
-// which also decides about some payloads that are not JSON.
+// flat reads the usual payload: the class, then short arguments without nested arrays or escapes.
+// It mirrors quickname in payload.lua. As the algorithm's first rule it also decides about some
+// payloads that are not JSON.
 func flat(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
 	if !ok || len(s) > 2*longest || !bytes.HasSuffix(s[start:], []byte("]}")) {
@@ -52,7 +52,6 @@ func flat(s []byte) (class, args []byte, ok bool) {
 	return class, args, true
 }
 
-// wholePayload returns the key of a payload under the style payload.
 func wholePayload(payload []byte) string { return abridge(payload) }
 
 func abridge(text []byte) string {
@@ -67,9 +66,9 @@ func checksum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// envelope finds the class and the arguments as they stand in the payload, those of an Active Job
-// inside of its wrapper. Like the script it only goes from quote to quote and from bracket to
-// bracket, so that both give the same answer for what is not JSON at all.
+// envelope finds the class and the arguments as written in the payload; an Active Job's are inside
+// its wrapper. Like the script it only looks at quotes and brackets, so that both give the same
+// answer for text that is not JSON.
 func envelope(s []byte) (class, args []byte, ok bool) {
 	if class, args, ok = usual(s); class == nil {
 		i := skip(s, 0)
@@ -100,7 +99,6 @@ func envelope(s []byte) (class, args []byte, ok bool) {
 	return class, args, ok
 }
 
-// unwrapped returns the class and the arguments of the Active Job in the arguments of its wrapper.
 func unwrapped(args []byte) (class, list []byte, ok bool) {
 	i := skip(args, 1)
 	if at(args, 0) != '[' || at(args, i) != '{' {
@@ -121,7 +119,7 @@ func unwrapped(args []byte) (class, list []byte, ok bool) {
 }
 
 // object calls member for each member of an object whose first key is at i. It returns the index
-// behind the object and the white space after it; false for anything but a plain object.
+// behind the object and following white space; false for anything but a plain object.
 func object(s []byte, i int, member func(key string, value []byte)) (behind int, ok bool) {
 	for {
 		key, start, found := keyAt(s, i)
@@ -144,8 +142,7 @@ func object(s []byte, i int, member func(key string, value []byte)) (behind int,
 	}
 }
 
-// usualClass reads the class of a payload as Resque writes it, and where the array of its
-// arguments begins.
+// usualClass reads the class of a payload as Resque writes it; start is where the argument array begins.
 func usualClass(s []byte) (class []byte, start int, ok bool) {
 	const before, between = `{"class":"`, `","args":`
 	if !bytes.HasPrefix(s, []byte(before)) {
@@ -163,7 +160,7 @@ func usualClass(s []byte) (class []byte, start int, ok bool) {
 	return s[len(before):rest], start, true
 }
 
-// usual reads a payload as Resque writes it. Class is nil if it is another one.
+// usual reads a payload as Resque writes it; class is nil for other payloads.
 func usual(s []byte) (class, args []byte, ok bool) {
 	class, start, ok := usualClass(s)
 	if !ok {
@@ -221,8 +218,7 @@ func stringEnd(s []byte, i int) int {
 	return -1
 }
 
-// closing returns the index behind the bracket that ends the value beginning at
-// i, or -1.
+// closing returns the index behind the bracket that closes the value at i, or -1.
 func closing(s []byte, i int) int {
 	depth := 0
 	for i < len(s) {
@@ -244,8 +240,7 @@ func closing(s []byte, i int) int {
 	return -1
 }
 
-// squeeze removes white space outside of strings. A string without an end is kept
-// as it is.
+// squeeze removes white space outside strings. An unterminated string is kept.
 func squeeze(s []byte) []byte {
 	if !bytes.ContainsAny(s, spaces) {
 		return s
@@ -269,8 +264,8 @@ func squeeze(s []byte) []byte {
 	return out
 }
 
-// unescape writes the strings of JSON without escapes that they do not need, and control characters
-// in one way, so that what two encoders make of one text is equal.
+// unescape removes unneeded escapes from JSON strings and normalizes control characters, so that
+// the output of all encoders is equal.
 func unescape(s []byte) []byte {
 	if bytes.IndexByte(s, '\\') < 0 {
 		return s
@@ -295,8 +290,7 @@ func unescape(s []byte) []byte {
 	return joinHalves(out)
 }
 
-// joinHalves replaces two halves of a character beyond 16 bits, as appendUnit writes them, by the
-// character.
+// joinHalves replaces two surrogate halves, as appendUnit writes them, by their character.
 func joinHalves(s []byte) []byte {
 	half := func(i int, kind byte) (bits rune, ok bool) {
 		if i+2 >= len(s) || s[i] != 0xed || s[i+1]&0xf0 != kind || s[i+2]&0xc0 != 0x80 {
@@ -318,8 +312,8 @@ func joinHalves(s []byte) []byte {
 	return out
 }
 
-// appendUnit appends a character of 16 bits as it is in a string of JSON. Halves of larger ones
-// become three bytes each, as in CESU-8.
+// appendUnit appends a 16-bit unit as in a JSON string. Surrogate halves become three bytes each,
+// as in CESU-8.
 func appendUnit(b []byte, n uint16) []byte {
 	if i := strings.IndexByte("\b\t\n\f\r\"\\", byte(n)); n < 0x80 && i >= 0 {
 		return append(b, '\\', "btnfr\"\\"[i])
@@ -338,7 +332,7 @@ func appendUnit(b []byte, n uint16) []byte {
 
 func isHex(s []byte) bool { return len(bytes.Trim(s, "0123456789abcdefABCDEF")) == 0 }
 
-// spaces are what Lua's %s stands for.
+// spaces are the characters of Lua's %s.
 const spaces = " \t\n\v\f\r"
 
 func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
@@ -350,7 +344,7 @@ func skip(s []byte, i int) int {
 	return i
 }
 
-// at returns a byte, or 0 behind the end; none of the bytes looked for is 0.
+// at returns a byte, or 0 behind the end; no caller looks for a 0.
 func at(s []byte, i int) byte {
 	if i < len(s) {
 		return s[i]

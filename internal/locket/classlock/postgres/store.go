@@ -1,6 +1,6 @@
 // Package postgres keeps class locks in PostgreSQL, in the table of package locker, where
-// "resqued locker" and the Ruby gem see them. To package classlock it is what another
-// Redis is: a lock there is kept alive by its process and not by the job's record.
+// "resqued locker" and the Ruby gem see them. Package classlock treats it as another Redis: the
+// process keeps a lock alive, not the job's record.
 package postgres
 
 import (
@@ -20,37 +20,35 @@ import (
 	"github.com/resqued/resqued/locker"
 )
 
-// conns are the connections of one process: one for the leases, the others for all that
-// jobs ask for, so that these never keep a lease from being extended.
+// conns is the number of a process's connections: one for the leases, the others for the calls of
+// jobs, so that these never delay the extension of a lease.
 const conns = 4
 
-// maxKey is the longest key, in bytes: an index of PostgreSQL takes 2,704.
+// maxKey is the longest key in bytes; a PostgreSQL index takes 2,704.
 const maxKey = 1024
 
-// connectFor bounds the making of a connection.
 const connectFor = 5 * time.Second
 
 // Config is where the locks are and how long they last.
 type Config struct {
 	// URL is the database. Table holds the locks; empty = locker.DefaultTable.
 	URL, Table string
-	// Namespace stands in front of every key, as in Redis.
+	// Namespace is put before every key, as in Redis.
 	Namespace string
 	// Lease is how long a lock lasts after its last extension.
 	Lease time.Duration
 }
 
-// Store is where locks are kept. It connects when it is asked something.
+// Store connects with its first call.
 type Store struct {
 	cfg   Config
 	pool  *pgxpool.Pool
 	where string
 	host  string
-	// asking holds an entry for each connection that jobs use.
+	// asking holds an entry for each connection in use by jobs.
 	asking chan struct{}
 }
 
-// Open returns the store of a database.
 func Open(cfg Config) (*Store, error) {
 	parsed, err := ParseURL(cfg.URL)
 	if err != nil {
@@ -67,7 +65,7 @@ func Open(cfg Config) (*Store, error) {
 	if s.host, err = os.Hostname(); err != nil {
 		return nil, err
 	}
-	// It is made without a connection, whatever the context is.
+	// This does not connect, so the context does not matter.
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), parsed); err != nil {
 		return nil, err
 	}
@@ -77,17 +75,15 @@ func Open(cfg Config) (*Store, error) {
 // Where names the server and the database, without user and password.
 func (s *Store) Where() string { return s.where }
 
-// Close ends the connections.
 func (s *Store) Close() error {
 	ClosePool(s.pool)
 	return nil
 }
 
-// closeWithin is how long connections may take to close.
 const closeWithin = time.Second
 
-// ClosePool closes connections. It does not wait for a server that hangs, which pgxpool asks for a
-// minute and more; the process is about to end, and the server sees that.
+// ClosePool closes connections. It does not wait for a hanging server, for which pgxpool takes a
+// minute or more; the process is about to end, and the server notices.
 func ClosePool(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() {
@@ -102,8 +98,7 @@ func ClosePool(pool *pgxpool.Pool) {
 	}
 }
 
-// key is the key in the table. Keys are made of arguments, which may be too long for an
-// index.
+// key is the key in the table. Keys contain arguments, which may be too long for an index.
 func (s *Store) key(key string) string {
 	key = s.cfg.Namespace + ":" + key
 	if len(key) <= maxKey {
@@ -114,8 +109,8 @@ func (s *Store) key(key string) string {
 	return strings.ToValidUTF8(key[:maxKey-len(end)], "") + end
 }
 
-// row is the lock of a job. The holder is named as package locker names one; the guid is
-// made of the job's in-flight record, so that a call may be repeated.
+// row is the lock of a job. The holder is written as package locker does; its guid derives from
+// the job's in-flight record, so that a call may be repeated.
 func (s *Store) row(l store.HeldLock) locker.Row {
 	sum := sha256.Sum256([]byte(l.Proc + "#" + l.Token))
 	return locker.Row{
@@ -124,7 +119,7 @@ func (s *Store) row(l store.HeldLock) locker.Row {
 	}
 }
 
-// ask takes one of the connections that jobs may use.
+// ask takes one of the connections for jobs.
 func (s *Store) ask(ctx context.Context) (done func(), err error) {
 	select {
 	case s.asking <- struct{}{}:
@@ -134,14 +129,13 @@ func (s *Store) ask(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// AcquireLock takes a lock. It may be repeated for the same job.
 func (s *Store) AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
 		return store.AcquireReply{}, err
 	}
 	defer done()
-	// So that the lock is extended before its holder would have to stop.
+	// The first extension must come before the holder would have to stop.
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Lease*2/7)
 	defer cancel()
 	r := s.row(req.HeldLock)
@@ -161,8 +155,7 @@ func (s *Store) AcquireLock(ctx context.Context, req store.AcquireRequest) (stor
 	return store.AcquireReply{Got: true, Sequence: l.Sequence()}, nil
 }
 
-// RefreshLock looks whether a lock is still the job's, and extends it. Its time limit is
-// the process's to count.
+// RefreshLock checks that the lock is still the job's, and extends it. The process counts the time limit.
 func (s *Store) RefreshLock(ctx context.Context, l store.HeldLock) (store.AcquireReply, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
@@ -181,8 +174,7 @@ func (s *Store) RefreshLock(ctx context.Context, l store.HeldLock) (store.Acquir
 // LockExpires returns 0: only the job itself moves its time limit.
 func (s *Store) LockExpires(context.Context, store.HeldLock) (int64, error) { return 0, nil }
 
-// KeepLocks extends all the locks in one statement, and returns the indexes of those
-// that are lost.
+// KeepLocks extends all locks in one statement and returns the indexes of the lost ones.
 func (s *Store) KeepLocks(ctx context.Context, locks []store.HeldLock) (lost []int, err error) {
 	if len(locks) == 0 {
 		return nil, nil
@@ -195,11 +187,10 @@ func (s *Store) KeepLocks(ctx context.Context, locks []store.HeldLock) (lost []i
 	return lost, broken(err)
 }
 
-// KeepsAll returns true: locks with a time limit have to be extended like all others,
-// because their rows do not hold it.
+// KeepsAll returns true: the rows do not contain the time limit, so all locks must be extended.
 func (s *Store) KeepsAll() bool { return true }
 
-// ReleaseLock releases a lock, unless it is not the job's any more.
+// ReleaseLock releases a lock if it is still the job's.
 func (s *Store) ReleaseLock(ctx context.Context, l store.HeldLock) error {
 	done, err := s.ask(ctx)
 	if err != nil {
@@ -210,7 +201,6 @@ func (s *Store) ReleaseLock(ctx context.Context, l store.HeldLock) error {
 	return broken(err)
 }
 
-// LockState returns the holder of a lock.
 func (s *Store) LockState(ctx context.Context, key string, _ bool) (store.LockState, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
@@ -221,7 +211,7 @@ func (s *Store) LockState(ctx context.Context, key string, _ bool) (store.LockSt
 	return store.LockState{Holder: holder}, err
 }
 
-// holder returns the holder of a row; empty = it is not held.
+// holder returns the holder of a row; empty = not held.
 func (s *Store) holder(ctx context.Context, key string) (string, error) {
 	rows, err := locker.List(ctx, s.pool, s.cfg.Table, key)
 	if err != nil || len(rows) == 0 || !rows[0].Held() {
@@ -230,7 +220,6 @@ func (s *Store) holder(ctx context.Context, key string) (string, error) {
 	return rows[0].LockedBy, nil
 }
 
-// brokenError is one that does not mend by waiting.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
@@ -238,8 +227,8 @@ func (e *brokenError) Unwrap() error { return e.error }
 // LockBroken returns true: an operator has to repair the database.
 func (e *brokenError) LockBroken() bool { return true }
 
-// broken marks an error of the server's that means the same tomorrow: a missing table,
-// a missing right, text that it cannot store or index.
+// broken marks server errors that waiting does not repair: a missing table or right, or text that
+// the server cannot store or index.
 func broken(err error) error {
 	server, ok := errors.AsType[interface {
 		error

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ignored are the parameters of a URL that mean something to ActiveRecord, or to libpq, and
-// nothing to this program. What is left goes to the server, as search_path does.
+// ignored are URL parameters that only ActiveRecord or libpq know. All others are sent to the
+// server, such as search_path.
 var ignored = []string{
 	"adapter", "advisory_locks", "allow_concurrency", "allow_retry", "checkout_timeout", "connection_retries", "database_tasks", "encoding",
 	"idle_timeout", "insert_returning", "keepalive", "max_age", "max_connections", "max_queries", "migrations_paths", "min_connections",
@@ -24,9 +24,9 @@ var ignored = []string{
 	"sslcrldir", "ssl_max_protocol_version", "ssl_min_protocol_version", "tcp_user_timeout",
 }
 
-// ParseURL reads the URL of a database as ActiveRecord does: it takes postgis://, the
-// user, the schemas and the use of prepared statements from its parameters, and ignores the
-// other ones of ActiveRecord. The error never repeats the URL.
+// ParseURL reads a database URL as ActiveRecord does: it accepts postgis:// and takes the user,
+// the schemas and the use of prepared statements from the parameters. The error never repeats
+// the URL.
 func ParseURL(text string) (*pgxpool.Config, error) {
 	bad := errors.New("the URL of the database is not valid; write postgres://user@host:5432/database, special characters percent-encoded")
 	if rest, ok := strings.CutPrefix(text, "postgis://"); ok {
@@ -55,7 +55,7 @@ func ParseURL(text string) (*pgxpool.Config, error) {
 		}
 	}
 	config, err := pgxpool.ParseConfig(text)
-	if err != nil { // its text may repeat parts of the password
+	if err != nil { // its text may contain parts of the password
 		return nil, bad
 	}
 	if unprepared {
