@@ -8,8 +8,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// ArgList turns what a caller passes into what encodes to a list of arguments.
-// It is the counterpart of resqued.Args.Decode.
+// ArgList turns a caller's value into one that encodes to a list of arguments. It mirrors resqued.Args.Decode.
 func ArgList(args any) any {
 	switch a := args.(type) {
 	case nil, resqued.Args, []json.RawMessage:
@@ -31,7 +30,7 @@ func ArgList(args any) any {
 		}
 		return fields(v)
 	case reflect.Array, reflect.Slice:
-		// encoding/json writes bytes as one text.
+		// encoding/json encodes bytes as one base64 text.
 		if v.Type().Elem().Kind() != reflect.Uint8 {
 			return v.Interface()
 		}
@@ -39,7 +38,7 @@ func ArgList(args any) any {
 	return []any{v.Interface()}
 }
 
-// Args converts what a caller passes into arguments, by the rules of ArgList.
+// Args converts a caller's value into arguments, by the rules of ArgList.
 func Args(args any) (resqued.Args, error) {
 	payload, err := EncodePayload("Args", ArgList(args))
 	if err != nil {
@@ -52,8 +51,8 @@ func Args(args any) (resqued.Args, error) {
 	return e.Args, nil
 }
 
-// fields leaves out the last ones that are optional and zero: workers that do not know a new field
-// take the job, and it has the lock of one that was pushed before the field was there.
+// fields omits trailing optional zero fields. Workers that do not know a new field then take the
+// job, and its lock equals that of a job pushed before the field existed.
 func fields(v reflect.Value) []any {
 	list, needed := []any{}, 0
 	for i := range v.NumField() {
@@ -69,7 +68,7 @@ func fields(v reflect.Value) []any {
 	return list[:needed]
 }
 
-// encodesItself reports a struct such as time.Time that is one argument.
+// encodesItself reports whether a struct, such as time.Time, is one argument.
 func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())

@@ -10,9 +10,9 @@ import (
 
 var errEmptyKey = errors.New("its Key function returned an empty key")
 
-// ClassLockKey returns the key of the class lock that a job of the class takes,
-// without the namespace, as resque-lock-timeout makes it: lock:<class>:<identifier>.
-// The class must have a Lock. style is how hashes among the arguments are printed.
+// ClassLockKey returns the key of the class lock of a job, without the namespace, in the form of
+// resque-lock-timeout: lock:<class>:<identifier>. The class must have a Lock. style is how hashes
+// in the arguments are printed.
 func ClassLockKey(class *resqued.Class, name string, args resqued.Args, style RubyStyle) (string, error) {
 	lock := class.Lock
 	name = ClassOf(class, name)
@@ -38,8 +38,8 @@ func ClassLockKey(class *resqued.Class, name string, args resqued.Args, style Ru
 	return key, nil
 }
 
-// ClassLockTimeout returns for how long a job with these arguments may hold the lock;
-// 0 = without limit.
+// ClassLockTimeout returns how long a job with these arguments may hold the lock; 0 = without
+// limit.
 func ClassLockTimeout(lock *resqued.ClassLock, args resqued.Args) (time.Duration, error) {
 	if lock.TimeoutFunc == nil {
 		return lock.Timeout, nil

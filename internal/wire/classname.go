@@ -10,9 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// ClassNames returns the names under which a payload's class may be registered, the
-// one that counts most first: as it is spelled, then as Ruby's Resque resolves it,
-// without a leading "::", and foo-bar as FooBar.
+// ClassNames returns the names under which a payload's class may be registered, by precedence: as
+// spelled, then as Ruby's Resque resolves it: without a leading "::", and foo-bar as FooBar.
 func ClassNames(class string) []string {
 	names := []string{class}
 	if plain, global := strings.CutPrefix(class, "::"); global {
@@ -24,8 +23,8 @@ func ClassNames(class string) []string {
 	return names
 }
 
-// ClassOf returns the class that a job is of, by its name and what is registered for it: keys are
-// made of it. A pattern or a wrapper stands for many classes.
+// ClassOf returns the class of a job for use in keys, from its name and the registered class. A
+// pattern or a wrapper stands for many classes.
 func ClassOf(class *resqued.Class, name string) string {
 	if slices.Contains(ClassNames(name), class.Name) {
 		return class.Name
@@ -39,7 +38,6 @@ func PlainClass(name string) string {
 	return names[len(names)-1]
 }
 
-// spellings returns ClassNames of each class.
 func spellings(classes []string) (names []string) {
 	for _, class := range classes {
 		names = append(names, ClassNames(class)...)
@@ -47,9 +45,9 @@ func spellings(classes []string) (names []string) {
 	return names
 }
 
-// ClassIn reports whether a list has a class, given as Envelope.Names returns it. Names count
-// before patterns, the first before others, and long patterns before short ones; entries that start with "!" say that
-// it has not.
+// ClassIn reports whether a list has a class, given as Envelope.Names returns it. Names win over
+// patterns, earlier names over later ones, long patterns over short ones; an entry with "!"
+// excludes.
 func ClassIn(list []string, classes ...string) bool {
 	if len(list) == 0 {
 		return false
@@ -78,8 +76,8 @@ func ClassIn(list []string, classes ...string) bool {
 	return false
 }
 
-// Performs reports whether a list for selector.MatchAny has a class by one of its spellings, and
-// excludes it by none. The class is given as Envelope.Names returns it.
+// Performs reports whether a list for selector.MatchAny has a class by one of its spellings and
+// excludes none of them. The class is given as Envelope.Names returns it.
 func Performs(list []string, classes ...string) bool {
 	names := spellings(classes)
 	excluded := slices.ContainsFunc(names, func(name string) bool { return selector.Excludes(list, name) })

@@ -13,16 +13,15 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// invalidClass is the class under which bytes that are not a payload are kept in
-// failure records, which need an object with a class to be shown by any page.
+// invalidClass wraps bytes that are not a payload in failure records: every page needs an object
+// with a class there.
 const invalidClass = "Resqued::InvalidPayload"
 
-// EncodePayload returns {"class":…,"args":[…]} as Ruby's Resque writes it: no
-// spaces, nothing escaped that need not be. Args given as resqued.Args or
-// []json.RawMessage keep their bytes; any other value must encode to a JSON
-// array, and nil means no arguments. What it returns, Parse accepts. There is no time
-// of the push in it: equal jobs have equal bytes, by which unique queues, locks of some
-// styles and Ruby's dequeue know them.
+// EncodePayload returns {"class":…,"args":[…]} as Ruby's Resque writes it: without spaces or
+// unneeded escapes. Args given as resqued.Args or []json.RawMessage keep their bytes; any other
+// value must encode to a JSON array; nil means no arguments. Parse accepts the result. It has no
+// push time: unique queues, locks of some styles and Ruby's dequeue recognize equal jobs by
+// equal bytes.
 func EncodePayload(class string, args any) ([]byte, error) {
 	if !utf8.ValidString(class) {
 		return nil, fmt.Errorf("payload of class %s: the name is not valid UTF-8", Printable(class, 80))
@@ -43,8 +42,8 @@ func EncodePayload(class string, args any) ([]byte, error) {
 	return b, nil
 }
 
-// Running returns the value of worker:<id> for a job that runs since runAt. It is for
-// pages: of a large payload it names only the class.
+// Running returns the value of worker:<id> for a job running since runAt. It is for pages, so a
+// large payload is reduced to its class.
 func Running(queue string, runAt time.Time, class string, payload []byte) []byte {
 	if len(payload) > maxInline {
 		stub := AppendString([]byte(`{"class":`), cut(class, maxExceptionText))
@@ -89,8 +88,8 @@ func encodeArgs(args any) ([]byte, error) {
 	return list, nil
 }
 
-// unescape undoes the escapes that encoding/json writes and Ruby does not (U+2028, U+2029).
-// odd: there is the one that it writes for invalid UTF-8, as others may for U+FFFD.
+// unescape removes escapes that encoding/json writes and Ruby does not (U+2028, U+2029). odd reports
+// \ufffd, which it writes for invalid UTF-8, and others may write for U+FFFD.
 func unescape(encoded []byte) (list []byte, odd bool) {
 	if bytes.IndexByte(encoded, '\\') < 0 {
 		return encoded, false
@@ -122,8 +121,8 @@ func unescape(encoded []byte) (list []byte, odd bool) {
 	return out, odd
 }
 
-// appendPayload appends a payload as it is if it is one, else an object that
-// holds its bytes, so that the record around it stays readable.
+// appendPayload appends a valid payload as it is. Other bytes it wraps in an object, so that the
+// record stays readable.
 func appendPayload(b, payload []byte) []byte {
 	if _, err := Parse(payload, 0); err == nil {
 		return append(b, payload...)

@@ -12,8 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a failure record holds at most; a page that lists failures reads dozens
-// of them at a time.
+// The limits of a failure record; a page that lists failures reads dozens at a time.
 const (
 	maxExceptionText = 1 << 10  // bytes of an exception's name
 	maxErrorText     = 64 << 10 // bytes of an error's text
@@ -24,29 +23,29 @@ const (
 
 // Failure is one record of the failed list.
 type Failure struct {
-	// FailedAt is written to the second, in UTC. It is zero in a record whose time is not known,
-	// or is of a zone that is not known; see Between.
+	// FailedAt is in UTC, to the second. It is zero if the time or its zone is unknown; see Between.
 	FailedAt time.Time
-	// Payload is the job's payload. Bytes that are not a payload are written as an
-	// object of class Resqued::InvalidPayload with the base64 of them as argument.
+	// Payload is the job's payload. Bytes that are not a payload are written as an object of
+	// class Resqued::InvalidPayload with their base64 as argument.
 	Payload   []byte
 	Exception string
 	Error     string
 	Backtrace []string
 	// Worker is the id of the worker, Queue the name of the queue.
 	Worker, Queue string
-	// Attempts is how often a job has run that was allowed to run more than once; 0 = it
-	// was not. Pages of others do not know it.
+	// Attempts is how often a job with retries has run; 0 = it had none. Other programs' pages do
+	// not know it.
 	Attempts int
-	// Bare leaves the zone out of FailedAt and writes its own, as resque-retry does.
+	// Bare writes FailedAt in its own zone and without the zone's name, as resque-retry does.
 	Bare bool
-	// RetriedAt is when the job was retried, as it stands there; empty if it was not.
+	// RetriedAt is when the job was retried, as written in the record; empty = not retried.
 	RetriedAt string
 
 	earliest, latest time.Time
 }
 
-// Between returns the times between which the job of a record failed for certain. They are equal unless the zone of its time is not known, and zero if nothing is known.
+// Between returns the times between which the job certainly failed. They are equal unless the zone
+// is unknown, and zero if nothing is known.
 func (f Failure) Between() (earliest, latest time.Time) {
 	if f.latest.IsZero() {
 		return f.FailedAt, f.FailedAt
@@ -54,14 +53,14 @@ func (f Failure) Between() (earliest, latest time.Time) {
 	return f.earliest, f.latest
 }
 
-// Encode returns the record as Ruby's Resque writes it. It is valid JSON
-// whatever the fields hold: invalid UTF-8 is replaced, long texts are cut.
+// Encode returns the record as Ruby's Resque writes it. It is always valid JSON: invalid UTF-8 is
+// replaced, and long texts are cut.
 func (f Failure) Encode() []byte {
 	before, after := f.around(len(f.Payload))
 	return append(appendPayload(before, f.Payload), after...)
 }
 
-// around returns what stands before the payload, with room for that, and what behind.
+// around returns the text before the payload, with that much spare room, and the text after it.
 func (f Failure) around(room int) (before, after []byte) {
 	b := make([]byte, 0, 64+room+256+min(len(f.Error), maxErrorText))
 	b = append(b, `{"failed_at":`...)
@@ -102,13 +101,11 @@ func (f Failure) around(room int) (before, after []byte) {
 	return before, append(b, '}')
 }
 
-// ParseFailure reads a record of resqued, Ruby's Resque, the Files.com fork or
-// node-resque. Fields that are missing, null or of another type stay empty;
-// Payload is a part of record.
+// ParseFailure reads a record of resqued, Ruby's Resque, the Files.com fork or node-resque. Fields
+// that are missing, null or of another type stay empty; Payload is a slice of record.
 func ParseFailure(record []byte) (Failure, error) { return parseFailure(record, true) }
 
-// ParseFailureBrief is ParseFailure without the backtrace, for those who look at very many
-// records.
+// ParseFailureBrief is ParseFailure without the backtrace, for reading very many records.
 func ParseFailureBrief(record []byte) (Failure, error) { return parseFailure(record, false) }
 
 func parseFailure(record []byte, whole bool) (Failure, error) {
@@ -131,7 +128,7 @@ func parseFailure(record []byte, whole bool) (Failure, error) {
 		RetriedAt: textOf(fields[fieldRetriedAt]),
 	}
 	if n := fields[fieldAttempts]; n != nil {
-		_ = json.Unmarshal(n, &f.Attempts) // another type is not a number: it stays 0
+		_ = json.Unmarshal(n, &f.Attempts) // not a number: it stays 0
 	}
 	if !whole {
 		return f, nil
@@ -171,9 +168,9 @@ func (r *failureRaw) set(key string, value []byte) {
 	}
 }
 
-// failureFields returns the fields as they stand in a record; of equal keys the last one
-// counts. The scanner does it many times faster than encoding/json, which reads what the
-// scanner refuses: a record of others is shown even if it holds invalid UTF-8.
+// failureFields returns a record's raw fields; the last of equal keys counts. The scanner is many
+// times faster than encoding/json, which reads what the scanner rejects: other programs' records
+// are shown even if they contain invalid UTF-8.
 func failureFields(record []byte) (fields failureRaw, err error) {
 	s := scanner{data: record}
 	if fields.scan(&s) {
@@ -215,34 +212,31 @@ func (r *failureRaw) scan(s *scanner) bool {
 	return s.pos == len(s.data)
 }
 
-// textOf returns the text of a JSON string, and "" for any other value.
+// textOf returns the text of a JSON string, or "" for another value.
 func textOf(raw []byte) (text string) {
 	switch {
 	case len(raw) == 0 || raw[0] != '"':
 	case bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw):
 		return string(raw[1 : len(raw)-1])
 	default:
-		_ = json.Unmarshal(raw, &text) // it was found to be valid
+		_ = json.Unmarshal(raw, &text) // it is known to be valid
 	}
 	return text
 }
 
-// Original returns the bytes that failed: those of Payload, or those that it holds for a
-// job that was not a payload.
+// Original returns the bytes that failed: Payload, or the bytes it wraps if they were not a payload.
 func (f Failure) Original() []byte { return Unwrap(f.Payload) }
 
-// Pushed returns the bytes that go back to the queue when the job is retried: Original,
-// without the "start_at" that a Ruby worker with resque-uniqueue has added behind the last
-// key when it took the job from its queue. With it the job would be another one than its
-// equals that are enqueued.
+// Pushed returns the bytes to push when the job is retried: Original without "start_at", which a
+// Ruby worker with resque-uniqueue appends when it takes a job. With it, the job would differ
+// from its enqueued equals.
 func (f Failure) Pushed() []byte {
 	_, latest := f.Between()
 	return cutStartAt(f.Original(), latest)
 }
 
-// Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds, and any
-// other payload as it is. Ruby's page pushes such a payload when a record of bytes that
-// were not a payload is retried there.
+// Unwrap returns the bytes inside a payload of class Resqued::InvalidPayload, and any other payload
+// unchanged. Ruby's page pushes such a payload when its record is retried there.
 func Unwrap(payload []byte) []byte {
 	for bytes.Contains(payload, []byte(invalidClass)) {
 		e, err := Parse(payload, 0)
@@ -258,8 +252,8 @@ func Unwrap(payload []byte) []byte {
 	return payload
 }
 
-// Unwrap returns the bytes that a payload of class Resqued::InvalidPayload holds; ok is
-// false for one of another class, and for one that holds none.
+// Unwrap returns the bytes inside a payload of class Resqued::InvalidPayload; ok is false if there
+// are none.
 func (e Envelope) Unwrap() (raw []byte, ok bool) {
 	if e.Class != invalidClass || len(e.Args) != 1 {
 		return nil, false
@@ -272,16 +266,14 @@ func (e Envelope) Unwrap() (raw []byte, ok bool) {
 	return raw, err == nil
 }
 
-// firstStartAt is older than the gem, so that smaller numbers are not times of it.
+// firstStartAt is older than the gem; smaller numbers are not its times.
 const firstStartAt = 1_000_000_000
 
-// startAtSlack is how far the clock that wrote "start_at" may be ahead of the one that
-// wrote "failed_at".
+// startAtSlack is how far the clock behind "start_at" may be ahead of the one behind "failed_at".
 const startAtSlack = 24 * time.Hour
 
-// cutStartAt cuts the member off that resque-uniqueue adds, and no other byte: the last
-// one, written without spaces, of a time (seconds) before that at which the job failed, or
-// of 0, where the gem knows none.
+// cutStartAt removes exactly the member that resque-uniqueue appends: the last one, without spaces,
+// with a time in seconds before the failure, or 0 if the gem knows none.
 func cutStartAt(payload []byte, failedAt time.Time) []byte {
 	const member = `,"start_at":`
 	at := bytes.LastIndex(payload, []byte(member))
@@ -294,15 +286,15 @@ func cutStartAt(payload []byte, failedAt time.Time) []byte {
 		return payload
 	}
 	if latest := failedAt.Add(startAtSlack); !failedAt.IsZero() && time.Unix(int64(seconds), 0).After(latest) { //nolint:gosec // of 40 bits
-		return payload // a time ahead: it means something else
+		return payload // a future time means something else
 	}
 	if _, err := Parse(payload, 0); err != nil {
-		return payload // then these bytes may stand anywhere in it
+		return payload // not a payload: the match may be anywhere
 	}
 	return append(payload[:at:at], '}')
 }
 
-// cut shortens a text to at most max bytes, between two characters.
+// cut shortens a text to at most max bytes, between characters.
 func cut(s string, max int) string {
 	if len(s) <= max {
 		return s

@@ -26,14 +26,12 @@ func (s RubyStyle) arrow() string {
 	return "=>"
 }
 
-// Inspect returns what Ruby's inspect makes of a JSON value after JSON.parse,
-// byte for byte, under a UTF-8 locale. (Under LANG=C Ruby escapes all that is not
-// ASCII; that is not reproduced.) What is valid is what Parse takes for the value
-// of a key; anything else is an *InvalidError.
+// Inspect returns the output of Ruby's inspect for a JSON value after JSON.parse, byte for byte,
+// under a UTF-8 locale. (Under LANG=C, Ruby escapes everything that is not ASCII.) Values that
+// Parse would not accept for a key are an *InvalidError.
 //
-// Characters count as printable by Unicode as Go knows it: a Ruby that knows an
-// older or newer Unicode prints characters that were added in between otherwise,
-// and one before 3.2 prints U+0085 as it is.
+// Printable characters are those of Go's Unicode version. A Ruby with another Unicode version prints
+// characters added in between differently, and Ruby before 3.2 prints U+0085 as it is.
 func Inspect(json []byte, style RubyStyle) (string, error) {
 	p, err := newPrinter(json, style)
 	if err != nil {
@@ -43,9 +41,8 @@ func Inspect(json []byte, style RubyStyle) (string, error) {
 	return string(p.out), nil
 }
 
-// RubyJoin returns what Ruby's Array#join makes of arguments with "-" between
-// them: nested arrays are flattened, nil is empty, strings are as they are, hashes
-// as Inspect prints them.
+// RubyJoin returns the output of Ruby's Array#join("-") for arguments: nested arrays are flattened,
+// nil is empty, strings are verbatim, hashes as with Inspect.
 func RubyJoin(args resqued.Args, style RubyStyle) (string, error) {
 	var out []byte
 	for i, arg := range args {
@@ -63,14 +60,14 @@ func RubyJoin(args resqued.Args, style RubyStyle) (string, error) {
 	return string(out), nil
 }
 
-// printer prints JSON that has been scanned once, so that nothing in it can fail.
+// printer prints JSON that was scanned before, so nothing can fail.
 type printer struct {
 	s     scanner
 	style RubyStyle
 	out   []byte
 }
 
-// newPrinter checks a JSON value and returns a printer that stands before it.
+// newPrinter checks a JSON value and returns a printer before its first byte.
 func newPrinter(json []byte, style RubyStyle) (*printer, error) {
 	s := scanner{data: json}
 	s.space()
@@ -103,7 +100,6 @@ func (p *printer) value() {
 	}
 }
 
-// join prints a value as Array#join does.
 func (p *printer) join() {
 	switch p.s.peek() {
 	case '"':
@@ -119,7 +115,6 @@ func (p *printer) join() {
 	}
 }
 
-// plain prints a boolean or a number.
 func (p *printer) plain() {
 	switch p.s.peek() {
 	case 't':
@@ -135,7 +130,7 @@ func (p *printer) plain() {
 	}
 }
 
-// array prints the elements, each by element, with text around and between.
+// array prints the elements, each with element, and the text around and between them.
 func (p *printer) array(element func(), before, between, after string) {
 	p.out = append(p.out, before...)
 	p.s.pos++
@@ -154,13 +149,12 @@ func (p *printer) array(element func(), before, between, after string) {
 	p.out = append(p.out, after...)
 }
 
-// object prints a hash. A key given again keeps its first place and gets its
-// last value.
+// object prints a hash. A repeated key keeps its first place and gets its last value.
 func (p *printer) object() {
 	p.s.pos++
 	p.out = append(p.out, '{')
 	start := len(p.out)
-	var members [][]byte // the last text of each key; the first part of out is theirs
+	var members [][]byte // the last text of each key, slices of out
 	places := map[string]int{}
 	again := false
 	for more := !p.s.emptyObject(); more; {
@@ -181,7 +175,7 @@ func (p *printer) object() {
 		}
 	}
 	if again {
-		var whole []byte // apart, because the members lie in out
+		var whole []byte // separate, because members are slices of out
 		for i, text := range members {
 			if i > 0 {
 				whole = append(whole, ", "...)
@@ -200,12 +194,11 @@ func (p *printer) str() string {
 	return unquote(p.s.data[start:p.s.pos])
 }
 
-// rubyEscapes are the characters with a short escape of their own.
 var rubyEscapes = map[rune]byte{
 	'"': '"', '\\': '\\', '\a': 'a', '\b': 'b', '\t': 't', '\n': 'n', '\v': 'v', '\f': 'f', '\r': 'r', 0x1b: 'e',
 }
 
-// text prints a string. Of text it needs valid UTF-8, as all that was scanned is.
+// text prints a string, which must be valid UTF-8.
 func (p *printer) text(text string) {
 	p.out = append(p.out, '"')
 	for i, r := range text {
@@ -226,9 +219,8 @@ func (p *printer) text(text string) {
 	p.out = append(p.out, '"')
 }
 
-// rubyPrints reports whether Ruby counts a character as printable: whatever is
-// assigned or for private use, formatting marks included, but neither a control
-// nor a line or paragraph separator.
+// rubyPrints reports whether a character is printable in Ruby: anything assigned or for private use,
+// including formatting marks, except controls and line or paragraph separators.
 func rubyPrints(r rune) bool {
 	if r < 0x7F {
 		return r >= ' '
@@ -240,7 +232,7 @@ func rubyPrints(r rune) bool {
 func appendRubyNumber(b, raw []byte) []byte {
 	for _, c := range raw {
 		if c == '.' || c == 'e' || c == 'E' {
-			// Out of range is infinite or zero, to Ruby too.
+			// Out of range is infinity or zero, as in Ruby.
 			f, _ := strconv.ParseFloat(string(raw), 64)
 			return jsontext.AppendRubyFloat(b, f)
 		}

@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// keySet remembers the keys of one object and refuses those that JSON readers
-// understand in different ways: encoding/json lets the last of two equal keys
-// win and ignores case, Ruby's JSON does not ignore case.
+// keySet remembers the keys of one object and rejects keys that JSON readers treat differently:
+// encoding/json ignores case and takes the last of equal keys; Ruby's JSON does not ignore case.
 type keySet struct {
-	// exact and folded have a bit for each known key that stood there in its own
-	// spelling, or in any spelling.
+	// exact and folded have a bit for each known key that was seen in its own spelling, or in
+	// any.
 	exact, folded uint8
 	few           [8][]byte
 	n             int
@@ -19,8 +18,7 @@ type keySet struct {
 
 func (k *keySet) has(known int) bool { return k.exact&(1<<known) != 0 }
 
-// add notes a key. It returns which known key it is, or -1, and what is wrong
-// with it, or "".
+// add notes a key. It returns the index of a known key, else -1, and what is wrong, or "".
 func (k *keySet) add(key []byte) (known int, clash string) {
 	known = -1
 	for i, name := range keyNames {
@@ -49,8 +47,7 @@ func (k *keySet) add(key []byte) (known int, clash string) {
 	return known, ""
 }
 
-// repeated notes a key that resqued does not read and reports whether it was there
-// before.
+// repeated notes an unknown key and reports whether it was there before.
 func (k *keySet) repeated(key []byte) bool {
 	if k.many != nil {
 		if _, twice := k.many[string(key)]; twice {

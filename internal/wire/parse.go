@@ -1,9 +1,9 @@
-// Package wire holds the bytes that resqued shares with every other program on
-// the same Redis: job payloads, failure records, worker ids and Resque's time
-// formats. It reads strictly, because a payload that two programs understand in
-// two ways is a job run wrongly, and it writes what Ruby's Resque would write.
+// Package wire holds the data formats that resqued shares with other programs on the same Redis:
+// job payloads, failure records, worker ids and Resque's time formats. It reads strictly, because a
+// payload that two programs understand differently is a job run wrongly. It writes what Ruby's
+// Resque would write.
 //
-// Payload bytes are never re-encoded: what Parse returns points into them.
+// Payloads are never re-encoded: Parse returns slices of them.
 package wire
 
 import (
@@ -16,31 +16,31 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// excerptLen bounds what of a bad payload is shown in a message, in bytes.
+// excerptLen bounds the part of a bad payload in a message, in bytes.
 const excerptLen = 120
 
-// Envelope is what resqued reads of a payload. Other keys are ignored, and kept when the
-// payload is moved, since its bytes are moved as they are.
+// Envelope is the part of a payload that resqued reads. Other keys are ignored, but kept, as a
+// payload moves with its bytes unchanged.
 //
-// The payload of an Active Job holds the job in the only argument of a class that wraps it. Class,
-// Args, ID and EnqueuedAt are the job's own then.
+// An Active Job is the only argument of a wrapper class. Class, Args, ID and EnqueuedAt are then
+// the job's own.
 type Envelope struct {
 	Class string
-	// Args are the raw JSON of each argument, slices of the payload itself; none
-	// if "args" is missing, null or empty.
+	// Args are the raw JSON of the arguments, slices of the payload; nil if "args" is missing,
+	// null or empty.
 	Args resqued.Args
-	// Wrappers are the classes around an Active Job, inside out; the last one is the payload's.
-	// Whatever is set for a class counts for them where nothing is set for Class. Mail is
-	// UserMailer#welcome in ActionMailer::MailDeliveryJob in the class of the adapter.
+	// Wrappers are the classes around an Active Job, inside out; the last is the payload's. Settings
+	// of a wrapper apply if Class has none. Mail is UserMailer#welcome in
+	// ActionMailer::MailDeliveryJob in the adapter's class.
 	Wrappers []string
 	// WrapperArgs are the arguments of the last wrapper.
 	WrapperArgs resqued.Args
-	// ID is the payload's "id" where that is a string (the Files.com fork), or an Active Job's.
+	// ID is the payload's "id" if it is a string (the Files.com fork), or an Active Job's id.
 	ID string
-	// Generation counts the retries of the Files.com fork; 0 if it is not there.
+	// Generation counts retries in the Files.com fork; 0 = missing.
 	Generation int
-	// EnqueuedAt is the payload's "enqueued_at" (epoch seconds), or that of an Active Job, which
-	// for a delayed one is when it was due; zero if it is not there or no sensible time.
+	// EnqueuedAt is the payload's "enqueued_at" (epoch seconds) or an Active Job's; for a delayed
+	// one, when it was due. It is zero if missing or not a sensible time.
 	EnqueuedAt time.Time
 }
 
@@ -52,12 +52,10 @@ type InvalidError struct {
 	Excerpt string
 }
 
-// Error gives the reason and shows the start of the payload.
 func (e *InvalidError) Error() string {
 	return "invalid payload: " + e.Reason + ": " + e.Excerpt
 }
 
-// Exception is the name under which the failure is recorded.
 func (e *InvalidError) Exception() string { return invalidClass }
 
 // The keys that Parse reads, as indexes into keyNames.
@@ -72,10 +70,9 @@ const (
 
 var keyNames = [keyCount]string{"class", "args", "id", "generation", "enqueued_at"}
 
-// Parse reads a payload of at most max bytes (0 = no limit). Whatever another
-// JSON reader could understand differently is refused with an *InvalidError:
-// repeated keys, "CLASS" beside "class", invalid UTF-8, unpaired surrogates,
-// nesting deeper than 100 (Ruby's limit).
+// Parse reads a payload of at most max bytes (0 = no limit). It rejects anything that another JSON
+// reader could understand differently with an *InvalidError: repeated keys, both "CLASS" and
+// "class", invalid UTF-8, unpaired surrogates, nesting deeper than 100 (Ruby's limit).
 func Parse(payload []byte, max int64) (Envelope, error) {
 	var e Envelope
 	if max > 0 && int64(len(payload)) > max {
@@ -91,7 +88,6 @@ func Parse(payload []byte, max int64) (Envelope, error) {
 	return e, nil
 }
 
-// scan walks the top level of the payload once, checking all of it on the way.
 func (e *Envelope) scan(s *scanner) bool {
 	s.space()
 	if !s.open() {
@@ -132,7 +128,6 @@ func (e *Envelope) scan(s *scanner) bool {
 	return true
 }
 
-// set takes over the value of a known key.
 func (e *Envelope) set(s *scanner, known int, raw []byte) bool {
 	switch known {
 	case keyClass:
@@ -147,7 +142,7 @@ func (e *Envelope) set(s *scanner, known int, raw []byte) bool {
 			e.ID = unquote(raw)
 		}
 	case keyGeneration:
-		// Zero where it is not an integer: it is information, nothing depends on it.
+		// Zero if it is not an integer: it is only informative.
 		if n, err := strconv.Atoi(string(raw)); err == nil {
 			e.Generation = n
 		}
@@ -157,7 +152,6 @@ func (e *Envelope) set(s *scanner, known int, raw []byte) bool {
 	return true
 }
 
-// scanArgs reads the value of "args".
 func (e *Envelope) scanArgs(s *scanner) bool {
 	switch c := s.peek(); c {
 	case '[':
@@ -204,7 +198,7 @@ func epoch(raw []byte) time.Time {
 }
 
 func excerpt(payload []byte) string {
-	// Escaping only makes the text longer, so more input is never shown.
+	// Escapes only lengthen the text, so more bytes are never shown.
 	if len(payload) > excerptLen+1 {
 		payload = payload[:excerptLen+1]
 	}

@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable makes foreign text safe for a log line or a terminal: whatever is
-// not printable (controls, line breaks, bidirectional marks, invalid UTF-8) is
-// written as an escape, and at most max bytes are returned (0 = all), the last
-// of them an ellipsis where something was left out.
+// Printable makes untrusted text safe for a log line or a terminal. Characters that are not printable
+// (controls, line breaks, bidirectional marks, invalid UTF-8) are escaped. The result has at most
+// max bytes (0 = all) and ends with an ellipsis if it was cut.
 func Printable(s string, max int) string {
 	if (max <= 0 || len(s) <= max) && plain(s) {
 		return s
@@ -56,7 +55,7 @@ func hex2(c byte) string {
 	return string([]byte{digits[c>>4], digits[c&15]})
 }
 
-// PrintableLines is Printable for a text of several lines: line breaks and tabs stay.
+// PrintableLines is Printable for several lines: line breaks and tabs stay.
 func PrintableLines(s string, max int) string {
 	if (max <= 0 || len(s) <= max) && plain(s) {
 		return s

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// companions are what the keys of a unique queue end in that stand beside its list.
+// companions are the suffixes of a unique queue's other keys.
 var companions = [...]string{":uniqueue", ":start_at"}
 
-// CheckQueue refuses what cannot be the name of a queue: queue:mail:start_at is the list of the
-// times of a unique queue called mail, and a job pushed there would be lost among them.
+// CheckQueue rejects impossible queue names: queue:mail:start_at is the list of times of a unique
+// queue called mail, so a job pushed there would be lost.
 func CheckQueue(name string) error {
 	for _, suffix := range companions {
 		if owner, ok := strings.CutSuffix(name, suffix); ok {

@@ -8,29 +8,27 @@ import (
 	"strconv"
 )
 
-// ReferenceClass is the class of payloads that only refer to another one, which is kept
-// elsewhere because a failure record with it would be too large. Whoever takes such a
-// job has the other one put in its place.
+// ReferenceClass is the class of payloads that refer to another payload, kept elsewhere because it is
+// too large for a failure record. A receiver of such a job gets the referenced one instead.
 const ReferenceClass = "Resqued::LargePayload"
 
-// maxInline is how many bytes of a payload a record has that is sent as a whole: with
-// what else may stand in it that is less than a megabyte, which every Redis takes.
+// maxInline is the largest payload, in bytes, in a record that is sent as a whole. The record then
+// stays below a megabyte, which every Redis accepts.
 const maxInline = 128 << 10
 
-// Reference is what stands in a record in the place of a large payload.
+// Reference replaces a large payload in a record.
 type Reference struct {
-	// ID is that under which the payload is kept.
+	// ID is the id under which the payload is kept.
 	ID   string
 	Size int64
 	SHA1 string
-	// Class is that of the payload; empty if it is not a job.
+	// Class is the payload's class; empty if it is not a job.
 	Class string
 }
 
-// Parts is Encode for a receiver who has the payload. If that is small, text is the whole
-// record. Else it is left out of text, and belongs behind gap bytes; reference is the
-// record that names it by an id instead. Bytes that are not a payload cannot stand in a
-// record, so that text is nil then.
+// Parts is Encode for a receiver that has the payload. With a small payload, text is the whole
+// record. Else text lacks the payload, which belongs after gap bytes, and reference is the record
+// that refers to it by id. text is nil if the payload is not valid.
 func (f Failure) Parts(id string) (text []byte, gap int, reference []byte) {
 	if len(f.Payload) <= maxInline {
 		return f.Encode(), 0, nil
@@ -54,7 +52,6 @@ func (r Reference) append(b []byte) []byte {
 	return append(AppendString(b, r.Class), `]}`...)
 }
 
-// ReferenceOf returns what a payload refers to, if it is a reference.
 func ReferenceOf(e Envelope) (r Reference, ok bool) {
 	if e.Class != ReferenceClass || len(e.Args) != 4 {
 		return Reference{}, false

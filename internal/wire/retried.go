@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// FailureID names a failure record by its content: its place in the list changes.
+// FailureID names a failure record by its content, as its place in the list changes.
 func FailureID(record []byte) string {
 	sum := sha256.Sum256(record)
 	return hex.EncodeToString(sum[:])
 }
 
-// MarkRetried returns a failure record with "retried_at", as Ruby's Resque marks a job that
-// was retried. All other bytes stay as they are.
+// MarkRetried adds "retried_at" to a failure record, as Ruby's Resque does for a retried job. All
+// other bytes stay.
 func MarkRetried(record []byte, at time.Time) ([]byte, error) {
 	value := AppendString(nil, FormatFail(at))
 	start, end, err := memberOf(record, "retried_at")
@@ -37,8 +37,8 @@ func MarkRetried(record []byte, at time.Time) ([]byte, error) {
 	return append(out, record[closing:]...), nil
 }
 
-// memberOf returns where in a JSON object the value of a key stands; end is 0 if there
-// is none. Of equal keys the last one counts.
+// memberOf returns the position of a key's value in a JSON object; end is 0 if it is missing. The last
+// of equal keys counts.
 func memberOf(object []byte, name string) (start, end int, err error) {
 	if !json.Valid(object) {
 		return 0, 0, errors.New("it is not JSON")
@@ -64,8 +64,8 @@ func memberOf(object []byte, name string) (start, end int, err error) {
 	return start, end, nil
 }
 
-// Unretried returns a failure record as it was before it was marked as retried, unless it was marked
-// before that, too; ok = it is marked.
+// Unretried returns a failure record without its last mark as retried; ok reports whether it had
+// one.
 func Unretried(record []byte) (before []byte, ok bool) {
 	const mark = `,"retried_at":"`
 	at := bytes.LastIndex(record, []byte(mark))

@@ -11,16 +11,16 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// RetryKey names the count of a job's attempts, without the namespace, as resque-retry does:
-// resque-retry:<class>[:<SHA-1 of the arguments, joined by "-">]. class is the
-// registered name; style is how hashes among the arguments are printed.
+// RetryKey names the count of a job's attempts as resque-retry does, without the namespace:
+// resque-retry:<class>[:<SHA-1 of the arguments, joined by "-">]. class is the registered name;
+// style is how hashes in the arguments are printed.
 func RetryKey(class string, args resqued.Args, style RubyStyle) (string, error) {
 	joined, err := RubyJoin(args, style)
 	if err != nil {
 		return "", fmt.Errorf("key of the attempts of %s: %w", class, err)
 	}
 	key := "resque-retry:" + strings.Map(func(r rune) rune {
-		if r < unicode.MaxASCII && unicode.IsSpace(r) { // what \s is in Ruby
+		if r < unicode.MaxASCII && unicode.IsSpace(r) { // Ruby's \s
 			return -1
 		}
 		return r
@@ -32,8 +32,8 @@ func RetryKey(class string, args resqued.Args, style RubyStyle) (string, error) 
 	return key + ":" + hex.EncodeToString(sum[:]), nil
 }
 
-// RetryKeys are all keys under which the attempts of a job may be counted, whatever class
-// its payload's name stands for and whichever Ruby's style is in use. They hold no space.
+// RetryKeys returns all keys under which a job's attempts may be counted: for every resolution of its
+// class name and every Ruby style. They contain no spaces.
 func RetryKeys(e Envelope) []string {
 	var keys []string
 	add := func(class string, args resqued.Args) {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// maxDepth is how deep arrays and objects may be nested, as in Ruby's JSON.
+// maxDepth is the maximum nesting of arrays and objects, as in Ruby's JSON.
 const maxDepth = 100
 
-// scanner checks JSON in one pass. It is stricter than encoding/json, which
-// replaces invalid UTF-8 and unpaired surrogates silently.
+// scanner checks JSON in one pass. Unlike encoding/json it does not silently replace invalid UTF-8
+// and unpaired surrogates.
 type scanner struct {
 	data   []byte
 	pos    int
@@ -36,7 +36,6 @@ func (s *scanner) unexpected(want string) bool {
 	return s.failf("not JSON: byte %d is %q where %s should stand", s.pos, s.data[s.pos], want)
 }
 
-// peek returns the current byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
@@ -55,7 +54,6 @@ func (s *scanner) space() {
 	}
 }
 
-// open takes the brace of the object that a payload must be.
 func (s *scanner) open() bool {
 	switch c := s.peek(); {
 	case c == '{':
@@ -72,8 +70,7 @@ func (s *scanner) open() bool {
 	}
 }
 
-// other fails at a text that begins like a value which is not an object: "not json" begins
-// like null.
+// other fails for a text that is not an object, or only begins like a value: "not json" begins like null.
 func (s *scanner) other(c byte) bool {
 	if !s.value(1) {
 		return false
@@ -84,7 +81,6 @@ func (s *scanner) other(c byte) bool {
 	return s.failf("it is %s, not an object", kindOf(c))
 }
 
-// emptyObject takes the closing brace of an object without keys.
 func (s *scanner) emptyObject() bool {
 	if s.space(); s.peek() == '}' {
 		s.pos++
@@ -93,8 +89,7 @@ func (s *scanner) emptyObject() bool {
 	return false
 }
 
-// key takes a key, its colon and the space around it, and returns the key's
-// text without escapes.
+// key takes a key, its colon and surrounding space, and returns the key without escapes.
 func (s *scanner) key() ([]byte, bool) {
 	s.space()
 	if s.peek() != '"' {
@@ -131,8 +126,7 @@ func (s *scanner) next(closing byte) (more, ok bool) {
 	}
 }
 
-// value takes any value that starts at the current byte; depth counts the
-// arrays and objects that it would be the innermost of, were it one.
+// value takes any value; depth is its nesting if it is an array or object.
 func (s *scanner) value(depth int) bool {
 	switch c := s.peek(); c {
 	case '"':
@@ -247,7 +241,7 @@ func (s *scanner) digits() bool {
 	return s.pos > start
 }
 
-// kindOf names the kind of value that starts with c, or "" if none does.
+// kindOf names the kind of value that starts with c; "" = none.
 func kindOf(c byte) string {
 	switch {
 	case c == '{':

@@ -25,7 +25,7 @@ func (s *scanner) str() bool {
 			return s.failf("not JSON: byte %d is the control character %q", s.pos, c)
 		case c < utf8.RuneSelf:
 			s.pos++
-			if s.pos%8 == 0 { // not at each byte: where there are others it would be in vain
+			if s.pos%8 == 0 { // not at each byte: special characters are often close together
 				s.pos += jsontext.PlainPrefix(s.data[s.pos:])
 			}
 		default:
@@ -39,7 +39,6 @@ func (s *scanner) str() bool {
 	return s.unexpected("a closing quote")
 }
 
-// escape takes a backslash and what belongs to it.
 func (s *scanner) escape() bool {
 	s.pos++
 	switch s.peek() {
@@ -71,7 +70,6 @@ func (s *scanner) escape() bool {
 	return s.failf("half a surrogate pair at byte %d", at)
 }
 
-// hex takes a u and four hexadecimal digits.
 func (s *scanner) hex() (rune, bool) {
 	s.pos++
 	var r rune
@@ -100,7 +98,7 @@ func unquote(raw []byte) string {
 	}
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
-		// The scanner accepts nothing that encoding/json refuses.
+		// The scanner accepts only what encoding/json accepts.
 		panic(fmt.Sprintf("wire: scanned string %q: %v", raw, err))
 	}
 	return text

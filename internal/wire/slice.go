@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Slice returns the run of a long job of which a payload is a slice: its only argument is the
-// run, and its id is that with the number of the slice behind a dot.
+// Slice returns the run of the long job that a payload is a slice of. The run is its only argument;
+// its id is the run, a dot and the slice's number.
 func (e Envelope) Slice() (run string, ok bool) {
 	if len(e.Args) != 1 || json.Unmarshal(e.Args[0], &run) != nil || run == "" {
 		return "", false

@@ -13,15 +13,15 @@ const (
 	layoutFail   = "2006/01/02 15:04:05 MST"
 	layoutBare   = "2006/01/02 15:04:05"
 	layoutISOUTC = "2006-01-02T15:04:05Z"
-	// layoutScript is what a JavaScript date prints, up to its zone's name.
+	// layoutScript is a JavaScript date up to the zone's name.
 	layoutScript = "Mon Jan 02 2006 15:04:05 GMT-0700"
 )
 
-// FormatStart writes a time as worker:<id>:started holds it, in t's own zone:
+// FormatStart formats a time for worker:<id>:started, in t's own zone:
 // 2026-11-20 09:56:21 -0500.
 func FormatStart(t time.Time) string { return t.Format(layoutStart) }
 
-// ParseStart reads what FormatStart writes; zero if it is something else.
+// ParseStart reads the format of FormatStart; zero for other text.
 func ParseStart(text string) time.Time {
 	t, err := time.Parse(layoutStart, text)
 	if err != nil {
@@ -30,17 +30,15 @@ func ParseStart(text string) time.Time {
 	return t
 }
 
-// FormatFail writes a time as failure records hold it: 2026/11/20 14:56:21 UTC. The zone is
-// always UTC, because the abbreviations of other zones mean different things to different
-// readers.
+// FormatFail formats a time for failure records: 2026/11/20 14:56:21 UTC. It is always UTC, because
+// readers differ about the abbreviations of other zones.
 func FormatFail(t time.Time) string { return t.UTC().Format(layoutFail) }
 
-// FormatISOUTC writes a time as run_at of a running job holds it, in UTC:
+// FormatISOUTC formats a time for the run_at of a running job, in UTC:
 // 2026-11-20T14:56:21Z.
 func FormatISOUTC(t time.Time) string { return t.UTC().Format(layoutISOUTC) }
 
-// zones are the offsets, in minutes, of abbreviations. Those that several zones use today have
-// several.
+// zones are the offsets of zone abbreviations in minutes; ambiguous ones have several.
 var zones = map[string][]int{
 	"UTC": {0}, "GMT": {0}, "Z": {0}, "WET": {0}, "WEST": {60}, "BST": {60}, "CET": {60}, "CEST": {120}, "EET": {120}, "EEST": {180}, "MSK": {180},
 	"WAT": {60}, "CAT": {120}, "SAST": {120}, "EAT": {180}, "IDT": {180}, "PKT": {300}, "WIB": {420}, "WITA": {480}, "WIT": {540},
@@ -50,21 +48,19 @@ var zones = map[string][]int{
 	"IST": {60, 120, 330}, "CST": {-360, -300, 480}, "CDT": {-300, -240}, "PST": {-480, 480},
 }
 
-// anyZone are the outermost offsets of all zones, in minutes.
 var anyZone = []int{-12 * 60, 14 * 60}
 
-// layoutsFail are the forms of a failure's time, without the zone: Ruby's Resque, Ruby's and
-// Java's text of a time, and php-resque.
+// layoutsFail are formats of a failure's time, without the zone: Ruby's Resque, the default texts of
+// Ruby and Java, and php-resque.
 var layoutsFail = []string{layoutBare, "2006-01-02 15:04:05", "Mon Jan 2 15:04:05 2006"}
 
-// moment is when a failure record says that its job failed. at is zero if that is not known;
-// earliest and latest are set if the zone is not certain.
+// moment is the failure time in a record. at is zero if unknown; earliest and latest are set if the
+// zone is ambiguous.
 type moment struct{ at, earliest, latest time.Time }
 
-// parseTime reads a time as failure records of Resque in Ruby, PHP, JavaScript and Java, and of
-// the Files.com fork, hold it: a JSON text, or a number of seconds or milliseconds since 1970.
-// A time without a zone is of loc, which also decides what its own abbreviations mean, as in
-// Ruby.
+// parseTime reads the failure time in records of Resque in Ruby, PHP, JavaScript and Java, and of the
+// Files.com fork: a JSON text, or seconds or milliseconds since 1970. A time without a zone is in
+// loc, whose own abbreviations also win, as in Ruby.
 func parseTime(raw []byte, loc *time.Location) moment {
 	text := textOf(raw)
 	if text == "" {
@@ -74,7 +70,7 @@ func parseTime(raw []byte, loc *time.Location) moment {
 		if n < 1e11 { // as milliseconds it would be before 1974
 			n *= 1000
 		}
-		if math.IsNaN(n) || n < 1e12 || n >= 1e14 { // before Resque, or far ahead
+		if math.IsNaN(n) || n < 1e12 || n >= 1e14 { // before Resque existed, or far in the future
 			return moment{}
 		}
 		return moment{at: time.UnixMilli(int64(n))}
@@ -107,7 +103,6 @@ func parseTime(raw []byte, loc *time.Location) moment {
 	return moment{}
 }
 
-// inZone returns what a wall clock's time means in the zone with an abbreviation.
 func inZone(wall time.Time, zone string, loc *time.Location) moment {
 	for _, layout := range []string{"-07", "-0700", "-07:00"} {
 		if t, err := time.Parse(layout, zone); err == nil {

@@ -13,8 +13,8 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// validTexts reports whether all texts of a value that encoding/json has encoded are valid
-// UTF-8. It looks where that does; JSON that a value brings itself is left alone.
+// validTexts reports whether all texts in a value encoded by encoding/json are valid UTF-8. It
+// visits what encoding/json visits, except the output of custom marshalers of JSON.
 func validTexts(v reflect.Value) bool {
 	if !v.IsValid() {
 		return true

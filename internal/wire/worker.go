@@ -9,48 +9,45 @@ import (
 	"unicode"
 )
 
-// WorkerName holds the parts of a worker id. Which fields are set depends on the program
-// that wrote it.
+// WorkerName holds the parts of a worker id. The fields depend on the program that wrote it.
 type WorkerName struct {
 	Host string
 	PID  int
-	// Queues are the queues as they stand there; the Files.com fork writes "~"
-	// for ":".
+	// Queues are the queues as written in the id; the Files.com fork writes "~" for ":".
 	Queues []string
 
-	// Ours: the id is that of a thread of resqued, number Thread of slot Slot.
+	// Ours: the id names thread Thread of slot Slot of a resqued.
 	Ours         bool
 	Slot, Thread int
 
-	// Number is the worker's number within a process of node-resque.
+	// Number is the worker's number in a node-resque process.
 	Number int
 
-	// Processes, Threads and JobsPerFork are set in an id of a fork's master;
-	// ChildPID and, in Thread, the thread's index in an id of one of its threads.
+	// Processes, Threads and JobsPerFork come from an id of a fork's master. An id of one of its
+	// threads also has ChildPID and, in Thread, the thread's index.
 	Processes, Threads, JobsPerFork int
 	ChildPID                        int
 }
 
-// ours ends the host part of an id of resqued. It keeps that part from being a
-// host name: see WorkerID.
+// ours ends the host part of resqued's ids, so that it is never a host name; see WorkerID.
 const ours = "~resqued"
 
 // WorkerID returns the id under which a thread of the process proc registers in Redis:
-// <host>~resqued:<pid>.<slot>.<thread>-<nonce>:<queue,queue>:,<queue>. Others read it as
-// <host>:<pid>:<queues>, and each part is made for them:
+// <host>~resqued:<pid>.<slot>.<thread>-<nonce>:<queue,queue>:,<queue>. Other programs read it as
+// <host>:<pid>:<queues>, which determines each part:
 //
-//   - Ruby's pruner removes ids whose host part is its own host name, so ours never is one.
-//     It is the same for all threads of a host, which Ruby's page lists as one.
-//   - What comes behind the pid makes the id of a thread its own, for ever: pids come
-//     back. The pid itself is what Ruby's to_i reads.
-//   - The last queue stands there again, behind a colon, a star as "**". Ruby's page and
-//     its pruner show and compare what stands before that colon; a pruner that was made of
-//     the id itself, as in Resque.workers.each(&:prune_dead_workers), also compares what
-//     stands behind it. The two never match, and it leaves all ids alone.
+//   - Ruby's pruner removes ids with its own host name, so the host part is never one. It is equal
+//     for all threads of a host, which Ruby's page lists as one.
+//   - The text after the pid makes the id unique for ever, as pids come back. Ruby's to_i reads
+//     the pid itself.
+//   - The last queue is repeated behind a colon, with a star as "**". Ruby's page and pruner show
+//     and compare the part before that colon; a pruner created from the id, as in
+//     Resque.workers.each(&:prune_dead_workers), also compares the part behind it. The two never
+//     match, so it leaves all ids alone.
 //
 // No queues are written as "*", since an empty part keeps Ruby's workers from starting.
-// What a path of a page's URL does not keep is a "-" in the host, and in a queue a "*",
-// which matches it.
+// Characters that the path of a URL does not keep become "-" in the host and "*" in a queue,
+// which matches them.
 func WorkerID(proc, host string, slot, thread, pid int, queues []string) string {
 	var b strings.Builder
 	if host == "" {
@@ -82,20 +79,19 @@ func WorkerID(proc, host string, slot, thread, pid int, queues []string) string 
 	return b.String()
 }
 
-// MasterID names a master where a failure record has the worker, with what it was doing
-// in the place of the queues.
+// MasterID names a master in the worker field of a failure record, with its activity in place of the queues.
 func MasterID(host string, pid int, doing string) string {
 	return fmt.Sprintf("%s%s:%d:%s", clean(host, ":"+unrouted, '-'), ours, pid, doing)
 }
 
-// unrouted are the characters that the path of a URL on Ruby's page does not keep.
+// unrouted are characters that Ruby's page does not keep in the path of a URL.
 const unrouted = `/\?#%"'<>&+`
 
-// again is what stands between the queues and the last of them.
+// again separates the queues from the repeated last one.
 const again = ":,"
 
-// unstarred is a pattern that matches what q does and is not the star of a Ruby worker
-// that takes jobs from all queues: such a one prunes others.
+// unstarred returns a pattern equivalent to q that is not the "*" of a Ruby worker for all queues,
+// which would prune others.
 func unstarred(q string) string {
 	if q == "*" {
 		return "**"
@@ -103,17 +99,16 @@ func unstarred(q string) string {
 	return q
 }
 
-// nonce is a short text that is another one for each process.
+// nonce is a short text that identifies a process.
 func nonce(proc string) string {
 	sum := sha256.Sum256([]byte(proc))
 	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:6])
 }
 
-// longWorkerID is how many bytes of an id go with each job.
+// longWorkerID is the longest id, in bytes, that job records contain unchanged.
 const longWorkerID = 200
 
-// BriefWorkerID returns the id of a thread of resqued as it stands in the records of its
-// jobs: in a long id the queues are replaced by their number.
+// BriefWorkerID returns a resqued thread's id for job records: a long id has the number of queues instead.
 func BriefWorkerID(id string) string {
 	if len(id) <= longWorkerID {
 		return id
@@ -123,9 +118,8 @@ func BriefWorkerID(id string) string {
 	return fmt.Sprintf("%s:%s:%d-queues", host, pid, 1+strings.Count(once(queues), ","))
 }
 
-// ParseWorkerID reads an id of resqued, Ruby's Resque, the Files.com fork or
-// node-resque. A queue of Ruby's that ends in three or five numbers between
-// colons looks like the fork's and is taken for it.
+// ParseWorkerID reads an id of resqued, Ruby's Resque, the Files.com fork or node-resque. A Ruby
+// queue that ends in three or five numbers between colons is taken for the fork's format.
 func ParseWorkerID(id string) (WorkerName, error) {
 	host, rest, ok := strings.Cut(id, ":")
 	pid, queues, ok2 := strings.Cut(rest, ":")
@@ -159,7 +153,6 @@ func ParseWorkerID(id string) (WorkerName, error) {
 	return w, nil
 }
 
-// resqued reads host and pid part of an id as WorkerID writes it.
 func (w *WorkerName) resqued(pid string) bool {
 	host, ok := strings.CutSuffix(w.Host, ours)
 	numbers, _, ok2 := strings.Cut(pid, "-")
@@ -177,7 +170,7 @@ func (w *WorkerName) resqued(pid string) bool {
 	return true
 }
 
-// once takes the last queue off where it stands for the second time.
+// once removes the repetition of the last queue.
 func once(queues string) string {
 	if i := strings.LastIndex(queues, again); i > 0 {
 		first, last := queues[:i], queues[i+len(again):]
@@ -191,8 +184,7 @@ func once(queues string) string {
 	return queues
 }
 
-// thread takes slot and thread off a host of ours as versions before 1.1 wrote it:
-// <host>/<slot>.<thread>.
+// thread reads slot and thread from a host as versions before 1.1 wrote it: <host>/<slot>.<thread>.
 func (w *WorkerName) thread() {
 	slash := strings.LastIndexByte(w.Host, '/')
 	if slash < 0 {
@@ -209,7 +201,7 @@ func (w *WorkerName) thread() {
 	}
 }
 
-// fork takes the numbers of the Files.com fork off the end of queues.
+// fork removes the Files.com fork's numbers from the end of queues.
 func (w *WorkerName) fork(queues string) string {
 	var numbers []int // last first
 	rest := queues
@@ -240,7 +232,6 @@ func (w *WorkerName) fork(queues string) string {
 	return rest
 }
 
-// natural reads a number written with digits alone.
 func natural(s string) (int, bool) {
 	if s == "" || s[0] < '0' || s[0] > '9' {
 		return 0, false
@@ -249,8 +240,7 @@ func natural(s string) (int, bool) {
 	return n, err == nil
 }
 
-// clean replaces by by what may not stand in a part of a worker id: white space,
-// whatever is not printable, and the characters of also.
+// clean replaces white space, characters that are not printable, and those in also by by.
 func clean(s, also string, by rune) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(also, r) {

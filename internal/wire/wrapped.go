@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// wrapperSuffix ends the class that an adapter of Active Job puts around each job, such as
+	// wrapperSuffix ends the class that an Active Job adapter wraps around each job, such as
 	// ActiveJob::QueueAdapters::ResqueAdapter::JobWrapper.
 	wrapperSuffix = "::JobWrapper"
-	// mailDelivery ends the classes of Active Job that deliver the mail of a method of a mailer.
+	// mailDelivery ends the Active Job classes that deliver a mailer's mail.
 	mailDelivery = "DeliveryJob"
 )
 
-// ActiveJob returns the job that a class wraps whose arguments are a JSON array, whatever the name
-// of the class. Without Wrappers, it wraps none.
+// ActiveJob returns the job wrapped by a class with these arguments, a JSON array, whatever the
+// class's name. Without Wrappers in the result, there is none.
 func ActiveJob(class string, args []byte) Envelope {
 	e := Envelope{Class: class}
 	if bytes.Contains(args, []byte(`"job_class"`)) && json.Valid(args) {
@@ -31,8 +31,8 @@ func ActiveJob(class string, args []byte) Envelope {
 	return e
 }
 
-// unwrap replaces the class and the arguments of an Active Job's wrapper by its job's own. A
-// payload whose only argument is not such a job keeps its own class.
+// unwrap replaces the class and arguments of an Active Job's wrapper by the job's own. Without such a
+// job as the only argument, it changes nothing.
 func (e *Envelope) unwrap() {
 	if len(e.Args) != 1 {
 		return
@@ -74,7 +74,7 @@ func (e *Envelope) unwrap() {
 		e.ID = id
 	}
 	if e.EnqueuedAt.IsZero() {
-		// A delayed job begins to wait in its queue when it is due.
+		// A delayed job starts to wait in its queue when it is due.
 		if e.EnqueuedAt = enqueued; schedule.After(enqueued) {
 			e.EnqueuedAt = schedule
 		}
@@ -84,8 +84,8 @@ func (e *Envelope) unwrap() {
 	e.Args = args
 }
 
-// Named returns the name and the wrappers of an Active Job as Parse does, by its class and its
-// arguments, a JSON array. If that has been cut, mail has the name of its class.
+// Named returns the name and the wrappers of an Active Job as Parse does, from its class and its
+// arguments, a JSON array. If the array was cut, a mail is named by its class.
 func Named(class string, args []byte, wrapper string) (name string, wrappers []string) {
 	if !json.Valid(args) {
 		return class, []string{wrapper}
@@ -101,7 +101,7 @@ func named(class string, args resqued.Args, wrapper string) (name string, wrappe
 	return class, []string{wrapper}
 }
 
-// Wrapper returns the class that the payload has; empty if that is Class.
+// Wrapper returns the payload's class; empty if that is Class.
 func (e Envelope) Wrapper() string {
 	if len(e.Wrappers) == 0 {
 		return ""
@@ -109,8 +109,8 @@ func (e Envelope) Wrapper() string {
 	return e.Wrappers[len(e.Wrappers)-1]
 }
 
-// As returns the class and the arguments of a job for code that is registered under a name. For a
-// wrapper's name they are the payload's own.
+// As returns the class and arguments of a job for code registered under a name; for a wrapper's name,
+// the payload's own.
 func (e Envelope) As(registered string) (class string, args resqued.Args) {
 	if wrapper := e.Wrapper(); wrapper != "" && registered == wrapper {
 		return wrapper, e.WrapperArgs
@@ -118,12 +118,11 @@ func (e Envelope) As(registered string) (class string, args resqued.Args) {
 	return e.Class, e.Args
 }
 
-// Is reports whether a job is of a class: its own, or one that wraps it.
 func (e Envelope) Is(class string) bool {
 	return e.Class == class || slices.Contains(e.Wrappers, class)
 }
 
-// Names returns the names of a job's class: its own, then those of its wrappers, inside out.
+// Names returns the job's class, then its wrappers, inside out.
 func (e Envelope) Names() []string { return append([]string{e.Class}, e.Wrappers...) }
 
 // mailOf names the mail that a job delivers as Ruby does, such as UserMailer#welcome.
@@ -138,7 +137,7 @@ func mailOf(class string, args resqued.Args) string {
 	return mailer + "#" + method
 }
 
-// elements returns the elements of an array that has been scanned; false for another value.
+// elements returns the elements of a scanned array; false for another value.
 func elements(raw []byte) (resqued.Args, bool) {
 	var e Envelope
 	s := scanner{data: raw}
@@ -149,7 +148,7 @@ func elements(raw []byte) (resqued.Args, bool) {
 	return e.Args, true
 }
 
-// activeJobTime reads a time as Active Job writes it: ISO 8601, or seconds since 1970.
+// activeJobTime reads Active Job's times: ISO 8601, or seconds since 1970.
 func activeJobTime(raw []byte) time.Time {
 	text := textOf(raw)
 	if text == "" {
@@ -162,10 +161,10 @@ func activeJobTime(raw []byte) time.Time {
 	return t
 }
 
-// record is an argument that is a record of Active Record, as Active Job writes it.
+// record matches an Active Record argument as Active Job writes it.
 var record = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\{"_aj_globalid":"gid://[^/"\\]+/([^"\\]+)"\}`)
 })
 
-// ShortArgs returns arguments as people read them: of a record only the model and the id.
+// ShortArgs returns arguments for people: a record is shortened to its model and id.
 func ShortArgs(args string) string { return record().ReplaceAllString(args, "$1") }

@@ -1,12 +1,11 @@
-// Package jsontext finds the stretches of a JSON text that need no second look. Byte by byte
-// they would take most of the time of a long payload.
+// Package jsontext skips the parts of JSON strings without special characters. Byte by byte they
+// would take most of the time of a long payload.
 package jsontext
 
 import "encoding/binary"
 
-// PlainPrefix returns how many bytes at the beginning of text are ASCII and neither controls,
-// quotes nor backslashes. It looks at eight at a time and stops at the first eight of
-// which one is something else, so the rest has to be looked at one by one.
+// PlainPrefix returns how many leading bytes of text are ASCII without controls, quotes and
+// backslashes. It checks eight bytes at a time, so up to seven more may follow.
 func PlainPrefix(text []byte) int {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	n := 0

@@ -9,15 +9,13 @@ import (
 
 // Where Ruby's Float#to_s changes to exponents.
 const (
-	// rubyMaxPadded is how many digits may stand before the point if zeros have to
-	// be added for that: 100000000000000.0, but 1.0e+15.
+	// rubyMaxPadded bounds the digits before the point if zeros pad them: 100000000000000.0, but 1.0e+15.
 	rubyMaxPadded = 15
-	// rubyMaxZeros is how many zeros may follow the point: 0.0001, but 1.0e-05.
+	// rubyMaxZeros bounds the zeros after the point: 0.0001, but 1.0e-05.
 	rubyMaxZeros = 3
 )
 
-// AppendRubyFloat appends what Ruby's Float#to_s gives: the shortest digits that
-// mean the number.
+// AppendRubyFloat appends Ruby's Float#to_s: the shortest digits that identify the number.
 func AppendRubyFloat(b []byte, f float64) []byte {
 	switch {
 	case math.IsInf(f, 1):
@@ -36,7 +34,7 @@ func AppendRubyFloat(b []byte, f float64) []byte {
 	mantissa, exponent, _ := bytes.Cut(strconv.AppendFloat(nil, f, 'e', -1, 64), []byte("e"))
 	digits := append([]byte{mantissa[0]}, bytes.TrimPrefix(mantissa[1:], []byte("."))...)
 	exp, _ := strconv.Atoi(string(exponent))
-	point := exp + 1 // how many digits stand before the point
+	point := exp + 1 // digits before the point
 	switch {
 	case point > 0 && point < len(digits):
 		b = append(append(b, digits[:point]...), '.')
