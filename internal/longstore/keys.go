@@ -1,7 +1,6 @@
 package longstore
 
-// The names of the keys of long jobs, without the namespace. docs/redis-keys.md describes
-// them.
+// The names of the keys of long jobs, without the namespace; see docs/redis-keys.md.
 const (
 	keyRun     = "resqued:longjob:run:"
 	keyState   = "resqued:longjob:state:"

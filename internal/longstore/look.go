@@ -13,20 +13,19 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How runs of long jobs are looked at; runs.go has what changes them.
+// This file reads the runs of long jobs; runs.go changes them.
 
-// Status is what a slice looks at while it runs.
+// Status is what a running slice checks.
 type Status struct {
-	// Status is that of the run; "" = there is none.
+	// Status is the run's status; "" = the run does not exist.
 	Status string
-	// Fence is that of its last slice.
+	// Fence is the fencing token of its last slice.
 	Fence  int64
 	Paused bool
 }
 
-// Status returns the status of a run.
 func (s *Store) Status(ctx context.Context, uuid string) (Status, error) {
-	// By the client that writes: a worker process needs no second pool of connections.
+	// On the connections for writes: a worker process needs no second pool.
 	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyRun)+uuid, "status", "fence", "paused").Result()
 	if err != nil || len(v) != 3 {
 		return Status{}, err
@@ -37,7 +36,7 @@ func (s *Store) Status(ctx context.Context, uuid string) (Status, error) {
 	return Status{Status: status, Fence: fence, Paused: v[2] != nil}, nil
 }
 
-// Run returns one run, with its state. The error is ErrGone if there is none.
+// Run returns one run, with its state. The error is ErrGone if it does not exist.
 func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
 	var fields, state *redis.MapStringStringCmd
 	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
@@ -64,7 +63,7 @@ func (s *Store) Run(ctx context.Context, uuid string) (Record, error) {
 type EndedSlice struct {
 	Started time.Time
 	Took    time.Duration
-	// Units is how many units it has completed.
+	// Units is how many units it completed.
 	Units int64
 	// Outcome is yielded, waits, interrupted, completed, failed, or died.
 	Outcome string
@@ -72,11 +71,11 @@ type EndedSlice struct {
 	Proc string
 }
 
-// maxSlices is how many of them are kept.
+// maxSlices is how many ended slices are kept.
 const maxSlices = 200
 
-// Slices returns the slices of a run that have ended, the oldest first; of very many the newest. What
-// is none is left out.
+// Slices returns the ended slices of a run, the oldest first, at most the newest maxSlices. Invalid entries
+// are omitted.
 func (s *Store) Slices(ctx context.Context, uuid string) ([]EndedSlice, error) {
 	lines, err := s.db.Read.LRange(ctx, s.db.Key(keySlices)+uuid, -maxSlices, -1).Result()
 	if err != nil {
@@ -108,11 +107,10 @@ func parseSlice(line string) (EndedSlice, bool) {
 	return EndedSlice{Started: time.UnixMilli(numbers[0]).UTC(), Took: took, Units: numbers[2], Outcome: parts[3], Proc: parts[4]}, true
 }
 
-// runsPage bounds the runs of one transaction of Runs.
 const runsPage = 200
 
-// Runs calls each with the runs that wait or run, those with the newest sign of life
-// first, then with those that have ended; until it returns false.
+// Runs calls each with the runs that wait or run, those with the newest sign of life first, then with ended
+// ones, until each returns false.
 func (s *Store) Runs(ctx context.Context, each func(r Record) bool) error {
 	for _, key := range []string{keyActive, keyEnded} {
 		for from := int64(0); ; from += runsPage {
@@ -157,10 +155,8 @@ func (s *Store) longRecords(ctx context.Context, ids []string) ([]Record, error)
 	return runs, nil
 }
 
-// Silent returns at most n runs that wait or run and have given no sign of life for
-// some time, those that have been silent for longest first. Those that another version has
-// written, in a format that this one does not read, are left to it: they stay where they are,
-// and must not hide the rest.
+// Silent returns at most n runs that wait or run without a sign of life for some time, the longest silent
+// first. Runs in a format that this version does not read are left to others; they must not hide the rest.
 func (s *Store) Silent(ctx context.Context, silent time.Duration, n int) ([]Record, error) {
 	now, err := s.db.Now(ctx)
 	if err != nil {
@@ -189,8 +185,8 @@ func (s *Store) Silent(ctx context.Context, silent time.Duration, n int) ([]Reco
 	}
 }
 
-// Looked counts as a sign of life of a run, so that Silent returns it again only after
-// some time: runs that are well do not hide the others.
+// Looked counts as a sign of life: Silent returns the run again only after some time, so that healthy runs
+// do not hide others.
 func (s *Store) Looked(ctx context.Context, uuid string) error {
 	now, err := s.db.Now(ctx)
 	if err != nil {
@@ -201,7 +197,7 @@ func (s *Store) Looked(ctx context.Context, uuid string) error {
 	})
 }
 
-// Recorded reports whether the record in flight of a running slice exists.
+// Recorded reports whether the in-flight record of a running slice exists.
 func (s *Store) Recorded(ctx context.Context, r Record) (bool, error) {
 	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
 	if !ok {
@@ -218,9 +214,8 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// Waiting returns those of some runs, by their UUIDs, that stand in the line of their
-// tenant, or the payload of whose next slice waits in its queue, among the delayed jobs or with
-// those that were set apart. Jobs move while it looks: it may miss one.
+// Waiting returns which runs, by UUID, are in their tenant's line, or have their next slice's payload in its
+// queue, among the delayed jobs or in quarantine. Jobs move during the search, so it may miss one.
 func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, error) {
 	waits := map[string]bool{}
 	sought := map[string]map[string]string{} // queue → payload → run
@@ -264,10 +259,10 @@ func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, er
 	return waits, nil
 }
 
-// places are the lists in which jobs of a queue wait.
+// places returns the lists in which jobs of a queue wait.
 func (s *Store) places(ctx context.Context, queue string) ([]string, error) {
 	keys := []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue}
-	for _, kind := range []struct { // in the order in which jobs go through them
+	for _, kind := range []struct { // in the order in which jobs pass through them
 		index string
 		key   func(queue, name string) string
 	}{{rdb.KeyTurns, s.db.TurnKey}, {rdb.KeyLines, s.db.LineKey}} {
@@ -282,11 +277,10 @@ func (s *Store) places(ctx context.Context, queue string) ([]string, error) {
 	return keys, nil
 }
 
-// lookPage is how many jobs Waiting reads at once.
 const lookPage = 1000
 
-// findInList looks for payloads in a list, from its tail: what is taken from its head meanwhile
-// does not move the others, and what is added moves them to where it looks next.
+// findInList searches a list from its tail. Jobs taken from the head do not shift the rest; jobs added at the
+// tail shift the rest to where it searches next.
 func (s *Store) findInList(ctx context.Context, key string, payloads map[string]string, found map[string]bool) error {
 	for to, left := int64(-1), len(payloads); left > 0; to -= lookPage {
 		page, err := s.db.Read.LRange(ctx, key, to-lookPage+1, to).Result()
@@ -301,11 +295,10 @@ func (s *Store) findInList(ctx context.Context, key string, payloads map[string]
 	return nil
 }
 
-// find notes the runs whose payloads are at the ends of some texts, and returns how many more
-// there are than before.
+// find notes the runs whose payloads end a text, and returns how many it added.
 func find(texts []string, payloads map[string]string, found map[string]bool) (more int) {
 	for _, text := range texts {
-		// Where a payload begins in a text is not known, but how many begin there is small.
+		// The payload may begin at any brace, but only a few precede it.
 		for i := strings.IndexByte(text, '{'); i >= 0 && i < len(text); {
 			if uuid, ok := payloads[text[i:]]; ok && !found[uuid] {
 				found[uuid] = true
@@ -321,8 +314,7 @@ func find(texts []string, payloads map[string]string, found map[string]bool) (mo
 	return more
 }
 
-// inLine reports whether a run stands in the line of its tenant; one that does is sure to be
-// looked after.
+// inLine reports whether a run is in its tenant's line, and if so ensures that the tenant gets turns.
 func (s *Store) inLine(ctx context.Context, r Record) (bool, error) {
 	tenant := r.Fields["tenant"]
 	if tenant == "" {
@@ -343,7 +335,7 @@ func (s *Store) inLine(ctx context.Context, r Record) (bool, error) {
 	return true, nil
 }
 
-// Active is how many runs wait or run.
+// Active returns how many runs wait or run.
 func (s *Store) Active(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.ZCard(ctx, s.db.Key(keyActive)).Result()
 	if err != nil {
@@ -352,15 +344,14 @@ func (s *Store) Active(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// Statuses is how many runs there are.
 type Statuses struct {
-	// Runs counts them by status; Rest are further ones that were not looked at.
+	// Runs counts runs by status; Rest is how many were not read.
 	Runs map[string]int64
 	Rest int64
 }
 
-// Statuses counts the runs that wait or run, and then those that have ended, by their status; not
-// more than most, those with the newest sign of life.
+// Statuses counts the runs that wait or run, then the ended ones, by status: at most most of them, those with
+// the newest sign of life.
 func (s *Store) Statuses(ctx context.Context, most int64) (Statuses, error) {
 	v := Statuses{Runs: map[string]int64{}}
 	for _, key := range []string{keyActive, keyEnded} {
@@ -379,7 +370,7 @@ func (s *Store) Statuses(ctx context.Context, most int64) (Statuses, error) {
 	return v, nil
 }
 
-// ShownStatus is the status of a run as it is shown: one that is paused between two slices is paused.
+// ShownStatus returns the status for people: a run paused between two slices is paused.
 func ShownStatus(status string, paused bool) string {
 	if paused && status == "queued" {
 		return "paused"
@@ -387,7 +378,6 @@ func ShownStatus(status string, paused bool) string {
 	return status
 }
 
-// countStatuses counts the runs of a part of a sorted set.
 func (s *Store) countStatuses(ctx context.Context, key string, from, to int64, counts map[string]int64) error {
 	ids, err := s.db.Read.ZRevRange(ctx, s.db.Key(key), from, to).Result()
 	if err != nil || len(ids) == 0 {
@@ -406,7 +396,7 @@ func (s *Store) countStatuses(ctx context.Context, key string, from, to int64, c
 		if one.Err() != nil || len(v) != 2 {
 			continue
 		}
-		if status, there := v[0].(string); there { // else it was forgotten meanwhile
+		if status, there := v[0].(string); there { // else it was forgotten
 			counts[ShownStatus(status, v[1] != nil)]++
 		}
 	}

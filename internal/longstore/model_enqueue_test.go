@@ -175,7 +175,7 @@ func (m *longModel) pause(t *rapid.T) {
 	}
 }
 
-// resume has a run go on, as somebody has seen it who may have looked a while ago.
+// resume continues a run as a client has seen it, perhaps a while ago.
 func (m *longModel) resume(t *rapid.T) {
 	r := m.anyRun(t)
 	if r == nil {
@@ -218,7 +218,7 @@ func (m *longModel) resumed(t *rapid.T, r *longRun, slice int64) {
 	m.push(r.hash["queue"], m.payload(r, r.slice), false)
 }
 
-// mayGoOn tells what is in the way of a run's going on.
+// mayGoOn returns what prevents a run from continuing.
 func (m *longModel) mayGoOn(r *longRun, slice int64, lost bool) string {
 	newest := m.runs[m.current[r.kind]]
 	switch {

@@ -63,7 +63,7 @@ func (m *longModel) recovered(t *rapid.T, p *longProc, verdicts []store.Verdict)
 	m.losses()
 }
 
-// losses notes which runs have lost their payload by what nobody can help.
+// losses notes which runs have lost their payload without anyone's fault.
 func (m *longModel) losses() {
 	for _, r := range m.runs {
 		if !r.lost && !r.parked && r.active() && m.copies(r) == 0 {
@@ -91,7 +91,7 @@ func (m *longModel) copies(r *longRun) (n int) {
 		count(payload)
 	}
 	for _, h := range m.hands {
-		if h.there && h.verdict != 'd' { // who was told that somebody else runs it throws it away
+		if h.there && h.verdict != 'd' { // a process told that another one runs it drops it
 			count(h.payload)
 		}
 	}

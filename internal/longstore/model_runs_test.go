@@ -81,7 +81,7 @@ func (m *longModel) push(queue, payload string, head bool) {
 	m.queues[queue] = append(list, payload)
 }
 
-// numberOf is that of the slice which stands in a payload, and its run.
+// numberOf returns the run and the slice number in a payload.
 func numberOf(payload string) (uuid string, slice int64) {
 	_, rest, _ := strings.Cut(payload, `"args":["`)
 	uuid, rest, _ = strings.Cut(rest, `"]`)

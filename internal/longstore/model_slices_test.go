@@ -150,7 +150,7 @@ func (m *longModel) parks(h *hand, r *longRun) {
 	h.running, h.verdict = false, 'd'
 }
 
-// mayBegin tells what is in the way of a slice.
+// mayBegin returns what prevents a slice from beginning.
 func (m *longModel) mayBegin(h *hand, r *longRun) string {
 	switch {
 	case r == nil:
@@ -265,7 +265,7 @@ func (m *longModel) saved(t *rapid.T, h *hand, save longstore.Save) {
 	}
 }
 
-// maySave tells why a slice must write nothing.
+// maySave returns why a slice must write nothing.
 func (m *longModel) maySave(h *hand, r *longRun, save longstore.Save) string {
 	switch {
 	case r == nil:

@@ -29,7 +29,7 @@ import (
 //
 // The steps are in model_enqueue_test.go (what clients do), model_slices_test.go
 // (what worker processes do), model_faults_test.go (what happens to them) and
-// model_time_test.go (what becomes of it in time); model_trouble_test.go has the
+// model_time_test.go (what happens over time); model_trouble_test.go makes the
 // server refuse them. model_runs_test.go is the life of a run, and
 // model_check_test.go compares. mutants_test.go shows that the model finds what it
 // is to find. `make model` runs far more sequences.
@@ -128,8 +128,8 @@ type waiting struct {
 // longProc is a worker process.
 type longProc struct {
 	name   string
-	past   bool // its lease is
-	fenced bool // somebody has ended it
+	past   bool // its lease has expired
+	fenced bool // its lease was ended
 	next   int
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
-// longErrors are the answers by which a script tells why it has done nothing.
+// longErrors maps the replies of scripts that did nothing.
 var longErrors = map[string]error{
 	"GONE": longstore.ErrGone, "OVER": longstore.ErrOver, "STALE": longstore.ErrStale, "BUSY": longstore.ErrBusy, "BEHIND": longstore.ErrBehind,
 	"LOST": longstore.ErrSuperseded, "SUPERSEDED": longstore.ErrSuperseded, "LEASE": longstore.ErrLease,
@@ -25,9 +25,8 @@ var longCommands = []string{
 	"exists", "llen", "scard", "zrangebyscore", "lset", "unlink",
 }
 
-// do calls a script, sometimes on a server that refuses something. It returns false if that
-// was refused: then nothing has changed. Who ends something must not be refused by a server
-// that is full.
+// do calls a script, sometimes on a server that refuses something. It returns false if the call
+// was refused and nothing has changed. A full server must not refuse calls that end something.
 func (m *longModel) do(t *rapid.T, ends bool, call func() error) (err error, done bool) {
 	trouble := rapid.SampledFrom([]string{"", "", "", "", "", "", "", "", "", "full", "right missing", "wrong type"}).Draw(t, "trouble")
 	if trouble == "right missing" && !m.AsksRights {
@@ -88,7 +87,7 @@ func (m *longModel) mistyped(t *rapid.T, call func() error) error {
 		storetest.Must(t, m.Redis.Rename(m.Ctx, "aside", storetest.Space+key).Err())
 	}
 	storetest.Must(t, m.Redis.Del(m.Ctx, "aside").Err())
-	// What a run remembers is removed whatever it is.
+	// The state of a run is removed whatever its type.
 	if value != "x" && !strings.Contains(key, ":state:") {
 		t.Fatalf("%s was overwritten", key)
 	}

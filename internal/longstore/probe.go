@@ -6,7 +6,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Probed is the part that the scripts of this package have in a probe of Redis.
+// Probed returns this package's part of a probe of Redis.
 func Probed() rdb.Part {
 	return rdb.Part{
 		Files: Lua,
@@ -19,8 +19,7 @@ func Probed() rdb.Part {
 	}
 }
 
-// life is that of long jobs, whose slice runs under the record of another job. The errors
-// are those of the rehearsal.
+// life calls each script once, with a slice under another job's record. All calls return the rehearsal's error.
 func (s *Store) life(ctx context.Context, run rdb.RunName) {
 	_, _ = s.AddRuns(ctx, Always, []NewRun{
 		{UUID: "1", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"}, {UUID: "2", Kind: "probe", Class: "Probe", Args: []byte("[]"), Queue: "plain", Tenant: "probe"},

@@ -18,53 +18,49 @@ var (
 )
 
 const (
-	// recurChunk is how many runs one call starts at most, subjectChunk how many subjects
-	// one call notes: a script blocks the server.
+	// recurChunk is how many runs one call may start, subjectChunk how many subjects it may note: a script
+	// blocks the server.
 	recurChunk   = 100
 	subjectChunk = 500
-	// recurShare is the part of the interval for which a tick makes up at most, if the last
-	// one was long ago: of what has piled up no more starts at once.
+	// recurShare: a late tick makes up at most 1/recurShare of the interval, so that a backlog does not start
+	// at once.
 	recurShare = 20
-	// recurMemory is how long the last starts are remembered at least.
+	// recurMemory is the minimum time for which the last starts are remembered.
 	recurMemory = 8 * 24 * time.Hour
 )
 
-// Subject is one subject of a recurring long job: Run is what to enqueue for it.
+// Subject is one subject of a recurring long job; Run is enqueued for it.
 type Subject struct {
 	Run      NewRun
 	Interval time.Duration
 }
 
-// Recurrence is a recurring long job with all of its subjects.
 type Recurrence struct {
 	Class string
-	// Every is the time between its ticks, Interval what people see as its interval.
+	// Every is the time between ticks, Interval the interval shown to people.
 	Every, Interval time.Duration
-	// Backlog is how many runs may wait or run at most.
+	// Backlog is how many runs may wait or run.
 	Backlog  int
 	Subjects []Subject
 }
 
-// RecurReply is what a tick has done.
 type RecurReply struct {
-	// Early: the last tick was a moment ago; Paused: the job is paused; Changed:
-	// another tick went on meanwhile.
+	// Early: the last tick was a moment ago. Paused: the job is paused. Changed: another tick has
+	// overtaken this one.
 	Early, Paused, Changed bool
-	// Started is how many runs were enqueued, Waiting how many more subjects are due.
+	// Started is how many runs were enqueued, Waiting how many further subjects are due.
 	Started, Waiting int
 }
 
-// waitingSubject is a subject that may be due.
 type waitingSubject struct {
 	*Subject
 	note  string
 	fresh bool
-	due   int64 // the later, the longer it can wait; ms
+	due   int64 // earlier comes first; ms
 }
 
-// Recur does what there is to do in one tick of a recurring long job: it starts runs for
-// subjects that are due, those that have waited longest first; lua/recur.lua says how
-// many. Ticks that race do no harm.
+// Recur makes one tick of a recurring long job: it starts runs for subjects that are due, the longest waiting
+// first; see lua/recur.lua for how many. Concurrent ticks are harmless.
 func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 	state, err := s.RecurState(ctx, r.Class)
 	if err != nil {
@@ -127,10 +123,10 @@ func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 			case 's':
 				reply.Started++
 			case 'r', 'm':
-			case 'b': // nor may any other
+			case 'b': // nor may any other start
 				reply.Waiting += len(chunk) - i + len(more)
 				return reply, s.noteRecur(ctx, r.Class, reply)
-			case 'c': // nor may any other that is new
+			case 'c': // nor may any other new one start
 				reply.Waiting++
 				more = slices.DeleteFunc(more, func(w waitingSubject) bool {
 					if w.fresh {
@@ -147,21 +143,21 @@ func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 
 func millisText(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// noteRecur notes for people what a tick has done.
+// noteRecur notes, for people, what a tick did.
 func (s *Store) noteRecur(ctx context.Context, class string, r RecurReply) error {
 	return s.db.Once(ctx, func() error {
 		return s.db.Write.HSet(ctx, s.db.Key(keyRecur)+class, "started", r.Started, "waiting", r.Waiting).Err()
 	})
 }
 
-// noteSubjects brings what is known of subjects in step with those that there are, and
-// returns it with the server's time, ms.
+// noteSubjects updates the stored subjects to the given ones, and returns their notes and the server's time
+// (ms).
 func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[string]*Subject, memory int64) (notes map[string]string, now int64, err error) {
 	key := s.db.Key(keySubjects) + class
 	notes = map[string]string{}
 	for cursor := uint64(0); ; {
 		var page []string
-		// By the client that writes: what it reads is as new as what it has written.
+		// On the connections for writes, to read its own writes.
 		if page, cursor, err = s.db.Write.HScan(ctx, key, cursor, "", subjectChunk).Result(); err != nil {
 			return nil, 0, fmt.Errorf("read the subjects of %q: %w", class, err)
 		}
@@ -207,14 +203,14 @@ func (s *Store) noteSubjects(ctx context.Context, class string, subjects map[str
 	return notes, now, nil
 }
 
-// dueSubjects returns the subjects that may start now, those that have waited longest for
-// what their interval is first; and when the next of the others is due, ms, 0 = never.
+// dueSubjects returns the subjects that may start now, the longest waiting first, relative to their intervals;
+// and when the next of the others is due (ms), 0 = never.
 func dueSubjects(subjects map[string]*Subject, notes map[string]string, now int64, every time.Duration) (due []waitingSubject, next int64) {
 	for kind, sub := range subjects {
 		w := waitingSubject{Subject: sub, note: notes[kind]}
 		n, err := strconv.ParseInt(w.note, 10, 64)
 		if err != nil {
-			n = 0 // nothing that this program has written: it counts as very long ago
+			n = 0 // not written by this program: counts as very long ago
 		}
 		at := max(n, -n) + sub.Interval.Milliseconds()
 		w.fresh, w.due = n < 0 && now < at, at

@@ -10,23 +10,23 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How recurring long jobs are looked at, paused and removed; recur.go has their ticks.
+// This file reads, pauses and removes recurring long jobs; recur.go has their ticks.
 
-// RecurState is a recurring long job as people see it; Fields as in docs/redis-keys.md.
+// RecurState is a recurring long job for people; see docs/redis-keys.md for Fields.
 type RecurState struct {
 	Class  string
 	Fields map[string]string
-	// Active is how many of its runs wait or run, as far as known.
+	// Active is about how many of its runs wait or run.
 	Active int64
 }
 
-// Number returns a field that is a number, 0 if there is none.
+// Number returns a numeric field, or 0.
 func (r *RecurState) Number(field string) int64 {
 	n, _ := strconv.ParseInt(r.Fields[field], 10, 64)
 	return n
 }
 
-// RecurState returns how a recurring long job stands; one that is not known has no Fields.
+// RecurState returns a recurring long job; an unknown one has no Fields.
 func (s *Store) RecurState(ctx context.Context, class string) (RecurState, error) {
 	pipe := s.db.Write.Pipeline()
 	fields := pipe.HGetAll(ctx, s.db.Key(keyRecur)+class)
@@ -37,7 +37,6 @@ func (s *Store) RecurState(ctx context.Context, class string) (RecurState, error
 	return RecurState{Class: class, Fields: fields.Val(), Active: active.Val()}, nil
 }
 
-// Recurring returns all recurring long jobs, by class.
 func (s *Store) Recurring(ctx context.Context) ([]RecurState, error) {
 	classes, err := s.db.Read.SMembers(ctx, s.db.Key(keyRecurring)).Result()
 	if err != nil {
@@ -57,8 +56,8 @@ func (s *Store) Recurring(ctx context.Context) ([]RecurState, error) {
 	return all, nil
 }
 
-// RecurFailed notes why the subjects of a recurring long job are not known; and whether
-// that is news.
+// RecurFailed notes why a recurring long job's subjects are not known, and reports whether the reason is
+// new.
 func (s *Store) RecurFailed(ctx context.Context, class, why string) (news bool, err error) {
 	key := s.db.Key(keyRecur) + class
 	old, err := s.db.Write.HGet(ctx, key, "error").Result()
@@ -75,7 +74,7 @@ func (s *Store) RecurFailed(ctx context.Context, class, why string) (news bool, 
 	})
 }
 
-// KeepRecur has a recurring long job remembered that does nothing for now.
+// KeepRecur extends the memory of a recurring long job that does nothing for now.
 func (s *Store) KeepRecur(ctx context.Context, class string, longest time.Duration) error {
 	return s.db.Once(ctx, func() error {
 		pipe := s.db.Write.Pipeline()
@@ -87,15 +86,15 @@ func (s *Store) KeepRecur(ctx context.Context, class string, longest time.Durati
 	})
 }
 
-// PauseRecur pauses a recurring long job, which then starts no more runs, or undoes that.
+// PauseRecur pauses a recurring long job, which then starts no more runs, or resumes it.
 func (s *Store) PauseRecur(ctx context.Context, class string, pause bool) error {
 	return s.db.Once(ctx, func() error {
 		return s.db.Write.HSet(ctx, s.db.Key(keyRecur)+class, "paused", rdb.Flag(pause)).Err()
 	})
 }
 
-// RemoveRecur forgets a recurring long job, its subjects included. One that a worker has
-// still is new at its next tick.
+// RemoveRecur forgets a recurring long job and its subjects. If a worker still has it, its next tick starts it
+// anew.
 func (s *Store) RemoveRecur(ctx context.Context, class string) error {
 	return s.db.Once(ctx, func() error {
 		pipe := s.db.Write.TxPipeline()

@@ -27,35 +27,32 @@ var (
 	lockScript   = rdb.NewScript(Lua, "longjob_lock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/longjob", "lock")
 )
 
-// Way is how a run of a long job is enqueued.
 type Way byte
 
-// The ways; lua/add.lua says what they do.
+// The ways; see lua/add.lua.
 const (
 	Always   Way = 'a'
 	Unique   Way = 'u'
 	Debounce Way = 'd'
 )
 
-// KeepSuperseded is how long a run is kept that is not the newest of its kind.
+// KeepSuperseded is how long a run is kept that is no longer the newest of its kind.
 const KeepSuperseded = 15 * time.Minute
 
-// NewRun is a run to be enqueued.
 type NewRun struct {
 	UUID string
-	// Kind is what runs have in common of which one counts at a time.
+	// Kind groups runs of which only one counts at a time.
 	Kind, Class string
 	// Args is a JSON array.
 	Args []byte
-	// Queue is where the first slice goes, Again where the others go; empty = where
-	// the class says.
+	// Queue is for the first slice, Again for the others; empty = the class's queue.
 	Queue, Again string
-	// Tenant is whose run it is; empty = no tenant.
+	// Tenant owns the run; empty = no tenant.
 	Tenant string
 }
 
-// Added is what became of a NewRun: Outcome is 'n' (new), 'e' (one exists) or
-// 'r' (one exists, and is followed by one more). UUID names the run that counts.
+// Added is the outcome of a NewRun: 'n' (new), 'e' (one exists) or 'r' (one exists, and is followed by one
+// more). UUID names the run that counts.
 type Added struct {
 	Outcome byte
 	UUID    string
@@ -84,20 +81,18 @@ func (s *Store) AddRuns(ctx context.Context, way Way, runs []NewRun) ([]Added, e
 	return added, nil
 }
 
-// Payload is the payload of one slice: its only argument is the run, its id names the
-// slice.
+// Payload returns the payload of a slice: its only argument is the run, its id names the slice.
 func Payload(class, uuid string, slice int64) []byte {
 	name, err := json.Marshal(class)
-	if err != nil { // texts cannot fail
+	if err != nil { // cannot fail for a string
 		panic(err)
 	}
 	return fmt.Appendf(nil, `{"class":%s,"args":["%s"],"id":"%s.%d"}`, name, uuid, uuid, slice)
 }
 
-// uuidBytes is how long a UUID is.
 const uuidBytes = 36
 
-// NamesSlice reports whether an id may be that of the payload of a slice, and returns its run.
+// NamesSlice reports whether an id may belong to a slice's payload, and returns run and slice number.
 func NamesSlice(id string) (uuid string, slice int64) {
 	if len(id) <= uuidBytes+1 || id[uuidBytes] != '.' || id[8] != '-' {
 		return "", 0
@@ -105,7 +100,7 @@ func NamesSlice(id string) (uuid string, slice int64) {
 	return id[:uuidBytes], SliceOf(id[:uuidBytes], id)
 }
 
-// SliceOf returns the number of a slice that stands in the id of its payload, 0 = none.
+// SliceOf returns the slice number in the id of a payload; 0 = none.
 func SliceOf(uuid, id string) int64 {
 	text, ok := strings.CutPrefix(id, uuid+".")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -115,7 +110,7 @@ func SliceOf(uuid, id string) int64 {
 	return n
 }
 
-// Why nothing is done for a slice.
+// Why a slice or a run was left unchanged.
 var (
 	ErrGone       = errors.New("no such run of a long job")
 	ErrOther      = errors.New("the run is one of another class of long jobs")
@@ -167,41 +162,40 @@ func errorOf(list []string) error {
 	return fmt.Errorf("unexpected reply %q", list)
 }
 
-// Slice names one slice of a run, and who runs it.
+// Slice names one slice of a run, and the job that runs it.
 type Slice struct {
 	UUID string
-	// Number is its number; 0 = whichever is next, for Begin only.
+	// Number is the slice's number; 0 = the next one, for Begin only.
 	Number int64
 	Run    rdb.RunName
 	Fence  int64
-	// Share is how many slices of one tenant the class allows at a time, 0 = as known, Adaptive = as
-	// there is room; for Begin only.
+	// Share is how many slices per tenant the class allows at a time, 0 = as stored, Adaptive = as there is
+	// room; for Begin only.
 	Share int
-	// Queues are those from which the thread takes its jobs, nil = any; for Begin only.
+	// Queues are the queues of the thread, nil = any; for Begin only.
 	Queues []string
-	// Class is that of the job, empty = whatever the run's is; for Begin only.
+	// Class is the job's class, empty = any; for Begin and Refuse only.
 	Class string
 }
 
-// Record is a run as Redis has it: Fields as in docs/redis-keys.md.
+// Record is a run in Redis; see docs/redis-keys.md for Fields.
 type Record struct {
 	UUID   string
 	Fields map[string]string
-	// State is what the run remembers, by key; only Begin and Run fill it in.
+	// State is the run's state, by key; only Begin and Run set it.
 	State map[string]string
-	// Place is where the run stands in the line of its tenant, 1 = first, 0 = it does not;
-	// only Run fills it in.
+	// Place is the run's place in its tenant's line, 1 = first, 0 = not in line; only Run sets it.
 	Place int64
 }
 
-// Number returns a field that is a number, 0 if there is none.
+// Number returns a numeric field, or 0.
 func (r *Record) Number(field string) int64 {
 	n, _ := strconv.ParseInt(r.Fields[field], 10, 64)
 	return n
 }
 
-// Adaptive is the Share of a class whose tenants have as many slices as there are threads that no other
-// tenant needs.
+// Adaptive is the Share of a class whose tenants get as many slices as there are threads that no other tenant
+// needs.
 const Adaptive = -1
 
 // Begin begins a slice. It may be repeated for the same in-flight record.
@@ -236,10 +230,10 @@ func textMap(v any) map[string]string {
 	return m
 }
 
-// Op is what Save does besides saving.
+// Op is what Save does in addition to saving.
 type Op byte
 
-// The ops; lua/save.lua says what they do.
+// The ops; see lua/save.lua.
 const (
 	GoesOn      Op = 'c'
 	Yields      Op = 'y'
@@ -249,26 +243,24 @@ const (
 	Failed      Op = 'f'
 )
 
-// Save is what a slice has come to.
 type Save struct {
 	Slice
 	Op Op
 	// Class and Queue are for the payload of the next slice.
 	Class, Queue string
-	// Wait is how long the next slice waits (Waits), Keep how long a run that has
-	// ended is kept.
+	// Wait is how long the next slice waits (Waits), Keep how long an ended run is kept.
 	Wait, Keep time.Duration
-	// Further is the uuid of the run that follows if one more was asked for.
+	// Further is the uuid of the following run, if one more was requested.
 	Further string
-	// Progress: something was completed since the last save.
+	// Progress: a unit was completed since the last save.
 	Progress bool
 	Fields   map[string]string
 	Set      map[string]string
 	Clear    []string
 }
 
-// Saved is what a Save has found: whether a Further run was enqueued, and whether the run is paused, so
-// that no further unit may begin.
+// Saved reports whether a Further run was enqueued, and whether the run is paused, so that no further unit may
+// begin.
 type Saved struct{ Further, Paused bool }
 
 // Save saves a slice. It may be repeated after an error with unknown outcome.
@@ -307,8 +299,8 @@ func appendMap(args []any, m map[string]string) []any {
 	return args
 }
 
-// Cancel ends a run for good. The error is ErrOver if it had ended before, and
-// ErrEnding if that is so now, but a slice of it is running still.
+// Cancel ends a run for good. The error is ErrOver if it had already ended, and ErrEnding if it has ended now
+// but a slice still runs.
 func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) error {
 	raw, err := s.db.Eval(ctx, cancelScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, keep.Milliseconds()})
 	if err != nil {
@@ -326,8 +318,8 @@ func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) err
 	}
 }
 
-// Pause has a run do no further unit until Resume. It may be repeated. The error is ErrOver if the run
-// is over, and ErrEnding if it is paused now, but a slice of it runs still, until its next unit.
+// Pause stops a run before its next unit, until Resume. It may be repeated. The error is ErrOver if the run is
+// over, and ErrEnding if it is paused now but a slice still runs, until its next unit.
 func (s *Store) Pause(ctx context.Context, uuid string) error {
 	raw, err := s.db.Eval(ctx, pauseScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, rdb.Known().Oldest, rdb.Known().Newest})
 	if err != nil {
@@ -347,7 +339,7 @@ func (s *Store) Pause(ctx context.Context, uuid string) error {
 	}
 }
 
-// Resume has a run go on that is paused. r is the run as it was found.
+// Resume continues a paused run. r is the run as last read.
 func (s *Store) Resume(ctx context.Context, r Record) error {
 	slice := r.Number("slice")
 	raw, err := s.db.Eval(ctx, resumeScript, s.db.Key(keyRun)+r.UUID,
@@ -371,9 +363,8 @@ func (s *Store) Resume(ctx context.Context, r Record) error {
 	}
 }
 
-// Refuse notes that a program has taken a slice whose class it does not know: the payload is to go
-// back. The error is ErrGone if there is no such run of l.Class, and ErrOver, ErrStale or ErrBusy if
-// nothing comes of the payload whoever takes it.
+// Refuse notes that a program took a slice whose class it does not know; the payload must go back. The error is
+// ErrGone if there is no such run of l.Class, and ErrOver, ErrStale or ErrBusy if the payload is void.
 func (s *Store) Refuse(ctx context.Context, l Slice) error {
 	raw, err := s.db.Eval(ctx, refuseScript, s.db.Key(keyRun)+l.UUID,
 		[]any{s.db.Prefix, l.UUID, l.Number, l.Class, l.Run.Proc, l.Run.Token, rdb.Known().Oldest, rdb.Known().Newest})
@@ -390,22 +381,21 @@ func (s *Store) Refuse(ctx context.Context, l Slice) error {
 	}
 }
 
-// Leave notes that the code of a slice has ended after its run was over, so that the
-// tenant may have another slice.
+// Leave notes that a slice's code has ended after its run, so that the tenant may have another slice.
 func (s *Store) Leave(ctx context.Context, l Slice) error {
 	_, err := s.db.Eval(ctx, leaveScript, s.db.Key(keyRun)+l.UUID, []any{s.db.Prefix, l.UUID, l.Run.Proc, l.Run.Token})
 	return err
 }
 
-// Turns gives the runs of at most n tenants their turn that were not looked at for the
-// time silent, in case an event went unnoticed.
+// Turns gives turns to at most n tenants that were not checked for the time silent, in case an event went
+// unnoticed.
 func (s *Store) Turns(ctx context.Context, silent time.Duration, n int) error {
 	_, err := s.db.Eval(ctx, turnScript, s.db.Key(keyTenants), []any{s.db.Prefix, silent.Milliseconds(), n})
 	return err
 }
 
-// Again resumes a run that has failed or was cancelled, or one that is lost: it is active,
-// but no slice of it runs or waits. r is the run as it was found.
+// Again resumes a failed or cancelled run, or a lost one: active, but without a slice that runs or waits. r is
+// the run as last read.
 func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 	slice := r.Number("slice")
 	raw, err := s.db.Eval(ctx, againScript, s.db.Key(keyRun)+r.UUID,
@@ -433,8 +423,7 @@ func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 	}
 }
 
-// Forget removes at most n runs that have ended long enough ago, and locks whose
-// holders are gone.
+// Forget removes at most n runs that ended long enough ago, and locks without a holder.
 func (s *Store) Forget(ctx context.Context, n int) (removed int, err error) {
 	raw, err := s.db.Eval(ctx, forgetScript, s.db.Key(keyEnded), []any{s.db.Prefix, n})
 	return int(rdb.Number(raw)), err
@@ -452,7 +441,7 @@ func (s *Store) Lock(ctx context.Context, name string, run rdb.RunName) (bool, e
 	return raw == "OK", nil
 }
 
-// Unlock releases it, if it is still its own.
+// Unlock releases a named lock if the job still holds it.
 func (s *Store) Unlock(ctx context.Context, name string, run rdb.RunName) error {
 	_, err := s.db.Eval(ctx, lockScript, s.db.Key(keyLocks), []any{s.db.Prefix, name, run.Proc, run.Token, "0"})
 	return err

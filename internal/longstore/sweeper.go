@@ -12,36 +12,33 @@ import (
 )
 
 const (
-	// sweepEvery is the time between two looks for runs of long jobs that are lost or are
-	// to be forgotten.
+	// sweepEvery is the time between two searches for runs that are lost or can be forgotten.
 	sweepEvery = time.Minute
-	// sweepBatch bounds what one look does.
+	// sweepBatch bounds the runs handled by one sweep.
 	sweepBatch = 100
-	// sweepPatience bounds one look.
+	// sweepPatience bounds the duration of one sweep.
 	sweepPatience = 30 * time.Second
 )
 
-// Sweeper resumes runs of long jobs whose payload is lost, for example because a queue was
-// emptied or a job removed. It leaves the slices of dead worker processes to recovery, which
-// puts them back. It also forgets runs that ended long enough ago. Any number of Sweepers
-// may work on one Redis.
+// Sweeper resumes runs of long jobs whose payload is lost, for example because a queue was emptied. It leaves
+// slices of dead worker processes to recovery, and forgets runs that ended long enough ago. Any number of
+// Sweepers may work on one Redis.
 //
-// A payload is missed when two looks in a row have not found it: one may have been on its way.
+// A payload is lost if two searches in a row have not found it: once, it may have been moving.
 type Sweeper struct {
 	store  *Store
 	log    *zap.Logger
 	limits atomic.Pointer[Limits]
 
 	complaint string
-	// missed are runs whose payload the last look has not found, and the slice that is next.
+	// missed maps runs whose payload the last sweep did not find to their next slice.
 	missed map[string]string
 }
 
-// Limits are how long a run has given no sign of life that runs, or that waits, before it is
-// looked for.
+// Limits are how long a running or a queued run must be silent before its payload is searched
+// for.
 type Limits struct{ Running, Queued time.Duration }
 
-// NewSweeper returns a sweeper.
 func NewSweeper(s *Store, log *zap.Logger, l Limits) *Sweeper {
 	sweeper := &Sweeper{store: s, log: log}
 	sweeper.Use(l)
@@ -51,7 +48,6 @@ func NewSweeper(s *Store, log *zap.Logger, l Limits) *Sweeper {
 // Use changes the limits. It may be called at any time.
 func (s *Sweeper) Use(l Limits) { s.limits.Store(&l) }
 
-// Run works until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
@@ -71,7 +67,6 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// Sweep looks once.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
@@ -121,8 +116,8 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// looks reports whether the payload of a run is to be looked for: no process has it in hand,
-// and the run has been silent for long enough.
+// looks reports whether to search for a run's payload: no process has it, and the run has been silent for long
+// enough.
 func (s *Sweeper) looks(ctx context.Context, r Record, limits Limits) (bool, error) {
 	limit := limits.Queued
 	if r.Fields["status"] == "running" {
@@ -134,7 +129,7 @@ func (s *Sweeper) looks(ctx context.Context, r Record, limits Limits) (bool, err
 	return time.Since(time.UnixMilli(r.Number("seen"))) >= limit, nil
 }
 
-// goesOn has a run go on that is lost.
+// goesOn resumes a lost run.
 func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 	err := s.store.Again(ctx, r, true)
 	switch {
@@ -145,7 +140,7 @@ func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 		return nil
 	case errors.Is(err, ErrGone), errors.Is(err, ErrOver), errors.Is(err, ErrStale),
 		errors.Is(err, ErrEnding), errors.Is(err, ErrNewer), errors.Is(err, ErrUnread), errors.Is(err, ErrPaused):
-		return nil // it has moved meanwhile
+		return nil // it has moved
 	default:
 		return err
 	}

@@ -95,7 +95,7 @@ func (w *tenants) begin(h *slicehand) {
 		return // it asks again
 	}
 	if errors.Is(err, longstore.ErrWait) && w.share == 0 {
-		// It had its turn, so it stands in front, unless its payload is in its queue again.
+		// It had its turn, so it is in front, unless its payload is in its queue again.
 		line := w.redis.ZRange(w.t.Context(), w.ns+":resqued:longjob:line:"+w.whose[h.slice.UUID], 0, -1).Val()
 		require.LessOrEqual(w.f, slices.Index(line, h.slice.UUID), 0, "%s has stepped back behind others", h.slice.UUID)
 	}
@@ -145,7 +145,7 @@ func (w *tenants) complete(h *slicehand, c store.Completion) {
 	delete(w.hands, h.proc)
 }
 
-// die is what becomes of a process that is found dead, whatever it has in hand.
+// die recovers a process that is found dead, whatever it has in hand.
 func (w *tenants) die(h *slicehand) {
 	w.f.Helper()
 	_, _, err := w.store.Fence(w.t.Context(), h.proc, true)
@@ -257,7 +257,7 @@ func (w *tenants) check() {
 				stayed = append(stayed, id)
 			}
 		}
-		// What has stepped back stands in front of them, what is new behind.
+		// Runs that have stepped back are in front of them, new ones behind.
 		require.Equal(w.f, stayed, slices.DeleteFunc(slices.Clone(line), func(id string) bool { return !slices.Contains(w.lines[tenant], id) }), "the line of %s", tenant)
 	}
 	w.lines = lines
@@ -307,7 +307,7 @@ func (w *tenants) finish() {
 var allEnds = []longstore.Op{longstore.Yields, longstore.Yields, longstore.Yields, longstore.Waits, longstore.Interrupted, longstore.Completed, longstore.Failed}
 
 // Whatever happens to the runs of tenants, and to the processes that have their slices, no
-// tenant has more of them than it may, none is lost, nobody jumps a line, and in the end
+// tenant has more of them than it may, none is lost, no run jumps a line, and in the end
 // nothing is left behind.
 func TestTenantsModel(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
--- add enqueues runs of long jobs, each in one of three ways:
---   a  always: the newest run of the same kind, if there is one, is superseded
---   u  unique: unless the newest run of the same kind waits or runs
---   d  debounce: as unique, but one that has begun is followed by one more
+-- add enqueues runs of long jobs, in one of three ways:
+--   a  always: supersedes the newest run of the same kind
+--   u  unique: not if the newest run of the same kind waits or runs
+--   d  debounce: as unique, but a run that has begun is followed by one more
 --
 -- KEYS[1]   resqued:longjob:current
 -- ARGV[1]   prefix
@@ -9,7 +9,7 @@
 -- ARGV[3]   how long a superseded run is kept (ms)
 -- ARGV[4…]  per run: uuid, kind, class, args, queue, queue of further slices or '', tenant or
 --           '', payload of the first slice
--- RETURNS   {per run: n (new), e (one exists), r (it exists, and is followed by one more);
+-- RETURNS   {per run: n (new), e (one exists), r (one exists, and is followed by one more);
 --           uuid, …}; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      1 command, and about 20 per run; O(n). With a tenant those of turn in longjob.
 
@@ -26,7 +26,7 @@ for i = 4, #ARGV, 8 do
   local id, kind = ARGV[i], ARGV[i + 1]
   local old = call('HGET', KEYS[1], kind)
   if old and way ~= 'a' and active(call('HGET', runkey(prefix, old), 'status')) then
-    -- A run that has not begun sees all that the caller has done before.
+    -- A run that has not begun will see everything that the caller did before.
     local more = way == 'd' and call('HGET', runkey(prefix, old), 'begun')
     if more then call('HSET', runkey(prefix, old), 'rerun', '1') end
     reply[#reply + 1] = more and 'r' or 'e'

@@ -1,18 +1,18 @@
--- again has a run go on, from its last saved state, with a slice of a new number: one
--- that no process runs although one should (lost), or one that has failed or was cancelled.
+-- again continues a run from its last saved state, with a new slice number: a lost run, which no process runs
+-- although one should, or a failed or cancelled one.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
 -- ARGV[2]   uuid
--- ARGV[3]   number of the slice that is next by now
+-- ARGV[3]   number of the current next slice
 -- ARGV[4]   payload of the slice after it
 -- ARGV[5]   1 the run is lost; else 0
 -- ARGV[6]   the oldest format that the caller reads
 -- ARGV[7]   the newest one
--- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'UNREAD' the run has a format that the
---           caller does not read, 'MOVED' another slice is next, 'ENDING' a
---           slice runs, 'PAUSED' the run is paused, and parked now, 'NEWER' a newer run of its kind waits or runs, or the status that is in
---           the way; error RESQUEDTYPE or NOPERM: nothing was done
+-- RETURNS   'QUEUED'; or why nothing was done: 'GONE', 'UNREAD' the caller does not read the run's
+--           format, 'MOVED' another slice is next, 'ENDING' a slice runs, 'PAUSED' the run is
+--           paused, and now parked, 'NEWER' a newer run of its kind waits or runs, or the status
+--           that forbids it; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 25 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, slice, payload, lost = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
@@ -24,8 +24,8 @@ if lost ~= active(v[1]) or v[1] == 'completed' or v[1] == 'superseded' then retu
 if v[2] ~= slice then return 'MOVED' end
 if v[3] ~= '' and recorded(prefix, v[3]) then return 'ENDING' end
 if v[12] then
-  call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
-  call('ZADD', activekey(prefix), '9000000000000000', id) -- a look meanwhile has changed it
+  call('PERSIST', KEYS[1]) -- a full server accepts this write, and then the others
+  call('ZADD', activekey(prefix), '9000000000000000', id) -- a sweeper's look has changed it
   return 'PAUSED'
 end
 local newest = call('HGET', currentkey(prefix), v[5])
@@ -50,7 +50,7 @@ if v[11] then
   return 'PAUSED'
 end
 if v[9] and call('SISMEMBER', busykey(prefix, v[9]), id) == 1 then
-  append(prefix, v[4], payload, ms) -- it is its turn still
+  append(prefix, v[4], payload, ms) -- it still has its turn
 else
   queueslice(prefix, id, v[9], v[4], payload, ms)
 end

@@ -1,25 +1,24 @@
--- begin begins a slice, for the in-flight record that has its payload. Asking again
--- for the same record is the same slice under a new fence.
+-- begin begins a slice under the in-flight record that has its payload. A repeated call for the same record
+-- is the same slice under a new fencing token.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
 -- ARGV[2]   uuid
--- ARGV[3]   number of the slice (0: whichever is next)
+-- ARGV[3]   number of the slice (0: the next one)
 -- ARGV[4]   proc
 -- ARGV[5]   token
--- ARGV[6]   how many slices of one tenant the class allows at a time, a = as there is room, '' = as
---           known
+-- ARGV[6]   how many slices per tenant the class allows at a time, a = as there is room, '' = as
+--           stored
 -- ARGV[7]   class, or '' for any
 -- ARGV[8]   the oldest format that the caller reads
 -- ARGV[9]   the newest one
 -- ARGV[10]  the queues from which the thread takes jobs, ',a,b,', or '' for any
--- RETURNS   {'RUN', {fields of the run}, {its state}}; or why not: {'GONE'}, {'OTHER'} it is a
---           run of another class, {'OVER', status}, {'WAIT'} it stands in line: its tenant has
---           enough slices, or a hungrier one waits, {'STALE'} another slice is next, {'BUSY'} another process runs it,
---           {'LOST'} the record is gone, {'LEASE'} the lease of the process is past,
---           {'UNREAD'} the run has a format that the caller does not read,
---           {'BEHIND'} the code of the run whose place it has taken is still running,
---           {'PAUSED'} the run is paused, and parked now;
+-- RETURNS   {'RUN', {fields of the run}, {its state}}; or why not: {'GONE'}, {'OTHER'} the run has
+--           another class, {'OVER', status}, {'WAIT'} it is in line: its tenant has enough slices,
+--           or a hungrier one waits, {'STALE'} another slice is next, {'BUSY'} another process runs
+--           it, {'LOST'} the record is gone, {'LEASE'} the process's lease has expired, {'UNREAD'}
+--           the caller does not read the run's format, {'BEHIND'} the code of the run that it
+--           replaced still runs, {'PAUSED'} the run is paused, and now parked;
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 15 commands; O(fields of the run and of its state). With a tenant about 6
 --           more, and those of turn, outweighed and wake in longjob.
@@ -48,11 +47,11 @@ local before = v[3] or ''
 if before ~= '' and before ~= me and recorded(prefix, before) then return {'BUSY'} end
 needtenant(prefix, tenant)
 if not v[15] and v[9] and v[9] ~= me and recorded(prefix, v[9]) then
-  if tenant then call('ZREM', hungrykey(prefix), tenant) end -- no slice is to step back for it
+  if tenant then call('ZREM', hungrykey(prefix), tenant) end -- no slice must step back for it
   return {'BEHIND'}
 end
-call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from its end
--- What a stranger wrote in place of a number counts as none: fences go on from the clock.
+call('PERSIST', KEYS[1]) -- see register: a full server must not keep a run from ending
+-- A value that is not a number counts as 0: fencing tokens then continue from the clock.
 local function number(text, most)
   local n = tonumber(text or 0)
   return n and n >= 0 and n < most and n or 0
@@ -71,7 +70,7 @@ end
 if tenant then
   local room = share(prefix, v[8], ARGV[6])
   if call('SISMEMBER', busykey(prefix, tenant), id) == 0 then
-    -- It has waited for some time, or an operator has put it into its queue.
+    -- It was delayed, or an operator has pushed it.
     if room and holders(prefix, tenant, room) >= room then
       stand(prefix, tenant, id, ms)
       return {'WAIT'}

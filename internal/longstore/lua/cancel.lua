@@ -1,11 +1,11 @@
--- cancel ends a run for good. A slice that runs notices, because it can save nothing more.
+-- cancel ends a run for good. A running slice notices when it cannot save any more.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
 -- ARGV[2]   uuid
 -- ARGV[3]   how long the run is kept (ms)
--- RETURNS   'CANCELLED'; 'ENDING': cancelled, but a slice runs still; 'GONE'; or the status of a
---           run that has ended before; error RESQUEDTYPE or NOPERM: nothing was done
+-- RETURNS   'CANCELLED'; 'ENDING': cancelled, but a slice still runs; 'GONE'; or the status of a run
+--           that had already ended; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 15 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, ms = ARGV[1], ARGV[2], (now())

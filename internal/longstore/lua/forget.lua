@@ -1,5 +1,4 @@
--- forget removes runs that have ended long enough ago, and named locks whose holders
--- are gone.
+-- forget removes runs that ended long enough ago, and named locks without a holder.
 --
 -- KEYS[1]   resqued:longjob:ended
 -- ARGV[1]   prefix
@@ -11,13 +10,12 @@ local prefix = ARGV[1]
 local ms, us = now()
 local current, locks = currentkey(prefix), prefix .. 'resqued:longjob:locks'
 local ids = call('ZRANGEBYSCORE', KEYS[1], '-inf', fmt('%.0f', ms), 'LIMIT', 0, tonumber(ARGV[2]))
--- All that may be refused comes before what is removed. Of very many locks a part is
--- looked at, another each time.
+-- Commands that may be refused come before removals. Of very many locks, each call checks a different part.
 local many, held = query('HLEN', locks) > 1000, nil
 if many then held = call('HSCAN', locks, fmt('%.0f', us % 2 ^ 30), 'COUNT', 1000)[2] else held = call('HGETALL', locks) end
 needhash(current)
 for _, id in ipairs(ids) do
-  local kind = query('HGET', runkey(prefix, id), 'kind') -- one that is not a hash must not stand in the way of the others
+  local kind = query('HGET', runkey(prefix, id), 'kind') -- a key of another type must not block the other runs
   if type(kind) == 'string' and call('HGET', current, kind) == id then call('HDEL', current, kind) end
   call('DEL', runkey(prefix, id), statekey(prefix, id))
   pcall_('DEL', sliceskey(prefix, id))

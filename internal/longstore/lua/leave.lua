@@ -1,13 +1,12 @@
--- leave notes that the code of a slice has ended after its run had: another run of its
--- tenant may have its turn.
+-- leave notes that a slice's code has ended after its run: another run of its tenant may have its turn.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
 -- ARGV[2]   uuid
 -- ARGV[3]   proc
 -- ARGV[4]   token
--- RETURNS   1; 0 the run has no tenant, goes on, or the slice is another's: nothing was done;
---           error RESQUEDTYPE or NOPERM: nothing was done
+-- RETURNS   1; 0 without effect: the run has no tenant or continues, or the slice is not the
+--           caller's; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 8 commands, and those of turn in longjob
 
 local prefix, id = ARGV[1], ARGV[2]

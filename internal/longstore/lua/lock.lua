@@ -1,5 +1,5 @@
--- lock takes or releases a named lock of long jobs. The lock is held as long as the record
--- in flight of its holder exists: recovery, which takes the record, frees it.
+-- lock takes or releases a named lock of long jobs. It is held while its holder's in-flight record exists, so
+-- recovery, which takes the record, frees it.
 --
 -- KEYS[1]   resqued:longjob:locks
 -- ARGV[1]   prefix
@@ -7,8 +7,8 @@
 -- ARGV[3]   proc
 -- ARGV[4]   token
 -- ARGV[5]   1 to take the lock, 0 to release it
--- RETURNS   'OK'; 'HELD' another holds it; 'LOST' the record of the caller is gone, or the lease
---           of its process is past
+-- RETURNS   'OK'; 'HELD' by another holder; 'LOST' the caller's record is gone, or its process's
+--           lease has expired
 -- COST      at most 6 commands; O(1)
 
 local prefix, name, proc, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -1,14 +1,13 @@
--- pause_run has a run that waits or runs do no further unit, and keep what it remembers, until resume.
--- A slice that runs ends before its next unit.
+-- pause_run stops a run that waits or runs before its next unit, until resume. The run keeps its state.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
 -- ARGV[2]   uuid
 -- ARGV[3]   the oldest format that the caller reads
 -- ARGV[4]   the newest one
--- RETURNS   'PAUSED', also if it was before; 'ENDING': the same, but a slice runs still; 'GONE';
---           'UNREAD' the run has a format that the caller does not read; or the status of a run
---           that is over; error RESQUEDTYPE or NOPERM: nothing was done
+-- RETURNS   'PAUSED', also if it was; 'ENDING': the same, but a slice still runs; 'GONE'; 'UNREAD'
+--           the caller does not read the run's format; or the status of a run that is over;
+--           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 15 commands; O(1). With a tenant those of turn in longjob.
 
 local prefix, id, ms = ARGV[1], ARGV[2], (now())
@@ -23,8 +22,8 @@ if not v[4] then
   call('PERSIST', KEYS[1])
   call('HSET', KEYS[1], 'paused', fmt('%.0f', ms))
   if not runs and v[3] and v[3] ~= '' then
-    -- One that stands in line has its payload nowhere. Another one has it in a queue or waits, and
-    -- leaves its slice to others meanwhile.
+    -- The payload of a run in line is nowhere. Another run's is in a queue or delayed, and gives up its
+    -- slice for now.
     if call('ZSCORE', linekey(prefix, v[3]), id) then
       park(prefix, id, v[3], ms)
     else

@@ -1,22 +1,19 @@
--- recur starts runs of a recurring long job for subjects that are due. A tick of it
--- is one call that begins it, and as many further ones as its subjects need; all but the
--- first name it by the time at which it began.
+-- recur starts runs of a recurring long job for subjects that are due. A tick is one call that begins it and
+-- as many more as its subjects need; these name it by the time at which it began.
 --
--- What is known of a subject is one number: when its last run was enqueued, by any caller,
--- in ms; or, negative, since when it is known, if it has not had any. It is due an interval
--- after the last one, to the nearest tick. Those that have had none may start at once, but
--- evenly: there is credit for as many as the interval has room for, and each start uses it
--- up. The caller offers those first that have waited longest.
+-- Each subject has one number: when its last run was enqueued, by any caller, in ms; or, negative, since when
+-- the subject is known, if it has had none. It is due an interval after its last run, to the nearest tick.
+-- Subjects without a run may start at once, but evenly: there is credit for as many as the interval allows,
+-- which each start uses up. The caller offers the longest waiting ones first.
 --
--- However many are due, a tick starts no more than belong to the time since the last one, of
--- which only a part counts if it is long: what has piled up during an outage does not
--- start at once.
+-- A tick starts no more runs than belong to the time since the last one, capped at ARGV[7]: a backlog after
+-- an outage does not start at once.
 --
 -- KEYS[1]   resqued:longjob:recur:<class>
 -- ARGV[1]   prefix
 -- ARGV[2]   class
 -- ARGV[3]   1 to begin a tick, else 0
--- ARGV[4]   when the last one, or this one, began (ms), or ''
+-- ARGV[4]   when the last tick, or this one, began (ms), or ''
 -- ARGV[5]   starts per ms
 -- ARGV[6]   time between ticks (ms)
 -- ARGV[7]   how much time since the last tick counts at most (ms)
@@ -27,10 +24,9 @@
 -- ARGV[12…] per pair: field, value; then per subject: uuid, kind, args, queue, queue of further
 --           slices or '', tenant or '', payload, what is known of it, its interval (ms)
 -- RETURNS   {'CHANGED'} another tick has begun; {'EARLY'}; {'PAUSED'}; {'FORGOTTEN'} the job was
---           removed meanwhile; or {'OK', when this tick began (ms), how many it may start yet, a
---           text of one letter for each subject: s (started), r (one waits or runs), m (moved: it
---           has started otherwise), c (no credit), b (no more may start)};
---           error RESQUEDTYPE or NOPERM: nothing was done
+--           removed; or {'OK', when this tick began (ms), how many it may still start, one letter
+--           per subject: s (started), r (one waits or runs), m (moved: it started otherwise), c (no
+--           credit), b (no more may start)}; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 10 commands, 1 per pair, about 8 per subject and 20 per start; a call that
 --           begins a tick 1 more for each of up to 1,000 runs that wait or run; O(n)
 
@@ -71,7 +67,7 @@ if v[4] == '1' then
   return {'PAUSED'}
 end
 
-local waiting = call('SRANDMEMBER', starts, 1000) -- of very many a part, another each time
+local waiting = call('SRANDMEMBER', starts, 1000) -- of very many, a different part each time
 local active_ = call('SCARD', starts)
 for _, id in ipairs(waiting) do
   if begins and not active(query('HGET', runkey(prefix, id), 'status')) then

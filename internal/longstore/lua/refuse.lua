@@ -1,5 +1,5 @@
--- refuse notes, for people, that a program has taken a slice whose class it does not know. The
--- slice goes back to its queue, for one that does.
+-- refuse notes, for people, that a program took a slice whose class it does not know. The slice returns to its
+-- queue, for a program that does.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
@@ -10,9 +10,8 @@
 -- ARGV[6]   token
 -- ARGV[7]   the oldest format that the caller reads
 -- ARGV[8]   the newest one
--- RETURNS   'OK'; 'NONE' there is no such run of that class; or why the payload comes to nothing:
---           'OVER', 'STALE' another slice is next, 'BUSY' another process runs it; error NOPERM:
---           nothing was done
+-- RETURNS   'OK'; 'NONE' no such run of that class; or why the payload is void: 'OVER', 'STALE'
+--           another slice is next, 'BUSY' another process runs it; error NOPERM: nothing was done
 -- COST      5 commands; O(1). With a tenant those of needtenant in longjob.
 
 local prefix, id, ms = ARGV[1], ARGV[2], (now())
@@ -24,7 +23,7 @@ local me = owner(ARGV[5], ARGV[6])
 if v[4] and v[4] ~= '' and v[4] ~= me and recorded(prefix, v[4]) then return 'BUSY' end
 if unread(v[6], ARGV[7], ARGV[8]) then return 'OK' end
 if v[7] then
-  -- It may wait for some time: no slice is to step back for it.
+  -- It may wait for some time: no slice must step back for it.
   needtenant(prefix, v[7])
   call('ZREM', hungrykey(prefix), v[7])
 end

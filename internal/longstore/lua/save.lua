@@ -1,6 +1,5 @@
--- save saves what a slice has come to and, where op says so, ends it. Nothing is
--- written unless the slice is the one that runs, under this fence, its record in flight
--- and the lease of its process not past.
+-- save saves a slice's progress and, depending on op, ends it. It writes nothing unless the slice runs under this
+-- fencing token, its in-flight record exists, and its process's lease has not expired.
 --
 -- KEYS[1]   resqued:longjob:run:<uuid>
 -- ARGV[1]   prefix
@@ -10,23 +9,23 @@
 -- ARGV[5]   token
 -- ARGV[6]   fence
 -- ARGV[7]   op:
---           c  goes on
+--           c  continues
 --           y  ends; the next slice, payload, goes to queue, unless the run is paused
 --           l  ends; the next slice waits
---           k  ends; this slice runs again, its payload goes back by other means
---           d  ends, and the run is completed; f  has failed. If one more run was asked
---              for, payload is its first slice
+--           k  ends; this slice runs again, and its payload returns by other means
+--           d  ends with the run completed; f  or failed. If one more run was requested,
+--              payload is its first slice
 -- ARGV[8]   payload
 -- ARGV[9]   queue
--- ARGV[10]  how long the run is kept when it has ended, or the slice waits (ms)
+-- ARGV[10]  how long an ended run is kept, or the slice waits (ms)
 -- ARGV[11]  uuid of a further run
--- ARGV[12]  how long this one is kept then (ms)
+-- ARGV[12]  how long this run is kept then (ms)
 -- ARGV[13]  whether there was progress (1|0)
 -- ARGV[14…] number of fields, per field: name, value; number of entries of the state, per
 --           entry: key, value; then keys of the state to remove
 -- RETURNS   {'OK', uuid of the further run or '', 1 if the run is paused, else 0}; {'AGAIN'} it has
---           ended so already; or why not: {'GONE'}, {'OVER', status}, {'SUPERSEDED'} another slice or fence is current,
---           {'LEASE'} the lease is past; error RESQUEDTYPE or NOPERM: nothing was done
+--           already ended so; or why not: {'GONE'}, {'OVER', status}, {'SUPERSEDED'} another slice or
+--           token is current, {'LEASE'} the lease has expired; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 8 commands, 1 per field and per entry; about 10 more to end, 15 more with a
 --           further run; O(n). With a tenant those of turn in longjob.
 
@@ -93,7 +92,7 @@ if not final then
   return {'OK', '', paused}
 end
 endrun(prefix, id, op == 'd' and 'completed' or 'failed', wait, ms)
-if op == 'd' then call('DEL', statekey(prefix, id)) end -- a failed run may be taken up again
+if op == 'd' then call('DEL', statekey(prefix, id)) end -- a failed run may be continued
 if not rerun then return {'OK', '', '0'} end
 addrun(prefix, further, v[7], v[8], v[9], v[10], v[11] or '', tenant or '', payload, ms)
 displace(prefix, id, shortly, ms)

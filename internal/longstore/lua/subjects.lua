@@ -1,5 +1,5 @@
--- subjects notes which subjects a recurring long job has. A new one has waited since
--- now, or since its newest run was enqueued, if there is one.
+-- subjects updates which subjects a recurring long job has. A new subject has waited since now, or since its
+-- newest run was enqueued.
 --
 -- KEYS[1]   resqued:longjob:subjects:<class>
 -- ARGV[1]   prefix

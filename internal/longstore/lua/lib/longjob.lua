@@ -1,12 +1,10 @@
--- longjob is what the scripts of long jobs share. A run is a hash
--- resqued:longjob:run:<uuid>, what it remembers from slice to slice a hash
--- resqued:longjob:state:<uuid>. Each slice has its own payload, which carries the number
--- of the slice: of all payloads of a run one alone counts, so that one which comes back
--- after its slice has ended is known for what it is.
+-- longjob is shared by the scripts of long jobs. A run is a hash resqued:longjob:run:<uuid>, its state from
+-- slice to slice a hash resqued:longjob:state:<uuid>. A payload contains the number of its slice: of a run's
+-- payloads only one is current, so one that comes back after its slice has ended is recognized.
 --
--- owner names the in-flight record under which a slice runs. Recovery takes the record
--- and puts the payload back in one step; so as long as there is a record a process runs
--- the slice, or will be found dead, and once there is none no process does.
+-- owner names the in-flight record under which a slice runs. Recovery takes the record and puts the payload
+-- back in one step: while the record exists, a process runs the slice or will be found dead; without it, no
+-- process does.
 --
 -- DEFINES  runkey, statekey, sliceskey (prefix, uuid), currentkey, activekey, endedkey (prefix),
 --          subjectskey, startskey (prefix, class): keys; active(status), recorded(prefix, owner),
@@ -28,13 +26,12 @@ local function startskey(prefix, class) return prefix .. 'resqued:longjob:starts
 
 local function active(status) return status == 'queued' or status == 'running' end
 
--- recorded reports whether the in-flight record of an owner exists.
 local function recorded(prefix, name)
   local p, t = match(name, '^resqued:(.*)#([^#]*)$')
   return p and call('HEXISTS', prefix .. 'resqued:inflight:' .. p, t) == 1
 end
 
--- leased reports whether a process has a lease that is not past.
+-- leased reports whether a process's lease has not expired.
 local function leased(prefix, proc, ms)
   local lease = tonumber(query('ZSCORE', prefix .. 'resqued:procs', proc) or 0)
   return lease and lease >= ms
@@ -42,21 +39,19 @@ end
 
 local function counts(command, key) return type(query(command, key)) == 'number' end
 
--- fail ends the script with an error. Before Redis 7 that can be a text only, in front of which
--- the server says where it was raised; the dash, which begins what a refused call is answered
--- there, lets resqued find it.
+-- fail ends the script with an error. Before Redis 7 that can only be a text, which the server prefixes with a
+-- position; the dash marks where the error begins.
 local function fail(text)
   error(redis.acl_check_cmd and redis.error_reply(text) or '-' .. text, 0)
 end
 
--- needhash ends the script unless something is a hash, or is not there.
+-- needhash ends the script if a key exists and is not a hash.
 local function needhash(key)
   if not counts('HLEN', key) then fail('RESQUEDTYPE ' .. key .. ' is not a hash; move it away') end
 end
 
--- noteslice notes, for people, a slice that ended at ms with some outcome: name is the owner of its
--- record, before how many units there were when it began. It is done without where something is in
--- the way: what becomes of the run does not depend on it. The newest 200 are kept.
+-- noteslice notes, for people, a slice that ended at ms: name is the owner of its record, before the units when
+-- it began. It fails silently, because the run does not depend on it. The newest 200 are kept.
 local function noteslice(prefix, id, ms, outcome, name, started, before)
   local units = tonumber(call('HGET', runkey(prefix, id), 'units') or 0) or 0
   started, before = tonumber(started or ms) or ms, tonumber(before or 0) or 0
@@ -64,11 +59,11 @@ local function noteslice(prefix, id, ms, outcome, name, started, before)
   local text = fmt('%.0f %.0f %.0f %s %s', started, math.max(0, ms - started), math.max(0, units - before), outcome, match(name, '^resqued:(.*)#') or '-')
   if type(pcall_('RPUSH', key, text)) ~= 'number' then return end
   pcall_('LTRIM', key, -200, -1)
-  pcall_('EXPIRE', key, 7776000) -- versions that do not know it leave it when they forget the run
+  pcall_('EXPIRE', key, 7776000) -- older versions leave this key when they forget the run
 end
 
--- needlong ends the script, before it has written anything, unless it may do all that it does
--- from there on. queue is nil where nothing is pushed.
+-- needlong ends the script, before it has written anything, if a write could fail. queue is nil if nothing is
+-- pushed.
 local function needlong(prefix, id, queue)
   for _, key in ipairs({activekey(prefix), endedkey(prefix)}) do
     if not counts('ZCARD', key) then fail('RESQUEDTYPE ' .. key .. ' is not a sorted set; move it away') end

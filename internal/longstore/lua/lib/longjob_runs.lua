@@ -8,20 +8,20 @@
 -- KEYS     reads and writes resqued:longjob:*, pushes to queue:<q> as append does
 -- COST     addrun: about 15 commands; endrun: 7
 
--- A run that is paused has a field paused, the time since when. For everything else it waits or
--- runs: it is the newest of its kind, and keeps what it remembers. Once the payload of its next
--- slice is nowhere, which takes until a process has found it in a queue, it is parked.
+-- A paused run has a field paused, the time of the pause. Otherwise it counts as waiting or running: it is
+-- the newest of its kind and keeps its state. It is parked once the payload of its next slice is nowhere,
+-- which takes until a process finds it in a queue.
 
--- park notes that, and takes the run's slice, or its place in line, from it. Its sign of life is
--- one that never gets old, so that it is not missed.
+-- park notes that, and takes the run's slice or place in line. Its sign of life is far in the future, so that
+-- it is not considered lost.
 local function park(prefix, id, tenant, ms)
   call('HSET', runkey(prefix, id), 'parked', '1')
   call('ZADD', activekey(prefix), '9000000000000000', id)
   if tenant and tenant ~= '' then giveup(prefix, tenant, id, ms) end
 end
 
--- ofsubject reports whether a run is that of a subject of a recurring job, whatever starts it,
--- and counts it among those that may wait or run.
+-- ofsubject reports whether a run is for a subject of a recurring job, however it was started, and counts it
+-- among the runs that may wait or run.
 local function ofsubject(prefix, id, class, kind)
   local subjects, starts = subjectskey(prefix, class), startskey(prefix, class)
   if pcall_('HEXISTS', subjects, kind) ~= 1 then return false end
@@ -31,8 +31,8 @@ local function ofsubject(prefix, id, class, kind)
   return true
 end
 
--- behind returns the record in flight in which the code of a run is still running, or of the
--- one before it; nil = none is. The run may be over for all that Redis knows.
+-- behind returns the in-flight record in which the code of a run, or of the run before it, still runs; nil =
+-- none. In Redis the run may already be over.
 local function behind(prefix, id)
   local v = call('HMGET', runkey(prefix, id), 'owner', 'behind')
   for _, name in ipairs({v[1] or '', v[2] or ''}) do
@@ -41,8 +41,8 @@ local function behind(prefix, id)
   return nil
 end
 
--- addrun makes a run, the newest of its kind, and pushes its first slice. again is the
--- queue of its further slices if it is not that of its class, tenant may be ''.
+-- addrun creates a run, the newest of its kind, and pushes its first slice. again is the queue of further
+-- slices if not the class's; tenant may be ''.
 local function addrun(prefix, id, kind, class, args, queue, again, tenant, payload, ms)
   local at, old = fmt('%.0f', ms), call('HGET', currentkey(prefix), kind)
   local name = old and behind(prefix, old)
@@ -53,13 +53,13 @@ local function addrun(prefix, id, kind, class, args, queue, again, tenant, paylo
   call('ZADD', activekey(prefix), at, id)
   if ofsubject(prefix, id, class, kind) then pcall_('HSET', subjectskey(prefix, class), kind, at) end
   if tenant ~= '' then
-    -- name is the class as payloads have it.
+    -- name is the class as JSON, as in payloads.
     call('HSET', runkey(prefix, id), 'tenant', tenant, 'name', match(payload, '^{"class":(.-),"args":%["'))
   end
   queueslice(prefix, id, tenant, queue, payload, ms)
 end
 
--- endrun gives a run its last status. It is forgotten after keep ms.
+-- endrun sets a run's final status. It is forgotten after keep ms.
 local function endrun(prefix, id, status, keep, ms)
   call('HSET', runkey(prefix, id), 'status', status, 'ended', fmt('%.0f', ms))
   call('HDEL', runkey(prefix, id), 'rerun', 'paused', 'parked')
@@ -68,13 +68,13 @@ local function endrun(prefix, id, status, keep, ms)
   local v = call('HMGET', runkey(prefix, id), 'tenant', 'owner')
   if not v[1] then return end
   if recorded(prefix, v[2] or '') then
-    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; leave, or who finds it dead, goes on
+    call('ZREM', linekey(prefix, v[1]), id) -- its code runs; leave, or the discovery of its death, continues
   else
     giveup(prefix, v[1], id, ms)
   end
 end
 
--- displace is for the run that was the newest of its kind until now.
+-- displace supersedes the previous newest run of a kind.
 local function displace(prefix, id, keep, ms)
   local status = call('HGET', runkey(prefix, id), 'status')
   if active(status) then

@@ -1,4 +1,4 @@
--- longjob_tenants shares the threads among the tenants of long jobs.
+-- longjob_tenants shares threads among the tenants of long jobs.
 --
 -- DEFINES  tenantskey, shareskey (prefix), busykey, linekey (prefix, tenant): keys;
 --          needtenant(prefix, tenant): ends the script where a key is in the way;
@@ -14,27 +14,26 @@
 --          1,000 runs; outweighed: 1, or 2 and up to 4 for each of 50 tenants; wake: 1, or that of
 --          turn for 10 tenants
 
--- A run may belong to a tenant. Some of the runs of one tenant have a slice in a queue or in hand:
--- those in the set busy. The others stand in line, a sorted set in the order of their turns, and
--- their payloads are nowhere. One whose slice waits for some time is in neither.
+-- A run may belong to a tenant. Some runs of a tenant have a slice in a queue or in hand: the set busy. The
+-- others are in line, a sorted set ordered by turn, and their payloads are nowhere. A run whose slice is
+-- delayed is in neither.
 --
--- The class says how many may be busy. Without a number, one slice of the tenant waits in a
--- queue at a time, and the next one is pushed when that begins: so a tenant that is alone comes to use
--- all threads. The tenants of whom a slice waits are hungry, with the number of those that run. A
--- slice does not begin where a hungrier tenant than its own could be served instead: it steps
--- back to the front of the line, and gets its turn when a slice of any tenant has begun, or one of its
--- own tenant has ended. If none of either runs, and the last slice that began was one of its tenant,
--- it goes to the end of its queue, once.
+-- The class says how many may be busy. Without a number, one slice of the tenant waits in a queue at a time,
+-- and the next is pushed when it begins, so a lone tenant gets all threads. A tenant with a waiting slice is
+-- hungry, with the number of its running slices. A slice does not begin if a hungrier tenant could be served
+-- instead: it steps back to the front of the line, and gets its turn when a slice of any tenant begins, or one
+-- of its own tenant ends. If neither tenant has running slices, and its tenant began the last slice, it goes
+-- to the end of its queue, once.
 
 local function busykey(prefix, tenant) return prefix .. 'resqued:longjob:busy:' .. tenant end
 local function linekey(prefix, tenant) return prefix .. 'resqued:longjob:line:' .. tenant end
 local function tenantskey(prefix) return prefix .. 'resqued:longjob:tenants' end -- tenant → last look at it, ms
-local function nextkey(prefix) return prefix .. 'resqued:longjob:next' end -- tenant → the run whose slice waits; '' → who began last
-local function hungrykey(prefix) return prefix .. 'resqued:longjob:hungry' end -- tenant → slices that run, if one waits
-local function steppedkey(prefix) return prefix .. 'resqued:longjob:stepped' end -- tenants who have stepped back
+local function nextkey(prefix) return prefix .. 'resqued:longjob:next' end -- tenant → the run whose slice waits; '' → the tenant that began last
+local function hungrykey(prefix) return prefix .. 'resqued:longjob:hungry' end -- tenant with a waiting slice → its running slices
+local function steppedkey(prefix) return prefix .. 'resqued:longjob:stepped' end -- tenants that have stepped back
 local function shareskey(prefix) return prefix .. 'resqued:longjob:shares' end -- class → slices of one tenant
 
--- needtenant is needlong for what belongs to a tenant; '' and nil are none.
+-- needtenant is needlong for a tenant's keys; '' and nil mean no tenant.
 local function needtenant(prefix, tenant)
   if not tenant or tenant == '' then return end
   local busy, line = busykey(prefix, tenant), linekey(prefix, tenant)
@@ -47,9 +46,8 @@ local function needtenant(prefix, tenant)
   needhash(nextkey(prefix))
 end
 
--- share returns how many slices of a tenant there may be for another one of a class to join
--- them, nil = as there is room. told is what the class says, 'a' for that, '' if the caller does not
--- know; the second result: that is not as before.
+-- share returns below how many slices of a tenant another one of a class may join; nil = as there is room.
+-- told is the class's setting, 'a' for nil, '' if the caller does not know it; the second result: it is new.
 local function share(prefix, class, told)
   local known = call('HGET', shareskey(prefix), class) or 'a'
   if told == '' or told == known then return tonumber(known), false end
@@ -59,13 +57,13 @@ end
 
 local counted = {}
 
--- holders counts the runs of a tenant that have a slice. If they are enough, those are taken
--- out that have ended, and whose code has: one that was cancelled may run for a moment yet.
+-- holders counts a tenant's runs with a slice. If they are enough, it removes runs that have ended along with
+-- their code: a cancelled one may still run for a moment.
 local function holders(prefix, tenant, enough)
   local busy = busykey(prefix, tenant)
   if call('SCARD', busy) >= enough and not counted[tenant] then
     counted[tenant] = true
-    -- Of very many a part, another each time.
+    -- Of very many, each call checks a different part.
     for _, id in ipairs(call('SRANDMEMBER', busy, 1000)) do
       local v = call('HMGET', runkey(prefix, id), 'status', 'owner', 'tenant')
       if v[3] ~= tenant or not active(v[1]) and not recorded(prefix, v[2] or '') then call('SREM', busy, id) end
@@ -74,7 +72,7 @@ local function holders(prefix, tenant, enough)
   return call('SCARD', busy)
 end
 
--- waits returns the run of a tenant whose slice waits in a queue, and that queue.
+-- waits returns the run whose slice waits in a queue for a tenant, and that queue.
 local function waits(prefix, tenant)
   local id = call('HGET', nextkey(prefix), tenant)
   if not id then return nil end
@@ -84,7 +82,7 @@ local function waits(prefix, tenant)
   return nil
 end
 
--- weigh notes how hungry a tenant is.
+-- weigh updates how hungry a tenant is.
 local function weigh(prefix, tenant)
   if waits(prefix, tenant) then
     call('ZADD', hungrykey(prefix), fmt('%d', call('SCARD', busykey(prefix, tenant)) - 1), tenant)
@@ -93,9 +91,9 @@ local function weigh(prefix, tenant)
   end
 end
 
--- outweighed returns 'more' if a slice waits of a tenant of whom fewer run, in one of the queues from
--- which the thread that asks takes its jobs: ',a,b,', or '' for any; and 'next' if one waits of
--- a tenant of whom none runs either, and this tenant has had the last turn.
+-- outweighed returns 'more' if a slice of a tenant with fewer running slices waits in one of the caller's
+-- queues: ',a,b,', or '' for any. It returns 'next' if neither tenant has running slices and this one had the
+-- last turn.
 local function outweighed(prefix, tenant, queues)
   local runs = call('SCARD', busykey(prefix, tenant)) - 1
   local last = runs < 1 and call('HGET', nextkey(prefix), '') == tenant
@@ -109,7 +107,7 @@ local function outweighed(prefix, tenant, queues)
       if not id then
         call('ZREM', hungrykey(prefix), list[i])
       elseif (queues == '' or find(queues, ',' .. queue .. ',', 1, true)) and pcall_('EXISTS', prefix .. 'pause:queue:' .. queue) ~= 1 then
-        -- Those count that run still, not those that have ended untold.
+        -- Count only slices that still run, as some end without notice.
         runs = holders(prefix, tenant, 0) - 1
         return runs > others and 'more' or last and runs == others and 'next' or nil
       end
@@ -118,7 +116,7 @@ local function outweighed(prefix, tenant, queues)
   return nil
 end
 
--- stepback puts a run to the front of the line of its tenant.
+-- stepback moves a run to the front of its tenant's line.
 local function stepback(prefix, tenant, id, ms)
   local line = linekey(prefix, tenant)
   call('SREM', busykey(prefix, tenant), id)
@@ -135,7 +133,7 @@ local function hold(prefix, tenant, id, ms)
   call('ZADD', tenantskey(prefix), 'NX', fmt('%.0f', ms), tenant)
 end
 
--- stand puts a run at the end of the line of its tenant, if it does not stand there.
+-- stand puts a run at the end of its tenant's line, unless it is in the line.
 local function stand(prefix, tenant, id, ms)
   local line = linekey(prefix, tenant)
   call('SREM', busykey(prefix, tenant), id)
@@ -145,7 +143,6 @@ local function stand(prefix, tenant, id, ms)
   call('ZADD', line, fmt('%.0f', math.max(ms * 1000, tonumber(last or 0) + 1)), id)
 end
 
--- pushable reports whether a slice can be put into a queue.
 local function pushable(prefix, queue)
   local key = prefix .. 'queue:' .. queue
   return len(key) and utyped(key)
@@ -153,9 +150,8 @@ end
 
 local function slicepayload(id, name, slice) return '{"class":' .. name .. ',"args":["' .. id .. '"],"id":"' .. id .. '.' .. slice .. '"}' end
 
--- turn pushes the slices of the first ones in line, as long as there is room for them. One
--- whose queue takes none is passed over, for now. A hundred of those would hide all behind
--- them, and go to the end.
+-- turn pushes the slices of the first runs in line while there is room. A run whose queue is not writable is
+-- skipped for now. A hundred such runs would hide all others, so they move to the end.
 local function turn(prefix, tenant, ms)
   local line, takes = linekey(prefix, tenant), {}
   for _ = 1, 3 do
@@ -189,7 +185,7 @@ local function turn(prefix, tenant, ms)
   end
 end
 
--- wake gives some of the tenants their turn who have stepped back.
+-- wake gives turns to some tenants that have stepped back.
 local function wake(prefix, ms)
   for _, tenant in ipairs(call('SRANDMEMBER', steppedkey(prefix), 10)) do
     call('SREM', steppedkey(prefix), tenant)
@@ -197,14 +193,14 @@ local function wake(prefix, ms)
   end
 end
 
--- giveup takes the slice of a run, or its place in line, from it.
+-- giveup takes a run's slice, or its place in line.
 local function giveup(prefix, tenant, id, ms)
   call('SREM', busykey(prefix, tenant), id)
   call('ZREM', linekey(prefix, tenant), id)
   turn(prefix, tenant, ms)
 end
 
--- queueslice pushes the next slice of a run when it is its turn.
+-- queueslice pushes the next slice of a run when it has its turn.
 local function queueslice(prefix, id, tenant, queue, payload, ms)
   if not tenant or tenant == '' then return append(prefix, queue, payload, ms) end
   stand(prefix, tenant, id, ms)
