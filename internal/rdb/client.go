@@ -1,11 +1,9 @@
-// Package rdb talks to Redis: it connects, evaluates scripts, and has the rule which
-// commands may be repeated. What the scripts do is the business of the packages store and
-// longstore.
+// Package rdb connects to Redis, runs scripts, and has the rule which commands may be repeated.
+// Packages store and longstore own the scripts.
 //
-// What is where: client.go opens connections, url.go reads where to, dial.go and gauge.go
-// watch what a server says on them, demoted.go notices that a server is no longer a primary,
-// script.go composes and runs scripts, refusals.go
-// says which commands did not run. ready.go waits for a server and probe.go tries all
+// client.go opens connections; url.go reads addresses; dial.go and gauge.go check a server's answers;
+// demoted.go detects that a server is no longer a primary; script.go composes and runs scripts;
+// refusals.go knows which commands did not run; ready.go waits for a server; probe.go tries all
 // scripts on it.
 package rdb
 
@@ -21,10 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DefaultPoolSize is the PoolSize of Options.
+// DefaultPoolSize is the default of Options.PoolSize.
 const DefaultPoolSize = 4
 
-// Options say which Redis, and how to connect to it.
 type Options struct {
 	URL       string
 	Namespace string
@@ -32,23 +29,23 @@ type Options struct {
 	ClientName string
 	// PoolSize bounds the connections; 0 = DefaultPoolSize.
 	PoolSize int
-	// CA are PEM certificates to trust instead of the system's, for servers whose
-	// certificate is of one's own making; see ReadCA.
+	// CA are PEM certificates to trust instead of the system's, for servers with certificates of
+	// your own CA; see ReadCA.
 	CA string
-	// Cert is the PEM certificate that is presented to the server, and its key; see ReadCert.
+	// Cert is the client's PEM certificate and its key; see ReadCert.
 	Cert string
-	// Password, if not nil, returns the password for each new connection, in place of that of
-	// the URL, so that one that is changed need not be told. "" = that of the URL.
+	// Password, if not nil, returns the password for each new connection, so that it may change.
+	// "" = the URL's.
 	Password func() string
 	// AllowEviction accepts a server whose maxmemory-policy may drop jobs.
 	AllowEviction bool
 
-	small bool   // few bytes go over the connections
-	share *share // of the memory for answers that are under way
+	small bool   // little data goes over the connections
+	share *share // of the memory for pending answers
 }
 
-// Conn is the part of a redis.UniversalClient that resqued uses. The rest of that interface names
-// types of go-redis with 1,500 methods, which each package that knows a Client would compile again.
+// Conn is the part of redis.UniversalClient that resqued uses. The rest names go-redis types with
+// 1,500 methods, which every package that knows a Client would compile again.
 type Conn interface {
 	redis.Cmdable
 	AddHook(hook redis.Hook)
@@ -60,21 +57,20 @@ type Conn interface {
 
 // Client talks to one Redis. It is safe for concurrent use.
 type Client struct {
-	// Prefix is what all keys begin with: the namespace and a colon.
+	// Prefix begins all keys: the namespace and a colon.
 	Prefix string
-	// Write never repeats a command by itself; Read does.
+	// Write never repeats a command; Read does.
 	Write, Read Conn
 
-	// opts are replaced by Use.
 	opts atomic.Pointer[Options]
-	// demotions is a hook of both.
+	// demotions is a hook of Write and Read.
 	demotions demotions
-	// rehearsed takes the scripts of a Probe; nil in any other client.
+	// rehearsed receives the scripts of a Probe; nil in any other client.
 	rehearsed *rehearsal
 }
 
-// OwnAddress returns the address of this machine in the network of the server, as its connections have it; ""
-// where there was none yet, or the server is on this machine.
+// OwnAddress returns this machine's address in the server's network, as its connections show it; ""
+// without a connection yet, or if the server is on this machine.
 func (c *Client) OwnAddress() string {
 	if own := c.opts.Load().share.own.Load(); own != nil {
 		return *own
@@ -82,8 +78,7 @@ func (c *Client) OwnAddress() string {
 	return ""
 }
 
-// Open returns a client for opts. It connects at the first command, so that it
-// only fails on options that cannot work.
+// Open returns a client for opts. It does not connect, so it only fails for impossible options.
 func Open(opts Options) (*Client, error) {
 	if opts.Namespace == "" {
 		return nil, errors.New("namespace is empty; Resque's own is \"resque\"")
@@ -104,8 +99,7 @@ func Open(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Use takes the CA, the Cert and the AllowEviction of opts for all that follows: new connections
-// use these certificates. Everything else stays as it was opened.
+// Use applies the CA, Cert and AllowEviction of opts to new connections and later checks.
 func (c *Client) Use(opts Options) error {
 	changed := *c.opts.Load()
 	opts.URL = changed.URL
@@ -119,16 +113,15 @@ func (c *Client) Use(opts Options) error {
 	return nil
 }
 
-// Another returns a client for the same server with a pool of its own, for connections on
-// which little is said.
+// Another returns a client for the same server with its own pool, for connections with little traffic.
 func (c *Client) Another(pool int) (Conn, error) {
 	opts := *c.opts.Load()
 	opts.PoolSize, opts.small = pool, true
 	return newClient(opts, -1)
 }
 
-// Node returns the server that has the keys of the namespace. In a cluster all of them lie in one
-// slot, and any other node knows none of them.
+// Node returns the server with the keys of the namespace. In a cluster they all share one slot, and
+// other nodes have none of them.
 func (c *Client) Node(ctx context.Context) (redis.Cmdable, error) {
 	if cluster, ok := c.Read.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, c.Prefix)
@@ -136,10 +129,8 @@ func (c *Client) Node(ctx context.Context) (redis.Cmdable, error) {
 	return c.Read, nil
 }
 
-// Close ends all connections.
 func (c *Client) Close() error { return errors.Join(c.Write.Close(), c.Read.Close()) }
 
-// Ping asks whether the server answers.
 func (c *Client) Ping(ctx context.Context) error { return c.Read.Ping(ctx).Err() }
 
 // Now returns the time of the server.
@@ -151,8 +142,8 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// Together reads what add asks for at one instant. A server that is full takes no transaction,
-// whatever is in it: it is asked for one after the other, and add is called once more.
+// Together reads what add asks for at one instant. A full server accepts no transaction, so add is
+// then called once more and the reads are not atomic.
 func (c *Client) Together(ctx context.Context, add func(pipe redis.Pipeliner)) error {
 	pipe := c.Read.TxPipeline()
 	add(pipe)
@@ -165,7 +156,7 @@ func (c *Client) Together(ctx context.Context, add func(pipe redis.Pipeliner)) e
 	return err
 }
 
-// Where is the server's address for messages, without credentials.
+// Where returns the server's address for messages, without credentials.
 func (c *Client) Where() string {
 	u, err := url.Parse(c.opts.Load().URL)
 	if err != nil {
@@ -180,7 +171,7 @@ func (c *Client) reloadCluster(ctx context.Context) {
 	}
 }
 
-// SetLogger takes over what the client library would print to standard error.
+// SetLogger sets where the client library logs, instead of standard error.
 func SetLogger(log func(text string)) { redis.SetLogger(libraryLog(log)) }
 
 type libraryLog func(text string)

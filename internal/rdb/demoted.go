@@ -10,20 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errDemoted makes the pool close a connection instead of handing it out.
+// errDemoted makes the pool close a connection rather than hand it out.
 var errDemoted = errors.New("the server of this connection was not a primary any more")
 
-// demotions is a hook that watches for the answers of a server that is not a primary any
-// more. After a failover old connections lead to it for as long as they last, and only
-// new ones to its successor: so each such answer ends all connections that were made
-// before it, once they are idle. The library itself does so for one connection at a
-// time, and neither in transactions nor for MASTERDOWN.
+// demotions is a hook that watches for answers of a server that is no longer a primary. After a
+// failover, old connections still lead to it, and only new ones to its successor: so each such
+// answer closes all older connections once they are idle. The library closes only one connection
+// at a time, and neither for transactions nor for MASTERDOWN.
 type demotions struct{ seen atomic.Int64 }
 
-// watch makes a client, and the clients of its nodes, tell d of demotions.
 func (d *demotions) watch(c Conn) { hook(c, d) }
 
-// hook adds a hook to a client that has connections, or to those of all nodes.
+// hook adds a hook to a client, or to all nodes of a cluster.
 func hook(c Conn, h redis.Hook) {
 	if cluster, ok := c.(*redis.ClusterClient); ok {
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(h) })
@@ -37,7 +35,7 @@ func (d *demotions) note(err error) {
 		return
 	}
 	switch Refusal(err) {
-	case "READONLY", "MASTERDOWN", "NOAUTH": // the last one: a new connection gives the password that is valid now
+	case "READONLY", "MASTERDOWN", "NOAUTH": // after NOAUTH, a new connection sends the current password
 		d.seen.Add(1)
 	}
 }
@@ -54,7 +52,6 @@ func (d *demotions) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook looks at the answer of a command, and explains why there is none.
 func (d *demotions) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
@@ -63,8 +60,7 @@ func (d *demotions) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook looks at the answers of a pipeline: that of a transaction as a
-// whole says no more than EXECABORT.
+// ProcessPipelineHook checks the answers one by one, as a transaction as a whole only says EXECABORT.
 func (d *demotions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
@@ -79,15 +75,15 @@ func (d *demotions) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// watchedConn is a connection that fails the check which the pool makes before it hands
-// one out, if a demotion was seen since it was made. One in use goes on to its answer.
+// watchedConn fails the pool's check before it is handed out if a demotion was seen after its dial.
+// A connection in use still gets its answer.
 type watchedConn struct {
 	net.Conn
 	demotions *demotions
 	seen      int64
 }
 
-// SyscallConn is what the pool's check begins with.
+// SyscallConn begins the pool's check.
 func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	if c.seen != c.demotions.seen.Load() {
 		return nil, errDemoted
@@ -98,7 +94,7 @@ func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	return unchecked{}, nil
 }
 
-// unchecked stands for a connection of TLS: nothing can be told from its socket.
+// unchecked is for TLS connections: their sockets reveal nothing.
 type unchecked struct{}
 
 func (unchecked) Control(func(fd uintptr)) error    { return nil }

@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// keepAlive finds out that the other end of an idle connection is gone.
+// keepAlive detects idle connections whose other end is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// dialFunc is what a client of the library makes its connections by.
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialer returns what makes all connections of a client: over TLS unless conf is nil, and
-// measured, so that no answer takes more memory than those of all clients of share may.
+// dialer returns the dial function of a client: over TLS unless conf is nil, and measured, so that
+// answers to all clients of share stay within its memory limit.
 func dialer(conf *tls.Config, share *share) dialFunc {
 	d := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -42,11 +41,11 @@ func dialer(conf *tls.Config, share *share) dialFunc {
 	}
 }
 
-// opHandshake is the Op of a handshake that failed. The library repeats a "dial" that took too long.
+// opHandshake is the Op of a failed handshake; the library would repeat a "dial" that timed out.
 const opHandshake = "TLS handshake"
 
-// handshake makes a connection one of TLS, or closes it. No command was sent if it fails. conf is that
-// of this connection alone.
+// handshake turns a connection into TLS or closes it; if it fails, no command was sent. conf belongs
+// to this connection alone.
 func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, addr string) (net.Conn, error) {
 	if conf.ServerName == "" {
 		conf.ServerName = addr
@@ -56,7 +55,7 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	var wants error // why the server may refuse the client, if it asks for its certificate
+	var wants error // why the server may reject the client, if it asks for a certificate
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if len(conf.Certificates) == 0 {
 			wants = errUncertified
@@ -92,18 +91,18 @@ func handshake(ctx context.Context, conn net.Conn, conf *tls.Config, network, ad
 	case silent(err) || errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no TLS with this server: %w; if its port does not speak TLS, write redis:// instead of rediss://", err)
 	default:
-		return nil, err // what is wrong with a certificate, say, no waiting heals
+		return nil, err // a bad certificate, say, which waiting does not repair
 	}
 	return nil, &net.OpError{Op: opHandshake, Net: network, Addr: conn.RemoteAddr(), Err: err}
 }
 
 var errUncertified = errors.New("the server wants a certificate of the client: name its files with redis_cert_file and redis_key_file, or set tls-auth-clients of Redis to no")
 
-// doubted is a connection to a server that has asked for a certificate of the client. A server
-// refuses the connection only after the handshake.
+// doubted is a connection to a server that asked for a client certificate. Servers reject it only
+// after the handshake.
 type doubted struct {
 	net.Conn
-	why   string // it does so
+	why   string // the server may reject the client
 	heard atomic.Bool
 }
 
@@ -127,13 +126,12 @@ func (c *doubted) explain(err error) error {
 	return err
 }
 
-// silent reports whether err is the end of a connection on which nothing was said.
+// silent reports whether err is the end of a connection without any answer.
 func silent(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// looksLike says of what protocol the first bytes of an answer are that is none of Redis;
-// "" if they could be anything.
+// looksLike names the protocol of an answer that is not Redis's; "" = unknown.
 func looksLike(answer []byte) string {
 	switch {
 	case len(answer) >= 2 && answer[0] >= 0x14 && answer[0] <= 0x17 && answer[1] == 3:
@@ -148,8 +146,8 @@ func looksLike(answer []byte) string {
 	return ""
 }
 
-// measuredConn is a connection whose answers are measured as they come in: one that is no
-// answer of Redis, or too large, ends it before the library makes room for that.
+// measuredConn measures answers as they arrive. An answer that is too large or not from Redis ends
+// the connection before the library allocates memory for it.
 type measuredConn struct {
 	net.Conn
 	gauge gauge
@@ -158,7 +156,7 @@ type measuredConn struct {
 	err   error
 }
 
-// Read is called by one goroutine at a time.
+// Read must not be called concurrently.
 func (c *measuredConn) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
@@ -183,13 +181,12 @@ func (c *measuredConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close gives back what an answer had taken of the share.
+// Close returns the answer's part of the share.
 func (c *measuredConn) Close() error {
 	c.gauge.forget(true)
 	return c.Conn.Close()
 }
 
-// SyscallConn is for the pool's check.
 func (c *measuredConn) SyscallConn() (syscall.RawConn, error) {
 	if inner, ok := c.Conn.(syscall.Conn); ok {
 		return inner.SyscallConn()
@@ -197,7 +194,7 @@ func (c *measuredConn) SyscallConn() (syscall.RawConn, error) {
 	return unchecked{}, nil
 }
 
-// hungUp is the end of a connection on which the server has said nothing, and what that means.
+// hungUp is the end of a connection without any answer, and what that means.
 type hungUp struct {
 	err error
 	why string
@@ -205,6 +202,6 @@ type hungUp struct {
 
 func (h *hungUp) Error() string { return h.why + ": " + h.err.Error() }
 
-// Unwrap returns more than one error by its type, because the library strips an error of
-// what it is wrapped in when a connection has just been made.
+// Unwrap returns a slice, not an error, because the library unwraps a single error on a new
+// connection.
 func (h *hungUp) Unwrap() []error { return []error{h.err} }

@@ -7,25 +7,23 @@ import (
 	"sync"
 )
 
-// formats are the numbers of Known: what this program writes, and the oldest and the newest
-// format that it reads. It is a variable so that a test can link a program of another format
-// (-ldflags -X). docs/redis-keys.md says what a format is, CONTRIBUTING.md when its number is
-// raised.
+// formats is the source of Known: the format that this program writes, and the oldest and newest that
+// it reads. It is a variable for tests that link another format (-ldflags -X). See
+// docs/redis-keys.md for formats and CONTRIBUTING.md for when to raise the number.
 var formats = "1:1-1"
 
-// DefaultFormat is the format of what says none: it was written before there were numbers.
+// DefaultFormat is the format of data without a number, written before there were numbers.
 const DefaultFormat = 1
 
-// Formats are the numbers of formats that a program knows. A format is what all keys below
-// resqued: look like that one process writes and another one acts upon.
+// Formats are the format numbers that a program knows. A format is the layout of all keys below
+// resqued: that one process writes and another one acts on.
 type Formats struct {
 	// Writes is the format in which the program writes.
 	Writes int
-	// Oldest and Newest bound those that it reads.
+	// Oldest and Newest bound the formats that it reads.
 	Oldest, Newest int
 }
 
-// Known are the formats of this program.
 var Known = sync.OnceValue(func() (f Formats) {
 	if n, err := fmt.Sscanf(formats, "%d:%d-%d", &f.Writes, &f.Oldest, &f.Newest); n != 3 || err != nil || f.Oldest < 1 || f.Writes < f.Oldest || f.Newest < f.Writes {
 		panic("formats " + formats + ": the format that is written has to be one that is read")
@@ -33,8 +31,7 @@ var Known = sync.OnceValue(func() (f Formats) {
 	return f
 })
 
-// Reads reports whether a format, as it stands in Redis, is one that the program reads; "" =
-// none stands there.
+// Reads reports whether the program reads a format, as found in Redis; "" = none found.
 func (f Formats) Reads(format string) bool {
 	if format == "" {
 		format = strconv.Itoa(DefaultFormat)
@@ -43,7 +40,6 @@ func (f Formats) Reads(format string) bool {
 	return err == nil && n >= f.Oldest && n <= f.Newest
 }
 
-// String names the formats that the program reads.
 func (f Formats) String() string {
 	if f.Oldest == f.Newest {
 		return fmt.Sprintf("format %d", f.Oldest)
@@ -51,18 +47,17 @@ func (f Formats) String() string {
 	return fmt.Sprintf("formats %d to %d", f.Oldest, f.Newest)
 }
 
-// Fields of KeyMeta: the newest format in which any process has written here, and which version
-// on which host was the first to do so.
+// The fields of KeyMeta: the newest format in which any process has written, and which version on
+// which host first did so.
 const (
 	MetaFormat   = "format"
 	MetaFormatBy = "format_by"
 )
 
-// FormatError reports that something in Redis has a format that this program does not read.
 type FormatError struct {
-	// What has the format.
+	// The data in question, for messages.
 	What string
-	// Format is as it stands in Redis; By says who has written it, "" = that is not known.
+	// Format is the format found in Redis; By is its writer, "" = unknown.
 	Format, By string
 }
 
@@ -75,8 +70,8 @@ func (e *FormatError) Error() string {
 		e.What, e.Format, by, Known(), e.Format)
 }
 
-// CheckFormat returns a *FormatError if processes have written to this namespace in a format that
-// this program does not read.
+// CheckFormat returns a *FormatError if a process has written to this namespace in a format that this program
+// does not read.
 func (c *Client) CheckFormat(ctx context.Context) error {
 	values, err := c.Read.HMGet(ctx, c.Key(KeyMeta), MetaFormat, MetaFormatBy).Result()
 	switch {
@@ -93,7 +88,7 @@ func (c *Client) CheckFormat(ctx context.Context) error {
 	return &FormatError{What: fmt.Sprintf("redis at %s: what stands below %sresqued:", c.Where(), c.Prefix), Format: format, By: printable(by)}
 }
 
-// printable returns a text that others wrote without what a terminal would obey.
+// printable makes text from Redis safe for a terminal.
 func printable(text string) string {
 	quoted := strconv.QuoteToASCII(text[:min(len(text), 200)])
 	return quoted[1 : len(quoted)-1]

@@ -9,38 +9,34 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of what a server may answer. The library makes room for whatever an answer says
-// about its own size.
+// The limits of answers. The library allocates whatever size an answer announces.
 const (
-	// maxBulk is the longest text: the longest value that Redis takes unless it is
-	// told otherwise, and some room for what a record has besides.
+	// maxBulk bounds a text: the largest value by Redis's default, and room for the rest of a
+	// record.
 	maxBulk = 513 << 20
-	// maxShare is what the texts of all answers may hold together that are under way to
-	// one Client.
+	// maxShare bounds the texts in all pending answers to one Client.
 	maxShare = 1 << 30
-	// maxElements is how many values there may be in one answer.
+	// maxElements bounds the values in one answer.
 	maxElements = 1 << 22
-	// maxDepth is how deep they may be nested.
-	maxDepth = 32
-	// maxLine bounds what stands in one line: errors, numbers, lengths.
+	maxDepth    = 32
+	// maxLine bounds a line: an error, a number or a length.
 	maxLine = 1 << 20
-	// smallAnswer is what an answer may hold before it is counted among the others.
+	// smallAnswer is the size from which an answer counts in the share.
 	smallAnswer = 1 << 20
 )
 
-// errForeign: what the server sends is not an answer of Redis, or no reasonable one.
+// errForeign: the answer is not from Redis, or is not reasonable.
 var errForeign = errors.New("the server's answer is refused")
 
-// share is how many bytes are under way in large answers to all connections of a Client.
-// Beside that it is what else they have in common: tls has the
-// certificates of new connections, see credentials; own is the address of this machine, nil while it is not known.
+// share is what the connections of a Client have in common: the bytes of large pending answers; tls,
+// the certificates for new connections (see credentials); own, this machine's address, nil = unknown.
 type share struct {
 	bytes atomic.Int64
 	tls   atomic.Pointer[tls.Config]
 	own   atomic.Pointer[string]
 }
 
-// trust returns conf with the certificates that count now.
+// trust returns conf with the current certificates.
 func (s *share) trust(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	now := s.tls.Load()
@@ -48,32 +44,31 @@ func (s *share) trust(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-// gauge follows the answers on a connection, RESP2 or RESP3, byte by byte but for the
-// texts, over which it steps.
+// gauge parses the answers on a connection, RESP2 or RESP3, skipping over texts.
 type gauge struct {
 	share *share
-	// The line that is under way: its type and length so far, and the number in it.
+	// The current line: its type, its length so far, and the number in it.
 	kind     byte
 	line     int
 	number   int64
 	digits   int
 	negative bool
-	// skip is how much of a text is still to come, with its end of line.
+	// skip is how much of a text is still to come, including its end of line.
 	skip int64
-	// left are, of each aggregate that is open, the values still to come.
+	// left are the values still to come in each open aggregate.
 	left  [maxDepth]int64
 	depth int
-	// Of the answer under way: its values, and the bytes of its texts.
+	// elements and bytes are the values, and the bytes of texts, in the current answer.
 	elements, bytes int64
 
 	mu sync.Mutex
-	// held is how many of the bytes count in share. A connection may be closed while it
-	// is read from.
+	// held is how many of the bytes count in share. mu guards it because a connection may be closed
+	// during a read.
 	held   int64
 	closed bool
 }
 
-// take follows a part of the stream. After an error nothing can be told of what comes.
+// take parses a part of the stream. After an error, the position in the stream is lost.
 func (g *gauge) take(p []byte) error {
 	for len(p) > 0 {
 		if g.skip > 0 {
@@ -107,7 +102,6 @@ func (g *gauge) take(p []byte) error {
 	return nil
 }
 
-// read takes in a part of a line.
 func (g *gauge) read(part []byte) error {
 	first := g.line == 0
 	if g.line += len(part); g.line > maxLine {
@@ -141,7 +135,6 @@ func (g *gauge) read(part []byte) error {
 	return nil
 }
 
-// begin is called at the end of a line.
 func (g *gauge) begin() error {
 	switch g.kind {
 	case '$', '!', '=':
@@ -165,7 +158,7 @@ func (g *gauge) begin() error {
 			return fmt.Errorf("%d values; %d is the most", g.elements, maxElements)
 		}
 		if g.kind == '|' {
-			n++ // what it is an attribute of
+			n++ // the value that the attribute describes
 		}
 		if n == 0 {
 			break
@@ -181,7 +174,6 @@ func (g *gauge) begin() error {
 	return nil
 }
 
-// value is called at the end of a value.
 func (g *gauge) value() {
 	for ; g.depth > 0; g.depth-- {
 		if g.left[g.depth-1]--; g.left[g.depth-1] > 0 {
@@ -194,7 +186,7 @@ func (g *gauge) value() {
 	g.elements, g.bytes = 0, 0
 }
 
-// count counts the bytes of a text of this answer.
+// count adds the bytes of a text to this answer.
 func (g *gauge) count(n int64) error {
 	g.bytes += n
 	if g.bytes < smallAnswer {
@@ -213,7 +205,7 @@ func (g *gauge) count(n int64) error {
 	return nil
 }
 
-// forget gives back what the answer has of the share; with closed none gets any more.
+// forget returns the answer's part of the share; if closed, later answers get none.
 func (g *gauge) forget(closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

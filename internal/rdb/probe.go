@@ -18,24 +18,23 @@ var (
 	runUncachedScript   = NewScript(Lua, "run_uncached", "run_uncached")
 )
 
-// ProbeSpace is behind the namespace of the keys of a Probe.
+// ProbeSpace follows the namespace in the keys of a Probe.
 const ProbeSpace = ":resqued:probe"
 
-// errRehearsed ends a call whose script was only queued, to be run with others.
+// errRehearsed ends a call whose script was only queued.
 var errRehearsed = errors.New("rehearsed")
 
-// Rehearsal is what a Probe runs: every script of some packages, once.
 type Rehearsal struct {
 	// Files hold the scripts of these packages, as for NewScript.
 	Files []fs.FS
-	// Play calls each script. The scripts of c are only queued, on keys in a namespace of
-	// their own, and all calls return an error.
+	// Play calls each script. The scripts of c are only queued, on keys in a separate
+	// namespace, and all calls return an error.
 	Play func(ctx context.Context, c *Client)
 	// Remains are the keys, without the namespace, that outlive Play.
 	Remains []string
 }
 
-// Part is what one more package adds to the Rehearsal of another.
+// Part is another package's addition to a Rehearsal.
 type Part struct {
 	Files fs.FS
 	// Play calls each script of the package while a job is in flight as run.
@@ -43,7 +42,7 @@ type Part struct {
 	Remains []string
 }
 
-// rehearsal collects scripts that are to run as one transaction.
+// rehearsal collects scripts that run as one transaction.
 type rehearsal struct {
 	pipe  redis.Pipeliner
 	names []string
@@ -54,8 +53,8 @@ func (r *rehearsal) add(ctx context.Context, sc *Script, keys []string, args []a
 	r.names = append(r.names, sc.Name)
 }
 
-// Queue adds commands that are no script to a rehearsal, under a name for messages. It is for
-// Rehearsal.Play only.
+// Queue adds plain commands to a rehearsal, under a name for messages. Only Rehearsal.Play may call
+// it.
 func (c *Client) Queue(name string, add func(pipe redis.Pipeliner)) {
 	r := c.rehearsed
 	add(r.pipe)
@@ -64,31 +63,29 @@ func (c *Client) Queue(name string, add func(pipe redis.Pipeliner)) {
 	}
 }
 
-// Probe runs every script once, on keys of its own under resqued:probe, so that a right
-// which is missing, or a server that does not do what the scripts need, is found before
-// there is a job to lose by it. It is one transaction and leaves nothing behind, scripts
-// included, but for the two small ones of its own.
+// Probe runs every script once, on separate keys under resqued:probe. It thereby finds a missing right,
+// or an incompatible server, before that can lose a job. It is one transaction and leaves nothing
+// behind, except two small cached scripts of its own.
 func (c *Client) Probe(ctx context.Context, r Rehearsal) error { return c.probe(ctx, r, "") }
 
-// metaProbed is the field of KeyMeta that has the scripts which a server has run: its id, and the
-// sums of those of the last versions that were started, the newest first. Versions that stand side
-// by side must not forget each other's, or each start would run all scripts.
+// metaProbed is the field of KeyMeta for scripts that a server has run: the server's id, and the sums of
+// the last versions' scripts, newest first. Versions side by side must not forget each other's, or
+// each start would run all scripts.
 const (
 	metaProbed = "probes"
 	maxProbed  = 4
 )
 
-// families are keys, one of each kind that resqued writes outside of those that begin with resqued:.
-// Scripts ask for their rights with one key, so a user needs them all.
+// families has a key of each kind that resqued writes outside resqued:. Scripts check their rights with
+// one key only, so the user needs them for all.
 var families = []string{
 	"queues", "queue:probe", "failed", "probe_failed", "failed_queues", "workers", "worker:probe", "stat:processed", "stat:failed",
 	"locket:job_locks:probe", "locket:queue_lock_counters", "lock:probe", "loner:probe", "resque-retry:probe", "failure-resque-retry:probe",
 	"pause:all", "pause-all-workers", "delayed:0", "delayed_queue_schedule", "timestamps:probe", "persistent_schedules", "schedules_changed",
 }
 
-// probe is Probe. Scripts that a server has run before need not run again, which would block it:
-// mark stands for these scripts and this server, and is noted in a namespace that is in use.
-// Without a mark they always run.
+// probe is Probe. Running all scripts blocks the server, so scripts that it has run before are skipped:
+// mark identifies scripts and server, and is stored if the namespace is in use. "" = always run.
 func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
 	commands := r.Commands()
 	asked := []any{len(commands)}
@@ -115,20 +112,20 @@ func (c *Client) probe(ctx context.Context, r Rehearsal, mark string) error {
 	}
 	marks, ran := withMark(known, mark)
 	if mark != "" && ran {
-		// This reports whether the server takes writes, as running them would.
+		// This reports whether the server accepts writes, as running them would.
 		return c.refusedRights(c.Write.HSet(ctx, c.Key(KeyMeta), metaProbed, marks).Err())
 	}
 	if err := c.runAll(ctx, r); err != nil || mark == "" {
 		return err
 	}
 	if c.Write.Exists(ctx, c.Key(KeyMeta)).Val() > 0 {
-		c.Write.HSet(ctx, c.Key(KeyMeta), metaProbed, marks) // if it fails they run once more
+		c.Write.HSet(ctx, c.Key(KeyMeta), metaProbed, marks) // if this fails, they run once more
 	}
 	return nil
 }
 
-// withMark adds the mark of some scripts to those that a server has run, and reports whether it
-// was among them. Those of another server are forgotten.
+// withMark adds a mark to the known ones, and reports whether it was among them. Marks of another
+// server are dropped.
 func withMark(known, mark string) (marks string, ran bool) {
 	server, sum, _ := strings.Cut(mark, " ")
 	sums := []string{server, sum}
@@ -146,7 +143,6 @@ func withMark(known, mark string) (marks string, ran bool) {
 	return strings.Join(sums, " "), ran
 }
 
-// runAll runs every script.
 func (c *Client) runAll(ctx context.Context, r Rehearsal) error {
 	var names []string
 	var replies []redis.Cmder
@@ -160,7 +156,7 @@ func (c *Client) runAll(ctx context.Context, r Rehearsal) error {
 	for i, reply := range replies {
 		why := reply.Err()
 		switch {
-		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && Refusal(why) == "": // another reply says why
+		case why == nil, errors.Is(why, redis.Nil), redis.HasErrorPrefix(why, "EXECABORT") && Refusal(why) == "": // another reply has the reason
 		case Refusal(why) != "", Unreachable(why), i >= len(names):
 			return c.refusedRights(why)
 		default:
@@ -175,8 +171,7 @@ func (c *Client) Rehearsed(ctx context.Context, r Rehearsal) []string {
 	return c.rehearse(ctx, r).names
 }
 
-// rehearse queues what a Probe runs. What an earlier one has left that did not come to
-// its end goes first.
+// rehearse queues what a Probe runs, after the removal of what an interrupted one left behind.
 func (c *Client) rehearse(ctx context.Context, r Rehearsal) *rehearsal {
 	queued := &rehearsal{pipe: c.Write.TxPipeline()}
 	play := &Client{Prefix: strings.TrimSuffix(c.Prefix, ":") + ProbeSpace + ":", Read: c.Read, rehearsed: queued}
@@ -192,9 +187,9 @@ func (c *Client) rehearse(ctx context.Context, r Rehearsal) *rehearsal {
 	return queued
 }
 
-// mark stands for the scripts of a rehearsal on a server with an INFO: "" for one that
-// cannot be asked what its user may do, which only running them shows, and for a node of a
-// cluster, because it may be another that has run them.
+// mark identifies a rehearsal's scripts and the server with this INFO. It is "" if the server cannot be
+// asked for rights, so that only running the scripts shows them, and in a cluster, where another node
+// may have run them.
 func (r *Rehearsal) mark(info string) string {
 	id := InfoField(info, "run_id")
 	if n, err := majorVersion(info); err != nil || n < 7 || id == "" || InfoField(info, "redis_mode") == "cluster" {
@@ -203,7 +198,6 @@ func (r *Rehearsal) mark(info string) string {
 	return id + " " + r.sum()
 }
 
-// sum stands for all scripts as they are.
 func (r *Rehearsal) sum() string {
 	sum := sha1.New() //nolint:gosec // it tells programs apart, no more
 	for _, text := range r.sources() {
@@ -212,7 +206,7 @@ func (r *Rehearsal) sum() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// sources returns the texts of all files, those of this package included.
+// sources returns the texts of all files, including this package's.
 func (r *Rehearsal) sources() (texts [][]byte) {
 	for _, files := range append([]fs.FS{Lua}, r.Files...) {
 		for _, pattern := range []string{"lua/lib/*.lua", "lua/*.lua"} {
@@ -229,8 +223,7 @@ func (r *Rehearsal) sources() (texts [][]byte) {
 	return texts
 }
 
-// refusedRights names the server, and says what to do about a refusal of what the
-// scripts are sent with.
+// refusedRights adds the server's address to err, and the documentation of rights to a NOPERM.
 func (c *Client) refusedRights(err error) error {
 	switch {
 	case err == nil:
@@ -242,7 +235,6 @@ func (c *Client) refusedRights(err error) error {
 	}
 }
 
-// Commands returns all commands that occur in scripts, sorted.
 func (r *Rehearsal) Commands() []string {
 	var names []string
 	for _, text := range r.sources() {

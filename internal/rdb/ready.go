@@ -10,18 +10,16 @@ import (
 	"time"
 )
 
-// minVersion is the oldest server that lets a script read the clock and then
-// write, as every script here does.
+// minVersion is the oldest server where scripts may write after reading the clock.
 const minVersion = 5
 
-// errReplica: the server is a replica that takes no writes.
+// errReplica: the server is a read-only replica.
 var errReplica = errors.New("a read-only replica: redis_url must name the primary, or this server become one")
 
-// WaitReady returns when the server answers, or with an error that waiting does
-// not heal: a wrong password or a missing right, a server that is too old, one that may
-// evict jobs, one whose keys have a format that this program does not read, or one that does
-// not run the scripts of r.
-// Before each wait it calls tell (if not nil) with what was wrong.
+// WaitReady returns when the server is ready, or with an error that waiting does not fix: a wrong
+// password, a missing right, a server that is too old or may evict jobs, keys in a format that this
+// program does not read, or scripts of r that do not run. Before each wait it calls tell, if not nil,
+// with the reason.
 func (c *Client) WaitReady(ctx context.Context, r Rehearsal, tell func(err error, wait time.Duration)) error {
 	wait := 100 * time.Millisecond
 	for {
@@ -52,7 +50,7 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 	if err := c.Ping(ctx); err != nil {
 		return fmt.Errorf("redis at %s: %w", c.Where(), err)
 	}
-	info, _ := c.Read.Info(ctx, "server").Result() // "" if it does not say
+	info, _ := c.Read.Info(ctx, "server").Result() // "" if unknown
 	if n, err := majorVersion(info); err == nil && n < minVersion {
 		return fmt.Errorf("redis at %s is version %s: resqued needs %d.0 or newer", c.Where(), InfoField(info, "redis_version"), minVersion)
 	}
@@ -67,7 +65,7 @@ func (c *Client) check(ctx context.Context, r Rehearsal) error {
 	}
 	err := c.probe(ctx, r, r.mark(info))
 	if Refusal(err) == "OOM" {
-		return nil // a full server cannot be tried, but drained
+		return nil // a full server cannot be probed, but drained
 	}
 	return err
 }
@@ -77,20 +75,19 @@ func majorVersion(info string) (int, error) {
 	return strconv.Atoi(major)
 }
 
-// checkRole refuses a replica. A server that does not say passes.
+// checkRole rejects a replica. A server that does not report its role passes.
 func (c *Client) checkRole(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "replication").Result()
 	if err != nil || InfoField(text, "role") != "slave" || InfoField(text, "slave_read_only") == "0" {
 		return nil //nolint:nilerr // no answer is not a reason to refuse
 	}
 	err = fmt.Errorf("redis at %s is %w", c.Where(), errReplica)
-	c.demotions.seen.Add(1) // where a name or a proxy leads to may change
+	c.demotions.seen.Add(1) // a name or a proxy may lead elsewhere next time
 	return err
 }
 
-// CheckEviction returns an error if the server may evict queued jobs, unless
-// Options.AllowEviction accepts that. A server that does not say (no right to INFO, another
-// implementation) passes.
+// CheckEviction returns an error if the server may evict queued jobs, unless Options.AllowEviction is
+// set. A server that does not report its policy (no right to INFO, another implementation) passes.
 func (c *Client) CheckEviction(ctx context.Context) error {
 	text, err := c.Read.Info(ctx, "memory").Result()
 	if err != nil || c.opts.Load().AllowEviction {
@@ -104,7 +101,7 @@ func (c *Client) CheckEviction(ctx context.Context) error {
 	return nil
 }
 
-// InfoField returns a field of an answer of INFO, "" if it is not there.
+// InfoField returns a field of INFO's output, or "".
 func InfoField(text, name string) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -114,8 +111,8 @@ func InfoField(text, name string) string {
 	return ""
 }
 
-// Waitable reports whether an answer is one that a server gives on its way up, during
-// a failover, or until its disk or its replicas are repaired.
+// Waitable reports whether err is an answer that a server gives during its start, during a failover, or
+// until its disk or replicas are repaired.
 func Waitable(err error) bool {
 	switch Refusal(err) {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS", "ERR max number of clients":

@@ -8,7 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// TestNoSecretIsShown: wherever a password stands in a URL, no message has it.
+// TestNoSecretIsShown: wherever a password is in a URL, no message has it.
 func TestNoSecretIsShown(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -15,31 +15,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Attempts after an answer that proves that nothing ran. They are few and quick:
-// a caller that can wait longer repeats the whole call itself, and says so.
+// Attempts after an answer that proves that nothing ran. They are few and quick: a caller with more
+// time repeats the whole call itself and logs that.
 const (
 	attempts     = 4
 	firstBackoff = 10 * time.Millisecond
 )
 
-// refusals are the first words of error replies by which a server says that it
-// did not run the command at all. In a script some can only come at its first write
-// (READONLY, MISCONF, NOREPLICAS, OOM) or at its first command (MASTERDOWN).
+// refusals begin error replies that prove that the command did not run. In a script, READONLY, MISCONF,
+// NOREPLICAS and OOM only come at its first write, MASTERDOWN at its first command.
 var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MOVED", "ASK",
 	"NOAUTH", "WRONGPASS", "NOPERM", "NOREPLICAS", "MISCONF", "OOM", "ERR max number of clients",
 }
 
-// inScript begin, before Redis 7, what a command in a script was answered, the latter where
-// the script returns that itself; the answer comes last.
+// inScript begin the replies to a failed command in a script before Redis 7, the second if the script
+// returns the error itself. The command's own reply comes last.
 var inScript = []string{"ERR Error running script ", "@user_script: "}
 
-// inTransaction begins what EXEC is answered when it is refused itself, and nothing of
-// the transaction has run.
+// inTransaction begins the reply to an EXEC that was itself refused, so nothing has run.
 const inTransaction = "EXECABORT Transaction discarded because of: "
 
-// replyText returns the error reply that err is, without what says where in a script it
-// came; "" if it is none.
+// replyText returns the error reply in err, without its position in a script, or "".
 func replyText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -56,10 +53,10 @@ func replyText(err error) string {
 	return text
 }
 
-// Reply returns the error reply of the server that err is, "" if it is none.
+// Reply returns the server's error reply in err, or "".
 func Reply(err error) string { return replyText(err) }
 
-// Refusal returns the one of refusals that err is; else "".
+// Refusal returns the entry of refusals that matches err, or "".
 func Refusal(err error) string {
 	text := strings.TrimPrefix(replyText(err), inTransaction)
 	for _, word := range refusals {
@@ -71,15 +68,15 @@ func Refusal(err error) string {
 }
 
 var (
-	// ErrRefused: a script did nothing with a job because a key holds what it should not.
+	// ErrRefused: a script changed nothing because a key has the wrong type.
 	ErrRefused = errors.New("a key in redis is in the way")
-	// ErrNotSent marks what was not sent because something before it failed.
+	// ErrNotSent: a command was not sent because an earlier one failed.
 	ErrNotSent = errors.New("not sent")
 )
 
-// Once calls do, which sends one mutating command. It is called again only when
-// the error proves that the command did not run, because go-redis would repeat
-// commands whose reply got lost, and then a script pops two jobs.
+// Once calls do, which sends one mutating command. It only repeats do if the error proves that the
+// command did not run. go-redis would also repeat commands whose reply was lost: a script would pop
+// two jobs.
 func (c *Client) Once(ctx context.Context, do func() error) error {
 	backoff := firstBackoff
 	for attempt := 1; ; attempt++ {
@@ -100,8 +97,7 @@ func (c *Client) Once(ctx context.Context, do func() error) error {
 	}
 }
 
-// Unexecuted reports whether err proves that the command did not run, so that it
-// may be sent again without changing anything twice.
+// Unexecuted reports whether err proves that the command did not run, so that it is safe to repeat.
 func Unexecuted(err error) bool {
 	if err == nil {
 		return false
@@ -113,7 +109,7 @@ func Unexecuted(err error) bool {
 	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, ErrNotSent) || errors.Is(err, ErrRefused) {
 		return true
 	}
-	// Our scripts check the types of keys before they write.
+	// Scripts check the types of keys before they write.
 	return Refusal(err) != "" || WrongType(err) || strings.HasPrefix(replyText(err), "NOSCRIPT")
 }
 
@@ -130,15 +126,15 @@ func Transient(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	return !errors.As(err, &op) // a refused connection does not heal within milliseconds
+	return !errors.As(err, &op) // a refused connection does not recover within milliseconds
 }
 
-// gaveUp adds the error of a context that has ended to that of a server which had not answered by
-// then: the library's is only a timeout.
+// gaveUp adds the error of an ended context to the error of a server that had not answered; the library
+// only reports a timeout.
 func gaveUp(ctx context.Context, err error) error {
 	ended := ctx.Err()
 	if until, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(until) {
-		ended = context.DeadlineExceeded // the connection was faster
+		ended = context.DeadlineExceeded // the connection's deadline came first
 	}
 	if ended == nil || !Unreachable(err) || errors.Is(err, ended) {
 		return err
@@ -146,19 +142,18 @@ func gaveUp(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ended, err)
 }
 
-// Unreachable reports whether err says that no server answered, in contrast to
-// one that answered with an error.
+// Unreachable reports whether no server answered, as opposed to answering with an error.
 func Unreachable(err error) bool {
 	var answer redis.Error
 	if err == nil || errors.As(err, &answer) {
 		return false
 	}
-	// The library strips what has ended a new connection of all that says where it comes from.
+	// On a new connection the library strips the wrapping from its error.
 	if _, ok := errors.AsType[*os.SyscallError](err); ok {
 		return true
 	}
 	if network, ok := errors.AsType[net.Error](err); ok {
-		// A bare errno is one, too, that of a file which cannot be opened for example.
+		// A bare errno also implements net.Error, for example of a file that cannot be opened.
 		_, bare := network.(syscall.Errno)
 		return !bare
 	}
@@ -166,8 +161,8 @@ func Unreachable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Unauthorized reports whether err says that the server misses a password, or was given
-// one that it does not take. Servers before Redis 6 have other words for it.
+// Unauthorized reports whether the server requires a password or rejects the given one. Servers before
+// Redis 6 use other words.
 func Unauthorized(err error) bool {
 	switch Refusal(err) {
 	case "NOAUTH", "WRONGPASS":
@@ -182,6 +177,6 @@ func Unauthorized(err error) bool {
 	return false
 }
 
-// WrongType reports whether err says that a key holds something of another type
-// than it should: no repetition helps until the key is repaired.
+// WrongType reports whether a key has the wrong type. Repeating does not help until the key is
+// repaired.
 func WrongType(err error) bool { return strings.HasPrefix(replyText(err), "RESQUEDTYPE") }

@@ -6,13 +6,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Number returns an integer of a script's reply; 0 if v is none.
+// Number returns an integer from a script's reply; 0 for another type.
 func Number(v any) int64 {
 	n, _ := v.(int64)
 	return n
 }
 
-// Texts returns a list of a script's reply, "" for what is not text in it.
+// Texts returns a list from a script's reply; other types in it become "".
 func Texts(v any) []string {
 	list, _ := v.([]any)
 	if len(list) == 0 {
@@ -26,7 +26,7 @@ func Texts(v any) []string {
 	return out
 }
 
-// Flag returns a truth value as an argument of a script.
+// Flag returns a boolean as a script's argument.
 func Flag(b bool) string {
 	if b {
 		return "1"
@@ -34,5 +34,5 @@ func Flag(b bool) string {
 	return "0"
 }
 
-// IsNil reports whether err says that there is nothing under a key, or in a field of it.
+// IsNil reports whether err says that a key, or a field, does not exist.
 func IsNil(err error) bool { return errors.Is(err, redis.Nil) }

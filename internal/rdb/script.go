@@ -16,26 +16,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Lua holds the fragments that scripts are composed of, in lua/lib, and the scripts of
-// this package itself, in lua.
+// Lua holds the fragments of scripts in lua/lib, and this package's own scripts in lua.
 //
 //go:embed lua/*.lua lua/lib/*.lua
 var Lua embed.FS
 
-// Script is a Lua script that consists of several files. It is put together when it is first
-// used: a process uses a few scripts, and a worker process that is replaced often would spend
-// more time on all of them than on its jobs.
+// Script is a Lua script composed of several files. It is composed at its first use: a process uses few
+// scripts, and a short-lived worker process would spend more time on all of them than on its jobs.
 type Script struct {
-	Name  string // as errors have it
+	Name  string // for errors
 	files fs.FS
 	parts []string
-	sha   func() string // its name in Redis; the source is not needed where that is known
+	sha   func() string // its name in Redis, for which the source need not be kept
 }
 
-// NewScript returns the script that consists of some files lua/<part>.lua, one after the
-// other: first the fragments that the script uses, in the order in which they need each
-// other, and then the script itself. Fragments are named lib/<fragment>, and are those of
-// this package unless it has none of that name; everything else is in files.
+// NewScript returns the script composed of files lua/<part>.lua, in this order: the fragments, each after
+// those it needs, then the script itself. A part lib/<fragment> comes from this package if it exists
+// here; all others come from files.
 func NewScript(files fs.FS, name string, parts ...string) *Script {
 	sc := &Script{Name: name, files: files, parts: parts}
 	sc.sha = sync.OnceValue(func() string {
@@ -46,14 +43,13 @@ func NewScript(files fs.FS, name string, parts ...string) *Script {
 	return sc
 }
 
-// Source returns the text of the script.
 func (sc *Script) Source() string {
 	var source strings.Builder
 	sc.write(&source)
 	return source.String()
 }
 
-// write writes the text. In lib/rights it puts all commands of the script.
+// write writes the text, with the script's commands inserted into lib/rights.
 func (sc *Script) write(to io.Writer) {
 	var commands []string
 	texts := make([][]byte, len(sc.parts))
@@ -69,16 +65,15 @@ func (sc *Script) write(to io.Writer) {
 		if sc.parts[i] == rightsPart {
 			text = bytes.Replace(text, []byte("'COMMANDS'"), []byte(list), 1)
 		}
-		_, _ = to.Write(append(text, '\n')) // into memory
+		_, _ = to.Write(append(text, '\n')) // in memory
 	}
 }
 
-// rightsPart is the part that asks for the rights of a script's user.
+// rightsPart is the part that checks the rights of a script's user.
 const rightsPart = "lib/rights"
 
-// commandsIn returns the commands of Redis in a text: what a function has as its first argument in
-// capital letters, as in call('LLEN', key). Each process that starts does this, so it uses no regular
-// expression.
+// commandsIn returns the Redis commands in a text: each first argument in capitals, as in
+// call('LLEN', key). Each starting process calls it, so it avoids regular expressions.
 func commandsIn(text []byte) (names []string) {
 	for {
 		_, rest, more := bytes.Cut(text, []byte("('"))
@@ -93,7 +88,6 @@ func commandsIn(text []byte) (names []string) {
 	}
 }
 
-// read returns the text of a part.
 func read(files fs.FS, part string) []byte {
 	name := "lua/" + part + ".lua"
 	if strings.HasPrefix(part, "lib/") {
@@ -103,14 +97,13 @@ func read(files fs.FS, part string) []byte {
 	}
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
-		panic(err) // embedded: missing only if the build is broken
+		panic(err) // embedded: only missing if the build is broken
 	}
 	return text
 }
 
-// Eval runs a script once. It is repeated only after answers which prove that
-// nothing ran; see Unexecuted. Every other error leaves the outcome unknown, or
-// comes from the script itself.
+// Eval runs a script. It repeats it only after answers that prove that nothing ran; see Unexecuted. Any
+// other error leaves the outcome unknown, or is the script's own.
 func (c *Client) Eval(ctx context.Context, sc *Script, key string, args []any) (any, error) {
 	keys := []string{key}
 	if c.rehearsed != nil {
@@ -122,8 +115,7 @@ func (c *Client) Eval(ctx context.Context, sc *Script, key string, args []any) (
 		var err error
 		reply, err = c.Write.EvalSha(ctx, sc.sha(), keys, args...).Result()
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			// Not pipelined and not Script.Run: the answer proves that the script
-			// did not run, so sending it whole cannot run it twice.
+			// Not pipelined, and not Script.Run: NOSCRIPT proves that it did not run, so sending the source is safe.
 			reply, err = c.Write.Eval(ctx, sc.Source(), keys, args...).Result()
 		}
 		return err

@@ -9,32 +9,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is what a server says of itself. What it does not say (no right to INFO, another
-// implementation) is empty.
+// Server is a server's self-description. Fields that it does not report (no right to INFO, another
+// implementation) are empty.
 type Server struct {
 	Version string `json:"version,omitempty"`
 	// Role is "master" or "slave".
 	Role string `json:"role,omitempty"`
-	// Memory is used, MemoryLimit is maxmemory, 0 = none, both in bytes.
+	// Memory is used memory, MemoryLimit maxmemory (0 = none), both in bytes.
 	Memory      int64 `json:"memory,omitempty"`
 	MemoryLimit int64 `json:"memory_limit,omitempty"`
 	// Policy is maxmemory-policy.
 	Policy string `json:"policy,omitempty"`
-	// Clients are connected, ClientLimit is maxclients.
+	// Clients is the number of connected clients, ClientLimit is maxclients.
 	Clients     int64 `json:"clients,omitempty"`
 	ClientLimit int64 `json:"client_limit,omitempty"`
-	// AppendOnly reports whether writes are logged; nil = not known.
+	// AppendOnly reports whether writes are logged; nil = unknown.
 	AppendOnly *bool `json:"append_only,omitempty"`
-	// Unsaved says which way of saving has failed last: "append only file", "snapshot".
+	// Unsaved is the kind of saving that last failed: "append only file" or "snapshot".
 	Unsaved string `json:"unsaved,omitempty"`
-	// RoundTrip is the shortest of a few; Ahead how far the server's clock is ahead of this
-	// machine's, to about a round trip.
+	// RoundTrip is the shortest of a few. Ahead is how far the server's clock is ahead of this
+	// machine's, accurate to about a round trip.
 	RoundTrip time.Duration `json:"-"`
 	Ahead     time.Duration `json:"-"`
 }
 
-// Server asks the server about itself. It fails only if that does not answer. In a cluster one
-// node answers.
+// Server asks the server about itself. It only fails if the server does not answer. In a cluster,
+// one node answers.
 func (c *Client) Server(ctx context.Context) (Server, error) {
 	var s Server
 	for range 3 {
@@ -79,9 +79,9 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 	return s, nil
 }
 
-// clientLimit asks a server older than 7 for maxclients, which INFO does not have there.
+// clientLimit asks for maxclients, which INFO does not contain before Redis 7.
 func (c *Client) clientLimit(ctx context.Context) int64 {
-	// A cluster has one for each node.
+	// A cluster has a limit per node.
 	if _, cluster := c.Read.(*redis.ClusterClient); cluster {
 		return 0
 	}

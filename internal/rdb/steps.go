@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Step is one thing of a server that was looked at.
+// Step is one check of a server.
 type Step struct {
-	// Name is what: connection, version, role, eviction or rights.
+	// Name is connection, version, role, eviction or rights.
 	Name string
-	// Detail is what was found; empty with an Err.
+	// Detail is the finding; empty with an Err.
 	Detail string
 	Err    error
 }
 
-// Steps looks at the server once, at all that WaitReady looks at, and ends with the first step
-// without which the others would say nothing. A server that does not say passes.
+// Steps makes the checks of WaitReady once, up to the first failure that makes the rest meaningless. A
+// check passes if the server does not report the property.
 func (c *Client) Steps(ctx context.Context, r Rehearsal) (steps []Step) {
 	add := func(name, detail string, err error) bool {
 		if err != nil {
@@ -28,7 +28,7 @@ func (c *Client) Steps(ctx context.Context, r Rehearsal) (steps []Step) {
 	if err := c.Ping(ctx); !add("connection", c.Where()+" answers", err) {
 		return steps
 	}
-	info, _ := c.Read.Info(ctx, "server").Result() // "" if it does not say
+	info, _ := c.Read.Info(ctx, "server").Result() // "" if unknown
 	version, err := InfoField(info, "redis_version"), error(nil)
 	if n, unknown := majorVersion(info); unknown == nil && n < minVersion {
 		err = fmt.Errorf("%s is too old: resqued needs %d.0 or newer", version, minVersion)
@@ -47,7 +47,7 @@ func (c *Client) Steps(ctx context.Context, r Rehearsal) (steps []Step) {
 	add("eviction", said(policy), c.CheckEviction(ctx))
 	detail := "every script runs"
 	err = c.probe(ctx, r, "")
-	if Refusal(err) == "OOM" { // as WaitReady has it: it can be drained
+	if Refusal(err) == "OOM" { // as in WaitReady: it can be drained
 		detail, err = "not tried: the server's memory is full", nil
 	}
 	add("rights", detail, err)

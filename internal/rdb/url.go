@@ -18,14 +18,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Timeouts of the connections to Redis. They are set here because the library's
-// defaults change between its versions.
+// dialTimeout is set here, like the other timeouts, because the library's defaults vary by version.
 var dialTimeout = 3 * time.Second
 
-// IOTimeout is how long an answer may take.
+// IOTimeout bounds the wait for an answer.
 const IOTimeout = 5 * time.Second
 
-// smallBuffer is enough for connections on which little is said.
+// smallBuffer is enough for connections with little traffic.
 const smallBuffer = 4 << 10
 
 // buffer is the size of a connection's buffers; 0 = the library's own.
@@ -36,8 +35,8 @@ func (o Options) buffer() int {
 	return 0
 }
 
-// credentials returns what the library asks for the user and the password of each new
-// connection; nil = those of the URL.
+// credentials returns the library's callback for user and password of each new connection; nil = from
+// the URL.
 func (o Options) credentials(user, password string) func(context.Context) (string, string, error) {
 	if o.Password == nil {
 		return nil
@@ -47,11 +46,11 @@ func (o Options) credentials(user, password string) func(context.Context) (strin
 	}
 }
 
-// newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for
-// the client that changes things, because a retried script runs twice.
+// newClient returns a client for a URL. retries is go-redis' MaxRetries: -1 for the client that writes,
+// because a retried script runs twice.
 //
-// Its connections say who they are by their name alone: the library's CLIENT SETINFO is two
-// errors for each connection to a server before 7.2.
+// Connections only send their name: the library's CLIENT SETINFO causes two errors per connection on a
+// server before 7.2.
 func newClient(o Options, retries int) (Conn, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -132,13 +131,12 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	return client, nil
 }
 
-// ErrSentinelPassword: the sentinels miss a password, or refuse it. It is not that of Redis.
+// ErrSentinelPassword: the sentinels require a password or reject theirs, which is not Redis's.
 var ErrSentinelPassword = errors.New("the sentinels refuse the password, or miss one")
 
-// askedSentinels says what is wrong where the library calls sentinels unreachable that have answered.
+// askedSentinels explains errors of sentinels that answered, but which the library calls unreachable.
 type askedSentinels struct{ master string }
 
-// DialHook explains why no connection was made.
 func (a askedSentinels) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
@@ -153,10 +151,8 @@ func (a askedSentinels) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook changes nothing.
 func (askedSentinels) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook changes nothing.
 func (askedSentinels) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
@@ -174,8 +170,8 @@ func newCluster(u *url.URL, o Options, pool, retries int) (Conn, error) {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if retries < 0 {
-		// The cluster client repeats commands as redirects too; Client.Once does
-		// that where it is safe.
+		// The cluster client would repeat commands as redirects, too; Client.Once does so where
+		// it is safe.
 		opts.MaxRedirects = -1
 	}
 	opts.Username, opts.Password = userinfo(u)
@@ -187,8 +183,7 @@ func newCluster(u *url.URL, o Options, pool, retries int) (Conn, error) {
 	return redis.NewClusterClient(opts), nil
 }
 
-// certificates returns a configuration that has the certificates to trust and the certificate of
-// the client, where they are given.
+// certificates returns a configuration with the given certificates of the CA and the client.
 func (o Options) certificates() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA+o.Cert != "" && !OverTLS(o.URL) {
@@ -213,7 +208,7 @@ func (o Options) certificates() (*tls.Config, error) {
 // OverTLS reports whether connections to a URL use TLS.
 func OverTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
 
-// ReadCA reads certificates for Options.CA; without a file there are none.
+// ReadCA reads certificates for Options.CA; "" without a file.
 func ReadCA(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -225,7 +220,7 @@ func ReadCA(file string) (string, error) {
 	return string(text), err
 }
 
-// ReadCert reads a certificate and its key for Options.Cert; without files there is none.
+// ReadCert reads a certificate and its key for Options.Cert; "" without files.
 func ReadCert(certFile, keyFile string) (string, error) {
 	if certFile+keyFile == "" {
 		return "", nil
@@ -259,7 +254,7 @@ func userinfo(u *url.URL) (user, password string) {
 	return u.User.Username(), password
 }
 
-// hashTagged reports whether every key with this prefix lands in one slot.
+// hashTagged reports whether all keys with this prefix are in one slot.
 func hashTagged(namespace string) bool {
 	_, rest, ok := strings.Cut(namespace, "{")
 	if !ok {
@@ -269,8 +264,8 @@ func hashTagged(namespace string) bool {
 	return ok && tag != ""
 }
 
-// redact is the URL for messages: without its passwords. A user without one may be a
-// password in the wrong place.
+// redact returns the URL for messages, without passwords. A user without a password may be a misplaced
+// password.
 func redact(u *url.URL) string {
 	const hidden = "xxxxx"
 	shown := *u
@@ -291,7 +286,6 @@ func redact(u *url.URL) string {
 	return shown.String()
 }
 
-// secretParam reports whether a parameter of a URL may hold a secret.
 func secretParam(name string) bool {
 	name = strings.ToLower(name)
 	for _, part := range []string{"pass", "pw", "secret", "token", "auth", "key", "cred"} {
@@ -302,7 +296,7 @@ func secretParam(name string) bool {
 	return false
 }
 
-// withoutURL drops the URL, and with it the password, from a parse error.
+// withoutURL removes the URL, and with it the password, from a parse error.
 func withoutURL(err error) error {
 	var parse *url.Error
 	if ok := errors.As(err, &parse); ok {

@@ -1,5 +1,5 @@
--- missing_rights returns what the user may not do: of some commands those on a key of resqued, and of
--- some keys those that may not be written.
+-- missing_rights returns the commands that the user may not run on a key of resqued, and the keys that it
+-- may not write.
 --
 -- KEYS[1]   a key
 -- ARGV[1]   n, how many commands follow

@@ -1,6 +1,5 @@
--- run_uncached runs a script without caching it; Redis never evicts cached EVAL scripts. All
--- scripts of this package, and what Lua makes of them, are 4 MB. Where a server has no
--- loadstring the script does not run.
+-- run_uncached runs a script without caching it, because Redis never evicts cached EVAL scripts; all
+-- scripts take 4 MB compiled. On a server without loadstring the script does not run.
 --
 -- KEYS[1…]  those of the script
 -- ARGV[1]   the script

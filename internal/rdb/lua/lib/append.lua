@@ -1,7 +1,6 @@
--- append puts a payload at the tail of a queue that is not unique as far as the caller's
--- configuration says. It drops none for what the companions hold: they may be left of a queue
--- that was unique once. Where they match the queue other programs keep it unique; with one more
--- payload that is not a duplicate they match it still.
+-- append puts a payload at the tail of a queue that the caller does not configure as unique. It drops
+-- no duplicate: the companions may be left from when the queue was unique. If they are in step with
+-- the list, other programs keep the queue unique, and append keeps them in step.
 --
 -- DEFINES  append(prefix, queue, payload, ms): no result
 -- NEEDS    base, records, unique

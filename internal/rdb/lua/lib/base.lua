@@ -1,9 +1,9 @@
--- base is part of nearly every script: Redis's functions under short names, the clock, answers
--- to refused commands, job locks and fences.
+-- base is part of nearly every script: short names for Redis's functions, the clock, checks for
+-- rejected commands, job locks and fencing tokens.
 --
--- In all scripts prefix is the namespace with a colon behind it, with which all keys begin, ms
--- and us are the server's time, proc names a worker process, and proc and token an in-flight
--- record. COST counts commands; n is the number of things that a call is about.
+-- In all scripts, prefix is the namespace and a colon, ms and us are the server's time, proc names
+-- a worker process, and proc and token name an in-flight record. COST counts commands; n is the
+-- number of items in a call.
 --
 -- DEFINES  call, pcall_, find, byte, sub, match, fmt: Redis's and Lua's functions;
 --          now(): the server's clock (ms), the same (us);
@@ -18,15 +18,14 @@
 local call, pcall_, find, byte, sub, match, fmt =
   redis.call, redis.pcall, string.find, string.byte, string.sub, string.match, string.format
 
--- now returns the server's clock in milliseconds and in microseconds.
 local function now()
   local t = call('TIME')
   local us = tonumber(t[1]) * 1000000 + tonumber(t[2])
   return math.floor(us / 1000), us
 end
 
--- checked ends the script if a command was refused for anything but the type of its
--- key: a missing right, say, must not be taken for an answer.
+-- checked ends the script if a command was rejected for anything but its key's type. A missing right,
+-- say, must not pass for an answer.
 local function checked(v)
   if type(v) == 'table' and v.err and not find(v.err, 'WRONGTYPE', 1, true) then
     error(redis.acl_check_cmd and v or v.err)
@@ -38,8 +37,7 @@ local function refused(v) return type(v) == 'table' and v.err end
 
 local function query(...) return checked(pcall_(...)) end
 
--- owner is the value of a job lock: it names the process and the record for
--- which the lock is held.
+-- owner is the value of a job lock, which names its process and record.
 local function owner(proc, token) return 'resqued:' .. proc .. '#' .. token end
 
 -- release removes a lock only if its value is still ours.
@@ -47,11 +45,10 @@ local function release(lock, value)
   if lock ~= '' and pcall_('GET', lock) == value then call('DEL', lock) end
 end
 
--- setaside returns a number as large as all fences before it at least, and keeps n behind it
--- for the caller. A fence is a number larger than all before it. They begin at the time (us):
--- then this takes one command, nearly always. It returns false, with nothing changed, where
--- the key holds nothing from which fences could go on: no whole number, or one so large that
--- the next could not be distinguished from it.
+-- setaside reserves n fencing tokens and returns the last one before them. Tokens only grow. They
+-- start at the time (us), so that nearly always one command is enough. It returns false, and
+-- changes nothing, if the key does not hold a whole number below 9e15: above, a double cannot
+-- distinguish it from the next.
 local function setaside(key, us, n)
   local last, fence = query('GETSET', key, fmt('%d', us + n)), 0
   if last then

@@ -1,18 +1,18 @@
--- blocked_queues keeps a queue of locked jobs from being looked through again and again.
+-- blocked_queues keeps pollers from searching a queue of locked jobs again and again.
 --
--- locket:queue_lock_counters holds, as resque-locket has it, how many jobs of a
--- queue were found locked; here these stand at its tail, so that a queue with a
--- counter of its length has nothing to offer. Beside it:
+-- As in resque-locket, locket:queue_lock_counters counts the jobs of a queue that were found locked.
+-- Here they are at the queue's tail, so a queue whose counter equals its length has nothing to
+-- offer. In addition:
 --
---   resqued:seen:<queue>     "<mark> <since> <count> <known>": the length when last
---                            looked at, when that began, the counter, and whether
---                            (1) every job of these is locked by one of the next two
+--   resqued:seen:<queue>     "<mark> <since> <count> <known>": the length at the last look, when
+--                            the first look began, the counter, and whether (1) every counted job
+--                            is locked by a lock in one of the next two
 --   resqued:blocked:<queue>  the locks in the way
---   resqued:open:<queue>     those of them that were released since: of the jobs
---                            that were looked at only one with these can be free
+--   resqued:open:<queue>     locks of these that were released since: of the jobs seen, only jobs
+--                            with these locks can be free
 --
--- What is known counts for patience, should something have gone unnoticed; and not
--- for long if a stranger has put back or taken out jobs meanwhile.
+-- This knowledge expires after patience, in case a change went unnoticed, and soon if another program
+-- has added or taken jobs.
 --
 -- DEFINES  patience (ms), bounds: numbers; forget_seen(prefix, queue): no result;
 --          starving(prefix): whether any queue may have a counter;
@@ -27,30 +27,28 @@
 --          lock of 64 at most
 
 local patience, distrust = 30000, 1000 -- ms
--- How many queues, or locks, are asked about at once; how many locks may be open; how far
--- from the nearer end of a queue jobs may stand that are taken where they are.
+-- probes bounds the queues, or locks, checked at once; open the locks that may be open; reach how far
+-- from the nearer end of a queue jobs are taken in place.
 local bounds = {probes = 64, open = 1000, reach = 10000}
 
--- forget_seen makes the next look at a queue begin at its head again.
+-- forget_seen makes the next look at a queue start at its head.
 local function forget_seen(prefix, queue)
   pcall_('HDEL', prefix .. 'locket:queue_lock_counters', queue)
   call('UNLINK', prefix .. 'resqued:seen:' .. queue, prefix .. 'resqued:blocked:' .. queue,
     prefix .. 'resqued:open:' .. queue)
 end
 
--- countedqueues returns how many queues have a counter, or nil if the user may not ask. Where the
--- counters are not a hash nothing is known of any queue.
+-- countedqueues returns how many queues have a counter, or nil without the right to ask. A key of
+-- another type means none.
 local function countedqueues(prefix)
   local n = pcall_('HLEN', prefix .. 'locket:queue_lock_counters')
   if type(n) == 'number' then return n end
   return find(n.err, 'WRONGTYPE', 1, true) and 0 or nil
 end
 
--- starving reports whether any queue may have a counter: if not, nothing else is asked.
 local function starving(prefix) return countedqueues(prefix) ~= 0 end
 
--- seen returns what is known of a queue of left jobs, or nil. starved says that
--- there is any counter at all.
+-- seen returns what is known of a queue with left jobs, or nil. starved: there are counters at all.
 local function seen(prefix, queue, left, ms, starved)
   if not starved then return nil end
   local counter = pcall_('HGET', prefix .. 'locket:queue_lock_counters', queue)
@@ -66,7 +64,7 @@ local function seen(prefix, queue, left, ms, starved)
   return {count = math.min(tonumber(count), mark), mark = mark, since = since, known = known == '1'}
 end
 
--- note_seen keeps what is known, or nothing of it; inway are locks that were found held.
+-- note_seen stores what is known, or forgets it if that fails; inway are locks found held.
 local function note_seen(prefix, queue, s, inway)
   local blocked = prefix .. 'resqued:blocked:' .. queue
   local bad = refused(pcall_('HSET', prefix .. 'locket:queue_lock_counters', queue, s.count))
@@ -76,7 +74,7 @@ local function note_seen(prefix, queue, s, inway)
   if bad or refused(pcall_('PEXPIRE', blocked, 2 * patience)) then forget_seen(prefix, queue) end
 end
 
--- reopen notes that locks are free that may stand in the way of a queue.
+-- reopen notes that locks in the way of a queue are free.
 local function reopen(prefix, queue, ms, locks)
   local s = seen(prefix, queue, 2 ^ 52, ms, true)
   if not s then return forget_seen(prefix, queue) end
@@ -88,13 +86,13 @@ local function reopen(prefix, queue, ms, locks)
   end
   if not hit then return end
   if refused(pcall_('PEXPIRE', open, 2 * patience)) then return forget_seen(prefix, queue) end
-  -- A first look goes on to its end; then comes the search for what is open.
+  -- A first look continues to its end; then comes the search for open locks.
   if s.known then s.count = 0 end
   note_seen(prefix, queue, s, {})
 end
 
--- freed has the queues that wait for some job locks looked at again. It is called for every
--- job lock that was released.
+-- freed makes pollers look again at the queues blocked by some job locks. It must be called for every released
+-- job lock.
 local function freed(prefix, locks, ms)
   if #locks == 0 then return end
   local counters, n = prefix .. 'locket:queue_lock_counters', countedqueues(prefix)
@@ -107,8 +105,8 @@ local function freed(prefix, locks, ms)
   for _, queue in ipairs(queues) do reopen(prefix, queue, ms, locks) end
 end
 
--- blocked reports whether every job of a queue is known to be locked. It probes some
--- of the locks in the way: one may have expired, or a person may have removed it.
+-- blocked reports whether every job of a queue is known to be locked. It probes some of the locks:
+-- one may have expired or been removed.
 local function blocked(prefix, queue, left, ms, starved)
   local s = seen(prefix, queue, left, ms, starved)
   if not s or not s.known or s.mark < left then return false end

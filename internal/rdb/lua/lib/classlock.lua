@@ -1,10 +1,10 @@
--- classlock knows the values of class locks and loner markers. They are those of
--- resque-lock-timeout, which reads leading digits only, with a name behind:
+-- classlock knows the values of class locks and loner markers. They are resque-lock-timeout's, which
+-- reads only leading digits, with a name appended:
 --
 --   lock    <expiry, epoch seconds, or true>:resqued:<proc>#<token>
 --   marker  <expiry, epoch seconds, or true>:queue:<length>:<queue><payload>
 --
--- A value without a name is the gem's own: it has expired when its time is past.
+-- A value without a name is the gem's own and ends with its expiry time.
 --
 -- DEFINES  classvalue(ms, timeout, name): the value of a lock or marker;
 --          nameof(value): the name in it or nil; expired(value, ms): whether its time is past;
@@ -23,24 +23,21 @@
 -- COST     standing, unmark: 2 commands; remark: 3; notext: 1 per key; waits: among reads a queue of up to
 --          1,000 jobs, 4 MB at most; inhand 2 commands per process, up to 10,000 records
 
--- classvalue is the value of a lock or a marker that is taken now.
 local function classvalue(ms, timeout, name)
   if timeout == 0 then return 'true:' .. name end
   return fmt('%.0f:', math.ceil((ms + timeout) / 1000)) .. name
 end
 
--- nameof returns the name in a value of ours.
 local function nameof(value) return match(value, '^%w+:(.*)$') end
 
--- expired reports whether the time of a value is past.
 local function expired(value, ms)
   local epoch = match(value, '^%s*(%d+)')
   return epoch ~= nil and tonumber(epoch) < math.floor(ms / 1000)
 end
 
--- standing returns the value of a class lock that is in the way, or nil. A lock of
--- ours stands as long as its record, whatever its time; in another Redis than the
--- daemon's (elsewhere), where there are no records, until it expires.
+-- standing returns the value of a class lock that is in the way, or nil. A lock of ours lasts as long
+-- as its record, whatever its time; in another Redis (elsewhere), which has no records, until it
+-- expires.
 local function standing(prefix, lock, ms, elsewhere)
   local value = call('GET', lock)
   if not value then return nil end
@@ -52,11 +49,10 @@ local function standing(prefix, lock, ms, elsewhere)
   return not expired(value, ms) and value or nil
 end
 
--- markname names the job of a marker.
 local function markname(queue, payload) return 'queue:' .. #queue .. ':' .. queue .. payload end
 
--- among reports whether a list holds a payload, as it is or behind a start time (see
--- suspects). Where that would take too long the answer is yes.
+-- among reports whether a list contains a payload, plain or behind a start time (see suspects). It
+-- answers yes if the search would take too long.
 local function among(key, payload, behind)
   local n = len(key)
   if not n or n > 1000 then return true end
@@ -71,8 +67,8 @@ local function among(key, payload, behind)
   return false
 end
 
--- inhand reports whether a payload of a queue is in the hands of a process. Where that
--- would take too long the answer is yes.
+-- inhand reports whether a process holds a payload of a queue. It answers yes if the search would take
+-- too long.
 local function inhand(prefix, queue, payload)
   local procs = pcall_('ZRANGE', prefix .. 'resqued:procs', 0, 1000)
   if procs.err or #procs > 1000 then return true end
@@ -91,8 +87,9 @@ local function inhand(prefix, queue, payload)
   return false
 end
 
--- inline reports whether a payload waits in one of a queue's lines (see lines). Where that would take too long the
--- answer is yes. A caller that may take longer passes look, which searches a list; then up to 10,000 lines are searched.
+-- inline reports whether a payload waits in one of a queue's lines (see lines). It answers yes if the
+-- search would take too long. A caller with more time passes look, which searches a list; then up to
+-- 10,000 lines are searched.
 local function inline(prefix, queue, payload, look)
   local n = pcall_('HGET', prefix .. 'resqued:lined', queue)
   if type(n) ~= 'string' then return false end
@@ -106,15 +103,12 @@ local function inline(prefix, queue, payload, look)
   return false
 end
 
--- waits reports whether a payload waits in a queue, or is in the hands of a process, as
--- far as among and inhand can say.
 local function waits(prefix, queue, payload)
   return among(prefix .. 'queue:' .. queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true)
     or inline(prefix, queue, payload) or inhand(prefix, queue, payload)
 end
 
--- marked reports whether a loner marker is in the way. One whose job is nowhere any
--- more (it was removed) is not.
+-- marked reports whether a loner marker is in the way. A marker whose job no longer exists is not.
 local function marked(prefix, marker, ms, elsewhere)
   local value = call('GET', marker)
   if not value or expired(value, ms) then return false end
@@ -124,8 +118,7 @@ local function marked(prefix, marker, ms, elsewhere)
   return waits(prefix, sub(value, i, i + n - 1), sub(value, i + n))
 end
 
--- unmark removes a loner marker when its job starts, or is removed. That of another
--- job stays.
+-- unmark removes a loner marker when its job starts or is removed. Another job's marker stays.
 local function unmark(marker, name)
   local value = pcall_('GET', marker)
   if type(value) ~= 'string' then return false end
@@ -134,7 +127,7 @@ local function unmark(marker, name)
   return true
 end
 
--- remark has a loner marker follow its job from one queue to another. That of another job stays.
+-- remark moves a loner marker along with its job to another queue. Another job's marker stays.
 local function remark(marker, from, to, payload)
   local value = pcall_('GET', marker)
   if type(value) ~= 'string' or nameof(value) ~= markname(from, payload) then return end
@@ -143,7 +136,7 @@ local function remark(marker, from, to, payload)
   if ttl > 0 then call('SET', marker, value, 'PX', ttl) else call('SET', marker, value) end
 end
 
--- notext returns the first of some keys that holds something else than a text.
+-- notext returns an error for the first key that is not a string.
 local function notext(...)
   for _, key in ipairs({...}) do
     if key ~= '' and type(query('STRLEN', key)) ~= 'number' then

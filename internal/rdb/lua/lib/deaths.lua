@@ -1,15 +1,15 @@
--- deaths counts the worker processes that have died with a job. Its queue and its payload are
--- what identifies one: equal jobs share a count, which outlives their records.
+-- deaths counts the worker processes that died with a job. Queue and payload identify a job: equal jobs
+-- share a count, which outlives their records.
 --
---   resqued:deaths:<queue>  SHA-1 of a payload → "<deaths> <blame>": how many processes have
---                           died that held it, and for how many of them it may be to blame;
---                           with any it is a suspect
---   resqued:died:<queue>    the same → when one died last (ms)
---   resqued:deaths          the queues that have any → when the counts were looked at (ms)
+--   resqued:deaths:<queue>  SHA-1 of a payload → "<deaths> <blame>": how many processes died while
+--                           they held it, and how many of these deaths it may have caused; with
+--                           any blame it is a suspect
+--   resqued:died:<queue>    SHA-1 of a payload → its last death (ms)
+--   resqued:deaths          queues with counts → when the counts were last looked at (ms)
 --
--- A count ends with its job, or with the command that removes that. Where others take or
--- remove jobs, it is dropped with age: a week after the last death, and an hour after it if
--- nothing waits in the queue. A job in hand also has its count in its record.
+-- A count ends with its job, or with the command that removes the job. If other programs take or
+-- remove jobs, it expires: a week after the last death, or an hour if nothing waits in the queue. The
+-- record of a job in hand also has its count.
 --
 -- DEFINES  dead.keys(prefix, queue): the three keys; dead.of(prefix, queue, payload): deaths,
 --          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.forget(prefix,
@@ -25,18 +25,15 @@ function dead.keys(prefix, queue)
   return prefix .. 'resqued:deaths:' .. queue, prefix .. 'resqued:died:' .. queue, prefix .. 'resqued:deaths'
 end
 
--- of returns how many processes have died that held a job, and for how many of them it may
--- be to blame.
 function dead.of(prefix, queue, payload)
   local entry = pcall_('HGET', prefix .. 'resqued:deaths:' .. queue, redis.sha1hex(payload))
   local n, blame = match(type(entry) == 'string' and entry or '', '^(%d+) (%d+)$')
   if not n then return 0, 0 end
-  -- What a stranger wrote must fit into a record as well.
+  -- A value from another program must fit into a record, too.
   local most = 999999999
   return math.min(tonumber(n) or most, most), math.min(tonumber(blame) or most, most)
 end
 
--- note keeps the count of a job.
 function dead.note(prefix, queue, payload, deaths, blame, ms)
   local counts, times, queues = dead.keys(prefix, queue)
   local name, at = redis.sha1hex(payload), fmt('%.0f', ms)
@@ -53,7 +50,7 @@ function dead.note(prefix, queue, payload, deaths, blame, ms)
   keep('HSET', counts, name, fmt('%d %d', deaths, blame))
 end
 
--- forget drops the count of a job that has come to its end, or was removed.
+-- forget drops the count of a job that has ended or was removed.
 function dead.forget(prefix, queue, payload)
   local counts, times, queues = dead.keys(prefix, queue)
   local name = redis.sha1hex(payload)
@@ -61,14 +58,13 @@ function dead.forget(prefix, queue, payload)
   if pcall_('HDEL', counts, name) == 1 and pcall_('EXISTS', counts) == 0 then pcall_('ZREM', queues, queue) end
 end
 
--- forgetall drops those of all jobs of a queue.
 function dead.forgetall(prefix, queue)
   local counts, times, queues = dead.keys(prefix, queue)
   pcall_('UNLINK', counts, times)
   pcall_('ZREM', queues, queue)
 end
 
--- age drops counts of jobs that others have taken or removed, a part at a time.
+-- age drops the counts of jobs that other programs have taken or removed, a part at a time.
 function dead.age(prefix, ms)
   local some = pcall_('ZRANGE', prefix .. 'resqued:deaths', 0, 9)
   for _, queue in ipairs(some.err and {} or some) do

@@ -1,13 +1,13 @@
--- delay keeps jobs until their time, each in one of two places.
+-- delay keeps jobs until they are due, each in one of two places.
 --
--- In the keys of resque-scheduler, where Ruby's pages show it and any scheduler may move
--- it: delayed_queue_schedule, a sorted set of seconds, delayed:<second>, a list of items,
--- and timestamps:<item>, the set of the lists that hold an item. An item is the payload
--- with its queue: {"class":"A","args":[1],"queue":"q"}. They make the payload of it again
--- from class and args, so that only one which holds nothing else may wait there.
+-- The keys of resque-scheduler are shown by Ruby's pages and moved by any scheduler:
+-- delayed_queue_schedule, a sorted set of seconds, delayed:<second>, a list of items, and
+-- timestamps:<item>, the set of lists with an item. An item is the payload with its queue:
+-- {"class":"A","args":[1],"queue":"q"}. Schedulers rebuild the payload from class and args, so
+-- only payloads without other keys may wait there.
 --
--- In resqued:delayed, which only we know, where times are milliseconds: all other
--- payloads, and jobs that wait for so short a time that a second more would count.
+-- resqued:delayed, known only to resqued, has times in ms. It holds all other payloads, and jobs
+-- whose wait is so short that rounding up to a second would matter.
 --
 -- DEFINES  delayobstacle(prefix, queue, unique, due): what is in the way, or nil;
 --          delay(prefix, queue, payload, unique, due, id): what became of the job, due (ms)
@@ -16,12 +16,12 @@
 -- KEYS     writes those above; where the time has come those of putback
 -- COST     delayobstacle: 4 commands, 6 for a unique queue; delay: 2 to 4; O(log n)
 
-local coarse = 5000 -- ms; who waits so long waits for a whole second
+local coarse = 5000 -- ms; a longer wait is rounded up to a second
 
--- itemof returns a job as resque-scheduler would write it, or nil.
+-- itemof returns a job as resque-scheduler writes it, or nil.
 local function itemof(queue, payload)
   local i = match(payload, '^{"class":"[^"\\]+","args":()%[')
-  -- A name that would need escapes, or is not ASCII, is not worth an encoder.
+  -- Names that need escapes or are not ASCII are not worth an encoder.
   if not i or queue == '' or find(queue, '[%c"\\\128-\255]') then return nil end
   if closing(payload, i) ~= #payload - 1 or byte(payload, #payload) ~= 125 then return nil end
   return sub(payload, 1, -2) .. ',"queue":"' .. queue .. '"}'
@@ -29,7 +29,7 @@ end
 
 local function second(due) return fmt('%.0f', math.ceil(due / 1000)) end
 
--- delayobstacle returns which key has a type that delay cannot write to, or nil.
+-- delayobstacle says which key has a type that delay cannot write to, or returns nil.
 local function delayobstacle(prefix, queue, unique, due)
   local key, own, schedule = prefix .. 'queue:' .. queue, prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
   local list = prefix .. 'delayed:' .. second(due)
@@ -41,14 +41,13 @@ local function delayobstacle(prefix, queue, unique, due)
   end
 end
 
--- delay has a job wait for its queue until due, a time of the server's in ms, and never
--- less. delayobstacle has found nothing. unique says that the queue is unique; id, which
--- holds a "#" and no space, is no other job's. It returns what became of the job, and of
--- one that waits when it is due (ms):
+-- delay keeps a job until due, in the server's ms, and never less. delayobstacle must have returned
+-- nil. unique: the queue is unique. id, with a "#" and no space, must not be another job's. It
+-- returns what happened to the job and, if it waits, when it is due (ms):
 --   s  waits in the keys of resque-scheduler
 --   w  waits in resqued:delayed
---   q  was pushed, its time has come already
---   d  was dropped then, an equal one waits in its queue
+--   q  was due and has been pushed
+--   d  was due and has been dropped: an equal job waits in its queue
 local function delay(prefix, queue, payload, unique, due, id)
   local ms = now()
   if due <= ms then
@@ -62,7 +61,7 @@ local function delay(prefix, queue, payload, unique, due, id)
   end
   local at = second(due)
   call('RPUSH', prefix .. 'delayed:' .. at, item)
-  pcall_('SADD', prefix .. 'timestamps:' .. item, 'delayed:' .. at) -- only for who looks for the item
+  pcall_('SADD', prefix .. 'timestamps:' .. item, 'delayed:' .. at) -- only for finding an item
   call('ZADD', prefix .. 'delayed_queue_schedule', at, at)
   return 's', tonumber(at) * 1000
 end

@@ -1,4 +1,4 @@
--- delayed_item reads what waits for its time; see delay.
+-- delayed_item reads delayed jobs; see delay.
 --
 -- DEFINES  jobof(item): queue and payload of an item, or nil for what is not a job;
 --          memberof(member): the same for a member of resqued:delayed
@@ -6,7 +6,7 @@
 -- KEYS     none
 -- COST     no command; O(bytes)
 
--- textof returns the text of a JSON string that stands between two quotes.
+-- textof returns the text of a JSON string between two quotes.
 local function textof(s, from, to)
   local raw = sub(s, from + 1, to - 1)
   if not find(raw, '\\', 1, true) then return raw end
@@ -14,18 +14,17 @@ local function textof(s, from, to)
   return ok and list[1] or nil
 end
 
--- taken reports whether the key of a queue is one that a unique queue has beside its list: a
--- job for such a queue is none. See wire.CheckQueue.
+-- taken reports whether a queue's key belongs to another, unique queue. Jobs for it are not valid. See
+-- wire.CheckQueue.
 local function taken(queue) return find(queue, ':start_at$') or find(queue, ':uniqueue$') end
 
--- jobof returns the queue of an item and its payload: the item without its queue, of
--- which nothing else is touched; nil for what is not a job.
+-- jobof returns an item's queue and its payload, the item with only the queue removed; nil if it is not a job.
 local function jobof(s)
   local i = match(s, '^{"class":"[^"\\]+","args":()%[')
   local e = i and closing(s, i)
   local name = e and match(s, '^,"queue":"([^"\\]+)"}$', e + 1)
   if name and not taken(name) then return name, sub(s, 1, e) .. '}' end
-  -- Others write the keys in another order.
+  -- Other programs write the keys in another order.
   local pos, last, queue, from, to = match(s, '^%s*{%s*()'), nil, nil, nil, nil
   while pos do
     if byte(s, pos) ~= 34 then return nil end
@@ -55,8 +54,7 @@ local function jobof(s)
   end
 end
 
--- memberof returns the queue of a member of resqued:delayed and its payload; nil for what is
--- no job.
+-- memberof returns queue and payload of a member of resqued:delayed; nil if it is not a job.
 local function memberof(s)
   local n, i = match(s, '^[^#]*#[^ ]* (%d+)u? ()')
   n = tonumber(n)

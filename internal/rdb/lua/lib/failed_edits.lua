@@ -1,6 +1,6 @@
--- failed_edits is what the scripts share that edit failure records. Each edit is six arguments:
--- the index of the record as it was read, the record, what takes its place ('' nothing), queue
--- ('' to push nothing), payload, whether the queue is unique (1|0).
+-- failed_edits is shared by the scripts that edit failure records. An edit is six arguments: the
+-- record's index when it was read, the record, its replacement ('' = none), queue ('' = push nothing),
+-- payload, whether the queue is unique (1|0).
 --
 -- DEFINES  siftkeys(prefix, name): resqued:sifting, a hash: list → "<token> <until, ms>" of the
 --          failed_edit_bulk that is under way, and resqued:passed:<list>, see there;
@@ -12,11 +12,9 @@
 -- COST     unfit: 2 commands; placed: none, O(edits + records); pushes: 1 and those of append or
 --          putback
 
--- siftkeys returns the keys of the failed_edit_bulk of a list.
 local function siftkeys(prefix, name) return prefix .. 'resqued:sifting', prefix .. 'resqued:passed:' .. name end
 
--- unfit returns an error if keys are not what an edit needs, and ends the script unless it may
--- do all that one takes.
+-- unfit returns an error if a key has the wrong type, and ends the script if a right is missing.
 local function unfit(prefix, key)
   if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
   if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
@@ -24,9 +22,9 @@ local function unfit(prefix, key)
   end
 end
 
--- placed finds the records of the edits, which begin at an argument, among those that stand
--- in a part of the list now: edits → index in that part, counted from 1. first is the index
--- in the list of the first of these. Of equal records each is found once.
+-- placed finds the records of the edits from argument from on in a current part of the list: edits →
+-- index in the part, from 1. first is the part's position in the list. Of equal records, each is
+-- found once.
 local function placed(from, part, first)
   local places, where = {}, {}
   for i = from, #ARGV, 6 do where[ARGV[i + 1]] = where[ARGV[i + 1]] or {} end
@@ -34,7 +32,7 @@ local function placed(from, part, first)
     local list = where[record]
     if list then list[#list + 1] = i end
   end
-  -- Those that stand where they were read go first.
+  -- Records that have not moved go first.
   for i = from, #ARGV, 6 do
     local at = tonumber(ARGV[i]) - first + 1
     if part[at] == ARGV[i + 1] then
@@ -50,14 +48,13 @@ local function placed(from, part, first)
   return places
 end
 
--- pushes does what an edit says of a queue, and returns its letter: r (done), u (an equal
--- job waits, nothing was pushed), x (the queue's key holds something else than it should:
--- then the record stays).
+-- pushes makes an edit's push and returns its letter: r (done), u (an equal job waits, nothing was
+-- pushed), x (a key has the wrong type: the record stays).
 local function pushes(prefix, i, start)
   local queue = ARGV[i + 3]
   if queue == '' then return 'r' end
   local target = prefix .. 'queue:' .. queue
-  -- Such a key is one that a unique queue has beside its list.
+  -- Such a key belongs to another, unique queue.
   if find(queue, ':start_at$') or find(queue, ':uniqueue$') then return 'x' end
   local unique = ARGV[i + 5] == '1'
   if not len(target) or unique and not utyped(target) then return 'x' end

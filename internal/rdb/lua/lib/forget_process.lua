@@ -1,4 +1,4 @@
--- forget_process removes what is known of a process that has no job left.
+-- forget_process removes all data of a process without jobs.
 --
 -- DEFINES  forget_process(prefix, proc): no result
 -- NEEDS    base, place

@@ -1,5 +1,5 @@
--- hosts knows when a host gave its last sign of life: a beat of one of its processes, or the renewal of
--- the entry of one of its masters.
+-- hosts knows the last sign of life of a host: a beat of one of its processes, or a renewal of one of
+-- its masters' entries.
 --
 -- DEFINES  signs(prefix, place, ms, after, ttl): nil where no process of the place is registered that has a
 --          lease; else a table: last (ms) its last sign of life, procs, boot and address of one that says

@@ -1,5 +1,5 @@
--- line_locks hands locks to the lines of jobs that wait for them, see lines. A lock that expires, or that
--- another program removes, is noticed by a probe, which each poll makes of some lines.
+-- line_locks gives locks to the lines of jobs that wait for them; see lines. A lock that expires or
+-- is removed by another program is noticed by a probe: each poll probes some lines.
 --
 -- DEFINES  linelocks(prefix): what lines returns, and in that table
 --          ask(queue, name): no result; claim(queue, name, value, ttl): whether the lock is the queue's;
@@ -12,13 +12,13 @@
 local function linelocks(prefix)
   local l, awaited, locks = lines(prefix), prefix .. 'resqued:awaited', prefix .. 'locket:job_locks:'
 
-  -- The process that releases a lock serves its own line at once, before other processes can see that the lock is free. So
-  -- a queue for which a thread waits asks for a lock that it finds held. When it has asked for wait (ms) the lock is
-  -- kept for it, as "line:<queue>", with the next release: for hold (s), within which a process of the queue looks again.
-  -- Otherwise the lock goes on to whichever looks first.
+  -- The process that releases a lock serves its own line at once, before other processes see the lock as
+  -- free. So a queue with a waiting thread asks for a lock that it finds held. Once it has asked for
+  -- wait (ms), the next release keeps the lock for it, as "line:<queue>", for hold (s). In that time a
+  -- process of the queue looks again; otherwise the first process to look gets the lock.
   local asks, wait, memory, hold = prefix .. 'resqued:asks:', 1000, 40000, '5'
 
-  -- ask notes that a queue, which has a line for a lock, asks for it. Of several the first in awaited counts.
+  -- ask notes that a queue with a line for a lock asks for it. Of several queues, the first in awaited counts.
   function l.ask(queue, name)
     local other, first = pcall_('GET', asks .. name), nil
     if other == queue then return end
@@ -31,7 +31,7 @@ local function linelocks(prefix)
     pcall_('SET', asks .. name, queue, 'PX', fmt('%d', memory))
   end
 
-  -- keep keeps a lock that was released for the queue that asks for it. text is its entry in awaited.
+  -- keep keeps a released lock for the queue that asks for it. text is its entry in awaited.
   local function keep(name, text)
     local asking, waits = pcall_('GET', asks .. name), false
     if type(asking) ~= 'string' then return end
@@ -43,7 +43,7 @@ local function linelocks(prefix)
     if set and not refused(set) then pcall_('DEL', asks .. name) end
   end
 
-  -- claim gives a record of this process a lock that is kept for a queue. The other queues come before it then.
+  -- claim gives a record of this process a lock kept for a queue. The other queues then come before it.
   function l.claim(queue, name, value, ttl)
     if pcall_('GET', locks .. name) ~= 'line:' .. queue then return false end
     call('SET', locks .. name, value, 'EX', ttl)
@@ -51,11 +51,11 @@ local function linelocks(prefix)
     return true
   end
 
-  -- turn is that of a line whose lock was released. Such lines have theirs in this order.
+  -- turn is the turn of a line whose lock was released; such lines are served in the order of release.
   local function turn(us, i) return fmt('%.0f', us + i - 9e15) end
 
-  -- freed notes that locks were released. It is called for every lock that was. known is what
-  -- awaited has of them, if the caller has asked.
+  -- freed must be called for every released lock. known is the locks' entries in awaited, if the caller has
+  -- read them.
   function l.freed(released, us, known)
     for from = 1, #released, 1000 do
       local names = {}
@@ -72,14 +72,14 @@ local function linelocks(prefix)
     end
   end
 
-  -- open reports whether a line of a queue may be served. It probes the locks of some of them, of
-  -- many lines others each time, also where others are ready: under load some always are.
+  -- open reports whether a line of a queue may be served. It probes some locks, of many lines different
+  -- ones each time. It also does so if lines are ready: under load, some always are.
   function l.open(queue, us)
     local ready, key = prefix .. 'resqued:ready:' .. queue, prefix .. 'resqued:lines:' .. queue
     local n, all = pcall_('ZCARD', ready), pcall_('ZCARD', key)
     local waits = l.waits(queue)
     local open, noted = waits or type(n) == 'number' and n > 0, false
-    if all == 0 and not waits then l.over(queue) end -- a right was missing when the last one ended
+    if all == 0 and not waits then l.over(queue) end -- a right was missing when the last line ended
     if type(all) ~= 'number' or all == 0 then return open end
     local from = us % math.ceil(all / l.probes) * l.probes
     local names = call('ZRANGE', key, fmt('%d', from), fmt('%d', from + l.probes - 1))
@@ -88,13 +88,13 @@ local function linelocks(prefix)
     local values, holders = call('MGET', unpack(keys)), {}
 
     local function free(i)
-      if not noted then pcall_('PERSIST', ready) end -- a full server does not refuse what follows
-      l.kept('ZADD', ready, 'NX', turn(us, i), names[i]) -- one that is ready keeps its turn
+      if not noted then pcall_('PERSIST', ready) end -- a full server then accepts the rest
+      l.kept('ZADD', ready, 'NX', turn(us, i), names[i]) -- a ready line keeps its turn
       open, noted = true, true
     end
 
     for i = 1, #names do
-      -- As held in records: one whose record is gone is in no job's way.
+      -- As in held: a lock without its record is not in the way.
       local p, t = match(values[i] or '', '^resqued:(.*)#([^#]*)$')
       if p then
         local h = holders[p] or {tokens = {}, at = {}}

@@ -1,31 +1,29 @@
--- lines has jobs whose lock is held wait in a line for each lock, in the order in which they
--- were pushed, instead of at the tail of their queue, where every look would meet them again.
--- A job is in its queue or in one line, never in both.
+-- lines keeps jobs whose lock is held in one line per lock, in push order. At the tail of their queue,
+-- every look would meet them again. A job is in its queue or in one line, never in both.
 --
--- In a queue whose tenants take turns (see fair) jobs wait in a line for each tenant before; from there
--- they are taken, or go to the line for their lock.
+-- If a queue's tenants take turns (see fair), jobs first wait in a line per tenant. From there they are
+-- taken, or move to the line for their lock.
 --
 --   resqued:line:<length of queue>:<queue>:<name>
---                            list of the payloads that wait for the lock of that name
---   resqued:lines:<queue>    names of the queue's lines → since when each is there (ms)
---   resqued:ready:<queue>    those of them whose lock was released → their turn; who is served
---                            first has the lowest one
---   resqued:lined            queues that have any line → how many jobs wait in their lines
+--                            list of payloads that wait for the lock of that name
+--   resqued:lines:<queue>    names of the queue's lines → since when each exists (ms)
+--   resqued:ready:<queue>    names of lines whose lock was released → their turn; the lowest is
+--                            served first
+--   resqued:lined            queues with lines → how many jobs wait in them
 --   resqued:turn:<length of queue>:<queue>:<place>
---                            list of the payloads of one tenant; its place is "=" and the tenant, or "!":
---                            the jobs of all that came back, which are next
---   resqued:turns:<queue>    places → their turn; the lowest is the next. A tenant without jobs
---                            keeps its turn until that has come
---   resqued:turned           queues → how many of their jobs in lines wait for the turn of a tenant
---   resqued:awaited          name of a lock → the queues that have a line for it, as a list of
---                            "<length> <queue>"; the first one has its turn before the others, see ask
+--                            list of payloads of one tenant; the place is "=" and the tenant, or "!" for
+--                            the jobs of all tenants that came back, which are next
+--   resqued:turns:<queue>    places → their turn; the lowest is next. A tenant without jobs keeps its
+--                            turn until it comes
+--   resqued:turned           queues → how many of their jobs in lines wait for a tenant's turn
+--   resqued:awaited          name of a lock → the queues with a line for it, a list of
+--                            "<length> <queue>"; the first one has the next turn, see ask
 --   resqued:asks:<name>      the queue that asks for the lock of that name
 --
--- Every process that works the queue serves its lines, whatever the settings of that process: these say only
--- whether it adds to them. line_locks hands locks to lines.
+-- Every process that works the queue serves its lines; its own settings only decide whether it adds to
+-- them. line_locks gives locks to lines.
 --
--- DEFINES  lines(prefix): a table of functions; they are defined when it is called, because most
---          calls need none of them:
+-- DEFINES  lines(prefix): a table of functions, created by the call because most scripts need none:
 --          list(queue, name): the list; count(queue): how many jobs wait in lines of a queue;
 --          tenant(queue, place), turns(queue): the keys; begin(queue, name, ms), finish(queue,
 --          name), leave(queue, places), add(queue, n, turned), flush(), less(queue,
@@ -44,7 +42,7 @@ local function lines(prefix)
   local turned = prefix .. 'resqued:turned'
   local counts, awaited, locks = prefix .. 'resqued:lined', prefix .. 'resqued:awaited', prefix .. 'locket:job_locks:'
 
-  -- kept is pcall for a key that only resqued uses: one of another type is none of it.
+  -- kept is pcall for a key that only resqued uses: it replaces a key of another type.
   local function kept(command, key, ...)
     local got = pcall_(command, key, ...)
     if refused(got) and find(got.err, 'WRONGTYPE', 1, true) then
@@ -83,7 +81,7 @@ local function lines(prefix)
     added, turning = {}, {}
   end
 
-  -- over forgets the counts of a queue that has no lines any more.
+  -- over removes the counts of a queue without lines.
   function l.over(queue)
     if pcall_('EXISTS', prefix .. 'resqued:lines:' .. queue, l.turns(queue)) ~= 0 then return end
     pcall_('HDEL', counts, queue)
@@ -91,13 +89,13 @@ local function lines(prefix)
     added[queue], turning[queue] = nil, nil
   end
 
-  -- leave notes that tenants have no jobs, nor a turn.
+  -- leave notes that tenants have neither jobs nor a turn.
   function l.leave(queue, places)
     pcall_('ZREM', l.turns(queue), unpack(places))
     l.over(queue)
   end
 
-  -- queued calls a function with each queue that has a line for a lock.
+  -- queued calls fn with each queue that has a line for a lock.
   function l.queued(text, fn)
     local i = 1
     while type(text) == 'string' do
@@ -108,7 +106,7 @@ local function lines(prefix)
     end
   end
 
-  -- others returns the entry in awaited without a queue.
+  -- others returns an entry of awaited without a queue.
   local function others(queue, name)
     local rest = ''
     l.queued(kept('HGET', awaited, name), function(other)
@@ -122,13 +120,12 @@ local function lines(prefix)
     kept('HSET', awaited, name, others(queue, name) .. fmt('%d ', #queue) .. queue)
   end
 
-  -- begin notes that a queue has a line for a lock from now on.
+  -- begin notes that a queue now has a line for a lock.
   function l.begin(queue, name, ms)
     kept('ZADD', prefix .. 'resqued:lines:' .. queue, fmt('%.0f', ms), name)
     l.last(queue, name)
   end
 
-  -- finish notes that a line is empty.
   function l.finish(queue, name)
     pcall_('ZREM', prefix .. 'resqued:lines:' .. queue, name)
     pcall_('ZREM', prefix .. 'resqued:ready:' .. queue, name)
@@ -137,7 +134,7 @@ local function lines(prefix)
     l.over(queue)
   end
 
-  -- less counts n jobs of a line that others than serve have taken out of it.
+  -- less counts n jobs that were taken out of a line other than by being served.
   function l.less(queue, line, n)
     local name = sub(line, 2)
     if sub(line, 1, 1) == 't' then
@@ -150,8 +147,8 @@ local function lines(prefix)
     l.flush()
   end
 
-  -- lead puts a job that comes back before those that wait for the lock that it had, or before
-  -- all that wait for turns: its tenant has had the turn for it.
+  -- lead puts a job that comes back before the jobs that wait for the lock it had, or before all jobs that
+  -- wait for turns: its tenant has already had the turn for it.
   function l.lead(queue, payload, lock)
     if sub(lock, 1, #locks) == locks then
       local n = pcall_('LPUSHX', l.list(queue, sub(lock, #locks + 1)), payload)
@@ -166,7 +163,7 @@ local function lines(prefix)
     return true
   end
 
-  -- waits reports whether a tenant may have a job, and forgets the turns of some that have none.
+  -- waits reports whether a tenant may have a job, and removes some turns of tenants without jobs.
   function l.waits(queue)
     local places, keys = pcall_('ZRANGE', l.turns(queue), '0', fmt('%d', l.probes - 1)), {}
     for i, place in ipairs(places.err and {} or places) do keys[i] = l.tenant(queue, place) end

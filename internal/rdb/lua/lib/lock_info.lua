@@ -1,5 +1,5 @@
--- lock_info describes a lock of any kind as people see it. kind is locket (job lock), timeout
--- (class lock) or loner (loner marker); their values are described in base and classlock.
+-- lock_info describes locks for people. kind is locket (job lock), timeout (class lock) or loner (loner
+-- marker); base and classlock describe their values.
 --
 -- DEFINES  look(prefix, kind, key, ms, room): a table of fields, or nil for no lock;
 --          fields(l): the same as a reply, which parseLock in Go reads; {} for nil
@@ -8,18 +8,17 @@
 --          for a marker those of waits in classlock
 -- COST     look: 3 to 6 commands, O(1); for a marker those of waits
 
--- known reports whether daemons keep their records in this Redis. A lock of ours
--- without a record is an orphan only there: class locks may be kept elsewhere.
+-- known reports whether daemons keep records in this Redis. Only here a lock of ours without a record is
+-- an orphan: class locks may be kept elsewhere.
 local function known(prefix) return pcall_('EXISTS', prefix .. 'resqued:meta') ~= 0 end
 
--- lives reports whether a process has a valid lease, or may not be judged now.
 local function lives(prefix, proc, ms)
   local lease = tonumber(pcall_('ZSCORE', prefix .. 'resqued:procs', proc) or 0) or 0
   local grace = tonumber(pcall_('HGET', prefix .. 'resqued:meta', 'grace') or 0) or 0
   return lease > ms or lease ~= 0 and grace > ms
 end
 
--- described adds a job to what is known of a lock, room bytes of its payload.
+-- described adds a job to a lock's fields, with room bytes of its payload.
 local function described(l, queue, payload, room)
   local ok, class, args, _, wrapper = pcall(envelope, payload)
   l.queue, l.size, l.payload = queue, #payload, sub(payload, 1, room)
@@ -27,9 +26,9 @@ local function described(l, queue, payload, room)
   l.wrapper = ok and wrapper or ''
 end
 
--- look returns what is known of a lock, nil if there is none. state is held, stale
--- (the process of its holder has no lease), expired (its time is past and its job is
--- not), orphan (its job is gone) or foreign (not a value of ours).
+-- look returns what is known of a lock, nil if there is none. state is held, stale (its holder's process
+-- has no lease), expired (its time is past, but its job runs), orphan (its job is gone) or foreign (not
+-- a value of ours).
 local function look(prefix, kind, key, ms, room)
   local value = pcall_('GET', key)
   if not value then return nil end
@@ -75,7 +74,6 @@ local function look(prefix, kind, key, ms, room)
   return l
 end
 
--- fields is look's result as a reply; parseLock in Go reads it.
 local function fields(l)
   if not l then return {} end
   return {l.state, l.value, l.digest, l.ttl, l.epoch, l.proc, l.token, l.queue, l.worker, l.class, l.args,

@@ -1,14 +1,14 @@
--- parked keeps what cannot be written where it belongs: the end of a job whose place is
--- taken by a key of another type, until that is repaired, and the payload of a failure
--- record that would be larger than a client may send. No other end has to wait for it.
+-- parked keeps data that cannot be written yet: the end of a job whose target key has the wrong type,
+-- until that is repaired, and the payload of a failure record that would be too large to send. Ends of
+-- other jobs do not wait for it.
 --
--- resqued:parked is a hash. Under an id, "<proc>#<token>" of the job, it has
+-- resqued:parked is a hash. Its field "<proc>#<token>", the job's id, is
 -- "1 <kind> <time, ms> <start> <gap> <lengths of queue, reason, text>\n<queue><reason><text>".
--- resqued:parked:<id> is the payload, as it was pushed. The kind is l for a payload to which
--- a failure record refers, F if that record waits itself, else that of a completion
--- (f r t, b for the head of the queue) that waits for its place: resqued:parking has its id, and
--- when that is tried next. The text is a failure record, in which the payload is missing behind
--- gap bytes unless that is 0; of a t the count comes first. That of a b is the lock that the job had.
+-- resqued:parked:<id> is the payload as pushed. Kind l is a payload to which a failure record refers, F if
+-- that record waits, too, else the kind of a completion (f r t, b for the head of the queue) that waits for
+-- its target: resqued:parking has its id and its next attempt. The text is a failure record without its
+-- payload, which belongs after gap bytes unless gap is 0; for a t the count precedes it. For a b the text
+-- is the lock that the job had.
 --
 -- DEFINES  parked.obstacle(prefix): what is in the way of keep, or nil; parked.keep(prefix, id,
 --          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
@@ -21,7 +21,7 @@
 
 local parked = {}
 
--- obstacle returns which key has a type that keep cannot write to, or nil.
+-- obstacle says which key has a type that keep cannot write to, or returns nil.
 function parked.obstacle(prefix)
   local key, parking = prefix .. 'resqued:parked', prefix .. 'resqued:parking'
   if type(query('HLEN', key)) ~= 'number' then return key .. ' is not a hash' end
@@ -35,34 +35,32 @@ function parked.keep(prefix, id, kind, ms, queue, start, payload, reason, gap, t
   if kind ~= 'l' then call('ZADD', prefix .. 'resqued:parking', fmt('%.0f', ms), id) end
 end
 
--- drop forgets what was kept.
 function parked.drop(prefix, id)
   call('DEL', prefix .. 'resqued:parked:' .. id)
   call('HDEL', prefix .. 'resqued:parked', id)
   call('ZREM', prefix .. 'resqued:parking', id)
 end
 
--- payload returns what is kept under an id, or nil.
 function parked.payload(prefix, id)
   if type(pcall_('HGET', prefix .. 'resqued:parked', id)) ~= 'string' then return nil end
   local payload = pcall_('GET', prefix .. 'resqued:parked:' .. id)
   return type(payload) == 'string' and payload or nil
 end
 
--- whole puts the payload into a record.
+-- whole inserts the payload into a record.
 function parked.whole(record, gap, payload)
   if gap == 0 then return record end
   return sub(record, 1, gap) .. payload .. sub(record, gap + 1)
 end
 
--- gapped reads the gap that stands in front of a record.
+-- gapped reads the gap before a record.
 function parked.gapped(text)
   local gap, at = match(text, '^(%d+)\n()')
   return tonumber(gap), sub(text, at)
 end
 
--- listed returns the name of the list to which Resque's multi-queue failure backend adds the
--- failures of a queue; failed if that cannot be written to, or is a key of something else.
+-- listed returns the list to which Resque's multi-queue failure backend adds a queue's failures; failed if
+-- that key is used otherwise.
 function parked.listed(prefix, queue)
   if find(queue, '^queue:') or find(queue, '^resqued:') then return 'failed' end
   local list, set = queue .. '_failed', prefix .. 'failed_queues'
@@ -70,7 +68,6 @@ function parked.listed(prefix, queue)
   return list
 end
 
--- fail adds a failure record to a list of failures.
 function parked.fail(prefix, list, record)
   if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
   call('RPUSH', prefix .. list, record)

@@ -1,12 +1,11 @@
--- pause knows from which queues no job may be taken: pause:all and pause:queue:<q>, with any
--- value, are those of resque-pause; pause-all-workers = true is Resque's own.
+-- pause knows the queues from which no job may be taken. resque-pause uses pause:all and pause:queue:<q>,
+-- with any value; Resque itself uses pause-all-workers = true.
 --
 -- DEFINES  pausing(prefix): whether that is all queues; paused(prefix, queue): whether it is one
 -- NEEDS    base
 -- KEYS     reads those above
 -- COST     1 command each; pausing 3 where there is a key
 
--- pausing reports whether that is all queues.
 local function pausing(prefix)
   local all, workers = prefix .. 'pause:all', prefix .. 'pause-all-workers'
   local n = query('EXISTS', all, workers)

@@ -1,5 +1,5 @@
--- payload finds the parts of a payload that a script has to know. Nothing here decodes
--- JSON: cjson would turn [] into {} and round large integers.
+-- payload finds the parts of a payload that scripts need. It does not decode JSON: cjson turns [] into {}
+-- and rounds large integers.
 --
 -- DEFINES  parts(find, byte, sub, match, quickname): the functions
 --          stringend(s, i, slash): index of the quote that ends a string, of the next backslash;
@@ -13,15 +13,13 @@
 -- KEYS     none
 -- COST     no command; O(bytes)
 
--- parts returns them: a function costs something each time that a script defines it, and
--- the more so the more it knows of what is outside, so that most calls of the hot path get
--- by with this one, which knows nothing.
+-- parts returns the functions. Each definition costs time in each call of a script, more so with
+-- upvalues. Most calls of the hot path therefore only define parts, which has no upvalues.
 local function parts(find, byte, sub, match, quickname)
   local stringend, closing, squeeze, object, unwrapped, envelope, unescape, lockname, leap
 
-  -- stringend returns the index of the quote that ends the string beginning at i, or nil,
-  -- and where the next backslash is. slash is where the last one was found so
-  -- far: payloads have few, or none, and each is looked for once.
+  -- stringend returns the index of the quote that ends the string at i, or nil, and of the next
+  -- backslash. slash is the last backslash found so far: payloads have few, so each is searched once.
   function stringend(s, i, slash)
     i = i + 1
     local a = find(s, '"', i, true)
@@ -34,8 +32,8 @@ local function parts(find, byte, sub, match, quickname)
     return nil, slash
   end
 
-  -- leap is closing for what is long. Plain searches cost next to nothing for a byte, so
-  -- it leaps from one mark to the next; each kind is looked for when the last is behind.
+  -- leap is closing for long text. Plain searches cost almost nothing per byte, so it leaps from mark to
+  -- mark, and searches each kind of mark again once it has passed it.
   function leap(s, i)
     local find, far = find, math.huge
     local quote, open, close, brace, unbrace, slash, depth, spaced = 0, 0, 0, 0, 0, 0, 0, false
@@ -70,8 +68,8 @@ local function parts(find, byte, sub, match, quickname)
     end
   end
 
-  -- closing returns the index of the bracket that ends the value beginning at i, and
-  -- whether there is white space in it outside of strings.
+  -- closing returns the index of the bracket that closes the value at i, and whether the value has white
+  -- space outside strings.
   function closing(s, i)
     if #s > 1000 then return leap(s, i) end
     local depth, slash, spaced, marks = 0, 0, false, '["%[%]{}%s]'
@@ -94,8 +92,7 @@ local function parts(find, byte, sub, match, quickname)
     end
   end
 
-  -- squeeze removes white space outside of strings, so that [1, 2] and [1,2] are
-  -- the same arguments.
+  -- squeeze removes white space outside strings, so that [1, 2] and [1,2] are the same arguments.
   function squeeze(s)
     local out, i, slash, squeezed = {}, 1, 0, {}
     while true do
@@ -111,9 +108,8 @@ local function parts(find, byte, sub, match, quickname)
     end
   end
 
-  -- object finds members of an object, as they stand in its JSON: pos is where the first key
-  -- is. It returns their values by name, whether squeeze has something to do in them, and where
-  -- the object ends; nil for anything but a plain object.
+  -- object finds members of an object whose first key is at pos. It returns their JSON by name, whether
+  -- each has white space to squeeze, and where the object ends; nil for anything but a plain object.
   function object(s, pos, wanted)
     local values, spaced = {}, {}
     while true do
@@ -137,8 +133,8 @@ local function parts(find, byte, sub, match, quickname)
     end
   end
 
-  -- unwrapped returns the class and the arguments of the Active Job in the arguments of its
-  -- wrapper, and whether these are spaced; nil if there is none.
+  -- unwrapped returns class and arguments of the Active Job in its wrapper's arguments, and whether these
+  -- are spaced; nil if there is none.
   function unwrapped(args)
     local at = match(args, '^%[%s*{%s*()')
     if not at then return nil end
@@ -149,9 +145,8 @@ local function parts(find, byte, sub, match, quickname)
     return sub(class, 2, -2), list, spaced.arguments
   end
 
-  -- envelope returns a payload's class and arguments as they stand in its JSON, whether
-  -- squeeze has something to do there, and the wrapper's class if it is an Active Job; nil for
-  -- anything but a plain job.
+  -- envelope returns a payload's class and arguments as in its JSON, whether these have white space to
+  -- squeeze, and the wrapper's class of an Active Job; nil for anything but a plain job.
   function envelope(s)
     local args, spaced
     local class, i = match(s, '^{"class":"([^"\\]+)","args":()%[')
@@ -176,8 +171,8 @@ local function parts(find, byte, sub, match, quickname)
     return class, args, spaced
   end
 
-  -- unescape writes the strings of JSON as they are without escapes that they do not need, and
-  -- control characters in one way, so that what two encoders make of one text is equal.
+  -- unescape removes unneeded escapes from JSON strings and normalizes control characters, so that the
+  -- output of all encoders is equal.
   function unescape(s)
     if not find(s, '\\', 1, true) then return s end
     local char, short = string.char, {[8] = '\\b', [9] = '\\t', [10] = '\\n', [12] = '\\f', [13] = '\\r', [34] = '\\"', [92] = '\\\\'}
@@ -191,16 +186,16 @@ local function parts(find, byte, sub, match, quickname)
       if n < 2048 then return char(192 + math.floor(n / 64), 128 + n % 64) .. rest end
       return char(224 + math.floor(n / 4096), 128 + math.floor(n / 64) % 64, 128 + n % 64) .. rest
     end)
-    -- Two halves of a character beyond 16 bits.
+    -- Join surrogate halves.
     return (string.gsub(s, '\237([\160-\175])([\128-\191])\237([\176-\191])([\128-\191])', function(a, b, c, d)
       local n = 65536 + (byte(a) % 16 * 64 + byte(b) % 64) * 1024 + byte(c) % 16 * 64 + byte(d) % 64
       return char(240 + math.floor(n / 262144), 128 + math.floor(n / 4096) % 64, 128 + math.floor(n / 64) % 64, 128 + n % 64)
     end))
   end
 
-  -- lockname returns what jobs that exclude each other have in common: class and arguments, without
-  -- white space and with as few escapes as possible; of an Active Job its own. It is the text of
-  -- internal/locket/jobkey/text.go, byte for byte, whatever the payload is.
+  -- lockname returns what jobs that exclude each other have in common: class and arguments (of an Active
+  -- Job, its own), without white space and with minimal escapes. It must equal
+  -- internal/locket/jobkey/text.go, byte for byte, for every payload.
   function lockname(payload, style)
     local name = style ~= 'payload' and quickname('', payload)
     if name then return name end
@@ -219,8 +214,8 @@ local function parts(find, byte, sub, match, quickname)
   return stringend, closing, squeeze, envelope, lockname
 end
 
--- spaced reports whether there may be white space outside of strings in a text of JSON, which
--- can only be next to one of these, or an escape. Plain searches cost next to nothing for a byte.
+-- spaced reports whether JSON text may have escapes, or white space outside strings, which is always next
+-- to one of these characters. Plain searches cost almost nothing per byte.
 local function spaced(text)
   if find(text, '\\', 1, true) then return true end
   if find(text, '\n', 1, true) or find(text, '\t', 1, true) or find(text, '\r', 1, true) then return true end
@@ -229,10 +224,9 @@ local function spaced(text)
     or find(text, ' ]', 1, true) or find(text, ' }', 1, true))
 end
 
--- quickname is the first rule of lockname, for what most payloads are: the class, then
--- arguments without an array among them, without white space but in strings and without escapes. It is nil for all others, and for what is not short. It needs none of the
--- functions of parts. tight says that nothing is spaced in the payload, which one look can
--- show of many payloads.
+-- quickname is the first rule of lockname, for most payloads: the class, then short arguments without
+-- nested arrays, escapes, or white space outside strings. Otherwise it returns nil. It does not need
+-- parts. tight: the caller knows that nothing in the payload is spaced.
 local function quickname(before, payload, tight)
   if #payload > 400 then return nil end
   local class, args = match(payload, '^{"class":"([^"\\]+)","args":(%b[])}$')

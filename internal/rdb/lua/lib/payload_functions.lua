@@ -1,5 +1,5 @@
--- payload_functions defines the functions of payload. exchange goes without: it defines them
--- only in the calls that need them, because to define a function costs something each time.
+-- payload_functions defines the functions of payload. exchange only defines them in calls that need them,
+-- because each definition costs time.
 --
 -- DEFINES  stringend, closing, squeeze, envelope, lockname: see payload
 -- NEEDS    base, payload

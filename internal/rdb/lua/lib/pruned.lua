@@ -1,7 +1,7 @@
--- pruned keeps an eye on queues whose names were removed. Ruby's Resque adds the name of a queue and pushes
--- in two steps: a name that is removed between them stays away, and hardly any worker would look for the job.
--- So the names that were removed last are looked at every few seconds, and the others now and then; a
--- queue that holds jobs gets its name back. resqued:pruned has them, and when they were removed (ms).
+-- pruned watches queues whose names were removed. Ruby's Resque adds a queue's name and pushes in two steps.
+-- If the name is removed in between, hardly any worker finds the job. So recently removed names are checked
+-- every few seconds, others now and then, and a queue with jobs gets its name back. resqued:pruned holds
+-- the names and when they were removed (ms).
 --
 -- DEFINES  pruned.note(prefix, queue, ms), pruned.recent(prefix, ms): no result; pruned.back(prefix, names):
 --          how many got their name back
@@ -28,7 +28,7 @@ function pruned.back(prefix, names)
       local size = pcall_('LLEN', prefix .. 'queue:' .. names[i])
       if type(size) == 'number' and size > 0 and not refused(pcall_('SADD', prefix .. 'queues', names[i])) then
         pcall_('ZREM', prefix .. 'resqued:pruned', names[i])
-        -- Of very many queues those are looked at first that have held jobs lately.
+        -- With very many queues, those that recently held jobs are polled first.
         pcall_('ZADD', prefix .. 'resqued:recent', fmt('%.0f', (now())), names[i])
         pcall_('PEXPIRE', prefix .. 'resqued:recent', 3600000)
         n = n + 1
@@ -38,7 +38,7 @@ function pruned.back(prefix, names)
   return n
 end
 
--- recent looks at the names that were removed last. Every master calls it; one of them looks.
+-- recent checks recently removed names. Every master calls it; one at a time does the work.
 function pruned.recent(prefix, ms)
   local set, since = prefix .. 'resqued:pruned', fmt('%.0f', ms - pruned.soon)
   local n = pcall_('ZCOUNT', set, since, '+inf')

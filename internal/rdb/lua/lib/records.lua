@@ -1,6 +1,5 @@
--- records reads in-flight records and what hangs on them: job locks, class locks, caps. It is
--- a file of its own because exchange_fast gets by without: a function costs something each time
--- that a script defines it.
+-- records reads in-flight records and their job locks, class locks and caps. It is separate because
+-- exchange_fast does without, and each definition of a function costs time.
 --
 -- DEFINES  len(key): length of a list, nil for another type; unpack_(s): a record as a table, nil
 --          for what is none; held(prefix, lock): whether a job lock is in the way;
@@ -15,8 +14,8 @@
 -- COST     len: 1 command; held: 1 to 4; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
 --          3; removeat: 1, or 3 and O(distance from the nearer end)
 
--- len is LLEN, or nil where the key holds something else: a wrong type must be
--- found before anything is popped, because Redis does not roll back.
+-- len is LLEN, or nil for a key of another type: that must be found before any pop, because Redis does not
+-- roll back.
 local function len(key)
   local n = pcall_('LLEN', key)
   if type(n) == 'number' then return n end
@@ -39,10 +38,9 @@ local function unpack_(s)
   return r
 end
 
--- held reports whether a job lock is in the way. One whose record is gone is
--- not: the next job that wants it takes it over. Nor is one without a time to live whose process
--- was fenced, or is not known: with one it would expire, though the record stays. A foreign
--- value, such as the empty string of resque-locket, counts until it expires.
+-- held reports whether a job lock is in the way. A lock whose record is gone is not: the next job takes it
+-- over. Nor is a lock without expiry whose process was fenced or is unknown; with an expiry it would end,
+-- though the record stays. A foreign value, such as resque-locket's empty string, counts until it expires.
 local held
 do
   local leases = {}
@@ -58,7 +56,7 @@ do
   end
 end
 
--- A job's class locks stand in resqued:held:<proc> under its token, as a list of
+-- resqued:held:<proc> has a job's class locks under its token, as a list of
 -- "<key length> <value length>\n<key><value>".
 local function held_pack(key, value) return fmt('%d %d\n', #key, #value) .. key .. value end
 
@@ -73,7 +71,6 @@ local function held_each(s, fn)
   end
 end
 
--- drop_held releases the class locks of a job whose code has ended.
 local function drop_held(prefix, proc, token)
   local key = prefix .. 'resqued:held:' .. proc
   local s = pcall_('HGET', key, token)
@@ -82,7 +79,7 @@ local function drop_held(prefix, proc, token)
   held_each(s, release)
 end
 
--- answer notes what became of a job that was asked to end.
+-- answer notes how a job ended that was asked to end.
 local function answer(prefix, proc, token, text)
   if pcall_('HDEL', prefix .. 'resqued:kills:' .. proc, token) ~= 1 then return end
   local key = prefix .. 'resqued:killed:' .. proc
@@ -90,8 +87,7 @@ local function answer(prefix, proc, token, text)
   pcall_('PEXPIRE', key, 60000)
 end
 
--- uncap gives back one thread of a queue's cap. The hash vanishes with its last
--- field, so nothing has to clean it up.
+-- uncap returns one thread of a queue's cap. The hash vanishes with its last field.
 local function uncap(prefix, cap, queue)
   if cap == '' then return end
   local key = prefix .. 'resqued:caps:' .. cap
@@ -99,19 +95,18 @@ local function uncap(prefix, cap, queue)
   if type(n) == 'number' and n <= 0 then call('HDEL', key, queue) end
 end
 
--- delayed returns the member of resqued:delayed for a job that has to wait:
--- "<id> <queue length>[u] <queue><payload>", u for a unique queue. The id is
--- "<proc>#<token>" of a job that has run; see delay for others.
+-- delayed returns the member of resqued:delayed for a job: "<id> <queue length>[u] <queue><payload>", u for
+-- a unique queue. The id of a job that has run is "<proc>#<token>"; see delay for others.
 local function delayed(id, queue, payload, unique)
   return id .. ' ' .. #queue .. (unique and 'u ' or ' ') .. queue .. payload
 end
 
--- removeat takes the element with an index out of a list of so many.
+-- removeat removes the element at index from a list of that length.
 local function removeat(key, index, length)
   if index == 0 then return call('LPOP', key) end
   local value = call('LINDEX', key, index)
   if value then
-    local hole = '\0' .. redis.sha1hex(index .. value) -- nothing that could stand there
+    local hole = '\0' .. redis.sha1hex(index .. value) -- cannot be an element
     call('LSET', key, index, hole)
     call('LREM', key, index < length / 2 and 1 or -1, hole) -- from the nearer end
   end

@@ -1,6 +1,6 @@
--- relock takes the locks again that have expired though the jobs that hold them are in
--- flight: Redis's clock has gone forward, or no beat came through for as long as they last. A
--- lock lasts as long as its record, so that no other job may have it before. See beaten in grace.
+-- relock restores locks that expired while their jobs are in flight: Redis's clock jumped forward, or no
+-- beat came through for their whole lifetime. A lock lasts as long as its record, so no other job may get
+-- it first. See beaten in grace.
 --
 -- DEFINES  relock(prefix, proc, ttl): no result
 -- NEEDS    base, records
@@ -9,7 +9,7 @@
 -- COST     1 command, nearly always; after a silence 4 per process and 3 per record, of 500
 --          records or so at most
 
--- relocked sees to the locks of one process and returns how many records it has.
+-- relocked restores the locks of one process and returns how many records it has.
 local function relocked(prefix, proc, ttl)
   local inflight = prefix .. 'resqued:inflight:' .. proc
   local size = pcall_('HLEN', inflight)
@@ -18,8 +18,8 @@ local function relocked(prefix, proc, ttl)
     return 100
   end
   local tokens = call('HKEYS', inflight)
-  -- A timed lock ends with its job, whose process knows when; it is not extended. A lock
-  -- that may not be set must not keep a beat from its end.
+  -- A timed lock ends with its job, whose process knows when, so it is not extended. A lock that cannot be
+  -- set must not stop the beat.
   local function take(key, value) pcall_('SET', key, value, 'NX', 'EX', match(value, '^%d') and 86400 or ttl) end
   for _, token in ipairs(tokens) do
     local raw = pcall_('HGET', inflight, token)
@@ -32,8 +32,8 @@ local function relocked(prefix, proc, ttl)
   return #tokens
 end
 
--- relock sees to the locks of one process, and for others as long as that is little work. Those may
--- have a longer beat interval than the caller, but no process has a lease of more than 35 s.
+-- relock restores the locks of the calling process, and of others while that is little work. Those may beat
+-- less often than the caller, but no lease is longer than 35 s.
 local function relock(prefix, proc, ttl)
   local key = prefix .. 'resqued:relock'
   local left = pcall_('ZCARD', key)

@@ -1,7 +1,6 @@
--- rights ends the script before its first command where the server's user may not run all of its
--- commands: what a script has written when a later command is refused stays, and the job would be
--- nowhere. NewScript fills in which they are. No server before Redis 7 can be asked. A user who may
--- give himself rights has them all.
+-- rights ends the script before its first command if the user may not run all of its commands. Redis does
+-- not roll back, so a later refusal could lose the job. NewScript inserts the commands. Servers before
+-- Redis 7 cannot be asked. A user with the right to ACL SETUSER passes.
 --
 -- DEFINES  nothing
 -- NEEDS    none
@@ -13,7 +12,7 @@ do
   if asking then known, all = pcall(asking, 'ACL', 'SETUSER', 'x') end
   if not (known and all) then
     for _, command in ipairs({'COMMANDS'}) do
-      -- Redis 7.0 reads behind the last word where a command has a number of keys, and may crash: so there are more words.
+      -- Redis 7.0 reads past the last word of commands with a key count, and may crash; so there are more words.
       local known, may = pcall(asking, command, KEYS[1], KEYS[1], KEYS[1])
       if not (known and may) then
         return redis.error_reply('NOPERM the user may not run ' .. command .. ' on ' .. KEYS[1] .. '; see the rights in docs/redis-keys.md')

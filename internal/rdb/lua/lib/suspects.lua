@@ -1,8 +1,7 @@
--- suspects keeps those apart that may have killed their process: a job to whose blame
--- a death may be waits in resqued:suspects:<queue> instead of its queue, until a
--- process runs it that runs nothing else. The elements are "<start> <payload>", as in
--- a record; resqued:suspects is the set of the queues that have any. They count as
--- taken from their queue, and go back to its head when that process dies as well.
+-- suspects quarantines jobs that may have killed their process: a job that may be to blame for a death
+-- waits in resqued:suspects:<queue> instead of its queue, until a process runs it alone. The elements
+-- are "<start> <payload>", as in a record; resqued:suspects is the set of queues that have any. They
+-- count as taken from their queue, and return to its head when that process dies as well.
 --
 -- DEFINES  apartkey(prefix, queue): the list; set_apart(prefix, queue, payload, start): no
 --          result; apart(prefix, queue): how many wait; suspect(element): payload, start
@@ -12,20 +11,18 @@
 
 local function apartkey(prefix, queue) return prefix .. 'resqued:suspects:' .. queue end
 
--- set_apart adds a job that was taken out of its queue.
 local function set_apart(prefix, queue, payload, start)
   call('RPUSH', apartkey(prefix, queue), start .. ' ' .. payload)
   call('SADD', prefix .. 'resqued:suspects', queue)
 end
 
--- apart returns how many suspects of a queue wait, and tidies up after the last.
+-- apart returns how many suspects of a queue wait; it removes the queue from the set after the last.
 local function apart(prefix, queue)
   local n = len(apartkey(prefix, queue)) or 0
   if n == 0 then pcall_('SREM', prefix .. 'resqued:suspects', queue) end
   return n
 end
 
--- suspect returns the payload and the start time of an element.
 local function suspect(element)
   local start, i = match(element, '^([%d-]+) ()')
   if not start then return element, '-' end

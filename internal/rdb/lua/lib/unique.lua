@@ -1,14 +1,12 @@
--- unique keeps the companions of a unique queue in step with it, as resque-uniqueue
--- has them: <queue>:uniqueue is the set of its payloads, <queue>:start_at a list of
--- the times at which they were pushed, in the order of the queue.
+-- unique keeps a unique queue's companions in step with it, in resque-uniqueue's format: <queue>:uniqueue
+-- is the set of its payloads, <queue>:start_at a list of their push times, in queue order.
 --
--- Programs that do not know the companions push to such a queue and take from it,
--- too. The list is the truth, and unique_repair makes the companions match it. Until then
--- the queue is worked as it is.
+-- Programs that do not know the companions also push to such a queue and take from it. The list is the
+-- truth, and unique_repair makes the companions match it. Until then the queue is worked as it is.
 --
--- A set is not believed where a job would be lost: what comes back to a queue goes in unless
--- the list shows an equal job. No script looks for it all through a long queue, so a second
--- equal job may wait. The lengths differ then, and the repair drops it.
+-- The set is not trusted if that could lose a job: a job that returns to its queue is pushed unless the
+-- list shows an equal one. No script searches a whole long queue, so a second equal job may wait. Then
+-- the lengths differ, and the repair drops it.
 --
 -- DEFINES  utyped(key), instep(key, n): yes or no; elements_left: how many elements the script
 --          may yet look at for jobs;
@@ -28,7 +26,7 @@
 local near = 1000 -- elements that may always be looked at
 local elements_left = 50000
 
--- utyped reports whether the companions are what they should be, or are not there.
+-- utyped reports whether the companions have the right types or do not exist.
 local function utyped(key)
   return type(query('SCARD', key .. ':uniqueue')) == 'number' and len(key .. ':start_at') ~= nil
 end
@@ -38,9 +36,8 @@ local function instep(key, n)
   return call('SCARD', key .. ':uniqueue') == n and call('LLEN', key .. ':start_at') == n
 end
 
--- found looks for a payload among the first and the last jobs, bound of each, of a
--- queue of n; among fewer when the script has looked at many. It returns nil if it was in
--- neither and there are more.
+-- found searches the first and last bound jobs of a queue of n; fewer if the script has already looked at
+-- many. It returns nil if the payload was in neither part and there are more jobs.
 local function found(key, payload, n, bound)
   if n == 0 then return false end
   local room = math.max(math.floor(elements_left / 2), 100)
@@ -64,10 +61,9 @@ local function found(key, payload, n, bound)
   return nil
 end
 
--- waiting reports whether an equal job waits in a queue of n. The list decides where that
--- costs little, so that nothing is refused for a member that was left behind. Of a long queue
--- in step a member is enough to refuse a push. With sure it is not: no caller would hear of
--- the job that is dropped.
+-- waiting reports whether an equal job waits in a queue of n. Where that is cheap, the list decides, so that
+-- a stale member of the set blocks nothing. For a long queue in step, the set is enough to refuse a push,
+-- but not if sure: then no caller would learn of the dropped job.
 local function waiting(key, payload, n, sure)
   if not instep(key, n) then return found(key, payload, n, 10000) or false end
   local there
@@ -77,14 +73,13 @@ local function waiting(key, payload, n, sure)
   return not sure or found(key, payload, n, 25000) or false
 end
 
--- push puts an element at the tail or the head of a list.
 local function push(key, element, head)
   if head then return call('LPUSH', key, element) end
   return call('RPUSH', key, element)
 end
 
--- upush puts a payload at the tail or the head of a unique queue and returns the
--- new length, or nil if an equal one waits there already; see waiting for sure.
+-- upush puts a payload at the tail or head of a unique queue and returns the new length, or nil if an equal
+-- job waits; see waiting for sure.
 local function upush(key, payload, start, head, sure)
   local there = waiting(key, payload, call('LLEN', key), sure)
   call('SADD', key .. ':uniqueue', payload)
@@ -93,24 +88,23 @@ local function upush(key, payload, start, head, sure)
   return push(key, payload, head)
 end
 
--- putback puts the payload of a record back into its queue. It returns false if it
--- was dropped as the duplicate of one that waits there.
+-- putback returns a record's payload to its queue. It returns false if it was dropped as a duplicate.
 local function putback(prefix, queue, payload, start, head)
   local key = prefix .. 'queue:' .. queue
-  pcall_('SADD', prefix .. 'queues', queue) -- it may have been removed meanwhile
+  pcall_('SADD', prefix .. 'queues', queue) -- it may have been removed
   if start ~= '-' then return upush(key, payload, start, head, true) ~= nil end
   push(key, payload, head)
   return true
 end
 
--- forget_member removes what the companions know of a job that was taken from a
--- unique queue of length, where it had an index, and returns its start time.
+-- forget_member removes a taken job from the companions of a unique queue. It had this index in a queue of
+-- length. It returns the job's start time.
 local function forget_member(key, index, payload, length)
   call('SREM', key .. ':uniqueue', payload)
   return match(removeat(key .. ':start_at', index, length) or '', '^%d+$') or '0'
 end
 
--- rotated follows a job of a unique queue from its head to its tail.
+-- rotated moves a start time along with a job that moved from head to tail.
 local function rotated(key)
   local start = call('LPOP', key .. ':start_at')
   if start then call('RPUSH', key .. ':start_at', start) end
