@@ -18,39 +18,38 @@ import (
 )
 
 const (
-	// AgesEvery is how often the ages of queues are looked at. After a look there is a pause of agesModest
-	// times as long as it took, if that is longer.
+	// AgesEvery is how often queues' ages are checked. If agesModest times the duration of a look is
+	// longer, the pause after it lasts that long.
 	AgesEvery  = time.Second
 	agesTurn   = AgesEvery * 9 / 10
 	agesModest = 20
-	// agesHeld is how long a look may take, for others, and agesGone after how long without a look
-	// nothing is known.
+	// agesHeld is how long a look may keep others out, agesGone after how long without a look ages
+	// are unknown.
 	agesHeld, agesGone = 10 * time.Second, 2 * time.Minute
 	// agesRough is after how long without a look ages are estimates.
 	agesRough = 5 * time.Second
-	// agesTTL is how long what is known of the lists is kept without a look.
+	// agesTTL is how long the lists' state is kept without a look.
 	agesTTL = 24 * time.Hour
-	// maxAged bounds at how many lists a look looks, agedLines at how many of one queue of each kind.
+	// maxAged bounds the lists of a look, agedLines the lines of one queue of each kind.
 	maxAged, agedLines = 5000, 64
-	// agesBatch is how many lists are read in one step, agesNear how far from the end of a list a payload is
-	// looked for at first, and agesFar then.
+	// agesBatch is how many lists one step reads. agesNear is how far from the end a payload is
+	// first searched, agesFar how far the second time.
 	agesBatch, agesNear, agesFar = 16, 5000, 200_000
-	// metaAged is the field of resqued:meta with the time of the last look (ms), if it was a whole one.
+	// metaAged is the field of resqued:meta for the time of the last complete look (ms).
 	metaAged = "aged"
 )
 
-// Age is how long the first job of a queue has waited.
 type Age struct {
-	// Pushed is when it was pushed, by the clock of this machine; zero = not known.
+	// Pushed is the push time by this machine's clock; zero = unknown.
 	Pushed time.Time
 	Source queueage.Source
-	// Stale: the last look is some time ago, and the job may be gone.
+	// Stale: the last look was some time ago, and the job may be gone.
 	Stale  bool
 	inLine bool
 }
 
-// Pushed returns a function that says when the job at a place of a queue was pushed, 0 = at the head, by
-// the clock of this machine; zero = not known, as of jobs in lines.
+// Pushed returns a function for the push time of the job at a place of a queue, 0 = head, by this
+// machine's clock; zero = unknown, as for jobs in lines.
 func (s *Store) Pushed(ctx context.Context, queue string) (func(place int64) time.Time, error) {
 	pipe := s.db.Read.Pipeline()
 	text, clock := pipe.HGet(ctx, s.db.Key(keyAgeLists), strings.TrimPrefix(s.db.QueueKey(queue), s.db.Prefix)), pipe.Time(ctx)
@@ -67,8 +66,8 @@ func (s *Store) Pushed(ctx context.Context, queue string) (func(place int64) tim
 	}, nil
 }
 
-// Head returns the age of a queue whose first payload is known: what the payload says, unless a job in a line of
-// the queue has waited for longer.
+// Head returns the age of a queue whose first payload is known: the payload's own time, unless a job in
+// a line has waited longer.
 func (a Age) Head(payload []byte) Age {
 	e, err := wire.Parse(payload, 0)
 	if err != nil || e.EnqueuedAt.IsZero() || a.inLine && a.Pushed.Before(e.EnqueuedAt) {
@@ -77,23 +76,23 @@ func (a Age) Head(payload []byte) Age {
 	return Age{Pushed: e.EnqueuedAt, Source: queueage.Exact}
 }
 
-// agedList is one list of jobs at which a look looks.
+// agedList is one list in a look.
 type agedList struct {
 	queue, key string
-	line       bool // it is one of the queue's lines
+	line       bool // one of the queue's lines
 	known      queueage.List
 	look       queueage.Look
 	err        error
 }
 
-// LookAtAges looks how long the jobs that wait have waited, and reports whether it was this call's
-// turn: of many, about one a second does it. See package queueage.
+// LookAtAges checks how long waiting jobs have waited, and reports whether it was this call's turn: one
+// caller per second gets it. See package queueage.
 func (s *Store) LookAtAges(ctx context.Context) (mine bool, err error) {
 	began, turn := time.Now(), s.db.Key(keyAgeTurn)
 	mine, err = s.db.Write.SetNX(ctx, turn, "1", agesHeld).Result()
 	if err == nil && mine {
 		err = s.lookAtAges(ctx)
-		if ctx.Err() == nil { // otherwise it is held for longer, which is a pause as well
+		if ctx.Err() == nil { // otherwise the turn expires later, which is a pause as well
 			pause := max(agesTurn, agesModest*time.Since(began))
 			err = cmp.Or(err, s.db.Write.Set(ctx, turn, "1", pause).Err())
 		}
@@ -111,7 +110,7 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 	known, shown := pipe.HKeys(ctx, s.db.Key(keyAgeLists)), pipe.HKeys(ctx, s.db.Key(keyAge))
 	told(pipe.Exec(ctx))
 	if err := cmp.Or(known.Err(), shown.Err()); redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return s.db.Write.Del(ctx, s.db.Key(keyAge), s.db.Key(keyAgeLists)).Err() // only resqued uses them
+		return s.db.Write.Del(ctx, s.db.Key(keyAge), s.db.Key(keyAgeLists)).Err() // only resqued uses these keys
 	} else if err != nil {
 		return err
 	}
@@ -182,8 +181,8 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 	return err
 }
 
-// agedLists returns the lists of the queues, each queue's own before its lines, with what is known of
-// them. Partly has the queues that have more lines.
+// agedLists returns the queues' lists with their known state, each queue before its lines. partly has the
+// queues with further lines.
 func (s *Store) agedLists(ctx context.Context, queues []QueueInfo) (lists []*agedList, partly map[string]bool, err error) {
 	type lines struct{ locks, turns *redis.StringSliceCmd }
 	found := make([]lines, len(queues))
@@ -229,12 +228,12 @@ func (s *Store) agedLists(ctx context.Context, queues []QueueInfo) (lists []*age
 	return lists, partly, err
 }
 
-// seeAges looks at the lists. Since is when that was done last (ms), 0 = not known.
+// seeAges looks at the lists. since is the time of the last look (ms), 0 = unknown.
 func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) error {
 	if err := s.readAged(ctx, lists, false); err != nil {
 		return err
 	}
-	// The payload is not near the end, or there are two of it.
+	// The payload is not near the end, or there are two.
 	var again []*agedList
 	for _, l := range lists {
 		tail, _, _ := l.known.Anchors()
@@ -247,7 +246,7 @@ func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) err
 			return err
 		}
 	}
-	// A job that went to a line has waited in the queue before: no longer than its head had by then.
+	// A job in a line waited in the queue before, at most as long as the queue's head at that time.
 	from, to := since, int64(0)
 	for _, l := range lists {
 		look := &l.look
@@ -277,8 +276,7 @@ func (s *Store) seeAges(ctx context.Context, lists []*agedList, since int64) err
 	return nil
 }
 
-// readAged reads what a look sees of the lists. Far: also what is far from the end, and what the
-// history has counted.
+// readAged reads the lists. far: also far from their ends, and the history's counts.
 func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error {
 	type read struct {
 		size                *redis.IntCmd
@@ -288,7 +286,7 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 	}
 	size := agesBatch
 	if far {
-		size = 1 // each is a step of its own: it may take milliseconds
+		size = 1 // each is its own step, as it may take milliseconds
 	}
 	for batch := range slices.Chunk(lists, size) {
 		blind := s.noLPos.Load()
@@ -318,7 +316,7 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 		}
 		if _, err := pipe.Exec(ctx); err != nil && clock.Err() != nil {
 			if !blind && redis.HasErrorPrefix(err, "EXECABORT") {
-				s.noLPos.Store(true) // before Redis 6.0.6, or without the right to it
+				s.noLPos.Store(true) // before Redis 6.0.6, or without the right to LPOS
 				return s.readAged(ctx, lists, far)
 			}
 			return err
@@ -348,7 +346,7 @@ func (s *Store) readAged(ctx context.Context, lists []*agedList, far bool) error
 	return nil
 }
 
-// agesOf asks for the ages of queues; the function returns them when the pipeline was executed.
+// agesOf asks for the ages of queues; its function returns them after the pipeline has run.
 func (s *Store) agesOf(ctx context.Context, pipe redis.Pipeliner, queues []string) func() []Age {
 	texts, clock := pipe.HMGet(ctx, s.db.Key(keyAge), queues...), pipe.Time(ctx)
 	return func() []Age {
@@ -362,8 +360,7 @@ func (s *Store) agesOf(ctx context.Context, pipe redis.Pipeliner, queues []strin
 	}
 }
 
-// readAge reads an entry of resqued:age. Clock is the server's time, which may differ from the one
-// of this machine.
+// readAge reads an entry of resqued:age. clock is the server's time, which may differ from this machine's.
 func readAge(text string, clock, local time.Time) (a Age) {
 	fields := strings.Fields(text)
 	if len(fields) != 4 {

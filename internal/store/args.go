@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// letters returns the letters whose condition, in front of each, is true.
+// letters returns the letters whose condition, given before each, is true.
 func letters(pairs ...any) string {
 	var b []byte
 	for i := 0; i < len(pairs); i += 2 {
@@ -13,14 +13,13 @@ func letters(pairs ...any) string {
 	return string(b)
 }
 
-// seconds rounds up: a lock must not end before the time that was promised.
+// seconds rounds up: a lock must not end before the promised time.
 func seconds(d time.Duration) int64 { return roundUp(d, time.Second) }
 
-// milliseconds rounds up: no job may run before its time. A duration may be as long as one
-// can be.
+// milliseconds rounds up: no job may run before its time. It does not overflow.
 func milliseconds(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
 
-// roundUp returns how many units a duration takes; one that is negative takes none.
+// roundUp returns the number of units, rounded up; a negative duration has none.
 func roundUp(d, unit time.Duration) int64 {
 	n := int64(max(d, 0) / unit)
 	if d > 0 && d%unit > 0 {

@@ -11,35 +11,33 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// benchSpace is behind the namespace of whoever measures: what is below it may be removed.
+// benchSpace follows the namespace; everything below it may be removed.
 const benchSpace = ":resqued-bench:"
 
-// BenchNamespace returns a namespace for a measurement below a namespace, whose rights and
-// slot in a cluster it has. Run names the measurement and has no colons; without one it is
-// what all measurements are below.
+// BenchNamespace returns a namespace for a measurement, below a namespace whose rights and cluster slot
+// it shares. run names the measurement, without colons; without run, the result contains all
+// measurements.
 func BenchNamespace(namespace, run string) string {
 	return strings.TrimSuffix(namespace+benchSpace+run, ":")
 }
 
-// errNotBench guards against the removal of anything else.
+// errNotBench prevents the removal of other keys.
 var errNotBench = errors.New("is not a namespace of a measurement: nothing was removed")
 
-// ServerLoad is what a server says of itself. What it does not say is 0.
+// ServerLoad is a server's load; unknown values are 0.
 type ServerLoad struct {
 	Version string
-	// CPU is the processor time that it has used, Commands how many it has run, those inside
-	// of scripts included.
+	// CPU is the used processor time, Commands the number of commands run, including those in scripts.
 	CPU      time.Duration
 	Commands int64
-	// PerSecond is how many commands it runs each second just now.
+	// PerSecond is the current number of commands per second.
 	PerSecond int64
-	// Keys is how many keys there are in the database.
+	// Keys is the number of keys in the database.
 	Keys int64
-	// Measured reports that CPU and Commands are known.
+	// Measured: CPU and Commands are known.
 	Measured bool
 }
 
-// Load asks the server how much it has done.
 func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
 	node, err := s.db.Node(ctx)
 	if err != nil {
@@ -68,7 +66,7 @@ func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
 	return l, nil
 }
 
-// RoundTrip returns how long an answer takes to a command that does nothing.
+// RoundTrip returns the response time of a command that does nothing.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	if err := s.db.Ping(ctx); err != nil {
@@ -77,8 +75,8 @@ func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// RemoveBench removes all keys of the store's namespace, which must be one of BenchNamespace.
-// Nothing may work in it any more. It returns how many keys it has removed.
+// RemoveBench removes all keys of the store's namespace, which must come from BenchNamespace and not be in
+// use. It returns how many keys it removed.
 func (s *Store) RemoveBench(ctx context.Context) (removed int, err error) {
 	if !strings.Contains(s.db.Prefix, benchSpace) {
 		return 0, fmt.Errorf("%q %w", s.db.Prefix, errNotBench)
@@ -106,8 +104,8 @@ func (s *Store) RemoveBench(ctx context.Context) (removed int, err error) {
 	}
 }
 
-// LiveBenches returns how many processes hold a lease in measurements below the store's
-// namespace, and so would lose their keys to RemoveBench.
+// LiveBenches returns how many processes hold a lease in measurements below the store's namespace:
+// RemoveBench would remove their keys.
 func (s *Store) LiveBenches(ctx context.Context) (n int, err error) {
 	now, err := s.db.Now(ctx)
 	if err != nil {

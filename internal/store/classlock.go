@@ -11,19 +11,18 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Class locks and loner markers. Their keys here are without the namespace, for
-// example lock:Graph:7; the marker of a lock is loner:<lock>.
+// This file has class locks and loner markers. Keys here lack the namespace: lock:Graph:7, for example; the
+// marker of a lock is loner:<lock>.
 //
-// Elsewhere says that a call goes to another Redis than the one that holds the
-// queues and the in-flight records. A lock there expires instead of being freed
-// with its holder's record, and nothing but its owner's calls touches it.
+// Elsewhere: the call goes to another Redis than the one with the queues and in-flight records. A lock there
+// expires instead of being freed with its holder's record, and only its owner's calls touch it.
 
-// lockMargin is how much longer than its job a lock with a time limit may stay in
-// Redis, so that it never ends before the job has.
+// lockMargin is how much longer than its job a lock with a time limit may stay in Redis, so that it never
+// ends first.
 const lockMargin = 10 * time.Second
 
-// elsewhereMarkTTL bounds a loner marker without a time limit in another Redis,
-// where nothing shows that its job is gone.
+// elsewhereMarkTTL bounds a loner marker without a time limit in another Redis, which does not show when its
+// job is gone.
 const elsewhereMarkTTL = 24 * time.Hour
 
 var (
@@ -36,25 +35,24 @@ var (
 	enqueueLonerScript       = rdb.NewScript(Lua, "enqueue_loner", "lib/base", "lib/records", "lib/rights", "lib/classlock", "lib/unique", "enqueue_loner")
 )
 
-// MarkerKey is the key of the loner marker of a class lock.
+// MarkerKey returns the key of a class lock's loner marker.
 func MarkerKey(lock string) string { return "loner:" + lock }
 
-// HeldLock names a class lock and the job that holds it, or is to hold it.
+// HeldLock names a class lock and the job that holds or wants it.
 type HeldLock struct {
 	Proc, Token string
 	Key         string
 	// Timeout is how long the job may hold it; 0 = no limit.
 	Timeout time.Duration
-	// Grace is how much longer than that the job may take to stop.
-	Grace time.Duration
-	// Elsewhere: see above.
+	// Grace is how much longer the job may take to stop.
+	Grace     time.Duration
 	Elsewhere bool
 }
 
-// owner is the name of the holder in the lock's value, as owner in rdb/lua/lib/base.lua.
+// owner is the holder's name in the lock's value, like owner in rdb/lua/lib/base.lua.
 func (l HeldLock) owner() string { return "resqued:" + l.Proc + "#" + l.Token }
 
-// ttl is the expiry of the key.
+// ttl returns the key's expiry in seconds.
 func (s *Store) ttl(l HeldLock) int64 {
 	if l.Timeout == 0 {
 		return seconds(s.opts.Load().LockTTL)
@@ -62,29 +60,26 @@ func (s *Store) ttl(l HeldLock) int64 {
 	return expireAfter(l.Timeout, l.Grace+lockMargin)
 }
 
-// expireAfter is an expiry in seconds. Time limits may be as long as a duration can be; the
-// second is for whoever reads it back as a duration, which is rounded up.
+// expireAfter returns an expiry in seconds without overflow. The extra second lets readers convert it back to
+// a duration, rounded up.
 func expireAfter(limit, margin time.Duration) int64 {
 	return seconds(min(limit, math.MaxInt64-margin-time.Second) + margin)
 }
 
-// AcquireRequest asks for the class lock of a job in hand.
 type AcquireRequest struct {
 	HeldLock
-	// Loner: the job's loner marker is removed, whether it gets the lock or not.
+	// Loner: remove the job's loner marker, even if it does not get the lock.
 	Loner bool
-	// Queue and Payload name the job for its marker; only needed elsewhere.
+	// Queue and Payload identify the job for its marker; only needed elsewhere.
 	Queue   string
 	Payload []byte
 }
 
-// AcquireReply answers an AcquireRequest.
 type AcquireReply struct {
 	Got bool
-	// Late: the record of the job is gone. It must not run, and its end will change
-	// nothing.
+	// Late: the job's record is gone. It must not run, and its end will change nothing.
 	Late bool
-	// Holder is who has the lock if not the job; see Holder.
+	// Holder has the lock if the job does not; see func Holder.
 	Holder string
 	// Expires is the time in the lock's value, in seconds since 1970; 0 = none.
 	Expires int64
@@ -92,15 +87,14 @@ type AcquireReply struct {
 	Sequence int64
 }
 
-// AcquireLock takes a class lock. Taken again for the same job it only begins its
-// time anew, so that the call may be repeated after an unknown outcome. It returns
-// ErrFenced when the process has no valid lease.
+// AcquireLock takes a class lock. For the same job it only restarts the lock's time, so it may be repeated
+// after an unknown outcome. It returns ErrFenced if the process has no valid lease.
 func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireReply, error) {
 	marker := ""
 	if req.Loner {
 		marker = s.db.Key(MarkerKey(req.Key))
 	} else {
-		req.Queue, req.Payload = "", nil // they are for the marker, and may be large
+		req.Queue, req.Payload = "", nil // only for the marker, and maybe large
 	}
 	list, err := s.evalLock(ctx, classlockAcquireScript, req.HeldLock,
 		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft().Milliseconds())
@@ -120,8 +114,8 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	return AcquireReply{}, fmt.Errorf("script classlock_acquire: unexpected reply %q", list)
 }
 
-// RefreshLock begins the time of a class lock anew. The reply is not Got when the
-// lock is not the job's any more; Holder is then who has it, "" if the lock is free.
+// RefreshLock restarts the time of a class lock. Without Got, the lock is no longer the job's; Holder then has
+// it, "" = free.
 func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
 	list, err := s.evalLock(ctx, classlockRefreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
 	if err != nil {
@@ -138,15 +132,14 @@ func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, erro
 	return AcquireReply{}, fmt.Errorf("script classlock_refresh: unexpected reply %q", list)
 }
 
-// ExtendLock begins the time of a class lock anew for its holder. It reports whether the
-// lock is held.
+// ExtendLock restarts the time of a class lock for its holder, and reports whether it is held.
 func (s *Store) ExtendLock(ctx context.Context, key string, timeout time.Duration, elsewhere bool) (held bool, err error) {
 	raw, err := s.db.Eval(ctx, classlockExtendScript, s.db.Key(key), []any{s.db.Prefix, timeout.Milliseconds(), rdb.Flag(elsewhere)})
 	return rdb.Number(raw) == 1, err
 }
 
-// LockExpires returns the time in the value of a job's lock, in seconds since 1970;
-// 0 if it has none, or the lock is not the job's any more.
+// LockExpires returns the time in the value of a job's lock, in seconds since 1970; 0 if there is none or the
+// lock is no longer the job's.
 func (s *Store) LockExpires(ctx context.Context, l HeldLock) (int64, error) {
 	value, err := s.db.Read.Get(ctx, s.db.Key(l.Key)).Result()
 	switch {
@@ -161,7 +154,7 @@ func (s *Store) LockExpires(ctx context.Context, l HeldLock) (int64, error) {
 	return expiry(value), nil
 }
 
-// expiry is the time in a value of ours.
+// expiry returns the time in a value of ours.
 func expiry(value string) int64 {
 	digits, _, _ := strings.Cut(value, ":")
 	n, _ := strconv.ParseInt(digits, 10, 64)
@@ -185,8 +178,8 @@ func (s *Store) evalLock(ctx context.Context, sc *rdb.Script, l HeldLock, more .
 	return list, nil
 }
 
-// KeepLocks extends the locks without a time limit that this process holds
-// elsewhere, and returns the indexes of those that are lost.
+// KeepLocks extends this process's locks without a time limit that are kept elsewhere, and returns the indexes
+// of lost ones.
 func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, err error) {
 	if len(locks) == 0 {
 		return nil, nil
@@ -208,24 +201,22 @@ func (s *Store) KeepLocks(ctx context.Context, locks []HeldLock) (lost []int, er
 	return lost, nil
 }
 
-// ReleaseLock releases a lock that is held elsewhere. One that is not the job's any
-// more is left alone. The locks in the daemon's own Redis go with the completion of
-// their job.
+// ReleaseLock releases a lock kept elsewhere if it is still the job's. Locks in the daemon's own Redis are
+// released by their job's completion.
 func (s *Store) ReleaseLock(ctx context.Context, l HeldLock) error {
 	_, err := s.db.Eval(ctx, classlockReleaseScript, s.db.Key(l.Key), []any{l.owner()})
 	return err
 }
 
-// LockState is the state of a class lock.
 type LockState struct {
-	// Holder is who holds it, see Holder; empty = it is free.
+	// Holder has the lock, see func Holder; empty = free.
 	Holder string
-	// Marked: a loner job with this lock waits.
+	// Marked: a loner job for this lock waits.
 	Marked bool
 }
 
-// LockState returns who holds a class lock and whether a loner job waits for it. What
-// has expired, and what a dead process has left, does not count.
+// LockState returns the holder of a class lock and whether a loner job waits for it. Expired entries and
+// those of dead processes do not count.
 func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
 	raw, err := s.db.Eval(ctx, classlockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
 	if err != nil {
@@ -239,39 +230,36 @@ func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (Lock
 	return LockState{Holder: Holder(value), Marked: rdb.Number(list[1]) == 1}, nil
 }
 
-// What became of a loner job.
+// The outcomes of EnqueueLoner.
 const (
 	LonerPushed    = "OK"
-	LonerLocked    = "LOCKED"    // one with the same lock runs
-	LonerDuplicate = "DUPLICATE" // one with the same lock, or an equal one, waits
+	LonerLocked    = "LOCKED"    // a job with the same lock runs
+	LonerDuplicate = "DUPLICATE" // a job with the same lock, or an equal one, waits
 )
 
 // LonerRequest enqueues a job unless one with the same class lock runs or waits.
 type LonerRequest struct {
-	// Key is the class lock of the job, Timeout its time limit; 0 = none.
+	// Key is the job's class lock, Timeout its time limit; 0 = none.
 	Key     string
 	Timeout time.Duration
 	Queue   string
 	Payload []byte
-	// Unique and Strict are those of Queue.
+	// Unique and Strict describe Queue.
 	Unique, Strict bool
-	// Elsewhere: see above. The marker is left, but nothing is pushed.
+	// Elsewhere: the marker is set, but nothing is pushed.
 	Elsewhere bool
 }
 
-// LonerReply answers a LonerRequest.
 type LonerReply struct {
-	// Status is one of LonerPushed, LonerLocked and LonerDuplicate.
 	Status string
 	// Length is the queue's new length.
 	Length int64
-	// Holder is who runs, with LonerLocked.
+	// Holder runs, for LonerLocked.
 	Holder string
 }
 
-// EnqueueLoner pushes a loner job, all in one script. It returns ErrOutOfStep, with
-// nothing done, for a strict queue whose companions do not match it. After any other
-// error the outcome is unknown unless Unexecuted.
+// EnqueueLoner pushes a loner job, all in one script. It returns ErrOutOfStep, with nothing done, for a strict
+// queue out of step with its companions. After any other error the outcome is unknown unless Unexecuted.
 func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply, error) {
 	ttl := int64(0)
 	switch {
@@ -307,16 +295,16 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	return reply, nil
 }
 
-// Unmark removes the loner marker of a job that will not start: because it was
-// removed from its queue, or could not be pushed. A marker of another job stays.
+// Unmark removes the loner marker of a job that will not start: it was removed, or could not be pushed. Another
+// job's marker stays.
 func (s *Store) Unmark(ctx context.Context, key, queue string, payload []byte) (removed bool, err error) {
 	name := "queue:" + strconv.Itoa(len(queue)) + ":" + queue + string(payload)
 	raw, err := s.db.Eval(ctx, classlockReleaseScript, s.db.Key(MarkerKey(key)), []any{name})
 	return rdb.Number(raw) == 1, err
 }
 
-// Holder says who holds a class lock, by its value: for one of ours
-// <process>#<token>; for one of resque-lock-timeout, which has no name in it, its value.
+// Holder returns the holder of a class lock from its value: <process>#<token> for a lock of ours; for one of
+// resque-lock-timeout, which contains no name, the value.
 func Holder(value string) string {
 	_, name, ok := strings.Cut(value, ":")
 	if holder, ours := strings.CutPrefix(name, "resqued:"); ok && ours {

@@ -6,8 +6,7 @@ import (
 	"strconv"
 )
 
-// before puts the count in front of a failure record, as counted in lua/exchange_finish.lua
-// reads it.
+// before puts the count in front of a failure record; counted in lua/exchange_finish.lua reads it.
 func (c *Count) before(record []byte) []byte {
 	b := strconv.AppendInt(nil, int64(len(c.Key)), 10)
 	b = strconv.AppendInt(append(b, ' '), int64(max(c.Value, 0)), 10)
@@ -16,9 +15,8 @@ func (c *Count) before(record []byte) []byte {
 	return append(b, record...)
 }
 
-// RetryCounts returns the counts of attempts under keys without the namespace: the
-// number of the last run of a job, from 0, or -1 where none is kept. Another
-// text counts as none.
+// RetryCounts returns the counts of attempts under keys without the namespace: the number of a job's last run,
+// from 0, or -1 without a valid count.
 func (s *Store) RetryCounts(ctx context.Context, keys []string) ([]int, error) {
 	full := make([]string, len(keys))
 	for i, key := range keys {

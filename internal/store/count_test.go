@@ -227,7 +227,7 @@ func TestRetriedSuspect(t *testing.T) {
 	}
 }
 
-// A job that has failed with its process begins anew when somebody enqueues it anew.
+// A job that failed with its process has a fresh count when it is enqueued again.
 func TestCountOfTheDead(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -22,26 +22,26 @@ var (
 	tickScript      = rdb.NewScript(Lua, "tick", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/classlock", "lib/scheduler_lock", "tick")
 )
 
-// What became of the last tick of a schedule: CronRecord.Outcome.
+// The values of CronRecord.Outcome: the fate of a schedule's last tick.
 const (
-	TickNew       = "new" // there was none yet
+	TickNew       = "new" // there was none before
 	TickEnqueued  = "enqueued"
-	TickSkipped   = "skipped"   // a job of the schedule had not come to its end
+	TickSkipped   = "skipped"   // a job of the schedule had not ended
 	TickDuplicate = "duplicate" // an equal job waited in its unique queue
-	TickMissed    = "missed"    // it was noticed too late
+	TickMissed    = "missed"    // noticed too late
 )
 
-// CronRecord is how a schedule stands.
+// CronRecord is the state of a schedule.
 type CronRecord struct {
-	// Raw is the record as it is kept; empty = there is none.
+	// Raw is the stored record; empty = none.
 	Raw string
-	// Fingerprint is that of the timing, Job that of what is enqueued; Since is when the
-	// configuration was read that they come from.
+	// Fingerprint identifies the timing, Job what is enqueued; Since is when their configuration was
+	// read.
 	Fingerprint, Job string
 	Since            time.Time
-	// From is the instant after which ticks have not been seen to.
+	// From is the time up to which ticks are handled.
 	From time.Time
-	// Tick is the last one that was, at Seen; zero if there was none.
+	// Tick is the last handled tick, Seen when it was handled; zero if there was none.
 	Tick, Seen time.Time
 	Outcome    string
 }
@@ -63,17 +63,17 @@ func parseCronRecord(raw string) CronRecord {
 	return r
 }
 
-// SchedulerLock is resque-scheduler's master lock, whose holder alone enqueues the jobs of
-// schedules where a Ruby scheduler has them, too. The zero value means that there is none.
+// SchedulerLock is resque-scheduler's master lock. If a Ruby scheduler has the same schedules, only the lock's
+// holder enqueues their jobs. The zero value means no lock.
 type SchedulerLock struct {
-	// Prefix is RESQUE_SCHEDULER_MASTER_LOCK_PREFIX of the Ruby schedulers.
+	// Prefix is the Ruby schedulers' RESQUE_SCHEDULER_MASTER_LOCK_PREFIX.
 	Prefix string
 	// Me is the name under which this process holds the lock.
 	Me string
 }
 
-// schedulerLockKey returns the key of the master lock. The namespace is in it twice: once for the client
-// of Ruby, which adds it, and once because the gem adds it, too.
+// schedulerLockKey returns the key of the master lock. It contains the namespace twice, because Ruby's client
+// and the gem both add it.
 func (s *Store) schedulerLockKey(c SchedulerLock) string {
 	if c.Me == "" {
 		return ""
@@ -85,48 +85,45 @@ func (s *Store) schedulerLockKey(c SchedulerLock) string {
 	return s.db.Key(s.opts.Load().Namespace + ":" + name)
 }
 
-// SchedulesRequest asks how schedules stand.
+// SchedulesRequest asks for the state of schedules.
 type SchedulesRequest struct {
-	// Prints are those of the caller's definitions of Names, as CronPrint makes them.
+	// Prints identify the caller's definitions of Names; see CronPrint.
 	Names, Prints []string
-	// Keeper is who notes that it has those of Names whose definition counts, unless that was
-	// noted less than Renew ago; empty = no daemon.
+	// Keeper notes that it has those of Names whose definition is current, if the last note is older than
+	// Renew; empty = not a daemon.
 	Keeper string
 	Renew  time.Duration
-	// Stored looks for the schedules that are kept in Redis; Digest says which are
-	// known, from the last reply.
+	// Stored also asks for the schedules kept in Redis; Digest identifies the known ones, from the last
+	// reply.
 	Stored        bool
 	Digest        string
 	SchedulerLock SchedulerLock
 }
 
-// SchedulesReply answers Schedules.
 type SchedulesReply struct {
-	// Now is the time of the server.
+	// Now is the server's time.
 	Now time.Time
-	// InCharge: no other scheduler holds the master lock; else Holder does.
+	// InCharge: no other scheduler holds the master lock; otherwise Holder does.
 	InCharge bool
 	Holder   string
-	// Stored are the definitions in Redis by name, nil if they are as known.
+	// Stored are the definitions in Redis by name, nil if unchanged.
 	Stored map[string]string
 	Digest string
-	// Records stand in the order of the names.
+	// Records are in the order of Names.
 	Records []CronRecord
-	// Last is when their jobs were enqueued last, by whichever scheduler; zero if not
-	// known.
+	// Last is when any scheduler last enqueued their jobs; zero = unknown.
 	Last []time.Time
 	// Kept are notes of daemons that have a schedule, by name.
 	Kept map[string]KeptNote
 }
 
-// KeptNote says who had a schedule last. Raw differs from note to note.
+// KeptNote says which daemon last had a schedule. Raw differs from note to note.
 type KeptNote struct{ Raw, Keeper string }
 
-// CronPrint identifies a definition of a schedule: its times, and what it enqueues.
+// CronPrint identifies a schedule's definition: its times and what it enqueues.
 func CronPrint(timing, job string) string { return timing + "-" + job }
 
-// Schedules returns how schedules stand. It takes or keeps the master lock, if there is a
-// SchedulerLock.
+// Schedules returns the state of schedules. With a SchedulerLock it takes or keeps the master lock.
 func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesReply, error) {
 	known := "-"
 	if req.Stored {
@@ -186,11 +183,11 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 	return r, nil
 }
 
-// manyStored is the digest of schedules in Redis that are too many for one script.
+// manyStored is the digest if Redis has too many schedules for one script.
 const manyStored = "many"
 
-// stored reads the schedules that are kept in Redis, a part at a time. Before one of them
-// ticks its definition is compared again.
+// stored reads the schedules kept in Redis, page by page. A tick compares its schedule's definition
+// again.
 func (s *Store) stored(ctx context.Context) (map[string]string, error) {
 	all := map[string]string{}
 	for cursor := uint64(0); ; {
@@ -212,7 +209,7 @@ func sum1(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// digestOf is the digest of all schedules as lua/schedules.lua computes it of fewer.
+// digestOf is the digest of all schedules, as lua/schedules.lua computes it.
 func digestOf(all map[string]string) string {
 	sums := make([]string, 0, len(all))
 	for name, definition := range all {
@@ -222,48 +219,46 @@ func digestOf(all map[string]string) string {
 	return sum1(strings.Join(sums, ""))
 }
 
-// What came of a Tick: TickReply.Status. All but TickDone have done nothing.
+// The values of TickReply.Status. Only TickDone has done anything.
 const (
 	TickDone    = "DONE"
-	TickChanged = "CHANGED" // the record is another one: Record
-	TickEarly   = "EARLY"   // the server's time is behind the tick: Now
-	TickGone    = "GONE"    // the definition in Redis is another one, or is gone
+	TickChanged = "CHANGED" // Record differs from the known one
+	TickEarly   = "EARLY"   // the server's time, Now, is before the tick
+	TickGone    = "GONE"    // the definition in Redis has changed or is gone
 	TickHeld    = "HELD"    // another scheduler is in charge: Holder
-	TickStuck   = "STUCK"   // a key holds something else than it should: Reason
+	TickStuck   = "STUCK"   // a key has the wrong type: Reason
 )
 
-// TickRequest is what a schedule has to do.
+// TickRequest is an update of a schedule.
 type TickRequest struct {
 	Name string
-	// Known is the record from which the rest was computed.
+	// Known is the record from which the request was computed.
 	Known CronRecord
 	// Print and Since are for the new record.
 	Print string
 	Since time.Time
-	// Claim only puts these into the record: the times are the same as before.
+	// Claim only updates these two in the record: the times are unchanged.
 	Claim bool
-	// Tick is the last one that is seen to by this. Zero: the schedule begins, with the
-	// ticks after From; that is the time of the server if it is zero, too.
+	// Tick is the last tick handled by this call. Zero: the schedule begins, with the ticks after From,
+	// which defaults to the server's time.
 	Tick, From time.Time
-	// Missed ticks are let be, Jobs is for how many to enqueue.
+	// Missed is how many ticks are skipped, Jobs for how many jobs are enqueued.
 	Missed, Jobs int
 
 	Queue          string
 	Payload        []byte
 	Unique, Strict bool
-	// IfRunning is one of queue, unique and skip; see package schedule.
+	// IfRunning is queue, unique or skip; see package schedule.
 	IfRunning string
-	// Stored is the definition in Redis that must be there still; empty = it is not
-	// kept there.
+	// Stored is the definition that must still be in Redis; empty = not kept there.
 	Stored string
-	// Shown is what people can see of the schedule, as JSON; empty = as it is.
+	// Shown is the schedule for people, as JSON; empty = unchanged.
 	Shown         string
 	SchedulerLock SchedulerLock
-	// Keeper is noted as in SchedulesRequest if the schedule begins or the record gets this Print.
+	// Keeper is noted as in SchedulesRequest if the schedule begins or its record gets this Print.
 	Keeper string
 }
 
-// TickReply answers Tick.
 type TickReply struct {
 	Status                        string
 	Now                           time.Time
@@ -272,9 +267,8 @@ type TickReply struct {
 	Enqueued, Skipped, Duplicates int
 }
 
-// Tick sees to ticks of a schedule, in one step: of all that ask from the same record
-// one is heard. After an error the outcome is unknown unless Unexecuted; it may be asked
-// again, because a record that was written is another one.
+// Tick handles ticks of a schedule in one step: of all callers with the same record, one succeeds. After an
+// error the outcome is unknown unless Unexecuted; it may be repeated, because a written record differs.
 func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	tick, from := millis(req.Tick), millis(req.From)
 	if !req.Tick.IsZero() {
@@ -325,8 +319,7 @@ func millis(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// ReleaseSchedulerLock gives the master lock back, if it is ours: another one need not wait until
-// it expires.
+// ReleaseSchedulerLock releases the master lock if it is ours, so that others need not wait for its expiry.
 func (s *Store) ReleaseSchedulerLock(ctx context.Context, c SchedulerLock) error {
 	_, err := s.db.Eval(ctx, schedulerLeaveScript, s.schedulerLockKey(c), []any{s.db.Prefix, c.Me})
 	return err
@@ -334,16 +327,16 @@ func (s *Store) ReleaseSchedulerLock(ctx context.Context, c SchedulerLock) error
 
 var schedulerLeaveScript = rdb.NewScript(Lua, "scheduler_leave", "lib/base", "scheduler_leave")
 
-// keptEnd ends the definition for people of a schedule that is kept in Redis; see
+// keptEnd ends the definition for people of a schedule kept in Redis; see
 // lua/forget_schedules.lua.
 const keptEnd = `,"kept":true}`
 
-// Kept marks a definition for people, a JSON object, as that of a schedule that is kept in
-// Redis: when it is removed there, it exists nowhere.
+// Kept marks a definition for people, a JSON object, as kept in Redis: once removed there, it does not exist
+// elsewhere.
 func Kept(shown []byte) []byte { return append(shown[:len(shown)-1:len(shown)-1], keptEnd...) }
 
-// ForgetRemoved forgets the schedules that were kept in Redis, and are not any more, and
-// those that no daemon has any more, if their notes are still those that are given.
+// ForgetRemoved forgets schedules that were removed from Redis, and the schedules in left, which no daemon has
+// any more, if their notes are unchanged.
 func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) error {
 	var gone []any
 	for name, note := range left {
@@ -362,15 +355,14 @@ func (s *Store) ForgetRemoved(ctx context.Context, left map[string]KeptNote) err
 
 var forgetSchedulesScript = rdb.NewScript(Lua, "forget_schedules", "lib/base", "lib/rights", "forget_schedules")
 
-// CronView is a schedule as Redis knows it.
+// CronView is a schedule in Redis.
 type CronView struct {
 	CronRecord
-	// Shown is its definition for people, Stored that which is kept in Redis; empty if
-	// there is none.
+	// Shown is its definition for people, Stored the one kept in Redis; empty if missing.
 	Shown, Stored string
 }
 
-// CronViews returns all schedules that Redis knows of, by name, and the server's time.
+// CronViews returns all schedules in Redis by name, and the server's time.
 func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now time.Time, err error) {
 	pipe := s.db.Read.Pipeline()
 	clock := pipe.Time(ctx)
@@ -394,7 +386,7 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 			case 1:
 				v.Shown = text
 				if kept, _ := hashes[2].Val()[name]; kept == "" && strings.HasSuffix(text, keptEnd) {
-					v.Shown = "" // it was removed there
+					v.Shown = "" // it was removed from Redis
 				}
 			case 2:
 				v.Stored = text
@@ -405,8 +397,8 @@ func (s *Store) CronViews(ctx context.Context) (views map[string]CronView, now t
 	return views, clock.Val(), err
 }
 
-// ForgetSchedule removes a schedule that is kept in Redis, as resque-scheduler does, and
-// what is known of it. It reports whether there was anything.
+// ForgetSchedule removes a schedule kept in Redis, as resque-scheduler does, and all its state. It reports
+// whether there was any.
 func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, err error) {
 	var gone []*redis.IntCmd
 	err = s.db.Once(ctx, func() error {
@@ -415,7 +407,7 @@ func (s *Store) ForgetSchedule(ctx context.Context, name string) (removed bool, 
 		for _, key := range []string{keyStored, keyCron, keyShown, keyKept, keyLastEnqueued} {
 			gone = append(gone, pipe.HDel(ctx, s.db.Key(key), name))
 		}
-		pipe.SAdd(ctx, s.db.Key(keyChanged), name) // a Ruby scheduler looks there
+		pipe.SAdd(ctx, s.db.Key(keyChanged), name) // a Ruby scheduler checks this key
 		_, err := pipe.Exec(ctx)
 		return err
 	})

@@ -216,7 +216,7 @@ func testTick(t *testing.T, server *redistest.Server) {
 }
 
 // A definition takes the place of another one without a tick; the notes say who has it, and
-// what no daemon has any more is forgotten unless somebody has come meanwhile.
+// a schedule that no daemon has any more is forgotten unless another daemon has got it since.
 func TestScheduleOwners(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -261,7 +261,7 @@ func TestScheduleOwners(t *testing.T) {
 	})
 }
 
-// What is in Redis is told once, and again when it has changed.
+// The schedules in Redis are returned once, and again when they have changed.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

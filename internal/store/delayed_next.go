@@ -15,25 +15,25 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// DelayedPlace is a place among the delayed jobs in the order in which they are due: behind one of
-// them. Jobs that come and go do not change it. The zero value is before all.
+// DelayedPlace is a place in the order of delayed jobs: after one of them. Other jobs' coming and going does
+// not change it. The zero value is before all.
 type DelayedPlace struct {
-	// Scheduler: the job waits in the keys of resque-scheduler, which come after resqued:delayed
-	// where jobs are due together.
+	// Scheduler: the job is in the keys of resque-scheduler, which come after resqued:delayed for equal
+	// times.
 	Scheduler bool
-	// Score is the time as it stands there.
+	// Score is the due time as stored.
 	Score float64
-	// Index is how many of this time came up to the job, itself included, when it was read. It is
-	// where the job is looked for first, and tells it from equal ones.
+	// Index is how many jobs of this time came up to and including the job when it was read. The search
+	// for the job starts there; it also distinguishes equal jobs.
 	Index int64
-	// Job is the beginning of its id.
+	// Job is the beginning of the job's id.
 	Job string
 }
 
-// placeID is how much of an id is in a place.
+// placeID is how many characters of an id a place contains.
 const placeID = 16
 
-// String returns the place as ParseDelayedPlace takes it.
+// String returns the place for ParseDelayedPlace.
 func (p DelayedPlace) String() string {
 	if p.Job == "" {
 		return ""
@@ -65,21 +65,19 @@ func ParseDelayedPlace(text string) (p DelayedPlace, err error) {
 
 func formatScore(score float64) string { return strconv.FormatFloat(score, 'f', -1, 64) }
 
-// place returns the place behind the job.
+// place returns the place after the job.
 func (j *DelayedJob) place() DelayedPlace {
 	return DelayedPlace{Scheduler: !j.own(), Score: j.score, Index: j.index, Job: j.ID()[:placeID]}
 }
 
-// is reports whether the place is behind a job like this one.
+// is reports whether the place is after a job like this one.
 func (p DelayedPlace) is(j *DelayedJob) bool { return j.score == p.Score && j.ID()[:placeID] == p.Job }
 
-// own reports whether the job waits in resqued:delayed.
 func (j *DelayedJob) own() bool { return strings.HasSuffix(j.key, rdb.KeyDelayed) }
 
-// NextDelayed returns the jobs after a place that want accepts and that are due first, at most so
-// many; next is the place behind them, the zero value if there are no others. A job that is added
-// is seen if it is due behind the place. Where the job before the place is gone, those that are
-// due together with it may be seen again.
+// NextDelayed returns at most limit jobs after a place that want accepts, earliest first; next is the place
+// after them, zero if there are no others. Jobs added after the place are seen. If the job at the place is
+// gone, jobs due at the same time may be seen again.
 func (s *Store) NextDelayed(ctx context.Context, after DelayedPlace, limit int, want func(*DelayedJob) bool) (jobs []DelayedJob, next DelayedPlace, err error) {
 	nextOwn, stop := iter.Pull2(s.ownDelayed(ctx, after))
 	defer stop()
@@ -113,14 +111,14 @@ func (s *Store) NextDelayed(ctx context.Context, after DelayedPlace, limit int, 
 	return jobs, next, nil
 }
 
-// ranked is a member of a sorted set; index is how many of its score come up to it.
+// ranked is a member of a sorted set; index is its rank, from 1, among members of its score.
 type ranked struct {
 	member string
 	score  float64
 	index  int64
 }
 
-// rising goes through a sorted set from a score on, and leaves out the first members of that score.
+// rising iterates over a sorted set from a score on, without the first leave members of that score.
 func (s *Store) rising(ctx context.Context, key string, from float64, leave int64) iter.Seq2[ranked, error] {
 	return func(yield func(ranked, error) bool) {
 		at, seen := from, leave
@@ -149,7 +147,7 @@ func (s *Store) rising(ctx context.Context, key string, from float64, leave int6
 	}
 }
 
-// ownDelayed goes through the jobs of resqued:delayed that are due after a place.
+// ownDelayed iterates over the jobs of resqued:delayed after a place.
 func (s *Store) ownDelayed(ctx context.Context, after DelayedPlace) iter.Seq2[DelayedJob, error] {
 	return func(yield func(DelayedJob, error) bool) {
 		key := s.db.Key(rdb.KeyDelayed)
@@ -164,7 +162,7 @@ func (s *Store) ownDelayed(ctx context.Context, after DelayedPlace) iter.Seq2[De
 		last := dueAt(after.Score)
 		switch {
 		case after.Job == "":
-		case after.Scheduler: // jobs here are before those there that are due together
+		case after.Scheduler: // for equal times, jobs here precede those there
 			from = float64(last.UnixMilli() - 1)
 		default:
 			from = after.Score
@@ -206,7 +204,7 @@ func (s *Store) ownDelayed(ctx context.Context, after DelayedPlace) iter.Seq2[De
 	}
 }
 
-// scheduledDelayed goes through the jobs in the keys of resque-scheduler that are due after a place.
+// scheduledDelayed iterates over the jobs in the keys of resque-scheduler after a place.
 func (s *Store) scheduledDelayed(ctx context.Context, after DelayedPlace) iter.Seq2[DelayedJob, error] {
 	return func(yield func(DelayedJob, error) bool) {
 		from, last := math.Inf(-1), dueAt(after.Score/1000)
@@ -234,7 +232,7 @@ func (s *Store) scheduledDelayed(ctx context.Context, after DelayedPlace) iter.S
 			w := s.walk(s.db.Key(keyDueAt) + z.member)
 			if found != nil {
 				if w.key != found.key {
-					continue // several times of one score, those before the place
+					continue // an earlier list of the same score
 				}
 				w.pos, w.tail, found = found.index, []string{found.item}, nil
 			}
@@ -245,8 +243,8 @@ func (s *Store) scheduledDelayed(ctx context.Context, after DelayedPlace) iter.S
 	}
 }
 
-// findScheduled returns the job before a place as it stands now, nil if it is gone. Of several like
-// it that one is meant which stands nearest to where it stood.
+// findScheduled returns the job at a place as it is now, nil if it is gone. Of equal jobs it returns the one
+// nearest to the place.
 func (s *Store) findScheduled(ctx context.Context, p DelayedPlace) (found *DelayedJob, err error) {
 	for z, err := range s.rising(ctx, s.db.Key(keySchedule), p.Score, 0) {
 		if err != nil {
@@ -281,7 +279,7 @@ func (s *Store) findScheduled(ctx context.Context, p DelayedPlace) (found *Delay
 	return found, nil
 }
 
-// delayedList goes through the rest of a list of jobs that are due at one time.
+// delayedList iterates over the rest of a list of jobs due at one time.
 func delayedList(ctx context.Context, w *walk, score float64, yield func(DelayedJob, error) bool) bool {
 	for {
 		from, page, err := w.next(ctx)

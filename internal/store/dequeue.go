@@ -12,13 +12,12 @@ var (
 	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/suspects", "lib/deaths", "lib/pruned", "remove_queue")
 )
 
-// Dequeue removes the waiting payloads that match from a queue, in parts of bounded
-// size, and returns how many those were. The companions of a unique queue follow. Suspects
-// (see PollReply) have been taken from their queue and stay. Jobs that workers move into lines during the call are
-// removed, too. After each part removed is
-// called with its payloads, unless it is nil; its error ends the call.
+// Dequeue removes the waiting payloads that match from a queue, in parts of bounded size, and returns how many.
+// It updates a unique queue's companions. Quarantined suspects (see PollReply) are not in the queue and stay.
+// Jobs that workers move into lines during the call are removed, too. After each part, removed, unless nil, is
+// called with its payloads; its error ends the call.
 //
-// After an error that is not Unexecuted the last part may have been removed, too.
+// After an error that is not Unexecuted, the last part may have been removed, too.
 func (s *Store) Dequeue(ctx context.Context, queue string, match func(payload []byte) bool,
 	removed func(payloads [][]byte) error,
 ) (count int64, err error) {
@@ -82,8 +81,8 @@ func (s *Store) dequeue(ctx context.Context, queue string, place place, from int
 	return gone, nil
 }
 
-// RemoveQueue removes a queue and all jobs that wait in it, suspects and those in lines too, and returns
-// how many those were. With keep its name stays in the set of queues.
+// RemoveQueue removes a queue with all its waiting jobs, including suspects and jobs in lines, and returns how
+// many. With keep, its name stays in the set of queues.
 func (s *Store) RemoveQueue(ctx context.Context, queue string, keep bool) (jobs int64, err error) {
 	raw, err := s.db.Eval(ctx, removeQueueScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, rdb.Flag(keep)})
 	if err != nil {

@@ -17,20 +17,20 @@ var (
 	failMalformedScript = rdb.NewScript(Lua, "fail_malformed", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/format", "fail_malformed")
 )
 
-// Due is what a MoveDue has done.
+// Due is the result of MoveDue.
 type Due struct {
-	// Moved is how many delayed jobs went to their queues, or were Dropped there because
-	// an equal one waited.
+	// Moved is how many delayed jobs went to their queues, Dropped how many were duplicates of a job in a
+	// unique queue.
 	Moved, Dropped int
-	// More: others are due now. Else the next one is in Next; 0 = none waits.
+	// More: others are due now. Otherwise the next one is due in Next; 0 = none waits.
 	More bool
 	Next time.Duration
-	// Wrong names keys that hold something else than they should: of delayed jobs, which
-	// are passed over, or of queues, whose jobs are tried again in a few seconds.
+	// Wrong names keys of the wrong type: of delayed jobs, which are skipped, or of queues, whose jobs are
+	// retried in a few seconds.
 	Wrong []string
-	// Malformed entries are not jobs. They stay where they are until FailMalformed.
+	// Malformed entries are not jobs. They stay until FailMalformed.
 	Malformed []MalformedItem
-	// Masters is how many there are; 0 = it is not known, as where jobs are due.
+	// Masters is how many there are; 0 = unknown, also if jobs are due.
 	Masters int
 }
 
@@ -40,22 +40,22 @@ type MalformedItem struct {
 	Item []byte
 }
 
-// askedRounds bounds how often one MoveDue is asked which queues are unique.
+// askedRounds bounds how often one MoveDue may be asked which queues are unique.
 const askedRounds = 20
 
-// Helper is the name of callers that move a few jobs beside something else. They leave alone what is
-// another's turn, and take none: who goes on only later would keep the others waiting meanwhile.
+// Helper is the name of callers that move a few jobs along with other work. They respect others' turns and take
+// none: a turn would block the others until their next call.
 const Helper = "-"
 
-// dueJobs is how many jobs a call moves at most: in about a millisecond.
+// dueJobs bounds the jobs that one call moves, to take about a millisecond.
 const dueJobs = 100
 
-// MoveDue moves delayed jobs whose time has come to their queues, at most about 100 of
-// them in one call of the server. Each is moved once, even if other processes move jobs. unique
-// reports whether a queue is; nil = none, whatever keys of unique queues there are.
+// MoveDue moves due jobs to their queues, at most about 100 per call. Each is moved once, even if other
+// processes move jobs. unique reports whether a queue is unique; nil = none is, whatever keys of unique queues
+// exist.
 //
-// Callers take turns: while one has many jobs to move, MoveDue does nothing for those with another
-// name, and Next is when they should ask again. Without a name it moves in any case.
+// Callers take turns: while one has many jobs to move, MoveDue does nothing for other names, and Next is when
+// to ask again. Without a name, it always moves.
 func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (Due, error) {
 	rule := "?"
 	if unique == nil {
@@ -95,12 +95,11 @@ func parseDue(list []any) Due {
 	return due
 }
 
-// FailMalformed moves what is not a job from the delayed jobs to the failed ones, each with
-// the failure record that is made of it, and returns how many it has moved. record gets
-// the id under which an item is kept that is too large for its record. With lists they
-// go where Resque's multi-queue failure backend adds failures of no queue. Where processes have
-// written in a format that this program does not read, it leaves alone what it does not know in
-// resqued:delayed: it may be a job for them.
+// FailMalformed moves entries that are not jobs from the delayed to the failed jobs, each with the failure record
+// made by record, and returns how many. id is the id under which an item is kept that is too large for its
+// record. With lists, they go where Resque's multi-queue failure backend adds failures without a queue. If
+// another process has written in a format that this program does not read, unknown members of resqued:delayed
+// stay: they may be its jobs.
 func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, lists bool, record func(item []byte, id string) FiledFailure) (int, error) {
 	args := make([]any, 0, 4+4*len(malformed))
 	args = append(args, s.db.Prefix, letters(lists, 'm'), rdb.Known().Oldest, rdb.Known().Newest)
@@ -110,7 +109,7 @@ func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, li
 		if f.Reference == nil {
 			id = ""
 		} else {
-			f.keep() // it is not a payload, so it stands nowhere but in such a record
+			f.keep() // not a payload, so it is only kept for this record
 		}
 		args = append(args, m.key, m.Item, f.text(), id)
 	}
@@ -121,15 +120,13 @@ func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, li
 	return int(rdb.Number(raw)), nil
 }
 
-// Bounds of one DelayedQueues.
 const (
 	requeuedPages = 20
 	requeuedPage  = 1000
 )
 
-// DelayedQueues names the queues of jobs that have run and wait to run again, because
-// their handler asked for it; of very many waiting jobs it looks at the first ones. Those
-// that were enqueued to run later are others.
+// DelayedQueues returns the queues of jobs that wait to run again because their handler asked for it. Of very
+// many waiting jobs it only reads the first ones. Jobs enqueued to run later do not count.
 func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	var queues []string
 	for page := range int64(requeuedPages) {
@@ -149,12 +146,11 @@ func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	return queues, nil
 }
 
-// requeued reports whether a member of resqued:delayed is of a job that has run.
 func requeued(member string) bool {
 	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
 }
 
-// parseDelayed reads a member of resqued:delayed, as rdb/lua/lib/records.lua writes it.
+// parseDelayed reads a member of resqued:delayed; rdb/lua/lib/records.lua writes it.
 func parseDelayed(member string) (queue, payload string, ok bool) {
 	_, rest, _ := strings.Cut(member, " ")
 	size, rest, _ := strings.Cut(rest, " ")

@@ -177,7 +177,7 @@ func TestDueToUniqueQueues(t *testing.T) {
 		f.inStep("v")
 		require.NotContains(t, f.keys(), f.key("queue:q:uniqueue"))
 
-		// Who does not know that it is unique leaves it in step, and drops nothing.
+		// A caller that does not know that it is unique leaves it in step, and drops nothing.
 		for _, last := range []string{"[9]", "[1]"} {
 			f.inStep("u")
 			f.asRuby(1000, rubyItem("A", last, "u"))

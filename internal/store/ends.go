@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// FieldEnds is the field of a master's entry that counts the ends of its processes.
 const FieldEnds = "ends"
 
-// RecycledFor are the reasons by which replaced worker processes are counted.
+// RecycledFor are the reasons for replacing worker processes.
 var RecycledFor = [...]string{"jobs", "memory", "age", "other"}
 
-// ProcEnds counts how the processes of a master have ended since it has started. Events tell of
-// single ones, but not of each: there may be hundreds a second.
+// ProcEnds counts how a master's processes have ended since its start. Not every end has an event: there may be
+// hundreds per second.
 type ProcEnds struct {
-	// Died are worker processes and runners.
+	// Died counts worker processes and runners.
 	Died int64
-	// Recycled are worker processes that were replaced, in the order of RecycledFor.
+	// Recycled counts replaced worker processes, in the order of RecycledFor.
 	Recycled [len(RecycledFor)]int64
 }
 
-// CountRecycled counts a worker process that was replaced, by the reason that logs have for it.
+// CountRecycled counts a replaced worker process; reason is as in the logs.
 func (e *ProcEnds) CountRecycled(reason string) {
 	if reason == "quota" {
 		reason = RecycledFor[0]
@@ -34,7 +33,6 @@ func (e *ProcEnds) CountRecycled(reason string) {
 	}
 }
 
-// Add adds other counts.
 func (e *ProcEnds) Add(more ProcEnds) {
 	e.Died += more.Died
 	for i, n := range more.Recycled {
@@ -42,7 +40,7 @@ func (e *ProcEnds) Add(more ProcEnds) {
 	}
 }
 
-// Since returns what has come to earlier counts; nothing is less than none.
+// Since returns the increase since earlier counts; never negative.
 func (e ProcEnds) Since(before ProcEnds) ProcEnds {
 	e.Died = max(0, e.Died-before.Died)
 	for i, n := range before.Recycled {
@@ -51,7 +49,7 @@ func (e ProcEnds) Since(before ProcEnds) ProcEnds {
 	return e
 }
 
-// String returns the counts as they stand in a master's entry: died=1 jobs=2 …
+// String returns the counts for a master's entry: died=1 jobs=2 …
 func (e ProcEnds) String() string {
 	text := fmt.Appendf(nil, "died=%d", e.Died)
 	for i, n := range e.Recycled {
@@ -60,8 +58,7 @@ func (e ProcEnds) String() string {
 	return string(text)
 }
 
-// ParseProcEnds reads what String has written. What another version has written besides, or what is
-// no count, is left out.
+// ParseProcEnds reads the output of String. It ignores invalid counts and those of other versions.
 func ParseProcEnds(text string) (e ProcEnds) {
 	for one := range strings.FieldsSeq(text) {
 		name, number, _ := strings.Cut(one, "=")

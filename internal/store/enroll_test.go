@@ -130,7 +130,7 @@ func TestEnroll(t *testing.T) {
 	})
 }
 
-// What bounds the work: the newest thousand failures, or one megabyte of them.
+// The work is bounded by the newest thousand failures, or one megabyte of them.
 func TestEnrollLooksAtTheNewestFailures(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))

@@ -15,70 +15,68 @@ import (
 const (
 	keyEvents = "resqued:events"
 
-	// keptEvents is how many events are kept, about. They are written per event, never per job.
+	// keptEvents is about how many events are kept. Events are never written per job.
 	keptEvents = 10_000
-	// MaxEventText bounds the text of an event in bytes, maxEventField each other part.
+	// MaxEventText bounds an event's text in bytes, maxEventField each other part.
 	MaxEventText, maxEventField = 500, 200
-	// MaxEvents is how many events can be asked for at a time.
+	// MaxEvents bounds the events of one request.
 	MaxEvents = 1000
 )
 
-// EventKind says what has happened.
 type EventKind string
 
 // The kinds of events.
 const (
-	// Of daemons.
+	// By daemons.
 	EventStarted  EventKind = "started"
 	EventStopped  EventKind = "stopped"
 	EventDeployed EventKind = "deployed" // a new version has taken over
 	EventReloaded EventKind = "reloaded"
-	EventRefused  EventKind = "refused" // a reload or a new version, so that nothing has changed
+	EventRefused  EventKind = "refused" // a reload or a new version; nothing has changed
 	EventPaused   EventKind = "paused"  // a daemon, or a queue
 	EventResumed  EventKind = "resumed"
 	EventRecycled EventKind = "recycled" // a worker process, for its memory or its age
 	EventDied     EventKind = "died"     // a worker process, or a runner
 	EventKilled   EventKind = "killed"   // jobs were told to stop
 	EventLockLost EventKind = "lock lost"
-	EventHostDead EventKind = "host dead" // a hook, or a person, says so
-	// Of people.
+	EventHostDead EventKind = "host dead" // reported by a hook or a person
+	// By people.
 	EventPurged   EventKind = "purged"
 	EventMoved    EventKind = "moved"
 	EventRemoved  EventKind = "removed"
 	EventRetried  EventKind = "retried"
 	EventReleased EventKind = "released" // a lock
 	EventRepaired EventKind = "repaired"
-	EventRan      EventKind = "ran" // delayed jobs, or a schedule, before their time
+	EventRan      EventKind = "ran" // delayed jobs or a schedule, early
 	EventOrdered  EventKind = "ordered"
 	EventRequeued EventKind = "requeued" // a long job
 	EventCanceled EventKind = "cancelled"
 )
 
-// EventKinds are all kinds.
 var EventKinds = []EventKind{
 	EventStarted, EventStopped, EventDeployed, EventReloaded, EventRefused, EventPaused, EventResumed, EventRecycled, EventDied,
 	EventKilled, EventLockLost, EventHostDead, EventPurged, EventMoved, EventRemoved, EventRetried, EventReleased, EventRepaired, EventRan, EventOrdered,
 	EventRequeued, EventCanceled,
 }
 
-// Event is something that happened to daemons, or that somebody did.
+// Event is something that happened to a daemon, or that a person did.
 type Event struct {
-	// ID is its id in the stream, At when Redis took it.
+	// ID is the id in the stream, At when Redis received it.
 	ID string
 	At time.Time
 
 	Kind EventKind
-	// By is who did it: a master or "user@host". Via is by what: "daemon", "cli", "web".
+	// By is the actor: a master or "user@host". Via is the tool: "daemon", "cli", "web".
 	By, Via string
-	// Subject is what it happened to: a process, a queue, a lock.
+	// Subject is what it concerns: a process, a queue, a lock.
 	Subject string
-	// Text says what happened, in words.
+	// Text describes it in words.
 	Text string
-	// Count is how many jobs or other things it concerns; 0 = it is not about a number.
+	// Count is how many jobs or other things it concerns; 0 = not about a number.
 	Count int64
 }
 
-// NoteEvent writes an event. It is sent once: one whose answer is lost is not written again.
+// NoteEvent writes an event, once: after an error it is not repeated.
 func (s *Store) NoteEvent(ctx context.Context, e Event) error {
 	values := []any{"kind", clip(string(e.Kind), maxEventField)}
 	for _, f := range [][2]string{
@@ -98,11 +96,10 @@ func (s *Store) NoteEvent(ctx context.Context, e Event) error {
 	return nil
 }
 
-// clip cuts a text that is too long, and makes it one line of plain text.
+// clip cuts a long text, and makes it one printable line.
 func clip(text string, most int) string { return wire.Printable(text, most) }
 
-// Events returns events, the newest first: limit at most, and only those before the one with an id;
-// "" = from the newest on.
+// Events returns at most limit events before the one with an id, the newest first; "" = from the newest.
 func (s *Store) Events(ctx context.Context, before string, limit int) ([]Event, error) {
 	start := "+"
 	if before != "" {
@@ -120,7 +117,7 @@ func (s *Store) Events(ctx context.Context, before string, limit int) ([]Event, 
 	return eventsOf(entries), nil
 }
 
-// EventsAfter returns the events behind the one with an id, the oldest first; "" = from the oldest on.
+// EventsAfter returns the events after the one with an id, the oldest first; "" = from the oldest.
 func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Event, error) {
 	start := "-"
 	if after != "" {
@@ -140,7 +137,7 @@ func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Eve
 	return eventsOf(entries), nil
 }
 
-// EventIDError is returned for what is not an id of an event.
+// EventIDError says that a text is not an event's id.
 type EventIDError struct{ ID string }
 
 func (e *EventIDError) Error() string {
@@ -164,7 +161,7 @@ func splitEventID(id string) (ms, n uint64, ok bool) {
 	return ms, n, err == nil
 }
 
-// idBefore is the greatest id that is less than another one, "" if there is none.
+// idBefore returns the id before another one, "" if there is none.
 func idBefore(id string) string {
 	ms, n, _ := splitEventID(id)
 	switch {
@@ -176,8 +173,8 @@ func idBefore(id string) string {
 	return ""
 }
 
-// eventsOf reads entries of the stream. Anybody may have written there: what is not known is left
-// out, and what is too long is cut.
+// eventsOf reads entries of the stream. They may come from any program, so unknown parts are dropped and long
+// ones cut.
 func eventsOf(entries []redis.XMessage) []Event {
 	out := make([]Event, 0, len(entries))
 	for _, entry := range entries {

@@ -7,18 +7,17 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// The parts of the exchange, see lua/exchange_fast.lua. The fast path comes first.
+// exchangeScript's parts are in the order of use; see lua/exchange_fast.lua.
 var exchangeScript = rdb.NewScript(Lua, "exchange",
 	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
 	"lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
 	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_tenants", "exchange_fair", "exchange_queues")
 
-// Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced,
-// with nothing done, when the process has no valid lease.
+// Exchange ends jobs and reserves new ones, in one script. It returns ErrFenced, with nothing done, if the
+// process has no valid lease.
 //
-// After any other error for which Unexecuted is false the call may have run. Send
-// the very same request again with Repeat set: completions are applied once
-// anyhow, and the wants get back what they already hold.
+// After any other error that is not Unexecuted, the call may have run. Then repeat the same request with Repeat
+// set: completions are only applied once, and the wants get back what they already hold.
 func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeReply, error) {
 	for i := range req.Completions {
 		s.fit(ctx, &req.Completions[i].Failure, req.Completions[i].Job.Payload)
@@ -30,6 +29,6 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	return parseExchange(raw, req.Completions, req.Wants)
 }
 
-// leaseLeft is how long the lease of a process has to last yet when it takes jobs. By the server's
-// clock it has beaten within 4/7 of a lease then, as a holder of a lock has by its own.
+// leaseLeft is how long a process's lease must still last when it takes jobs: by the server's clock, it has
+// then beaten within the last 4/7 of a lease, as is required of lock holders by their own clock.
 func (s *Store) leaseLeft() time.Duration { return s.opts.Load().Lease * 3 / 7 }

@@ -8,15 +8,14 @@ import (
 	"strconv"
 )
 
-// scanBound is how many locked jobs of one queue an exchange looks at, and puts back at
-// the tail, before it goes on to the next.
+// scanBound is how many locked jobs of one queue an exchange moves to the tail before it tries the next queue.
 const scanBound = 64
 
-// maxEmpty is how many queues an exchange takes for empty in one look.
+// maxEmpty bounds the queues that an exchange checks for being empty at once.
 const maxEmpty = 64
 
-// exchangeArgs returns the arguments of the script. Texts of which there are many go
-// as pointers, because an interface of a pointer needs no memory of its own.
+// exchangeArgs returns the script's arguments. Frequent texts are passed as pointers, because an interface
+// of a pointer needs no allocation.
 func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	order := plainFirst(req.Completions)
 	plain, others := order.plain, len(req.Completions)-order.plain
@@ -71,8 +70,8 @@ func (s *Store) exchangeArgs(req ExchangeRequest) []any {
 	return args
 }
 
-// exchangeHead returns all numbers of a request as one text, see lua/exchange_fast.lua: the server would
-// take in an argument for each.
+// exchangeHead returns all numbers of a request as one text, see lua/exchange_fast.lua: each argument costs
+// the server time.
 func (s *Store) exchangeHead(req ExchangeRequest, o order) []byte {
 	fast := !req.Repeat && len(req.Names) == 0 && len(req.NamedClasses) == 0 && req.Suspects != OnlySuspects
 	opts := s.opts.Load()
@@ -98,7 +97,7 @@ func digit(b bool) byte {
 	return '0'
 }
 
-// arg is the letter of a kind. That of a constant needs no memory.
+// arg returns a kind's letter; common kinds need no allocation.
 func (k Kind) arg() any {
 	switch k {
 	case Done:
@@ -112,8 +111,8 @@ func (k Kind) arg() any {
 	}
 }
 
-// wantList returns the wants as one text. The names of a process's workers differ in little,
-// so what they have in common goes once.
+// wantList returns the wants as one text. The names of a process's workers have common parts, which are sent
+// once.
 func wantList(wants []Want) []byte {
 	name := wants[0].Worker
 	lead, tail := len(name), len(name)
@@ -142,8 +141,8 @@ func wantList(wants []Want) []byte {
 	return list
 }
 
-// queueList returns the queues as one text, because the server takes in one long argument
-// much faster than a thousand short ones. See lua/exchange_fast.lua.
+// queueList returns the queues as one text, because the server reads one long argument much faster than many
+// short ones. See lua/exchange_fast.lua.
 func queueList(queues []Queue) []byte {
 	size := 0
 	for i := range queues {
@@ -163,7 +162,7 @@ func queueList(queues []Queue) []byte {
 	return list
 }
 
-// mode is all that an exchange has to know of a queue beside its name.
+// mode is all that an exchange needs to know of a queue besides its name.
 type mode struct {
 	cap                                        int
 	locked, named, unique, strict, lined, fair bool

@@ -1,20 +1,17 @@
 package store
 
-// plain reports whether nothing is left of a job that has ended well but its record and
-// its lock.
+// plain reports whether a job ended successfully and only its record and lock are left.
 func (c *Completion) plain() bool {
 	return c.Kind == Done && !c.Job.Capped && !c.Held && !c.Killed && !c.Mirrored && c.Job.Deaths == 0 && c.Count == nil
 }
 
-// maxPlain bounds the completions that the script ends with one command: Lua puts no
-// more than some thousand arguments into a call.
+// maxPlain bounds the completions that one Redis command ends: Lua's unpack has a limit of some thousands.
 const maxPlain = 1000
 
-// order is that in which the script gets completions: the plain ones first, and of them
-// those with a lock.
+// order is the script's order of completions: plain ones first, and of these the ones with a lock.
 type order struct {
 	plain, locked int
-	indices       []int // nil: as they are
+	indices       []int // nil: unchanged order
 }
 
 func (o order) index(at int) int {
@@ -24,7 +21,6 @@ func (o order) index(at int) int {
 	return o.indices[at]
 }
 
-// The classes of completions in their order.
 const (
 	plainLocked = iota
 	plainUnlocked

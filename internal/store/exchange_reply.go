@@ -8,11 +8,9 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// How many parts of the reply come before the jobs: of a call that took the fast path, and of
-// another one.
+// The number of parts of a reply before the jobs, on the fast path and otherwise.
 const fastHeader, slowHeader = 2, 10
 
-// parseExchange reads the reply of the script.
 func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeReply, error) {
 	list, ok := raw.([]any)
 	if !ok || len(list) == 0 {

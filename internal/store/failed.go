@@ -17,24 +17,24 @@ import (
 
 var failedEditScript = rdb.NewScript(Lua, "failed_edit", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit")
 
-// MainFailureList is the first of FailureLists: where failures are that no other list has.
+// MainFailureList is the first of FailureLists, for failures without a list of their own.
 const MainFailureList = keyFailed
 
-// failedSuffix is what Resque's multi-queue failure backend puts behind the name of a queue
-// to name the list of its failures.
+// failedSuffix is appended to a queue's name by Resque's multi-queue failure backend, for the list of its
+// failures.
 const failedSuffix = "_failed"
 
-// isFailureList reports whether a name in failed_queues can be that of a list of failures.
-// Anybody may have added anything there, and jobs that wait must not be taken for failures.
+// isFailureList reports whether a name in failed_queues can be a list of failures. Any program may have added
+// it, and waiting jobs must not be taken for failures.
 func isFailureList(name string) bool {
 	return strings.HasSuffix(name, failedSuffix) && !strings.HasPrefix(name, "queue:") && !strings.HasPrefix(name, "resqued:")
 }
 
-// FailureLists names the lists of failure records: failed, and then, sorted, those of
-// Resque's multi-queue failure backend.
+// FailureLists returns the lists of failure records: failed, then, sorted, those of Resque's multi-queue failure
+// backend.
 func (s *Store) FailureLists(ctx context.Context) ([]string, error) {
 	names, err := s.db.Read.SMembers(ctx, s.db.Key(keyFailedLists)).Result()
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // then there is no such backend
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // then that backend is not in use
 		return nil, fmt.Errorf("list the lists of failures: %w", err)
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !isFailureList(name) })
@@ -42,16 +42,15 @@ func (s *Store) FailureLists(ctx context.Context) ([]string, error) {
 	return append([]string{keyFailed}, names...), nil
 }
 
-// FailureRecord is one record of a list of failures.
 type FailureRecord struct {
 	List string
-	// Index counts from the oldest record of the list, which is 0.
+	// Index counts from the oldest record of the list, 0.
 	Index int64
 	Raw   []byte
 }
 
-// FailedList returns failure records of a list as they are stored, from the newest, and how
-// many there are in all. offset 0 is the newest.
+// FailedList returns stored failure records of a list, newest first, and the total count. offset 0 is the
+// newest.
 func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64) (records []FailureRecord, total int64, err error) {
 	passed, total, err := s.failedLengths(ctx, list)
 	if err != nil || limit <= 0 || offset >= total {
@@ -68,8 +67,8 @@ func (s *Store) FailedList(ctx context.Context, list string, offset, limit int64
 	return records, total, nil
 }
 
-// failedLengths returns how many records of a list have passed (see lua/failed_edit_bulk.lua), and how
-// many there are in all.
+// failedLengths returns how many records of a list have passed (see lua/failed_edit_bulk.lua), and the total
+// count.
 func (s *Store) failedLengths(ctx context.Context, list string) (passed, total int64, err error) {
 	var first, rest *redis.IntCmd
 	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
@@ -80,8 +79,7 @@ func (s *Store) failedLengths(ctx context.Context, list string) (passed, total i
 	return first.Val(), first.Val() + rest.Val(), nil
 }
 
-// failedRange returns the records from one index to another; passed is how many of them
-// have passed.
+// failedRange returns the records between two indexes; passed is how many records have passed.
 func (s *Store) failedRange(ctx context.Context, list string, passed, from, to int64) ([]string, error) {
 	var parts []*redis.StringSliceCmd
 	if err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
@@ -102,9 +100,9 @@ func (s *Store) failedRange(ctx context.Context, list string, passed, from, to i
 	return records, nil
 }
 
-// ScanFailed goes through the records of a list, oldest first, until look returns false;
-// those that are added meanwhile may be passed over. Where others have changed very much it begins
-// anew, with index 0: what was seen before counts no more.
+// ScanFailed iterates over the records of a list, oldest first, until look returns false; it may skip records
+// added during the scan. If other programs change very much, it starts again with index 0, and earlier calls
+// no longer count.
 func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int64, record []byte) bool) error {
 	if err := s.settleFailed(ctx, list); err != nil {
 		return err
@@ -131,16 +129,16 @@ func (s *Store) ScanFailed(ctx context.Context, list string, look func(index int
 	}
 }
 
-// FailedTargets are the records of one list that an edit is meant for, by their bytes: of
-// equal ones, as many as were added.
+// FailedTargets are the records of one list to edit, identified by their bytes: of equal records, as many as
+// were added.
 type FailedTargets struct {
 	want map[[sha256.Size]byte]int
 	n    int
-	// low and high are between which indexes they were seen, bytes how large they are together.
+	// low and high bound the indexes at which they were seen; bytes is their total size.
 	low, high, bytes int64
 }
 
-// Add adds a record that was seen at an index.
+// Add adds a record seen at an index.
 func (t *FailedTargets) Add(index int64, record []byte) {
 	if t.want == nil {
 		t.want, t.low, t.high = map[[sha256.Size]byte]int{}, index, index
@@ -151,16 +149,15 @@ func (t *FailedTargets) Add(index int64, record []byte) {
 	t.low, t.high = min(t.low, index), max(t.high, index)
 }
 
-// Len returns how many there are.
+// Len returns the number of records.
 func (t *FailedTargets) Len() int { return t.n }
 
-// FailedEdit says what becomes of one failure record. The zero value leaves it.
+// FailedEdit is the change of one failure record. The zero value leaves it.
 type FailedEdit struct {
-	// Remove removes the record. Instead takes its place otherwise.
+	// Remove removes the record; otherwise Instead replaces it.
 	Remove  bool
 	Instead []byte
-	// Queue takes Payload again; empty = nothing is pushed. Unique: it holds a
-	// payload at most once.
+	// Queue gets Payload again; empty = push nothing. Unique: it holds a payload at most once.
 	Queue   string
 	Payload []byte
 	Unique  bool
@@ -168,57 +165,53 @@ type FailedEdit struct {
 
 func (e *FailedEdit) none() bool { return !e.Remove && e.Instead == nil }
 
-// FailedOutcome is what became of a record.
 type FailedOutcome byte
 
 // The outcomes of edits.
 const (
 	FailedDone      FailedOutcome = 'r'
 	FailedDuplicate FailedOutcome = 'u' // retried; an equal job waits, so nothing was pushed
-	FailedGone      FailedOutcome = 'g' // it was retried or removed meanwhile
-	FailedStuck     FailedOutcome = 'x' // its queue's key holds something else than it should
+	FailedGone      FailedOutcome = 'g' // already retried or removed
+	FailedStuck     FailedOutcome = 'x' // its queue's key has the wrong type
 
-	failedBusy FailedOutcome = 'b' // others are sifting the list
+	failedBusy FailedOutcome = 'b' // another process is sifting the list
 )
 
-// FailedWork is what EditFailed has to do.
+// FailedWork is the input of EditFailed.
 type FailedWork struct {
 	List    string
 	Targets *FailedTargets
-	// Placed are, instead of Targets, records that are edited in their places only, and not an
-	// equal one: each stays in the list.
+	// Placed are, instead of Targets, records to edit only in their own places, not equal ones
+	// elsewhere. They must stay in the list.
 	Placed []FailureRecord
-	// Remove: Edit has each record removed.
+	// Remove: Edit removes each record.
 	Remove bool
-	// Edit says what becomes of a record. Done is told what has, once for each that is not
-	// left; the record of one that is gone is nil.
+	// Edit returns the edit of a record. Done reports the outcome, once for each edited record; the
+	// record is nil if it is gone.
 	Edit func(record []byte) FailedEdit
 	Done func(record []byte, edit FailedEdit, what FailedOutcome)
 }
 
-// Bounds of EditFailed. The time of a script is to stay far below 5 ms.
+// The bounds of EditFailed. A script must stay far below 5 ms.
 const (
 	// failedBatch bounds the records of one script call.
 	failedBatch = 100
-	// pageTime (ns) and hop bound them where each costs its way from an end of the list:
-	// so much for each 8 KiB of records.
+	// pageTime (ns) bounds a call's edits by their cost: hop for each 8 KiB of records between an edit and the
+	// end of the list.
 	pageTime, hop, hopBytes = 1_500_000, 7, 8 << 10
-	// nearTime (ns) bounds what it costs to take something out where it stands, which is the way
-	// through from an end of the list: so much for each record and each byte of one. The last few
-	// may cost twice as much.
+	// nearTime (ns) bounds the cost of a removal in place, which passes through the list from one end: perRecord
+	// for each record, and its bytes. The last few may cost twice as much.
 	nearTime, perRecord, bytesPerNano, lastFew = 3_300_000, 15, 16, 16
-	// siftShare: with more than this part of the records to be replaced a long list is sifted.
+	// siftShare: a long list is sifted if more than 1/siftShare of its records are replaced.
 	siftShare = 20
-	// failedPasses bounds how often a list is gone through, should others move it.
+	// failedPasses bounds the passes over a list that other programs change.
 	failedPasses = 5
 )
 
-// EditFailed edits records of a list. Each edit is made only if the record still stands
-// there, byte by byte, and then told to w.Done. Work per script is bounded, however long the
-// list.
+// EditFailed edits records of a list. An edit is made only if the record is still there, byte by byte, and is
+// then reported to w.Done. The work per script is bounded, whatever the list's length.
 //
-// After an error that is not Unexecuted some edits may have been made that were not
-// told.
+// After an error that is not Unexecuted, some edits may have been made without a report.
 func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 	if len(w.Placed) > 0 {
 		return s.editPlaced(ctx, w)
@@ -249,7 +242,7 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 		if !again && pass > 0 {
 			break
 		}
-		from = 0 // those that are left may have moved
+		from = 0 // the rest may have moved
 	}
 	for range left.n {
 		w.Done(nil, FailedEdit{}, FailedGone)
@@ -257,8 +250,7 @@ func (s *Store) EditFailed(ctx context.Context, w FailedWork) error {
 	return nil
 }
 
-// sifts reports whether the edits are too many, or too far from the ends of a list of n, to
-// be made where the records stand.
+// sifts reports whether there are too many edits, or too far from the ends of a list of n, to edit in place.
 func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
 	near, few := nearEnd(t.bytes/int64(max(t.Len(), 1))), lastFew
 	if s.opts.Load().nearEnd > 0 {
@@ -269,16 +261,14 @@ func (s *Store) sifts(w FailedWork, t *FailedTargets, n int64) bool {
 	case depth <= near, t.n <= few && depth <= 2*near:
 		return false
 	default:
-		return w.Remove || int64(t.n) > n/siftShare // one replaced costs only the way to it
+		return w.Remove || int64(t.n) > n/siftShare // a replacement costs only the way to it
 	}
 }
 
-// nearEnd returns how far from an end of a list something is taken out where it stands, if its
-// records have some size.
+// nearEnd returns how far from a list's end records of some size may be removed in place.
 func nearEnd(size int64) int64 { return nearTime / (perRecord + size/bytesPerNano) }
 
-// take returns the edit of a record, if it is one of those that are left, of which taken
-// counts those that a page has taken already.
+// take reports whether a record is among the targets left; taken counts those already used on this page.
 func (t *FailedTargets) take(record []byte, taken map[[sha256.Size]byte]int) bool {
 	digest := sha256.Sum256(record)
 	if t.want[digest] <= taken[digest] {
@@ -288,10 +278,10 @@ func (t *FailedTargets) take(record []byte, taken map[[sha256.Size]byte]int) boo
 	return true
 }
 
-// ended takes the outcome of an edit.
+// ended records the outcome of an edit.
 func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what FailedOutcome) {
 	if what == FailedGone {
-		return // it may stand elsewhere
+		return // it may be elsewhere
 	}
 	digest := sha256.Sum256(record)
 	t.n--
@@ -304,7 +294,6 @@ func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what Fa
 	}
 }
 
-// placedEdit is an edit of the record with an index.
 type placedEdit struct {
 	FailedEdit
 	index  int64
@@ -318,7 +307,7 @@ func (e *placedEdit) args(to []any, index int64) []any {
 	return append(to, index, e.record, e.Instead, e.Queue, e.Payload, rdb.Flag(e.Unique))
 }
 
-// editsOf returns the edits of a page whose first record has an index.
+// editsOf returns the edits of a page whose first record has index from.
 func (t *FailedTargets) editsOf(w FailedWork, from int64, page []string) (edits []placedEdit) {
 	taken := map[[sha256.Size]byte]int{}
 	for i, record := range page {
@@ -337,7 +326,7 @@ func (t *FailedTargets) editsOf(w FailedWork, from int64, page []string) (edits 
 	return edits
 }
 
-// editInPlace edits records where they stand. again says that others have been at it, too.
+// editInPlace edits records in place. again: other programs have changed the list, too.
 func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets, from int64) (again bool, err error) {
 	pos, size := max(0, from), int64(16)
 	for t.n > 0 {
@@ -381,8 +370,8 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 	return false, nil
 }
 
-// failedEdit edits records that stand so many places before their indexes, and returns a letter for
-// each. With placed they have to stand there.
+// failedEdit edits records that are before places ahead of their indexes, and returns a letter for each. With
+// placed, they must be exactly there.
 func (s *Store) failedEdit(ctx context.Context, list string, some []placedEdit, before int64, placed bool) (marks string, err error) {
 	args := []any{s.db.Prefix, list, rdb.Flag(placed)}
 	for i := range some {
@@ -398,8 +387,7 @@ func (s *Store) failedEdit(ctx context.Context, list string, some []placedEdit, 
 	return marks, nil
 }
 
-// editPlaced edits records in their places. One that is not there is looked for, as others may have
-// removed some before it.
+// editPlaced edits records in their places. Records that have moved are searched, as removals shift them.
 func (s *Store) editPlaced(ctx context.Context, w FailedWork) error {
 	left := slices.Clone(w.Placed)
 	for pass := 0; len(left) > 0 && pass < failedPasses; pass++ {
@@ -451,7 +439,7 @@ func (s *Store) editPlaced(ctx context.Context, w FailedWork) error {
 	return nil
 }
 
-// findAgain returns where records stand now that are in their list still.
+// findAgain returns the current places of records that are still in their list.
 func (s *Store) findAgain(ctx context.Context, records []FailureRecord) (found []FailureRecord, err error) {
 	refs := make([]FailureRef, len(records))
 	for i, record := range records {

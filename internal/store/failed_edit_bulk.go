@@ -15,25 +15,25 @@ import (
 var failedEditBulkScript = rdb.NewScript(Lua, "failed_edit_bulk", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/failed_edits", "failed_edit_bulk")
 
 const (
-	// siftLease is how long a sifting may be silent before others may end it.
+	// siftLease is how long a sifting may be silent before other processes may end it.
 	siftLease = 10 * time.Second
-	// siftPatience is how long a command waits for another one that sifts.
+	// siftPatience is how long a command waits for another one's sifting.
 	siftPatience = 2 * time.Minute
-	// siftBytes bounds what one step moves, siftPushes the records where jobs are pushed.
+	// siftBytes bounds the bytes one step moves, siftPushes its records if jobs are pushed.
 	siftBytes, siftPushes = 256 << 10, 150
-	// siftMoved bounds how often a step is tried, should others take from the head.
+	// siftMoved bounds the attempts of a step while other programs take from the head.
 	siftMoved = 100
 )
 
 // ErrSifting: another command is editing very many records of the list.
 var ErrSifting = errors.New("another command is editing the failures; try again when it has ended")
 
-// sifting is a sifting of a list by one caller; see lua/failed_edit_bulk.lua.
+// sifting is one caller's sifting of a list; see lua/failed_edit_bulk.lua.
 type sifting struct {
 	s     *Store
 	list  string
 	token string
-	// passed counts the records that are not in the list now.
+	// passed counts the records that have been moved out of the list.
 	passed int64
 }
 
@@ -53,8 +53,7 @@ func (f *sifting) call(ctx context.Context, op string, more ...any) (answer stri
 	return answer, list, nil
 }
 
-// back brings the records back that have passed. held is for how long another one may not be
-// disturbed.
+// back brings back the passed records. held is for how long another sifting must not be disturbed.
 func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
 	for {
 		answer, list, err := f.call(ctx, "back")
@@ -71,8 +70,7 @@ func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
 	}
 }
 
-// settleFailed returns when no process sifts the list, and brings back what one has left that
-// did not come to its end.
+// settleFailed waits until no process sifts the list, and brings back the records of an interrupted sifting.
 func (s *Store) settleFailed(ctx context.Context, list string) error {
 	under, err := s.db.Read.HExists(ctx, s.db.Key(keySifting), list).Result()
 	if err != nil {
@@ -98,8 +96,7 @@ func (s *Store) settleFailed(ctx context.Context, list string) error {
 	}
 }
 
-// RestoreFailed brings back the failure records that a command has left which did not come to
-// its end, and returns the lists that had any.
+// RestoreFailed brings back the records of interrupted siftings, and returns their lists.
 func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error) {
 	lists, err := s.db.Read.HKeys(ctx, s.db.Key(keySifting)).Result()
 	if err != nil {
@@ -117,20 +114,20 @@ func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error
 	return restored, nil
 }
 
-// ErrKept: something is parked, perhaps payloads to which the records refer.
+// ErrKept: parked entries exist, perhaps payloads to which the records refer.
 var ErrKept = errors.New("payloads of failures are kept beside them")
 
-// ErrFailuresMoved: others have removed or changed records of the list meanwhile.
+// ErrFailuresMoved: another program has removed or changed records of the list.
 var ErrFailuresMoved = errors.New("others are editing the failures, too; look again")
 
-// WholeFailures are all records that a list of failures had at one time.
+// WholeFailures identifies all records of a list at one time.
 type WholeFailures struct {
 	List        string
 	Len         int64
 	first, last string
 }
 
-// WholeFailed returns all records of a list.
+// WholeFailed returns WholeFailures of a list.
 func (s *Store) WholeFailed(ctx context.Context, list string) (WholeFailures, error) {
 	for range failedPasses {
 		if err := s.settleFailed(ctx, list); err != nil {
@@ -152,7 +149,7 @@ func (s *Store) WholeFailed(ctx context.Context, list string) (WholeFailures, er
 	return WholeFailures{}, fmt.Errorf("failures of %q: %w", list, ErrSifting)
 }
 
-// Targets returns the records one by one. The error is ErrFailuresMoved if they are not as they were.
+// Targets returns the records one by one. The error is ErrFailuresMoved if they have changed.
 func (s *Store) Targets(ctx context.Context, w WholeFailures) (FailedTargets, error) {
 	var t FailedTargets
 	var last []byte
@@ -172,10 +169,9 @@ func (s *Store) Targets(ctx context.Context, w WholeFailures) (FailedTargets, er
 	return t, err
 }
 
-// DropFailed removes the records that a list had, and leaves those that were added since; it returns
-// how many it has removed, also with an error: w has those then that are left. The error is ErrKept while anything is parked, and
-// ErrFailuresMoved if it cannot be told any more which records the list had. Payloads are not
-// removed.
+// DropFailed removes the records in w and leaves later ones. It returns how many it removed, also with an
+// error; w then has the rest. The error is ErrKept while anything is parked, and ErrFailuresMoved if the
+// records in w cannot be identified any more. It does not remove payloads.
 func (s *Store) DropFailed(ctx context.Context, w *WholeFailures) (n int64, err error) {
 	f, held := s.sifting(w.List), false
 	defer func() {
@@ -204,7 +200,7 @@ func (s *Store) DropFailed(ctx context.Context, w *WholeFailures) (n int64, err 
 		case answer == "MOVED":
 			return n, fmt.Errorf("failures of %q: %w", w.List, ErrFailuresMoved)
 		}
-		// HELD or LEFT: another command has been at it.
+		// HELD or LEFT: another command has interfered.
 		if tries++; tries > failedPasses {
 			return n, fmt.Errorf("failures of %q: %w", w.List, ErrSifting)
 		}
@@ -215,8 +211,7 @@ func (s *Store) DropFailed(ctx context.Context, w *WholeFailures) (n int64, err 
 	return n, nil
 }
 
-// sift edits records while it goes through the list from its head. again says that others
-// have been at it, too.
+// sift edits records on a pass from the list's head. again: other programs have changed the list, too.
 func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again bool, err error) {
 	f := s.sifting(w.List)
 	switch answer, _, err := f.call(ctx, "begin"); {
@@ -229,8 +224,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 		return true, nil
 	}
 	defer func() {
-		// Also after an error, and when the caller has given up: whoever looks at the list
-		// shall find all of it.
+		// Also after an error or a cancel: the list must be complete again.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), siftPatience)
 		defer cancel()
 		if ended := f.end(ctx); err == nil {
@@ -269,7 +263,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 			}
 			continue
 		case "OK":
-		default: // LOST: we were silent for too long, and others have brought the records back
+		default: // LOST: silent for too long, so others have brought the records back
 			return true, nil
 		}
 		marks := ""
@@ -294,8 +288,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 	return false, nil
 }
 
-// end makes one list again of the records that have passed and those that have not: the fewer
-// are moved.
+// end joins the passed records and the rest, by moving the smaller part.
 func (f *sifting) end(ctx context.Context) error {
 	left, err := f.s.db.Read.LLen(ctx, f.s.db.Key(f.list)).Result()
 	if err != nil {
@@ -311,7 +304,7 @@ func (f *sifting) end(ctx context.Context) error {
 		case err != nil:
 			return err
 		case answer == "LOST", answer == "HELD":
-			return nil // others have done it
+			return nil // another process has done it
 		case answer != "OK" || len(reply) != 2:
 			return fmt.Errorf("script failed_edit_bulk: unexpected reply %v", reply)
 		case rdb.Number(reply[1]) == 0:

@@ -438,7 +438,7 @@ func TestFailuresAtSize(t *testing.T) {
 		half, most := percentiles(t, f.redis)
 		t.Logf("%s of %d: %s, %d scripts, half of them in %d µs, 99 %% in %d µs; %d commands, %d elements, %d on the way", what, n,
 			took.Round(time.Millisecond), scripts, half, most, w.commands, w.elements, w.way)
-		// What a script may do in some milliseconds. The way to a record is one step for each 8 KiB.
+		// These fit into a few milliseconds. The way to a record is one step for each 8 KiB.
 		require.LessOrEqual(t, w.commands, 300*scripts, what)
 		require.LessOrEqual(t, w.elements, 10_000*scripts, what)
 		require.LessOrEqual(t, w.way, 6_000_000*scripts, what)

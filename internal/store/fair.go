@@ -13,17 +13,16 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// ByGo is the index of no argument: tenants are named by the caller, see ExchangeRequest.Names.
+// ByGo says that no argument is the tenant: the caller names tenants, see ExchangeRequest.Names.
 const ByGo = -1
 
-// Fair is how the tenants of a queue take turns.
 type Fair struct {
-	rule string // as the script exchange has it
+	rule string // for the script exchange
 }
 
-// NewFair returns a Fair. arg is the index of the argument that is the tenant of a job, for which
-// the server then need not ask, in most cases, or ByGo. A tenant of weight 4 begins four times as many jobs as one of weight 1; others is the
-// weight of those that weights does not name. Weights are 1 to 1000.
+// NewFair returns a Fair. arg is the index of the argument that is the tenant, which the server can mostly read
+// itself, or ByGo. A tenant of weight 4 begins four times as many jobs as one of weight 1; others is the weight
+// of tenants not in weights. Weights are 1 to 1000.
 func NewFair(arg int, weights map[string]int, others int) *Fair {
 	var b strings.Builder
 	if arg == ByGo {
@@ -38,15 +37,15 @@ func NewFair(arg int, weights map[string]int, others int) *Fair {
 	return &Fair{rule: b.String()}
 }
 
-// TenantInfo is a tenant of a queue whose jobs wait for their turn.
+// TenantInfo is a tenant of a queue with waiting jobs.
 type TenantInfo struct {
 	Tenant string
 	Jobs   int64
-	// Back: these are the jobs of all tenants that came back without having run; they are next.
+	// Back: the jobs of all tenants that came back without having run; they are next.
 	Back bool
 }
 
-// Tenants returns the tenants of a queue whose jobs wait in lines of theirs, the next first, at most limit.
+// Tenants returns at most limit tenants of a queue with waiting jobs, the next first.
 func (s *Store) Tenants(ctx context.Context, queue string, limit int) ([]TenantInfo, error) {
 	places, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyTurns)+queue, 0, int64(limit)-1).Result()
 	if err != nil {

@@ -12,17 +12,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// FailureRef names a failure record: by the beginning of the SHA-256 of its bytes, in hex,
-// and by where it was seen last, if that is known: a record moves toward the head of its
-// list as others are removed, and never the other way. So an equal one behind that place is
-// another failure.
+// FailureRef names a failure record by a prefix of the SHA-256 of its bytes, in hex, and by its last known
+// place. Records only move toward the head of their list, as others are removed, so an equal record behind that
+// place is another failure.
 type FailureRef struct {
 	Digest string
-	At     int64 // -1 = not known
+	At     int64 // -1 = unknown
 }
 
-// ParseFailureRef reads "<digest>@<index>". A name without an index, or with something else
-// there, has no place.
+// ParseFailureRef reads "<digest>@<index>"; without a valid index, the place is unknown.
 func ParseFailureRef(name string) FailureRef {
 	digest, place, _ := strings.Cut(name, "@")
 	at, err := strconv.ParseInt(place, 10, 64)
@@ -32,23 +30,21 @@ func ParseFailureRef(name string) FailureRef {
 	return FailureRef{Digest: digest, At: at}
 }
 
-// FailureID returns the name of a record that is at an index of its list, for ParseFailureRef.
+// FailureID returns the name of a record at an index of its list, for ParseFailureRef.
 func FailureID(record []byte, index int64) string {
 	return wire.FailureID(record) + "@" + strconv.FormatInt(index, 10)
 }
 
 const (
-	// trustedDigits is how long a beginning must be for a record near its last place to be
-	// taken for the one that is meant, without a look at all others.
+	// trustedDigits is the shortest prefix that identifies a record near its last place without reading all others.
 	trustedDigits = 8
 	// refWindow is how near that is.
 	refWindow = 200
 )
 
-// FindFailures returns for each name the records that it may mean. Of records that are equal
-// byte by byte it is the nearest to the place; none if that has been retried since, as its mark
-// shows. Most are found where they were seen last; for the others all records are looked at, but
-// not read.
+// FindFailures returns for each name the records that it may mean. Of equal records it is the one nearest to the
+// place, or none if that one has since been retried, as its mark shows. Most records are near their last place;
+// for the others, all records are scanned.
 func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]FailureRecord, error) {
 	lists, err := s.FailureLists(ctx)
 	if err != nil {
@@ -69,7 +65,7 @@ func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]Failur
 	if !lost {
 		return found, nil
 	}
-	best := make([]map[string]sighting, len(refs)) // of each digest the nearest
+	best := make([]map[string]sighting, len(refs)) // by digest, the nearest
 	for _, list := range lists {
 		err := s.ScanFailed(ctx, list, func(index int64, record []byte) bool {
 			sum := sha256.Sum256(record)
@@ -80,7 +76,7 @@ func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]Failur
 				}
 				fits := strings.HasPrefix(digest, ref.Digest)
 				for other, old := range best[i] {
-					// With a place, what is nearer and was retried since is what was meant.
+					// With a place, a nearer record that has since been retried was meant.
 					if ref.At >= 0 && !fits && old.List == list && sameButRetried(old.Raw, record) {
 						old.retried = true
 						best[i][other] = old
@@ -112,14 +108,13 @@ func (s *Store) FindFailures(ctx context.Context, refs []FailureRef) ([][]Failur
 	return found, nil
 }
 
-// sighting is a record that may be meant, and whether one that is the same but for the time of its
-// retry stands nearer to the place.
+// sighting is a candidate record; retried: an equal one that has since been retried is nearer to the place.
 type sighting struct {
 	FailureRecord
 	retried bool
 }
 
-// sameButRetried reports whether records are equal but for the time at which they were retried.
+// sameButRetried reports whether b equals a except for the time of its retry.
 func sameButRetried(a, b []byte) bool {
 	b, ok := wire.Unretried(b)
 	if !ok {
@@ -131,17 +126,17 @@ func sameButRetried(a, b []byte) bool {
 
 func distance(a, b int64) int64 { return max(a-b, b-a) }
 
-// nearFailure looks for a record where it was seen last, and up to refWindow places before. done
-// reports whether it is known what is meant, which may be none.
+// nearFailure searches for a record at its last place and up to refWindow places before it. done: it is known
+// what is meant, perhaps no record.
 func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef) (nearest []FailureRecord, done bool, err error) {
-	retried := false // the nearest
+	retried := false // the nearest one
 	for _, list := range lists {
 		passed, total, err := s.failedLengths(ctx, list)
 		if err != nil {
 			return nil, false, err
 		}
-		var behind [][]byte // those between a record and the place that were retried
-		// The place itself first: there it is, most often.
+		var behind [][]byte // retried records between a record and the place
+		// First the place itself, the most frequent case.
 		for _, from := range []int64{ref.At, max(0, ref.At-refWindow)} {
 			if from >= total {
 				continue
@@ -155,7 +150,7 @@ func (s *Store) nearFailure(ctx context.Context, lists []string, ref FailureRef)
 				record := FailureRecord{List: list, Index: from + int64(i), Raw: []byte(raw)}
 				fits := hasDigest(record.Raw, ref.Digest)
 				before, marked := wire.Unretried(record.Raw)
-				first := marked && hasDigest(before, ref.Digest) // it was meant, and had not been retried
+				first := marked && hasDigest(before, ref.Digest) // it was meant before it was retried
 				if !fits && !first {
 					if marked {
 						behind = append(behind, record.Raw)

@@ -8,8 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Fields of the entries of processes and masters: the format in which they write, the formats
-// that they read, and whose they are.
+// Fields of the entries of processes and masters.
 const (
 	InfoFormat  = "format"
 	infoReads   = "reads"
@@ -17,7 +16,7 @@ const (
 	infoHost    = "host"
 )
 
-// formatted adds to the fields of an entry which formats this program writes and reads.
+// formatted adds the formats that this program writes and reads to an entry's fields.
 func formatted(fields map[string]string) map[string]string {
 	f := rdb.Known()
 	all := maps.Clone(fields)
@@ -29,12 +28,11 @@ func formatted(fields map[string]string) map[string]string {
 	return all
 }
 
-// Readable reports whether this program reads what the owner of an entry has written.
+// Readable reports whether this program reads the format of an entry's owner.
 func Readable(fields map[string]string) bool { return rdb.Known().Reads(fields[InfoFormat]) }
 
-// CheckFormat returns a *rdb.FormatError if processes have written to this namespace in a format
-// that this program does not read.
+// CheckFormat returns a *rdb.FormatError if a process has written to this namespace in a format that this
+// program does not read.
 func (s *Store) CheckFormat(ctx context.Context) error { return s.db.CheckFormat(ctx) }
 
-// FormatsRead names the formats that this program reads.
 func FormatsRead() string { return rdb.Known().String() }

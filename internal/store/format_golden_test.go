@@ -250,7 +250,7 @@ func sparse(value string) string {
 	return text
 }
 
-// What the scripts write is what its number stands for. If this fails, what others read has
+// The samples define the format's number. If this fails, the data that other versions read has
 // changed: CONTRIBUTING.md, "change a format in Redis", says what to do.
 func TestFormatSamples(t *testing.T) {
 	t.Parallel()

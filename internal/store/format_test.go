@@ -18,8 +18,8 @@ import (
 // newer is a format that this program does not read.
 const newer = "99"
 
-// Processes and masters say in which format they write, and the newest one stands in the
-// namespace for good.
+// Processes and masters note the format in which they write, and the namespace keeps the newest
+// one for good.
 func TestFormatIsSaid(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -67,7 +67,7 @@ func pick(fields map[string]string, names ...string) map[string]string {
 	return out
 }
 
-// What a process of another format has left, and what it shares, is left alone.
+// The jobs and the settings of a process of another format are left alone.
 func TestFormatUnread(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -170,7 +170,7 @@ func TestFormatOfRecords(t *testing.T) {
 	})
 }
 
-// What is parked in another format keeps its place, and its turn.
+// Entries parked in another format keep their place and their turn.
 func TestFormatOfParked(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// historyBatch is how many names are written, or strings read, in one pipeline.
+	// historyBatch bounds the names written, or strings read, in one pipeline.
 	historyBatch = 100
-	// levelsEvery is for how long nobody else notes how long the queues are.
+	// levelsEvery is for how long one note of the queues' lengths prevents another.
 	levelsEvery = 50 * time.Second
-	// maxLevels bounds for how many queues that is noted, maxLookedAt how many are looked at.
+	// maxLevels bounds the queues whose length is noted, maxLookedAt the queues checked.
 	maxLevels, maxLookedAt = history.MaxNames, 20_000
-	// headBatch is how many payloads are read at a time: they may be large.
+	// headBatch bounds the payloads read at a time: they may be large.
 	headBatch = 20
 
 	keyLevelsTurn = history.Prefix + "turn"
 )
 
-// NamedSeries is a series of the history that stands in Redis.
+// NamedSeries is a series of the history in Redis.
 type NamedSeries struct {
 	history.Name
-	// Last is the last minute in which something was counted.
+	// Last is the last minute with a count.
 	Last time.Time
 }
 
-// HistoryNames returns the series that there are, sorted. Other members are left out.
+// HistoryNames returns the existing series, sorted. Invalid members are ignored.
 func (s *Store) HistoryNames(ctx context.Context) ([]NamedSeries, error) {
-	// A foreign set may be of any size.
+	// Another program's set may have any size.
 	members, err := s.db.Read.ZRevRangeWithScores(ctx, s.db.Key(history.KeyNames), 0, 4*history.MaxNames).Result()
 	if err != nil {
 		return nil, fmt.Errorf("names of the history: %w", err)
@@ -65,9 +65,9 @@ func (s *Store) ForgetHistory(ctx context.Context, names []history.Name) error {
 	return nil
 }
 
-// AddHistory adds sums to the history, in single commands, none of which is repeated. Left are the
-// sums of which it is proven that nothing was written. What else an error concerns may have been
-// counted, in part: it is lost rather than counted twice.
+// AddHistory adds sums to the history, in single commands without repetition. left are the sums that were
+// certainly not written. Others affected by an error may be partly counted: losing counts is better than
+// counting twice.
 func (s *Store) AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error) {
 	for _, m := range series {
 		names := make([]history.Name, 0, len(m.Sums))
@@ -78,7 +78,7 @@ func (s *Store) AddHistory(ctx context.Context, series []history.Series) (left [
 		rest := history.Series{Minute: m.Minute, Sums: map[history.Name]*history.Sum{}}
 		for batch := range slices.Chunk(names, historyBatch) {
 			if rdb.Unreachable(err) || ctx.Err() != nil {
-				for _, name := range batch { // nothing of it was sent
+				for _, name := range batch { // not sent at all
 					rest.Sums[name] = m.Sums[name]
 				}
 				continue
@@ -102,8 +102,7 @@ func (s *Store) AddHistory(ctx context.Context, series []history.Series) (left [
 	return left, nil
 }
 
-// addBatch writes the sums of some names in one minute, and returns the names of which nothing was
-// written.
+// addBatch writes the sums of some names in one minute, and returns the names for which nothing was written.
 func (s *Store) addBatch(ctx context.Context, m history.Series, names []history.Name) (unwritten []history.Name, err error) {
 	pipe := s.db.Write.Pipeline()
 	members := make([]redis.Z, len(names))
@@ -141,8 +140,7 @@ func (s *Store) bitfield(ctx context.Context, pipe redis.Pipeliner, w history.Wr
 	return cmd
 }
 
-// History returns the points of some series, in the order of the queries. A key that holds
-// something else counts as empty.
+// History returns the points of some series, in the order of the queries. A key of another type counts as empty.
 func (s *Store) History(ctx context.Context, queries ...history.Query) ([][]history.Point, error) {
 	out := make([][]history.Point, len(queries))
 	for i, q := range queries {
@@ -155,7 +153,7 @@ func (s *Store) History(ctx context.Context, queries ...history.Query) ([][]hist
 	return out, nil
 }
 
-// HistoryTotals returns what was counted since the beginning, in the order of the names.
+// HistoryTotals returns the counts since the beginning, in the order of names.
 func (s *Store) HistoryTotals(ctx context.Context, names ...history.Name) ([]history.Sum, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -172,7 +170,7 @@ func (s *Store) HistoryTotals(ctx context.Context, names ...history.Name) ([]his
 	return out, nil
 }
 
-// QueueLevels returns how long a queue was, minute by minute.
+// QueueLevels returns a queue's length, minute by minute.
 func (s *Store) QueueLevels(ctx context.Context, q history.Levels) ([]history.Level, error) {
 	strings, err := s.historyStrings(ctx, q.Keys())
 	if err != nil {
@@ -181,8 +179,7 @@ func (s *Store) QueueLevels(ctx context.Context, q history.Levels) ([]history.Le
 	return q.Levels(strings), nil
 }
 
-// historyStrings reads strings of the history; nil is one that is not there. Of a foreign one no
-// more is read than there may be.
+// historyStrings reads strings of the history; a missing one is nil. It bounds the size read of foreign ones.
 func (s *Store) historyStrings(ctx context.Context, keys []string) ([][]byte, error) {
 	const most = 8 << 10 // a day takes 6,720 bytes
 	cmds := make([]*redis.StringCmd, len(keys))
@@ -201,8 +198,8 @@ func (s *Store) historyStrings(ctx context.Context, keys []string) ([][]byte, er
 	return out, nil
 }
 
-// NoteLevels notes how long the queues are that are not empty, and reports whether it was this
-// call's turn: of many, one within levelsEvery does it.
+// NoteLevels notes the lengths of non-empty queues, and reports whether it was this call's turn: one caller per
+// levelsEvery gets it.
 func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err error) {
 	minute := now.Unix() / 60
 	mine, err = s.db.Write.SetNX(ctx, s.db.Key(keyLevelsTurn), minute, levelsEvery).Result()
@@ -259,7 +256,7 @@ func wrapLevels(err error) error {
 	return fmt.Errorf("note the lengths of queues: %w", err)
 }
 
-// longest returns the queues that are not empty, the longest first, most at most.
+// longest returns at most most non-empty queues, the longest first.
 func (s *Store) longest(ctx context.Context, most int) ([]QueueInfo, error) {
 	var names []string
 	for cursor := uint64(0); ; {
@@ -297,14 +294,13 @@ func (s *Store) longest(ctx context.Context, most int) ([]QueueInfo, error) {
 	return out[:min(len(out), most)], nil
 }
 
-// HistoryBroken reports whether err says that a key of the history holds something else, or that
-// its commands are not allowed: no repetition helps.
+// HistoryBroken reports whether a key of the history has the wrong type or a right is missing, so that
+// repeating is useless.
 func HistoryBroken(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && (rdb.Refusal(err) == "" || rdb.Refusal(err) == "NOPERM")
 }
 
-// MasterCount returns how many masters there are.
 func (s *Store) MasterCount(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.SCard(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {

@@ -19,60 +19,58 @@ var (
 	hostVerdictScript = rdb.NewScript(Lua, "host_verdict", "lib/base", "lib/hosts", "lib/format", "host_verdict")
 )
 
-// MasterTTL is how long the entry of a master lives without another renewal, of which there is one every
-// five seconds or so. By what is left of it others know how old the last one is.
+// MasterTTL is how long a master's entry lives after a renewal, which comes about every five seconds. The rest of
+// its life reveals the age of the last renewal.
 const MasterTTL = 30 * time.Second
 
-// Fields of a worker process's entry by which others know how long it has been silent, and what its host is.
+// Fields of a worker process's entry that tell how long it has been silent, and identify its host.
 const (
 	infoLease = "lease_ms"
 	infoBeat  = "beat_ms"
-	// InfoBootID is that of the kernel, InfoAddress the address in the network of Redis.
+	// InfoBootID is the kernel's boot id, InfoAddress the address in Redis's network.
 	InfoBootID  = "boot_id"
 	InfoAddress = "address"
 )
 
-// Host is a host, or a container, since its boot, on which worker processes are registered.
+// Host is a host or container, since its boot, with registered worker processes.
 type Host struct {
-	// Place is its name and its boot, with a colon in between, as in the names of its processes.
+	// Place is its name, a colon and its boot, as in the names of its processes.
 	Place string
-	// Last is its last sign of life by Redis's clock: a beat of a process, or the renewal of a
-	// master's entry.
+	// Last is its last sign of life by Redis's clock: a process's beat, or a renewal of a master's entry.
 	Last time.Time
-	// Procs is how many processes it has that have a lease.
+	// Procs is how many processes have a lease.
 	Procs int
-	// BootID is that of its kernel, Address its address in the network of Redis; "" = not known.
+	// BootID is its kernel's boot id, Address its address in Redis's network; "" = unknown.
 	BootID, Address string
 
-	// What only Hosts tells: how many jobs are in hand there, when the last lease ends, and
-	// after how long a silence it is one that a host which works never keeps.
+	// Jobs, Ends and Silence are only set by Hosts: how many jobs are in hand, when the last lease
+	// ends, and a silence longer than a working host's.
 	Jobs    int
 	Ends    time.Time
 	Silence time.Duration
 }
 
-// Name returns the name of the host.
 func (h Host) Name() string { return strings.TrimSuffix(h.Place, ":"+h.Boot()) }
 
-// Boot returns what stands for its boot.
+// Boot returns the part of Place for its boot.
 func (h Host) Boot() string { return h.Place[strings.LastIndexByte(h.Place, ':')+1:] }
 
-// SilentRequest asks for hosts that are silent.
+// SilentRequest asks for silent hosts.
 type SilentRequest struct {
-	// Place is that of the caller, which is not looked at.
+	// Place is the caller's, which is skipped.
 	Place string
-	// After is for how long they have given no sign of life; 0 = two and a half of their own beats.
+	// After is the silence without a sign of life; 0 = two and a half of their own beats.
 	After time.Duration
-	// Most is how many hosts are wanted at most.
+	// Most bounds the number of hosts.
 	Most int
-	// It is the caller's turn then, under a name that no other caller has, for so long.
+	// Turn is the caller's unique name for the turn that it then has for For.
 	Turn string
 	For  time.Duration
 }
 
-// SilentHosts returns hosts that have given no sign of life for a while, and whose leases have not ended. Whether
-// they are dead it is the caller's turn to find out; SettleHost ends the turn. There are none after
-// a silence of every process (an outage of Redis, a jump of its clock), for one lease.
+// SilentHosts returns hosts without a recent sign of life whose leases have not ended. The caller then has the turn
+// to find out whether they are dead; SettleHost ends it. After a silence of all processes (an outage of Redis, a
+// jump of its clock), it returns none for one lease.
 func (s *Store) SilentHosts(ctx context.Context, r SilentRequest) (hosts []Host, now time.Time, err error) {
 	opts := s.opts.Load()
 	raw, err := s.db.Eval(ctx, silentHostsScript, s.db.Key(keyProcs), []any{
@@ -99,40 +97,37 @@ func (s *Store) SilentHosts(ctx context.Context, r SilentRequest) (hosts []Host,
 	return hosts, time.UnixMilli(rdb.Number(list[0])), nil
 }
 
-// HostVerdict is what was found out about a host.
 type HostVerdict struct {
 	Place string
-	// Dead: it was proven, or a person says so. Else no master asks again before Pause is over.
+	// Dead: proven, or a person says so. Otherwise no master asks again within Pause.
 	Dead bool
-	// Last is the last sign of life that the caller knows of. A later one shows that it lives.
+	// Last is the last sign of life known to the caller. A later one proves that the host lives.
 	Last time.Time
-	// Turn is that of SilentHosts; "" = a person says it.
+	// Turn is SilentRequest.Turn; "" = a person decides.
 	Turn  string
 	Pause time.Duration
 }
 
-// What became of the verdict that a host is dead.
+// The values of HostOutcome.Outcome.
 const (
 	HostFenced  = "OK"
-	HostAlive   = "ALIVE" // it has given a sign of life since
-	HostUnknown = "GONE"  // no process of it has a lease
-	HostNotOurs = "LOST"  // it was not the caller's turn
+	HostAlive   = "ALIVE" // it has since given a sign of life
+	HostUnknown = "GONE"  // none of its processes has a lease
+	HostNotOurs = "LOST"  // the caller does not have the turn
 )
 
-// HostOutcome is what became of a HostVerdict.
 type HostOutcome struct {
-	// Outcome is HostFenced, HostAlive, HostUnknown or HostNotOurs.
 	Outcome string
-	// Procs are the processes whose lease has ended by that; any master recovers their jobs. Left is how many
-	// have written in a format that this program does not read, and keep theirs.
+	// Procs are the processes whose leases were ended; any master recovers their jobs. Left is how many
+	// processes write in a format that this program does not read, and keep their leases.
 	Procs []string
 	Left  int
-	// Last is the sign of life that shows that it lives.
+	// Last is the sign of life that proves that it lives.
 	Last time.Time
 }
 
-// SettleHost says what was found out about a host. If it is dead its processes are fenced: should it live all the
-// same, they end with the next thing that they say, which changes nothing.
+// SettleHost applies a verdict. A dead host's processes are fenced: if it lives after all, they end with their next
+// call, which changes nothing.
 func (s *Store) SettleHost(ctx context.Context, v HostVerdict) (HostOutcome, error) {
 	raw, err := s.db.Eval(ctx, hostVerdictScript, s.db.Key(keyProcs), []any{
 		s.db.Prefix, v.Place, rdb.Flag(v.Dead), v.Last.UnixMilli(), MasterTTL.Milliseconds(), v.Turn, v.Pause.Milliseconds(),
@@ -158,11 +153,11 @@ func (s *Store) SettleHost(ctx context.Context, v HostVerdict) (HostOutcome, err
 	return o, nil
 }
 
-// OwnAddress returns the address of this machine in the network of Redis, as its connections have it; "" where
-// there was none yet, or Redis is on this machine.
+// OwnAddress returns this machine's address in Redis's network, as its connections show it; "" without a connection
+// yet, or if Redis is on this machine.
 func (s *Store) OwnAddress() string { return s.db.OwnAddress() }
 
-// Hosts returns the hosts on which worker processes are registered that have a lease, by name, and the server's time.
+// Hosts returns the hosts with worker processes that have a lease, by name, and the server's time.
 func (s *Store) Hosts(ctx context.Context) (hosts []Host, now time.Time, err error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
@@ -224,7 +219,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// cutProc returns the master and the place in the name of a process.
+// cutProc returns the master and the place in a process's name.
 func cutProc(proc string) (master, place string, ok bool) {
 	i := strings.LastIndexByte(proc, ':')
 	if i < 0 {

@@ -17,29 +17,29 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// QueueInfo is one queue and how many jobs wait in it.
+// QueueInfo is a queue with its waiting jobs.
 type QueueInfo struct {
 	Name string
-	// Size is how many jobs wait, those in lines included; Lined is how many of these wait there for their
-	// locks, Turns how many for the turn of their tenant.
+	// Size is how many jobs wait, including those in lines; Lined is how many wait in lines for their
+	// locks, Turns how many for their tenant's turn.
 	Size, Lined, Turns int64
-	// Err says why Size is not known: the key holds no list.
+	// Err says why Size is unknown: the key is not a list.
 	Err error
-	// Suspects counts the jobs that were set apart to run alone; Size does not.
+	// Suspects counts quarantined jobs; Size does not include them.
 	Suspects int64
-	// Bounces is how many of them wait for their lock: those in lines, and locket's counter of jobs
-	// that were put back because of it.
+	// Bounces is how many jobs wait for their lock: those in lines, and locket's counter of jobs put back
+	// because of it.
 	Bounces int64
-	// Paused: its jobs may not be taken, because of its own pause or that of all queues.
+	// Paused: its own pause, or the pause of all queues, forbids taking its jobs.
 	Paused bool
 	// PausedBy are the keys that pause it, without the namespace.
 	PausedBy []string
-	// Age is how long the first job has waited, as far as looks know it.
+	// Age is how long the first job has waited, if known.
 	Age Age
 }
 
-// Reason says why none of its jobs can start now, as Poll does. The counters of foreign workers count here, which Poll
-// does not believe.
+// Reason says why none of its jobs can start now, like Poll. It trusts the counters of other workers, which
+// Poll does not.
 func (q QueueInfo) Reason() Reason {
 	switch {
 	case q.Err != nil || q.Size == 0:
@@ -54,11 +54,9 @@ func (q QueueInfo) Reason() Reason {
 	return Locked
 }
 
-// pageOf is how many names are asked for, or about, at a time: the server serves others between two
-// pages.
+// pageOf bounds the names per call, so that the server can serve others between two pages.
 const pageOf = 1000
 
-// members returns what is in a set, sorted, by pages.
 func (s *Store) members(ctx context.Context, key string) ([]string, error) {
 	var all []string
 	for cursor := uint64(0); ; {
@@ -68,13 +66,13 @@ func (s *Store) members(ctx context.Context, key string) ([]string, error) {
 		}
 		if all = append(all, page...); next == 0 {
 			sort.Strings(all)
-			return slices.Compact(all), nil // what is added meanwhile may have others come twice
+			return slices.Compact(all), nil // additions during the scan may cause duplicates
 		}
 		cursor = next
 	}
 }
 
-// fieldsOf returns the fields of a hash that are there, as HGETALL does.
+// fieldsOf returns the existing fields of a hash, like HGETALL.
 func fieldsOf(names []string, values []any) map[string]string {
 	out := map[string]string{}
 	for i, value := range values {
@@ -85,7 +83,6 @@ func fieldsOf(names []string, values []any) map[string]string {
 	return out
 }
 
-// QueueList returns all known queues, sorted by name.
 func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	names, err := s.members(ctx, s.db.Key(keyQueues))
 	if err != nil {
@@ -132,27 +129,26 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	return out, nil
 }
 
-// WorkerInfo is a registered worker of any kind, and what it works on.
+// WorkerInfo is a registered worker of any kind and its job.
 type WorkerInfo struct {
 	ID string
-	// Working is the JSON of worker:<id>; empty when idle.
+	// Working is the JSON of worker:<id>; empty if idle.
 	Working string
-	// Name has the parts of the id, Named reports whether it has any.
+	// Name has the parts of the id; Named reports whether the id could be parsed.
 	Name  wire.WorkerName
 	Named bool
-	// More is how many others it stands for, too.
+	// More is how many other workers it stands for.
 	More int
 }
 
-// NewWorkerInfo returns a worker of which only the id is known.
+// NewWorkerInfo returns a worker known only by its id.
 func NewWorkerInfo(id string) WorkerInfo {
 	name, err := wire.ParseWorkerID(id)
 	return WorkerInfo{ID: id, Name: name, Named: err == nil}
 }
 
-// WorkerList returns every registered worker, sorted by id. Of threads of resqued there may be
-// a hundred thousand, and what they do stands in the records of their jobs: only the others are
-// asked what they work on.
+// WorkerList returns every registered worker, sorted by id. It reads the current job only of other programs'
+// workers: there may be a hundred thousand threads of resqued, whose job records show what they do.
 func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 	ids, err := s.members(ctx, s.db.Key(keyWorkers))
 	if err != nil {
@@ -179,8 +175,7 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 	return out, nil
 }
 
-// WorkerIDs returns the ids of all registered workers, unsorted, and when those of Ruby that
-// say so gave their last sign of life.
+// WorkerIDs returns the unsorted ids of all registered workers, and the heartbeats of Ruby workers that have one.
 func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error) {
 	pipe := s.db.Read.Pipeline()
 	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
@@ -189,7 +184,7 @@ func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]t
 		return nil, nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
 	beats = map[string]time.Time{}
-	for id, text := range fields.Val() { // where there are none the workers have none
+	for id, text := range fields.Val() { // without heartbeats, there are none
 		if at, err := time.Parse(time.RFC3339, text); err == nil {
 			beats[id] = at
 		}
@@ -201,15 +196,15 @@ func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]t
 type ProcInfo struct {
 	Proc   string
 	Fields map[string]string
-	// LeaseMS is the end of its lease in milliseconds since 1970, by Redis.
+	// LeaseMS is the end of its lease in ms since 1970, by Redis's clock.
 	LeaseMS int64
-	// Running are the jobs that it holds, the oldest first.
+	// Running are its jobs, the oldest first.
 	Running []Reserved
-	// Err says why its fields, or its jobs, are not known: the key is of another type.
+	// Err says why its fields or jobs are unknown: the key has the wrong type.
 	Err error
 }
 
-// ProcList returns the worker processes of resqued, sorted, with their jobs.
+// ProcList returns resqued's worker processes, sorted, with their jobs.
 func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	procs, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
@@ -241,11 +236,11 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 	return out, nil
 }
 
-// FieldUnread is a field that no entry of a master has in Redis: why it could not be read.
+// FieldUnread is the field of an entry that could not be read, with the reason; masters do not write it.
 const FieldUnread = "\x00unread"
 
-// MasterList returns the entries of the masters that live, by id. One that is not a hash has
-// FieldUnread alone, and leaves the others what they are.
+// MasterList returns the entries of living masters by id. An entry that is not a hash has only FieldUnread and does
+// not affect the others.
 func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, error) {
 	ids, err := s.db.Read.SMembers(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {
@@ -275,7 +270,7 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 	return out, nil
 }
 
-// Payloads returns waiting payloads of a queue from its head, and behind them those in its lines.
+// Payloads returns a queue's waiting payloads from its head, then those in its lines.
 func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
 	raw, err := s.db.Read.LRange(ctx, s.db.QueueKey(queue), offset, offset+limit-1).Result()
 	if err != nil {
@@ -299,9 +294,8 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 	return out, nil
 }
 
-// Stats returns the totals of processed and failed jobs.
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
-	pipe := s.db.Read.Pipeline() // MGET has nothing to say of a key of another type
+	pipe := s.db.Read.Pipeline() // MGET does not report a key of the wrong type
 	values := []*redis.StringCmd{pipe.Get(ctx, s.db.Key(keyProcessed)), pipe.Get(ctx, s.db.Key(keyFailures))}
 	told(pipe.Exec(ctx))
 	for i, into := range []*int64{&processed, &failed} {

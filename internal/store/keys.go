@@ -1,7 +1,7 @@
 package store
 
-// The names of all keys that this package uses, without the namespace prefix.
-// docs/redis-keys.md describes them; the scripts build the per-job ones.
+// The names of all keys of this package, without the namespace. docs/redis-keys.md describes them; the scripts
+// build the names of per-job keys.
 const (
 	keyQueues = "queues"
 	keyFailed = "failed"
@@ -24,7 +24,7 @@ const (
 	keyPlace     = "resqued:place:"
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
-	keySchedule  = "delayed_queue_schedule" // as the next two, of resque-scheduler
+	keySchedule  = "delayed_queue_schedule" // this and the next two are resque-scheduler's
 	keyDueAt     = "delayed:"
 	keyDueLists  = "timestamps:"
 	keyKills     = "resqued:kills:"
@@ -60,5 +60,5 @@ const (
 	keyPauseWorkers = "pause-all-workers"
 )
 
-// workerKey is what a Resque worker works on, for web pages and exporters.
+// workerKey returns the key of a worker's current job, for web pages and exporters.
 func (s *Store) workerKey(id string) string { return s.db.Prefix + "worker:" + id }

@@ -13,28 +13,27 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// To end a running job, a client leaves a request in resqued:kills:<proc>,
-// under the job's token. The process obeys, and whoever ends the job's record takes
-// the request away and answers in resqued:killed:<proc>: the process itself, or who
-// recovers it.
+// To kill a running job, a client leaves a request in resqued:kills:<proc>, under the job's token, which the
+// process obeys. The program that ends the job's record, the process itself or its recovery, removes the request
+// and answers in resqued:killed:<proc>.
 
 var (
 	requestKillScript = rdb.NewScript(Lua, "request_kill", "lib/base", "request_kill")
 	dropKillsScript   = rdb.NewScript(Lua, "drop_kills", "lib/base", "drop_kills")
 )
 
-// What became of a request to kill a job.
+// The outcomes of RequestKill.
 const (
 	KillAsked = "asked"
-	KillGone  = "gone" // the job does not run (any more)
-	KillDead  = "dead" // its process is being recovered and does not obey
+	KillGone  = "gone" // the job does not run, or not any more
+	KillDead  = "dead" // its process is being recovered and does not react
 )
 
-// How a job ended that was to be killed.
+// The values of KillAnswer.How.
 const (
-	HowCancelled = "cancelled"        // it stopped when it was told to
-	HowRecycled  = "process_recycled" // it did not, and its process is gone
-	HowFinished  = "finished"         // it was faster, or did not care and succeeded
+	HowCancelled = "cancelled"        // it stopped when told to
+	HowRecycled  = "process_recycled" // it did not stop, and its process is gone
+	HowFinished  = "finished"         // it was faster, or succeeded anyway
 )
 
 // stateBatch bounds the jobs of one transaction of KillStates.
@@ -45,9 +44,9 @@ type RunName = rdb.RunName
 
 // KillRequest asks a process to end a running job.
 type KillRequest struct {
-	// Grace is how long the job may take to stop before its process has to go.
+	// Grace is how long the job may take to stop before its process is ended.
 	Grace time.Duration
-	// Requeue: a job that stops goes back to the tail of its queue, not to failed.
+	// Requeue: a job that stops returns to the tail of its queue instead of failing.
 	Requeue bool
 }
 
@@ -55,24 +54,23 @@ type KillRequest struct {
 type KillAnswer struct {
 	How      string
 	Requeued bool
-	// SiblingsLost counts the jobs of the same process that were neither finished nor
-	// put back when it had to go, and that were not to be killed.
+	// SiblingsLost counts other jobs of the process, not to be killed, that were neither finished nor put back
+	// when it was ended.
 	SiblingsLost int
 }
 
-// KillState is how far a kill has come.
+// KillState is the progress of a kill.
 type KillState struct {
 	// Running: the job's record exists, so its code may still run.
 	Running bool
-	// Told: the job was told to stop. Stubborn: it ignores that, its process has to go.
+	// Told: the job was told to stop. Stubborn: it ignores that, so its process will be ended.
 	Told, Stubborn bool
-	// Answer is nil as long as there is none; for ever, if the job ended before its
-	// process had seen the request.
+	// Answer is nil until there is one. It stays nil if the job ended before its process saw the request.
 	Answer *KillAnswer
 }
 
-// RequestKill asks the process of a running job to end it, and returns KillAsked,
-// KillGone or KillDead. A later request takes the place of one that waits.
+// RequestKill asks the process of a running job to end it, and returns KillAsked, KillGone or KillDead. A new
+// request replaces a pending one.
 func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (outcome string, err error) {
 	raw, err := s.db.Eval(ctx, requestKillScript, s.db.Key(rdb.KeyInflight)+run.Proc,
 		[]any{s.db.Prefix, run.Proc, run.Token, r.Grace.Milliseconds(), rdb.Flag(r.Requeue)})
@@ -83,9 +81,9 @@ func (s *Store) RequestKill(ctx context.Context, run RunName, r KillRequest) (ou
 	return outcome, nil
 }
 
-// Kills returns what is wanted of the jobs of a process, by token.
+// Kills returns the pending requests for a process's jobs, by token.
 func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest, error) {
-	// By the client that writes: a worker process needs no second pool of connections.
+	// On the connections for writes: a worker process needs no second pool.
 	fields, err := s.db.Write.HGetAll(ctx, s.db.Key(keyKills)+proc).Result()
 	if err != nil {
 		return nil, fmt.Errorf("requests to kill jobs of %s: %w", proc, err)
@@ -102,7 +100,7 @@ func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest,
 	return out, nil
 }
 
-// DropKills removes requests for jobs that have no record any more.
+// DropKills removes requests for jobs that no longer have a record.
 func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
 	args := []any{s.db.Prefix, proc}
 	for _, token := range tokens {
@@ -112,13 +110,13 @@ func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) er
 	return err
 }
 
-// KillStates returns how far some kills have come, in the order of runs.
+// KillStates returns the progress of some kills, in the order of runs.
 func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, error) {
 	out := make([]KillState, 0, len(runs))
 	for len(runs) > 0 {
 		batch := runs[:min(len(runs), stateBatch)]
 		runs = runs[len(batch):]
-		// Record and answer are seen as they were at one moment.
+		// Record and answer are read at the same moment.
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))
 		err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
@@ -142,26 +140,24 @@ func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, er
 	return out, nil
 }
 
-// InfoAlone is the field of resqued:proc:<proc> by which a process says that it is there
-// for one suspect.
+// InfoAlone is the field of resqued:proc:<proc> that marks a process for a single suspect.
 const InfoAlone = "alone"
 
-// Fields of resqued:proc:<proc> that list tokens, with blanks between them: of the
-// jobs that were told to stop, of those for which the process has to go, and of those that
-// have failed if it dies, because they were killed.
+// Fields of resqued:proc:<proc> with lists of tokens, separated by blanks: jobs told to stop, jobs for which the
+// process is to be ended, and jobs that count as failed if it dies, because they were killed.
 const (
 	InfoKilled   = "killed"
 	InfoStubborn = "stubborn"
 	InfoFails    = "fails"
 )
 
-// names reports whether a list of tokens has one of them.
+// names reports whether a list of tokens contains token.
 func names(list any, token string) bool {
 	text, _ := list.(string)
 	return strings.Contains(" "+text+" ", " "+token+" ")
 }
 
-// parseKill reads what request_kill.lua wrote; false = it is something else.
+// parseKill reads the output of request_kill.lua; false = invalid.
 func parseKill(value string) (KillRequest, bool) {
 	grace, requeue, _ := strings.Cut(value, " ")
 	ms, err := strconv.ParseInt(grace, 10, 64)
@@ -171,7 +167,7 @@ func parseKill(value string) (KillRequest, bool) {
 	return KillRequest{Grace: time.Duration(ms) * time.Millisecond, Requeue: requeue == "1"}, true
 }
 
-// encode is the answer as the scripts write it.
+// encode returns the answer as the scripts write it.
 func (a *KillAnswer) encode() string {
 	if a == nil {
 		return ""
@@ -179,7 +175,7 @@ func (a *KillAnswer) encode() string {
 	return fmt.Sprintf("%s %s %d", a.How, rdb.Flag(a.Requeued), a.SiblingsLost)
 }
 
-// parseAnswer reads it; nil = it is none.
+// parseAnswer reads an answer; nil = invalid.
 func parseAnswer(value string) *KillAnswer {
 	fields := strings.Fields(value)
 	if len(fields) != 3 {
@@ -192,5 +188,5 @@ func parseAnswer(value string) *KillAnswer {
 // Killed reports whether a job of the process was told to stop.
 func (p ProcInfo) Killed(token string) bool { return names(p.Fields[InfoKilled], token) }
 
-// Stubborn reports whether the process has to go because a job of it does not stop.
+// Stubborn reports whether the process is to be ended because this job does not stop.
 func (p ProcInfo) Stubborn(token string) bool { return names(p.Fields[InfoStubborn], token) }

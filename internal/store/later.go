@@ -13,30 +13,27 @@ import (
 
 var enqueueLaterScript = rdb.NewScript(Lua, "enqueue_later", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/delay", "enqueue_later")
 
-// What the ids of jobs in resqued:delayed begin with that have not run: laterID those
-// enqueued to run later, stuckID those that were due when their queue was not a list.
+// Prefixes of ids in resqued:delayed of jobs that have not run: laterID for jobs enqueued to run later, stuckID
+// for jobs that were due while their queue's key was not a list.
 const (
 	laterID = "later:"
 	stuckID = "stuck:"
 )
 
-// Bounds of one call of a script that takes many jobs, so that it takes the server about
-// a millisecond.
+// Bounds of one script call for many jobs, to take the server about a millisecond.
 const (
 	batchJobs  = 500
 	batchBytes = 1 << 20
 )
 
-// LaterJob is a job that is to be enqueued later.
+// LaterJob is a job to enqueue later.
 type LaterJob struct {
 	Queue string
-	// Payload is one that wire.Parse accepts: others could stop a Ruby scheduler.
+	// Payload must be one that wire.Parse accepts: others could stop a Ruby scheduler.
 	Payload []byte
-	// Unique: an equal payload waits in the queue at most once. That is looked at when
-	// the job is due.
+	// Unique: an equal payload waits in the queue at most once, which is checked when the job is due.
 	Unique bool
-	// In is how long the job waits, by the server's clock. At is used where it is not
-	// zero: the time from which on it may run.
+	// In is how long the job waits, by the server's clock. At, if not zero, is used instead: the earliest run time.
 	In time.Duration
 	At time.Time
 }
@@ -49,30 +46,28 @@ func (j *LaterJob) when() string {
 	if seconds < 0 {
 		return "0"
 	}
-	// Times may be so far away that they are not a number of ms.
+	// Times may be too far away for a number of ms.
 	at := min(seconds, maxEpoch-1)*1000 + roundUp(time.Duration(j.At.Nanosecond()), time.Millisecond)
 	return strconv.FormatInt(at, 10)
 }
 
-// LaterReply is what became of a LaterJob.
 type LaterReply struct {
-	// Due is when the job goes to its queue, never before the time that was asked for;
-	// zero if that had come already.
+	// Due is when the job goes to its queue, never before the requested time; zero if it was already
+	// due.
 	Due time.Time
-	// Pushed: the time had come, and it is in its queue, Length jobs long. It is neither
-	// due nor pushed where an equal one waits there.
+	// Pushed: the job was due and is in its queue, now Length jobs long. If an equal job waits there, Due is
+	// zero and Pushed false.
 	Pushed bool
 	Length int64
-	// Err is why nothing was done with this job, or an error that is not Unexecuted:
-	// then the outcome is unknown.
+	// Err is why nothing was done with this job, or an error that is not Unexecuted: then the outcome
+	// is unknown.
 	Err error
 }
 
-// EnqueueLater has jobs wait for their time, and answers for each. Those whose time has
-// come are pushed.
+// EnqueueLater enqueues jobs to run later, and answers for each. Jobs already due are pushed.
 func (s *Store) EnqueueLater(ctx context.Context, jobs []LaterJob) []LaterReply {
 	replies := make([]LaterReply, 0, len(jobs))
-	// Those that are due together stand in the order of their ids.
+	// Jobs due together are ordered by their ids.
 	id := newLaterID()
 	for call := 0; len(jobs) > 0; call++ {
 		n, size := 0, 0
@@ -130,7 +125,7 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	return replies
 }
 
-// newLaterID returns an id that no other call has.
+// newLaterID returns a unique id.
 func newLaterID() string {
 	id := make([]byte, 10)
 	_, _ = rand.Read(id) // it never fails

@@ -45,7 +45,7 @@ func fleet(t *testing.T, server *redistest.Server) (f *fixture, short *store.Sto
 	return f, short
 }
 
-// silent makes the last beat of everybody so much older.
+// silent makes the last beats of all processes older by d.
 func (f *fixture) silent(d time.Duration) {
 	f.t.Helper()
 	number := regexp.MustCompile(`[0-9]{13}`)
@@ -129,7 +129,7 @@ func TestFleetOfSeveralLeases(t *testing.T) {
 			require.LessOrEqual(t, f.grace(), time.Duration(0))
 			f.beat("p1")
 			f.silent(8 * time.Second)
-			f.beat("p1") // s1 may have been silent because everybody was
+			f.beat("p1") // s1 may have been silent because all were
 			require.Positive(t, f.grace())
 			require.NoError(t, f.redis.HDel(t.Context(), f.key("resqued:meta"), "grace").Err())
 			f.silent(8 * time.Second)

@@ -13,12 +13,11 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// The keys of lines, in which jobs wait for their lock; see lua/lib/lines.lua.
 const (
 	keyReady        = "resqued:ready:"
 	keyLined        = "resqued:lined"
 	keyAwaited      = "resqued:awaited"
-	keyTurned       = "resqued:turned" // queues → how many of their jobs in lines wait for turns, not for locks
+	keyTurned       = "resqued:turned" // queues → how many of their jobs in lines wait for turns rather than locks
 	keyOtherWorkers = "resqued:strangers"
 )
 
@@ -34,11 +33,11 @@ type LineInfo struct {
 	Jobs int64
 	// Since is when the line began.
 	Since time.Time
-	// Ready: the lock was released, and the next of the line may be taken.
+	// Ready: the lock was released, so the next job may be taken.
 	Ready bool
 }
 
-// Lines returns the lines of a queue, those that began first before the others, at most limit.
+// Lines returns at most limit lines of a queue, the oldest first.
 func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo, error) {
 	began, err := s.db.Read.ZRangeWithScores(ctx, s.db.Key(rdb.KeyLines)+queue, 0, int64(limit)-1).Result()
 	if err != nil {
@@ -60,7 +59,6 @@ func (s *Store) Lines(ctx context.Context, queue string, limit int) ([]LineInfo,
 	return slices.DeleteFunc(out, func(l LineInfo) bool { return l.Jobs == 0 }), nil
 }
 
-// linedJobs returns how many jobs wait in lines, by queue.
 func (s *Store) linedJobs(ctx context.Context) (map[string]int64, error) {
 	counts, err := s.db.Read.HGetAll(ctx, s.db.Key(keyLined)).Result()
 	if err != nil {
@@ -79,16 +77,16 @@ func lineCounts(fields map[string]string) map[string]int64 {
 	return out
 }
 
-// place is a list in which jobs of a queue wait: the queue itself, or a line.
+// place is a list in which jobs of a queue wait: the queue or a line.
 type place struct {
 	key string
-	// line tells a script of the line: l and the name of its lock, t and the tenant's place; "" = the queue itself.
+	// line identifies the line for scripts: l and the lock's name, t and the tenant's place; "" = the queue.
 	line string
 }
 
-// eachPlace visits the lists in which jobs of a queue wait, in the order in which jobs go through them: the queue,
-// the lines of its tenants, the lines for locks. It lists each kind when it has visited the one before. So it meets
-// each job that waits all the time, even if workers move the job to a line meanwhile.
+// eachPlace visits the lists in which jobs of a queue wait, in the order in which jobs pass through them: the queue,
+// its tenants' lines, the lines for locks. It lists each kind after visiting the one before, so it meets each job
+// that waits all the time, even if a worker moves it into a line.
 func (s *Store) eachPlace(ctx context.Context, queue string, visit func(place) error) error {
 	if err := visit(s.placeOf(queue)); err != nil {
 		return err
@@ -107,8 +105,8 @@ func (s *Store) eachPlace(ctx context.Context, queue string, visit func(place) e
 	return nil
 }
 
-// oldestFirst visits the lines of a queue first, because their jobs are older than those of the queue itself, and
-// then all places as eachPlace does.
+// oldestFirst visits a queue's lines first, because their jobs are older than those of the queue, and then all places
+// as eachPlace does.
 func (s *Store) oldestFirst(ctx context.Context, queue string, visit func(place) error) error {
 	lines, err := s.linesOf(ctx, queue, "lt")
 	for _, line := range lines {
@@ -122,8 +120,8 @@ func (s *Store) oldestFirst(ctx context.Context, queue string, visit func(place)
 	return s.eachPlace(ctx, queue, visit)
 }
 
-// linesOf returns lines of a queue. The kinds are l, lines for locks, the oldest first, and t, the lines of tenants, the
-// next first.
+// linesOf returns lines of a queue. The kinds are l, lines for locks, the oldest first, and t, tenants' lines,
+// the next first.
 func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place, err error) {
 	for _, kind := range kinds {
 		index, key := s.db.Key(rdb.KeyLines), s.db.LineKey
@@ -141,8 +139,8 @@ func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place
 	return lines, nil
 }
 
-// dropLines removes all lines of a queue with the jobs in them, in parts of bounded size, and
-// returns how many jobs those were.
+// dropLines removes all lines of a queue with their jobs, in parts of bounded size, and returns how many jobs there
+// were.
 func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err error) {
 	for {
 		raw, err := s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+queue, []any{s.db.Prefix, queue})
@@ -160,14 +158,14 @@ func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err er
 	}
 }
 
-// Unline puts the jobs in the lines of a queue back to its head, in parts of bounded size, and returns how many these
-// were. Workers of other programs find them there. Daemons that still work the queue may move them into lines again.
+// Unline returns the jobs in a queue's lines to its head, for workers of other programs, in parts of bounded size. It
+// returns how many there were. Daemons that work the queue may move them into lines again.
 func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error) {
 	lined, err := s.linedJobs(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// A daemon that fills the lines again must not keep this going without end.
+	// Bounded, as a daemon may fill the lines again.
 	for calls := 100 + lined[queue]; calls > 0 && jobs <= 2*lined[queue]+1000; calls-- {
 		raw, err := s.db.Eval(ctx, unlineScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, 1000})
 		if err != nil {
@@ -185,8 +183,7 @@ func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error
 	return jobs, fmt.Errorf("lines of %q: a daemon fills them again; stop the daemons that work the queue first", queue)
 }
 
-// linePayloads returns payloads of the lines of a queue, the first line first, without the first
-// offset of them.
+// linePayloads returns payloads in a queue's lines, the first line first, after offset of them.
 func (s *Store) linePayloads(ctx context.Context, queue string, offset, limit int64) ([]string, error) {
 	lines, err := s.linesOf(ctx, queue, "lt")
 	if err != nil {
@@ -217,7 +214,7 @@ func (s *Store) linePayloads(ctx context.Context, queue string, offset, limit in
 	return out, nil
 }
 
-// lineOf returns the queues that have a line for a lock, whose key is without the namespace.
+// lineOf returns the queues with a line for a lock, whose key is without the namespace.
 func (s *Store) lineOf(ctx context.Context, key string) ([]string, error) {
 	name, ok := strings.CutPrefix(key, keyJobLocks)
 	if !ok {

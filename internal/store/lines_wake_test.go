@@ -43,7 +43,7 @@ func TestFreeLocksOfLinesAreNoticed(t *testing.T) {
 			require.NoError(t, f.redis.Del(t.Context(), held[0].LockKey).Err())
 			f.exchange(store.ExchangeRequest{Completions: []store.Completion{done(held[1])}})
 			require.Equal(t, []string{"q"}, f.look(store.PollRequest{All: true}).Reasons.With(store.Free))
-			// Who was released first has the first turn.
+			// The lock released first has the first turn.
 			require.Equal(t, []string{lockmates("B", 2)[1], lockmates("A", 2)[1]}, payloads(f.turn(3, nil, "q")))
 			f.noLines("q")
 		})
@@ -235,7 +235,7 @@ func TestLineCostBeyondTheBound(t *testing.T) {
 	require.Less(t, len(f.list("queue:q")), length)
 }
 
-// TestBehindASuspectInALine: what stands behind a suspect is looked at in the same call.
+// TestBehindASuspectInALine: the job behind a suspect is checked in the same call.
 func TestBehindASuspectInALine(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -11,23 +11,21 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Locks of every kind as people ask for them. What jobs do with their locks is in
-// exchange.go and classlock.go.
+// This file is about locks of all kinds for people; exchange.go and classlock.go are for jobs.
 
-// The kinds of locks.
 const (
 	LocketLock  = "locket"  // a job lock
 	TimeoutLock = "timeout" // a class lock
-	LonerMarker = "loner"   // the marker of a loner job that waits
+	LonerMarker = "loner"   // a loner job that waits
 )
 
 // The states of locks.
 const (
 	LockHeld    = "held"
-	LockStale   = "stale"   // the process of its holder has no lease: dead, or cut off
-	LockExpired = "expired" // its time is past, and its job still runs or waits
+	LockStale   = "stale"   // the holder's process has no lease: dead or cut off
+	LockExpired = "expired" // its time is past, but its job still runs or waits
 	LockOrphan  = "orphan"  // its job is gone
-	LockForeign = "foreign" // a value that resqued did not write, which does not name the holder
+	LockForeign = "foreign" // not written by resqued, so without a known holder
 )
 
 var (
@@ -35,50 +33,50 @@ var (
 	removeLockScript = rdb.NewScript(Lua, "remove_lock", "lib/base", "lib/rights", "lib/payload", "lib/payload_functions", "lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/classlock", "lib/lock_info", "remove_lock")
 )
 
-// lockFields is how many fields the scripts return of a lock; see lock_info.lua.
+// lockFields is the number of fields of a lock in replies; see lock_info.lua.
 const lockFields = 16
 
-// payloadRoom is how much of a job's payload is read for a person, in bytes.
+// payloadRoom is how many bytes of a job's payload are read for a person.
 const payloadRoom = 4096
 
-// LockInfo is a lock and who holds it.
+// LockInfo is a lock and its holder.
 type LockInfo struct {
 	Kind string
 	// Key is without the namespace.
 	Key   string
 	State string
-	// Value is the beginning of what the key holds, Digest stands for all of it.
+	// Value is the beginning of the key's value, Digest identifies all of it.
 	Value, Digest string
-	// TTL is when Redis removes the key, negative for never.
+	// TTL is the key's remaining life, negative = for ever.
 	TTL time.Duration
 	// Expires is the time in the value of a class lock or marker; zero = none.
 	Expires time.Time
 	// Proc and Token name the holder's in-flight record, if the value is ours.
 	Proc, Token string
-	// Job is the holder, or the waiting job of a marker; nil if it is not known.
+	// Job is the holder, or a marker's waiting job; nil = unknown.
 	Job *LockJob
-	// At is when this was looked at, by Redis's clock.
+	// At is when the lock was read, by Redis's clock.
 	At time.Time
 }
 
 // LockJob is the job behind a lock.
 type LockJob struct {
 	Queue string
-	// Worker and Fence are empty for a job that waits.
+	// Worker and Fence are empty for a waiting job.
 	Worker string
 	Fence  int64
-	// Class and Args are as in the payload's JSON, long arguments cut.
+	// Class and Args are as in the payload's JSON; long arguments are cut.
 	Class, Args string
-	// Wrappers are the classes around an Active Job, whose own Class and Args are.
+	// Wrappers are the classes around an Active Job; Class and Args are its own.
 	Wrappers []string
-	// Since is when the job was reserved, or enqueued if it waits; zero = not known.
+	// Since is when the job was reserved, or enqueued if it waits; zero = unknown.
 	Since time.Time
-	// Payload is the beginning of the payload, Size all of its length.
+	// Payload is the beginning of the payload, Size its full length.
 	Payload []byte
 	Size    int64
 }
 
-// Age is how long the job behind the lock has held it, or has waited; 0 = not known.
+// Age returns how long the job behind the lock has held it or waited; 0 = unknown.
 func (l LockInfo) Age() time.Duration {
 	if l.Job == nil || l.Job.Since.IsZero() {
 		return 0
@@ -86,17 +84,16 @@ func (l LockInfo) Age() time.Duration {
 	return max(time.Millisecond, l.At.Sub(l.Job.Since))
 }
 
-// What became of a lock that a person wanted released.
+// The outcomes of RemoveLock.
 const (
 	LockReleased = "released"
-	LockChanged  = "changed" // another job holds it by now
+	LockChanged  = "changed" // another job holds it now
 	LockRefused  = "refused" // its holder lives, or that is unknown
 )
 
-// RemoveLock releases a lock because a person wants it. Digest is that of the lock
-// that the person looked at; a lock that another job has by now is left alone. A lock whose
-// holder may live is released with force only; its job learns of it with its
-// process's next beat. There is nothing to release when found is false.
+// RemoveLock releases a lock on a person's request. lock.Digest must be current: another job's newer lock is left
+// alone. If the holder may live, force is needed; its job then learns of the loss with its process's next beat.
+// found is false if the lock does not exist.
 func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outcome string, found bool, err error) {
 	raw, err := s.db.Eval(ctx, removeLockScript, s.db.Key(lock.Key), []any{s.db.Prefix, lock.Kind, lock.Digest, rdb.Flag(force)})
 	if err != nil {
@@ -110,11 +107,10 @@ func (s *Store) RemoveLock(ctx context.Context, lock LockInfo, force bool) (outc
 	return outcome, true, nil
 }
 
-// named is a lock that is known by its key only.
+// named is a lock known only by its key.
 type named struct{ kind, key string }
 
-// look returns who holds some locks. Those that are not there (any more) are left
-// out. room is how much of the payloads of running jobs to read.
+// look returns the holders of some locks, without missing locks. room is how much of running jobs' payloads to read.
 func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, error) {
 	var out []LockInfo
 	for len(locks) > 0 {
@@ -122,7 +118,7 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 		locks = locks[len(batch):]
 		args := []any{s.db.Prefix, room}
 		if batch[0].kind == LonerMarker {
-			args[1] = payloadRoom // small, and it tells since when the job waits
+			args[1] = payloadRoom // small, and the payload has the enqueue time
 		}
 		for _, l := range batch {
 			args = append(args, l.kind, s.db.Key(l.key))
@@ -145,9 +141,8 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 	return out, nil
 }
 
-// lookBatch is how many of the locks go into one script call, which has the server
-// for itself: fewer with long keys, and with markers, whose jobs are searched for.
-// All are of one kind.
+// lookBatch returns how many of the locks go into one script call, which blocks the server: all of one kind, and
+// fewer with long keys, or with markers, whose jobs are searched for.
 func lookBatch(locks []named) int {
 	most, size := 50, 0
 	if locks[0].kind == LonerMarker {
@@ -162,7 +157,7 @@ func lookBatch(locks []named) int {
 	return len(locks)
 }
 
-// parseLock reads what fields in lock_info.lua wrote; false = there is no such lock.
+// parseLock reads the output of fields in lock_info.lua; false = no such lock.
 func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	list, _ := raw.([]any)
 	if len(list) != lockFields {
@@ -198,8 +193,7 @@ func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
 	return info, true
 }
 
-// kindOf returns the kind of lock that a key (without the namespace) is, by its beginning;
-// "" = none.
+// kindOf returns the kind of lock by the beginning of its key, without the namespace; "" = none.
 func kindOf(key string) string {
 	for _, k := range lockPrefixes {
 		if strings.HasPrefix(key, k.key) {

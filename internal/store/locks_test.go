@@ -90,7 +90,7 @@ func TestLocksTellTheirHolders(t *testing.T) {
 			f.put("loner:lock:Export:8", fmt.Sprintf("true:queue:7:exports%s", lost))
 			f.put("loner:lock:Export:9", epoch(-time.Minute)+fmt.Sprintf(":queue:7:exports%s", waiting))
 			f.put("loner:updates", "true")
-			// What only looks like a lock.
+			// These only look like locks.
 			f.put("locked", "x")
 			f.put("locker:x", "x")
 
@@ -152,7 +152,7 @@ func TestLocksTellTheirHolders(t *testing.T) {
 			f.reserve(1, "q")
 			f.endLease("p1")
 			require.Equal(t, store.LockStale, f.find("Sync[42]").State)
-			// After a silence of everybody nobody may be judged.
+			// After a silence of all processes, no lease may be judged.
 			require.NoError(t, f.redis.HSet(t.Context(), f.key("resqued:meta"), "grace", time.Now().Add(time.Minute).UnixMilli()).Err())
 			require.Equal(t, store.LockHeld, f.find("Sync[42]").State)
 		})

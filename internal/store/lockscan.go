@@ -13,25 +13,23 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Bounds of a search for locks: it must neither hold up a server with very many
-// keys nor fill the memory of the caller.
+// The bounds of a search for locks: it must neither block a server with many keys nor fill the caller's memory.
 const (
 	scanCount    = 500
 	maxScans     = 20000    // 10 million keys
-	maxScanBytes = 64 << 20 // of keys that are kept
+	maxScanBytes = 64 << 20 // of keys kept
 )
 
-// lockPrefixes are the beginnings of the keys of locks. Class locks may be called
-// otherwise; those that are held stand in resqued:held.
+// lockPrefixes are the prefixes of locks' keys. Class locks may have other names; resqued:held has the held
+// ones.
 var lockPrefixes = []named{
 	{LocketLock, keyJobLocks},
 	{TimeoutLock, keyClassLock},
 	{LonerMarker, MarkerKey("")},
 }
 
-// Locks returns the locks that exist, sorted by kind and key: of one kind, or of
-// every kind if that is "". At most limit are returned; cut reports that there are
-// more, and then it is not said which.
+// Locks returns the existing locks of a kind ("" = all), sorted by kind and key. It returns at most limit; cut
+// reports that there are more, and the selection is then arbitrary.
 func (s *Store) Locks(ctx context.Context, kind string, limit int) (locks []LockInfo, cut bool, err error) {
 	found := map[string]string{} // key: kind
 	size := 0
@@ -58,7 +56,7 @@ func (s *Store) Locks(ctx context.Context, kind string, limit int) (locks []Lock
 			}
 		}
 	}
-	pattern := "lo" // what all of them begin with: one walk through the keys
+	pattern := "lo" // their common prefix, for a single scan
 	for _, p := range lockPrefixes {
 		if p.kind == kind {
 			pattern = p.key
@@ -85,9 +83,8 @@ func (s *Store) Locks(ctx context.Context, kind string, limit int) (locks []Lock
 	return locks, cut || !complete, err
 }
 
-// FindLocks returns the locks that a name may stand for: their key, with the
-// namespace or without; if there is none, their key without what all of a kind
-// begin with (Sync[42] for locket:job_locks:Sync[42]).
+// FindLocks returns the locks that a name may mean: their key, with or without the namespace; or else the key without
+// its kind's prefix (Sync[42] for locket:job_locks:Sync[42]).
 func (s *Store) FindLocks(ctx context.Context, name string) ([]LockInfo, error) {
 	held, err := s.heldKeys(ctx)
 	if err != nil {
@@ -117,9 +114,8 @@ func (s *Store) FindLocks(ctx context.Context, name string) ([]LockInfo, error) 
 	return nil, nil
 }
 
-// scan visits the keys (without the namespace) that begin with a text, in no order
-// and some perhaps twice, until visit returns false. It reports false if it gave up
-// before the last key.
+// scan visits the keys, without the namespace, with a prefix until visit returns false, in any order and some perhaps
+// twice. It returns false if it gave up before the end.
 func (s *Store) scan(ctx context.Context, begin string, visit func(key string) bool) (complete bool, err error) {
 	node, err := s.db.Node(ctx)
 	if err != nil {
@@ -143,8 +139,7 @@ func (s *Store) scan(ctx context.Context, begin string, visit func(key string) b
 	return false, nil
 }
 
-// heldKeys returns the keys (without the namespace) of the class locks that jobs of
-// registered processes hold.
+// heldKeys returns the keys, without the namespace, of class locks held by jobs of registered processes.
 func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
 	procs, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
@@ -173,7 +168,7 @@ func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
 	return keys, nil
 }
 
-// heldEntry reads the keys in what held_pack in rdb/lua/lib/records.lua wrote.
+// heldEntry reads the keys in the output of held_pack in rdb/lua/lib/records.lua.
 func heldEntry(entry string) (keys []string) {
 	for entry != "" {
 		head, body, _ := strings.Cut(entry, "\n")

@@ -16,18 +16,16 @@ import (
 // WaitInfo is a queue with jobs that wait for their locks.
 type WaitInfo struct {
 	Queue string
-	// Locked is how many of its Size jobs were locked when last looked at; as many
-	// as there are: the queue is skipped.
+	// Locked is how many of Size jobs were locked at the last look; if all, the queue is skipped.
 	Locked, Size int64
-	// Lined is how many of the Locked wait in lines, in their order.
+	// Lined is how many of the Locked wait in lines.
 	Lined int64
-	// Since is when that was first seen; zero = long ago, or by others than resqued.
+	// Since is when that was first seen; zero = long ago, or not by resqued.
 	Since time.Time
-	// Locks is how many locks are in the way, as far as they are known.
+	// Locks is how many locks are known to be in the way.
 	Locks int64
 }
 
-// WaitList returns the queues whose jobs wait for locks, sorted.
 func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	queues, err := s.QueueList(ctx)
 	if err != nil {
@@ -53,7 +51,7 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 			out[i].Since = time.UnixMilli(int64(began[0].Score))
 			continue
 		}
-		// As note_seen in rdb/lua/lib/blocked_queues.lua writes it.
+		// The format of note_seen in rdb/lua/lib/blocked_queues.lua.
 		if note := strings.Fields(seen[i].Val()); len(note) > 1 {
 			if ms, err := strconv.ParseInt(note[1], 10, 64); err == nil && ms > 0 {
 				out[i].Since = time.UnixMilli(ms)
@@ -63,8 +61,7 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	return out, nil
 }
 
-// LockWaiters returns the queues in which jobs are known to wait for a lock, whose
-// key is without the namespace.
+// LockWaiters returns the queues with jobs known to wait for a lock, whose key is without the namespace.
 func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
 	waits, err := s.WaitList(ctx)
 	if err != nil {
@@ -91,29 +88,29 @@ func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
 	return queues, nil
 }
 
-// UniqueInfo is a queue and what resque-uniqueue keeps beside it.
+// UniqueInfo is a queue and its companions of resque-uniqueue.
 type UniqueInfo struct {
 	Queue string
-	// Size, Members and Starts are the lengths of the queue, its set of payloads
-	// and its list of times. They are the same in a unique queue that is in step.
+	// Size, Members and Starts are the lengths of the queue, its set of payloads and its list of times, equal
+	// if in step.
 	Size, Members, Starts int64
-	// Err says why they are not known: a key is of the wrong type.
+	// Err says why they are unknown: a key has the wrong type.
 	Err error
-	// Kept: something stands beside the queue, so a program keeps it unique.
+	// Kept: a companion exists, so a program keeps the queue unique.
 	Kept bool
 }
 
-// InStep reports whether the keys of the queue match.
+// InStep reports whether the queue's keys match.
 func (u UniqueInfo) InStep() bool {
 	return u.Err == nil && u.Size == u.Members && u.Size == u.Starts
 }
 
-// UniqueList returns what is known of some queues as unique ones, in their order.
+// UniqueList returns the state of some queues as unique ones, in their order.
 func (s *Store) UniqueList(ctx context.Context, queues []string) ([]UniqueInfo, error) {
 	out := make([]UniqueInfo, 0, len(queues))
 	for batch := range slices.Chunk(queues, 100) {
 		var counts []*redis.IntCmd
-		// At one instant: between two commands a job may come or go.
+		// Atomic, as jobs may come and go.
 		err := s.db.Together(ctx, func(pipe redis.Pipeliner) {
 			counts = nil
 			for _, q := range batch {

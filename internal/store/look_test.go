@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// TestSharedLooks: an answer that has found nothing counts for all who ask the same, for a while;
-// one that has found something counts for nobody else.
+// TestSharedLooks: for a while, an answer without jobs serves all callers with the same question; an
+// answer with jobs is not shared.
 func TestSharedLooks(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -118,8 +118,8 @@ func TestSharedLooks(t *testing.T) {
 	})
 }
 
-// TestWalk: of very many queues those are looked at at once that have held jobs lately, and the others
-// a part at a time, whoever looks.
+// TestWalk: of very many queues, those that recently held jobs are checked at once, the others in
+// parts that all callers share.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

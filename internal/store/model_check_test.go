@@ -140,8 +140,8 @@ func (m *model) checkClassLocks(t *rapid.T) {
 }
 
 // I5: of the jobs that count as locked none is free, but for locks that are known to
-// be open: these are looked for. Where strangers took jobs out
-// of a queue nobody knows which are meant; that lasts for the time of patience.
+// be open: these are looked for. If other programs took jobs out
+// of a queue, it is unknown which are meant, for the time of patience.
 func (m *model) checkCounters(t *rapid.T) {
 	counters := m.now.Hash("locket:queue_lock_counters")
 	for _, q := range modelQueues {
@@ -177,7 +177,7 @@ func (m *model) checkUnique(t *rapid.T, queue string) {
 		len(starts) == len(waiting)
 	if !m.clean[queue] {
 		m.clean[queue] = instep
-		return // which start is whose nobody knows
+		return // it is unknown which start belongs to which job
 	}
 	if !instep {
 		t.Fatalf("I10: %s holds %q, its set %q, its start times are %q", queue, waiting, members, starts)

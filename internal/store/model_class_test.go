@@ -126,7 +126,7 @@ func (m *model) refresh(t *rapid.T) {
 	}
 }
 
-// extend begins the time of a class lock anew for whoever holds it.
+// extend restarts the time of a class lock for any holder.
 func (m *model) extend(t *rapid.T) {
 	key, timeout := anyClassKey(t), 2*anyTimeout(t)
 	held, err := m.Store.ExtendLock(m.Ctx, key, timeout, false)

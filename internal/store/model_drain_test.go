@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/storetest"
 )
 
-// drain lets everybody go on and nobody interfere: all jobs are done in a bounded
+// drain runs all processes without interference: all jobs are done in a bounded
 // number of exchanges, and nothing is left.
 func (m *model) drain(t *rapid.T) {
 	m.resume(t)
@@ -37,7 +37,7 @@ func (m *model) drain(t *rapid.T) {
 	m.request(t, m.procs[0], nil, modelQueues, 1, "answered")
 	m.check(t)
 	for lock := range m.orphans {
-		m.end(t, lock) // nobody wanted it, and its time is over
+		m.end(t, lock) // no job wanted it, and its time is over
 	}
 	m.now = m.Look(t)
 	m.unmark(t)
@@ -55,8 +55,8 @@ func (m *model) drain(t *rapid.T) {
 	m.checkResidue(t)
 }
 
-// unmark enqueues a loner for each marker that is left: its job is nowhere, so it is
-// in nobody's way. That job removes it.
+// unmark enqueues a loner for each marker that is left: its job is nowhere, so it
+// blocks no push. The new job removes it.
 func (m *model) unmark(t *rapid.T) {
 	for i := range 3 {
 		key := fmt.Sprint("lock:C:", i)
@@ -124,7 +124,7 @@ func (m *model) checkResidue(t *rapid.T) {
 	stay := []string{"resqued:strangers", "queues", "failed", "stat:", "resqued:meta", "resqued:fence", "resqued:deaths", "resqued:deaths:", "resqued:died:"} // see checkDeaths
 	for key, e := range m.Look(t) {
 		known := slices.ContainsFunc(stay, func(s string) bool { return key == s || strings.HasSuffix(s, ":") && strings.HasPrefix(key, s) })
-		// What belongs to a counter that a stranger has removed ends by itself.
+		// The companions of a counter that another program has removed expire.
 		passes := (strings.HasPrefix(key, "resqued:seen:") || strings.HasPrefix(key, "resqued:blocked:") || strings.HasPrefix(key, "resqued:open:")) && e.TTL > 0
 		passes = passes || shown(key) && e.TTL > 0 || strings.HasPrefix(key, attemptsPrefix) // see checkAttempts
 		passes = passes || (strings.HasPrefix(key, "resqued:request:") || strings.HasPrefix(key, "resqued:asks:")) && e.TTL > 0

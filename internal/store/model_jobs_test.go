@@ -118,7 +118,7 @@ func (m *model) pushTo(t *rapid.T, queue store.Queue, payload string) {
 	}
 }
 
-// jam fills a queue with jobs of one lock, and lets somebody find that out. Another
+// jam fills a queue with jobs of one lock, and lets an exchange find that out. Another
 // job may follow.
 func (m *model) jam(t *rapid.T) {
 	queue := theQueue(rapid.SampledFrom([]string{"a", "d"}).Draw(t, "queue"))

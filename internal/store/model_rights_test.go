@@ -11,7 +11,7 @@ import (
 )
 
 // refused sends a request while the user lacks the right to one command. It returns ok
-// if the script did something all the same.
+// if the script did something anyway.
 func (m *model) refused(t *rapid.T, req store.ExchangeRequest) (reply store.ExchangeReply, ok bool) {
 	err := m.without(t, func() (err error) {
 		reply, err = m.Store.Exchange(m.Ctx, req)

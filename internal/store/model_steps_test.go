@@ -189,7 +189,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		m.past = append(m.past, ending{p, c})
 		job := p.jobs[c.Job.Token]
 		delete(p.jobs, c.Job.Token)
-		// Who still has his lock has not been recovered, and may count as before.
+		// A job that still has its lock has not been recovered, and may still count.
 		if reply.Applied[i] == job.lost && (!job.lost || job.LockKey == "" || job.loose) {
 			t.Fatalf("I4: a completion was applied: %v, its record was lost: %v", reply.Applied[i], job.lost)
 		}
@@ -203,7 +203,7 @@ func (m *model) settle(t *rapid.T, p *process, req store.ExchangeRequest, reply 
 		if job.Deaths > 0 && (c.Kind == store.Done || c.Kind == store.Failed || c.Survived) {
 			delete(m.blamed, it)
 		}
-		// What runs again after a millisecond may be pushed at once: that may be over.
+		// A retry after a millisecond may be pushed at once: the pause may be over.
 		perhaps := c.Kind == store.Retried && c.Delay == time.Millisecond
 		switch returned := (c.Kind == store.Requeued || c.Kind == store.Retried) && c.Delay == 0 || c.Kind == store.Returned; {
 		case slices.Contains(reply.Duplicates, i):

@@ -170,7 +170,7 @@ func (m *model) end(t *rapid.T, lock string) {
 	m.freed[lock] = true
 }
 
-// loosen: whoever has a lock has lost it.
+// loosen: the holder of a lock has lost it.
 func (m *model) loosen(lock string) {
 	delete(m.orphans, lock)
 	if job := m.heldBy(lock); job != nil {

@@ -27,7 +27,7 @@ import (
 //	    no job leaves a queue that is paused, and every other queue is served;
 //	    and the count of a job's attempts is what its last run has left, until it has ended.
 //
-// Each sequence ends with a drain: when everybody has let go, a bounded number of
+// Each sequence ends with a drain: when all locks are released, a bounded number of
 // exchanges empties every queue, and nothing is left of locks and companions.
 //
 // The steps are in model_jobs_test.go (pushes), model_delayed_test.go (jobs that wait for
@@ -122,11 +122,11 @@ type process struct {
 
 type running struct {
 	store.Reserved
-	loose bool // its lock was deleted, or somebody took it
+	loose bool // its lock was deleted or taken
 	lost  bool // its record was
 	// timed: its lock has a time to live. One that was taken together with others gets that with a beat.
 	timed bool
-	// The class lock that it took, and whether that was deleted, or somebody took it.
+	// The class lock that it took, and whether that was deleted or taken.
 	classKey, classValue string
 	classLoose           bool
 }

@@ -16,16 +16,15 @@ var (
 	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "lib/classlock", "move_suspects")
 )
 
-// suspectsPart is how many suspects one step of MoveSuspects looks at.
+// suspectsPart is how many suspects one step of MoveSuspects reads.
 const suspectsPart = 200
 
 // errSeen ends a walk early.
 var errSeen = errors.New("seen enough")
 
-// ScanQueue goes through the payloads that wait in a queue from its head on, and then through
-// those in its lines, in parts of bounded size, until look returns false. Others may push and take meanwhile, and
-// move jobs into lines: what waits all the time is seen, perhaps twice, and the index is the one that it had when it
-// was read.
+// ScanQueue iterates over the payloads that wait in a queue from its head, then over those in its lines, in
+// parts of bounded size, until look returns false. Other processes may push, take and move jobs into lines: a
+// job that waits all the time is seen, perhaps twice, with its index when it was read.
 func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int64, payload []byte) bool) error {
 	before := int64(0)
 	err := s.eachPlace(ctx, queue, func(p place) error {
@@ -53,7 +52,7 @@ func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int
 	return err
 }
 
-// Length returns how many jobs wait in a queue and in its lines, suspects aside.
+// Length returns how many jobs wait in a queue and in its lines, without suspects.
 func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
 	pipe := s.db.Read.Pipeline()
 	size, lined := pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.HGet(ctx, s.db.Key(keyLined), queue)
@@ -65,40 +64,37 @@ func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
 	return n + lineCounts(map[string]string{queue: lined.Val()})[queue], nil
 }
 
-// MoveRequest says which waiting jobs go to which queue.
+// MoveRequest selects waiting jobs and their new queue.
 type MoveRequest struct {
 	From, To string
-	// Unique: no two equal payloads wait in To.
+	// Unique: equal payloads wait in To only once.
 	Unique bool
 	// Head: they go to the head of To, not to its tail.
 	Head bool
-	// Pick reports whether a payload is moved, and returns the key of its loner marker,
-	// without the namespace, or nothing.
+	// Pick reports whether to move a payload, and returns the key of its loner marker, without the
+	// namespace, or "".
 	Pick func(payload []byte) (marker string, ok bool)
-	// Limit is how many of the picked are moved at most, 0 = all: the first of them, or with
-	// Head the last that are left after Skip.
+	// Limit is how many of the picked are moved at most, 0 = all: the first ones, or with Head the
+	// last ones left after Skip.
 	Limit int64
-	// Skip is how many of the picked are left alone, counted from the tail of From; for Head
-	// alone.
+	// Skip is how many of the picked stay, counted from the tail of From; only for Head.
 	Skip int64
-	// Step is called after each part with what was done until then, unless it is nil. Its
-	// error ends the call.
+	// Step, if not nil, is called after each part with the totals so far. Its error ends the call.
 	Step func(MoveReport) error
 }
 
-// MoveReport counts what became of the picked payloads.
 type MoveReport struct {
 	Moved int64
-	// Duplicates stay where they are, because an equal job waits in the other queue.
+	// Duplicates stay, because an equal job waits in the other queue.
 	Duplicates int64
 }
 
-// MoveJobs moves payloads from one queue to another, in parts of bounded size. In each part a
-// script takes a payload out and pushes it in one step, so that it always waits in exactly one
-// of the queues. Their order is kept, except for jobs that workers move into lines during the call: these are moved,
-// too, behind the others. Suspects (see PollReply) stay, and so may jobs that are pushed during the call.
+// MoveJobs moves payloads from one queue to another, in parts of bounded size. A script takes out and pushes
+// each payload in one step, so it always waits in exactly one of the queues. Their order is kept, except that
+// jobs moved into lines during the call come behind the others. Suspects (see PollReply) stay, and so may jobs
+// pushed during the call.
 //
-// After an error that is not Unexecuted the last part may have been moved, too.
+// After an error that is not Unexecuted, the last part may have been moved, too.
 func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error) {
 	var report MoveReport
 	if r.From == r.To {
@@ -121,7 +117,6 @@ func (s *Store) MoveJobs(ctx context.Context, r MoveRequest) (MoveReport, error)
 	return report, nil
 }
 
-// picked is a payload that is to be moved.
 type picked struct{ payload, marker string }
 
 func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, report *MoveReport) error {
@@ -148,7 +143,7 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, rep
 		if r.Limit > 0 && report.Moved+report.Duplicates >= r.Limit {
 			return nil
 		}
-		if marks != "" { // those that stay are in their place among the rest
+		if marks != "" { // duplicates stay in their places
 			kept = kept[:0]
 			i := 0
 			for _, payload := range page {
@@ -165,8 +160,8 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, rep
 	}
 }
 
-// moveBackward begins at the tail, so that what it puts at the head of the other queue keeps its
-// order over all parts.
+// moveBackward begins at the tail, so that payloads keep their order at the head of the other queue over all
+// parts.
 func (s *Store) moveBackward(ctx context.Context, r *MoveRequest, place place, report *MoveReport) error {
 	end, err := s.db.Read.LLen(ctx, place.key).Result()
 	for err == nil && end > 0 && (r.Limit == 0 || report.Moved+report.Duplicates < r.Limit) {
@@ -186,7 +181,7 @@ func (s *Store) moveBackward(ctx context.Context, r *MoveRequest, place place, r
 				wanted = append(wanted, picked{p, marker})
 			}
 		}
-		// Equal payloads are told apart by their order alone.
+		// Equal payloads are only distinguished by their order.
 		slices.Reverse(wanted)
 		_, err = s.move(ctx, *r, place, start, len(page), wanted, report)
 		end = start
@@ -194,7 +189,7 @@ func (s *Store) moveBackward(ctx context.Context, r *MoveRequest, place place, r
 	return err
 }
 
-// move moves some payloads of a page, and returns what the script said of each.
+// move moves some payloads of a page, and returns the script's mark of each.
 func (s *Store) move(ctx context.Context, r MoveRequest, place place, from int64, size int, wanted []picked, report *MoveReport) (marks string, err error) {
 	if len(wanted) == 0 {
 		return "", nil
@@ -230,9 +225,8 @@ func (s *Store) move(ctx context.Context, r MoveRequest, place place, from int64
 	return marks, err
 }
 
-// MoveSuspects moves the jobs that wait beside a queue to run alone to where those of another
-// queue wait, as far as pick says so (see MoveRequest), and returns how many those were. What
-// others take or add meanwhile may have it leave some.
+// MoveSuspects moves the quarantined jobs of a queue to another queue's, if pick selects them (see MoveRequest), and
+// returns how many. Other processes' changes may make it leave some.
 func (s *Store) MoveSuspects(ctx context.Context, from, to string, pick func(payload []byte) (marker string, ok bool)) (moved int64, err error) {
 	if from == to {
 		return 0, fmt.Errorf("move from %q to itself", from)
@@ -268,8 +262,7 @@ func (s *Store) MoveSuspects(ctx context.Context, from, to string, pick func(pay
 	}
 }
 
-// suspectPayload returns the payload of an element of resqued:suspects:<queue>, which stands
-// behind its start time.
+// suspectPayload returns the payload of an element of resqued:suspects:<queue>, after its start time.
 func suspectPayload(element string) string {
 	start, payload, found := strings.Cut(element, " ")
 	if !found || start == "" || strings.Trim(start, "0123456789-") != "" {

@@ -15,54 +15,48 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// To tell a master from afar what a signal would tell it, a client leaves an order in
-// resqued:orders:<master>. The master takes it with the next renewal of its entry, carries it
-// out, and answers in resqued:ordered:<master>.
+// To do remotely what a signal does, a client leaves an order in resqued:orders:<master>. The master takes it
+// with the next renewal of its entry, carries it out, and answers in resqued:ordered:<master>.
 
 var requestOrderScript = rdb.NewScript(Lua, "request_order", "lib/base", "lib/rights", "request_order")
 
-// FieldOrders is the field of a master's entry by which it says that it takes orders.
+// FieldOrders is the field of a master's entry that says that it takes orders.
 const FieldOrders = "orders"
 
-// OrderPatience is how long an order waits for its master.
 const OrderPatience = time.Minute
 
-// Verb is what a master is told to do.
 type Verb string
 
-// The verbs of orders.
 const (
 	OrderPause   Verb = "pause"   // as signal USR2
 	OrderResume  Verb = "resume"  // as signal CONT
 	OrderDrain   Verb = "drain"   // as signal QUIT
-	OrderRecycle Verb = "recycle" // replace worker processes, as if they had come of age
+	OrderRecycle Verb = "recycle" // replace worker processes, as if they were too old
 )
 
-// Order is what a master is told to do.
 type Order struct {
 	ID   string
 	Verb Verb
-	// Proc is the worker process that is meant; empty = all of them.
+	// Proc is the worker process; empty = all of them.
 	Proc string
 }
 
-// OrderAnswer is what became of an order.
+// OrderAnswer is the outcome of an order.
 type OrderAnswer struct {
-	// Done: it was carried out, or was so already.
+	// Done: it was carried out, now or before.
 	Done bool
-	// Text says what was done, or why not.
 	Text string
 }
 
-// What became of a request.
+// The outcomes of RequestOrder.
 const (
 	OrderAsked = "asked"
-	OrderGone  = "gone" // there is no such master (any more)
+	OrderGone  = "gone" // the master does not exist, or not any more
 	OrderOld   = "old"  // its version does not take orders
 )
 
-// RequestOrder leaves an order for a master and returns OrderAsked, OrderGone or OrderOld, and
-// the order's id, under which it is answered.
+// RequestOrder leaves an order for a master and returns its id, for the answer, and OrderAsked, OrderGone or
+// OrderOld.
 func (s *Store) RequestOrder(ctx context.Context, master string, verb Verb, proc string) (id, outcome string, err error) {
 	id = rand.Text()
 	raw, err := s.db.Eval(ctx, requestOrderScript, s.db.Key(keyMaster)+master,
@@ -74,8 +68,8 @@ func (s *Store) RequestOrder(ctx context.Context, master string, verb Verb, proc
 	return id, outcome, nil
 }
 
-// OrderAnswered returns the answer to an order, nil if there is none (yet), and whether its
-// master is there still.
+// OrderAnswered returns the answer to an order, nil if there is none yet, and whether its master still
+// exists.
 func (s *Store) OrderAnswered(ctx context.Context, master, id string) (answer *OrderAnswer, there bool, err error) {
 	var value *redis.StringCmd
 	var entry *redis.IntCmd
@@ -90,7 +84,7 @@ func (s *Store) OrderAnswered(ctx context.Context, master, id string) (answer *O
 	return answer, entry.Val() == 1, nil
 }
 
-// encode is the answer as it is kept.
+// encode returns the answer as stored.
 func (a OrderAnswer) encode() string {
 	if a.Done {
 		return "done " + a.Text
@@ -98,9 +92,8 @@ func (a OrderAnswer) encode() string {
 	return "refused " + a.Text
 }
 
-// parseOrders reads what put_master.lua returns, without what is not an order, the oldest first: Redis
-// keeps a hash in no order as soon as one text is long, and a pause and a resume must not be
-// exchanged.
+// parseOrders reads the output of put_master.lua, without invalid orders, the oldest first: Redis's hashes are
+// unordered, and a pause and a resume must not be swapped.
 func parseOrders(list []string) (orders []Order) {
 	given := map[string]int64{} // when, in ms, by id
 	for i := 0; i+1 < len(list); i += 2 {

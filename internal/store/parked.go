@@ -22,27 +22,25 @@ var (
 	dropParkedScript = rdb.NewScript(Lua, "drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )
 
-// FiledFailure is a record for the failed list. A large payload is not sent back to the
-// server, which has it: the script puts it into the record, or keeps it elsewhere.
+// FiledFailure is a record for the failed list. A large payload is not sent to the server, which has it: the script
+// inserts it into the record, or keeps it elsewhere.
 type FiledFailure struct {
-	// Text is the record, complete JSON; if Gap is not 0, but for the payload, which
-	// belongs behind so many bytes.
+	// Text is the record as JSON; if Gap is not 0, without the payload, which belongs after Gap bytes.
 	Text []byte
 	Gap  int
-	// Reference is the record that refers to the payload where that is kept under an
-	// id instead, see ParkedJob: where the record is too large for the server, or Text is nil.
+	// Reference is the record that refers to a payload kept under an id, see ParkedJob: for a record
+	// too large for the server, or if Text is nil.
 	Reference []byte
 	kept      bool
 }
 
-// File returns a failure as scripts take it. The id, "<proc>#<token>" of its job, is that under which a large payload
-// is kept.
+// File returns a failure for scripts. id, "<proc>#<token>" of its job, is the id of a large payload that is kept.
 func File(f wire.Failure, id string) FiledFailure {
 	text, gap, reference := f.Parts(id)
 	return FiledFailure{Text: text, Gap: gap, Reference: reference}
 }
 
-// Record is a failure record as it is.
+// Record returns a failure record unchanged.
 func Record(text []byte) FiledFailure { return FiledFailure{Text: text} }
 
 func (f *FiledFailure) flags() (gap, large bool) { return !f.kept && f.Gap > 0, f.kept }
@@ -60,23 +58,21 @@ func (f *FiledFailure) text() []byte {
 func (f *FiledFailure) keep() { f.kept = true }
 
 const (
-	// leastBulk is what every server takes as one argument, whatever its configuration
-	// says; usualBulk is what it takes without one.
+	// leastBulk is the argument size that every server accepts; usualBulk is the default limit.
 	leastBulk, usualBulk = 1 << 20, 512 << 20
-	// bulkMargin is by how much a record may grow where it stands, when it is retried.
+	// bulkMargin is how much a record may grow in place, when it is retried.
 	bulkMargin = 64 << 10
-	// bulkKnown is how long the limit of a server is believed.
+	// bulkKnown is how long a server's limit is cached.
 	bulkKnown = time.Minute
 )
 
-// bulk is the largest argument that a server takes (proto-max-bulk-len).
 type bulk struct {
 	most int64
 	at   time.Time
 }
 
-// fit decides whether a payload goes into its record. A record that a client could not
-// send could never be retried or removed, for which one names it.
+// fit decides whether a payload goes into its record. A record too large for a client to send could never be
+// retried or removed, because both send it.
 func (s *Store) fit(ctx context.Context, f *FiledFailure, payload []byte) {
 	if f.Reference == nil || f.kept {
 		return
@@ -85,8 +81,7 @@ func (s *Store) fit(ctx context.Context, f *FiledFailure, payload []byte) {
 	f.kept = f.Text == nil || size > leastBulk && size > s.maxBulk(ctx)
 }
 
-// maxBulk asks for the largest argument that the server takes. One that does not say is
-// taken for one with the usual limit.
+// maxBulk returns the largest argument that the server accepts; without an answer, the default.
 func (s *Store) maxBulk(ctx context.Context) int64 {
 	if b := s.bulk.Load(); b != nil && time.Since(b.at) < bulkKnown {
 		return b.most
@@ -101,34 +96,32 @@ func (s *Store) maxBulk(ctx context.Context) int64 {
 	return b.most
 }
 
-// ParkedKind says why something is parked.
 type ParkedKind byte
 
-// The kinds of what is parked.
+// The kinds of parked entries.
 const (
-	// ParkedPayload: a failure record refers to it, which it would have made too large.
+	// ParkedPayload: a failure record refers to the payload, which is too large for it.
 	ParkedPayload ParkedKind = 'l'
-	// ParkedFailure: it has failed; ParkedReturn: it goes back to its queue. Both wait
-	// until the key is repaired that is in the way.
+	// ParkedFailure: the job has failed. ParkedReturn: it returns to its queue. Both wait until the key
+	// of the wrong type is repaired.
 	ParkedFailure ParkedKind = 'f'
 	ParkedReturn  ParkedKind = 'r'
 )
 
-// ParkedJob is a job whose end could not be written where it belongs, or the payload of
-// one that has failed.
+// ParkedJob is a job whose end could not be written, or the payload of a failed one.
 type ParkedJob struct {
 	ID string
-	// Key is where the payload is, with the namespace.
+	// Key is the payload's key, with the namespace.
 	Key    string
 	Kind   ParkedKind
 	Queue  string
 	Reason string
 	At     time.Time
-	// Size is that of the payload in bytes; -1 if it is gone.
+	// Size is the payload's size in bytes; -1 if it is gone.
 	Size int64
 }
 
-// Parked returns what is parked, the oldest first, limit at most, and how much there is.
+// Parked returns at most limit parked entries, the oldest first, and the total count.
 func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total int64, err error) {
 	total, err = s.ParkedCount(ctx)
 	if err != nil || total == 0 || limit <= 0 {
@@ -165,7 +158,6 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 	return jobs, total, nil
 }
 
-// ParkedCount is how much is parked.
 func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.HLen(ctx, s.db.Key(keyParked)).Result()
 	if err != nil {
@@ -174,7 +166,7 @@ func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// parsedParked reads what rdb/lua/lib/parked.lua wrote.
+// parsedParked reads the output of rdb/lua/lib/parked.lua.
 func (s *Store) parsedParked(id, meta string) ParkedJob {
 	job := ParkedJob{ID: id, Key: s.db.Key(keyParkedPayload) + id, Reason: "not an entry of resqued"}
 	head, body, _ := strings.Cut(meta, "\n")
@@ -195,8 +187,7 @@ func (s *Store) parsedParked(id, meta string) ParkedJob {
 	return job
 }
 
-// ParkedBytes returns the payload of what is parked, as it was pushed; nil if there is
-// none.
+// ParkedBytes returns the payload of a parked entry, as pushed; nil if there is none.
 func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 	payload, err := s.db.Read.Get(ctx, s.db.Key(keyParkedPayload)+id).Bytes()
 	if rdb.IsNil(err) {
@@ -208,7 +199,7 @@ func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 	return payload, nil
 }
 
-// DropParked forgets what is parked, payload and all. It returns false if there is nothing.
+// DropParked removes a parked entry with its payload. It returns false if there is none.
 func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
 	raw, err := s.db.Eval(ctx, dropParkedScript, s.db.Key(keyParked), []any{s.db.Prefix, id})
 	if err != nil {
@@ -217,8 +208,8 @@ func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
 	return rdb.Number(raw) > 0, nil
 }
 
-// DropKept forgets payloads that are kept for failure records, by their ids, and returns how
-// many there were. What is parked under an id for another reason stays.
+// DropKept removes payloads kept for failure records, by their ids, and returns how many there were. Entries
+// parked for another reason stay.
 func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err error) {
 	for some := range slices.Chunk(ids, unparkBatch) {
 		args := []any{s.db.Prefix}
@@ -234,11 +225,9 @@ func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err er
 	return dropped, nil
 }
 
-// unparkBatch bounds what one call moves.
 const unparkBatch = 100
 
-// Unpark moves what waits for its place there, where that has been repaired; what has
-// been tried in vain has its turn again ten seconds later.
+// Unpark writes entries whose target was repaired. A failed attempt is repeated after ten seconds.
 func (s *Store) Unpark(ctx context.Context) (moved int, err error) {
 	for {
 		n, more, _, err := s.unpark(ctx)
@@ -249,8 +238,8 @@ func (s *Store) Unpark(ctx context.Context) (moved int, err error) {
 	}
 }
 
-// Replace puts what is parked where it belongs: of a failed job whose record refers to
-// it that is its queue. The error says what is in the way.
+// Replace writes a parked entry to its target; for the payload of a failed job, that is its queue. The error
+// says what prevents it.
 func (s *Store) Replace(ctx context.Context, id string) error {
 	_, _, reason, err := s.unpark(ctx, id)
 	if err == nil && reason != "" {

@@ -10,14 +10,14 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Pause keeps all workers from taking jobs out of a queue, until Resume. It reports whether
-// that is new. Jobs that run go on.
+// Pause keeps all workers from taking jobs of a queue, until Resume. It reports whether that is new. Running
+// jobs continue.
 func (s *Store) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// PauseAll pauses all queues, and reports whether that is new. Queues that were paused by
-// name stay so after ResumeAll.
+// PauseAll pauses all queues, and reports whether that is new. Queues paused by name stay paused after
+// ResumeAll.
 func (s *Store) PauseAll(ctx context.Context) (changed bool, err error) {
 	return s.setPause(ctx, s.db.Key(keyPauseAll))
 }
@@ -27,15 +27,15 @@ func (s *Store) Resume(ctx context.Context, queue string) (changed bool, err err
 	return s.endPause(ctx, s.db.Key(keyPauseQueue)+queue)
 }
 
-// ResumeAll undoes PauseAll, and the pause of all queues that Resque itself knows. It reports
-// whether there was one.
+// ResumeAll undoes PauseAll and Resque's own pause of all queues. It reports whether there was
+// one.
 func (s *Store) ResumeAll(ctx context.Context) (changed bool, err error) {
 	return s.endPause(ctx, s.db.Key(keyPauseAll), s.db.Key(keyPauseWorkers))
 }
 
 func (s *Store) setPause(ctx context.Context, key string) (changed bool, err error) {
 	err = s.db.Once(ctx, func() (err error) {
-		changed, err = s.db.Write.SetNX(ctx, key, "true", 0).Result() // as resque-pause has it
+		changed, err = s.db.Write.SetNX(ctx, key, "true", 0).Result() // as resque-pause does
 		return err
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]boo
 		for i := from; i < min(len(queues), from+pageOf); i++ {
 			each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queues[i])
 		}
-		// A key of another type than it should have pauses as well as any.
+		// A key of the wrong type pauses, too.
 		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
 			return nil, nil, fmt.Errorf("read pauses: %w", err)
 		}

@@ -10,9 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Fields of resqued:proc:<proc> by which a worker process says what shall become of
-// its jobs when it dies: whoever recovers them may be configured otherwise, or may not
-// know their classes.
+// Fields of resqued:proc:<proc> that say what to do with the jobs of a dead worker process: the process that
+// recovers them may have another configuration, or not know their classes.
 const (
 	infoOnDeath    = "on_worker_death"
 	infoAtMostOnce = "at_most_once"
@@ -20,33 +19,30 @@ const (
 	infoMaxDeaths  = "max_deaths"
 )
 
-// The values of the first of them.
+// The values of infoOnDeath.
 const (
 	deathRequeues = "requeue"
 	deathFails    = "fail"
 )
 
-// Policy says what becomes of the jobs that a worker process leaves when it dies. The
-// zero value: they run again.
+// Policy says what to do with the jobs of a dead worker process. With the zero value, they run again.
 type Policy struct {
-	// Fail: they have failed, all of them.
+	// Fail: all of them fail.
 	Fail bool
-	// AtMostOnce are the registered names of the classes whose jobs have failed in any
-	// case.
+	// AtMostOnce are the registered names of classes whose jobs always fail.
 	AtMostOnce []string
-	// MaxDeaths is how many processes a job may take with it; 0 = as many as whoever
-	// recovers it allows.
+	// MaxDeaths is how many processes may die with a job; 0 = as the recovering process allows.
 	MaxDeaths int
-	// Resumes are the registered names of the classes whose jobs run again in any case.
+	// Resumes are the registered names of classes whose jobs always run again.
 	Resumes []string
-	// Fails are the tokens of the jobs that were killed: they have failed. A beat writes them.
+	// Fails are the tokens of killed jobs, which fail. A beat writes them.
 	Fails []string
-	// Elsewhere are the registered names of the classes whose locks are kept in another Redis
-	// or in PostgreSQL. Only the master that ends a process needs them: they are not written.
+	// Elsewhere are the registered names of classes whose locks are kept in another Redis or in
+	// PostgreSQL. Only the master that ends a process needs them: they are not written.
 	Elsewhere []string
 }
 
-// Info are the fields that Register has to write for PolicyOf.
+// Info returns the fields for Register that PolicyOf reads.
 func (p Policy) Info() map[string]string {
 	onDeath := deathRequeues
 	if p.Fail {
@@ -67,14 +63,14 @@ func classList(classes []string) string {
 		classes = []string{}
 	}
 	text, err := json.Marshal(classes)
-	if err != nil { // texts cannot fail
+	if err != nil { // cannot fail for strings
 		panic(err)
 	}
 	return string(text)
 }
 
-// PolicyOf returns the policy that a process has registered with, and which of its jobs were killed. What is gone or
-// cannot be read is taken from fallback. An error means that Redis could not be asked.
+// PolicyOf returns the policy that a process has registered, and which of its jobs were killed. Missing or
+// invalid parts come from fallback. An error means that Redis did not answer.
 func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Policy, error) {
 	fields, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, infoOnDeath, infoAtMostOnce, infoResumes, infoMaxDeaths, InfoFails).Result()
 	switch {
@@ -112,16 +108,16 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 	return p, nil
 }
 
-// hopeless times max_deaths is how often a job may die, whosever fault: one that takes its whole
-// machine along shall not do so for ever. docs/configuration.md promises it.
+// hopeless times max_deaths is how often a job may die of any cause: a job that takes its whole machine along
+// must not do so for ever. docs/configuration.md promises this limit.
 const hopeless = 4
 
-// Fatal returns why a job does not run again after a death, or "". final is why it may not in any
-// case; blamed: it may have been the job that did it. maxDeaths is at least 1.
+// Fatal returns why a job does not run again after a death, or "". final is a reason that always applies;
+// blamed: the job may have caused the death. maxDeaths is at least 1.
 func Fatal(job Reserved, final string, maxDeaths int, blamed bool) string {
 	most := maxDeaths * hopeless
 	if maxDeaths == 1 {
-		most = 1 // no job shall ever run again by itself
+		most = 1 // no job may run again by itself
 	}
 	switch {
 	case final != "":
@@ -131,13 +127,12 @@ func Fatal(job Reserved, final string, maxDeaths int, blamed bool) string {
 	case job.Deaths+1 >= most && most == 1:
 		return "death 1 of 1"
 	case job.Deaths+1 >= most:
-		// Mostly without being to blame.
+		// It need not be to blame.
 		return fmt.Sprintf("death %d of any cause, and the most are %d (%d times max_deaths)", job.Deaths+1, most, hopeless)
 	}
 	return ""
 }
 
-// The reasons of jobs that never run again after a death.
 const (
 	OnceOnly  = "at_most_once: it may have run, so it does not run again by itself"
 	FailsOnly = "on_worker_death is fail"

@@ -13,22 +13,21 @@ import (
 
 var pollScript = rdb.NewScript(Lua, "poll", "lib/base", "lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/suspects", "lib/pause", "poll")
 
-// PollRequest is what Poll is asked.
+// PollRequest is the input of Poll.
 type PollRequest struct {
-	// Fixed are the queues that are named.
+	// Fixed are the named queues.
 	Fixed []string
-	// All asks for the members of the set of all queues, too: of more than 2,000 for those that have held
-	// jobs within an hour, 1,000 at most, and now and then for a part of the others, another each time whoever asks.
+	// All also asks for the set of all queues. Of more than 2,000, it asks for at most 1,000 that have
+	// held jobs within an hour, and now and then for a part of the rest, different for each call.
 	All bool
-	// Whole asks for all of them, a part of a large set at a time: Cursor "" or "0" begins a pass, and
+	// Whole asks for all of them, a large set in parts: Cursor "" or "0" begins a pass, and
 	// PollReply.Cursor continues it.
 	Whole  bool
 	Cursor string
-	// Share is how long an answer counts that has found nothing, for all who ask the same with the
-	// same Share, where there are several masters; 0 = not at all.
-	// That of a Whole pass counts for no other.
+	// Share is how long an answer without jobs is valid for all callers with the same question and
+	// Share, if there are several masters; 0 = not at all. A Whole pass is never shared.
 	Share time.Duration
-	// Fresh has Redis look in any case; others may take the answer.
+	// Fresh always looks; others may use the answer.
 	Fresh bool
 }
 
@@ -75,7 +74,7 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 	return reply, nil
 }
 
-// digest stands for the question; "" = its answer is not shared.
+// digest identifies the question; "" = the answer is not shared.
 func (r PollRequest) digest() string {
 	if r.Share < time.Millisecond || r.Whole {
 		return ""

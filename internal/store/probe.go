@@ -11,25 +11,24 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// probeWorker is the worker of a Probe, and probeMissing one that is not registered.
+// probeWorker is the worker of a Probe, probeMissing one that is not registered.
 const (
 	probeWorker  = "probe:1:plain"
 	probeMissing = probeWorker + ",missing"
 )
 
-// probeDue is when the job of a Probe is due that waits as Ruby's scheduler has them.
+// probeDue is when a Probe's job in the keys of Ruby's scheduler is due.
 var probeDue = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// probeCount is the count of attempts of a job of a Probe.
 const probeCount = "resque-retry:Probe"
 
-// WaitReady returns when the server answers and runs all scripts, those of other packages
-// included, or with an error that waiting does not heal; see rdb.Client.WaitReady.
+// WaitReady returns when the server is ready and runs all scripts, including other packages', or with an error that
+// waiting does not fix; see rdb.Client.WaitReady.
 func (s *Store) WaitReady(ctx context.Context, tell func(err error, wait time.Duration), others ...rdb.Part) error {
 	return s.db.WaitReady(ctx, s.rehearsal(others...), tell)
 }
 
-// rehearsal runs every script once, on keys of its own under resqued:probe.
+// rehearsal runs every script once, on separate keys under resqued:probe.
 func (s *Store) rehearsal(others ...rdb.Part) rdb.Rehearsal {
 	opts := *s.opts.Load()
 	opts.Namespace += rdb.ProbeSpace
@@ -45,15 +44,15 @@ func (s *Store) rehearsal(others ...rdb.Part) rdb.Rehearsal {
 	return r
 }
 
-// life is that of a process whose jobs come to all possible ends. Every script has its
-// part in it; the errors are those of the rehearsal.
+// life is the life of a process whose jobs end in all possible ways. Every script runs in it; all calls return the
+// rehearsal's error.
 func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	const proc, worker, lock = "probe", probeWorker, "lock:probe"
 	plain, unique := Queue{Name: "plain", Lined: true, Locked: true, Cap: 9, Fair: NewFair(0, nil, 1)}, Queue{Name: "unique", Unique: true}
 	payload := func(n string) []byte {
 		if n == "3" || n == "6" {
-			// They wait for a moment, which may end with a second: then they would wait in
-			// keys of resque-scheduler that have no known name, if these could hold them.
+			// They wait for a moment, which may end with a second. The extra key keeps them out of
+			// resque-scheduler's keys, whose names would then be unknown.
 			return []byte(`{"class":"Probe","args":[` + n + `],"id":"probe"}`)
 		}
 		return []byte(`{"class":"Probe","args":[` + n + `]}`)
@@ -80,7 +79,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _, _ = s.RequestOrder(ctx, "probe", OrderResume, "")
 	_, _ = s.PutMaster(ctx, master)
 	_ = s.Register(ctx, Registration{Proc: proc, Workers: []string{worker}, Started: "now", Info: map[string]string{"state": "probing"}})
-	s.db.Queue("push", func(pipe redis.Pipeliner) { // as Push does
+	s.db.Queue("push", func(pipe redis.Pipeliner) { // like Push
 		pipe.SAdd(ctx, s.db.Key(keyQueues), plain.Name)
 		for _, n := range []string{"1", "1", "2", "3"} {
 			pipe.RPush(ctx, s.db.QueueKey(plain.Name), payload(n))
@@ -165,7 +164,7 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.DropMaster(ctx, "probe")
 }
 
-// remains are the keys that outlive life in a namespace.
+// remains returns the keys that outlive life in a namespace.
 func remains(namespace string) []string {
 	names := []string{
 		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, failedSuffix, rdb.KeyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",
@@ -188,7 +187,7 @@ func remains(namespace string) []string {
 	return names
 }
 
-// Steps looks once at all that WaitReady looks at; see rdb.Client.Steps.
+// Steps makes the checks of WaitReady once; see rdb.Client.Steps.
 func (s *Store) Steps(ctx context.Context, others ...rdb.Part) []rdb.Step {
 	return s.db.Steps(ctx, s.rehearsal(others...))
 }

@@ -32,8 +32,8 @@ func TestProbe(t *testing.T) {
 	require.Contains(t, client.Info(t.Context(), "memory").Val(), "number_of_cached_scripts:2\r\n")
 }
 
-// What waits for a moment leaves nothing behind either where that moment is a whole second, for
-// which jobs wait in keys of resque-scheduler.
+// Delayed jobs of a probe leave nothing behind either if their time is a whole second, for which jobs
+// wait in keys of resque-scheduler.
 func TestProbeAtTheEndOfASecond(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -61,8 +61,8 @@ func TestProbeAtTheEndOfASecond(t *testing.T) {
 	require.Empty(t, client.Keys(t.Context(), "*").Val(), "nothing is left behind")
 }
 
-// What a server has run once, it need not run again until it was started anew, or the scripts have
-// changed. Whether it takes writes is asked each time.
+// A server need not run the scripts again until it is restarted or the scripts change. Whether it
+// accepts writes is checked each time.
 func TestProbeOfAKnownServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

@@ -37,21 +37,19 @@ func (s *Store) Register(ctx context.Context, r Registration) error {
 	return nil
 }
 
-// Unregister removes a process that holds no job any more. It returns how many
-// jobs the process still holds; with more than none it changes nothing.
+// Unregister removes a process without jobs. It returns how many jobs the process still holds; if any, it
+// changes nothing.
 func (s *Store) Unregister(ctx context.Context, proc string) (held int, err error) {
 	raw, err := s.db.Eval(ctx, unregisterScript, s.db.Key(rdb.KeyInflight)+proc, []any{s.db.Prefix, proc})
 	return int(rdb.Number(raw)), err
 }
 
-// Running is one job of a beat.
 type Running struct {
 	Token, LockKey string
 	// Held: the job holds class locks in this Redis.
 	Held bool
 }
 
-// WorkerStat is what a thread has done since the last beat.
 type WorkerStat struct {
 	Worker            string
 	Processed, Failed int
@@ -63,14 +61,13 @@ type BeatRequest struct {
 	Jobs  []Running
 	Info  map[string]string
 	Stats []WorkerStat
-	// Look are ids of workers of the process, a few: whether they are still registered.
+	// Look are a few worker ids of the process, to check that they are still registered.
 	Look []string
 }
 
-// Beat extends the lease of a process and its locks. It revives a lease that has
-// passed unless the process was recovered; then it returns ErrFenced, and
-// the process must end. It returns ErrWiped when the server has lost all data since
-// the registration: then the process may register again.
+// Beat extends the lease of a process and its locks. It revives an expired lease unless the process was
+// recovered; then it returns ErrFenced, and the process must end. It returns ErrWiped if the server has lost
+// all data since the registration: then the process may register again.
 func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	args := []any{
 		s.db.Prefix, b.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(),
@@ -102,25 +99,23 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	return BeatReply{Lost: rdb.Texts(list[1]), Gone: rdb.Texts(list[2]), Left: rdb.Texts(list[3]), Missing: rdb.Number(list[4]) == 1}, nil
 }
 
-// Enrollment is what a process knows of its threads, for Enroll.
+// Enrollment is the input of Enroll.
 type Enrollment struct {
 	Proc, Started string
 	Threads       []EnrolledThread
-	// Queues are those of the jobs in hand: failures may be kept by queue.
+	// Queues are the queues of jobs in hand: failures may be kept by queue.
 	Queues []string
 }
 
-// EnrolledThread is one thread, with its totals.
 type EnrolledThread struct {
 	WorkerStat
-	// Token is that of the job in hand; "" = none.
+	// Token is the job in hand; "" = none.
 	Token string
 }
 
-// Enroll registers those threads of a process again whose registration was removed by
-// others, and takes back the failures that these have recorded for them, if they stand
-// among the last thousand. It returns the numbers of these threads, and how many failures
-// those were.
+// Enroll restores registrations of threads that others have removed, and removes the failures that these have
+// recorded for them, if they are among the last thousand. It returns the numbers of these threads, and how many
+// failures it removed.
 func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed int, err error) {
 	args := []any{s.db.Prefix, e.Proc, e.Started, len(e.Threads)}
 	for _, t := range e.Threads {
@@ -145,7 +140,7 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	return again, int(rdb.Number(list[1])), nil
 }
 
-// Records returns those of a process's in-flight records that exist and can be read.
+// Records returns the existing, valid in-flight records of a process.
 func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Reserved, error) {
 	values, err := s.db.Read.HMGet(ctx, s.db.Key(rdb.KeyInflight)+proc, tokens...).Result()
 	if err != nil {
@@ -162,7 +157,7 @@ func (s *Store) Records(ctx context.Context, proc string, tokens []string) ([]Re
 	return records, nil
 }
 
-// HoldsJobLock reports whether the lock of a job is its own still.
+// HoldsJobLock reports whether a job still holds its lock.
 func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error) {
 	value, err := s.db.Read.Get(ctx, key).Result()
 	if err != nil && !rdb.IsNil(err) {
@@ -171,7 +166,7 @@ func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool
 	return value == (HeldLock{Proc: proc, Token: token}).owner(), nil
 }
 
-// registeredIn is the id of the data set in which Register was called last.
+// registeredIn returns the id of the data set of the last Register.
 func (s *Store) registeredIn() string {
 	if id := s.dataSet.Load(); id != nil {
 		return *id
@@ -179,15 +174,15 @@ func (s *Store) registeredIn() string {
 	return ""
 }
 
-// Mirror is the entry of a running job for Ruby's pages.
+// Mirror is a running job's entry for Ruby's pages.
 type Mirror struct {
 	Token, Worker string
 	// Value is the JSON of worker:<id>; see wire.Running.
 	Value []byte
 }
 
-// WriteMirrors shows jobs that have been running for a moment under worker:<id>.
-// Their completions must say Mirrored, whatever this call returns. A server that is full shows none.
+// WriteMirrors shows jobs that have been running for a moment under worker:<id>. Their completions must say Mirrored,
+// whatever it returns. On a full server it does nothing.
 func (s *Store) WriteMirrors(ctx context.Context, proc string, mirrors []Mirror) error {
 	args := []any{s.db.Prefix}
 	for _, m := range mirrors {

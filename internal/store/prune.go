@@ -18,17 +18,16 @@ var (
 		"lib/deaths", "lib/pruned", "prune_queue")
 )
 
-// sweepPart is about how many names one step of SweepQueues looks at: a millisecond of the server's.
+// sweepPart is about how many names one step of SweepQueues checks, in about a millisecond of the server.
 const sweepPart = 300
 
-// PruneQueue removes the name of a queue in which nothing waits, with what is known of its jobs,
-// and reports whether it did: not if anything waits in it or beside it, or if it is paused.
+// PruneQueue removes the name and all state of a queue in which nothing waits, and reports whether it did: not
+// if a job or suspect waits, or if the queue is paused.
 func (s *Store) PruneQueue(ctx context.Context, queue string) (pruned bool, err error) {
 	return s.prune(ctx, queue, "")
 }
 
-// PruneIdle is PruneQueue for a queue that SweepQueues has seen empty that long ago, and not otherwise
-// since, and of whose jobs nothing is known.
+// PruneIdle is PruneQueue for a queue without state of jobs that SweepQueues has always seen empty for the time idle.
 func (s *Store) PruneIdle(ctx context.Context, queue string, idle time.Duration) (pruned bool, err error) {
 	return s.prune(ctx, queue, strconv.FormatInt(idle.Milliseconds(), 10))
 }
@@ -41,18 +40,18 @@ func (s *Store) prune(ctx context.Context, queue, idle string) (bool, error) {
 	return rdb.Number(raw) == 1, nil
 }
 
-// Sweep is where a walk through the names of all queues is.
+// Sweep is the position of a walk through the names of all queues.
 type Sweep struct {
-	// At is "" for one that begins, or is over.
+	// At is "" for a walk that begins or has ended.
 	At string
 	// Now is the server's time of the last step.
 	Now time.Time
-	// Back is how many queues got their name back by that step.
+	// Back is how many queues got their name back in the last step.
 	Back int
 }
 
-// SweepQueues goes on with a walk through the names of all queues, which notes since when they are empty. Of
-// all callers one begins such a walk within a while; the others have it over at once.
+// SweepQueues continues a walk through the names of all queues, which notes since when they are empty. Of all
+// callers, one begins such a walk per while; for the others it ends at once.
 func (s *Store) SweepQueues(ctx context.Context, caller string, while time.Duration, at string) (Sweep, error) {
 	raw, err := s.db.Eval(ctx, sweepQueuesScript, s.db.Key(keyQueues), []any{s.db.Prefix, at, caller, while.Milliseconds(), sweepPart})
 	list, _ := raw.([]any)
@@ -67,7 +66,7 @@ func (s *Store) SweepQueues(ctx context.Context, caller string, while time.Durat
 	return next, nil
 }
 
-// IdleQueues returns queues that walks have seen empty since a time, those first that are for the longest; n at most.
+// IdleQueues returns at most n queues that walks have seen empty since a time, the longest empty ones first.
 func (s *Store) IdleQueues(ctx context.Context, since time.Time, n int) ([]string, error) {
 	names, err := s.db.Read.ZRangeByScore(ctx, s.db.Key(keyEmpty), &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(since.UnixMilli(), 10), Count: int64(n),
@@ -78,7 +77,7 @@ func (s *Store) IdleQueues(ctx context.Context, since time.Time, n int) ([]strin
 	return names, nil
 }
 
-// KeepQueues has queues count as empty since a time only.
+// KeepQueues resets to now since when queues are empty.
 func (s *Store) KeepQueues(ctx context.Context, now time.Time, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -93,9 +92,9 @@ func (s *Store) KeepQueues(ctx context.Context, now time.Time, names []string) e
 	return nil
 }
 
-// QueueUsers is who names queues, whether they exist or not.
+// QueueUsers names queues in use, whether they exist or not.
 type QueueUsers struct {
-	// Masters are the queues of each master's configuration, as it has written them.
+	// Masters are the queues of each master's configuration, as written there.
 	Masters []string
 	// Workers are the ids of all registered workers.
 	Workers []string
@@ -103,7 +102,6 @@ type QueueUsers struct {
 	Schedules []string
 }
 
-// QueueUsers returns who names queues.
 func (s *Store) QueueUsers(ctx context.Context) (QueueUsers, error) {
 	var u QueueUsers
 	var err error

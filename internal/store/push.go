@@ -12,15 +12,15 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// errNoAnswer: the outcome of a push is not known.
+// errNoAnswer: the outcome of a push is unknown.
 var errNoAnswer = errors.New("redis has not answered")
 
 var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")
 
-// Push appends payloads to a queue, as Ruby's Resque.push does, and returns the
-// queue's new length. After an error the outcome is unknown unless Unexecuted.
+// Push appends payloads to a queue, as Ruby's Resque.push does, and returns the queue's new length. After an
+// error the outcome is unknown unless Unexecuted.
 //
-// It is a transaction and no script: who only enqueues needs no right to run scripts.
+// It is a transaction, not a script: a program that only enqueues needs no right to run scripts.
 func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
 	g := &pushGroup{queue: queue, values: make([]any, len(payloads))}
 	for i, p := range payloads {
@@ -33,9 +33,8 @@ func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (len
 	return g.length, nil
 }
 
-// pushTransaction pushes groups in one transaction, each to another queue, and sets their
-// lengths and errors. aborted says that the server has refused all of them, be it for one; then
-// nothing was pushed.
+// pushTransaction pushes groups, each to its own queue, in one transaction, and sets their lengths and errors.
+// aborted: the server refused the whole transaction, perhaps because of one group, and nothing was pushed.
 func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (aborted bool) {
 	queues, pushes := make([]any, len(groups)), make([]*redis.IntCmd, len(groups))
 	for i, g := range groups {
@@ -43,28 +42,28 @@ func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (abort
 	}
 	_ = s.db.Once(ctx, func() error {
 		pipe := s.db.Write.TxPipeline()
-		known := pipe.SAdd(ctx, s.db.Key(keyQueues), queues...) // before their first job is there
+		known := pipe.SAdd(ctx, s.db.Key(keyQueues), queues...) // before their first job is visible
 		for i, g := range groups {
 			pushes[i] = pipe.RPush(ctx, s.db.QueueKey(g.queue), g.values...)
 		}
 		_, err := pipe.Exec(ctx)
 		aborted = redis.HasErrorPrefix(err, "EXECABORT")
 		unknown := rdb.Refusal(err) == "NOPERM" && strings.Contains(err.Error(), "'multi'")
-		ran, again := false, error(nil) // the reason, while nothing of it can have run
+		ran, again := false, error(nil) // the reason, while nothing can have run
 		for i, g := range groups {
 			g.length, g.err = pushes[i].Result()
 			pushed := g.length > 0
-			// Of a transaction that was aborted it is why the server refused, where it told.
+			// For an aborted transaction, this is the reason, if the server gave one.
 			if g.err == nil || redis.HasErrorPrefix(g.err, "EXECABORT") {
 				g.err = known.Err()
 			}
-			// What has no length was not pushed, as far as is known: an error of the whole need not stand in
-			// the commands, such as that of a connection that could not be prepared.
+			// Without a length, the push is unconfirmed: an error of the whole transaction, such as a
+			// connection that could not be prepared, may be missing in its commands.
 			if g.err == nil && !pushed {
 				g.err = cmp.Or(err, errNoAnswer)
 			}
 			if unknown || pushed && rdb.Unexecuted(g.err) {
-				// Then the server has taken the rest, as single commands if it refused MULTI.
+				// Then the server has run the rest, as single commands if it refused MULTI.
 				g.err = fmt.Errorf("the job may have been pushed: %v; docs/redis-keys.md lists the rights that it takes", err) //nolint:errorlint // it proves nothing
 			}
 			switch {
@@ -79,19 +78,16 @@ func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (abort
 	return aborted
 }
 
-// PushReply answers PushUnique.
 type PushReply struct {
-	// Length is how many jobs wait in the queue then.
+	// Length is how many jobs wait in the queue afterwards.
 	Length int64
-	// Pushed says of each payload whether it was pushed; an equal one waits in
-	// place of one that was not.
+	// Pushed says for each payload whether it was pushed; if not, an equal one waits.
 	Pushed []bool
 }
 
-// PushUnique appends payloads to a unique queue, as resque-uniqueue does, all in one
-// step: each unless an equal one waits there. A queue whose set and times do not match
-// it takes jobs all the same, unless it is strict: then the error is ErrOutOfStep and
-// nothing was pushed. After any other error the outcome is unknown unless Unexecuted.
+// PushUnique appends payloads to a unique queue in one step, as resque-uniqueue does: each unless an equal one
+// waits. A queue out of step with its companions accepts jobs unless it is strict: then the error is
+// ErrOutOfStep and nothing was pushed. After any other error the outcome is unknown unless Unexecuted.
 func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, payloads ...[]byte) (PushReply, error) {
 	args := make([]any, 0, 3+len(payloads))
 	args = append(args, s.db.Prefix, queue, rdb.Flag(strict))

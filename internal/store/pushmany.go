@@ -11,31 +11,29 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// pipedBytes bounds what of the payloads of one PushMany is on its way at a time.
+// pipedBytes bounds the payloads of one PushMany that are under way at a time.
 const pipedBytes = 8 << 20
 
-// Pushed is what became of a payload of PushMany.
+// Pushed is the outcome of one payload of PushMany.
 type Pushed struct {
-	// Length is how many jobs waited in the queue with it and those before it.
+	// Length is the queue's length up to and including it.
 	Length int64
-	// Err is why it was not pushed, or an error that is not Unexecuted: then the
-	// outcome is unknown.
+	// Err is why it was not pushed, or an error that is not Unexecuted: then the outcome is unknown.
 	Err error
 }
 
-// pushGroup are payloads that go to one queue with one command, and what has become of them.
+// pushGroup are payloads for one queue, pushed with one command, and their outcome.
 type pushGroup struct {
 	queue  string
 	values []any
-	at     []int // which payloads these are
+	at     []int // indexes of the payloads
 	size   int
-	length int64 // of the queue, with them
+	length int64 // of the queue, including them
 	err    error
 }
 
-// PushMany appends payloads to queues, queues[i] taking payloads[i], and answers for
-// each. Those of one queue keep their order. It sends thousands at a time and waits for
-// the answers together.
+// PushMany appends payloads to queues, payloads[i] to queues[i], and answers for each. Payloads of a queue keep
+// their order. It sends thousands at a time and waits for their answers together.
 func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte) []Pushed {
 	out := make([]Pushed, len(payloads))
 	names := slices.Compact(slices.Sorted(slices.Values(queues)))
@@ -44,7 +42,7 @@ func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte
 		for i, name := range some {
 			members[i] = name
 		}
-		// Known before their first job is there.
+		// Before their first job is visible.
 		if err := s.db.Once(ctx, func() error { return s.db.Write.SAdd(ctx, s.db.Key(keyQueues), members...).Err() }); err != nil {
 			for i := range out {
 				out[i].Err = fmt.Errorf("push to %q: %w: %w", queues[i], rdb.ErrNotSent, err)
@@ -73,8 +71,7 @@ func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte
 	return out
 }
 
-// pushRound sends groups together. A group is sent again only after an answer which
-// proves that it was not pushed.
+// pushRound sends groups together. It only repeats a group after an answer which proves that it was not pushed.
 func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed) {
 	left := groups
 	_ = s.db.Once(ctx, func() error {
@@ -83,7 +80,7 @@ func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed
 		for i, g := range left {
 			cmds[i] = pipe.RPush(ctx, s.db.QueueKey(g.queue), g.values...)
 		}
-		_, whole := pipe.Exec(ctx) // each command has its own answer, if any was sent
+		_, whole := pipe.Exec(ctx) // each command has its own answer, if it was sent
 		var again []*pushGroup
 		var first error
 		for i, g := range left {

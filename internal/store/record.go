@@ -12,14 +12,14 @@ import (
 // maxEpoch is the first second of the year 10000: later ones are not times.
 const maxEpoch = 253402300800
 
-// errRecord: an in-flight record that this program did not write.
+// errRecord: this program did not write the in-flight record.
 var errRecord = errors.New("not a record of resqued")
 
-// recordNumbers is how many numbers stand in the head of a record: the lengths of the
-// first four parts of its body, then fence, deaths, blame and the start in milliseconds.
+// recordNumbers is the number of numbers in a record's head: the lengths of the first four parts of its body,
+// then fence, deaths, blame and the start in milliseconds.
 const recordNumbers = 8
 
-// ParseRecord reads an in-flight record: what grant in lua/exchange_take.lua wrote, or give in lua/exchange_locks.lua.
+// ParseRecord reads an in-flight record, written by lua/exchange_take.lua or by give in lua/exchange_locks.lua.
 func ParseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64
@@ -44,8 +44,8 @@ func ParseRecord(token, record string) (Reserved, error) {
 	}
 	r := Reserved{Token: token, Queue: next(n[0]), Worker: next(n[1]), LockKey: next(n[2])}
 	r.Capped = next(n[3]) != ""
-	// It is not copied, because it may be large: the client library has made the text of
-	// this reply, and nothing else refers to this part.
+	// Not copied, as it may be large: the client library made the text of this reply, and nothing else refers
+	// to this part.
 	r.Payload = unsafe.Slice(unsafe.StringData(body), len(body)) //nolint:gosec // as said
 	r.Fence, r.Deaths, r.Blame, r.StartedAt = n[4], int(n[5]), int(n[6]), time.UnixMilli(n[7])
 	if r.Unique = at != "-"; r.Unique {
@@ -56,7 +56,6 @@ func ParseRecord(token, record string) (Reserved, error) {
 	return r, nil
 }
 
-// cutNumber takes a number and the space behind it from the front of a text.
 func cutNumber(text string) (n int64, rest string, ok bool) {
 	const most = 18 // digits that always fit
 	for i := range min(len(text), most+1) {

@@ -37,7 +37,7 @@ func TestMirrorsOfTheDead(t *testing.T) {
 	})
 }
 
-// What a process has said of itself when it registered is there for whoever finds it dead.
+// The fields that a process registered are available to the master that finds it dead.
 func TestProcFields(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -57,7 +57,7 @@ func TestProcFields(t *testing.T) {
 	})
 }
 
-// A process that lives may say that a job of it has died, as long as nobody else sees to its jobs.
+// A process that lives may say that a job of it has died, as long as no other process handles its jobs.
 func TestBury(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {

@@ -20,40 +20,37 @@ var (
 	recoverScript    = rdb.NewScript(Lua, "recover", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/place", "lib/forget_process", "lib/parked", "lib/deaths", "recover")
 )
 
-// ErrAlive: the process is not fenced, or its lease is not past; its jobs are not
-// to be touched.
+// ErrAlive: the process is not fenced, or its lease has not expired; its jobs must not be touched.
 var ErrAlive = errors.New("the process still has its lease")
 
-// Around is what a master sees of others.
+// Around is what a master sees of other processes.
 type Around struct {
 	// Now is the server's time.
 	Now time.Time
-	// Orphans are processes whose lease is past, at most 150; of very many that have been
-	// fenced, and stay because their records cannot be read, others each time. After a silence
-	// of every process (an outage of Redis, a jump of its clock) there are none for one whole
-	// lease.
+	// Orphans are at most 150 processes with an expired lease; of very many fenced ones with unreadable
+	// records, different ones each time. After a silence of all processes (an outage of Redis, a jump of
+	// its clock), there are none for one lease.
 	Orphans []string
-	// Others are masters whose settings differ: ids, and the digests of what they share.
+	// Others are masters with different settings: ids, and the digests of what they share.
 	Others map[string]string
-	// Unread are masters, and processes whose lease is past, that write in a format which this
-	// program does not read. None of them is among the Orphans.
+	// Unread are masters, and processes with an expired lease, that write in a format which this program
+	// does not read. They are not among the Orphans.
 	Unread []Unread
-	// Local are the registered processes of the caller's place, whatever their lease, sorted.
+	// Local are the registered processes of the caller's place, with any lease, sorted.
 	Local []string
 }
 
 // Unread is a master or a process that writes in a format which this program does not read.
 type Unread struct {
-	// ID is that of a master, or the name of a process.
+	// ID is the master's id or the process's name.
 	ID                    string
 	Format, Version, Host string
 }
 
-// LookAround looks for the processes that are dead, for masters whose digest of the settings that
-// a fleet shares is another ("" = the caller has none), and for the processes of a place, which
-// is a host and its boot. Of many masters it sees some, others each time. self is the id of the
-// master that looks: a process that was fenced already is an orphan to its own master alone until
-// that is gone; with "" it is one to the caller, too.
+// LookAround finds dead processes, masters with another digest of the settings that a fleet shares ("" = the
+// caller has none), and the processes of a place, a host and its boot. Of many masters it checks some,
+// different ones each time. self is the calling master's id: until a fenced process's own master is gone, only
+// that master sees it as an orphan; with "", the caller does, too.
 func (s *Store) LookAround(ctx context.Context, digest, place, self string) (Around, error) {
 	opts := s.opts.Load()
 	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
@@ -75,8 +72,8 @@ func (s *Store) LookAround(ctx context.Context, digest, place, self string) (Aro
 	return a, nil
 }
 
-// SettingsOf returns what a master has in common with its fleet, as it has written it, and
-// its host; "" if it is gone.
+// SettingsOf returns the settings that a master shares with its fleet, as it wrote them, and its host; "" if it
+// is gone.
 func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings string, err error) {
 	values, err := s.db.Read.HMGet(ctx, s.db.Key(keyMaster)+master, "host", "settings").Result()
 	if err != nil || len(values) != 2 {
@@ -87,14 +84,14 @@ func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings s
 	return host, settings, nil
 }
 
-// EnlistLocal has LookAround know the processes of a place, too, that were registered by a version
-// which did not keep them apart from others. It reads the names of all processes.
+// EnlistLocal makes LookAround know the processes of a place that were registered by a version without that
+// set. It reads the names of all processes.
 func (s *Store) EnlistLocal(ctx context.Context, place string) error {
 	all, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
-	// A full server refuses to add even what is there.
+	// A full server refuses to add even existing members.
 	known, err := s.db.Read.SMembers(ctx, s.db.Key(keyPlace)+place).Result()
 	if err != nil {
 		return fmt.Errorf("list the processes of %s: %w", place, err)
@@ -109,8 +106,7 @@ func (s *Store) EnlistLocal(ctx context.Context, place string) error {
 	return nil
 }
 
-// ProcFields returns fields of the entry of a process; those that are not there are left
-// out.
+// ProcFields returns fields of a process's entry, without missing ones.
 func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error) {
 	values, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, names...).Result()
 	if err != nil {
@@ -125,11 +121,10 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 	return fields, nil
 }
 
-// Fence ends the lease of a process, so that no late packet of it changes
-// anything, and returns the jobs that it held, oldest first. force says that its
-// death is certain; without it ErrAlive protects a process whose lease runs.
-// Records that cannot be read are named in bad and left alone. A *rdb.FormatError protects a
-// process that has written in a format which this program does not read.
+// Fence ends the lease of a process, so that its late packets change nothing, and returns the jobs that it
+// held, oldest first. force: its death is certain; without force, ErrAlive protects a process with a valid
+// lease. Unreadable records are named in bad and left alone. A *rdb.FormatError protects a process whose format
+// this program does not read.
 func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Reserved, bad []string, err error) {
 	opts := s.opts.Load()
 	told := map[string]bool{}
@@ -182,28 +177,27 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 // recoverBatch bounds the verdicts of one script call.
 const recoverBatch = 100
 
-// Recover carries out the verdicts over the jobs of a fenced process, each at
-// most once however often it is called, frees their locks, and removes the
-// process with its last record. Give the verdicts oldest job first: the jobs go
-// back to the head of their queues in that order.
+// Recover carries out the verdicts on the jobs of a fenced process, each at most once, frees their locks, and
+// removes the process with its last record. Pass the oldest job first: the jobs return to the head of their
+// queues in that order.
 //
-// It notes in the verdicts which jobs have failed by them, also if it returns an error.
+// It sets Failed in the verdicts, even if it returns an error.
 //
-// A job that could not be moved (a queue or the failed list is not a list) is parked if its
-// verdict says so, else it stays recorded and is named in the error.
+// A job that could not be moved (a queue or the failed list is not a list) is parked if its verdict says so.
+// Otherwise it stays recorded and is named in the error.
 func (s *Store) Recover(ctx context.Context, proc string, verdicts []Verdict) error {
 	return s.recover(ctx, proc, verdicts, false)
 }
 
-// Bury is Recover for a process that lives, and tells itself of a job whose runner has died. It
-// may be called again. It returns ErrFenced if others see to the jobs of the process.
+// Bury is Recover for a living process that reports a job whose runner has died. It may be repeated. It returns
+// ErrFenced if others handle the process's jobs.
 func (s *Store) Bury(ctx context.Context, proc string, v Verdict) error {
 	return s.recover(ctx, proc, []Verdict{v}, true)
 }
 
 func (s *Store) recover(ctx context.Context, proc string, verdicts []Verdict, own bool) error {
-	var left error // one that cannot be moved does not hold up the others
-	// Newest first, because each goes to the very head.
+	var left error // one that cannot be moved does not block the others
+	// Newest first, because each goes to the head.
 	for end := len(verdicts); ; end -= recoverBatch {
 		batch := verdicts[max(0, end-recoverBatch):max(0, end)]
 		args := []any{s.db.Prefix, proc, rdb.Flag(own)}
@@ -212,7 +206,7 @@ func (s *Store) recover(ctx context.Context, proc string, verdicts []Verdict, ow
 			gap, large := b.Failure.flags()
 			action := b.Action
 			if action == Fail && b.Listed {
-				action = failListed // where a name makes that impossible the script uses failed
+				action = failListed // if a queue's name makes that impossible, the script uses failed
 			}
 			args = append(args, b.Token, string(rune(action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
 				letters(gap, 'g', large, 'l', b.Park, 'x'))
@@ -246,8 +240,8 @@ func (s *Store) recover(ctx context.Context, proc string, verdicts []Verdict, ow
 	}
 }
 
-// PutMaster writes or renews the entry of a master and its answers to orders, and returns the
-// orders that waited for it. They are taken: no other call returns them.
+// PutMaster writes or renews a master's entry and its answers to orders, and returns its pending orders. They
+// are taken: no other call returns them.
 func (s *Store) PutMaster(ctx context.Context, m MasterInfo) ([]Order, error) {
 	args := []any{s.db.Key(keyMasters), m.ID, m.TTL.Milliseconds(), s.db.Key(keyOrders) + m.ID, s.db.Key(keyOrdered) + m.ID, len(m.Answers)}
 	for id, answer := range m.Answers {
@@ -260,8 +254,8 @@ func (s *Store) PutMaster(ctx context.Context, m MasterInfo) ([]Order, error) {
 	return parseOrders(rdb.Texts(raw)), nil
 }
 
-// DropMaster removes the entry of a master. If it was the last one it returns how many jobs wait in lines, where workers
-// of other programs do not look.
+// DropMaster removes a master's entry. If it was the last one, it returns how many jobs wait in lines, which
+// workers of other programs do not check.
 func (s *Store) DropMaster(ctx context.Context, id string) (lined int64, err error) {
 	raw, err := s.db.Eval(ctx, dropMasterScript, s.db.Key(keyMaster)+id, []any{s.db.Key(keyMasters), id, s.db.Key(keyLined)})
 	return rdb.Number(raw), err

@@ -97,7 +97,7 @@ func TestSilenceWithoutARight(t *testing.T) {
 	require.Empty(t, reply.Lost)
 }
 
-// What only Ruby's pages need is left out where the server is full, and no trouble of the jobs.
+// On a full server, entries that only Ruby's pages need are left out without trouble for the jobs.
 func TestMirrorsOfAFullServer(t *testing.T) {
 	t.Parallel()
 	r := storetest.NewRig(t)

@@ -295,7 +295,7 @@ func TestTicksLookOnce(t *testing.T) {
 	}
 }
 
-// What waits deep in a long queue keeps a schedule from adding another one.
+// A job deep in a long queue keeps a schedule from adding another one.
 func TestTicksLookDeep(t *testing.T) {
 	t.Parallel()
 	c := crowd(t)
@@ -366,7 +366,7 @@ func (c crowded) fillHash(key string, n int) {
 	}
 }
 
-// Processes whose records nobody can read do not hide one that has died since.
+// Processes with unreadable records do not hide one that has died since.
 func TestUnreadableRecordsHideNobody(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
@@ -383,7 +383,7 @@ func TestUnreadableRecordsHideNobody(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, procs, "late")
 		require.LessOrEqual(t, len(procs), 150)
-		// One that was fenced, and then nobody came to recover it, is found some time.
+		// A fenced process that was not recovered is found eventually.
 		_, _, err = f.Fence(t.Context(), "late", true)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {

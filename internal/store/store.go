@@ -1,5 +1,5 @@
-// Package store holds queues, the jobs in flight and all that depends on them in Redis: one Go
-// method for each script of lua/. It talks to Redis by a client of package rdb.
+// Package store keeps queues, jobs in flight and all that depends on them in Redis: one Go method for each
+// script of lua/. It uses a client of package rdb.
 //
 // The files by subject; types.go, keys.go and args.go are shared by all:
 //
@@ -32,18 +32,16 @@ import (
 //go:embed lua/*.lua
 var Lua embed.FS
 
-// Defaults of Options.
 const (
 	DefaultLease     = 35 * time.Second
 	DefaultBeatEvery = 10 * time.Second
 )
 
-// ErrFenced: the process has no valid lease. Either its lease is past and a beat
-// revives it, or its jobs were recovered and it must end.
+// ErrFenced: the process has no valid lease. A beat revives an expired one; if its jobs were recovered, it must end.
 var ErrFenced = errors.New("the lease of this process is past")
 
-// ErrWiped: the server knows nothing of this process nor of the data in which it
-// registered: it was emptied, or came up without its data.
+// ErrWiped: the server knows neither the process nor the data set in which it registered: it was emptied, or
+// restarted without its data.
 var ErrWiped = errors.New("redis has lost its data")
 
 // Store talks to one Redis. It is safe for concurrent use.
@@ -51,17 +49,16 @@ type Store struct {
 	db *rdb.Client
 	// opts are replaced by Use.
 	opts atomic.Pointer[Options]
-	// dataSet is what Register has returned.
+	// dataSet is the result of Register.
 	dataSet atomic.Pointer[string]
 	bulk    atomic.Pointer[bulk]
 	// noLPos: the server has refused LPOS.
 	noLPos atomic.Bool
-	// together has the pushes of many goroutines leave in one call.
+	// together combines the pushes of many goroutines into one call.
 	together together
 }
 
-// Open returns a store for opts. It connects at the first command, so that it
-// only fails on options that cannot work.
+// Open returns a store for opts. It does not connect, so it only fails for impossible options.
 func Open(opts Options) (*Store, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -76,8 +73,8 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Use takes other options for all calls from now on. The server, the namespace and what
-// concerns connections stay as they were opened, but for the certificates of new ones.
+// Use changes the options for all later calls. Server, namespace and connections stay, except for new
+// connections' certificates.
 func (s *Store) Use(opts Options) error {
 	if err := opts.complete(); err != nil {
 		return err
@@ -91,7 +88,7 @@ func (s *Store) Use(opts Options) error {
 	return nil
 }
 
-// connection returns what concerns the connections.
+// connection returns the options of the connections.
 func (o *Options) connection() rdb.Options {
 	return rdb.Options{
 		URL: o.URL, Namespace: o.Namespace, ClientName: o.ClientName, PoolSize: o.PoolSize,
@@ -99,7 +96,7 @@ func (o *Options) connection() rdb.Options {
 	}
 }
 
-// complete puts defaults in the place of what is not given, and refuses what cannot work.
+// complete sets defaults, and refuses impossible options.
 func (o *Options) complete() error {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -117,24 +114,21 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Redis returns the client of the store, for what else uses the same connections.
+// Redis returns the client of the store, for other users of its connections.
 func (s *Store) Redis() *rdb.Client { return s.db }
 
-// Close ends all connections.
 func (s *Store) Close() error { return s.together.close(s.db.Close) }
 
-// Ping asks whether the server answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.Ping(ctx) }
 
-// Now returns the time of the server.
 func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.db.Now(ctx) }
 
 // Server asks the server about itself; see rdb.Client.Server.
 func (s *Store) Server(ctx context.Context) (rdb.Server, error) { return s.db.Server(ctx) }
 
-// Where is the server's address for messages, without credentials.
+// Where returns the server's address for messages, without credentials.
 func (s *Store) Where() string { return s.db.Where() }
 
-// CheckEviction returns an error if the server may evict queued jobs, unless
-// Options.AllowEviction accepts that; see rdb.Client.CheckEviction.
+// CheckEviction returns an error if the server may evict queued jobs, unless Options.AllowEviction is set; see
+// rdb.Client.CheckEviction.
 func (s *Store) CheckEviction(ctx context.Context) error { return s.db.CheckEviction(ctx) }

@@ -747,8 +747,8 @@ func TestLonerBesideAStrangersJob(t *testing.T) {
 	require.Len(t, f.list("queue:q"), 1)
 }
 
-// What is known of the locked jobs of a queue counts them from its tail; a duplicate
-// that a repair drops among them shifts those behind it.
+// The state of a queue counts locked jobs from its tail; a duplicate that a repair drops among
+// them shifts those behind it.
 func TestRepairForgetsWhichJobsAreLocked(t *testing.T) {
 	t.Parallel()
 	f := setup(t, redistest.Shared(t))

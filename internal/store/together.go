@@ -13,21 +13,21 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// together has jobs that are pushed at the same time leave in one call. A job whose caller has to
-// wait for the answer goes at once if nothing is under way; else it waits until a lane takes it with all that wait then. There are as
-// many lanes as connections, so no job waits that could have had one for itself.
+// together combines jobs that are pushed at the same time into one call. A job whose caller must wait for the
+// answer is sent at once if no call is under way; otherwise a lane takes it with all others that wait. There
+// are as many lanes as connections, so no job waits that could have a connection of its own.
 //
-// A lane is a goroutine. It begins where a job finds none that is about to leave, and ends where
-// nothing waits. PushTogether starts it; close waits for it.
+// A lane is a goroutine. It starts when a job waits and no lane is about to leave, and ends when nothing waits.
+// PushTogether starts it; close waits for it.
 type together struct {
 	mu      sync.Mutex
 	waiting []*waitingPush // in their order
 	lanes   int            // calls under way or about to leave
 	most    int            // lanes
-	// leaving says that a lane is about to take what waits.
+	// leaving: a lane is about to take the waiting jobs.
 	leaving bool
-	// several says that the last lane that left took more than one job. Then those whose jobs
-	// it has pushed come back together, and the first one waits for the others.
+	// several: the last lane took more than one job. The callers of those come back together, so the
+	// first one waits for the others.
 	several bool
 	closed  bool
 	running sync.WaitGroup
@@ -35,14 +35,13 @@ type together struct {
 	cancel  context.CancelFunc
 }
 
-// waitingPush is a job whose caller waits for its answer.
 type waitingPush struct {
 	queue   string
 	payload []byte
-	answer  chan Pushed // has room for it: the caller may be gone
+	answer  chan Pushed // buffered: the caller may be gone
 }
 
-// errAlone tells a caller that its job has to be pushed by itself.
+// errAlone makes a caller push its job by itself.
 var errAlone = errors.New("alone")
 
 func (t *together) open(pool int) {
@@ -52,10 +51,9 @@ func (t *together) open(pool int) {
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 }
 
-// PushTogether appends a payload to a queue as Push does, in one transaction with others that
-// are pushed at the same time, and returns the length of the queue with it and those before it.
-// Each job has its own answer. The error of a context that ended before the job was sent is
-// Unexecuted; after any other the outcome is as after Push.
+// PushTogether appends a payload to a queue as Push does, in one transaction with other concurrent pushes, and
+// returns the queue's length up to and including it. Each job has its own answer. If ctx ends before the job is
+// sent, the error is Unexecuted; after any other error, the outcome is as with Push.
 func (s *Store) PushTogether(ctx context.Context, queue string, payload []byte) (int64, error) {
 	t := &s.together
 	w, err := t.enter(ctx, s, queue, payload)
@@ -89,7 +87,7 @@ func (s *Store) answered(ctx context.Context, w *waitingPush, p Pushed) (int64, 
 	return p.Length, p.Err
 }
 
-// enter has a job wait; it returns nil if the job may go at once, and takes a lane for it then.
+// enter queues a job; if the job may be sent at once, it reserves a lane and returns nil.
 func (t *together) enter(ctx context.Context, s *Store, queue string, payload []byte) (*waitingPush, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -103,14 +101,14 @@ func (t *together) enter(ctx context.Context, s *Store, queue string, payload []
 		t.lanes = 1
 		return nil, nil //nolint:nilnil // as documented
 	}
-	// A copy: the caller may go, and use its bytes for something else, while the call is under way.
+	// A copy: the caller may leave and reuse its bytes during the call.
 	w := &waitingPush{queue: queue, payload: slices.Clone(payload), answer: make(chan Pushed, 1)}
 	t.waiting = append(t.waiting, w)
 	t.begin(s)
 	return w, nil
 }
 
-// leave gives back the lane of a job that went by itself.
+// leave returns the lane of a job that was sent by itself.
 func (t *together) leave(s *Store) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +116,7 @@ func (t *together) leave(s *Store) {
 	t.begin(s)
 }
 
-// begin starts a lane for what waits, if there is room for one and none is about to leave.
+// begin starts a lane for waiting jobs, if there is room and no lane is about to leave. t.mu must be held.
 func (t *together) begin(s *Store) {
 	if len(t.waiting) == 0 || t.leaving || t.lanes >= t.most {
 		return
@@ -128,7 +126,7 @@ func (t *together) begin(s *Store) {
 	t.running.Go(func() { t.lane(s) })
 }
 
-// withdraw takes a job out, and reports whether it was still there.
+// withdraw removes a waiting job, and reports whether it was still waiting.
 func (t *together) withdraw(w *waitingPush) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,10 +137,10 @@ func (t *together) withdraw(w *waitingPush) bool {
 	return at >= 0
 }
 
-// lane pushes what waits until nothing does, or another lane is about to.
+// lane pushes waiting jobs until none is left or another lane is about to leave.
 func (t *together) lane(s *Store) {
 	for {
-		// Whoever can run now may have a job, too: those above all who had their answers together.
+		// Other goroutines may have jobs, above all those that got their answers together.
 		runtime.Gosched()
 		some := t.take(s)
 		if len(some) == 0 {
@@ -159,7 +157,7 @@ func (t *together) lane(s *Store) {
 	}
 }
 
-// take returns the jobs that leave now, and gives back the lane if there are none.
+// take returns the jobs to send now; if there are none, it returns the lane.
 func (t *together) take(s *Store) []*waitingPush {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +177,7 @@ func (t *together) take(s *Store) []*waitingPush {
 	return some
 }
 
-// again reports whether a lane that has ended its call goes on; else it has given itself back.
+// again reports whether a lane continues after its call; else it has returned the lane.
 func (t *together) again() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,7 +189,7 @@ func (t *together) again() bool {
 	return true
 }
 
-// close has all that waits be answered, and waits for the lanes; end ends their calls.
+// close answers all waiting jobs with an error, and waits for the lanes; end ends their calls.
 func (t *together) close(end func() error) error {
 	t.mu.Lock()
 	t.closed = true
@@ -207,8 +205,8 @@ func (t *together) close(end func() error) error {
 	return err
 }
 
-// pushWaiting pushes jobs in one transaction, and answers for each. Where the server has
-// refused the transaction as a whole, it may have been for one of them: each goes by itself then.
+// pushWaiting pushes jobs in one transaction, and answers for each. If the server refused the transaction,
+// perhaps because of one job, each is to be pushed by itself.
 func (s *Store) pushWaiting(ctx context.Context, jobs []*waitingPush) []Pushed {
 	open := map[string]*pushGroup{}
 	var groups []*pushGroup

@@ -29,7 +29,7 @@ type gathering struct {
 	// first is the job under way; its goroutine ends when it is let go.
 	first *faultproxy.Caught
 	sent  []int // jobs of each transaction but the first
-	// gone has the server be out of reach.
+	// gone makes the server unreachable.
 	gone atomic.Bool
 }
 
@@ -281,7 +281,7 @@ func TestPushTogether(t *testing.T) {
 	})
 }
 
-// What is too much for one call leaves in others at once.
+// Jobs that exceed one call leave in others at once.
 func TestPushTogetherTakesMoreLanes(t *testing.T) {
 	t.Parallel()
 	g := &gathering{}

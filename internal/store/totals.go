@@ -11,14 +11,14 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// ProcLoad is how much a worker process of resqued has in hand.
+// ProcLoad is the load of a worker process of resqued.
 type ProcLoad struct {
 	Proc    string
 	Threads int
 	Running int64
 }
 
-// ProcLoads returns how much the worker processes have in hand, without reading their jobs.
+// ProcLoads returns the load of the worker processes, without reading their jobs.
 func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
 	procs, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Store) ProcLoads(ctx context.Context) ([]ProcLoad, error) {
 	return out, nil
 }
 
-// Heads returns the first payload of each queue, of one whose jobs all wait in lines that of the
-// first line; nil of one that is empty or no list.
+// Heads returns the first payload of each queue, or of its first line if all its jobs wait in lines; nil if it
+// is empty or not a list.
 func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	heads := make([]*redis.StringCmd, len(queues))
 	err := s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
@@ -66,8 +66,8 @@ func (s *Store) Heads(ctx context.Context, queues []string) ([][]byte, error) {
 	return out, nil
 }
 
-// Others counts the workers that are not resqued's, the jobs that they may have at a time, and
-// those of them that say that they have one.
+// Others counts the workers of other programs, how many jobs they may run at a time, and how many workers say
+// that they are busy.
 func (s *Store) Others(ctx context.Context) (n, threads int, busy int64, err error) {
 	workers, err := s.WorkerList(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Store) Others(ctx context.Context) (n, threads int, busy int64, err err
 	return n, threads, busy, nil
 }
 
-// CountOthers does it in a list.
+// CountOthers counts the same in a list of workers.
 func CountOthers(workers []WorkerInfo) (n, threads int, busy int64) {
 	for _, w := range workers {
 		if w.Name.Ours {
@@ -91,8 +91,7 @@ func CountOthers(workers []WorkerInfo) (n, threads int, busy int64) {
 	return n, threads, busy
 }
 
-// FailureCount is how many failure records there are, in all lists. It fails if a key of one is of
-// another type.
+// FailureCount returns the number of failure records in all lists. It fails if a key has the wrong type.
 func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
 	_, lengths, err := s.failureLengths(ctx)
 	for _, length := range lengths {
@@ -104,8 +103,7 @@ func (s *Store) FailureCount(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// FailureSizes returns what FailureLists does, and how many records each list has. A key of another
-// type has none.
+// FailureSizes returns FailureLists with the number of records of each list. A key of the wrong type has none.
 func (s *Store) FailureSizes(ctx context.Context) (lists []string, sizes []int64, err error) {
 	lists, lengths, err := s.failureLengths(ctx)
 	sizes = make([]int64, len(lists))
@@ -115,7 +113,7 @@ func (s *Store) FailureSizes(ctx context.Context) (lists []string, sizes []int64
 	return lists, sizes, err
 }
 
-// failureLengths returns what FailureLists does, and the lengths of the two keys of each list.
+// failureLengths returns FailureLists with the lengths of the two keys of each list.
 func (s *Store) failureLengths(ctx context.Context) (lists []string, lengths []*redis.IntCmd, err error) {
 	if lists, err = s.FailureLists(ctx); err != nil {
 		return nil, nil, err
@@ -134,8 +132,8 @@ func (s *Store) failureLengths(ctx context.Context) (lists []string, lengths []*
 	return lists, lengths, nil
 }
 
-// readEach sends n commands, a thousand at a time. What only one of them meets, such as a key of
-// another type, is left to its own result.
+// readEach sends n commands in batches. Errors of a single command, such as a key of the wrong type, are left to its
+// result.
 func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipeliner, i int)) error {
 	const batch = 1000
 	for from := 0; from < n; from += batch {
@@ -150,8 +148,8 @@ func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipelin
 	return nil
 }
 
-// told gives the error of a pipeline to its commands where none of them has one: when a connection
-// cannot be prepared, as with a wrong password, go-redis tells the commands nothing.
+// told sets the error of a pipeline in its commands if they have none: if a connection cannot be prepared, as
+// with a wrong password, go-redis does not set it.
 func told(cmds []redis.Cmder, err error) {
 	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
 		return

@@ -18,45 +18,43 @@ var (
 )
 
 const (
-	// transferJobs and transferBytes bound a batch on its way from store to store.
+	// transferJobs and transferBytes bound a batch on its way to another store.
 	transferJobs  = 500
 	transferBytes = 1 << 20
 )
 
-// Jobs on their way from one store to another stand aside in the first, in resqued:moving:<queue>,
-// as a batch with a number. The other one pushes a batch whose number is above all that it has
-// had from that queue, and remembers the number in the same step. So each of the three steps,
-// out, in, and the end of it, can be repeated, and whoever comes next goes on where another one was
-// killed.
+// Jobs on their way to another store are kept in the first one, in resqued:moving:<queue>, as a numbered batch.
+// The other store pushes a batch whose number is above all earlier ones from that queue, and stores the number
+// in the same step. So each of the three steps, out, in and end, can be repeated, and the next caller continues
+// where a killed one stopped.
 
 // ErrUniqueTransfer: jobs of unique queues are not moved to another store.
 var ErrUniqueTransfer = errors.New("it is a unique queue: its jobs cannot be moved to another store")
 
-// TransferElsewhereError is the error when jobs of the queue are on their way to another store.
+// TransferElsewhereError says that jobs of the queue are on their way to another store.
 type TransferElsewhereError struct {
 	Jobs  int
 	Where string
 }
 
-// Error says to which one.
 func (e *TransferElsewhereError) Error() string {
 	return fmt.Sprintf("%d of its jobs are on their way to %s: finish that first", e.Jobs, e.Where)
 }
 
-// TransferRequest says which jobs go to another store.
+// TransferRequest selects jobs for another store.
 type TransferRequest struct {
 	Queue string
-	// Where is what people call the other store.
+	// Where is the other store's name for people.
 	Where string
 	// Pick reports whether a payload is moved.
 	Pick func(payload []byte) bool
-	// Limit is how many are moved at most, besides those that are on their way; 0 = none of them.
+	// Limit is how many are moved at most, in addition to those under way; 0 = none.
 	Limit int64
-	// Step is called after each batch with the number of jobs that have arrived, unless it is
-	// nil. Its error ends the call.
+	// Step, if not nil, is called after each batch with the number of jobs that have arrived. Its error ends
+	// the call.
 	Step func(moved int64) error
 
-	// fault, in tests, is called after each script; its error ends the call as a kill would.
+	// fault, in tests, is called after each script; its error acts like a kill.
 	fault func(step string) error
 }
 
@@ -68,19 +66,18 @@ func (r TransferRequest) after(step string, err error) error {
 	return err
 }
 
-// onTheWay is a batch.
 type onTheWay struct {
 	source, to, where string
 	number            int64
 	payloads          []string
 }
 
-// Transfer moves jobs of a queue to the queue of the same name in another store, in order, payloads
-// unchanged, and returns how many have arrived. Whatever breaks, each job is in one of them, or on
-// its way: then the next call goes on with it. A job arrives once.
+// Transfer moves jobs of a queue to the queue of the same name in another store, in order, with payloads
+// unchanged, and returns how many have arrived. Whatever fails, each job is in one store or on its way, and
+// then the next call continues with it. A job arrives once.
 //
-// What data loss in one of the servers takes back (a failover to a replica that was behind) may
-// have a batch arrive twice; none is lost by it.
+// If one of the servers loses data (a failover to a replica that was behind), a batch may arrive twice; no
+// batch is lost by it.
 func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (moved int64, err error) {
 	to, _, _, err := other.moveIn(ctx, r.Queue, onTheWay{})
 	if err = r.after("ask", err); err != nil {
@@ -120,8 +117,7 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 	return moved, err
 }
 
-// transferFrom is Transfer for a queue itself, or one of its lines. It returns how many are left of
-// the limit.
+// transferFrom is Transfer for a queue itself, or one of its lines. It returns the rest of the limit.
 func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place, to string, left int64, arrive func(onTheWay) error) (int64, error) {
 	w := s.walk(place.key)
 	for left > 0 {
@@ -166,7 +162,7 @@ func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place
 	return left, nil
 }
 
-// deliver has a batch arrive, and ends its way.
+// deliver pushes a batch to the other store, and ends its move.
 func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b onTheWay) (moved int64, err error) {
 	for {
 		_, what, last, err := other.moveIn(ctx, r.Queue, b)
@@ -176,8 +172,8 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 		if what >= 0 {
 			break
 		}
-		// This store has forgotten what it had sent: the batch needs a number that is new there. Or another
-		// caller has seen to it meanwhile, and perhaps to others behind it.
+		// Either this store has forgotten what it sent, so the batch needs a number that is new there, or
+		// another caller has delivered it, and perhaps later ones.
 		next, err := s.renumber(ctx, r.Queue, b, last+1)
 		if err = r.after("renumber", err); err != nil {
 			return 0, err
@@ -191,12 +187,12 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 	return int64(len(b.payloads)), r.after("end", err)
 }
 
-// ErrTransferGoesOn: the other store can be reached, so that the transfer can go on.
+// ErrTransferGoesOn: the other store answers, so the transfer can continue.
 var ErrTransferGoesOn = errors.New("the store that its jobs are on their way to answers: let the move go on instead")
 
-// TransferBack puts jobs that are on their way to another store back to the head of their queue. It
-// must be known that they have not arrived there, or that nothing will be taken there any more. If
-// other, which may be nil, is that store and answers, the error is ErrTransferGoesOn.
+// TransferBack returns jobs on their way to another store to the head of their queue. The caller must know that
+// they have not arrived there, or that nothing will be taken there any more. If other, which may be nil, is
+// that store and answers, the error is ErrTransferGoesOn.
 func (s *Store) TransferBack(ctx context.Context, other *Store, queue string) (jobs int64, err error) {
 	b, err := s.moveOut(ctx, TransferRequest{Queue: queue}, s.placeOf(queue), "", 0, 0, nil)
 	if err != nil || b.number == 0 {
@@ -210,8 +206,7 @@ func (s *Store) TransferBack(ctx context.Context, other *Store, queue string) (j
 	return s.moveEnd(ctx, queue, b.number, true)
 }
 
-// Transferring returns how many jobs of each queue are on their way to another store, and to which
-// one.
+// Transferring returns how many jobs of each queue are on their way to another store, and to which one.
 func (s *Store) Transferring(ctx context.Context) (jobs map[string]int64, where map[string]string, err error) {
 	fields, err := s.db.Read.HGetAll(ctx, s.db.Key(keyMoving)).Result()
 	if err != nil {
@@ -237,7 +232,7 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 	return n > 0, err
 }
 
-// placeOf is the queue itself.
+// placeOf returns the place of the queue itself.
 func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
 
 func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, from int64, size int, payloads []string) (onTheWay, error) {
@@ -248,7 +243,7 @@ func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to str
 	return s.moveOutArgs(ctx, r.Queue, at, args)
 }
 
-// renumber returns the batch that is on its way, which has a number of at least least then if it is b.
+// renumber returns the batch under way; if it is b, its number is now at least least.
 func (s *Store) renumber(ctx context.Context, queue string, b onTheWay, least int64) (onTheWay, error) {
 	return s.moveOutArgs(ctx, queue, s.placeOf(queue), []any{s.db.Prefix, queue, b.to, "", newStoreID(), least, b.number, 0, 0, ""})
 }
@@ -298,7 +293,6 @@ func (s *Store) moveEnd(ctx context.Context, queue string, number int64, back bo
 	return rdb.Number(raw), nil
 }
 
-// newStoreID returns an id for a store that has none.
 func newStoreID() string {
 	var id [12]byte
 	_, _ = rand.Read(id[:]) // it does not fail

@@ -12,15 +12,13 @@ import (
 // maxTrouble bounds the text of a Trouble.
 const maxTrouble = 200
 
-// Trouble is what is wrong with Redis, for people.
 type Trouble struct {
-	// Refused: it answers, but refuses what is asked of it; else it does not answer.
+	// Refused: it answers, but refuses the command; otherwise it does not answer.
 	Refused bool
-	// Text is what it answers, or what became of the connection.
+	// Text is its answer, or the connection's error.
 	Text string
 }
 
-// TroubleOf returns what an error of a call says about Redis.
 func TroubleOf(err error) Trouble {
 	t := Trouble{Text: rdb.Reply(err)}
 	if t.Refused = t.Text != ""; !t.Refused {
@@ -33,7 +31,7 @@ func TroubleOf(err error) Trouble {
 	return t
 }
 
-// Kind is equal for troubles that are reported as one: texts of connections name ports.
+// Kind is equal for troubles to report as one: texts of connections contain ports.
 func (t Trouble) Kind() string {
 	if !t.Refused {
 		return "away"

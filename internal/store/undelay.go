@@ -17,16 +17,14 @@ import (
 
 var undelayScript = rdb.NewScript(Lua, "undelay", "lib/base", "lib/payload", "lib/payload_functions", "lib/records", "lib/rights", "lib/unique", "lib/append", "lib/delayed_item", "undelay")
 
-// undelayBatch bounds the jobs of one call; the script does fewer if they stand deep in long
-// lists.
+// undelayBatch bounds the jobs of one call; the script does fewer if they are deep in long lists.
 const undelayBatch = 50
 
-// DelayedJob is a job that waits for its time.
+// DelayedJob is a delayed job.
 type DelayedJob struct {
 	// Due is when it goes to its queue.
 	Due time.Time
-	// Queue and Payload are empty where it is not a job. Payload is for people to read: it
-	// may hold the name of the queue.
+	// Queue and Payload are empty if it is not a job. Payload is for people: it may contain the queue's name.
 	Queue   string
 	Payload []byte
 
@@ -36,18 +34,17 @@ type DelayedJob struct {
 	index int64
 }
 
-// ID is a digest of the time and the job. Equal jobs that are due together share it.
+// ID is a digest of time and job. Equal jobs due together share it.
 func (j *DelayedJob) ID() string {
 	at := j.key + "\n"
 	if j.own() {
-		at = "" // such an item is the only one of its kind
+		at = "" // such a member is unique
 	}
 	sum := sha256.Sum256([]byte(at + j.item))
 	return hex.EncodeToString(sum[:])
 }
 
-// Delayed counts the jobs that wait for their time, of which at most so many lists are
-// looked at; partial: there are more.
+// Delayed counts the delayed jobs, reading at most that many lists; partial: there are more.
 func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool, err error) {
 	own, err := s.db.Read.ZCard(ctx, s.db.Key(rdb.KeyDelayed)).Result()
 	if err != nil {
@@ -71,15 +68,14 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 		}
 		for _, length := range lengths {
 			own += length.Val()
-			partial = partial || length.Err() != nil // a key of another type, which MoveDue reports
+			partial = partial || length.Err() != nil // a key of the wrong type, which MoveDue reports
 		}
 	}
 	return own, partial, nil
 }
 
-// DelayedJobs goes through the jobs that wait for their time: first those of
-// resqued:delayed and then those of resque-scheduler's keys, in the order in which they
-// are due. What is added or moved meanwhile may be passed over.
+// DelayedJobs iterates over the delayed jobs: first resqued:delayed, then resque-scheduler's keys, in order
+// of time. It may skip jobs that are added or moved during the iteration.
 func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 	return func(yield func(DelayedJob, error) bool) {
 		for _, all := range []iter.Seq2[DelayedJob, error]{s.ownDelayed(ctx, DelayedPlace{}), s.scheduledDelayed(ctx, DelayedPlace{})} {
@@ -92,19 +88,19 @@ func (s *Store) DelayedJobs(ctx context.Context) iter.Seq2[DelayedJob, error] {
 	}
 }
 
-// dueAt is a time in seconds since 1970, to the ms. Scores are what any program has written:
-// those that are not time of people are taken for the first or the last one.
+// dueAt converts seconds since 1970 to a time, to the ms. Any program writes scores: invalid ones become the
+// first or last time.
 func dueAt(seconds float64) time.Time {
-	if !(seconds > 0) { // or no number
+	if !(seconds > 0) { // also NaN
 		return time.Unix(0, 0)
 	}
 	return time.UnixMilli(int64(math.Round(min(seconds, maxEpoch-1) * 1000)))
 }
 
-// Undelay removes jobs that wait for their time or, with run, pushes them now; unique
-// reports whether a queue is. It answers as EditFailed does for each.
+// Undelay removes delayed jobs or, with run, pushes them now; unique reports whether a queue is unique. It
+// calls done with each outcome, as EditFailed does.
 //
-// After an error that is not Unexecuted some may have been done that were not told.
+// After an error that is not Unexecuted, some jobs may be done without a report.
 func (s *Store) Undelay(ctx context.Context, jobs []DelayedJob, run bool, unique func(queue string) bool, done func(DelayedJob, FailedOutcome)) error {
 	verb := "rm"
 	if run {

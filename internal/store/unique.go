@@ -11,27 +11,25 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// ErrOutOfStep: the set and the times of a unique queue do not match it, and what was
-// asked for demands that they do.
+// ErrOutOfStep: a unique queue's set and times do not match it, and the call requires that they do.
 var ErrOutOfStep = errors.New("its keys are out of step")
 
 var uniqueRepairScript = rdb.NewScript(Lua, "unique_repair", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/unique", "unique_repair")
 
-// UniqueReport is what a repair of a unique queue has changed.
+// UniqueReport lists the changes of a unique queue's repair.
 type UniqueReport struct {
 	Queue string
-	// Jobs is how many wait in it now.
+	// Jobs is how many wait now.
 	Jobs int64
-	// MembersAdded are payloads that waited and were missing in the set,
-	// MembersRemoved those in the set that did not wait.
+	// MembersAdded counts waiting payloads missing in the set, MembersRemoved payloads in the set that did not wait.
 	MembersAdded, MembersRemoved int64
-	// Duplicates are the jobs that were dropped because an equal one waits.
+	// Duplicates counts jobs dropped because an equal one waits.
 	Duplicates int64
 	// TimesAdded and TimesRemoved are entries of the list of start times.
 	TimesAdded, TimesRemoved int64
-	// Dropped are the payloads of the first few of the duplicates.
+	// Dropped are the payloads of the first few duplicates.
 	Dropped []string
-	// TooLong: the queue was left as it was, because Redis would do nothing else for too long.
+	// TooLong: unchanged, because the repair would block Redis for too long.
 	TooLong bool
 }
 
@@ -40,15 +38,14 @@ func (r UniqueReport) Changed() bool {
 	return r.MembersAdded+r.MembersRemoved+r.Duplicates+r.TimesAdded+r.TimesRemoved > 0
 }
 
-// RepairUnique makes the set and the start times of a unique queue match it, whatever they hold
-// now. It is one step, and takes Redis about a microsecond per short job. Jobs in
-// lines, of a time when the queue was not unique, go back to it first.
+// RepairUnique makes a unique queue's set and start times match it, in one step, which takes Redis about a
+// microsecond per short job. Jobs in lines, from when the queue was not unique, first return to it.
 func (s *Store) RepairUnique(ctx context.Context, queue string) (UniqueReport, error) {
 	return s.repairLined(ctx, queue, "r")
 }
 
-// RepairUneven is the repair that a daemon does unasked: only if the lengths differ, and if it
-// takes Redis some 50 ms at most.
+// RepairUneven is a daemon's unasked repair: only if the lengths differ, and if it takes Redis at most about
+// 50 ms.
 func (s *Store) RepairUneven(ctx context.Context, queue string) (UniqueReport, error) {
 	return s.repairLined(ctx, queue, "d")
 }
@@ -65,8 +62,7 @@ func (s *Store) repairLined(ctx context.Context, queue, how string) (UniqueRepor
 	return report, nil
 }
 
-// ForgetUnique removes the set and the start times of a queue that is unique no more. Its jobs
-// stay as they are.
+// ForgetUnique removes the set and the start times of a queue that is no longer unique. Its jobs stay.
 func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
 	if _, _, err := s.repair(ctx, queue, "a"); err != nil {
 		return fmt.Errorf("forget that %q was unique: %w", queue, err)
@@ -74,13 +70,11 @@ func (s *Store) ForgetUnique(ctx context.Context, queue string) error {
 	return nil
 }
 
-// leftoversPage is how many queues one DropLeftovers asks for.
 const leftoversPage = 1000
 
-// DropLeftovers removes the sets and the start times of queues in which nothing waits: where
-// unique_queues names them no more, nothing else would. Queues for which kept reports true are
-// left alone. It looks at a part of the queues, from cursor on (0 begins), and returns those
-// of which it has removed anything and where to go on; 0 = that was all.
+// DropLeftovers removes the sets and start times of queues in which nothing waits: if unique_queues no longer
+// names them, only this removes them. It skips queues for which kept returns true. It checks a part of the
+// queues from cursor on (0 begins), and returns the queues changed and the next cursor; 0 = that was all.
 func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error) {
 	page, next, err := s.db.Read.SScan(ctx, s.db.Key(keyQueues), cursor, "", leftoversPage).Result()
 	if err != nil {
@@ -94,7 +88,7 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	for _, queue := range page {
 		keys = append(keys, s.db.QueueKey(queue)+":uniqueue", s.db.QueueKey(queue)+":start_at")
 	}
-	n, err := s.db.Read.Exists(ctx, keys...).Result() // nearly always there is none
+	n, err := s.db.Read.Exists(ctx, keys...).Result() // nearly always, none exists
 	if err != nil {
 		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
 	}
@@ -123,7 +117,7 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	return queues, next, nil
 }
 
-// repair calls unique_repair.lua; done = it has done what was asked for.
+// repair calls unique_repair.lua; done reports whether it did what was asked.
 func (s *Store) repair(ctx context.Context, queue, how string) (report UniqueReport, done bool, err error) {
 	report.Queue = queue
 	raw, err := s.db.Eval(ctx, uniqueRepairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
@@ -144,21 +138,20 @@ func (s *Store) repair(ctx context.Context, queue, how string) (report UniqueRep
 
 // UniqueQueues says which queues are unique.
 type UniqueQueues struct {
-	// Names are queues that are looked at whether they are known or not: one that was
-	// removed by a program that does not know its companions has left them.
+	// Names are queues to check even if unknown: a program that does not know their companions may have
+	// removed them.
 	Names []string
 	// Match reports whether a queue is unique.
 	Match func(queue string) bool
-	// Leave: they are not brought back in step unasked, or there are none.
+	// Leave: do not repair them unasked, or there are none.
 	Leave bool
 }
 
-// outOfStepPages bounds how much of a large set of queues one OutOfStep looks at.
+// outOfStepPages bounds the part of a large set of queues that one OutOfStep checks.
 const outOfStepPages = 20
 
-// OutOfStep returns the unique queues whose keys do not match, or that have lines. Of a large
-// set of queues it looks at a part, from cursor on (0 begins), and returns where to go on; 0 =
-// that was all.
+// OutOfStep returns the unique queues that are out of step with their companions, or that have lines. It checks
+// a part of a large set of queues, from cursor on (0 begins), and returns the next cursor; 0 = that was all.
 func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (queues []string, next uint64, err error) {
 	names := u.Names
 	if cursor != 0 {
@@ -209,7 +202,7 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 	}
 	for i, l := range all {
 		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
-			continue // a key of another type, which the exchange reports
+			continue // a key of the wrong type, which the exchange reports
 		}
 		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.lined.Val() {
 			queues = append(queues, names[i])

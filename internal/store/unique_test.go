@@ -278,7 +278,7 @@ func anys(list []string) []any {
 	return out
 }
 
-// A full server refuses new members; jobs have to leave it all the same.
+// A full server refuses new members; jobs must still be able to leave it.
 func TestUniqueOnAFullServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

@@ -12,39 +12,35 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// What a Waiter waits with is BLMOVE of a queue's head onto itself. It changes nothing,
-// whatever the length of the list and whoever else uses it, and yet it blocks until the
-// list has an element.
+// A Waiter uses BLMOVE of a queue's head onto itself. It never changes the list, whatever other clients do, but
+// blocks until the list has an element.
 
 // MaxWaits is how many queues a Waiter can wait for at a time.
 const MaxWaits = 16
 
-// awaitFor is how long one wait lasts. It is short, because some routers and proxies
-// forget a connection on which nothing happens.
+// awaitFor is the length of one wait. It is short because some routers and proxies forget idle connections.
 const awaitFor = 5 * time.Second
 
 // SeenQueues bounds what Waiter.Queues returns.
 const SeenQueues = 64
 
 var (
-	// ErrNoWaiting: this server, or the rights of its user, do not allow waiting for jobs.
+	// ErrNoWaiting: the server, or its user's rights, do not allow waiting for jobs.
 	ErrNoWaiting = errors.New("cannot wait for jobs")
-	// ErrNoRoom: the server takes no more connections.
+	// ErrNoRoom: the server accepts no more connections.
 	ErrNoRoom = errors.New("no connection to wait with")
-	// ErrNoQueue: the key of a queue holds no list.
+	// ErrNoQueue: the key of a queue is not a list.
 	ErrNoQueue = errors.New("no queue")
 )
 
-// Waiter waits for jobs. It has connections of its own, one for each queue for which it
-// waits, because a command that waits cannot be interrupted but by closing its
-// connection. It is safe for concurrent use.
+// Waiter waits for jobs. It has separate connections, one for each queue, because only closing its connection
+// interrupts a waiting command. It is safe for concurrent use.
 type Waiter struct {
 	store  *Store
 	client rdb.Conn
 }
 
-// OpenWaiter returns a Waiter for at most so many waits at a time, which connects when it is
-// used.
+// OpenWaiter returns a Waiter for at most that many concurrent waits. It connects at its first use.
 func (s *Store) OpenWaiter(waits int) (*Waiter, error) {
 	client, err := s.db.Another(waits)
 	if err != nil {
@@ -53,9 +49,8 @@ func (s *Store) OpenWaiter(waits int) (*Waiter, error) {
 	return &Waiter{store: s, client: client}, nil
 }
 
-// Await returns true when the queue holds something, at once if it does already, and
-// false after some seconds without. Close and the end of ctx make it return at once if
-// both happen.
+// Await returns true if the queue has an element, at once or later, and false after some seconds without. It
+// returns at once after Close and the end of ctx together.
 func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, awaitFor+rdb.IOTimeout)
 	defer cancel()
@@ -70,7 +65,7 @@ func (w *Waiter) Await(ctx context.Context, queue string) (bool, error) {
 	return false, waitError(err)
 }
 
-// Queues returns names of queues that exist, not all if there are many.
+// Queues returns names of existing queues, at most SeenQueues of them.
 func (w *Waiter) Queues(ctx context.Context) ([]string, error) {
 	names, err := w.store.db.Read.SRandMemberN(ctx, w.store.db.Key(keyQueues), SeenQueues).Result()
 	if err != nil {
@@ -79,10 +74,10 @@ func (w *Waiter) Queues(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Close ends all that waits.
+// Close ends all waits.
 func (w *Waiter) Close() error { return w.client.Close() }
 
-// CanWait returns ErrNoWaiting, with the reason, if it is certain that no Waiter works.
+// CanWait returns ErrNoWaiting, with the reason, if a Waiter certainly does not work.
 func (s *Store) CanWait(ctx context.Context) error {
 	key := s.db.Key("resqued:probe")
 	err := waitError(s.db.Write.Do(ctx, "BLMOVE", key, key, "LEFT", "LEFT", "0.001").Err())
@@ -92,9 +87,8 @@ func (s *Store) CanWait(ctx context.Context) error {
 	return nil
 }
 
-// Connections returns how many connections the server takes all in all, and how many it would still take. It
-// reports false if the server does not say: its user has the right to neither INFO nor CONFIG, or a service
-// hides its limit.
+// Connections returns how many connections the server accepts, and how many are free. known is false if the
+// server does not report them: its user lacks the rights to INFO and CONFIG, or a service hides its limit.
 func (s *Store) Connections(ctx context.Context) (most, free int, known bool) {
 	node, err := s.db.Node(ctx)
 	if err != nil {
@@ -119,7 +113,6 @@ func (s *Store) Connections(ctx context.Context) (most, free int, known bool) {
 	return most, max(most-used, 0), true
 }
 
-// waitError says what it means that a wait has failed.
 func waitError(err error) error {
 	switch {
 	case err == nil:

@@ -105,7 +105,7 @@ func TestAwait(t *testing.T) {
 		t.Run("Close ends it at once", func(t *testing.T) {
 			at := server
 			if server.Mini == nil {
-				at = redistest.Start(t, redistest.Options{}) // where nobody else waits
+				at = redistest.Start(t, redistest.Options{}) // where no other test waits
 			}
 			f := setup(t, at)
 			w := waiter(t, f.Store)

@@ -159,7 +159,7 @@ func TestWaitingQueues(t *testing.T) {
 		t.Run("what a stranger hides is found after a second", func(t *testing.T) {
 			f, _ := full(t)
 			f.push("q", job("B", "[1]"))
-			// The gem puts the head back, behind the job that nobody has seen.
+			// The gem puts the head back, behind the unseen job.
 			head := f.redis.LPop(t.Context(), f.key("queue:q")).Val()
 			require.NoError(t, f.redis.RPush(t.Context(), f.key("queue:q"), head).Err())
 			require.NoError(t, f.redis.HIncrBy(t.Context(), f.key("locket:queue_lock_counters"), "q", 1).Err())
@@ -211,7 +211,7 @@ func TestWaitingQueues(t *testing.T) {
 			end(f, next[0])
 			f.push("other", job("A", "[1]"))
 			require.Len(t, f.reserve(1, "other"), 1)
-			// A goes to the tail, behind a B that nobody had looked at.
+			// A goes to the tail, behind an unseen B.
 			require.Equal(t, job("C", "[1]"), string(f.reserve(1, "q")[0].Payload))
 			require.Equal(t, store.Free, f.poll("q").Reasons["q"])
 			require.Equal(t, job("B", "[1]"), string(f.reserve(1, "q")[0].Payload))

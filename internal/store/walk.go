@@ -10,31 +10,31 @@ const (
 	// pageElements and pageBytes bound what a walk reads at a time.
 	pageElements = 500
 	pageBytes    = 1 << 20
-	// overlap is how far a list may move toward its head between two reads (in pages of
-	// small elements) and still be found by the same read.
+	// overlap is how far a list may move toward its head between two reads and the position is still found
+	// by the same read (in pages of small elements).
 	overlap = 200
 	// maxTail is how many elements are compared for that.
 	maxTail = 64
-	// maxRestarts bounds how often a walk begins anew, because the element before its place is gone.
+	// maxRestarts bounds how often a walk starts again because its position is lost.
 	maxRestarts = 200
 )
 
-// walk goes through a list from its head to its tail while others push to it and take
-// from it. What stands there all the time is seen at least once.
+// walk iterates over a list from head to tail while other processes push and take. It sees an element that is
+// there all the time at least once.
 type walk struct {
 	s   *Store
 	key string
-	// pos is the index of the next element as far as is known, size how many are read.
+	// pos is the next element's index, as far as known, size how many are read.
 	pos, size int64
-	// tail are the last elements before pos, by which the place is found again. One alone may have equals; a job
-	// among more than maxTail equals on each side may be missed if the head is taken from meanwhile.
+	// tail are the last elements before pos, by which the position is found again, as a single one may
+	// have equals. A job among more than maxTail equals on each side may be missed if the head is taken.
 	tail     []string
 	restarts int
 }
 
 func (s *Store) walk(key string) *walk { return &walk{s: s, key: key, size: 16} }
 
-// next returns the next elements and the index of the first of them; none at the end.
+// next returns the next elements and the index of the first; none at the end.
 func (w *walk) next(ctx context.Context) (from int64, page []string, err error) {
 	for {
 		start := max(0, w.pos-min(overlap, w.size))
@@ -67,12 +67,12 @@ func (w *walk) next(ctx context.Context) (from int64, page []string, err error) 
 	}
 }
 
-// back looks for the place of the walk before an index. It is there if more than overlap was taken from the head.
-// Otherwise the walk begins anew.
+// back searches for the position before an index, where it is if more than overlap was taken from the head.
+// Otherwise the walk starts again.
 func (w *walk) back(ctx context.Context, before int64) error {
 	tail := int64(len(w.tail))
 	for before > 0 {
-		end := before + tail - 1 // the tail may reach beyond
+		end := before + tail - 1 // the tail may reach further
 		before = max(0, end-max(w.size, 2*tail))
 		part, err := w.s.db.Read.LRange(ctx, w.key, before, end-1).Result()
 		if err != nil {
@@ -92,15 +92,15 @@ func (w *walk) back(ctx context.Context, before int64) error {
 	return nil
 }
 
-// done steps over the elements of a page that are still there.
+// done advances past the elements of a page that are still there.
 func (w *walk) done(from int64, kept []string) {
 	w.pos = from + int64(len(kept))
 	w.tail = append(w.tail, kept...)
 	w.tail = slices.Delete(w.tail, 0, max(0, len(w.tail)-int(max(1, min(maxTail, w.size/2)))))
 }
 
-// endsAt reports whether the elements before the place of the walk end at an index of what was read. head: it was
-// read from the head on, where elements may have been taken.
+// endsAt reports whether the elements before the walk's position end at index i of part. head: part begins at
+// the list's head, where elements may have been taken.
 func (w *walk) endsAt(part []string, i int, head bool) bool {
 	for back, element := range slices.Backward(w.tail) {
 		at := i - (len(w.tail) - 1 - back)

@@ -1,4 +1,4 @@
--- beat extends the lease of a worker process and every lock that it holds.
+-- beat extends the lease of a worker process and all of its locks.
 --
 -- KEYS[1]   resqued:procs
 -- ARGV[1]   prefix
@@ -14,11 +14,11 @@
 -- ARGV[11…] per job: token, key of its lock ('' none), whether it holds class locks (1|0);
 --           per pair: field, value; per worker: id, jobs processed and jobs failed since the
 --           last beat; then the ids to look for
--- RETURNS   {'FENCED'} another process has recovered this one: it must end;
+-- RETURNS   {'FENCED'} another process has recovered this one, which must end;
 --           {'WIPED'} the server has lost all data: the process may register again;
 --           {'OK', {tokens whose lock is lost}, {tokens without a record}, {tokens of
---           records that were not named, 16 at most}, whether one of the ids to look for is
---           not among the workers (1|0)}
+--           records that were not named, at most 16}, whether one of the ids to look for is
+--           missing in workers (1|0)}
 -- COST      9 commands, 3 or 4 per job, 2 per class lock, 2 per worker, 1 per
 --           id; O(j + w + l). After a silence of all processes those of relock in addition.
 
@@ -45,7 +45,7 @@ for _ = 1, njobs do
   named[token] = true
   if query('HEXISTS', inflight, token) ~= 1 then gone[#gone + 1] = token end
   local whole = true
-  -- extend keeps a lock if it is ours still; a timed one ends when it has to.
+  -- extend keeps a lock that is still ours; a timed one ends at its time.
   local function extend(key, value)
     if query('GET', key) ~= value then
       whole = false
@@ -64,7 +64,7 @@ local records = query('HLEN', inflight)
 if type(records) == 'number' and records > njobs - #gone then
   local step = 1
   local tokens = records <= 5000 and call('HKEYS', inflight)
-  if not tokens then -- they are not ours: a part of them
+  if not tokens then -- not ours: only read a part
     tokens, step = call('HSCAN', inflight, '0', 'COUNT', 1000)[2], 2
   end
   for i = 1, #tokens, step do

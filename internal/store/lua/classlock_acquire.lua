@@ -1,5 +1,5 @@
--- classlock_acquire takes the class lock of a job in hand. Taken again for the same job, the
--- lock only begins its time anew, so that the call may be repeated.
+-- classlock_acquire takes the class lock of a job in hand. A repeated call for the same job only restarts the lock's
+-- time.
 --
 -- KEYS[1]   resqued:inflight:<proc>; elsewhere the lock
 -- ARGV[1]   prefix
@@ -8,13 +8,13 @@
 -- ARGV[4]   lock
 -- ARGV[5]   timeout (ms, 0 none)
 -- ARGV[6]   TTL of the key (s)
--- ARGV[7]   loner marker, which is removed, or ''
+-- ARGV[7]   loner marker to remove, or ''
 -- ARGV[8]   elsewhere: 1 in another Redis than the daemon's, else 0
--- ARGV[9]   queue of the job; used only elsewhere, where there is no record
+-- ARGV[9]   queue of the job; used only elsewhere, where jobs have no records
 -- ARGV[10]  payload of the job; used only elsewhere
--- ARGV[11]  how long the lease has to last yet (ms)
--- RETURNS   {'FENCED'} the process has no valid lease, has not beaten for long, or locks are
---           not given now (see grace); {'LATE'} the job has no record any more; with both
+-- ARGV[11]  how long the lease must still last (ms)
+-- RETURNS   {'FENCED'} the process has no valid lease, has not beaten for too long, or locks are
+--           not given now (see grace); {'LATE'} the job no longer has a record; both mean that
 --           nothing was done. {'OK', value}; {'HELD', value in the way};
 --           error RESQUEDTYPE: a key has the wrong type, nothing was done
 -- COST      at most 15 commands; O(1)
@@ -37,7 +37,7 @@ if not elsewhere then
   if type(query('HLEN', heldkey)) ~= 'number' then
     return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is not a hash; move it away')
   end
-  call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
+  call('PERSIST', KEYS[1]) -- see register: a full server must not reject the rest
 end
 
 local name = owner(proc, token)
@@ -51,6 +51,6 @@ else
   if not elsewhere then call('HSET', heldkey, token, held_pack(lock, value)) end
   reply = {'OK', value}
 end
--- Got or not: the job waits no longer.
+-- With or without the lock, the job no longer waits.
 if marker ~= '' then unmark(marker, markname(queue, payload)) end
 return reply

@@ -1,5 +1,5 @@
--- classlock_extend begins the time of a class lock anew, for any holder. The lock never
--- ends earlier than before.
+-- classlock_extend restarts the time of a class lock for any holder. The lock never ends earlier than without
+-- the call.
 --
 -- KEYS[1]   the lock
 -- ARGV[1]   prefix

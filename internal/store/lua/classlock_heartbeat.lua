@@ -1,10 +1,10 @@
--- classlock_heartbeat extends class locks in another Redis than the daemon's, where beat does
--- not reach them, and returns which are lost. Locks with a time limit are only looked at.
+-- classlock_heartbeat extends class locks in another Redis than the daemon's, which beat does not reach, and returns
+-- lost ones. Locks with a time limit are only checked.
 --
 -- KEYS[1]   the first lock
 -- ARGV[1]   TTL (s)
 -- ARGV[2…]  per lock: lock, name of its holder
--- RETURNS   {index of a lock that is not its holder's any more, counted from 0, …}
+-- RETURNS   {index, from 0, of a lock that is no longer its holder's, …}
 -- COST      2 commands per lock; O(n)
 
 local lost = {}

@@ -1,4 +1,4 @@
--- classlock_refresh begins the time of a class lock anew, only for its holder.
+-- classlock_refresh restarts the time of a class lock, only for its holder.
 --
 -- KEYS[1]   resqued:inflight:<proc>; elsewhere the lock
 -- ARGV[1]   prefix
@@ -8,9 +8,9 @@
 -- ARGV[5]   timeout (ms, 0 none)
 -- ARGV[6]   TTL of the key (s)
 -- ARGV[7]   elsewhere: 1 in another Redis than the daemon's, else 0
--- RETURNS   {'FENCED'} the process has no valid lease, or it is not known yet whether it has
---           lost the lock (see grace); {'LOST', value in its place or ''} another has the
---           lock, or nothing; {'OK', value}
+-- RETURNS   {'FENCED'} the process has no valid lease, or it is not yet known whether it has lost
+--           the lock (see grace); {'LOST', value in its place or ''} the lock is gone or
+--           another holder's; {'OK', value}
 -- COST      at most 8 commands; O(1)
 
 local prefix, proc, token, lock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -29,7 +29,7 @@ if nameof(value) ~= name or not elsewhere and pcall_('HEXISTS', KEYS[1], token) 
   return {'LOST', value}
 end
 value = classvalue(ms, timeout, name)
-call('EXPIRE', lock, ttl) -- see register: a full server must not refuse the rest
+call('EXPIRE', lock, ttl) -- see register: a full server must not reject the rest
 call('SET', lock, value, 'EX', ttl)
 if not elsewhere then call('HSET', prefix .. 'resqued:held:' .. proc, token, held_pack(lock, value)) end
 return {'OK', value}

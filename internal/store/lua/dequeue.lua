@@ -1,29 +1,29 @@
--- dequeue removes payloads, compared byte by byte, from a part of a queue, or of one of its
--- lines. The companions of a unique queue follow.
+-- dequeue removes payloads, compared byte by byte, from a part of a queue or of one of its lines. It updates a
+-- unique queue's companions.
 --
 -- KEYS[1]   queue:<q>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
--- ARGV[3]   index of the first payload that was read
--- ARGV[4]   n, the number of payloads that were read from there on
+-- ARGV[3]   index of the first payload read
+-- ARGV[4]   n, the number of payloads read from there
 -- ARGV[5]   '' or l and the name of the line, t and the place of a tenant
 -- ARGV[6…]  the payloads to remove
--- RETURNS   a text of one digit for each payload: 1 removed, 0 not there any more;
+-- RETURNS   a text of one digit per payload: 1 removed, 0 no longer there;
 --           error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 8 commands and up to 4 per removed payload; O(n) for these, and the way to
---           them from the nearer end of the queue
+-- COST      about 8 commands and up to 4 per removed payload; O(n), plus the way to them from the
+--           nearer end of the queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local from, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local n = len(key)
 if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local set, starts = key .. ':uniqueue', key .. ':start_at'
-local unique = ARGV[5] == '' and call('EXISTS', set, starts) > 0 -- beside a line stand others, whatever their names
+local unique = ARGV[5] == '' and call('EXISTS', set, starts) > 0 -- a line has no companions, whatever its name
 if unique and not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set or ' .. starts .. ' no list; move it away')
 end
 
-local places = {} -- payload → which of the arguments ask for it
+local places = {} -- payload → indexes of the arguments that ask for it
 for i = #ARGV, 6, -1 do
   local list = places[ARGV[i]] or {}
   list[#list + 1] = i - 5
@@ -32,10 +32,10 @@ end
 local removed = {}
 for i = 1, #ARGV - 5 do removed[i] = '0' end
 
-forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
+forget_seen(prefix, queue) -- also the first write, after which a full server accepts the rest
 local aligned = unique and call('LLEN', starts) == n
 local hole, holes = '\0' .. redis.sha1hex(prefix .. queue .. from), 0
--- What was taken meanwhile has moved the rest toward the head.
+-- Removals since the read have moved the rest toward the head.
 local first = math.max(0, from - math.min(200, count))
 for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
   local list = places[payload]
@@ -47,14 +47,14 @@ for i, payload in ipairs(call('LRANGE', key, first, from + count)) do
     holes = holes + 1
   end
 end
--- A suspect, which stays, may be equal to one of them, and share its count.
+-- A suspect, which stays, may equal one of them and share its count.
 if holes > 0 and len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
   for i = 1, #ARGV - 5 do
     if removed[i] == '1' then dead.forget(prefix, queue, ARGV[i + 5]) end
   end
 end
 if holes > 0 then
-  -- From the nearer end: the queue may be long.
+  -- From the nearer end, as the queue may be long.
   local direction = first < n / 2 and holes or -holes
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end

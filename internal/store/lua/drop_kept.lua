@@ -1,8 +1,8 @@
--- drop_kept removes payloads that are kept for failure records which have been removed.
+-- drop_kept removes payloads kept for failure records that have been removed.
 --
 -- KEYS[1]   resqued:parked
 -- ARGV[1]   prefix
--- ARGV[2…]  ids; what is parked under one of them for another reason stays
+-- ARGV[2…]  ids; entries parked for another reason stay
 -- RETURNS   how many were removed; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      3 commands, and 4 per id; O(n)
 

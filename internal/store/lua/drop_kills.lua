@@ -1,4 +1,4 @@
--- drop_kills removes requests to end jobs that have ended without them.
+-- drop_kills removes requests to end jobs that have already ended.
 --
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix

@@ -4,7 +4,7 @@
 -- ARGV[1]   the set of masters
 -- ARGV[2]   id
 -- ARGV[3]   resqued:lined
--- RETURNS   how many jobs wait in lines, 0 where other masters are left
+-- RETURNS   how many jobs wait in lines, 0 if there are other masters
 -- COST      4 commands; O(queues with lines)
 
 redis.call('DEL', KEYS[1])

@@ -1,11 +1,10 @@
--- drop_parked removes what is parked under an id, with its payload. The count of deaths of a
--- job that waits for its place goes with it.
+-- drop_parked removes what is parked under an id, with its payload. The death count of a job that waits for its
+-- place is removed, too.
 --
 -- KEYS[1]   resqued:parked
 -- ARGV[1]   prefix
 -- ARGV[2]   id
--- RETURNS   1; 0 if nothing is parked under the id; error RESQUEDTYPE or NOPERM: nothing was
---           done
+-- RETURNS   1; 0 nothing is parked under the id; error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      at most 12 commands; O(1)
 
 local prefix, id = ARGV[1], ARGV[2]

@@ -1,15 +1,15 @@
--- enqueue_later enqueues jobs that are to run later.
+-- enqueue_later enqueues jobs to run later.
 --
 -- KEYS[1]   delayed_queue_schedule
 -- ARGV[1]   prefix
 -- ARGV[2]   id of the call
 -- ARGV[3…]  per job: queue, payload, whether the queue is unique (1|0), when: a time (ms since
---           1970), or with a "+" in front how long from now on (ms)
--- RETURNS   {a text of one letter for each job: what delay returns, or x (nothing was done),
---           {for each job: when it is due (ms) if it waits, length of the queue if it was
---           pushed, else 0}, {the reason of each x}}
--- COST      1 command, and about 8 per job; O(n). A job of a unique queue whose time has come
---           costs what putback of unique does.
+--           1970), or "+" and a delay (ms)
+-- RETURNS   {one letter per job: the result of delay, or x (nothing was done),
+--           {per job: when it is due (ms) if it waits, the queue's length if it was pushed,
+--           else 0}, {the reason of each x}}
+-- COST      1 command, and about 8 per job; O(n). A due job of a unique queue costs as much as
+--           putback of unique.
 
 local prefix, id, ms = ARGV[1], ARGV[2], (now())
 local done, numbers, reasons = {}, {}, {}

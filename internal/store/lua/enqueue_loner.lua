@@ -1,5 +1,5 @@
--- enqueue_loner enqueues a job, unless one with the same class lock runs or waits. In another
--- Redis than the daemon's it only leaves the marker; the push follows.
+-- enqueue_loner enqueues a job, unless one with the same class lock runs or waits. In another Redis than the daemon's
+-- it only sets the marker; the push follows.
 --
 -- KEYS[1]   the lock
 -- ARGV[1]   prefix
@@ -10,9 +10,8 @@
 -- ARGV[6]   payload
 -- ARGV[7]   flags: u the queue is unique, s strictly; e another Redis than the daemon's
 -- RETURNS   {'OK', length of the queue (0 elsewhere)}; {'LOCKED', value of the lock} a job with
---           the lock runs; {'DUPLICATE'} one waits; {'STEP'} the companions of a strict queue
---           do not match it; error RESQUEDTYPE or NOPERM. Nothing was done
---           with any answer but OK.
+--           the lock runs; {'DUPLICATE'} one waits; {'STEP'} a strict queue is out of step with
+--           its companions; error RESQUEDTYPE or NOPERM. Only OK has done anything.
 -- COST      about 10 commands; O(1). With a marker those of waits in classlock in addition,
 --           with a unique queue those of waiting in unique.
 

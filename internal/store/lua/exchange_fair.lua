@@ -1,16 +1,16 @@
--- exchange_fair takes jobs of a queue in turns of its tenants. A part of exchange; see exchange_fast, and
--- lines for the keys.
+-- exchange_fair takes jobs of a queue in turns of its tenants. A part of exchange; see exchange_fast, and lines for
+-- the keys.
 --
--- Jobs of the queue's head go to the lines of their tenants first, except for those that are taken by the
--- same call. A job whose lock is held goes to the line for that lock, which counts as a turn: so the jobs in such
--- lines, which go first, are no more than their tenants' share.
+-- Jobs at the queue's head first move to their tenants' lines, except those that the same call takes. A job whose
+-- lock is held moves to the line for that lock, which counts as a turn: such lines go first, so they must not hold
+-- more than the tenants' shares.
 --
 -- DEFINES  fair.take(queue, key, left, room, cap, flags, unique): {room, left, unnamed, enough}
 -- NEEDS    all parts before it
 -- COST     about 10 commands per queue, 2 per tenant of whom jobs are taken, and 1 per tenant of the jobs at its head
 
--- read reads jobs at the head of the queue: fresh has the payloads of each place, places are in the order in
--- which they come, gone is how many were read.
+-- read reads jobs at the queue's head: fresh has each place's payloads, places are in order of appearance, gone
+-- is how many were read.
 function fair.read(f)
   local size, most = 0, f.adds and math.min(f.left, fair.reach, f.lines.bound - f.lines.count(f.queue)) or 0
   f.fresh, f.places, f.gone, f.most = {}, {}, 0, most
@@ -32,8 +32,8 @@ function fair.read(f)
   if f.unnamed then fair.ask(f, line.page(f.key, f.gone, fair.reach, fair.bytes)) end
 end
 
--- order puts the places into the order of their turns. Newcomers begin with the turn that comes next.
--- Where no tenant waits nothing of this is kept.
+-- order sorts the places by their turns. New ones start with the next turn. If no tenant waits, nothing of this is
+-- stored.
 function fair.order(f)
   local next, wide = {}, math.max(64, math.min(f.room, 512))
   local low = f.lines.kept('ZRANGEBYSCORE', f.set, '-1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
@@ -47,14 +47,13 @@ function fair.order(f)
   else
     for i, place in ipairs(f.places) do next[i] = {place = place, turn = 0, there = 0, read = {}} end
   end
-  -- Where there are more tenants their turns come after edge, the last one that is known.
+  -- If there are more tenants, their turns come after edge, the last known turn.
   f.next, f.at, f.all, f.edge = next, 1, #next <= wide or not f.waits, next[1] and next[#next].turn
   f.each = math.max(1, math.ceil(f.room / math.max(1, #next)))
 end
 
--- first returns the next job of a place, and whether it is at the head of the queue: those in the place's line
--- come before. How large they are is not known until they were read: a few at a time, so that no more is
--- read than there is room for.
+-- first returns the next job of a place, and whether it is at the queue's head: jobs in the place's line come first.
+-- Payload sizes are unknown until read, so it reads a few at a time, and not more than there is room for.
 function fair.first(f, t)
   if not t.read or t.there == #t.read and t.more then
     local from, n = t.there, f.each * (t.read and 4 or 1)
@@ -70,7 +69,7 @@ function fair.first(f, t)
   return payloads and payloads[(t.used or 0) + 1], true
 end
 
--- later notes that a place has had a turn of a step: it goes behind all that have the next one, too.
+-- later advances a place's turn by step: it moves behind all places that have the same turn.
 function fair.later(f, t, step)
   t.turn, t.moved = t.turn + step, true
   local i = f.at
@@ -81,7 +80,7 @@ function fair.later(f, t, step)
   f.next[i] = t
 end
 
--- try has the place whose turn it is run its next job. It returns false if nothing more can be taken.
+-- try takes the next job of the place whose turn it is. It returns false if nothing more can be taken.
 function fair.try(f)
   local t = f.next[f.at]
   local payload, new = fair.first(f, t)
@@ -123,7 +122,7 @@ function fair.try(f)
   return true
 end
 
--- keep has what no thread has taken wait in the lines of the tenants, and returns how many jobs these are.
+-- keep moves jobs that no thread has taken to their tenants' lines, and returns how many.
 function fair.keep(f, used, scores)
   local added = 0
   for _, place in ipairs(f.places) do
@@ -145,8 +144,8 @@ function fair.keep(f, used, scores)
   return added
 end
 
--- write brings lines and turns up to date after the call. Jobs that were taken leave their lines; the others that
--- were read go to the ends of lines.
+-- write stores lines and turns after the call. Taken jobs leave their lines; others that were read go to the
+-- ends of lines.
 function fair.write(f)
   local served, scores, used = 0, {}, {}
   for _, t in ipairs(f.next) do
@@ -168,10 +167,10 @@ function fair.write(f)
   if f.waits and #f.over > 0 then f.lines.leave(f.queue, f.over) end
 end
 
--- turns has the tenants of f take their turns. It sets room, the room that is left; unnamed, whether jobs are to be
--- named; drained, whether no tenant has a job any more; left, how many jobs are left in the queue.
+-- turns lets the tenants of f take turns. It sets room, what is left of it; unnamed, whether jobs must be
+-- named; drained, whether no tenant has a job left; left, how many jobs are left in the queue.
 function fair.turns(f)
-  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  call('PERSIST', info) -- see register: a full server must not reject the rest
   if f.adds and starved and pcall_('HEXISTS', counters, f.queue) == 1 then forget_seen(prefix, f.queue) end
   fair.read(f)
   fair.order(f)
@@ -190,9 +189,9 @@ function fair.turns(f)
   f.left = f.left - f.gone
 end
 
--- take takes jobs in turns of tenants, where a queue of left jobs has any. It returns the room that is left, nil if
--- nothing was asked; how many jobs are left in the queue; whether jobs are to be named; and whether nothing is to be
--- taken from the queue itself.
+-- take takes jobs in tenants' turns from a queue of left jobs. It returns the room left, or nil if it checked
+-- nothing; how many jobs are left in the queue; whether jobs must be named; and whether to take nothing from
+-- the queue itself.
 function fair.take(queue, key, left, room, cap, flags, unique)
   local adds = find(flags, 'f', 1, true) and not unique and locklines.begins(queue, flags)
   if not (adds and left > 0 or line.known and pcall_('EXISTS', line.known.turns(queue)) == 1) or paused(prefix, queue) then
@@ -208,11 +207,11 @@ function fair.take(queue, key, left, room, cap, flags, unique)
     f.met, f.weighed, f.moved, f.looked, f.ends, f.names, f.over = 0, 0, 0, 0, {}, {}, {}
     fair.turns(f)
   end
-  -- Beyond the bound what is left is taken as from any other queue, unless tenants wait.
+  -- Beyond the bound, the rest is taken as from any other queue, unless tenants wait.
   return f.room, f.left, f.unnamed, f.unnamed or not f.drained or adds and line.known and line.known.count(queue) < line.known.bound
 end
 
--- heads returns the next jobs of the places that have not had their turn, as far as they are known.
+-- heads returns the next known jobs of the places that have not had their turn.
 function fair.heads(f)
   local out, size = {}, 0
   local function add(payload) out[#out + 1], size = payload, size + #payload end
@@ -221,12 +220,12 @@ function fair.heads(f)
     fair.first(f, t)
     for k = t.there + 1, #t.read do add(t.read[k]) end
     for k = (t.used or 0) + 1, f.fresh[t.place] and #f.fresh[t.place] or 0 do add(f.fresh[t.place][k]) end
-    if size > fair.bytes then break end -- no more is asked for at a time
+    if size > fair.bytes then break end -- Go is asked for a limited amount
   end
   return out
 end
 
--- ask wants whatever Go has to say of those payloads that come next.
+-- ask requests from Go the missing names of the next payloads.
 function fair.ask(f, payloads)
   local size = 0
   for _, payload in ipairs(payloads) do

@@ -1,9 +1,8 @@
--- exchange_finish ends the jobs that the fast path has left: plain ones, where others came with them, and all
--- that have not just ended well. A call that wants no jobs ends here. A part of exchange; see exchange_fast for
--- the arguments.
+-- exchange_finish ends the jobs left by the fast path: plain ones that came with others, and all others. A call that
+-- wants no jobs ends here. A part of exchange; see exchange_fast for the arguments.
 --
--- An end that cannot be written, because a key of its own has another type, is
--- stuck: nothing of the job is changed, and the process sends the end again. With the flag x it is parked.
+-- An end that cannot be written, because a key has the wrong type, is stuck: the job stays unchanged, and the process
+-- sends the end again. With flag x, it is parked.
 --
 -- DEFINES  starved: whether any queue may have a counter of locked jobs
 -- NEEDS    all parts before it
@@ -11,7 +10,7 @@
 
 local ends = {failed = 0, processed = 0}
 
--- read returns what the call says of a job that has not just ended well.
+-- read returns the call's completion of a job that is not plain.
 function ends.read(at)
   local e = {
     token = ARGV[at], kind = ARGV[at + 1], queue = ARGV[at + 2], lock = ARGV[at + 3], flags = ARGV[at + 4], worker = ARGV[at + 5],
@@ -19,7 +18,7 @@ function ends.read(at)
   }
   if ends.flag(e, 'n') then e.count, e.text = ends.counted(e.text) end
   if e.kind == 'u' then
-    -- The payload stands elsewhere. If it is not there any more, the job has failed.
+    -- The payload is kept elsewhere. If it is gone, the job has failed.
     local n, from = match(e.text, '^(%d+)\n()')
     local kept = sub(e.text, from, from + n - 1)
     e.text, e.kind = sub(e.text, from + n), parked.payload(prefix, kept) and 'b' or 'f'
@@ -39,9 +38,8 @@ end
 
 function ends.flag(e, letter) return e.flags ~= '' and find(e.flags, letter, 1, true) end
 
--- counted reads the count in front of a failure record, "<key length> <value>
--- <seconds to live, 0 for ever>\n<key>", as resque-retry has it: the value is the number
--- of the last run, from 0. The record follows.
+-- counted reads the count before a failure record, "<key length> <value> <seconds to live, 0 for ever>\n<key>", in
+-- resque-retry's format: the value is the number of the last run, from 0. The record follows.
 function ends.counted(text)
   local n, value, seconds, at = match(text, '^(%d+) (%d+) (%d+)\n()')
   local behind = at + tonumber(n)
@@ -49,8 +47,8 @@ function ends.counted(text)
   return {key = prefix .. key, value = value, ttl = tonumber(seconds), shown = prefix .. 'failure-' .. key}, sub(text, behind)
 end
 
--- keep_count counts the run of a job that runs again after a pause (ms). Until then the
--- record is there that resque-retry's page shows.
+-- keep_count counts the run of a job that runs again after a pause (ms). Until then it keeps the record that
+-- resque-retry's page shows.
 function ends.keep_count(count, record, pause)
   if count.ttl > 0 then
     call('SET', count.key, count.value, 'EX', count.ttl)
@@ -62,8 +60,7 @@ function ends.keep_count(count, record, pause)
   end
 end
 
--- forget_count ends the count of a job that does not run again. A key that is something
--- else is none of ours.
+-- forget_count removes the count of a job that does not run again. Keys of other types are not ours.
 function ends.forget_count(count)
   for _, key in ipairs({count.key, count.shown}) do
     if type(pcall_('GET', key)) == 'string' then pcall_('DEL', key) end
@@ -76,7 +73,6 @@ function ends.unlock(token, lock)
   released[#released + 1] = lock
 end
 
--- stuck returns why an end cannot be written, or nil.
 function ends.stuck(e)
   if e.unread then return 'the record of ' .. e.token .. ' is not one of ours' end
   if e.kind == 'f' then
@@ -93,13 +89,12 @@ function ends.stuck(e)
   end
 end
 
--- park keeps an end whose place is taken.
+-- park keeps an end that cannot be written.
 function ends.park(e, reason)
   local text = e.kind == 'f' and e.text or e.kind == 't' and e.sent or e.kind == 'b' and not ends.flag(e, 'o') and e.lock or ''
   parked.keep(prefix, proc .. '#' .. e.token, e.large and 'F' or e.kind, ms, e.queue, e.record.start, e.record.payload, reason, e.gap, text)
 end
 
--- fail writes the failure record of a job.
 function ends.fail(e)
   if e.large then
     parked.keep(prefix, proc .. '#' .. e.token, 'l', ms, e.queue, e.record.start, e.record.payload, 'too large for its failure record', 0, '')
@@ -107,8 +102,8 @@ function ends.fail(e)
   parked.fail(prefix, e.list, e.gap > 0 and parked.whole(e.text, e.gap, e.record.payload) or e.text)
 end
 
--- goback puts a job back for another run, now or after a pause, and returns its mark: u where an equal job
--- waits already, and this one was dropped.
+-- goback puts a job back for another run, now or after a pause, and returns its mark: u if it was dropped as a
+-- duplicate.
 function ends.goback(e)
   local record = e.record
   if e.pause > 0 and (e.kind == 't' or record) then setback(prefix, ms) end
@@ -128,9 +123,9 @@ function ends.goback(e)
   end
   local payload = e.kind == 'r' and e.text ~= '' and e.text or record.payload
   if e.kind == 'b' then
-    -- At the head, where a call that knows the jobs behind it does not look.
+    -- At the head, which a call that knows the jobs behind it would skip.
     forget_seen(prefix, e.queue)
-    -- It is the next of its line. The lock of a payload that was kept is not that of its reference.
+    -- It is next in its line. If its payload was kept, its lock is not the reference's.
     local other = e.kept or ends.flag(e, 'o')
     if line.known and line.known.lead(e.queue, payload, other and '' or e.lock) then return '1' end
   elseif start ~= '-' then
@@ -139,7 +134,7 @@ function ends.goback(e)
   return putback(prefix, e.queue, payload, start, e.kind == 'b') and '1' or 'u'
 end
 
--- settle removes what hangs on the record of a job that has ended.
+-- settle removes everything attached to the record of an ended job.
 function ends.settle(e)
   if ends.flag(e, 'h') then drop_held(prefix, proc, e.token) end
   if ends.flag(e, 'k') then
@@ -154,7 +149,6 @@ function ends.settle(e)
   if e.count and e.kind ~= 't' then ends.forget_count(e.count) end
 end
 
--- finish ends a job and returns the mark of its completion: 1 applied, 0 late, x stuck, p parked, u a duplicate.
 function ends.finish(e)
   local stuck = ends.stuck(e)
   local parks = stuck and ends.flag(e, 'x') and e.record and not parked.obstacle(prefix)
@@ -162,7 +156,7 @@ function ends.finish(e)
   if stuck and not parks then return 'x' end
   if call('HDEL', inflight, e.token) == 0 then return '0' end
   ends.settle(e)
-  -- Before the job itself: a process that finds that must find its count.
+  -- Before the job itself: a process that finds it must find its count.
   if e.kind == 't' and not parks then ends.keep_count(e.count, e.text, e.pause) end
   if e.kind == 'f' or e.kind == 't' then ends.failed = ends.failed + 1 end
   if not e.back or e.kind == 't' then ends.processed = ends.processed + 1 end

@@ -1,17 +1,17 @@
--- exchange_lines takes jobs whose locks are free, and puts the others into the lines of theirs. A part of
+-- exchange_lines takes jobs whose locks are free, and moves others into the lines for their locks. A part of
 -- exchange; see exchange_fast, and lines for the keys.
 --
 -- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.append(queue, key, names, ends): no
 --          result; locklines.begins(queue, flags): whether locked jobs are to wait in lines;
---          locklines.intake(queue, key, left, room, capped, flags): whether it needs locks to be named
+--          locklines.intake(queue, key, left, room, capped, flags): whether locks must be named
 -- NEEDS    all parts before it
 -- COST     serve: 1 command per 64 lines that are ready, and 6 per job; intake: 1 per some jobs, 3 per job that is
 --          taken; append: 4 per line
 
 local locklines = {}
 
--- next gives the job of one line whose turn has come: name is that of the lock, turn what ready had of it. It returns
--- how many jobs were given or set apart, and whether it was set apart.
+-- next gives the next job of a line: name is its lock's, turn its entry in ready. It returns how many jobs were
+-- given or quarantined, and whether the job was quarantined.
 function locklines.next(queue, name, turn, capped)
   local ready, key, lock = prefix .. 'resqued:ready:' .. queue, line.known.list(queue, name), jobs .. name
   if bytes >= maxbytes or fence == false then
@@ -24,15 +24,15 @@ function locklines.next(queue, name, turn, capped)
     deaths, blame = died(queue, payload)
     blamed = blame > 0 and onsuspects == 'a'
   end
-  if not payload then -- others have removed them
-  elseif blamed and line.behind(queue, payload, lock) then -- ready when the suspect has run
+  if not payload then -- others have removed its jobs
+  elseif blamed and line.behind(queue, payload, lock) then -- ready once the suspect has run
   elseif blamed then
     set_apart(prefix, queue, payload, '-')
-    call('ZADD', ready, turn, name) -- its lock is free still
+    call('ZADD', ready, turn, name) -- its lock is still free
     gone, aside = 1, true
   elseif line.asking() and line.asking().kept(lock) then -- a suspect has the turn
   elseif not take(lock, me .. asked[w][1]) and not line.known.claim(queue, name, me .. asked[w][1], ttl) then
-    table.insert(line.late, {queue, name}) -- the holder of its lock says when it is free
+    table.insert(line.late, {queue, name}) -- its holder will release the lock
   elseif not fenced(lock) then
     call('ZADD', ready, turn, name)
   else
@@ -48,11 +48,11 @@ function locklines.next(queue, name, turn, capped)
   return gone, aside
 end
 
--- serve gives the jobs whose turn has come in the lines of a queue.
+-- serve gives jobs of the ready lines of a queue.
 function locklines.serve(queue, room, capped)
   local moved = 0
   while room > 0 and w <= #asked and bytes < maxbytes and fence ~= false do
-    if moved >= bound then -- equal jobs are suspects together, and a line may have very many
+    if moved >= bound then -- equal jobs become suspects together, and a line may have many
       more = 1
       break
     end
@@ -68,7 +68,7 @@ function locklines.serve(queue, room, capped)
   return room
 end
 
--- append has payloads wait at the ends of lines for locks.
+-- append appends payloads to the lines for their locks.
 function locklines.append(queue, key, names, ends)
   for _, name in ipairs(names) do
     local list = line.known.list(queue, name)
@@ -83,7 +83,7 @@ function locklines.append(queue, key, names, ends)
   end
 end
 
--- begins reports whether locked jobs of a queue are to wait in lines. Workers of others would not see them there.
+-- begins reports whether locked jobs of a queue wait in lines, where workers of other programs would not see them.
 function locklines.begins(queue, flags)
   if not find(flags, 'q', 1, true) then return false end
   local others = prefix .. 'resqued:strangers'
@@ -91,8 +91,8 @@ function locklines.begins(queue, flags)
   return not line.shared or pcall_('SISMEMBER', others, queue) == 0 and pcall_('SISMEMBER', others, '*') == 0
 end
 
--- admit takes a payload from the head of a queue: its job is given if the lock is free and has no line, else it
--- waits in ends, for the end of that line. It returns false if nothing more can be taken.
+-- admit takes a payload from a queue's head: the job is given if its lock is free and without a line, else put
+-- in ends, for that line. It returns false if nothing more can be taken.
 function locklines.admit(n, payload)
   local deaths, blame = died(n.queue, payload)
   local name = nameof(n.queue, payload, n.byGo)
@@ -122,7 +122,6 @@ function locklines.admit(n, payload)
   return true
 end
 
--- head reads jobs at the head of a queue, some at a time, and admits them.
 function locklines.head(n)
   local function going()
     return n.gone < n.left and n.looked + n.moved < n.scan and n.room > 0 and w <= #asked and bytes < maxbytes and fence ~= false and not n.unnamed
@@ -142,12 +141,12 @@ end
 function locklines.intake(queue, key, left, room, capped, flags)
   if not line.known then line.known = linelocks(prefix) end
   local lined = line.known.count(queue)
-  -- Beyond the bound as without lines, until half of it is left: each change has the queue looked through.
+  -- Above the bound, as without lines until it is half empty: each change makes pollers search the whole queue.
   local counted = starved and lined < line.known.bound and pcall_('HEXISTS', counters, queue) == 1
   if lined >= line.known.bound or counted and lined >= line.known.bound / 2 then
     return reserve(queue, key, left, room, capped, flags)
   end
-  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  call('PERSIST', info) -- see register: a full server must not reject the rest
   if counted then forget_seen(prefix, queue) end
   local n = {
     queue = queue, key = key, left = left, room = room, capped = capped, lined = lined, byGo = find(flags, 'k', 1, true),

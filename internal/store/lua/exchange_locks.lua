@@ -1,4 +1,3 @@
--- exchange_locks takes job locks, and grants jobs to wants. A part of exchange; see exchange_fast.
 --
 -- DEFINES  take(lock, value, seconds): whether the lock is ours now; fenced(lock): a fence, or false; died(queue,
 --          payload): deaths, blame; give(queue, payload, lock, start, capped, deaths, blame): no result;
@@ -7,9 +6,9 @@
 -- NEEDS    all parts before it
 -- COST     take: 1 command, up to 5 where the lock is held; give: 1 or 2; requests: 1 to 3 each; O(1)
 
-local taken = {} -- locks that are known to be held
+local taken = {} -- locks known to be held
 
--- take gets a lock for a record of this process, or for so many seconds.
+-- take gets a lock for a record of this process, or for some seconds.
 local function take(lock, value, seconds)
   if taken[lock] then return false end
   taken[lock] = true
@@ -19,21 +18,21 @@ local function take(lock, value, seconds)
   return true
 end
 
--- A suspect whose lock is held asks for it: where others wait for the lock, too, in a line or in their queue, that is
--- never free when the suspect looks again. When it is released it is kept for the suspect, for as long as
--- a process that runs alone may be waited for; then the others go on. The functions for that are defined when they are needed.
+-- A suspect whose lock is held requests it. If others wait for the lock, too, it would never be free when the
+-- suspect looks again. So a release keeps it for the suspect, for as long as a process that runs suspects may
+-- take to come. The functions are defined when needed.
 function line.requests()
   local r, seconds = {}, '40'
 
   local function keyof(lock) return prefix .. 'resqued:request:' .. sub(lock, #jobs + 1) end
 
-  -- ask notes that a suspect wants a lock, if no other does.
+  -- ask notes that a suspect wants a lock, if no other suspect does.
   function r.ask(lock, payload)
     local id, other = redis.sha1hex(payload), pcall_('GET', keyof(lock))
     if type(other) ~= 'string' or other == id then pcall_('SET', keyof(lock), id, 'EX', seconds) end
   end
 
-  -- kept reports whether a suspect wants a lock, and keeps that for it if it is free.
+  -- kept reports whether a suspect wants a lock, and keeps a free lock for it.
   function r.kept(lock)
     local id = pcall_('GET', keyof(lock))
     if type(id) ~= 'string' then return false end
@@ -43,14 +42,14 @@ function line.requests()
     return true
   end
 
-  -- claim takes a lock that is kept for a suspect.
+  -- claim takes a lock kept for a suspect.
   function r.claim(lock, payload, value)
     if pcall_('GET', lock) ~= 'suspect:' .. redis.sha1hex(payload) then return false end
     call('SET', lock, value, 'EX', ttl)
     return true
   end
 
-  -- forget forgets the request of a suspect that has its lock.
+  -- forget removes the request of a suspect that has its lock.
   function r.forget(lock, payload)
     if pcall_('GET', keyof(lock)) == redis.sha1hex(payload) then pcall_('DEL', keyof(lock)) end
   end
@@ -63,7 +62,7 @@ local capkey = prefix .. 'resqued:caps:' .. master
 
 local anydeaths = not obstacles.calm and pcall_('EXISTS', deathkey) ~= 0
 
--- asking returns requests where a suspect waits, or false.
+-- asking returns requests if a suspect waits, else false.
 function line.asking()
   if line.asks == nil then
     line.asks = anydeaths and pcall_('EXISTS', prefix .. 'resqued:suspects') == 1 and line.requests()
@@ -71,14 +70,15 @@ function line.asking()
   return line.asks
 end
 
--- died is dead.of, which costs nothing as long as nothing dies.
+-- died is dead.of, without cost while nothing dies.
 local function died(queue, payload)
   if not anydeaths then return 0, 0 end
   return dead.of(prefix, queue, payload)
 end
 
--- behind reports whether a job that may have killed its process has to wait in the line for its lock: the lock is held, or
--- an equal job is set apart. Equal jobs share the blame, and the first that ends well clears the others.
+-- behind reports whether a job that may have killed its process must wait in the line for its lock: the lock is
+-- held, or an equal job is quarantined. Equal jobs share the blame, and the first that succeeds clears the
+-- others.
 function line.behind(queue, payload, lock)
   if taken[lock] or pcall_('EXISTS', lock) == 1 and held(prefix, lock) then return true end
   local elements = pcall_('LRANGE', apartkey(prefix, queue), '0', '99')
@@ -88,20 +88,19 @@ function line.behind(queue, payload, lock)
   return false
 end
 
--- separable reports whether suspects of a queue can be set apart.
+-- separable reports whether a queue's suspects can be quarantined.
 function line.separable(queue)
   local set = prefix .. 'resqued:suspects'
   return not anydeaths or len(apartkey(prefix, queue)) and type(pcall_('SCARD', set)) == 'number'
 end
 
--- fenced has a fence for the lock that was just taken, or gives that back.
+-- fenced reserves fencing tokens for a lock just taken, or releases the lock.
 local function fenced(lock)
   if fence == nil then fence = setaside(fencekey, us, nwant) end
   if not fence then call('DEL', lock) end
   return fence
 end
 
--- give grants a job to the next want, and writes its record.
 local function give(queue, payload, lock, start, capped, deaths, blame)
   local want, cap, number = asked[w], capped and master or '', '0'
   if lock ~= '' then

@@ -1,17 +1,16 @@
--- exchange_plain ends jobs that have ended well, of which nothing but the record and the lock is left, all
--- together where that can be. A part of exchange; see exchange_fast.
+-- exchange_plain ends jobs that have succeeded and left only a record and a lock, together if possible. A part of
+-- exchange; see exchange_fast.
 --
--- DEFINES  nready: how many of the plain completions it has ended; alltold: whether each was the first one of its
---          record, else applied has the marks of the completions; released: the locks of those that were applied;
---          info, repeated
+-- DEFINES  nready: how many of the plain completions it has ended; alltold: whether each was the first of its record,
+--          else applied has the marks of the completions; released: the locks of the applied ones; info, repeated
 -- NEEDS    all parts before it
 -- COST     2 to 5 commands for all completions together, and 2 per lock that is not removed with the others
 
--- A call that may not take the fast path has more to ask before the first write.
+-- A call that may not take the fast path has more to check before the first write.
 local nready = fastpath and nplain or 0
 
--- ours reports whether all locks are still held for these jobs. A job that holds its lock has
--- not been recovered: then which of the records are there need not be asked.
+-- ours reports whether these jobs still hold all their locks. A job that holds its lock was not recovered, so its
+-- record need not be checked.
 local ours = nready > 1 and nlocks > 0
 if ours then
   local values = pcall_('MGET', unpack(ARGV, locksat, othersat - 1))
@@ -33,22 +32,20 @@ if type(size) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. inflight .. ' is not a hash; move it away')
 end
 
--- alltold: each completion was the first one of its record. If not, applied
--- are the marks of the completions, released the locks of those that were applied.
 local alltold, applied, released, processed = true, {}, {}, nready
 if nready == 1 then
   alltold = size == 1
   if not alltold then
     applied[1], processed = '0', 0
   elseif nlocks == 1 then
-    -- Its lock may be handed over below.
+    -- The code below may hand over its lock.
     released.kept = pcall_('GET', ARGV[locksat]) == me .. ARGV[plainat]
   end
 elseif nready > 1 then
-  -- there has, for each token that had a record, which completion was the first.
+  -- there maps each token with a record to its first completion.
   local there = {}
   if fast then
-    alltold = size == nready -- or a record had two
+    alltold = size == nready -- otherwise a record had two
     for c = nready, alltold and nready + 1 or 1, -1 do there[ARGV[plainat + c - 1]] = c end
   elseif size > 8 * nready then
     for c = 1, nready do
@@ -83,8 +80,8 @@ elseif nready > 1 then
 end
 if processed > 0 then pcall_('INCRBY', prefix .. 'stat:processed', processed == 1 and '1' or fmt('%d', processed)) end
 
--- A request whose answer did not come may still have been under way when it was repeated. Its tokens are used
--- up, so no thread would run the jobs that it popped now.
+-- A repeated request may overtake the original. The original's tokens are then used up, so no thread would run
+-- the jobs that it takes now.
 local info, repeated = prefix .. 'resqued:proc:' .. proc, lane == '0' and 'repeated' or 'repeated1'
 if nwant > 0 then
   local last = pcall_('HGET', info, repeated)

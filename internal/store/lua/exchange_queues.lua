@@ -1,10 +1,10 @@
--- exchange_queues goes through the queues in their order until each want has a job, and answers the call. A part of
+-- exchange_queues visits the queues in order until each want has a job, and returns the reply. A part of
 -- exchange; see exchange_fast.
 --
 -- COST     per queue 2 or 3 commands
 
--- suspects takes suspects of one queue, whose own keys are not touched. The
--- locked ones go to the tail. It returns whether locks are to be named.
+-- suspects takes a queue's suspects, without touching its own keys. Locked ones go to the tail. It returns
+-- whether locks must be named.
 function line.suspects(queue, room, capped, flags)
   local key, left = apartkey(prefix, queue), apart(prefix, queue)
   local scan, byGo, unnamed = math.min(left, bound, budget), find(flags, 'k', 1, true), false
@@ -43,19 +43,19 @@ function line.suspects(queue, room, capped, flags)
   return unnamed
 end
 
--- roomin returns how many threads a queue may still occupy.
+-- roomin returns how many more threads a queue may occupy.
 function line.roomin(queue, cap)
   if cap == 0 then return #asked end
   local n = tonumber(pcall_('HGET', capkey, queue) or 0)
   return cap - (n and n > 0 and n < 2 ^ 53 and math.floor(n) or 0)
 end
 
-if onsuspects == 'o' then call('PERSIST', info) end -- see register: a full server must not refuse the rest
+if onsuspects == 'o' then call('PERSIST', info) end -- see register: a full server must not reject the rest
 if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end
 local relock = not obstacles.calm and w <= #asked and pcall_('ZCARD', prefix .. 'resqued:relock')
 relock = type(relock) == 'number' and relock > 0
 
--- ready returns how many jobs of a queue may be looked at, nil if its keys are none of ours.
+-- ready returns how many jobs of a queue may be taken, nil if its keys have wrong types.
 function line.ready(queue, key, flags)
   local left, unique = len(key), find(flags, 'u', 1, true)
   if not left or unique and not utyped(key) or onsuspects == 'a' and not line.separable(queue) then
@@ -69,8 +69,8 @@ function line.ready(queue, key, flags)
   return left
 end
 
--- visit takes jobs of the queue with an index, whose key is no other's. It returns whether locks or tenants are to be
--- named before anything else is taken.
+-- visit takes jobs of the queue with an index. It returns whether locks or tenants must be named before
+-- anything else is taken.
 function line.visit(i, queue, key, cap, flags)
   local unique, left, room, unnamed, enough = find(flags, 'u', 1, true), line.ready(queue, key, flags), nil, nil, nil
   if not left then return false end
@@ -81,7 +81,7 @@ function line.visit(i, queue, key, cap, flags)
   if unnamed and nnames == 0 then return true end
   if left == 0 then
     if starved and pcall_('HEXISTS', counters, queue) == 1 then forget_seen(prefix, queue) end
-  elseif room and room <= 0 or w > #asked then -- lines have taken it
+  elseif room and room <= 0 or w > #asked then -- lines have used the room
   elseif not enough and not line.paused(i) then
     room = room or line.roomin(queue, cap)
     local from = find(flags, 'l', 1, true) and not unique and locklines.begins(queue, flags) and locklines.intake or reserve
@@ -99,7 +99,7 @@ for i = nextqueue, nqueue do
   local unnamed = false
   cap = tonumber(cap)
   if relock and find(flags, '[lf]') then
-    -- A process may hold a lock that has expired: the queue waits for a beat.
+    -- A process may hold a lock that has expired, so the queue waits for a beat.
   elseif onsuspects == 'o' then
     unnamed = not paused(prefix, queue) and line.suspects(queue, line.roomin(queue, cap), cap > 0, flags)
   else
@@ -111,7 +111,7 @@ if fence == false then
   reasons[#reasons + 1] = fencekey .. ' holds no number that fencing tokens could go on from'
 end
 if line.known then line.known.flush() end
--- A thread waits, and jobs of other queues have had these locks.
+-- A thread waits, because jobs of other queues hold these locks.
 for _, late in ipairs(w <= #asked and line.late or {}) do line.known.ask(late[1], late[2]) end
 reply[2], reply[3] = bounced, more
 return reply

@@ -1,43 +1,42 @@
--- exchange_reserve takes jobs where they stand in their queue. The jobs at its head are tried first, and
--- locked ones go to the tail; then those which were pushed since the queue was last looked at (see
--- blocked_queues). A part of exchange; see exchange_fast.
+-- exchange_reserve takes jobs in place in their queue. It tries the jobs at the head first, moving locked ones to the
+-- tail, then jobs pushed since the last look (see blocked_queues). A part of exchange; see exchange_fast.
 --
--- DEFINES  reserve(queue, key, left, room, capped, flags): whether it needs locks to be named
+-- DEFINES  reserve(queue, key, left, room, capped, flags): whether locks must be named
 -- NEEDS    all parts before it
--- COST     3 commands per job that is looked at, 3 more per job that is taken; at most the scan bound of jobs.
---          Newer jobs are taken where they stand: O(distance from the nearer end)
+-- COST     3 commands per job that is checked, 3 more per job that is taken; at most the scan bound of jobs.
+--          Newer jobs are taken in place: O(distance from the nearer end)
 
 local looks = {}
 
--- begin returns what one look at a queue of left jobs for at most room wants has to know.
+-- begin returns the state of one look at a queue of left jobs for at most room wants.
 function looks.begin(queue, key, left, room, capped, flags)
   local q = {
     queue = queue, key = key, left = left, room = room, capped = capped,
     locked = find(flags, 'l', 1, true), unique = find(flags, 'u', 1, true), byGo = find(flags, 'k', 1, true),
     blockedkey = prefix .. 'resqued:blocked:' .. queue, openkey = prefix .. 'resqued:open:' .. queue,
-    -- Newer jobs are taken where they stand, as holes that leave the list together, from its nearer end.
+    -- Newer jobs are replaced by holes, which then leave the list together, from its nearer end.
     hole = '\0' .. redis.sha1hex(key .. ms), holes = 0,
     looked = 0, put = 0, took = 0, moved = 0, inway = {}, unnamed = false, opened = false, unnoted = false, askat = 0,
     scan = math.max(1, math.min(bound, budget)),
   }
   q.before = q.locked and seen(prefix, queue, left, ms, starved)
-  -- If they are far from both ends, very many locks are open, or the user may not ask for these,
-  -- this counts as the first look.
+  -- If they are far from both ends, very many locks are open, or reading these is not allowed, this counts as a first
+  -- look.
   local unlocked = q.before and pcall_('SRANDMEMBER', q.openkey, bounds.open + 1)
   q.unread = unlocked and (unlocked.err or #unlocked > bounds.open
     or math.min(q.before.mark, left - q.before.mark) > bounds.reach)
   if q.unread then q.before = nil end
   q.known = q.before or {count = 0, mark = left, since = ms}
   q.newer, q.unseen = left - q.known.mark, q.known.mark - q.known.count
-  -- The locks that were released since jobs were found locked by them. Where all
-  -- jobs were looked at, and these are held again, there is nothing to look for.
+  -- open are locks released since jobs were found locked by them. If all jobs were checked and these locks are held
+  -- again, there is nothing to find.
   q.open, q.nopen = {}, 0
   for _, lock in ipairs(q.before and unlocked or {}) do
     q.open[lock] = true
     q.nopen = q.nopen + 1
   end
   if q.before and q.known.known and q.nopen == 0 then q.unseen = 0 end
-  -- Names that Go has to give may be missing: then nothing may have been popped.
+  -- Names that Go must supply may be missing, so nothing may be popped first.
   q.direct = not q.byGo and nclasses == 0
   return q
 end
@@ -48,7 +47,7 @@ function looks.lockof(q, payload)
   q.unnamed = true
 end
 
--- shut notes that a lock is held that was open.
+-- shut notes that an open lock is held again.
 function looks.shut(q, lock)
   if not q.open[lock] then return end
   q.open[lock], q.nopen = nil, q.nopen - 1
@@ -57,10 +56,10 @@ function looks.shut(q, lock)
   if q.known.known and q.nopen == 0 then q.unseen = 0 end
 end
 
--- out takes the job with an index out of the queue, and returns its start time.
+-- out removes the job at index from the queue, and returns its start time.
 function looks.out(q, index, popped, head, payload)
   local at = index - q.holes
-  if popped then -- it is out
+  if popped then -- it is already out
   elseif head then
     removeat(q.key, at, q.left)
   else
@@ -70,7 +69,7 @@ function looks.out(q, index, popped, head, payload)
   return q.unique and forget_member(q.key, at, payload, q.left) or '-'
 end
 
--- bounce puts the job at the head of the queue, which is locked, to the tail.
+-- bounce moves the locked job at the queue's head to the tail.
 function looks.bounce(q, payload, popped)
   if not popped then call('LPOP', q.key) end
   call('RPUSH', q.key, payload)
@@ -78,9 +77,8 @@ function looks.bounce(q, payload, popped)
   q.put = q.put + 1
 end
 
--- try looks at the job with an index. It returns true if the job was taken, or set
--- apart, false if it is locked, nil if its lock has to be named first or there is no
--- fence for it: then it stays where it is. One at the head that is locked goes to the tail.
+-- try takes the job at index. It returns true if the job was taken or quarantined, false if it is locked, nil if its
+-- lock must be named first or has no fence, and the job stays. A locked job at the head goes to the tail.
 function looks.try(q, index, head)
   local popped, lock = head and q.direct, ''
   local payload = popped and call('LPOP', q.key) or call('LINDEX', q.key, index)
@@ -115,7 +113,7 @@ function looks.going(q)
   return q.room > 0 and w <= #asked and bytes < maxbytes and not q.unnamed and (fence ~= false or not q.locked)
 end
 
--- newer looks at the jobs that were pushed since the last look.
+-- newer tries the jobs pushed since the last look.
 function looks.newer(q)
   local index, n, unnamed = q.left - q.put - q.newer, 0, q.unnamed
   while q.newer > 0 and n + q.moved < q.scan and looks.going(q) do
@@ -132,14 +130,14 @@ function looks.newer(q)
     call('LREM', q.key, index < q.newer + q.put + q.holes and q.holes or -q.holes, q.hole)
     index, q.holes = index - q.holes, 0
   end
-  -- Others go to the tail behind these, where they would not be found any more.
+  -- Others went to the tail behind these, where these would no longer be found.
   while q.newer > 0 and q.put > 0 and n < q.scan and not q.unnamed do
     local lock = looks.lockof(q, call('LINDEX', q.key, index))
     if lock then
       if taken[lock] or held(prefix, lock) then
         q.inway[lock] = true
       else
-        q.opened, q.open[lock] = true, nil -- the round passed by this one
+        q.opened, q.open[lock] = true, nil -- the round has passed it
         q.unnoted = q.unnoted or refused(pcall_('SADD', q.openkey, lock)) or refused(pcall_('PEXPIRE', q.openkey, 2 * patience))
       end
       index, n, q.newer, q.looked = index + 1, n + 1, q.newer - 1, q.looked + 1
@@ -148,17 +146,17 @@ function looks.newer(q)
   if q.unnamed and not unnamed then q.askat = index end
 end
 
--- note keeps what a look has shown of a queue, for the next one.
+-- note stores what a look has found, for the next one.
 function looks.note(q)
   local s = q.known
   if q.locked and q.left == 0 then
     if q.before or q.unread or q.looked > 0 then forget_seen(prefix, q.queue) end
   elseif q.unnoted or q.unread and q.took > 0 and q.looked == 0 or q.newer > 0 and q.put > 0 then
-    forget_seen(prefix, q.queue) -- jobs that were not looked at stand among the others
+    forget_seen(prefix, q.queue) -- unseen jobs are among the others
   elseif q.looked > 0 or q.before and q.took > 0 then
     s.mark = q.left - q.newer
     if q.unseen <= 0 then
-      -- In a whole round for open locks no job of the rest was met.
+      -- A whole round for open locks met no job for the rest of them.
       for lock in pairs(s.known and q.open or {}) do
         pcall_('SREM', q.openkey, lock)
         q.nopen = q.nopen - 1
@@ -176,7 +174,7 @@ end
 local function reserve(queue, key, left, room, capped, flags)
   if find(flags, 'l', 1, true) and fence == false then return false end
   local q = looks.begin(queue, key, left, room, capped, flags)
-  if not q.direct or q.newer > 0 then call('PERSIST', info) end -- see register: a full server must not refuse the rest
+  if not q.direct or q.newer > 0 then call('PERSIST', info) end -- see register: a full server must not reject the rest
   while q.unseen > 0 and q.looked + q.moved < q.scan and looks.going(q) do
     if looks.try(q, 0, true) == nil then q.unseen = q.unseen + 1 end
   end

@@ -1,8 +1,8 @@
--- exchange_slow begins what exchange_fast has left of a call: other completions, queues with locked jobs,
--- caps, unique queues, suspects, pauses, repeated calls. It goes on with the variables of exchange_fast, and
--- each part behind it with those before: exchange_finish ends jobs, exchange_wants reads what is asked for,
--- exchange_locks takes locks and grants jobs, exchange_reserve, exchange_lines and exchange_fair find the jobs of
--- one queue, and exchange_queues goes through the queues.
+-- exchange_slow begins what exchange_fast has left of a call: other completions, queues with locked jobs, caps,
+-- unique queues, suspects, pauses, repeated calls. Each part uses the variables of those before:
+-- exchange_finish ends jobs, exchange_wants reads what is asked for, exchange_locks takes locks and grants
+-- jobs, exchange_reserve, exchange_lines and exchange_fair find the jobs of one queue, and exchange_queues
+-- visits the queues.
 --
 -- COST      5 commands
 
@@ -12,7 +12,7 @@ local master = ARGV[3]
 local nnames, nclasses, bound, again, onsuspects = match(ARGV[4], '^(%d+) (%d+) (%d+) (%d) (%a)$', headends)
 nnames, nclasses, bound, again = tonumber(nnames), tonumber(nclasses), tonumber(bound), again == '1'
 
--- The jobs that the fast path has taken so far stand behind more in front.
+-- Jobs that the fast path has taken follow a longer header.
 reply = {'OK', 0, 0, '', {}, {}, {}, {}, 0, {}}
 for i = 1, 2 * w - 2 do reply[10 + i] = fields[i] end
 for c = 1, alltold and nready or 0 do
@@ -23,19 +23,19 @@ end
 
 local reasons = reply[5]
 
--- There is nothing of all this, which one command shows nearly always.
+-- calm: none of these exist, as one command nearly always shows.
 obstacles.calm = obstacles.known or pcall_('EXISTS', deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers') == 0
 
--- line has what is done with lines: known, if there are any or any may begin, what lines has.
+-- line has the state of lines: known, the functions of lines if there are any lines or any may begin.
 local line = {known = (obstacles.stop or pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0) and linelocks(prefix), named = {}, fair = {}, late = {}}
 
--- paused reports whether the queue of an index is, which the fast path may have seen of some.
+-- paused reports whether the queue at an index is paused, which the fast path may have checked.
 function line.paused(i)
   return not (obstacles.known and i > empty and i <= obstacles.to) and paused(prefix, names[i])
 end
 
--- page returns up to most payloads of a list from an index on, a few at a time until these are more bytes than there
--- is room for: what one command returns to a script is put together at a cost that grows with the square.
+-- page returns up to most payloads of a list from an index, in small parts until they exceed room bytes: the
+-- cost of one command's result for a script grows with its square.
 function line.page(key, from, most, room)
   local out, size = {}, 0
   while #out < most and size < room do

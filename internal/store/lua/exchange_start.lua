@@ -1,26 +1,24 @@
--- exchange_start begins the answer of an exchange, and reads what it asks for. A part of exchange; see exchange_fast.
+-- exchange_start begins an exchange's reply and reads the requests. A part of exchange; see exchange_fast.
 --
--- DEFINES  reply, fields, w, written, bytes: what was taken so far; obstacles: keys that are in the way of the fast path;
+-- DEFINES  reply, fields, w, written, bytes: what was taken so far; obstacles: keys that prevent the fast path;
 --          names, modes, nread, nextqueue: the queues, read a few at a time; wants, wantat, lead, tail
 -- NEEDS    all parts before it
 -- COST     0 commands
 
--- Tables begin with the room that they need, so that they never have to grow. Their first values mean
--- nothing.
+-- Tables are created in their final size, so that they never grow. Their initial values are meaningless.
 local reply = {unpack(ARGV, 1, nwant < 1000 and nwant + 2 or 2)}
 local fields = {unpack(ARGV, 1, nwant < 1000 and 2 * nwant or 0)} -- token, record, …
 reply[1], reply[2] = '+' .. (alltold and string.rep('1', nready) or table.concat(applied)), 0
-local w, written = 1, 0 -- the next want; how many of the fields are in Redis
+local w, written = 1, 0 -- the next want; how many of fields are in Redis
 local bytes, maxbytes = 0, 4194304 -- a reply of many large payloads would block the server
 
--- obstacles are keys that keep jobs from being taken on the fast path: of locked jobs, of counts of deaths
--- (these only for their own jobs), of locks that have expired under their holders, of pauses. Nearly always
--- none exists, which one command shows. Pauses of further queues are asked for at their turn. The last
--- entry keeps the place of the first queue's key.
+-- obstacles are keys that prevent the fast path: of locked jobs, of death counts (only for their own jobs), of
+-- locks that expired under their holders, of pauses. One command shows that, nearly always, none exists. Pauses
+-- of later queues are checked at their turn. The last entry is a placeholder for the first queue's key.
 local obstacles = {deathkey, counters, prefix .. 'resqued:relock', prefix .. 'pause:all', prefix .. 'pause-all-workers', prefix .. 'resqued:lined', counters}
 local names, modes, nread, readat, lastmode, nextqueue = {}, {}, 0, 1, nil, 1
 local list, wants, wantat = ARGV[queuesat], ARGV[wantsat], nil
-local lead, tail, named -- what all names of workers begin and end with, and its length
+local lead, tail, named -- common prefix and suffix of workers' names, and their length
 if nwant > 0 then
   local a, b = byte(wants, 1, 2)
   a = a * 256 + b
@@ -31,4 +29,4 @@ if nwant > 0 then
 end
 local pairsof = '0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849'
   .. '5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899'
-local length, digits -- of the last lock, and as text
+local length, digits -- of the last lock, also as text

@@ -1,15 +1,15 @@
--- exchange_take takes jobs on the fast path: from the heads of queues in which nothing is locked, paused, lined,
--- capped, unique or blamed. All jobs of a look at a queue share its commands. Where it meets anything else it
--- leaves the rest of the call to exchange_slow, from the point that was reached. A part of exchange; see exchange_fast.
+-- exchange_take takes jobs on the fast path: from the heads of queues in which nothing is locked, paused,
+-- lined, capped, unique or blamed. All jobs of a look at a queue share its commands. At anything else it leaves
+-- the rest of the call to exchange_slow. A part of exchange; see exchange_fast.
 --
--- It has no functions: 17 of them cost a call for one job 35 % of the server's instructions, because Lua looks
--- for each variable that a function uses (TestServerInstructions).
+-- It has no functions: 17 of them cost a call for one job 35 % of the server's instructions, because Lua
+-- searches each variable that a function uses (TestServerInstructions).
 --
 -- DEFINES  nothing
 -- NEEDS    all parts before it
--- COST     1 command per 16 queues, nearly always; 15 that hand the lock of a job that has ended to the next of its line;
---          per queue with jobs 2 or 3, and 1 more per 64 jobs; 1 for the locks of up to 64 jobs, and 1 per job where one
---          of these is held; 1 for the fences of all
+-- COST     1 command per 16 queues, nearly always; 15 to hand an ended job's lock to the next in its line; per queue with
+--          jobs 2 or 3, and 1 more per 64 jobs; 1 for the locks of up to 64 jobs, and 1 per job if one of them is held; 1
+--          for all fences
 
 local going = fastpath and nother == 0
 if released.kept and not going then
@@ -29,22 +29,21 @@ while true do
   nread = n
   if not going then break end -- the rest is for exchange_slow
   if nextqueue == 1 then
-    -- The first queues may be known to have been empty: then one command shows whether
-    -- they still are, and nothing else is asked of them.
+    -- The first queues may be known to have been empty; one command then shows whether they still are.
     if empty > n then empty = n end
     for i = 1, empty do obstacles[6 + i] = prefix .. 'queue:' .. names[i] end
     for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end
     local met = pcall_('EXISTS', unpack(obstacles))
     going = met == 0
     if released.kept then
-      -- If all waiting jobs are in lines, and only the line for this lock may be served, the call that
-      -- ends its holder begins the next job of the line. In any other case the lock is released.
+      -- If all waiting jobs are in lines, and only this lock's line may be served, the call that ends the
+      -- holder begins the line's next job. Otherwise the lock is released.
       local lock, l, queue, at, keys = ARGV[locksat], nil, nil, nil, {}
-      if met == 1 and n == nqueue then -- with no wants, no queues
+      if met == 1 and n == nqueue then -- without wants, queues do not count
         local queues = pcall_('HGET', prefix .. 'resqued:awaited', sub(lock, #jobs + 1))
         l, queue = match(type(queues) == 'string' and queues or '', '^(%d+) (.*)$')
       end
-      for i = 1, queue and tonumber(l) == #queue and n or 0 do -- it is awaited by one queue
+      for i = 1, queue and tonumber(l) == #queue and n or 0 do -- exactly one queue awaits the lock
         if names[i] == queue and (modes[i] == '0lq' or modes[i] == '0lkq') then at = i end
         keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]
         keys[#keys + 1] = prefix .. 'resqued:turns:' .. names[i]
@@ -54,7 +53,7 @@ while true do
       if at and pcall_('EXISTS', unpack(keys)) == 0 then
         local list = prefix .. 'resqued:line:' .. l .. ':' .. queue .. ':' .. sub(lock, #jobs + 1)
         local waiting, lined = pcall_('LRANGE', list, '0', '1'), prefix .. 'resqued:lined'
-        fence = waiting[2] and setaside(fencekey, us, nwant) or nil -- the last of a line ends it
+        fence = waiting[2] and setaside(fencekey, us, nwant) or nil -- the last job of a line ends it
         local left = fence and pcall_('HINCRBY', lined, queue, '-1')
         if type(left) == 'number' and left > 0 then
           local t, m, rest = byte(wants, wantat, wantat + 2)
@@ -66,7 +65,7 @@ while true do
           call('LPOP', list)
           return {reply[1], 2, record}
         elseif type(left) == 'number' and left < 0 then
-          call('HDEL', lined, queue) -- that there are lines is not known
+          call('HDEL', lined, queue) -- not known that there are lines
         elseif type(left) == 'number' then
           call('HINCRBY', lined, queue, '1')
         end
@@ -75,7 +74,7 @@ while true do
       released.kept = false
     end
     if not going and pcall_('EXISTS', prefix .. 'resqued:lined') == 1 then
-      -- Lines concern their own queues, and who releases the locks for which they wait.
+      -- Lines only matter to their own queues, and to calls that release their locks.
       local waited, few = {}, nlocks <= 1000
       for c = 1, few and nlocks or 0 do waited[c] = sub(ARGV[locksat + c - 1], #jobs + 1) end
       local lined = n > 0 and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, 1, n)) or {}
@@ -87,8 +86,7 @@ while true do
         obstacles[6], obstacles.lines = counters, true
         going = pcall_('EXISTS', unpack(obstacles)) == 0
       else
-        -- exchange_slow need not ask again whether there is anything but lines, and which queues wait for
-        -- the locks.
+        -- exchange_slow then need not check again whether there are only lines, and which queues await the locks.
         obstacles.stop, obstacles.known, obstacles.to = true, met == 1, n
         obstacles.some = not some.err and nlocks > 0 and some or nil
       end
@@ -105,16 +103,16 @@ while true do
       going = pcall_('EXISTS', unpack(obstacles)) == 0
     end
     if going and nwant == 0 then return {reply[1], 0} end
-    -- The first write must be one that a full server accepts, then the others pass as well.
+    -- The first write must be one that a full server accepts; then it accepts the others.
     if going and nplain == 0 and nwant > 1 then call('PERSIST', info) end
   else
-    -- Where there are many queues most are empty, which one command shows of several.
+    -- Of many queues, most are empty, which one command shows for several.
     local keys = {}
     for i = nextqueue, n do keys[i - nextqueue + 1] = prefix .. 'queue:' .. names[i] end
     local lined = obstacles.lines and nextqueue <= n and pcall_('HMGET', prefix .. 'resqued:lined', unpack(names, nextqueue, n)) or {}
     going = not lined.err
     for i = 1, going and n - nextqueue + 1 or 0 do going = going and not lined[i] end
-    if not going then -- some of these have lines
+    if not going then -- some of these queues have lines
     elseif pcall_('EXISTS', unpack(keys)) == 0 then
       nextqueue = n + 1
     else
@@ -128,18 +126,17 @@ while true do
       going = false
       break
     end
-    -- How large payloads are is not known until they were read: a few at a time, so that
-    -- not many are read that the reply has no room for.
+    -- Payload sizes are unknown until read, so it reads a few at a time, in case the reply has no room for them.
     local key, n, begun, chunk, popped = prefix .. 'queue:' .. queue, 0, bytes, 4, nil
-    -- head begins the records of jobs of this queue, if the rest of the worker's name is headof long;
-    -- back follows their numbers.
+    -- head begins the records of this queue's jobs whose worker's rest has length headof; back follows the
+    -- numbers.
     local head, headof, back = nil, nil, nil
     local deaths = obstacles.deadly and prefix .. 'resqued:deaths:' .. queue
     if deaths and pcall_('EXISTS', deaths) == 0 then deaths = false end
     while w <= nwant do
       local room, taken = nwant - w + 1, n
       if room > chunk then room = chunk end
-      -- A key of another type has no payloads. LPOP has taken the only one out of its queue.
+      -- A key of another type has no payloads. LPOP has already removed a single payload from the queue.
       local payloads
       if n > 0 or room > 1 then
         payloads = query('LRANGE', key, n == 0 and '0' or fmt('%d', n), fmt('%d', n + room - 1))
@@ -149,7 +146,7 @@ while true do
       end
       if payloads.err then popped, payloads, going = nil, {}, false end
       if deaths and #payloads > 0 then
-        -- A job that has died, and all behind it, are for exchange_slow.
+        -- A job with deaths, and all behind it, are for exchange_slow.
         local died = {}
         for i = 1, #payloads do died[i] = redis.sha1hex(payloads[i]) end
         died = pcall_('HMGET', deaths, unpack(died))
@@ -164,9 +161,8 @@ while true do
       local size, tight = 0, false
       for i = 1, #payloads do size = size + #payloads[i] end
       if locked and size > 0 and size < 400 * #payloads then tight = not spaced(table.concat(payloads)) end
-      -- All locks of these are taken by one command, if they are free and no two are the same. It
-      -- gives them no time to live: that they get with the first beat after it, and what has none is in no
-      -- job's way once its process is gone (see held in records).
+      -- One command takes all locks of these, if they are free and distinct. It sets no expiry, which the next
+      -- beat does; a lock without one is in no job's way once its process is gone (see held in records).
       local set, together = nil, false
       if locked then
         together = #payloads > 1
@@ -187,7 +183,7 @@ while true do
             met[lock], at = true, at + 3 + t + m * 256 + rest
           end
         end
-        -- Where a suspect wants one of them, see requests in exchange_locks.
+        -- Does a suspect want one of them? See requests in exchange_locks.
         local asked = obstacles.apart and modes[nextqueue] == '0lq' and {}
         for i = 1, asked and #payloads or 0 do asked[i] = prefix .. 'resqued:request:' .. sub(set[2 * i - 1], #jobs + 1) end
         if asked and #asked > 0 and pcall_('EXISTS', unpack(asked)) ~= 0 then going, payloads, together = false, {}, false end
@@ -222,11 +218,10 @@ while true do
         end
         if not back then back = ' 0 0 ' .. clock .. ' -\n' .. queue .. lead end
         if m ~= headof then head, headof = fmt('3 %d %d ', #queue, named + m), m end
-        -- A record is "3 <lengths and numbers>\n" and then queue, worker, lock key, cap owner
-        -- and payload, one after the other: no separator can occur in them. The numbers are
-        -- the lengths of the first four, fence, deaths, blame, the time (ms), and the job's
-        -- entry in the start_at list of a unique queue, "-" from any other. See give in
-        -- exchange_locks for all that is not plain.
+        -- A record is "3 <lengths and numbers>\n", then queue, worker, lock key, cap owner and payload, without
+        -- separators, which could occur in them. The numbers are the lengths of the first four, fence, deaths,
+        -- blame, the time (ms), and the job's entry in a unique queue's start_at list, else "-". See give in
+        -- exchange_locks for all other records.
         local own = m > 0 and sub(wants, wantat + 3 + t, wantat + 2 + t + m) or ''
         local record = head .. digits .. high .. low .. back .. own .. tail .. lock .. payload
         fields[2 * w - 1], fields[2 * w], reply[w + 2] = token, record, record
@@ -236,7 +231,7 @@ while true do
       end
       for i = n - taken + 1, together and #payloads or 0 do call('DEL', set[2 * i - 1]) end -- the reply is full
       if not going or n - taken < room or bytes >= maxbytes then break end
-      if 2 * w - written > 1000 then -- unpack takes only so many
+      if 2 * w - written > 1000 then -- unpack has a limit
         call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2))
         written = 2 * w - 2
       end
@@ -248,7 +243,7 @@ while true do
         chunk = 64
       end
     end
-    -- Records are written before their jobs leave the queue, as far as that can be.
+    -- Records are written before their jobs leave the queue, if possible.
     if 2 * w - 2 > written then call('HSET', inflight, unpack(fields, written + 1, 2 * w - 2)) end
     written = 2 * w - 2
     if popped then
@@ -269,8 +264,8 @@ while true do
   end
 end
 
--- The rest is one function. Where the chunk itself defines a function, Lua searches all variables of the chunk that
--- functions share for each one that it uses; a function within this one gets them from here without a search. That
--- saves a call for one job a sixth of the instructions or more (TestServerInstructions). No more than 60 can be shared:
--- those that are used in one place only are parameters.
+-- The rest is one function. If the chunk itself defined functions, Lua would search the chunk's shared
+-- variables for each one that a function uses; inside this function it does not. That saves a sixth or more of
+-- the instructions of a call for one job (TestServerInstructions). Only 60 variables can be shared, so those
+-- used in one place are parameters.
 local function rest(nother, othersat, queuesat, sending, headends, repeated, fields, modes, nextqueue, wants, wantat, lead, tail, style)

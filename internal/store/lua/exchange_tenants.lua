@@ -1,4 +1,4 @@
--- exchange_tenants says whose a job of a fair queue is, and how often it is a tenant's turn. A part of exchange; see
+-- exchange_tenants determines the tenant of a fair queue's job, and the cost of a turn. A part of exchange; see
 -- exchange_fast.
 --
 -- DEFINES  fair.tenant(queue, payload, index): a tenant, or nil; fair.rule(queue): index, function of the cost of a turn
@@ -7,11 +7,10 @@
 
 local fair = {reach = 512, bytes = 262144} -- how much of a queue's head one call reads
 
--- tenant returns whose a payload is, nil if Go has to say so. index is that of the argument that
--- names the tenant, nil for any other rule. Go reads payloads with escapes, and those that neither Ruby nor Go
--- would write so.
+-- tenant returns a payload's tenant, nil if Go must name it. index is that of the tenant's argument, nil for
+-- any other rule. Go reads payloads with escapes, and those that neither Ruby nor Go would write so.
 function fair.tenant(queue, payload, index)
-  -- A class of characters is looked for where the tenant stands; of a megabyte that would take 20 ms.
+  -- Character classes are only searched where the tenant is; a megabyte would take 20 ms.
   local head = #payload > 2048 and sub(payload, 1, 2048) or payload
   if index and not find(payload, '\\', 1, true) and not find(head, '[\128-\255%c]') then
     local at = match(head, '^{"class":"[^"]*","args":%[()')
@@ -27,7 +26,7 @@ function fair.tenant(queue, payload, index)
   return line.named[queue .. '\0' .. redis.sha1hex(payload)]
 end
 
--- rule returns the index for tenant, and a function that returns what one job of a place adds to its turn.
+-- rule returns the index for tenant, and a function for what one job of a place adds to its turn.
 function fair.rule(queue)
   local text = line.fair[queue] or '- 1'
   local index, rest, at = match(text, '^(%S+) (%d+)()')

@@ -1,19 +1,18 @@
--- exchange_wants reads what a call asks for. Of a repeated call some wants may hold a job already. A part of exchange;
--- see exchange_fast.
+-- exchange_wants reads what a call asks for. In a repeated call, some wants may already hold a job. A part of
+-- exchange; see exchange_fast.
 --
--- DEFINES  asked: the wants for which no job was taken yet, w the next of them; nameof(queue, payload, byGo): what the
---          lock of a payload is called, or nil; ask(queue, byGo, payloads): no result
+-- DEFINES  asked: the wants without a job, w the next of them; nameof(queue, payload, byGo): the name of a payload's
+--          lock, or nil; ask(queue, byGo, payloads): no result
 -- NEEDS    all parts before it
--- COST     2 commands of a repeated call, and 3 per want
+-- COST     for a repeated call 2 commands, and 3 per want
 
 if again then
-  call('PERSIST', info) -- see register: a full server must not refuse the rest
+  call('PERSIST', info) -- see register: a full server must not reject the rest
   pcall_('HSET', info, repeated, sending)
 end
 
--- whole reports whether a record that is asked for again still has its lock. If that has
--- expired meanwhile, another process may have had it: its job, which has not begun,
--- goes back to where it came from.
+-- whole reports whether a record that is requested again still has its lock. If the lock has expired, another process
+-- may have had it: the job, which has not begun, then returns to where it came from.
 function line.whole(token, raw)
   local record = unpack_(raw)
   if not record or record.lock == '' then return true end
@@ -39,7 +38,7 @@ function line.whole(token, raw)
   return false
 end
 
--- asked are the wants that nothing was taken for yet, w the next of them.
+-- asked are the wants without a job, w the next of them.
 local asked = {}
 for _ = w, nwant do
   local t, a, b = byte(wants, wantat, wantat + 2)
@@ -68,11 +67,11 @@ do
   for i = at + nclasses, nwant > 0 and #ARGV or 0, 2 do line.fair[ARGV[i]] = ARGV[i + 1] end
 end
 
--- nameof returns what a payload's lock is called, or nil if Go has to name it.
+-- nameof returns the name of a payload's lock, or nil if Go must name it.
 local function nameof(queue, payload, byGo)
   local known, class, _, wrapper = false, nil, nil, nil
   if nclasses > 0 then known, class, _, _, wrapper = pcall(envelope, payload) end
-  -- Go also reads what is written with escapes.
+  -- Go also reads payloads with escapes.
   if byGo or known and (not class or inGo[class] or inGo[wrapper or ''] or find(class, '\\', 1, true)) then
     return locknames[queue .. '\0' .. redis.sha1hex(payload)]
   end
@@ -80,7 +79,7 @@ local function nameof(queue, payload, byGo)
   return ok and name or redis.sha1hex(payload)
 end
 
--- ask wants the locks of those payloads named that come next.
+-- ask requests the names of the next payloads' locks.
 local function ask(queue, byGo, payloads)
   local size = 0
   for _, payload in ipairs(payloads) do

@@ -2,16 +2,15 @@
 --
 -- KEYS[1]   failed
 -- ARGV[1]   prefix
--- ARGV[2]   m: the failures go to the list of no queue, as Resque's multi-queue failure
---           backend has them; else ''
+-- ARGV[2]   m: the failures go to the list without a queue, as in Resque's multi-queue failure
+--           backend; else ''
 -- ARGV[3]   the oldest format that the caller reads
--- ARGV[4]   the newest one; where another has been written here, items of resqued:delayed may be
---           jobs for others, and stay
--- ARGV[5…]  per item: its key, the item, its failure record, the id to which that refers if
---           the item is too large for it or ''
+-- ARGV[4]   the newest one; if another one was written here, items of resqued:delayed may be
+--           jobs of other processes, and stay
+-- ARGV[5…]  per item: its key, the item, its failure record, the id under which the item is kept
+--           if it is too large for the record, else ''
 -- RETURNS   how many were recorded; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 9 commands, and 3 to 7 per item; O(n), and the length of a list for an item
---           that stands in one
+-- COST      about 9 commands, and 3 to 7 per item; O(n), and the length of the list for an item in one
 
 local prefix, n = ARGV[1], 0
 local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
@@ -19,7 +18,7 @@ local target = prefix .. list
 if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is not a list; move it away') end
 local wrong = parked.obstacle(prefix)
 if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
-call('PERSIST', target) -- the first write: a full server does not refuse the rest
+call('PERSIST', target) -- the first write, after which a full server accepts the rest
 local foreign = unread(pcall_('HGET', prefix .. 'resqued:meta', 'format'), ARGV[3], ARGV[4])
 for i = 5, #ARGV, 4 do
   local key, item = ARGV[i], ARGV[i + 1]

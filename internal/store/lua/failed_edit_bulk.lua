@@ -1,41 +1,38 @@
--- failed_edit_bulk edits very many failure records of a long list, in steps that do not depend
--- on its length. What is in the middle of a list costs the server the way there, and to take
--- something out of it the way through it; only at the ends all is cheap. So the records that
--- a step has been past go from the head of the list to resqued:passed:<list>, as they are
--- or edited, and take the place of the list at the end. Whoever reads meanwhile finds
--- records there and then those of the list. New ones are added to the list as ever.
+-- failed_edit_bulk edits very many failure records of a long list, in steps whose cost does not depend on its length.
+-- In the middle of a list, each access costs the way there, and each removal the way through; only the ends are
+-- cheap. So each step moves records from the head, edited or not, to resqued:passed:<list>, which replaces the list
+-- at the end. Readers meanwhile read that list first, then the rest. New records are added as always.
 --
--- Ruby empties a record just before it removes it, by its text; one that passes meanwhile,
--- where Ruby does not look for it, is removed here.
+-- Ruby empties a record just before it removes it by its text. If that record passes meanwhile, Ruby cannot find it,
+-- so it is removed here.
 --
--- resqued:sifting says who does it and until when; after that any caller may bring the records
--- back to where they were, with "back".
+-- resqued:sifting says who sifts and until when; after that, any caller may return the records with "back".
 --
 -- KEYS[1]   failed, or another list of failure records
 -- ARGV[1]   prefix
 -- ARGV[2]   name of the list
 -- ARGV[3]   token of the caller
--- ARGV[4]   how long the caller is to be left alone (ms)
+-- ARGV[4]   how long the caller must not be disturbed (ms)
 -- ARGV[5]   op:
 --           begin
 --           step: edits the records at the head
---           on: the next records pass as they are
---           back: the last records return to the list; also those of a caller whose time is up
---           drop: removes the records that the list had when it was looked at, as a whole if few
---           were added since, else those at its head; nothing while payloads are parked, to which
---           they may refer
+--           on: passes the next records unchanged
+--           back: returns the last records to the list, also those of a caller whose time is up
+--           drop: removes the records that the caller saw in the list, as a whole if few were
+--           added since, else from the head; nothing while payloads are parked, to which they may
+--           refer
 -- ARGV[6]   of step: how many records were read from the head; of drop: how many the list had
 -- ARGV[7]   of step, drop: the last of them
 -- ARGV[8]   of drop: the first of them
 -- ARGV[8…]  of step: the edits, of six arguments each, see failed_edits
--- RETURNS   {'HELD', ms} another caller is editing it for so long; {'LOST'} the caller is not
---           editing it any more; {'LEFT'} (begin, drop) there are records to
---           be brought back; {'KEPT'} (drop) something is parked; begin: {'OK'};
---           step: {'MOVED'} others have changed the head of the list, nothing was done, or
---           {'OK', how many records have passed, one letter for each edit as one text, as those
---           of failed_edit}; on, back: {'OK', how many records are still to be moved, 0: it is
---           over}; drop: {'MOVED'} the first or the last record is not where it was, nothing was
---           done, or {'OK', how many were removed, how many of them are left, the first of these};
+-- RETURNS   {'HELD', ms} another caller is editing it for that long; {'LOST'} the caller is no
+--           longer editing it; {'LEFT'} (begin, drop) records must be brought back first;
+--           {'KEPT'} (drop) something is parked; begin: {'OK'};
+--           step: {'MOVED'} others have changed the list's head, nothing was done, or
+--           {'OK', how many records have passed, one letter per edit as one text, as in
+--           failed_edit}; on, back: {'OK', how many records are still to be moved, 0: it has
+--           ended}; drop: {'MOVED'} the first or the last record has moved, nothing was done, or
+--           {'OK', how many were removed, how many of them are left, the first of these};
 --           error RESQUEDTYPE or NOPERM: nothing was done
 -- COST      about 12 commands; step: 1 to 6 per edit and 1 per 500 records, O(records read);
 --           on, back: up to 600 records or 256 kB, 5 commands per 50 records; drop: O(records
@@ -61,7 +58,7 @@ if op == 'drop' then
   local kept = pcall_('HLEN', prefix .. 'resqued:parked')
   if type(kept) == 'number' and kept > 0 then return {'KEPT'} end
   local n, total = tonumber(ARGV[6]), len(key)
-  -- New records come at the end. Where others have removed some, the last one stands before its place.
+  -- New records come at the end. If others have removed some, the last record is before its place.
   local from, at = math.max(0, n - 201), nil
   if call('LINDEX', key, n - 1) == ARGV[7] then
     at = n
@@ -75,7 +72,7 @@ if op == 'drop' then
     end
   end
   if not at or call('LINDEX', key, 0) ~= ARGV[8] then return {'MOVED'} end
-  call('PERSIST', key) -- the first write: a full server does not refuse the rest
+  call('PERSIST', key) -- the first write, after which a full server accepts the rest
   if total - at > 100 then
     local some = math.min(at, 500)
     call('LTRIM', key, some, -1)
@@ -92,11 +89,11 @@ if op == 'drop' then
   call('HDEL', sifting, name)
   return {'OK', at, 0}
 end
-call('PERSIST', key) -- the first write: a full server does not refuse the rest
+call('PERSIST', key) -- the first write, after which a full server accepts the rest
 call('HSET', sifting, name, token .. ' ' .. fmt('%.0f', ms + lease))
 if op == 'begin' then return {'OK'} end
 
--- over ends the sifting: there is one list again.
+-- over ends the sifting, with one list again.
 local function over()
   if call('EXISTS', passed) == 1 then call('RENAME', passed, key) end
   call('HDEL', sifting, name)
@@ -126,7 +123,7 @@ if op == 'on' or op == 'back' then
   return {'OK', left}
 end
 
--- What was read stands at the head, but for what others have taken out of it.
+-- The records read are at the head, except those that others have taken.
 local part, aligned = call('LRANGE', key, 0, tonumber(ARGV[6]) - 1), 0
 for i = #part, 1, -1 do
   if part[i] == ARGV[7] then

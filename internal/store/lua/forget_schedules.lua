@@ -1,20 +1,19 @@
--- forget_schedules removes what is known of schedules that were kept in persistent_schedules
--- and are not any more. The schedules of a configuration are not touched: the daemons that
--- have them know when they end, and name those that are to be forgotten.
+-- forget_schedules removes the state of schedules that were removed from persistent_schedules. For schedules of a
+-- configuration, the daemons know when they end, and name those to forget.
 --
 -- KEYS[1]   resqued:schedules
 -- ARGV[1]   prefix
 -- ARGV[2]   cursor ('0' begins)
 -- ARGV[3…]  name and note (see schedules) of each schedule that no daemon has any more
--- RETURNS   cursor to go on from ('0': that was all); error NOPERM: nothing was done
--- COST      4 commands per named schedule, 1, and up to 4 per schedule that is looked at; O(n),
---           1,000 schedules or so at most in one call
+-- RETURNS   next cursor ('0': that was all); error NOPERM: nothing was done
+-- COST      4 commands per named schedule, 1, and up to 4 per schedule that is checked; O(n), at
+--           most about 1,000 schedules per call
 
 local prefix = ARGV[1]
 local cron = prefix .. 'resqued:cron'
 local notes = prefix .. 'resqued:schedules:kept'
 for i = 3, #ARGV, 2 do
-  -- A daemon that has come meanwhile has written another note.
+  -- A daemon that got it since has written another note.
   if query('HGET', notes, ARGV[i]) == ARGV[i + 1] then
     call('HDEL', notes, ARGV[i])
     pcall_('HDEL', KEYS[1], ARGV[i])

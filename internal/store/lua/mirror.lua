@@ -1,10 +1,9 @@
--- mirror writes worker:<id> for jobs that have been running for a moment, so that Ruby's
--- pages and exporters see them.
+-- mirror writes worker:<id> for jobs that have been running for a moment, for Ruby's pages and exporters.
 --
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix
 -- ARGV[2…]  per job: token, worker id, value
--- RETURNS   how many were written; a job that has ended meanwhile is left out
+-- RETURNS   how many were written, without jobs that have ended
 -- COST      2 commands per job; O(n)
 
 local n = 0

@@ -1,21 +1,20 @@
--- move_due moves jobs whose time has come to their queues: each once, however many callers ask.
--- A scheduler of Ruby's that watches a list while it is moved notices, and begins anew.
+-- move_due moves due jobs to their queues: each once, however many callers there are. A Ruby scheduler that watches a
+-- list during the move notices, and starts again.
 --
 -- KEYS[1]   resqued:delayed
 -- ARGV[1]   prefix
 -- ARGV[2]   n, the most jobs to move
--- ARGV[3]   which queues are unique: - none, ? those that are named
--- ARGV[4]   caller, for turns: while one moves many jobs the others have nothing to do, so that the server
---           serves others between its calls; '' moves whoever's turn it is, - takes no turn itself
+-- ARGV[3]   which queues are unique: - none, ? those named below
+-- ARGV[4]   caller, for turns: while one moves many jobs, the others do nothing, so that the server
+--           can serve others in between; '' ignores turns, - takes no turn itself
 -- ARGV[5…]  per queue: name, unique (1|0)
--- RETURNS   {moved, of these dropped because an equal job waited, ms until the next is due
---           (0 more are now, -1 none waits) or the turn of another ends, {queues that are to be named: nothing was
---           done}, {keys that hold something else than they should}, {key, item, … that are no
---           jobs, and stay where they are}, how many masters there are if nothing is due, else 0};
---           error NOPERM: nothing was done
--- COST      4 commands when nothing is due, 5 when it is the turn of another. Else about 14, 3 per list, 2 per queue, 1 or 2 per
---           job and 1 per 100 jobs of a queue; O(n), and at most 1 MB of items or so. With a
---           unique queue those of putback per job.
+-- RETURNS   {moved, how many of these were dropped as duplicates, ms until the next is due (0 more
+--           are due, -1 none waits) or another's turn ends, {queues to be named: nothing was
+--           done}, {keys of the wrong type}, {key, item, … that are not jobs, and stay}, how many
+--           masters there are if nothing is due, else 0}; error NOPERM: nothing was done
+-- COST      4 commands if nothing is due, 5 in another's turn. Else about 14, 3 per list, 2 per
+--           queue, 1 or 2 per job and 1 per 100 jobs of a queue; O(n), and at most about 1 MB of
+--           items. With a unique queue those of putback per job.
 
 local prefix, budget, named, caller = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '?', ARGV[4]
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
@@ -23,8 +22,7 @@ local ms, us = now()
 local sec = math.floor(ms / 1000)
 local moved, dropped, asked, wrong, misfits = 0, 0, {}, {}, {}
 
--- first returns when the first of a sorted set is due that is due after a time, in its
--- own unit.
+-- first returns the first score of a sorted set after a time, in the set's own unit.
 local function first(set, after)
   local v = query('ZRANGEBYSCORE', set, after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if v.err then return nil, true end
@@ -38,7 +36,7 @@ if badsec then wrong[#wrong + 1] = schedule end
 local masters = 0
 local function answer(more)
   local wait = math.min(nextown or math.huge, nextsec and math.ceil(nextsec) * 1000 or math.huge) - ms
-  -- A Ruby program may have delayed a job by mistake for longer than a number of ms can say.
+  -- By mistake, a Ruby program may have delayed a job beyond the range of ms.
   if more then wait = 0 elseif wait == math.huge then wait = -1 else wait = math.max(math.min(wait, 86400000), 1) end
   return {moved, dropped, wait, asked, wrong, misfits, masters}
 end
@@ -49,7 +47,7 @@ if not dueown and not duesec then
   return answer()
 end
 
--- A turn ends by itself, soon after the death of its caller.
+-- A turn ends by itself, soon after its caller's death.
 local turn, length, mine = prefix .. 'resqued:mover', 500, false
 if caller ~= '' then
   local now = query('GET', turn)
@@ -63,12 +61,12 @@ if caller ~= '' then
   end
 end
 
--- What is due: own members, and lists with as many items at their head as are left of the
--- budget. A key that is not a list is passed over.
+-- Collect what is due: own members, and lists with the items at their head, within the budget. Keys that are
+-- not lists are skipped.
 local members, lists, more = {}, {}, false
 local bytes, maxbytes = 0, 1048576
 
--- gather reads at most n, and no more when large ones have come.
+-- gather reads at most n items, fewer if they are large.
 local function gather(n, read)
   local all, size = {}, 8
   while #all < n and bytes < maxbytes do
@@ -112,7 +110,7 @@ if duesec then
   more = more or left <= 0 or bytes >= maxbytes
 end
 
--- Which queues are unique, and which are lists, has to be known before anything is done.
+-- Know which queues are unique, and which are lists, before the first write.
 local unique, follows, open = {}, {}, {}
 for i = 5, #ARGV, 2 do unique[ARGV[i]] = ARGV[i + 1] == '1' end
 local function learn(queue)
@@ -144,12 +142,12 @@ for _, l in ipairs(lists) do
 end
 if #asked > 0 then return answer(true) end
 
-call('PERSIST', own) -- the first write: a full server does not refuse the rest
+call('PERSIST', own) -- the first write, after which a full server accepts the rest
 
 local start = fmt('%.0f', sec)
-local retry = fmt('%.0f', ms + 5000) -- of what cannot be moved, so that others are reached
+local retry = fmt('%.0f', ms + 5000) -- for jobs that cannot be moved, so that others are reached
 
-local tails = {} -- queue → payloads that go to its tail
+local tails = {} -- queue → payloads for its tail
 local function flush(queue)
   local tail = tails[queue]
   if not tail then return end
@@ -158,7 +156,6 @@ local function flush(queue)
   call('RPUSH', prefix .. 'queue:' .. queue, unpack(tail))
 end
 
--- move puts a job into its queue.
 local function move(job)
   local queue, payload = job[1], job[2]
   moved = moved + 1
@@ -199,7 +196,7 @@ for _, l in ipairs(lists) do
     if job and open[job[1]] then
       move(job)
     elseif job and not badown then
-      -- Its queue is not a list now. It waits where those behind it can be reached.
+      -- Its queue's key is not a list now. It waits where jobs behind it can be reached.
       call('ZADD', own, retry, delayed(fmt('stuck:%.0f:%s#%d', us, l.at, i), job[1], job[2], unique[job[1]]))
     else
       call('RPUSH', l.list, item)
@@ -214,7 +211,7 @@ for _, l in ipairs(lists) do
 end
 for queue in pairs(tails) do flush(queue) end
 
-if caller == '' or caller == '-' then -- it takes no turn
+if caller == '' or caller == '-' then -- no turn
 elseif more then
   pcall_('SET', turn, caller, 'PX', length)
 elseif mine then

@@ -1,14 +1,13 @@
--- move_end ends the way of a batch to another store: it has arrived, or goes back to the head of its
--- queue.
+-- move_end ends a batch's move to another store: it has arrived, or returns to the head of its queue.
 --
 -- KEYS[1]   resqued:moving:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   number of the batch
--- ARGV[4]   b: it goes back
--- RETURNS   how many jobs these were, 0 if this batch is not on its way; error RESQUEDTYPE or NOPERM:
+-- ARGV[4]   b: it returns
+-- RETURNS   how many jobs there were, 0 if this batch is not under way; error RESQUEDTYPE or NOPERM:
 --           nothing was done
--- COST      about 6 commands, and 1 per job that goes back
+-- COST      about 6 commands, and 1 per job that returns
 
 local aside, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local moving, key = prefix .. 'resqued:moving', prefix .. 'queue:' .. queue

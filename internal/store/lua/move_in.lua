@@ -1,5 +1,5 @@
--- move_in pushes a batch of payloads that is on its way from another store to the tail of a queue:
--- once, however often it is called, whatever became of the answers.
+-- move_in pushes a batch of payloads from another store to the tail of a queue: once, however often it is called and
+-- whatever happened to the replies.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
@@ -8,9 +8,9 @@
 -- ARGV[4]   the other store's id
 -- ARGV[5]   number of the batch
 -- ARGV[6…]  the payloads; none = only the id is wanted
--- RETURNS   {id of this store, what: 1 pushed, 0 it was pushed before, -1 the number was another
---           batch's, or an older one's: nothing was pushed; the last number}; error RESQUEDTYPE or
---           NOPERM: nothing was done
+-- RETURNS   {id of this store; 1 pushed, 0 already pushed, -1 the number belongs to another or an
+--           older batch: nothing was pushed; the last number}; error RESQUEDTYPE or NOPERM: nothing
+--           was done
 -- COST      4 commands and 1 per payload
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
@@ -34,7 +34,7 @@ local last, was = match(known[2] or '', '^(%d+) (%x+)$')
 last = tonumber(last) or 0
 if number <= last then return {id, number == last and was == digest and 0 or -1, last} end
 
--- The first write is one that a full server refuses: else it would take jobs without end.
+-- The first write is one that a full server refuses, or it would accept jobs without end.
 call('HSET', moved, 'id', id, from, fmt('%.0f', number) .. ' ' .. digest)
 call('SADD', queues, queue)
 for i = 6, #ARGV do call('RPUSH', key, ARGV[i]) end

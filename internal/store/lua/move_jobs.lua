@@ -1,21 +1,20 @@
--- move_jobs moves payloads, compared byte by byte, from a part of a queue, or of one of its
--- lines, to the tail or the head of another one, in the order in which they wait. The companions of unique queues follow,
--- and so do counts of deaths and loner markers.
+-- move_jobs moves payloads, compared byte by byte, from a part of a queue or of one of its lines to another queue's
+-- tail or head, in their order, with unique queues' companions, death counts and loner markers.
 --
 -- KEYS[1]   queue:<from>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   from
 -- ARGV[3]   to, another queue
--- ARGV[4]   index of the first payload that was read
--- ARGV[5]   n, the number of payloads that were read from there on
+-- ARGV[4]   index of the first payload read
+-- ARGV[5]   n, the number of payloads read from there
 -- ARGV[6]   flags: u the other queue is unique, h to its head
 -- ARGV[7]   '' or l and the name of the line, t and the place of a tenant
--- ARGV[8…]  per payload to move: itself, the key of its loner marker or nothing
--- RETURNS   a text of one digit for each payload: 1 moved, 0 not there any more, 2 an equal one
---           waits in the other queue, which is unique, and this one stays;
+-- ARGV[8…]  per payload to move: itself, the key of its loner marker or ''
+-- RETURNS   a text of one digit per payload: 1 moved, 0 no longer there, 2 an equal one waits in
+--           the other, unique queue, so this one stays;
 --           error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 12 commands, up to 5 per moved payload, and those of upush in unique where the
---           other queue is unique; O(n) for these, and the way to them from the nearer end
+-- COST      about 12 commands, up to 5 per moved payload, and those of upush in unique if the other
+--           queue is unique; O(n), plus the way to them from the nearer end
 
 local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local at, count = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -29,12 +28,12 @@ if type(query('SCARD', queues)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is not a set; move it away')
 end
 local set, starts = key .. ':uniqueue', key .. ':start_at'
-local companions = ARGV[7] == '' and call('EXISTS', set, starts) > 0 -- beside a line stand others, whatever their names
+local companions = ARGV[7] == '' and call('EXISTS', set, starts) > 0 -- a line has no companions, whatever its name
 if companions and not utyped(key) or unique and not utyped(target) then
   return redis.error_reply('RESQUEDTYPE the companions of ' .. key .. ' or ' .. target .. ' are not theirs; move them away')
 end
 
-local places, markers, done = {}, {}, {} -- places: payload → which of the arguments ask for it
+local places, markers, done = {}, {}, {} -- places: payload → indexes of the arguments that ask for it
 for i = #ARGV - 1, 8, -2 do
   local payload, nth = ARGV[i], (i - 6) / 2
   local list = places[payload] or {}
@@ -46,16 +45,16 @@ for i = #ARGV - 1, 8, -2 do
 end
 local ms = now()
 
-forget_seen(prefix, from) -- and the first write: a full server does not refuse the rest
+forget_seen(prefix, from) -- also the first write, after which a full server accepts the rest
 forget_seen(prefix, to)
 call('SADD', queues, to)
 local aligned = companions and call('LLEN', starts) == n
--- What was taken meanwhile has moved the rest toward the head.
+-- Removals since the read have moved the rest toward the head.
 local first = math.max(0, at - math.min(200, count))
 local waiting, times, wanted = call('LRANGE', key, first, at + count - 1), {}, {}
 if aligned then times = call('LRANGE', starts, first, at + count - 1) end
 for k = 1, #waiting do
-  local i = head and #waiting + 1 - k or k -- the last one goes to the head first
+  local i = head and #waiting + 1 - k or k -- the last one is pushed to the head first
   local list = places[waiting[i]]
   if list and #list > 0 then wanted[#wanted + 1] = {i = i, nth = table.remove(list)} end
 end
@@ -65,14 +64,14 @@ local second = fmt('%.0f', math.floor(ms / 1000))
 local counted = pcall_('EXISTS', (dead.keys(prefix, from))) == 1
 local apart_ = counted and len(prefix .. 'resqued:suspects:' .. from) ~= 0
 
--- follow takes along what is known of a job under the name of its queue.
+-- follow moves a job's state under its queue's name.
 local function follow(payload)
   if counted then
     local deaths, blame = dead.of(prefix, from, payload)
     if deaths > 0 then
       local d, b = dead.of(prefix, to, payload)
       dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
-      -- A suspect, which stays, may be equal to it, and share its count.
+      -- A suspect, which stays, may equal it and share its count.
       if not apart_ then dead.forget(prefix, from, payload) end
     end
   end
@@ -98,7 +97,7 @@ for _, w in ipairs(wanted) do
   end
 end
 if holes > 0 then
-  -- From the nearer end: the queue may be long.
+  -- From the nearer end, as the queue may be long.
   local direction = first < n / 2 and holes or -holes
   call('LREM', key, direction, hole)
   if aligned then call('LREM', starts, direction, hole) end

@@ -1,23 +1,23 @@
--- move_out takes payloads, compared byte by byte, from a part of a queue, or of one of its lines, and
--- sets them aside, as a batch with a number, on their way to another store. One batch of a queue is on its way at a
--- time: while there is one it is returned, and nothing is taken.
+-- move_out takes payloads, compared byte by byte, from a part of a queue or of one of its lines, and sets them
+-- aside as a numbered batch on its way to another store. A queue has one batch under way at a time: while there
+-- is one, it is returned, and nothing is taken.
 --
 -- KEYS[1]   queue:<q>, or the line
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   the other store's id
--- ARGV[4]   what people call it
+-- ARGV[4]   its name for people
 -- ARGV[5]   an id for this store, if it has none yet
--- ARGV[6]   the least number that a batch may have that has the next one
+-- ARGV[6]   the least number for a batch that now has the number after this
 -- ARGV[7]   that number: any other batch keeps its own, which another caller may have delivered
--- ARGV[8]   index of the first payload that was read
--- ARGV[9]   n, the number of payloads that were read from there on
+-- ARGV[8]   index of the first payload read
+-- ARGV[9]   n, the number of payloads read from there
 -- ARGV[10]  '' or l and the name of the line, t and the place of a tenant
--- ARGV[11…] the payloads to take; none = only what is on its way is wanted
--- RETURNS   {id of this store, number, id of the other store, what people call it, payload, …}; the number is 0
---           if nothing is on its way; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 12 commands and 2 per payload; O(n) for these, and the way to them from the
---           nearer end of the queue
+-- ARGV[11…] the payloads to take; none = only return the batch under way
+-- RETURNS   {id of this store, number, id of the other store, its name for people, payload, …}; the
+--           number is 0 if nothing is under way; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 12 commands and 2 per payload; O(n), plus the way to them from the nearer end of
+--           the queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local at, count, least = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[6])
@@ -46,9 +46,9 @@ end
 local home = prefix .. 'queue:' .. queue
 if #ARGV < 11 or call('EXISTS', home .. ':uniqueue', home .. ':start_at') > 0 then return {known[1] or '', 0, '', ''} end
 
-local places = {} -- payload → how many of the arguments ask for it
+local places = {} -- payload → how many arguments ask for it
 for i = 11, #ARGV do places[ARGV[i]] = (places[ARGV[i]] or 0) + 1 end
--- What was taken meanwhile has moved the rest toward the head.
+-- Removals since the read have moved the rest toward the head.
 local first = math.max(0, at - math.min(200, count))
 local taken, indexes = {}, {}
 for i, payload in ipairs(call('LRANGE', key, first, at + count - 1)) do
@@ -62,7 +62,7 @@ local id = known[1] or ARGV[5]
 if #taken == 0 then return {id, 0, '', ''} end
 
 number = number + 1
-forget_seen(prefix, queue) -- and the first write: a full server does not refuse the rest
+forget_seen(prefix, queue) -- also the first write, after which a full server accepts the rest
 call('HSET', moving, 'id', id, 'n:' .. queue, fmt('%.0f', number), 'to:' .. queue, ARGV[3], 'where:' .. queue, ARGV[4])
 local hole = '\0' .. redis.sha1hex(prefix .. queue .. at)
 for i, payload in ipairs(taken) do
@@ -71,7 +71,7 @@ for i, payload in ipairs(taken) do
 end
 call('LREM', key, first < n / 2 and #taken or -#taken, hole)
 if ARGV[10] ~= '' then lines(prefix).less(queue, ARGV[10], #taken) end
--- A suspect, which stays, may be equal to one of them, and share its count.
+-- A suspect, which stays, may equal one of them and share its count.
 if len(prefix .. 'resqued:suspects:' .. queue) == 0 and pcall_('EXISTS', (dead.keys(prefix, queue))) == 1 then
   for _, payload in ipairs(taken) do dead.forget(prefix, queue, payload) end
 end

@@ -1,13 +1,13 @@
--- move_suspects moves jobs that wait beside a queue to run alone to where those of another queue
--- wait, behind them, with the counts of their deaths and their loner markers.
+-- move_suspects moves quarantined jobs of a queue behind those of another queue, with their death counts and loner
+-- markers.
 --
 -- KEYS[1]   resqued:suspects:<from>
 -- ARGV[1]   prefix
 -- ARGV[2]   from
 -- ARGV[3]   to, another queue
--- ARGV[4…]  per job to move: the element of the list, the key of its loner marker or nothing
--- RETURNS   how many were moved, without those that are not there any more; error RESQUEDTYPE
---           or NOPERM: nothing was done
+-- ARGV[4…]  per job to move: the element of the list, the key of its loner marker or ''
+-- RETURNS   how many were moved, without those no longer there; error RESQUEDTYPE or NOPERM: nothing
+--           was done
 -- COST      about 6 commands, and up to 13 per job; O(n), and the length of the list for each
 
 local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
@@ -21,10 +21,10 @@ for _, set in ipairs({names, prefix .. 'queues'}) do
     return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set; move it away')
   end
 end
-if n == 0 then return apart(prefix, from) end -- which tidies up
+if n == 0 then return apart(prefix, from) end -- this also tidies up
 local ms, moved = now(), 0
 
-call('PERSIST', key) -- a full server must not refuse the rest
+call('PERSIST', key) -- a full server must not reject the rest
 call('SADD', names, to)
 call('SADD', prefix .. 'queues', to)
 for i = 4, #ARGV, 2 do

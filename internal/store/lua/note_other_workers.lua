@@ -1,19 +1,18 @@
--- note_other_workers notes for which queues workers of others than resqued are registered, a part of
--- them at a time: jobs of these queues do not wait in lines (see there), where such workers would
--- not find them.
+-- note_other_workers notes, in parts, for which queues workers of other programs are registered: jobs of these queues
+-- do not wait in lines, where such workers would not find them.
 --
 -- KEYS[1]   workers
 -- ARGV[1]   prefix
--- ARGV[2]   how long no other begins (ms)
--- ARGV[3]   '' begins; else the cursor that the call before has returned
--- RETURNS   the next cursor; '' this was the last part, or others have begun; error NOPERM: nothing
---           was done
--- COST      2 commands to begin, and 5; 1 per queue of a stranger; O(workers), of 1,000 about
+-- ARGV[2]   how long no other caller begins (ms)
+-- ARGV[3]   '' begins; else the cursor returned by the call before
+-- RETURNS   the next cursor; '' this was the last part, or another caller has begun; error NOPERM:
+--           nothing was done
+-- COST      2 commands to begin, and 5; 1 per queue of another worker; O(workers), about 1,000
 
 local prefix, cursor = ARGV[1], ARGV[3]
 local noted, fresh = prefix .. 'resqued:strangers', prefix .. 'resqued:strangers:next'
 if cursor == '' then
-  call('PERSIST', KEYS[1]) -- a full server accepts this write, and after it the others
+  call('PERSIST', KEYS[1]) -- a full server accepts this write, and then the others
   if not call('SET', prefix .. 'resqued:strangers:turn', '1', 'NX', 'PX', ARGV[2]) then return '' end
   call('UNLINK', fresh)
   cursor = '0'
@@ -21,10 +20,10 @@ end
 local part = pcall_('SSCAN', KEYS[1], cursor, 'COUNT', 1000)
 if part.err then return '' end
 for _, id in ipairs(part[2]) do
-  -- <host>:<pid>:<queues>; an id of ours has ~resqued behind its host.
+  -- <host>:<pid>:<queues>; our ids have ~resqued after the host.
   local queues = not find(id, '~resqued:', 1, true) and match(id, '^[^:]*:[^:]*:(.*)$')
   for queue in string.gmatch(queues or '', '[^,]+') do
-    -- What may be a pattern stands for all.
+    -- A possible pattern counts as all queues.
     if find(queue, '[*?!@%[{]') then queue = '*' end
     call('SADD', fresh, queue)
   end

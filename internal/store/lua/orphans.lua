@@ -1,8 +1,7 @@
--- orphans returns the processes whose lease is past, unless a silence of all processes forbids
--- to judge (see grace). One that was fenced is left to its own master while that lives: it knows how
--- the process ended, and is at it. It removes masters whose entry has expired, what is known of queues
--- that are empty, and counts of deaths of jobs that are gone, and gives a queue with jobs its name
--- back that was removed.
+-- orphans returns the processes whose lease has expired, unless a silence of all processes forbids judging (see
+-- grace). A fenced process is left to its own master while that lives: it knows how the process ended and
+-- handles it. The script removes masters whose entry has expired, the state of empty queues and the death
+-- counts of vanished jobs. It restores the removed name of a queue with jobs.
 --
 -- KEYS[1]   resqued:procs
 -- ARGV[1]   prefix
@@ -12,24 +11,24 @@
 -- ARGV[5]   the oldest format that the caller reads
 -- ARGV[6]   the newest one
 -- ARGV[7]   place of the caller: its host and boot
--- ARGV[8]   id of the master that calls ('' none: every process that was fenced is returned)
+-- ARGV[8]   id of the calling master ('' none: all fenced processes are returned)
 -- RETURNS   {time (ms), {id of a master with another digest, its digest, …}, {process, …},
---           {master or process that writes in a format which the caller does not read, that
---           format, its version, its host, …}, {registered process of the place, …}}; none of those
---           that are not read is among the processes whose lease is past.
+--           {master or process whose format the caller does not read, that format, its version,
+--           its host, …}, {registered process of the place, …}}; processes with an unread format
+--           are not among those with an expired lease.
 --           error RESQUEDTYPE: the key is not a sorted set, nothing was done
--- COST      about 11 commands, 1 or 2 per process whose lease is past, 1 per one of the place, up to 3 per master
---           (16 at most), 2 or 4 per queue with a counter (1,000 at most), those of age in deaths and of recent in pruned; O(n)
+-- COST      about 11 commands, 1 or 2 per process with an expired lease, 1 per process of the place, up to 3 per master
+--           (at most 16), 2 or 4 per queue with a counter (at most 1,000), those of age in deaths and of recent in pruned; O(n)
 
 local prefix, lease, every, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), 100
 if type(query('ZCARD', KEYS[1])) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. KEYS[1] .. ' is not a sorted set; move it away')
 end
--- Some of them, others each time: every master asks this every few seconds, so that all of them are looked at
--- soon, and the cost of a fleet grows with its hosts and not with their square.
+-- A random few: every master asks every few seconds, so all are checked soon, and the cost of a fleet grows with its
+-- hosts, not with their square.
 local others, masters = {}, pcall_('SRANDMEMBER', prefix .. 'resqued:masters', 16)
 local unreads = {}
--- foreign notes who writes in a format that the caller does not read, v.
+-- foreign notes that the caller does not read the format in v.
 local function foreign(id, v)
   if v.err or not unread(v[1], ARGV[5], ARGV[6]) then return false end
   for _, text in ipairs({id, v[1] or '', v[2] or '', v[3] or ''}) do unreads[#unreads + 1] = text end
@@ -38,14 +37,14 @@ end
 for _, id in ipairs(masters.err and {} or masters) do
   local v = pcall_('HMGET', prefix .. 'resqued:master:' .. id, 'format', 'version', 'host', 'shared')
   local digest = v[4]
-  if foreign(id, v) then -- what it shares may be something else
+  if foreign(id, v) then -- its settings may mean something else
   elseif type(digest) == 'string' then
     if ARGV[4] ~= '' and digest ~= ARGV[4] then others[#others + 1], others[#others + 2] = id, digest end
   elseif call('EXISTS', prefix .. 'resqued:master:' .. id) == 0 then
     call('SREM', prefix .. 'resqued:masters', id)
   end
 end
--- The processes of the place, without those that a version has removed which does not know the set.
+-- The processes of the place, without those removed by a version that does not know the set.
 local here, place = {}, prefix .. 'resqued:place:' .. ARGV[7]
 local size = pcall_('SCARD', place)
 if type(size) == 'number' and size > 0 then
@@ -53,13 +52,13 @@ if type(size) == 'number' and size > 0 then
     if call('ZSCORE', KEYS[1], proc) then here[#here + 1] = proc else call('SREM', place, proc) end
   end
 end
--- What is known of queues that have gone, or that no process looks at, nothing else removes; as
--- long as there is a counter no call takes the fast path.
+-- Nothing else removes the state of queues that are gone or that no process works; while there is a counter, no call
+-- takes the fast path.
 local counters = prefix .. 'locket:queue_lock_counters'
 local known = pcall_('HLEN', counters)
 local ms, us = now()
 if type(known) == 'number' and known > 0 then
-  -- Of very many a part, another each time.
+  -- Of very many, a different part each time.
   local few = known <= 1000
   local queues = few and call('HKEYS', counters) or call('HSCAN', counters, fmt('%.0f', us % 2 ^ 30), 'COUNT', 500)[2]
   for i = 1, #queues, few and 1 or 2 do
@@ -72,19 +71,17 @@ end
 dead.age(prefix, ms)
 pruned.recent(prefix, ms)
 if unjudged(prefix, ms, lease, every) then return {ms, others, {}, unreads, here} end
--- A lease far in the future was not given by this clock: it was set back since,
--- or the lease was forged. It would never end.
--- Another daemon may have a longer lease than this one, but none has one of more than
--- 35 s.
+-- A lease far in the future is forged, or from before the clock was set back, and would never end. Another daemon may
+-- have longer leases than this one, but none is longer than 35 s.
 local longest = math.max(lease, 35000)
 for _, proc in ipairs(call('ZRANGEBYSCORE', KEYS[1], fmt('%.0f', ms + 2 * longest), '+inf', 'LIMIT', 0, 100)) do
   call('ZADD', KEYS[1], 'XX', fmt('%.0f', ms + longest), proc)
 end
--- Those that have been fenced already come after the others, and of many another part each
--- time: one whose records cannot be read stays there for good, and must not hide the rest.
-local function part(n, size) return us % math.max(1, math.ceil(n / size)) * size end -- all are as likely
+-- Fenced ones come after the others, and of many, a different part each time: one whose records cannot be read stays
+-- there for good, and must not hide the rest.
+local function part(n, size) return us % math.max(1, math.ceil(n / size)) * size end -- with equal probability
 local past = '(' .. fmt('%.0f', ms)
--- Those of another format keep their leases, and must not hide the rest either.
+-- Processes of another format keep their leases, and must not hide the rest either.
 local skip = part(call('ZCOUNT', KEYS[1], '(0', past), most)
 local procs = call('ZRANGEBYSCORE', KEYS[1], '(0', past, 'LIMIT', skip, most)
 local fenced = call('ZCOUNT', KEYS[1], '-inf', 0)

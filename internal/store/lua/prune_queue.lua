@@ -1,12 +1,12 @@
--- prune_queue removes the name of a queue in which nothing waits, with all that is known of it.
+-- prune_queue removes the name and all state of a queue in which nothing waits.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
--- ARGV[3]   only one that was noted as empty so long ago (ms), and of which nothing else is known; '' any
--- RETURNS   1 removed; 0 something waits in it or beside it, it is paused, or it is not a name of a
---           queue: nothing was done; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      about 20 commands; O(log n), the server frees what is left in the background
+-- ARGV[3]   only a queue that has been noted as empty for so long (ms) and has no other state; '' any
+-- RETURNS   1 removed; 0 a job or suspect waits, the queue is paused, or its name is not in queues:
+--           nothing was done; error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      about 20 commands; O(log n), the server frees the rest in the background
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local idle = prefix .. 'resqued:empty'

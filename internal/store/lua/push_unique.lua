@@ -1,14 +1,14 @@
--- push_unique appends payloads to a unique queue: each one unless an equal one waits there.
+-- push_unique appends payloads to a unique queue, each unless an equal one waits.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   strict (1|0)
 -- ARGV[4…]  the payloads
--- RETURNS   {'STEP'} the queue is strict and its companions do not match it: nothing was done;
---           else {length of the queue, a text of one digit for each payload: 1 pushed, 0 a
---           duplicate}; error RESQUEDTYPE or NOPERM: nothing was done
--- COST      5 commands, and those of upush in unique per payload, about 8; O(n), and a look
+-- RETURNS   {'STEP'} the queue is strict and out of step with its companions: nothing was done;
+--           else {length of the queue, a text of one digit per payload: 1 pushed, 0 a duplicate};
+--           error RESQUEDTYPE or NOPERM: nothing was done
+-- COST      5 commands, and those of upush in unique per payload, about 8; O(n), and a search
 --           through up to 1,000 elements for each in a short queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]

@@ -1,6 +1,5 @@
--- put_master writes or renews the entry of a master, leaves its answers to orders, and takes the
--- orders that wait for it. One that is taken is carried out at most once: should the reply be
--- lost, who has given it gets no answer.
+-- put_master writes or renews a master's entry, leaves its answers to orders, and takes its pending orders. A
+-- taken order is carried out at most once: if the reply is lost, its sender gets no answer.
 --
 -- KEYS[1]   resqued:master:<id>
 -- ARGV[1]   the set of masters
@@ -10,10 +9,10 @@
 -- ARGV[5]   resqued:ordered:<id>
 -- ARGV[6]   n, how many answers there are
 -- ARGV[7…]  per answer: the order, the answer; then per field: name, value
--- RETURNS   the orders that wait and are not too old: {id, "<time, ms> <verb> <process>", …}
--- COST      5 commands, 2 per answer, and 2 where orders wait; O(n)
+-- RETURNS   the pending orders that are not too old: {id, "<time, ms> <verb> <process>", …}
+-- COST      5 commands, 2 per answer, and 2 if orders wait; O(n)
 
--- A full server accepts this write, and after it the others.
+-- A full server accepts this write, and then the others.
 redis.call('PERSIST', KEYS[1])
 local first = 7 + 2 * tonumber(ARGV[6])
 redis.call('HSET', KEYS[1], unpack(ARGV, first))
@@ -23,7 +22,7 @@ for i = 7, first - 1, 2 do
   redis.pcall('HSET', ARGV[5], ARGV[i], ARGV[i + 1])
   redis.pcall('PEXPIRE', ARGV[5], 600000)
 end
--- A master is shown, whatever its user may do with orders.
+-- The master is shown even without the right to orders.
 local orders = redis.pcall('HGETALL', ARGV[4])
 local taken = orders.err or #orders == 0 or redis.pcall('DEL', ARGV[4])
 if taken ~= 1 then return {} end

@@ -1,22 +1,19 @@
--- recover moves the records of a fenced process back to the head of their queues
--- or to failed, frees their locks, and removes the process with its last record. A process
--- that lives moves by it the records of jobs whose runner has died.
+-- recover moves the records of a fenced process back to the head of their queues or to failed, frees their locks, and
+-- removes the process with its last record. A living process uses it for the records of jobs whose runner has died.
 --
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
 -- ARGV[3]   1: the process itself calls, and lives; else ''
--- ARGV[4…]  per record: token, action (q requeue, s requeue as a suspect, f fail, m fail into
---           the list of the queue as Resque's multi-queue failure backend has them, h to the
---           head and no death, t to the tail and no death), failure record or '', answer to a request to end the job or '',
---           keys in which the attempts of a job that has failed may be counted, with a space
---           between each two, flags (g the payload is missing in the failure record, behind
---           where it belongs; l it is too large for that; x it is parked if it cannot be moved,
---           see parked)
--- RETURNS   {records left, moved, reason for one that was left or '', {tokens of the jobs that
---           have failed}}; {'ALIVE'} the process has not been fenced, or {'FENCED'} it calls and
---           has been: nothing was done;
---           error NOPERM: nothing was done
+-- ARGV[4…]  per record: token, action (q requeue, s requeue as a suspect, f fail, m fail into the
+--           queue's own list as in Resque's multi-queue failure backend, h to the head without a
+--           death, t to the tail without a death), failure record or '', answer to a request to
+--           end the job or '', keys that may count the attempts of a failed job, separated by
+--           spaces, flags (g the failure record lacks the payload and follows its position; l the
+--           payload is too large for it; x park the record if it cannot be moved, see parked)
+-- RETURNS   {records left, moved, reason for one that was left or '', {tokens of failed jobs}};
+--           {'ALIVE'} the process is not fenced, or {'FENCED'} it calls and is fenced: nothing was
+--           done; error NOPERM: nothing was done
 -- COST      about 8 commands, and 10 to 20 per record; O(n), and those of freed in
 --           blocked_queues. With a unique queue those of putback per record.
 
@@ -29,8 +26,7 @@ local moved, failed, reason, released = 0, {}, '', {}
 local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and linelocks(prefix)
 local failedkey = prefix .. 'failed'
 
--- died counts the death of a job. Equal jobs share the count: those that died
--- together, or beside each other, have died once and not as often as they are many.
+-- died counts the death of a job. Equal jobs share the count: those that died together have died once.
 local function died(r, suspect)
   local deaths, blame = dead.of(prefix, r.queue, r.payload)
   deaths = math.max(deaths, r.deaths + 1)
@@ -38,8 +34,8 @@ local function died(r, suspect)
   dead.note(prefix, r.queue, r.payload, deaths, blame, ms)
 end
 
--- idof returns the whole id of a worker. Of a long one a record has no more than what
--- distinguishes it from the others of its process, which has registered it with its queues.
+-- idof returns the full id of a worker. A record only has the part of a long id that identifies the worker within its
+-- process; the process has registered the full one.
 local registered = pcall_('HGET', prefix .. 'resqued:proc:' .. proc, 'workers')
 local function idof(worker)
   local ids, thread = type(registered) == 'string' and '\n' .. registered or '', match(worker, '^[^:]*:[^:]*:')
@@ -79,7 +75,7 @@ for i = 4, #ARGV, 6 do
         parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or parks == 'b' and r.lock or '')
       end
       if action == 'f' then
-        if parks then -- it has its place
+        if parks then -- it is parked
         elseif large then
           parked.keep(prefix, id, 'l', ms, r.queue, r.start, r.payload, 'too large for its failure record', 0, '')
           parked.fail(prefix, list, failure)
@@ -98,7 +94,7 @@ for i = 4, #ARGV, 6 do
         if start ~= '-' then start = fmt('%.0f', math.floor(ms / 1000)) end
         putback(prefix, r.queue, r.payload, start, false)
       else
-        forget_seen(prefix, r.queue) -- it knows the jobs behind those at the head
+        forget_seen(prefix, r.queue) -- its state covers the jobs behind the head
         if not (inline and inline.lead(r.queue, r.payload, r.lock)) then
           putback(prefix, r.queue, r.payload, r.start, true)
         end

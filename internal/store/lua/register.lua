@@ -1,19 +1,18 @@
--- register gives a worker process its lease and shows its threads as Resque
--- workers.
+-- register gives a worker process its lease and shows its threads as Resque workers.
 --
 -- KEYS[1]   resqued:procs
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
 -- ARGV[3]   lease (ms)
 -- ARGV[4]   beat interval (ms)
--- ARGV[5]   start time, as Resque has it
+-- ARGV[5]   start time, in Resque's format
 -- ARGV[6]   w, the number of workers
 -- ARGV[7]   a random id
 -- ARGV[8]   format in which the process writes
 -- ARGV[9]   its version and its host
 -- ARGV[10…] worker ids; then field/value pairs of resqued:proc:<proc>
--- RETURNS   id of this data set: one that has changed the next time shows that the server was
---           emptied or replaced; error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- RETURNS   id of this data set: a different id next time shows that the server was emptied or
+--           replaced; error RESQUEDTYPE: a key has the wrong type, nothing was done
 -- COST      13 commands, and 1 per worker; O(w). After a silence of all processes those
 --           of relock in addition.
 
@@ -27,15 +26,14 @@ for _, need in ipairs({{KEYS[1], 'zset'}, {prefix .. 'workers', 'set'}, {prefix 
   end
 end
 local ms = now()
--- The first write of a script must be one that a full server accepts; after it
--- the others pass too. PERSIST changes nothing here.
+-- A script's first write must be one that a full server accepts; then it accepts the others. PERSIST changes nothing
+-- here.
 call('PERSIST', KEYS[1])
 beaten(prefix, ms, lease, tonumber(ARGV[4]))
 call('ZADD', KEYS[1], fmt('%.0f', ms + lease), proc)
 local place = placeof(prefix, proc)
 if place then pcall_('SADD', place, proc) end
--- Before the first beat: until then no lock would be given. Their holders' beats
--- extend them.
+-- Before the first beat, as no locks are given until then. Their holders' beats extend them.
 relock(prefix, proc, fmt('%.0f', math.ceil(lease / 1000)))
 local last = 9 + nworkers
 for i = 10, last, 1000 do -- unpack has a limit
@@ -46,7 +44,7 @@ call('HSET', prefix .. 'resqued:proc:' .. proc, 'workers', table.concat(ARGV, '\
 local meta = prefix .. 'resqued:meta'
 local known = call('HMGET', meta, 'id', 'format')
 if not known[1] then call('HSET', meta, 'id', ARGV[7]) end
--- The newest format stays: something in it may wait here longer than who has written it.
+-- The newest format stays: data in it may outlast its writer.
 if not known[2] or (tonumber(known[2]) or math.huge) < tonumber(ARGV[8]) then
   call('HSET', meta, 'format', ARGV[8], 'format_by', ARGV[9])
 end

@@ -1,16 +1,16 @@
--- remove_lock releases a lock at an operator's request, if it is still the one that was looked
--- at, and lets the queues that wait for it look again.
+-- remove_lock releases a lock at an operator's request, if it is unchanged, and makes the queues that wait for
+-- it look again.
 --
 -- KEYS[1]   the lock
 -- ARGV[1]   prefix
 -- ARGV[2]   kind, see lock_info
--- ARGV[3]   digest of the value that was looked at, or '' for any
+-- ARGV[3]   digest of the value that the operator saw, or '' for any
 -- ARGV[4]   force: 1 also if its holder lives
--- RETURNS   {} there is no such lock; else {what became of it, time (ms), its fields}:
---           'released', 'changed' (it has another value), 'refused' (its holder lives, or that
---           cannot be told); error NOPERM: nothing was done
--- COST      about 8 commands, and those of freed in blocked_queues; O(1). A loner marker costs
---           what waits in classlock does.
+-- RETURNS   {} there is no such lock; else {outcome, time (ms), its fields}: 'released', 'changed'
+--           (it has another value), 'refused' (its holder lives, or that is unknown);
+--           error NOPERM: nothing was done
+-- COST      about 8 commands, and those of freed in blocked_queues; O(1). A loner marker costs as
+--           much as waits in classlock.
 
 local prefix, kind, digest, force = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local ms, us = now()
@@ -28,7 +28,7 @@ if kind == 'locket' then
   linelocks(prefix).freed({KEYS[1]}, us)
 end
 
--- A job that runs finds out with its next beat, by its entry among the held locks.
+-- A running job learns of it with its next beat, from its entry among the held locks.
 if type(list) == 'string' then
   local rest = {}
   held_each(list, function(key, value)

@@ -1,10 +1,10 @@
--- remove_queue removes a queue with all that is known of it, or empties it.
+-- remove_queue removes a queue with all of its state, or empties it.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
 -- ARGV[3]   keep: 1 its name stays among the queues
--- RETURNS   how many jobs waited in it, its suspects included;
+-- RETURNS   how many jobs waited in it, including suspects;
 --           error RESQUEDTYPE: the key is not a list, nothing was done
 -- COST      about 14 commands; O(1), the server frees the jobs in the background
 

@@ -1,5 +1,5 @@
--- request_kill asks for the end of one running job. Only the job's own process reacts, and a
--- token names one run of one job for ever: the next job is never hit.
+-- request_kill requests the end of one running job. Only the job's own process reacts, and a token names one
+-- run of one job for ever, so the request never hits the next job.
 --
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix
@@ -7,7 +7,7 @@
 -- ARGV[3]   token
 -- ARGV[4]   grace (ms)
 -- ARGV[5]   requeue (1|0)
--- RETURNS   'asked'; 'gone' the job does not run (any more); 'dead' its process is being
+-- RETURNS   'asked'; 'gone' the job does not run, or not any more; 'dead' its process is being
 --           recovered, and would not react; error RESQUEDTYPE: a key is not a hash, nothing was
 --           done
 -- COST      7 commands; O(1)
@@ -20,8 +20,8 @@ if not lease or lease == 0 then return 'dead' end
 if type(query('HLEN', kills)) ~= 'number' then
   return redis.error_reply('RESQUEDTYPE ' .. kills .. ' is not a hash; move it away')
 end
-call('PERSIST', KEYS[1]) -- see register: a full server must not refuse the rest
+call('PERSIST', KEYS[1]) -- see register: a full server must not reject the rest
 call('HSET', kills, token, ARGV[4] .. ' ' .. ARGV[5])
-local ttl = grace + 600000 -- for recovery, should the process not live to obey
+local ttl = grace + 600000 -- for recovery, if the process dies first
 if call('PTTL', kills) < ttl then call('PEXPIRE', kills, ttl) end
 return 'asked'

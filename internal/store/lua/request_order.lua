@@ -4,7 +4,7 @@
 -- ARGV[1]   resqued:orders:<id>
 -- ARGV[2]   the order's id
 -- ARGV[3]   verb and process, "<verb> <process>"
--- RETURNS   'asked'; 'gone' there is no such master (any more); 'old' it does not take orders;
+-- RETURNS   'asked'; 'gone' the master does not exist, or not any more; 'old' it does not take orders;
 --           error RESQUEDTYPE: a key is not a hash, nothing was done
 -- COST      6 commands; O(1)
 

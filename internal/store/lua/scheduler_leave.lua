@@ -1,4 +1,4 @@
--- scheduler_leave gives back the master lock of resque-scheduler, if it is the caller's.
+-- scheduler_leave releases resque-scheduler's master lock, if it is the caller's.
 --
 -- KEYS[1]   the lock
 -- ARGV[1]   prefix

@@ -1,20 +1,19 @@
--- schedules returns how schedules stand. It notes that the caller has those of which the
--- definition counts: one whose note has not been renewed for a while belongs to daemons that
--- have left, or have been reloaded without it. A note is "<ms> <keeper>".
+-- schedules returns the state of schedules. It notes which of those with a current definition the caller has: a
+-- schedule whose note was not renewed for a while belongs to daemons that have left or were reloaded without
+-- it. A note is "<ms> <keeper>".
 --
 -- KEYS[1]   persistent_schedules
 -- ARGV[1]   prefix
--- ARGV[2]   digest of those in persistent_schedules that are known ('-' not to look for them)
+-- ARGV[2]   digest of the known ones in persistent_schedules ('-' not to look for them)
 -- ARGV[3]   master lock of resque-scheduler ('' none)
 -- ARGV[4]   the caller's name in it
--- ARGV[5]   who keeps schedules ('' the caller keeps none)
+-- ARGV[5]   keeper of schedules ('' the caller keeps none)
 -- ARGV[6]   age (ms) from which on a note is renewed
 -- ARGV[7…]  per schedule: name, print
--- RETURNS   {time (ms), whether the lock is the caller's (1|0), who holds it, digest ('many':
---           they are more than one script should read), {name, definition, …} unless they are
---           as known, {record or false for each name}, {when it was enqueued last, as
---           resque-scheduler notes it, or false}, {name, note, …}};
---           error RESQUEDTYPE or NOPERM: no note was written
+-- RETURNS   {time (ms), whether the lock is the caller's (1|0), its holder, digest ('many': too many
+--           for one script), {name, definition, …} unless they are known, {record or false per
+--           name}, {when it was last enqueued, as resque-scheduler notes it, or false}, {name,
+--           note, …}}; error RESQUEDTYPE or NOPERM: no note was written
 -- COST      5 commands, and 2 or 3 per schedule; O(n), and at most 1,000 definitions
 
 local prefix, known = ARGV[1], ARGV[2]
@@ -56,7 +55,7 @@ if keeper ~= '' then
   for i = 1, #kept, 2 do noted[kept[i]] = tonumber((string.match(kept[i + 1], '^%d+'))) end
   for i, record in ipairs(records) do
     local name, print = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
-    -- Not so often that all daemons write all of them each time; a clock may go back.
+    -- Not so often that all daemons write all of them each time; a clock may be set back.
     if record and string.match(record, '^1 (%S+)') == print and math.abs(ms - (noted[name] or 0)) >= age then
       call('HSET', notes, name, fmt('%.0f %s', ms, keeper))
     end

@@ -1,16 +1,15 @@
--- sweep_queues goes on with a walk through the names of all queues. Of those in which nothing waits it
--- keeps since when, for who removes such names; queues whose names were removed long ago get them back
--- if they hold jobs.
+-- sweep_queues continues a walk through the names of all queues. It notes since when nothing waits in a queue,
+-- for the removal of such names; queues whose names were removed long ago get them back if they hold jobs.
 --
 -- KEYS[1]   queues
 -- ARGV[1]   prefix
--- ARGV[2]   where the walk is; '' begins one, for the first caller who asks in a while
+-- ARGV[2]   position of the walk; '' begins one, for the first caller in a while
 -- ARGV[3]   caller
--- ARGV[4]   that while (ms); it is up to ten times as long where there are more than 10,000 names
--- ARGV[5]   n, about how many names to look at
--- RETURNS   {where the walk goes on; '' it is over, or is that of another caller, ms, how many names were given
---           back}; error RESQUEDTYPE: a key has the wrong type, nothing was done
--- COST      about 7 commands, 1 per 20 empty queues, 2 per queue with anything near it; O(n)
+-- ARGV[4]   that while (ms); up to ten times as long with more than 10,000 names
+-- ARGV[5]   n, about how many names to check
+-- RETURNS   {next position; '' the walk has ended or is another caller's, ms, how many names were
+--           restored}; error RESQUEDTYPE: a key has the wrong type, nothing was done
+-- COST      about 7 commands, 1 per 20 empty queues, 2 per queue with any key; O(n)
 
 local prefix, at, caller, every = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local turn, idle, gone = prefix .. 'resqued:sweeper', prefix .. 'resqued:empty', prefix .. 'resqued:pruned'
@@ -27,7 +26,7 @@ if at == '' then
   if refused(mine) then return mine end
   if not mine then return {'', ms, 0} end
   at = 'q0'
-  -- What seems to have been empty since some time that is still to come was noted before the clock was set back.
+  -- Times in the future were noted before the clock was set back.
   for _, queue in ipairs(call('ZRANGEBYSCORE', idle, fmt('%.0f', ms + 60000), '+inf', 'LIMIT', 0, 100)) do
     call('ZADD', idle, stamp, queue)
   end
@@ -46,7 +45,7 @@ if sub(at, 1, 1) == 'p' then
   return {part[1] == '0' and '' or 'p' .. part[1], ms, back}
 end
 
--- All that says that a queue is used. A queue of jobs that have died keeps their deaths.
+-- The keys of a queue in use. A queue of jobs that have died keeps their deaths.
 local function around(queue, keys)
   local key = prefix .. 'queue:' .. queue
   for _, k in ipairs({

@@ -1,6 +1,6 @@
--- tick enqueues the jobs of a schedule whose time has come: for each tick once, however
--- many daemons ask. It goes by the record of the schedule, which must be what the caller
--- has computed the ticks from: who comes second finds another one.
+-- tick enqueues the jobs of a schedule that is due: once for each tick, however many daemons ask. The
+-- schedule's record must be the one from which the caller computed the ticks, so the second caller finds
+-- another one.
 --
 -- KEYS[1]   resqued:cron
 -- ARGV[1]   prefix
@@ -14,26 +14,26 @@
 -- ARGV[9]   number of ticks for which to enqueue
 -- ARGV[10]  queue
 -- ARGV[11]  payload
--- ARGV[12]  flags: u unique, s strict; c the definition takes the place of another one with the
---           same times, and nothing is enqueued
--- ARGV[13]  if_running: queue (enqueue the job all the same), unique (unless one waits), skip
---           (unless one waits or runs)
--- ARGV[14]  definition in persistent_schedules ('' it is not kept there)
--- ARGV[15]  definition for people ('' as it is)
--- ARGV[16]  time of the enqueueing for delayed:last_enqueued_at
+-- ARGV[12]  flags: u unique, s strict; c the definition replaces another one with the same times,
+--           and nothing is enqueued
+-- ARGV[13]  if_running: queue (always enqueue), unique (unless a job waits), skip (unless a job
+--           waits or runs)
+-- ARGV[14]  definition in persistent_schedules ('' not kept there)
+-- ARGV[15]  definition for people ('' unchanged)
+-- ARGV[16]  time for delayed:last_enqueued_at
 -- ARGV[17]  master lock of resque-scheduler ('' none)
 -- ARGV[18]  the caller's name in it
 -- ARGV[19]  keeper, as in schedules ('' none): noted with a record that begins or gets this definition
--- RETURNS   {'DONE', ms, record, enqueued, skipped, duplicates}; or without having done
---           anything {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} it is not kept in
---           persistent_schedules any more, {'HELD', ms, holder} another scheduler has the lock,
+-- RETURNS   {'DONE', ms, record, enqueued, skipped, duplicates}; or, without having done anything,
+--           {'CHANGED', ms, record}, {'EARLY', ms}, {'GONE', ms} it is no longer in
+--           persistent_schedules, {'HELD', ms, holder} another scheduler has the lock,
 --           {'STUCK', ms, reason}; error NOPERM: nothing was done
--- COST      about 15 commands, and 2 per job; O(jobs). Unless if_running is queue a search
---           through up to 200,000 jobs of the queue and 3 per line, of 10,000 at most, and with skip those of inhand and among in
---           classlock in addition.
+-- COST      about 15 commands, and 2 per job; O(jobs). Unless if_running is queue, a search through
+--           up to 200,000 jobs of the queue and 3 per line, at most 10,000; with skip also those of
+--           inhand and among in classlock.
 --
--- A record is "1 <print> <since> <counted from> <last tick> <when that was seen to>
--- <outcome> <enqueued> <missed>"; times in ms, 0 for none.
+-- A record is "1 <print> <since> <counted from> <last tick> <when it was handled> <outcome> <enqueued>
+-- <missed>"; times in ms, 0 for none.
 
 local prefix, name, known = ARGV[1], ARGV[2], ARGV[3]
 local tick, queue, payload, flags = ARGV[6], ARGV[10], ARGV[11], ARGV[12]
@@ -66,11 +66,11 @@ if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms
 local ours, holder = incharge(ARGV[17], ARGV[18])
 if not ours then return {'HELD', ms, holder} end
 
--- busy reports whether jobs of the schedule have not come to their end.
+-- busy reports whether jobs of the schedule have not ended.
 local function busy()
   if ARGV[13] == 'queue' then return false end
   local deep = 100000
-  elements_left = elements_left + 2 * deep -- one search, which may go further than those for jobs
+  elements_left = elements_left + 2 * deep -- one search, which may go deeper than those for jobs
   local function look(list) return found(list, payload, len(list) or 0, deep) end
   if look(key) or inline(prefix, queue, payload, look) then return true end
   return ARGV[13] == 'skip' and (inhand(prefix, queue, payload) or among(prefix .. 'resqued:suspects:' .. queue, payload, true))
@@ -84,7 +84,7 @@ local function note(outcome, enqueued)
   call('HSET', KEYS[1], name, record)
 end
 
--- keep notes that a daemon has this definition: it may end, or be reloaded, before its next look.
+-- keep notes that a daemon has this definition, as it may end or be reloaded before its next look.
 local function keep()
   if ARGV[19] ~= '' then pcall_('HSET', notes, name, fmt('%.0f %s', ms, ARGV[19])) end
 end
@@ -97,12 +97,12 @@ if find(flags, 'c', 1, true) then
   return {'DONE', ms, record, 0, 0, 0}
 end
 
--- The first write: a full server refuses it, and nothing was done.
+-- The first write, which a full server refuses with nothing done.
 note('enqueued', 0)
 if tick == '' then keep() end
 if ARGV[15] ~= '' then call('HSET', definitions, name, ARGV[15]) end
 local enqueued, skipped, duplicates, jobs = 0, 0, 0, tonumber(ARGV[9])
--- One search is enough for all of the ticks: when the first job waits the others find it.
+-- One search serves all of the ticks: when the first job waits, the others would find it.
 if jobs > 0 and busy() then
   skipped = jobs
 elseif jobs > 0 then

@@ -1,25 +1,23 @@
--- undelay removes jobs that wait for their time, or pushes them now: each only if it
--- still waits there, byte by byte.
+-- undelay removes delayed jobs, or pushes them now: only jobs that still wait there, byte by byte.
 --
 -- KEYS[1]   resqued:delayed
 -- ARGV[1]   prefix
 -- ARGV[2]   what to do: run or rm
 -- ARGV[3…]  per job: its key, the item, whether its queue is unique (1|0)
--- RETURNS   a text of one letter for each job, of the first ones alone if the rest is for
---           another call: r (done), u (done; it was not pushed, an equal job waits), g (gone), x
---           (its queue, or its key, holds something else than it should, or it is not a job;
---           nothing was done); error NOPERM: nothing was done
--- COST      1 command, and 1 to 8 per job; O(n), and for a job in a list the length of that,
---           250,000 elements or so at most in one call. With a unique queue those of putback.
+-- RETURNS   a text of one letter per job, of the first ones only if the rest needs another call: r
+--           (done), u (done; not pushed, as an equal job waits), g (gone), x (a key has the wrong
+--           type, or it is not a job; nothing was done); error NOPERM: nothing was done
+-- COST      1 command, and 1 to 8 per job; O(n), and for a job in a list its length, at most about
+--           250,000 elements per call. With a unique queue those of putback.
 
 local prefix, run = ARGV[1], ARGV[2] == 'run'
 local own, schedule = prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
 local done, ms = {}, (now())
--- looks is how many elements of lists this may look at, near how far from the head an item
--- counts as cheap to find.
+-- looks is how many elements of lists this call may search, near how far from the head an item is cheap to
+-- find.
 local looks, near = 250000, 1000
 
--- isnear reports whether an item stands near the head of a list.
+-- isnear reports whether an item is near a list's head.
 local function isnear(key, item)
   local at = pcall_('LPOS', key, item, 'MAXLEN', near)
   if not refused(at) then return at ~= false end
@@ -54,11 +52,11 @@ for i = 3, #ARGV, 3 do
     else
       if key ~= own then
         local at = sub(key, #prefix + #'delayed:' + 1)
-        -- It lets Ruby find an equal job of the same second, unless that stands far behind.
+        -- This entry lets Ruby find an equal job of the same second; it stays if that job is near the head.
         if not isnear(key, item) then pcall_('SREM', prefix .. 'timestamps:' .. item, 'delayed:' .. at) end
         if call('LLEN', key) == 0 then pcall_('ZREM', schedule, at) end
       end
-      if not run then -- it is gone
+      if not run then -- it is removed
       elseif not unique then
         append(prefix, queue, payload, ms)
       elseif not putback(prefix, queue, payload, fmt('%.0f', math.floor(ms / 1000)), false) then

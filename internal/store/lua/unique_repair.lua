@@ -1,23 +1,23 @@
--- unique_repair makes the companions of a unique queue match it, in one step: the list is the
--- truth, and of equal jobs all but the first are dropped.
+-- unique_repair makes a unique queue's companions match it, in one step: the list is the truth, and of equal
+-- jobs all but the first are dropped.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
--- ARGV[2]   how: r whatever they hold now; d unasked: only if the lengths differ, if it takes the server
---           some 50 ms at most, and not within twenty times as long after the last one; e remove the companions if nothing waits,
---           a remove them: the queue is unique no more
--- RETURNS   {what: 0 nothing, 1 done, 2 too long for d; jobs, members in, out, duplicates
---           dropped, times in, out, {the first few of the dropped}};
+-- ARGV[2]   how: r always; d unasked: only if the lengths differ, if it takes the server at most
+--           about 50 ms, and not within twenty times as long after the last one; e remove the
+--           companions if nothing waits, a remove them: the queue is no longer unique
+-- RETURNS   {0 nothing, 1 done, 2 too long for d; jobs, members in, out, duplicates dropped, times
+--           in, out, {the first few of the dropped}};
 --           error RESQUEDTYPE or NOPERM, or of a full server that refuses the first write:
 --           nothing was done
--- COST      2 commands per job, 2 more per duplicate. A job of 40 bytes takes some 1 us, one of
---           2 KB some 9 us; O(n)
+-- COST      2 commands per job, 2 more per duplicate. A job of 40 bytes takes about 1 us, one of
+--           2 KB about 9 us; O(n)
 
 local key, how = KEYS[1], ARGV[2]
 local set, starts, queue = key .. ':uniqueue', key .. ':start_at', sub(KEYS[1], #ARGV[1] + 7)
 local fresh = ARGV[1] .. 'resqued:healing:' .. queue
--- Versions that repaired queues a part at a time have left these. state has until when no master repairs
--- the queue again, as it had then.
+-- Versions that repaired queues in parts have left these. state has until when no master repairs the queue
+-- again, as in those versions.
 local state = ARGV[1] .. 'resqued:heal:' .. queue
 local old = {fresh, state, ARGV[1] .. 'resqued:twins:' .. queue}
 local n = len(key)
@@ -34,7 +34,7 @@ if not utyped(key) then
   return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set or ' .. starts .. ' no list; move it away')
 end
 
--- The cost of a job grows with its bytes, which some of the first, of the middle and of the last show.
+-- The cost of a job grows with its bytes, estimated from the first, middle and last ones.
 local first, cost, ms, bytes = call('LINDEX', key, 0), 0, now(), 0
 if how == 'd' then
   if instep(key, n) then return nothing end
@@ -54,7 +54,7 @@ end
 
 local times, page = call('LLEN', starts), 4
 local hole, holes, from, dropped = '\0' .. redis.sha1hex(key .. ms), 0, 0, {}
-local added = n > 0 and call('SADD', set, first) or 0 -- the first write: a full server refuses it
+local added = n > 0 and call('SADD', set, first) or 0 -- the first write, which a full server refuses
 call('UNLINK', unpack(old))
 while from < n do
   local some = call('LRANGE', key, from, from + page - 1)
@@ -83,14 +83,14 @@ local removed = call('SCARD', set) - n
 call('UNLINK', removed > 0 and set or fresh)
 if n > 0 and removed > 0 then call('RENAME', fresh, set) end
 
--- Times too many belong to jobs that others took, from the head; those missing
--- to jobs that others pushed, to the tail.
+-- Excess times belong to jobs that other programs took from the head; missing ones to jobs that they pushed to the
+-- tail.
 local extra = times - n
 if extra > 0 then call('LTRIM', starts, extra, -1) end
 local seconds = {}
 for i = 1, math.min(-extra, 1000) do seconds[i] = fmt('%.0f', math.floor(ms / 1000)) end
 for i = 1, -extra, 1000 do call('RPUSH', starts, unpack(seconds, 1, math.min(1000, 1 - extra - i))) end
--- Unasked repairs of a queue take some twentieth of the server's time, however many masters there are.
+-- Unasked repairs of a queue take about a twentieth of the server's time, however many masters there are.
 if cost > 0 then
   pcall_('HSET', state, 'rest', fmt('%.0f', ms + cost / 10000))
   pcall_('PEXPIRE', state, math.ceil(cost / 10000))

@@ -1,19 +1,20 @@
--- unline puts jobs of the lines of a queue back to its head, where workers of other programs find them. The order
--- within each line stays. Jobs that wait for a lock come before jobs that wait for the turn of their tenant. A reference,
--- which only resqued understands, is replaced by the payload that is kept for it.
+-- unline returns jobs in a queue's lines to its head, for workers of other programs. It keeps the order within
+-- each line, and puts jobs that wait for a lock before jobs that wait for their tenant's turn. It replaces a
+-- reference, which only resqued understands, by its payload.
 --
 -- KEYS[1]   queue:<q>
 -- ARGV[1]   prefix
 -- ARGV[2]   queue
--- ARGV[3]   how many jobs to put back at most; fewer if they have 4 MB
--- RETURNS   {how many jobs these were, whether lines are left (1|0)}; error RESQUEDTYPE or NOPERM: nothing was done
+-- ARGV[3]   how many jobs to return at most; fewer if they exceed 4 MB
+-- RETURNS   {how many jobs were returned, whether lines are left (1|0)}; error RESQUEDTYPE or NOPERM:
+--           nothing was done
 -- COST      about 8 commands, 2 per job, 8 more per reference, and up to 9 per line, of 200 at most
 
 local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local l, moved, bytes = lines(prefix), 0, 0
 
--- whole returns the payload that a reference stands for, or the payload itself.
+-- whole returns a reference's payload, or the payload itself.
 local function whole(payload)
   local id = match(payload, '^{"class":"Resqued::LargePayload","args":%["([^"\\]+)",')
   local kept = id and not parked.obstacle(prefix) and parked.payload(prefix, id)
@@ -21,9 +22,9 @@ local function whole(payload)
   return kept or payload
 end
 
-call('SADD', prefix .. 'queues', queue) -- the first write: a full server refuses it, and nothing was done
+call('SADD', prefix .. 'queues', queue) -- the first write, which a full server refuses with nothing done
 forget_seen(prefix, queue)
--- The oldest line is put back last, so that its jobs are at the head.
+-- The oldest line is returned last, so that its jobs are at the head.
 for _, kind in ipairs({'t', 'l'}) do
   local names = pcall_('ZREVRANGE', kind == 't' and l.turns(queue) or prefix .. 'resqued:lines:' .. queue, '0', '99')
   for _, name in ipairs(names.err and {} or names) do

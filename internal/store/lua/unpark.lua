@@ -1,15 +1,13 @@
--- unpark puts what was parked where it belongs: of what waits for its place that whose turn
--- it is, or what is named. See parked.
+-- unpark writes parked data to its target: due entries that wait for their target, or the named ones. See parked.
 --
 -- KEYS[1]   resqued:parking
 -- ARGV[1]   prefix
 -- ARGV[2]   n, the most to move
--- ARGV[3…]  ids; of one that is named the job goes to the tail of its queue if a failure record
---           refers to its payload
--- RETURNS   {how many were moved, 1 if there may be more or 0, reason for one that was not or
---           ''}; error NOPERM: nothing was done
--- COST      2 commands when nothing waits. Else 4, and about 8 for each; O(n), and at most 4 MB
---           of payloads or so. With a unique queue those of putback.
+-- ARGV[3…]  ids; a named job to whose payload a failure record refers goes to the tail of its queue
+-- RETURNS   {how many were moved, 1 if there may be more or 0, reason for one that was not or ''};
+--           error NOPERM: nothing was done
+-- COST      2 commands if nothing waits. Else 4, and about 8 for each; O(n), and at most about 4 MB
+--           of payloads. With a unique queue those of putback.
 
 local prefix, most, moved, bytes, reason = ARGV[1], tonumber(ARGV[2]), 0, 0, ''
 local failedkey, all = prefix .. 'failed', prefix .. 'resqued:parked'
@@ -22,11 +20,10 @@ if not named then
   if ids.err or #ids == 0 then return {0, 0, ''} end
 end
 
-call('PERSIST', KEYS[1]) -- the first write: a full server does not refuse the rest
+call('PERSIST', KEYS[1]) -- the first write, after which a full server accepts the rest
 local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and lines(prefix)
 
--- read returns what is parked under an id, or nil; the second result: there is something that
--- this version does not read, and that another one may.
+-- read returns the entry under an id, or nil; the second result: this version does not read it, but another may.
 local function read(id)
   local meta, payload = pcall_('HGET', all, id), pcall_('GET', all .. ':' .. id)
   if type(meta) ~= 'string' or type(payload) ~= 'string' then return nil end
@@ -39,7 +36,7 @@ local function read(id)
   }
 end
 
--- place puts one where it belongs, or returns what is in the way.
+-- place writes an entry to its target, or returns what prevents that.
 local function place(id, p)
   if p.kind == 'f' or p.kind == 'F' then
     if not len(failedkey) then return failedkey .. ' is not a list' end
@@ -83,7 +80,7 @@ for _, id in ipairs(ids) do
     reason = 'what is parked under ' .. id .. ' is nothing that this version of resqued has written'
     if call('ZSCORE', KEYS[1], id) then call('ZADD', KEYS[1], fmt('%.0f', ms + 10000), id) end
   elseif not p then
-    call('ZREM', KEYS[1], id) -- it was removed meanwhile
+    call('ZREM', KEYS[1], id) -- it was removed
     if named then reason = 'nothing is parked under ' .. id end
   else
     bytes = bytes + #p.payload

@@ -3,7 +3,7 @@
 -- KEYS[1]   resqued:inflight:<proc>
 -- ARGV[1]   prefix
 -- ARGV[2]   proc
--- RETURNS   how many jobs it still holds; only with 0 was it removed
+-- RETURNS   how many jobs it still holds; it was removed only if 0
 -- COST      1 command; with 0 those of forget_process, 4 and 2 per 1,000 workers
 
 local n = call('HLEN', KEYS[1])
