@@ -10,6 +10,7 @@ import (
 // maxMinutes is how many minutes a Collector keeps until Take.
 const maxMinutes = 15
 
+// Series holds the sums of one minute.
 type Series struct {
 	// Minute is the minute, since 1970.
 	Minute int64
@@ -25,8 +26,10 @@ type Collector struct {
 	minutes []Series // the oldest first
 }
 
+// NewCollector returns a collector for a host.
 func NewCollector(host string) *Collector { return &Collector{host: bounded(host)} }
 
+// Add adds a packet that arrived at a time.
 func (c *Collector) Add(at time.Time, packet []byte) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -8,6 +8,7 @@ import (
 
 const unknownAge = 1<<24 - 1
 
+// Level is the length of a queue at a time.
 type Level struct {
 	At time.Time
 	// Jobs is how many waited; 0 also if the queue was not checked.
@@ -42,6 +43,7 @@ func (q Levels) query() Query {
 	return Query{Name: Name{Queue, q.Queue}, From: q.From, To: q.To, Step: Minute}
 }
 
+// Keys returns the keys of the strings, without the namespace.
 func (q Levels) Keys() (keys []string) {
 	last := int64(math.MinInt64)
 	q.query().each(func(_ time.Time, unit int64) {

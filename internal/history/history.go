@@ -26,6 +26,7 @@ const (
 // Other is the name for everything without a name of its own.
 const Other = "(other)"
 
+// Kind says what a series is about.
 type Kind byte
 
 // The kinds of series.
@@ -48,6 +49,7 @@ type Name struct {
 	Name string
 }
 
+// AllJobs returns the name of the series of all jobs.
 func AllJobs() Name { return Name{All, Everything} }
 
 // String returns the name as in Redis: "c:Mail".

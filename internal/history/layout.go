@@ -117,4 +117,5 @@ func Writes(name Name, minute int64, s *Sum) []Write {
 	return []Write{h, d, t}
 }
 
+// TotalKey returns the key of a total, without the namespace.
 func TotalKey(name Name) string { return Prefix + name.String() + ":total" }

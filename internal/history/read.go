@@ -123,6 +123,7 @@ func (q Query) Points(strings [][]byte) []Point {
 	return out
 }
 
+// ReadTotal reads the string of a total.
 func ReadTotal(raw []byte) Sum {
 	var s Sum
 	n := numbers(raw)

@@ -20,6 +20,7 @@ const (
 	Interrupted
 )
 
+// Unknown is an unknown time.
 const Unknown time.Duration = -1
 
 // Sum is what is counted of jobs.
@@ -35,6 +36,7 @@ type Sum struct {
 	Wait   WaitTimes
 }
 
+// Add counts one job.
 func (s *Sum) Add(out Outcome, ran, waited time.Duration) {
 	e := endOf(out, ran, waited)
 	s.count(&e)
@@ -72,6 +74,7 @@ func (s *Sum) count(e *end) {
 	}
 }
 
+// Merge adds another sum.
 func (s *Sum) Merge(other *Sum) {
 	s.Runs, s.Failed, s.Unrun = add(s.Runs, other.Runs), add(s.Failed, other.Failed), add(s.Unrun, other.Unrun)
 	s.Interrupted, s.Micros = add(s.Interrupted, other.Interrupted), add(s.Micros, other.Micros)

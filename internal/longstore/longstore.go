@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
+// Lua holds the scripts of this package; see rdb.NewScript.
 //
 //go:embed lua/*.lua lua/lib/*.lua
 var Lua embed.FS

@@ -24,6 +24,7 @@ type Status struct {
 	Paused bool
 }
 
+// Status returns the status of a run.
 func (s *Store) Status(ctx context.Context, uuid string) (Status, error) {
 	// On the connections for writes: a worker process needs no second pool.
 	v, err := s.db.Write.HMGet(ctx, s.db.Key(keyRun)+uuid, "status", "fence", "paused").Result()
@@ -344,6 +345,7 @@ func (s *Store) Active(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
+// Statuses counts runs.
 type Statuses struct {
 	// Runs counts runs by status; Rest is how many were not read.
 	Runs map[string]int64

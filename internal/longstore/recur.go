@@ -35,6 +35,7 @@ type Subject struct {
 	Interval time.Duration
 }
 
+// Recurrence is a recurring long job with all of its subjects.
 type Recurrence struct {
 	Class string
 	// Every is the time between ticks, Interval the interval shown to people.
@@ -44,6 +45,7 @@ type Recurrence struct {
 	Subjects []Subject
 }
 
+// RecurReply is the result of a tick.
 type RecurReply struct {
 	// Early: the last tick was a moment ago. Paused: the job is paused. Changed: another tick has
 	// overtaken this one.

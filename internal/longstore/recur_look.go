@@ -37,6 +37,7 @@ func (s *Store) RecurState(ctx context.Context, class string) (RecurState, error
 	return RecurState{Class: class, Fields: fields.Val(), Active: active.Val()}, nil
 }
 
+// Recurring returns all recurring long jobs, by class.
 func (s *Store) Recurring(ctx context.Context) ([]RecurState, error) {
 	classes, err := s.db.Read.SMembers(ctx, s.db.Key(keyRecurring)).Result()
 	if err != nil {

@@ -27,6 +27,7 @@ var (
 	lockScript   = rdb.NewScript(Lua, "longjob_lock", "lib/base", "lib/records", "lib/rights", "lib/unique", "lib/longjob", "lock")
 )
 
+// Way is how a run of a long job is enqueued.
 type Way byte
 
 // The ways; see lua/add.lua.
@@ -39,6 +40,7 @@ const (
 // KeepSuperseded is how long a run is kept that is no longer the newest of its kind.
 const KeepSuperseded = 15 * time.Minute
 
+// NewRun is a run to enqueue.
 type NewRun struct {
 	UUID string
 	// Kind groups runs of which only one counts at a time.
@@ -243,6 +245,7 @@ const (
 	Failed      Op = 'f'
 )
 
+// Save is the input of Store.Save.
 type Save struct {
 	Slice
 	Op Op

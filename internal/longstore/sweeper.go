@@ -39,6 +39,7 @@ type Sweeper struct {
 // for.
 type Limits struct{ Running, Queued time.Duration }
 
+// NewSweeper returns a sweeper.
 func NewSweeper(s *Store, log *zap.Logger, l Limits) *Sweeper {
 	sweeper := &Sweeper{store: s, log: log}
 	sweeper.Use(l)
@@ -48,6 +49,7 @@ func NewSweeper(s *Store, log *zap.Logger, l Limits) *Sweeper {
 // Use changes the limits. It may be called at any time.
 func (s *Sweeper) Use(l Limits) { s.limits.Store(&l) }
 
+// Run sweeps until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
@@ -67,6 +69,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
+// Sweep makes one sweep.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()

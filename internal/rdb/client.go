@@ -22,6 +22,7 @@ import (
 // DefaultPoolSize is the default of Options.PoolSize.
 const DefaultPoolSize = 4
 
+// Options say which Redis to use, and how to connect to it.
 type Options struct {
 	URL       string
 	Namespace string
@@ -129,8 +130,10 @@ func (c *Client) Node(ctx context.Context) (redis.Cmdable, error) {
 	return c.Read, nil
 }
 
+// Close closes all connections.
 func (c *Client) Close() error { return errors.Join(c.Write.Close(), c.Read.Close()) }
 
+// Ping checks that the server answers.
 func (c *Client) Ping(ctx context.Context) error { return c.Read.Ping(ctx).Err() }
 
 // Now returns the time of the server.

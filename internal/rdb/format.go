@@ -24,6 +24,7 @@ type Formats struct {
 	Oldest, Newest int
 }
 
+// Known returns the formats of this program.
 var Known = sync.OnceValue(func() (f Formats) {
 	if n, err := fmt.Sscanf(formats, "%d:%d-%d", &f.Writes, &f.Oldest, &f.Newest); n != 3 || err != nil || f.Oldest < 1 || f.Writes < f.Oldest || f.Newest < f.Writes {
 		panic("formats " + formats + ": the format that is written has to be one that is read")
@@ -54,6 +55,7 @@ const (
 	MetaFormatBy = "format_by"
 )
 
+// FormatError reports data in Redis in a format that this program does not read.
 type FormatError struct {
 	// The data in question, for messages.
 	What string

@@ -12,8 +12,10 @@ const (
 	KeyTurns    = "resqued:turns:"
 )
 
+// Key adds the namespace to a name.
 func (c *Client) Key(name string) string { return c.Prefix + name }
 
+// QueueKey returns the key of the list of a queue's payloads.
 func (c *Client) QueueKey(queue string) string { return c.Prefix + "queue:" + queue }
 
 // LineKey is the list of a queue's jobs that wait for the job lock name; see lua/lib/lines.lua.

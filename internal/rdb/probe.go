@@ -24,6 +24,7 @@ const ProbeSpace = ":resqued:probe"
 // errRehearsed ends a call whose script was only queued.
 var errRehearsed = errors.New("rehearsed")
 
+// Rehearsal is the input of a Probe: every script of some packages, once.
 type Rehearsal struct {
 	// Files hold the scripts of these packages, as for NewScript.
 	Files []fs.FS
@@ -235,6 +236,7 @@ func (c *Client) refusedRights(err error) error {
 	}
 }
 
+// Commands returns all commands in the scripts, sorted.
 func (r *Rehearsal) Commands() []string {
 	var names []string
 	for _, text := range r.sources() {

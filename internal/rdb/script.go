@@ -43,6 +43,7 @@ func NewScript(files fs.FS, name string, parts ...string) *Script {
 	return sc
 }
 
+// Source returns the text of the script.
 func (sc *Script) Source() string {
 	var source strings.Builder
 	sc.write(&source)

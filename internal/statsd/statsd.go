@@ -45,6 +45,7 @@ const (
 	RunnerDied = "runner_died"
 )
 
+// Config is the address of a statsd server.
 type Config struct {
 	// Host is a name or an address; empty turns statsd off.
 	Host string
@@ -110,6 +111,7 @@ func (c *Client) Job(class, outcome string, ran, waited time.Duration) {
 // Died counts a job that failed because its process died or was killed for it.
 func (c *Client) Died(class string) { c.Job(class, Failed, Unknown, 0) }
 
+// Count adds n to one of the counters above.
 func (c *Client) Count(name string, n int) {
 	if c == nil || n <= 0 {
 		return

@@ -39,6 +39,7 @@ const (
 	metaAged = "aged"
 )
 
+// Age is how long the first job of a queue has waited.
 type Age struct {
 	// Pushed is the push time by this machine's clock; zero = unknown.
 	Pushed time.Time

@@ -38,6 +38,7 @@ type ServerLoad struct {
 	Measured bool
 }
 
+// Load reads the server's load.
 func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
 	node, err := s.db.Node(ctx)
 	if err != nil {

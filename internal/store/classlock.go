@@ -66,6 +66,7 @@ func expireAfter(limit, margin time.Duration) int64 {
 	return seconds(min(limit, math.MaxInt64-margin-time.Second) + margin)
 }
 
+// AcquireRequest asks for the class lock of a job in hand.
 type AcquireRequest struct {
 	HeldLock
 	// Loner: remove the job's loner marker, even if it does not get the lock.
@@ -75,6 +76,7 @@ type AcquireRequest struct {
 	Payload []byte
 }
 
+// AcquireReply answers an AcquireRequest.
 type AcquireReply struct {
 	Got bool
 	// Late: the job's record is gone. It must not run, and its end will change nothing.
@@ -208,6 +210,7 @@ func (s *Store) ReleaseLock(ctx context.Context, l HeldLock) error {
 	return err
 }
 
+// LockState is the state of a class lock.
 type LockState struct {
 	// Holder has the lock, see func Holder; empty = free.
 	Holder string
@@ -250,6 +253,7 @@ type LonerRequest struct {
 	Elsewhere bool
 }
 
+// LonerReply answers a LonerRequest.
 type LonerReply struct {
 	Status string
 	// Length is the queue's new length.

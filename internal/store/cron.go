@@ -100,6 +100,7 @@ type SchedulesRequest struct {
 	SchedulerLock SchedulerLock
 }
 
+// SchedulesReply answers Schedules.
 type SchedulesReply struct {
 	// Now is the server's time.
 	Now time.Time
@@ -259,6 +260,7 @@ type TickRequest struct {
 	Keeper string
 }
 
+// TickReply answers Tick.
 type TickReply struct {
 	Status                        string
 	Now                           time.Time

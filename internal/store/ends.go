@@ -6,6 +6,7 @@ import (
 	"strings"
 )
 
+// FieldEnds is the field of a master's entry for its ProcEnds.
 const FieldEnds = "ends"
 
 // RecycledFor are the reasons for replacing worker processes.
@@ -33,6 +34,7 @@ func (e *ProcEnds) CountRecycled(reason string) {
 	}
 }
 
+// Add adds other counts.
 func (e *ProcEnds) Add(more ProcEnds) {
 	e.Died += more.Died
 	for i, n := range more.Recycled {

@@ -23,6 +23,7 @@ const (
 	MaxEvents = 1000
 )
 
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.
@@ -53,6 +54,7 @@ const (
 	EventCanceled EventKind = "cancelled"
 )
 
+// EventKinds are all kinds.
 var EventKinds = []EventKind{
 	EventStarted, EventStopped, EventDeployed, EventReloaded, EventRefused, EventPaused, EventResumed, EventRecycled, EventDied,
 	EventKilled, EventLockLost, EventHostDead, EventPurged, EventMoved, EventRemoved, EventRetried, EventReleased, EventRepaired, EventRan, EventOrdered,

@@ -42,6 +42,7 @@ func (s *Store) FailureLists(ctx context.Context) ([]string, error) {
 	return append([]string{keyFailed}, names...), nil
 }
 
+// FailureRecord is one record of a list of failures.
 type FailureRecord struct {
 	List string
 	// Index counts from the oldest record of the list, 0.
@@ -165,6 +166,7 @@ type FailedEdit struct {
 
 func (e *FailedEdit) none() bool { return !e.Remove && e.Instead == nil }
 
+// FailedOutcome is the outcome of an edit.
 type FailedOutcome byte
 
 // The outcomes of edits.

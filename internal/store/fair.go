@@ -16,6 +16,7 @@ import (
 // ByGo says that no argument is the tenant: the caller names tenants, see ExchangeRequest.Names.
 const ByGo = -1
 
+// Fair is how the tenants of a queue take turns.
 type Fair struct {
 	rule string // for the script exchange
 }

@@ -35,4 +35,5 @@ func Readable(fields map[string]string) bool { return rdb.Known().Reads(fields[I
 // program does not read.
 func (s *Store) CheckFormat(ctx context.Context) error { return s.db.CheckFormat(ctx) }
 
+// FormatsRead names the formats that this program reads.
 func FormatsRead() string { return rdb.Known().String() }

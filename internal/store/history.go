@@ -301,6 +301,7 @@ func HistoryBroken(err error) bool {
 	return errors.As(err, &answer) && (rdb.Refusal(err) == "" || rdb.Refusal(err) == "NOPERM")
 }
 
+// MasterCount returns the number of masters.
 func (s *Store) MasterCount(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.SCard(ctx, s.db.Key(keyMasters)).Result()
 	if err != nil {

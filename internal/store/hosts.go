@@ -50,6 +50,7 @@ type Host struct {
 	Silence time.Duration
 }
 
+// Name returns the name of the host.
 func (h Host) Name() string { return strings.TrimSuffix(h.Place, ":"+h.Boot()) }
 
 // Boot returns the part of Place for its boot.
@@ -97,6 +98,7 @@ func (s *Store) SilentHosts(ctx context.Context, r SilentRequest) (hosts []Host,
 	return hosts, time.UnixMilli(rdb.Number(list[0])), nil
 }
 
+// HostVerdict is a finding about a host.
 type HostVerdict struct {
 	Place string
 	// Dead: proven, or a person says so. Otherwise no master asks again within Pause.
@@ -116,6 +118,7 @@ const (
 	HostNotOurs = "LOST"  // the caller does not have the turn
 )
 
+// HostOutcome is the result of SettleHost.
 type HostOutcome struct {
 	Outcome string
 	// Procs are the processes whose leases were ended; any master recovers their jobs. Left is how many

@@ -83,6 +83,7 @@ func fieldsOf(names []string, values []any) map[string]string {
 	return out
 }
 
+// QueueList returns all known queues, sorted by name.
 func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	names, err := s.members(ctx, s.db.Key(keyQueues))
 	if err != nil {
@@ -294,6 +295,7 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 	return out, nil
 }
 
+// Stats returns the totals of processed and failed jobs.
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
 	pipe := s.db.Read.Pipeline() // MGET does not report a key of the wrong type
 	values := []*redis.StringCmd{pipe.Get(ctx, s.db.Key(keyProcessed)), pipe.Get(ctx, s.db.Key(keyFailures))}

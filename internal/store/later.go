@@ -51,6 +51,7 @@ func (j *LaterJob) when() string {
 	return strconv.FormatInt(at, 10)
 }
 
+// LaterReply is the outcome of a LaterJob.
 type LaterReply struct {
 	// Due is when the job goes to its queue, never before the requested time; zero if it was already
 	// due.

@@ -26,6 +26,7 @@ type WaitInfo struct {
 	Locks int64
 }
 
+// WaitList returns the queues whose jobs wait for locks, sorted.
 func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	queues, err := s.QueueList(ctx)
 	if err != nil {

@@ -28,6 +28,7 @@ const (
 	failListed Action = 'm' // like Fail, into the list of the queue (Resque's multi-queue failure backend)
 )
 
+// Verdict decides one record of a dead process.
 type Verdict struct {
 	Token  string
 	Action Action

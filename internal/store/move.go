@@ -83,6 +83,7 @@ type MoveRequest struct {
 	Step func(MoveReport) error
 }
 
+// MoveReport counts the picked payloads by outcome.
 type MoveReport struct {
 	Moved int64
 	// Duplicates stay, because an equal job waits in the other queue.

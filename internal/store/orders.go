@@ -23,8 +23,10 @@ var requestOrderScript = rdb.NewScript(Lua, "request_order", "lib/base", "lib/ri
 // FieldOrders is the field of a master's entry that says that it takes orders.
 const FieldOrders = "orders"
 
+// OrderPatience is how long an order waits for its master.
 const OrderPatience = time.Minute
 
+// Verb is the action of an order.
 type Verb string
 
 const (
@@ -34,6 +36,7 @@ const (
 	OrderRecycle Verb = "recycle" // replace worker processes, as if they were too old
 )
 
+// Order is an instruction to a master.
 type Order struct {
 	ID   string
 	Verb Verb

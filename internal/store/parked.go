@@ -96,6 +96,7 @@ func (s *Store) maxBulk(ctx context.Context) int64 {
 	return b.most
 }
 
+// ParkedKind says why an entry is parked.
 type ParkedKind byte
 
 // The kinds of parked entries.
@@ -158,6 +159,7 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 	return jobs, total, nil
 }
 
+// ParkedCount returns the number of parked entries.
 func (s *Store) ParkedCount(ctx context.Context) (int64, error) {
 	n, err := s.db.Read.HLen(ctx, s.db.Key(keyParked)).Result()
 	if err != nil {

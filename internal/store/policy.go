@@ -133,6 +133,7 @@ func Fatal(job Reserved, final string, maxDeaths int, blamed bool) string {
 	return ""
 }
 
+// The reasons of jobs that never run again after a death.
 const (
 	OnceOnly  = "at_most_once: it may have run, so it does not run again by itself"
 	FailsOnly = "on_worker_death is fail"

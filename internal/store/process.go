@@ -44,12 +44,14 @@ func (s *Store) Unregister(ctx context.Context, proc string) (held int, err erro
 	return int(rdb.Number(raw)), err
 }
 
+// Running is one job of a beat.
 type Running struct {
 	Token, LockKey string
 	// Held: the job holds class locks in this Redis.
 	Held bool
 }
 
+// WorkerStat counts a thread's jobs since the last beat.
 type WorkerStat struct {
 	Worker            string
 	Processed, Failed int
@@ -107,6 +109,7 @@ type Enrollment struct {
 	Queues []string
 }
 
+// EnrolledThread is one thread, with its totals.
 type EnrolledThread struct {
 	WorkerStat
 	// Token is the job in hand; "" = none.

@@ -102,6 +102,7 @@ type QueueUsers struct {
 	Schedules []string
 }
 
+// QueueUsers returns the names of queues in use.
 func (s *Store) QueueUsers(ctx context.Context) (QueueUsers, error) {
 	var u QueueUsers
 	var err error

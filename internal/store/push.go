@@ -78,6 +78,7 @@ func (s *Store) pushTransaction(ctx context.Context, groups []*pushGroup) (abort
 	return aborted
 }
 
+// PushReply answers PushUnique.
 type PushReply struct {
 	// Length is how many jobs wait in the queue afterwards.
 	Length int64

@@ -7,6 +7,7 @@ const (
 	FieldTemplates = "templates"
 )
 
+// The states of a runner.
 const (
 	RunnerBooting = "booting"
 	RunnerIdle    = "idle"
@@ -15,6 +16,7 @@ const (
 	RunnerFailed  = "failed" // no runner can be started
 )
 
+// RunnerInfo is a process that performs jobs for a worker process.
 type RunnerInfo struct {
 	// Runner is the runner's name in the configuration.
 	Runner string `json:"runner"`
@@ -33,6 +35,7 @@ type RunnerInfo struct {
 	Why string `json:"why,omitempty"`
 }
 
+// TemplateInfo is a process that forks runners.
 type TemplateInfo struct {
 	Runner string `json:"runner"`
 	PID    int    `json:"pid,omitempty"`

@@ -32,6 +32,7 @@ import (
 //go:embed lua/*.lua
 var Lua embed.FS
 
+// Defaults of Options.
 const (
 	DefaultLease     = 35 * time.Second
 	DefaultBeatEvery = 10 * time.Second
@@ -117,10 +118,13 @@ func (o *Options) complete() error {
 // Redis returns the client of the store, for other users of its connections.
 func (s *Store) Redis() *rdb.Client { return s.db }
 
+// Close closes all connections.
 func (s *Store) Close() error { return s.together.close(s.db.Close) }
 
+// Ping checks that the server answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.Ping(ctx) }
 
+// Now returns the server's time.
 func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.db.Now(ctx) }
 
 // Server asks the server about itself; see rdb.Client.Server.

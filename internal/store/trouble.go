@@ -12,6 +12,7 @@ import (
 // maxTrouble bounds the text of a Trouble.
 const maxTrouble = 200
 
+// Trouble is a problem with Redis, for people.
 type Trouble struct {
 	// Refused: it answers, but refuses the command; otherwise it does not answer.
 	Refused bool
@@ -19,6 +20,7 @@ type Trouble struct {
 	Text string
 }
 
+// TroubleOf returns the problem behind a call's error.
 func TroubleOf(err error) Trouble {
 	t := Trouble{Text: rdb.Reply(err)}
 	if t.Refused = t.Text != ""; !t.Refused {

@@ -34,6 +34,7 @@ type Options struct {
 	nearEnd int64 // see failed.go; 0 = nearEnd
 }
 
+// Registration announces a worker process.
 type Registration struct {
 	Proc string
 	// Workers are the worker ids of its threads.
@@ -44,6 +45,7 @@ type Registration struct {
 	Info map[string]string
 }
 
+// Kind is how a job ended.
 type Kind byte
 
 const (
@@ -204,6 +206,7 @@ type Reserved struct {
 	Kill *KillRequest
 }
 
+// ExchangeReply answers an ExchangeRequest.
 type ExchangeReply struct {
 	// Applied says for each completion whether its record, or at least its lock, still existed; a late
 	// one changed nothing.
@@ -231,6 +234,7 @@ type ExchangeReply struct {
 	Unnamed []LockName
 }
 
+// PollReply answers Poll.
 type PollReply struct {
 	// Cursor continues a pass over a large set of queues; "0" ends the pass.
 	Cursor string
@@ -248,6 +252,7 @@ type PollReply struct {
 	Masters int
 }
 
+// BeatReply answers Beat.
 type BeatReply struct {
 	// Lost are the tokens whose lock is no longer ours.
 	Lost []string

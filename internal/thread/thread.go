@@ -20,6 +20,7 @@ const (
 	KilledMessage   = "Job was killed"
 )
 
+// Result is how a job ended.
 type Result string
 
 // The results, as written to logs and statistics.
@@ -34,6 +35,7 @@ const (
 	Died        Result = "died"    // the process that ran it is gone; see jobctx.DeathError
 )
 
+// Outcome is the result of a run.
 type Outcome struct {
 	Result Result
 	// After is how long a requeued or retried job waits.
@@ -65,6 +67,7 @@ type Retries interface {
 	Begin(ctx context.Context, job *resqued.Job) (*retry.Try, error)
 }
 
+// Runner performs jobs; all threads of a process share one.
 type Runner struct {
 	Performer Performer
 	// Locker takes class locks; nil = no class has one.

@@ -56,6 +56,7 @@ func (e *InvalidError) Error() string {
 	return "invalid payload: " + e.Reason + ": " + e.Excerpt
 }
 
+// Exception returns the name under which the failure is recorded.
 func (e *InvalidError) Exception() string { return invalidClass }
 
 // The keys that Parse reads, as indexes into keyNames.

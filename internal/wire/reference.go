@@ -52,6 +52,7 @@ func (r Reference) append(b []byte) []byte {
 	return append(AppendString(b, r.Class), `]}`...)
 }
 
+// ReferenceOf returns the reference in a payload, if it is one.
 func ReferenceOf(e Envelope) (r Reference, ok bool) {
 	if e.Class != ReferenceClass || len(e.Args) != 4 {
 		return Reference{}, false

@@ -118,6 +118,7 @@ func (e Envelope) As(registered string) (class string, args resqued.Args) {
 	return e.Class, e.Args
 }
 
+// Is reports whether class is the job's own or one of its wrappers.
 func (e Envelope) Is(class string) bool {
 	return e.Class == class || slices.Contains(e.Wrappers, class)
 }

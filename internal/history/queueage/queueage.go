@@ -24,6 +24,7 @@ import (
 	"strings"
 )
 
+// Source says where an age comes from.
 type Source string
 
 // The sources of an age, the best first.
@@ -63,6 +64,7 @@ type List struct {
 	tail, middle, front anchor
 }
 
+// Look is the result of reading a list.
 type Look struct {
 	// Len is how many jobs wait; never 0.
 	Len int64

@@ -34,6 +34,7 @@ const (
 	levelsWithin = 5 * time.Second
 )
 
+// Store is the part of *store.Store that a Writer uses.
 type Store interface {
 	HistoryNames(ctx context.Context) ([]store.NamedSeries, error)
 	AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error)
@@ -54,6 +55,7 @@ type Writer struct {
 	said  map[string]string // the last error logged, by its message
 }
 
+// New returns a writer that has not written yet.
 func New(counted *history.Collector, s Store, log *zap.Logger) *Writer {
 	return &Writer{counted: counted, store: s, log: log.Named("history"), every: flushEvery, said: map[string]string{}}
 }

@@ -24,6 +24,7 @@ func (e *HeldError) Error() string {
 // Is reports whether target is resqued.Discard and the job is dropped.
 func (e *HeldError) Is(target error) bool { return e.Drop && target == resqued.Discard }
 
+// Exception returns the name under which the failure is recorded.
 func (e *HeldError) Exception() string { return "Resqued::LockHeld" }
 
 // Claim is what a job's thread and the loop of its process share about the job's class lock: the
@@ -38,6 +39,7 @@ type Claim struct {
 	state ClaimState
 }
 
+// ClaimState is a Claim at one moment.
 type ClaimState struct {
 	// Key is the lock; empty until it is requested.
 	Key string
@@ -69,6 +71,7 @@ func (c *Claim) Init(proc, token string, changed func()) {
 	c.Proc, c.Token, c.changed = proc, token, changed
 }
 
+// State returns the current state.
 func (c *Claim) State() ClaimState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,6 +85,7 @@ func (c *Claim) Begin(at time.Time) {
 	c.mu.Unlock()
 }
 
+// Update changes the claim.
 func (c *Claim) Update(change func(s *ClaimState)) {
 	c.mu.Lock()
 	lost := c.state.Lost

@@ -8,6 +8,7 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 )
 
+// JobLocks is the part of *store.Store that NewCheck uses.
 type JobLocks interface {
 	HoldsJobLock(ctx context.Context, key, proc, token string) (bool, error)
 }

@@ -20,6 +20,7 @@ const (
 	keptKey = 200
 )
 
+// Config configures a Keyer.
 type Config struct {
 	// Style is one of Styles or a template.
 	Style string

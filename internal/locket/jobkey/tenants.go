@@ -41,6 +41,7 @@ func (f *Fair) UnmarshalJSON(text []byte) error {
 	return d.Decode((*plain)(f))
 }
 
+// Check returns what is wrong with f, or nil.
 func (f Fair) Check() error {
 	if f.Key == "" && len(f.Weights) == 0 {
 		return errors.New(`has no key; write key: "{{args.0}}" for a tenant that is the first argument`)
@@ -65,6 +66,7 @@ func checkWeights(weights map[string]int) error {
 	return nil
 }
 
+// TenantsConfig configures Tenants.
 type TenantsConfig struct {
 	// Rules are from the configuration, by queue or Others.
 	Rules map[string]Fair

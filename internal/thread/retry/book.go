@@ -10,6 +10,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
+// BookConfig configures a Book.
 type BookConfig struct {
 	Store Store
 	// Classes are the names of all classes, Class finds one.
@@ -102,4 +103,5 @@ func (t *Try) Count(survived bool, deaths int) int {
 	return max(n, 0)
 }
 
+// Lifetime returns how long the count is kept while the job waits; 0 = for ever.
 func (t *Try) Lifetime(wait time.Duration) time.Duration { return t.policy.Lifetime(wait) }

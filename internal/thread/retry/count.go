@@ -15,6 +15,7 @@ const (
 
 const maxCounts = 100
 
+// Store has the counts; *store.Store implements it.
 type Store interface {
 	// RetryCounts returns the counts under keys without the namespace; -1 for none.
 	RetryCounts(ctx context.Context, keys []string) ([]int, error)

@@ -10,6 +10,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
+// Failure describes a job's failure.
 type Failure struct {
 	Err error
 	// Exception and Message are the fields of a failure record.

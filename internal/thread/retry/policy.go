@@ -14,6 +14,7 @@ import (
 	"github.com/resqued/resqued"
 )
 
+// Policy is a class's resqued.Retry, ready to decide.
 type Policy struct {
 	attempts     int
 	backoff      []time.Duration
@@ -24,6 +25,7 @@ type Policy struct {
 	random       func(n int64) int64 // from 0 to below n
 }
 
+// NewPolicy returns the policy that r describes.
 func NewPolicy(r resqued.Retry) (*Policy, error) {
 	p := &Policy{
 		attempts: r.Attempts, backoff: r.Backoff, base: r.Base, max: r.Max,

@@ -49,6 +49,7 @@ type Store struct {
 	asking chan struct{}
 }
 
+// Open returns the store of a database.
 func Open(cfg Config) (*Store, error) {
 	parsed, err := ParseURL(cfg.URL)
 	if err != nil {
@@ -75,6 +76,7 @@ func Open(cfg Config) (*Store, error) {
 // Where names the server and the database, without user and password.
 func (s *Store) Where() string { return s.where }
 
+// Close closes the connections.
 func (s *Store) Close() error {
 	ClosePool(s.pool)
 	return nil
@@ -129,6 +131,7 @@ func (s *Store) ask(ctx context.Context) (done func(), err error) {
 	}
 }
 
+// AcquireLock takes a lock. It may be repeated for the same job.
 func (s *Store) AcquireLock(ctx context.Context, req store.AcquireRequest) (store.AcquireReply, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
@@ -201,6 +204,7 @@ func (s *Store) ReleaseLock(ctx context.Context, l store.HeldLock) error {
 	return broken(err)
 }
 
+// LockState returns the holder of a lock.
 func (s *Store) LockState(ctx context.Context, key string, _ bool) (store.LockState, error) {
 	done, err := s.ask(ctx)
 	if err != nil {
