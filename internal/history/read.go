@@ -133,7 +133,6 @@ func ReadTotal(raw []byte) Sum {
 	return s
 }
 
-// readMinute adds a minute's sums.
 func (s *Sum) readMinute(n numbers, minute int) {
 	at := minute * minuteSize
 	s.Runs, s.Failed, s.Unrun = s.Runs+n.at(at, 4), s.Failed+n.at(at+4, 4), s.Unrun+n.at(at+8, 4)

@@ -123,7 +123,6 @@ func (n *names) of(name string) *tally {
 	return t
 }
 
-// place returns the sum for a new name.
 func (n *names) place(name string) *tally {
 	if n.sums == nil {
 		n.sums = map[string]*tally{}

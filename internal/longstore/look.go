@@ -260,7 +260,6 @@ func (s *Store) Waiting(ctx context.Context, runs []Record) (map[string]bool, er
 	return waits, nil
 }
 
-// places returns the lists in which jobs of a queue wait.
 func (s *Store) places(ctx context.Context, queue string) ([]string, error) {
 	keys := []string{s.db.QueueKey(queue), s.db.Key(rdb.KeySuspects) + queue}
 	for _, kind := range []struct { // in the order in which jobs pass through them

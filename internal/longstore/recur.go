@@ -145,7 +145,6 @@ func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 
 func millisText(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// noteRecur notes, for people, what a tick did.
 func (s *Store) noteRecur(ctx context.Context, class string, r RecurReply) error {
 	return s.db.Once(ctx, func() error {
 		return s.db.Write.HSet(ctx, s.db.Key(keyRecur)+class, "started", r.Started, "waiting", r.Waiting).Err()

@@ -132,7 +132,6 @@ func (s *Sweeper) looks(ctx context.Context, r Record, limits Limits) (bool, err
 	return time.Since(time.UnixMilli(r.Number("seen"))) >= limit, nil
 }
 
-// goesOn resumes a lost run.
 func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 	err := s.store.Again(ctx, r, true)
 	switch {

@@ -14,7 +14,6 @@ import (
 	"time"
 )
 
-// keepAlive detects idle connections whose other end is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -36,7 +36,6 @@ type share struct {
 	own   atomic.Pointer[string]
 }
 
-// trust returns conf with the current certificates.
 func (s *share) trust(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	now := s.tls.Load()
@@ -186,7 +185,6 @@ func (g *gauge) value() {
 	g.elements, g.bytes = 0, 0
 }
 
-// count adds the bytes of a text to this answer.
 func (g *gauge) count(n int64) error {
 	g.bytes += n
 	if g.bytes < smallAnswer {

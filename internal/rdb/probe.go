@@ -207,7 +207,6 @@ func (r *Rehearsal) sum() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// sources returns the texts of all files, including this package's.
 func (r *Rehearsal) sources() (texts [][]byte) {
 	for _, files := range append([]fs.FS{Lua}, r.Files...) {
 		for _, pattern := range []string{"lua/lib/*.lua", "lua/*.lua"} {

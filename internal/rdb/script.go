@@ -70,7 +70,6 @@ func (sc *Script) write(to io.Writer) {
 	}
 }
 
-// rightsPart is the part that checks the rights of a script's user.
 const rightsPart = "lib/rights"
 
 // commandsIn returns the Redis commands in a text: each first argument in capitals, as in

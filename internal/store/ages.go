@@ -77,7 +77,6 @@ func (a Age) Head(payload []byte) Age {
 	return Age{Pushed: e.EnqueuedAt, Source: queueage.Exact}
 }
 
-// agedList is one list in a look.
 type agedList struct {
 	queue, key string
 	line       bool // one of the queue's lines

@@ -280,7 +280,6 @@ func (t *FailedTargets) take(record []byte, taken map[[sha256.Size]byte]int) boo
 	return true
 }
 
-// ended records the outcome of an edit.
 func (t *FailedTargets) ended(w FailedWork, record []byte, e FailedEdit, what FailedOutcome) {
 	if what == FailedGone {
 		return // it may be elsewhere

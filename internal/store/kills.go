@@ -167,7 +167,6 @@ func parseKill(value string) (KillRequest, bool) {
 	return KillRequest{Grace: time.Duration(ms) * time.Millisecond, Requeue: requeue == "1"}, true
 }
 
-// encode returns the answer as the scripts write it.
 func (a *KillAnswer) encode() string {
 	if a == nil {
 		return ""

@@ -126,7 +126,6 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	return replies
 }
 
-// newLaterID returns a unique id.
 func newLaterID() string {
 	id := make([]byte, 10)
 	_, _ = rand.Read(id) // it never fails

@@ -19,7 +19,6 @@ var (
 // suspectsPart is how many suspects one step of MoveSuspects reads.
 const suspectsPart = 200
 
-// errSeen ends a walk early.
 var errSeen = errors.New("seen enough")
 
 // ScanQueue iterates over the payloads that wait in a queue from its head, then over those in its lines, in

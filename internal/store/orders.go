@@ -87,7 +87,6 @@ func (s *Store) OrderAnswered(ctx context.Context, master, id string) (answer *O
 	return answer, entry.Val() == 1, nil
 }
 
-// encode returns the answer as stored.
 func (a OrderAnswer) encode() string {
 	if a.Done {
 		return "done " + a.Text

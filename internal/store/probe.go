@@ -164,7 +164,6 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 	_, _ = s.DropMaster(ctx, "probe")
 }
 
-// remains returns the keys that outlive life in a namespace.
 func remains(namespace string) []string {
 	names := []string{
 		keyQueues, keyFailed, keyFailedLists, keySifting, keyPassed + keyFailed, failedSuffix, rdb.KeyDelayed, keySchedule, keyDueAt + "4102444800", keyDueLists + `{"class":"Probe","args":[5],"queue":"plain"}`, keyProcs, keyMasters, "workers", "stat:processed", "stat:failed", "locket:queue_lock_counters",

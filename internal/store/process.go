@@ -169,7 +169,6 @@ func (s *Store) HoldsJobLock(ctx context.Context, key, proc, token string) (bool
 	return value == (HeldLock{Proc: proc, Token: token}).owner(), nil
 }
 
-// registeredIn returns the id of the data set of the last Register.
 func (s *Store) registeredIn() string {
 	if id := s.dataSet.Load(); id != nil {
 		return *id

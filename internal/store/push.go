@@ -12,7 +12,6 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// errNoAnswer: the outcome of a push is unknown.
 var errNoAnswer = errors.New("redis has not answered")
 
 var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/records", "lib/rights", "lib/unique", "push_unique")

@@ -174,7 +174,6 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 	return held, bad, nil
 }
 
-// recoverBatch bounds the verdicts of one script call.
 const recoverBatch = 100
 
 // Recover carries out the verdicts on the jobs of a fenced process, each at most once, frees their locks, and

@@ -89,7 +89,6 @@ func (s *Store) Use(opts Options) error {
 	return nil
 }
 
-// connection returns the options of the connections.
 func (o *Options) connection() rdb.Options {
 	return rdb.Options{
 		URL: o.URL, Namespace: o.Namespace, ClientName: o.ClientName, PoolSize: o.PoolSize,

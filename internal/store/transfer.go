@@ -58,7 +58,6 @@ type TransferRequest struct {
 	fault func(step string) error
 }
 
-// after is called after a script.
 func (r TransferRequest) after(step string, err error) error {
 	if err == nil && r.fault != nil {
 		err = r.fault(step)
@@ -232,7 +231,6 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 	return n > 0, err
 }
 
-// placeOf returns the place of the queue itself.
 func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
 
 func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, from int64, size int, payloads []string) (onTheWay, error) {

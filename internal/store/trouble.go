@@ -9,7 +9,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxTrouble bounds the text of a Trouble.
 const maxTrouble = 200
 
 // Trouble is a problem with Redis, for people.

@@ -179,7 +179,6 @@ func (s *Store) OutOfStep(ctx context.Context, u UniqueQueues, cursor uint64) (q
 	return queues, cursor, nil
 }
 
-// uneven returns the unique queues that need a repair.
 func (s *Store) uneven(ctx context.Context, names []string) (queues []string, err error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -84,7 +84,6 @@ func Performs(list []string, classes ...string) bool {
 	return !excluded && slices.ContainsFunc(names, func(name string) bool { return selector.MatchAny(list, name) })
 }
 
-// camelize turns foo-bar into FooBar.
 func camelize(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "-") {

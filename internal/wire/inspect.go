@@ -187,7 +187,6 @@ func (p *printer) object() {
 	p.out = append(p.out, '}')
 }
 
-// str takes a string and returns its text.
 func (p *printer) str() string {
 	start := p.s.pos
 	p.s.str()
@@ -228,7 +227,6 @@ func rubyPrints(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Zs, unicode.Cf, unicode.Co)
 }
 
-// appendRubyNumber appends a JSON number as Ruby prints it.
 func appendRubyNumber(b, raw []byte) []byte {
 	for _, c := range raw {
 		if c == '.' || c == 'e' || c == 'E' {

@@ -16,7 +16,6 @@ type scanner struct {
 	reason string
 }
 
-// fail notes the first reason and returns false.
 func (s *scanner) fail(reason string) bool {
 	if s.reason == "" {
 		s.reason = reason
@@ -28,7 +27,6 @@ func (s *scanner) failf(format string, args ...any) bool {
 	return s.fail(fmt.Sprintf(format, args...))
 }
 
-// unexpected fails at the current byte.
 func (s *scanner) unexpected(want string) bool {
 	if s.pos >= len(s.data) {
 		return s.failf("not JSON: it ends where %s should stand", want)

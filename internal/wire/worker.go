@@ -99,7 +99,6 @@ func unstarred(q string) string {
 	return q
 }
 
-// nonce is a short text that identifies a process.
 func nonce(proc string) string {
 	sum := sha256.Sum256([]byte(proc))
 	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:])[:6])
@@ -170,7 +169,6 @@ func (w *WorkerName) resqued(pid string) bool {
 	return true
 }
 
-// once removes the repetition of the last queue.
 func once(queues string) string {
 	if i := strings.LastIndex(queues, again); i > 0 {
 		first, last := queues[:i], queues[i+len(again):]

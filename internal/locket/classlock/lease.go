@@ -107,7 +107,6 @@ func (l *lease) move(limit time.Time, expires int64) {
 	l.claim.Update(func(s *ClaimState) { s.Limit = limit })
 }
 
-// expire cancels the job and calls the class's OnLockExpiredBeforeRelease.
 func (l *lease) expire() {
 	l.cancel(l.expired())
 	if l.class.OnLockExpiredBeforeRelease == nil {
@@ -125,7 +124,6 @@ func (l *lease) shown() string { return l.locks.shown(l.job, l.lock.Key) }
 
 func (l *lease) expired() error { return &expiredError{key: l.shown(), limit: l.lock.Timeout} }
 
-// refresh restarts the lock's time limit.
 func (l *lease) refresh(ctx context.Context) error {
 	if l.ctx.Err() != nil {
 		return context.Cause(l.ctx)

@@ -56,7 +56,6 @@ func (m *matcher) matches(f Failure) (is bool) {
 	return slices.ContainsFunc(m.Is, func(target error) bool { return errors.Is(f.Err, target) }) || m.Func != nil && m.Func(f.Err)
 }
 
-// glob compares a name with a pattern in which * stands for any text.
 func glob(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	first, last := parts[0], parts[len(parts)-1]

@@ -87,7 +87,6 @@ func (p *Policy) wait(attempt int) time.Duration {
 	return time.Duration(p.random(limit + 1))
 }
 
-// limit is the longest wait after the run with the number attempt.
 func (p *Policy) limit(attempt int) time.Duration {
 	limit := p.base
 	for range attempt - 1 {

@@ -121,7 +121,6 @@ func (s *Store) row(l store.HeldLock) locker.Row {
 	}
 }
 
-// ask takes one of the connections for jobs.
 func (s *Store) ask(ctx context.Context) (done func(), err error) {
 	select {
 	case s.asking <- struct{}{}:
