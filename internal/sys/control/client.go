@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoDaemon: no daemon listens at a socket.
+// ErrNoDaemon means that no daemon listens at a socket.
 var ErrNoDaemon = errors.New("no daemon listens there")
 
-// ErrNoAnswer: the daemon has the request but has not answered it in time.
+// ErrNoAnswer means that the daemon received the request but did not answer in time.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// dialPatience is how long a connection may take.
+// dialPatience bounds connecting.
 const dialPatience = 5 * time.Second
 
-// Ask sends a request to the daemon that listens at path and waits for its reply; patience 0 =
-// as long as it takes.
+// Ask sends a request to the daemon at path and waits for its reply; without a limit if patience
+// is 0.
 func Ask(path, do string, patience time.Duration) (Reply, error) {
 	var reply Reply
 	conn, err := net.DialTimeout("unix", path, dialPatience)

@@ -47,7 +47,7 @@ func TestAsk(t *testing.T) {
 	require.Equal(t, Reply{V: Version, OK: true, PID: 1, Text: "did reload"}, reply)
 
 	require.True(t, Taken(path))
-	// The next one takes its place, and the end of the first does not remove that.
+	// The second server replaces the first; closing the first does not remove its socket.
 	next := listen(t, path, 2)
 	require.False(t, s.Current())
 	s.Close()
@@ -137,7 +137,7 @@ func TestPlaces(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join(d, "resqued-"+strconv.Itoa(os.Getuid()), "11.sock"), path)
 		listen(t, path, 11)
-		// One that a dead process has left goes when the next one comes.
+		// A dead process's socket is removed when the next daemon comes.
 		dead := filepath.Join(filepath.Dir(path), "12.sock")
 		socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestPlaces(t *testing.T) {
 		require.NoError(t, err)
 		require.NoFileExists(t, dead)
 		listen(t, other, 13)
-		// And those of services.
+		// Services, too.
 		require.NoError(t, os.Mkdir(filepath.Join(d, "resqued-mail"), 0o700))
 		listen(t, filepath.Join(d, "resqued-mail", "control.sock"), 14)
 		pids := []int{}

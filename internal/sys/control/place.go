@@ -15,29 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookPatience is how long a look takes at most whether a socket is a dead one.
+// lookPatience bounds the check whether a socket is dead.
 const lookPatience = 100 * time.Millisecond
 
-// socketName is that of the socket in a service's own directory.
+// socketName is the socket's name in a service's own directory.
 const socketName = "control.sock"
 
 // Places are the directories where sockets may be.
 type Places struct {
-	// Configured is the socket that the configuration names; "" = none.
+	// Configured is the socket named by the configuration; "" = none.
 	Configured string
-	// Service is the directory of the service that this process belongs to
-	// (RUNTIME_DIRECTORY); "" = none.
+	// Service is the service's directory (RUNTIME_DIRECTORY); "" = none.
 	Service string
 	// Runtime is the user's directory for sockets (XDG_RUNTIME_DIR); "" = none.
 	Runtime string
-	// Temporary is that for temporary files.
+	// Temporary is the directory for temporary files.
 	Temporary string
-	// System is where the directories of services are, /run.
+	// System is the parent of the services' directories, /run.
 	System string
 }
 
-// Own returns the path for the socket of process pid. It creates the directory if that is the
-// user's; the service manager creates that of a service.
+// Own returns the path for the socket of process pid. It creates the user's directory; the
+// service manager creates a service's.
 func (p Places) Own(pid int) (string, error) {
 	if p.Service != "" {
 		return p.serviceSocket(), nil
@@ -53,13 +52,11 @@ func (p Places) Own(pid int) (string, error) {
 	return filepath.Join(dir, strconv.Itoa(pid)+".sock"), nil
 }
 
-// service returns the first directory of the service.
 func (p Places) service() string {
 	first, _, _ := strings.Cut(p.Service, ":")
 	return first
 }
 
-// private returns the user's own directory.
 func (p Places) private() string {
 	if p.Runtime != "" {
 		return filepath.Join(p.Runtime, "resqued")
@@ -67,8 +64,8 @@ func (p Places) private() string {
 	return filepath.Join(p.Temporary, fmt.Sprintf("resqued-%d", os.Getuid()))
 }
 
-// trusted returns an error if others could put something into a directory: below that for
-// temporary files anyone may create one.
+// trusted returns an error if another user could write to a directory. Anyone may create one in
+// the directory for temporary files.
 func trusted(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -81,7 +78,7 @@ func trusted(dir string) error {
 	return nil
 }
 
-// removeDead removes sockets of processes that are gone.
+// removeDead removes the sockets of dead processes.
 func removeDead(dir string) {
 	for _, path := range sockets(dir, "*.sock") {
 		conn, err := net.DialTimeout("unix", path, lookPatience)
@@ -97,15 +94,14 @@ func removeDead(dir string) {
 type Found struct {
 	Path string
 	PID  int
-	// Version, Status and Store are its own words.
+	// Version, Status and Store are from its reply.
 	Version, Status, Store string
-	// Err: there is a socket, but the daemon could not be asked.
+	// Err: the socket exists, but the daemon could not be asked.
 	Err error
 }
 
-// Find returns the daemons of this machine that can be asked: the configured one, or else that of
-// the service which this process belongs to, or else all others. If pid is not 0 it is looked for in
-// all of these places.
+// Find returns the daemons of this machine: the configured one, else the one of this process's
+// service, else all others. If pid is not 0, Find looks in all of these places.
 func (p Places) Find(pid int) []Found {
 	var found []Found
 	for _, own := range []string{p.Configured, p.serviceSocket()} {
@@ -146,7 +142,7 @@ func sockets(dir, pattern string) []string {
 	return paths
 }
 
-// ask adds the daemon that listens at path, if any does, unless it is there.
+// ask appends the daemon that listens at path, unless found has it.
 func ask(found []Found, path string) []Found {
 	if slices.ContainsFunc(found, func(f Found) bool { return f.Path == path }) {
 		return found

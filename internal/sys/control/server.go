@@ -43,23 +43,23 @@ func Taken(path string) bool {
 	return err == nil
 }
 
-// Listen creates the socket path, in the place of what another process has left there or of the
-// socket of a process that hands over to this one, and has answer answer each request. Answer
-// may take its time; it is called by several goroutines at a time, and its context ends with the
-// server. The directory must exist.
+// Listen creates the socket path and calls answer for each request. It replaces a socket that a
+// dead process has left, or that a process handing over to this one still uses. Several
+// goroutines may call answer at a time; its context ends with the server. The directory must
+// exist.
 func Listen(path string, answer func(context.Context, Request) Reply) (*Server, error) {
 	if there, err := os.Lstat(path); err == nil && there.Mode().Type() != fs.ModeSocket {
 		return nil, fmt.Errorf("control socket %s: there is something else than a socket: remove it, or set control_socket to another path", path)
 	}
-	// No client can connect to a longer one, although a socket can be renamed to it.
+	// Clients cannot connect to a longer path, although a socket can be renamed to it.
 	if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(path) > most {
 		return nil, fmt.Errorf("control socket %s: the path has %d bytes, and %d are the most: set control_socket to another path", path, len(path), most)
 	}
-	// A name of its own first, so that there is no moment without a socket, nor one with a
-	// socket that others can reach.
+	// Under a temporary name first, so that path always has a socket, and others can never reach
+	// it.
 	temporary := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%d", os.Getpid()))
 	_ = os.Remove(temporary)
-	// Linux gives the file the mode of the socket; elsewhere it gets its own a moment later.
+	// Linux gives the file the socket's mode; other systems only after the Chmod below.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
 	}}
@@ -91,15 +91,14 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	return s, nil
 }
 
-// Current reports whether the socket is where it was created: another process may have put its own
-// there.
+// Current reports whether path still is this socket, not another process's.
 func (s *Server) Current() bool {
 	there, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(there, s.file)
 }
 
-// Close removes the socket, unless another process has put its own there, and waits for the
-// requests under way, whose context ends.
+// Close removes the socket, unless it is another process's, ends the contexts of requests under
+// way, and waits for them.
 func (s *Server) Close() {
 	if s.Current() {
 		_ = os.Remove(s.path)
@@ -138,7 +137,6 @@ func (s *Server) serve(ctx context.Context, answer func(context.Context, Request
 	}
 }
 
-// talk answers one client.
 func talk(ctx context.Context, conn *net.UnixConn, answer func(context.Context, Request) Reply) {
 	reply := Reply{}
 	var request Request

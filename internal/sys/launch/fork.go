@@ -19,7 +19,7 @@ func (p *Process) fork() error {
 	for _, f := range p.program.Files {
 		attr.Files = append(attr.Files, f.Fd())
 	}
-	// Not with family held: it may take long.
+	// Without family: it may take long.
 	p.PID, err = syscall.ForkExec(path, p.program.Argv, attr)
 	if err == nil {
 		p.launcher.family.Lock()
@@ -35,7 +35,7 @@ func (p *Process) fork() error {
 	return &Error{Op: "exec", Path: path, Err: err}
 }
 
-// unique leaves the last variable of each name.
+// unique keeps the last variable of each name.
 func unique(env []string) []string {
 	last := make(map[string]int, len(env))
 	for i, variable := range env {

@@ -1,16 +1,18 @@
 // Package launch starts programs without waiting for their exec.
 //
-// The standard library forks as vfork does: the calling thread stands still until the kernel has opened the
-// program. That can take minutes: a lease on the file, a file server that does not answer, a virus scanner. The
-// thread keeps its P meanwhile, and a garbage collection that stops the world waits for that P. So one slow exec
-// stops a whole worker process, however many processors it has; TestSlowExec shows it.
+// The standard library forks like vfork: the calling thread is blocked until the kernel has
+// opened the program. A lease on the file, a slow file server or a virus scanner can make that
+// minutes. The thread keeps its P, and a garbage collection that stops the world waits for that
+// P. So one slow exec stops a whole worker process, whatever its number of processors;
+// TestSlowExec shows it.
 //
-// Here the new process shares this one's memory as well, but no thread waits for it. It runs a list of system
-// calls that was written before, without a stack and without any Go code, and its results are read when it has
-// ended. A start that hangs is then a process like any other: it has a number, and can be killed.
+// Here the new process shares this one's memory, too, but no thread waits for it. It runs a list
+// of system calls, prepared in advance, without a stack or any Go code. The results are read
+// when it has ended. A start that hangs is a process like any other: it has a pid and can be
+// killed.
 //
-// Without assembly for the platform (package raw), or if the kernel refuses, programs start as by the standard
-// library.
+// Without assembly for the platform (package raw), or if the kernel refuses, the standard
+// library starts programs.
 package launch
 
 import (
@@ -24,50 +26,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrClosed says that a Launcher starts nothing any more.
+// ErrClosed means that the Launcher starts nothing any more.
 var ErrClosed = errors.New("programs are no longer started")
 
-// errNoClone says that programs have to be started in another way.
+// errNoClone means that the standard library has to start programs.
 var errNoClone = &Error{Op: "clone", Err: syscall.ENOSYS}
 
 // Program says what to start.
 type Program struct {
-	// Argv names the program, which is looked for on the PATH of this process if its name
-	// has no slash, and its arguments.
+	// Argv is the program and its arguments. A name without a slash is looked up on this
+	// process's PATH.
 	Argv []string
-	// Env is its whole environment; the last one of a name counts.
+	// Env is the whole environment; the last variable of a name counts.
 	Env []string
-	// Dir is its working directory; empty: that of this process.
+	// Dir is the working directory; empty = this process's.
 	Dir string
-	// Files are its descriptors from 0 on. It has no others.
+	// Files are its only descriptors, from 0 on.
 	Files []*os.File
-	// Locks, if not 0, is its soft limit of file locks; see package mark.
+	// Locks, if not 0, is the soft limit of file locks; see package mark.
 	Locks uint64
 }
 
-// Error says that a program could not be started, and at what.
+// Error says that a program could not be started, and which step failed.
 type Error struct {
-	// Op is what failed: "chdir", "exec" or "clone".
+	// Op is the step: "chdir", "exec" or "clone".
 	Op string
-	// Path is the directory, or the program.
+	// Path is the directory or the program.
 	Path string
 	Err  error
 }
 
-// Error returns what failed.
 func (e *Error) Error() string { return e.Op + " " + e.Path + ": " + e.Err.Error() }
 
-// Unwrap returns what the system said.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Launcher starts programs from one thread, which lives as long as the Launcher: the kernel
-// kills a program with the thread that started it, not with the process, and Go ends threads
-// when it likes. A start takes that thread some ten microseconds, however long the program
+// Launcher starts programs from one thread that lives as long as the Launcher. The kernel kills
+// a program with the thread that started it, not with the process, and Go ends threads as it
+// likes. A start takes the thread some ten microseconds, however long the program takes to
+// begin.
 // takes to begin.
-//
-// The goroutine of that thread is started by the first start and ended by Close.
+// The first start starts that thread's goroutine, and Close ends it.
 type Launcher struct {
-	// Setup, if any, runs on it first.
+	// Setup, if not nil, runs first on the thread.
 	Setup func()
 
 	mu       sync.RWMutex
@@ -75,14 +75,14 @@ type Launcher struct {
 	requests chan request
 	stopped  chan struct{}
 	closed   bool
-	// plain is set where programs have to be started as by the standard library.
+	// plain: the standard library has to start programs.
 	plain atomic.Bool
 
 	// family is held while a process is started or reaped.
 	family sync.Mutex
-	// thread is the kernel's number of that thread, 0 where it has none to be asked about.
+	// thread is the thread's kernel id; 0 if it cannot be known.
 	thread  int
-	started map[int]bool // and not reaped, by number
+	started map[int]bool // by pid; not reaped yet
 }
 
 type request struct {
@@ -90,8 +90,8 @@ type request struct {
 	reply  chan error
 }
 
-// Start starts a program as the leader of a session of its own, which dies with this
-// process. It does not wait until the program has begun. Whoever calls it must call Wait.
+// Start starts a program as the leader of its own session, which dies with this process. It does
+// not wait until the program has begun. The caller must call Wait.
 func (l *Launcher) Start(program Program) (*Process, error) {
 	p := &Process{program: program, launcher: l}
 	err := p.prepare()
@@ -112,7 +112,7 @@ func (l *Launcher) Start(program Program) (*Process, error) {
 	return p, nil
 }
 
-// Close ends the goroutine. Call it when nothing is started any more.
+// Close ends the goroutine. Call it last.
 func (l *Launcher) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,6 @@ func (l *Launcher) Close() {
 	}
 }
 
-// run runs a function on the thread.
 func (l *Launcher) run(launch func() error) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -155,10 +154,9 @@ func (l *Launcher) serve() {
 	}
 }
 
-// Still calls f while no process is started and none is reaped, with the number of the thread
-// that starts them, 0 if there is none, and with what reports of a process whether it was started
-// here and not reaped. A process that is started as by the standard library may be missing for
-// a moment.
+// Still calls f while no process is being started or reaped. thread is the thread that starts
+// processes, 0 if unknown; started reports whether this Launcher started a process and has not
+// reaped it. A process started by the standard library may be missing for a moment.
 func (l *Launcher) Still(f func(thread int, started func(pid int) bool)) {
 	l.family.Lock()
 	defer l.family.Unlock()
@@ -167,25 +165,25 @@ func (l *Launcher) Still(f func(thread int, started func(pid int) bool)) {
 
 // Process is a program that was started.
 type Process struct {
-	// PID is its number. It leads its session and its process group.
+	// PID also is its session and its process group.
 	PID int
 
 	program  Program
 	launcher *Launcher
 	exited   atomic.Bool
-	start    // what belongs to how it was started
+	start    // depends on how it was started
 }
 
-// Signal sends a signal to the group of the process, which must not have been waited for.
+// Signal signals the group of the process, which must not have been reaped.
 func (p *Process) Signal(sig syscall.Signal) {
-	// ESRCH and EPERM: there is no such process, or it may not be signalled.
+	// Ignored: ESRCH and EPERM.
 	if errors.Is(unix.Kill(-p.PID, sig), unix.ESRCH) {
-		// It does not lead its group yet: Start has not waited for that.
+		// It does not lead its group yet: Start does not wait for that.
 		_ = unix.Kill(p.PID, sig)
 	}
 }
 
-// AwaitExit blocks until the process has ended. It does not reap it.
+// AwaitExit blocks until the process has ended, and does not reap it.
 func (p *Process) AwaitExit() {
 	if !p.exited.Load() {
 		p.awaitExit()
@@ -193,8 +191,8 @@ func (p *Process) AwaitExit() {
 	}
 }
 
-// Wait waits for the end of the process, reaps it, and returns how it ended. It fails with
-// an *Error if the program has never begun.
+// Wait waits for the end of the process, reaps it and returns its status. It fails with an
+// *Error if the program never began.
 func (p *Process) Wait() (syscall.WaitStatus, error) {
 	p.AwaitExit()
 	status, err := p.reap()
@@ -202,7 +200,7 @@ func (p *Process) Wait() (syscall.WaitStatus, error) {
 	if err != nil {
 		return status, err
 	}
-	// Not before: the list and what it refers to are the process's until it has ended.
+	// Only now: until its end, the list and what it refers to belong to the process.
 	return status, p.failure()
 }
 

@@ -28,7 +28,7 @@ import (
 // patience is how long a test waits for what must happen, on a loaded machine.
 const patience = 30 * time.Second
 
-// actEnv has the test binary start a program and wait for it, as another process with its
+// actEnv makes the test binary start a program and wait for it, as a separate process with its
 // own limits and signals.
 const actEnv = "LAUNCH_TEST_ACT"
 
@@ -136,7 +136,7 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// What was started is known until it is reaped.
+// Still knows a process from its start until it is reaped.
 func TestStill(t *testing.T) {
 	eachWay(t, func(t *testing.T, l *Launcher) {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -208,8 +208,8 @@ func TestNotStarted(t *testing.T) {
 	})
 }
 
-// What a program inherits is what this process was started with: Go raises a limit and
-// handles signals for itself alone.
+// Programs inherit the limits and signals that this process was started with: Go changes them
+// for itself alone.
 func TestInherited(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -231,7 +231,7 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// While the system opens a program, all else goes on, and the process can be killed.
+// While the system opens a program, the process continues, and the program can be killed.
 func TestSlowOpening(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -284,7 +284,7 @@ func TestSlowOpening(t *testing.T) {
 	}
 }
 
-// newProcess runs a test in a process of its own, and reports whether this is not that one.
+// newProcess runs a test in a process of its own. It returns false in that process.
 func newProcess(t *testing.T) bool {
 	t.Helper()
 	testlevel.Integration(t)
@@ -301,8 +301,8 @@ func newProcess(t *testing.T) bool {
 	return true
 }
 
-// Programs that are started beside each other do not keep each other's pipes open, and
-// nothing is left of them.
+// Programs started at the same time do not keep each other's pipes open, and leave nothing
+// behind.
 func TestManyAtOnce(t *testing.T) {
 	eachWay(t, func(t *testing.T, l *Launcher) {
 		var wg sync.WaitGroup

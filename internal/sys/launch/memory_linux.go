@@ -14,51 +14,47 @@ import (
 	"github.com/resqued/resqued/internal/sys/launch/raw"
 )
 
-// start is what this package knows of a process besides its number.
 type start struct {
 	memory memory
-	// starting is not 0 as long as the process is in this one's memory: the kernel sets it.
+	// starting is not 0 while the process is in this one's memory: the kernel sets it.
 	starting uint32
 	pidfd    int32
-	forked   int // the pidfd of a process that was forked
-	// handle is the pidfd, if Go's poller takes it.
+	forked   int // pidfd of a forked process
+	// handle is the pidfd, if Go's poller accepts it.
 	handle *os.File
 }
 
-// memory is what a process reads, and writes, until its program has begun. It lies in this
-// process's heap and must not be changed before.
+// memory is what a process reads and writes until its program has begun. It is in this process's
+// heap and must not change until then.
 type memory struct {
-	text    []byte    // strings, each with a NUL at its end
-	vectors []uintptr // argv and envp, each with a 0 at its end
+	text    []byte    // strings, each ending with a NUL
+	vectors []uintptr // argv and envp, each ending with a 0
 	list    []raw.Op
-	// What the kernel reads, or the process writes, besides.
+	// Read by the kernel, or written by the process.
 	dfl   sigaction
 	mask  uint64
 	limit syscall.Rlimit
 	locks syscall.Rlimit
-	// chdir and exec are the places of these in the list, exec that of the first of
-	// candidates.
+	// chdir and exec are indexes into list; exec is that of the first of candidates.
 	chdir, exec int
 	candidates  []string
 }
 
-// sigaction is the kernel's, on all machines that have assembly.
+// sigaction is the kernel's layout on all machines with assembly.
 type sigaction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
 }
 
-// thread returns the kernel's number of the calling thread.
 func thread() int { return unix.Gettid() }
 
-// MarksItself reports whether the process has set its limit of file locks before anything
-// else of it runs.
+// MarksItself reports whether the process sets its own limit of file locks before it runs
+// anything else.
 func (p *Process) MarksItself() bool { return p.memory.list != nil }
 
 // pending is the result of a system call that has not returned.
 const pending = ^uintptr(0) >> 1
 
-// prepare writes the strings.
 func (p *Process) prepare() error {
 	p.pidfd = -1
 	m := &p.memory
@@ -80,7 +76,7 @@ func candidates(name string) []string {
 	}
 	var list []string
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) { //nolint:forbidigo // as os/exec does
-		// What is below the working directory is not meant by a name alone.
+		// A bare name must not mean a file below the working directory.
 		if filepath.IsAbs(dir) {
 			list = append(list, filepath.Join(dir, name))
 		}
@@ -88,7 +84,7 @@ func candidates(name string) []string {
 	return list
 }
 
-// clone starts the process. It is called on the thread that lives on.
+// clone starts the process. It must run on the Launcher's thread.
 func (p *Process) clone() error {
 	if !raw.Supported {
 		return errNoClone
@@ -107,7 +103,7 @@ func (p *Process) clone() error {
 	const flags = unix.CLONE_VM | unix.CLONE_CHILD_CLEARTID | unix.CLONE_PIDFD | uintptr(unix.SIGCHLD)
 	atomic.StoreUint32(&p.starting, 1)
 	all := ^uint64(0)
-	// Without a signal in between: the process has no stack for a handler.
+	// Signals are blocked: the process has no stack for a handler.
 	rtSigprocmask(&all, &p.memory.mask)
 	pid := raw.Clone(flags, &p.pidfd, &p.starting, p.memory.list)
 	rtSigprocmask(&p.memory.mask, nil)
@@ -119,13 +115,13 @@ func (p *Process) clone() error {
 		return nil
 	case pid == -int(syscall.EAGAIN), pid == -int(syscall.ENOMEM), pid == -int(syscall.EMFILE), pid == -int(syscall.ENFILE):
 		return &Error{Op: "clone", Path: p.program.Argv[0], Err: syscall.Errno(-pid)}
-	default: // an emulator, or a filter of system calls
+	default: // an emulator, or a system call filter
 		p.memory.list, p.starting = nil, 0
 		return errNoClone
 	}
 }
 
-// write writes the list. It returns descriptors to be closed when the process has its own.
+// write writes the list. The caller closes copies once the process has its own.
 func (p *Process) write() (copies []int, err error) {
 	m := &p.memory
 	argv, envp, paths, dir := m.strings(p.program)
@@ -142,7 +138,7 @@ func (p *Process) write() (copies []int, err error) {
 		m.locks.Cur = p.program.Locks
 		op(raw.Any, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_LOCKS, address(&m.locks))
 	}
-	// It may be an orphan already.
+	// The parent may have died already.
 	op(raw.Want, unix.SYS_GETPPID)
 	m.list[len(m.list)-1].Want = uintptr(os.Getpid())
 	for sig := uintptr(1); sig <= 64; sig++ {
@@ -152,7 +148,7 @@ func (p *Process) write() (copies []int, err error) {
 	}
 	for i, f := range p.program.Files {
 		fd := f.Fd()
-		if fd < uintptr(files) { // or one of the next would take its place
+		if fd < uintptr(files) { // or a later file would replace it
 			number, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, files)
 			if err != nil {
 				return copies, &Error{Op: "clone", Path: p.program.Argv[0], Err: err}
@@ -162,13 +158,13 @@ func (p *Process) write() (copies []int, err error) {
 		}
 		op(raw.NoError, unix.SYS_DUP3, fd, uintptr(i), 0)
 	}
-	// All others, now: a start that hangs would keep others' pipes open. Kernels before 5.9
-	// cannot do that; there they are closed when the program begins.
+	// Close all others now: a start that hangs would keep other programs' pipes open. Kernels
+	// before 5.9 cannot; there they are closed when the program begins.
 	op(raw.Any, unix.SYS_CLOSE_RANGE, uintptr(files), uintptr(^uint32(0)), 0)
 	if m.limit = startLimit(); m.limit.Max != 0 {
 		op(raw.Any, unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, address(&m.limit))
 	}
-	// From here on it can be killed by others than SIGKILL.
+	// From here on signals other than SIGKILL can end it.
 	op(raw.NoError, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, address(&m.mask), 0, unsafe.Sizeof(m.mask))
 	if m.chdir = -1; dir != 0 {
 		m.chdir = len(m.list)
@@ -182,7 +178,7 @@ func (p *Process) write() (copies []int, err error) {
 	return copies, nil
 }
 
-// strings writes the program's strings and returns where they are; dir is 0 without one.
+// strings writes the program's strings and returns their addresses; dir is 0 without a Dir.
 func (m *memory) strings(program Program) (argv, envp uintptr, paths []uintptr, dir uintptr) {
 	env := unique(program.Env)
 	size := len(program.Dir) + 1
@@ -191,7 +187,7 @@ func (m *memory) strings(program Program) (argv, envp uintptr, paths []uintptr, 
 			size += len(text) + 1
 		}
 	}
-	m.text = make([]byte, 0, size) // never more, so that it stays where it is
+	m.text = make([]byte, 0, size) // exact, so that it never moves
 	add := func(text string) uintptr {
 		at := len(m.text)
 		m.text = append(append(m.text, text...), 0)
@@ -216,10 +212,9 @@ func (m *memory) strings(program Program) (argv, envp uintptr, paths []uintptr, 
 	return argv, envp, paths, dir
 }
 
-// address returns where something is that lies in the heap: nothing moves there.
+// address returns the address of something in the heap, where nothing moves.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// caught reports whether this process handles a signal.
 func caught(sig uintptr) bool {
 	var now sigaction
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&now)), unsafe.Sizeof(now.mask), 0, 0)
@@ -231,9 +226,8 @@ func rtSigprocmask(set, old *uint64) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(*set), 0, 0)
 }
 
-// startLimit returns the limit on open files for programs, if it is another than this
-// process's: Go has raised that to one below the hard limit as the process began, for itself
-// alone.
+// startLimit returns the limit on open files for programs, if it differs from this process's: at
+// start, Go raises its own to one below the hard limit.
 func startLimit() syscall.Rlimit {
 	soft, hard := raw.NoFile()
 	var now syscall.Rlimit

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refuse has the kernel refuse to start processes other than as fork, vfork and threads do.
+// refuse makes the kernel refuse to start processes, except as fork, vfork and threads do.
 func refuse(t *testing.T) {
 	t.Helper()
 	const load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
@@ -38,7 +38,7 @@ func refuse(t *testing.T) {
 	}
 }
 
-// Where the kernel refuses, programs are started as by the standard library, the first one, too.
+// If the kernel refuses, the standard library starts programs, including the first one.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	if newProcess(t) {
@@ -64,7 +64,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A directory on the PATH that cannot be looked into does not keep a program from being found.
+// An unreadable directory on the PATH does not hide a program.
 func TestBrokenPath(t *testing.T) {
 	if newProcess(t) {
 		return
@@ -84,7 +84,7 @@ func TestBrokenPath(t *testing.T) {
 	}
 }
 
-// The end of a process is noticed also by one that may have no files at all.
+// A process that may have no files at all still notices the end of a process.
 func TestWaitingWithoutFiles(t *testing.T) {
 	t.Parallel()
 	if newProcess(t) {

@@ -6,12 +6,11 @@ import (
 	"syscall"
 )
 
-// Begun reports whether nothing is waited for any more: the program runs, or the process
-// has ended.
+// Begun reports whether the program runs or the process has ended.
 func (p *Process) Begun() bool { return atomic.LoadUint32(&p.starting) == 0 }
 
-// Opening returns what the system is opening for a process that has not begun: its working
-// directory or its program. It is empty afterwards.
+// Opening returns the working directory or program that the system is opening for a process that
+// has not begun; empty afterwards.
 func (p *Process) Opening() string {
 	if p.Begun() {
 		return ""
@@ -30,12 +29,12 @@ func (p *Process) Opening() string {
 
 func (m *memory) result(i int) uintptr { return atomic.LoadUintptr(&m.list[i].Result) }
 
-// failure returns why the program of a process that has ended never began. It is nil for one
-// that was killed before: its list does not say whether the program had begun.
+// failure returns why the program of an ended process never began. It is nil if the process was
+// killed earlier: the list does not say whether the program had begun.
 func (p *Process) failure() error {
 	m := &p.memory
 	if m.list == nil {
-		return nil // it was forked, which tells at once
+		return nil // forked: a failure was reported at once
 	}
 	for i := range m.exec {
 		op, path := "clone", p.program.Argv[0]
@@ -64,7 +63,7 @@ func (p *Process) failure() error {
 	if err := errs[name]; err != nil {
 		return &Error{Op: "exec", Path: name, Err: err}
 	}
-	// Of what was looked for, only a file that is there and cannot be run is worth a word.
+	// Of the candidates, only a file that exists and cannot be run is worth reporting.
 	if path, err := exec.LookPath(name); err == nil && errs[path] != nil {
 		return &Error{Op: "exec", Path: path, Err: errs[path]}
 	}

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Programs are started as by the standard library, and nothing kills them when this process
-// dies; what they inherit of its files tells them.
+// The standard library starts programs, and nothing kills them when this process dies; they
+// notice it by the files that they inherit.
 
-// start is what this package knows of a process besides its number: nothing.
 type start struct{}
 
-// prepare refuses what no program can be given.
+// prepare refuses strings that no program can be given.
 func (p *Process) prepare() error {
 	for _, list := range [][]string{p.program.Argv, p.program.Env, {p.program.Dir}} {
 		for _, text := range list {
@@ -29,7 +28,6 @@ func (p *Process) prepare() error {
 
 func (p *Process) clone() error { return errNoClone }
 
-// thread returns 0: nothing can be asked about a thread.
 func thread() int { return 0 }
 
 // MarksItself reports false: no process has a mark.
@@ -42,11 +40,11 @@ func (p *Process) unwatch() {}
 
 func (p *Process) awaitExit() { AwaitExit(p.PID) }
 
-// AwaitExit blocks, with its thread, until a child process has ended. It does not reap it.
+// AwaitExit blocks, with its thread, until a child process has ended, and does not reap it.
 func AwaitExit(pid int) {
 	queue, err := unix.Kqueue()
 	for ; err != nil; queue, err = unix.Kqueue() {
-		time.Sleep(10 * time.Millisecond) // this process may open no more files
+		time.Sleep(10 * time.Millisecond) // no descriptor is free
 	}
 	defer func() { _ = unix.Close(queue) }()
 	unix.CloseOnExec(queue)
@@ -64,11 +62,11 @@ func AwaitExit(pid int) {
 	}
 }
 
-// Begun reports whether nothing is waited for any more. Here Start waits for it.
+// Begun reports true: Start waits for the program.
 func (p *Process) Begun() bool { return true }
 
-// Opening returns nothing: Start waits for it.
+// Opening returns "": Start waits for the program.
 func (p *Process) Opening() string { return "" }
 
-// failure returns nil: Start tells it.
+// failure returns nil: Start returns it.
 func (p *Process) failure() error { return nil }

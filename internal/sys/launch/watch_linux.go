@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes are those of a process that is forked. The kernel writes its pidfd there.
+// attributes are for a forked process. The kernel writes its pidfd to forked.
 func (p *Process) attributes() *syscall.SysProcAttr {
 	p.forked = -1
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, PidFD: &p.forked}
 }
 
-// watch has Go's poller report the end of the process.
+// watch registers the end of the process with Go's poller.
 func (p *Process) watch() {
 	if p.memory.list == nil {
 		p.pidfd = int32(p.forked)
@@ -22,12 +22,12 @@ func (p *Process) watch() {
 	if p.pidfd < 0 {
 		return
 	}
-	// With kernels before 5.3 it always seems to have ended; AwaitExit knows.
+	// On kernels before 5.3 it always looks ended; AwaitExit still waits.
 	_ = unix.SetNonblock(int(p.pidfd), true)
 	p.handle = os.NewFile(uintptr(p.pidfd), "pidfd")
 }
 
-// unwatch ends that.
+// unwatch closes the pidfd.
 func (p *Process) unwatch() {
 	if p.handle != nil {
 		_ = p.handle.Close()
@@ -40,11 +40,11 @@ func (p *Process) awaitExit() {
 			_ = conn.Read(ended)
 		}
 	}
-	// A thread waits, if that was too early.
+	// Blocks only if the poller was early.
 	AwaitExit(p.PID)
 }
 
-// AwaitExit blocks, with its thread, until a child process has ended. It does not reap it.
+// AwaitExit blocks, with its thread, until a child process has ended, and does not reap it.
 func AwaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -54,8 +54,8 @@ func AwaitExit(pid int) {
 	}
 }
 
-// ended reports whether the process of a pidfd has ended, or that cannot be asked so: poll
-// fails where this process may have no files at all.
+// ended reports whether a pidfd's process has ended, or poll fails, as it does if this process
+// may have no files.
 func ended(pidfd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)

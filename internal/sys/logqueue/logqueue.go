@@ -1,6 +1,6 @@
-// Package logqueue keeps a log that blocks from blocking the program. Standard error can
-// be a pipe whose reader has stalled (the journal, a logging driver, a terminal after ^S);
-// a write to it then waits for as long as the reader does.
+// Package logqueue prevents a blocked log from blocking the program. Standard error can be a
+// pipe with a stalled reader (the journal, a logging driver, a terminal after ^S), and a write
+// to it waits as long as the reader does.
 package logqueue
 
 import (
@@ -11,34 +11,33 @@ import (
 )
 
 const (
-	// DefaultLimit is how many bytes wait for a reader before lines are dropped.
+	// DefaultLimit is how many bytes are queued before lines are dropped.
 	DefaultLimit = 4 << 20
-	// syncPatience bounds Sync. Whoever calls it is about to end, and must not be kept from
-	// that by the reader of its log.
+	// syncPatience bounds Sync. Its callers are about to end, and a stalled reader must not
+	// prevent that.
 	syncPatience = 250 * time.Millisecond
 )
 
-// ErrStalled is returned by Sync if lines still wait for the reader of the log.
+// ErrStalled is returned by Sync if lines are still queued.
 var ErrStalled = errors.New("the log is not being read")
 
-// Writer is a zapcore.WriteSyncer whose Write never waits. A goroutine writes what was
-// given to it, a line at a time and in order; it ends when nothing is left. Lines that do
-// not fit are dropped and counted.
+// Writer is a zapcore.WriteSyncer whose Write never waits. A goroutine writes the lines in order
+// and ends when none is left. Lines that do not fit are dropped and counted.
 type Writer struct {
 	out   io.Writer
 	limit int
-	// dropped is called by that goroutine, without a lock, when the reader reads again.
+	// dropped is called by that goroutine, without the lock, once out accepts lines again.
 	dropped func(lines int)
 
 	mu      sync.Mutex
 	lines   [][]byte
 	size    int
 	lost    int
-	written chan struct{} // closed when nothing waits any more; nil if nothing does
+	written chan struct{} // closed when the queue is empty; nil while it is
 }
 
-// New returns a Writer to out which holds limit bytes at most; 0 = DefaultLimit. After
-// lines were dropped and out takes others again, it calls dropped with their number.
+// New returns a Writer to out that queues at most limit bytes; 0 = DefaultLimit. After lines
+// were dropped, and once out accepts others, it calls dropped with their number.
 func New(out io.Writer, limit int, dropped func(lines int)) *Writer {
 	if limit == 0 {
 		limit = DefaultLimit
@@ -46,11 +45,10 @@ func New(out io.Writer, limit int, dropped func(lines int)) *Writer {
 	return &Writer{out: out, limit: limit, dropped: dropped}
 }
 
-// Write queues a copy of line. It never fails.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A line that is larger than the limit passes where nothing else waits.
+	// A line larger than the limit is accepted into an empty queue.
 	if w.size > 0 && w.size+len(line) > w.limit {
 		w.lost++
 		return len(line), nil
@@ -64,8 +62,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Sync waits a moment until all lines are written, those in front of a stalled reader
-// excepted.
+// Sync waits until all lines are written, at most syncPatience.
 func (w *Writer) Sync() error {
 	w.mu.Lock()
 	written := w.written
@@ -83,7 +80,6 @@ func (w *Writer) Sync() error {
 	}
 }
 
-// write writes until nothing is left.
 func (w *Writer) write() {
 	for {
 		w.mu.Lock()
@@ -104,7 +100,7 @@ func (w *Writer) write() {
 			continue
 		}
 		for _, line := range lines {
-			// There is nowhere to report an error to.
+			// An error could be reported nowhere.
 			_, _ = w.out.Write(line)
 			w.mu.Lock()
 			w.size -= len(line)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// reader is the other end of a log: it takes a line when it is told to.
+// reader is the other end of a log: it takes a line when told to.
 type reader struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

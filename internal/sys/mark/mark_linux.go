@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of returns the mark of a process; zero if it has none. A zombie has its mark until it is
-// reaped. Of fails if the mark cannot be read: there is no such process, /proc hides it, or
-// this process may open no more files.
+// Of returns the mark of a process; 0 = none. A zombie keeps its mark until it is reaped. Of
+// fails if the process does not exist, /proc hides it, or no descriptor is free.
 func Of(pid int) (Mark, error) {
 	var limit unix.Rlimit
 	if pid <= 0 || unix.Prlimit(pid, unix.RLIMIT_LOCKS, nil, &limit) != nil {
-		// The kernel does not answer about a process of another user, but /proc shows the limit.
+		// The kernel refuses for a process of another user, but /proc shows the limit.
 		return shown(pid)
 	}
 	return number(limit.Cur), nil
@@ -32,9 +31,8 @@ func Set(pid int, m Mark) error {
 	return unix.Prlimit(pid, unix.RLIMIT_LOCKS, &limit, nil)
 }
 
-// Hidden reports whether the process with that number exists, and is a zombie, by other
-// means than /proc, from which it is hidden. That it is a zombie is only known of a child
-// of this process.
+// Hidden reports whether a process that /proc hides exists and is a zombie. It detects zombies
+// only among children of this process.
 func Hidden(pid int) (exists, zombie bool) {
 	if pid <= 0 || errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		return false, false
@@ -44,7 +42,7 @@ func Hidden(pid int) (exists, zombie bool) {
 	return true, err == nil && info.Signo != 0
 }
 
-// number makes a mark of a limit; zero if it is none.
+// number returns the mark in a limit; 0 = none.
 func number(limit uint64) Mark {
 	if limit > math.MaxInt64 || limit <= runMask {
 		return 0
@@ -52,7 +50,6 @@ func number(limit uint64) Mark {
 	return Mark(limit)
 }
 
-// shown reads a mark from /proc.
 func shown(pid int) (Mark, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
@@ -64,7 +61,7 @@ func shown(pid int) (Mark, error) {
 			if len(fields) == 0 {
 				return 0, nil
 			}
-			limit, _ := strconv.ParseUint(fields[0], 10, 64) // "unlimited" is none
+			limit, _ := strconv.ParseUint(fields[0], 10, 64) // "unlimited" gives none
 			return number(limit), nil
 		}
 	}

@@ -35,7 +35,7 @@ func TestMark(t *testing.T) {
 	require.Equal(t, one.Run(5), one.Run(3).Run(5))
 }
 
-// of returns the mark of a process that can be asked.
+// of returns the mark of a process.
 func of(t *testing.T, pid int) mark.Mark {
 	t.Helper()
 	m, err := mark.Of(pid)
@@ -55,7 +55,7 @@ func start(t *testing.T, argv ...string) int {
 	return cmd.Process.Pid
 }
 
-// What a process starts and executes has its mark, whatever that does with itself.
+// Descendants and executed programs keep the mark, whatever the process does with itself.
 func TestMarksAreInherited(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/pid"
@@ -85,7 +85,7 @@ func TestMarksAreInherited(t *testing.T) {
 	require.Equal(t, m, of(t, pid), "until it is reaped")
 }
 
-// Limits that are none, or that were set otherwise, are not marks.
+// "Unlimited" and limits set by others are not marks.
 func TestNoMark(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("prlimit"); err != nil {
@@ -110,8 +110,8 @@ func TestNoMark(t *testing.T) {
 	require.False(t, zombie)
 }
 
-// A process that may open no more files cannot see the marks of other users' processes. It
-// must not take them for unmarked.
+// A process without free descriptors cannot see the marks of other users' processes. It must not
+// consider them unmarked.
 func TestMarksWithoutFiles(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("MARK_TEST_BLIND"); text != "" {

@@ -2,16 +2,15 @@ package mark
 
 import "sync"
 
-// inUse are the marks of runs that were taken and not given back, and taken counts them all.
+// inUse are the marks that were taken and not freed; taken counts all ever taken.
 var inUse struct {
 	sync.Mutex
 	marks map[Mark]bool
 	taken int64
 }
 
-// Take returns a number for a run in the worker process of m that no other run of this process
-// has had, and its mark, which no other has that goes on. Whoever calls it must call Free when
-// no process with that mark is left.
+// Take returns a new number for a run in m's worker process and a mark that no other current run
+// has. Call Free once no process with that mark is left.
 func (m Mark) Take() (n int64, run Mark) {
 	inUse.Lock()
 	defer inUse.Unlock()
@@ -27,14 +26,14 @@ func (m Mark) Take() (n int64, run Mark) {
 	}
 }
 
-// Free gives back a mark that Take has returned.
+// Free gives back a mark from Take.
 func (m Mark) Free() {
 	inUse.Lock()
 	defer inUse.Unlock()
 	delete(inUse.marks, m)
 }
 
-// Skip counts n runs that there were not, in tests.
+// Skip advances the count by n runs, for tests.
 func Skip(n int64) {
 	inUse.Lock()
 	defer inUse.Unlock()

@@ -1,5 +1,5 @@
-// Package memfile makes files that have no name and are gone with their last descriptor: in
-// memory on Linux, in the temporary directory elsewhere.
+// Package memfile makes nameless files that are gone with their last descriptor: in memory on
+// Linux, in the temporary directory elsewhere.
 package memfile
 
 import (
@@ -8,11 +8,11 @@ import (
 	"os"
 )
 
-// ErrUnsealed says that a file is not one that Sealed has made.
+// ErrUnsealed means that Sealed has not made a file.
 var ErrUnsealed = errors.New("not a sealed file")
 
-// New returns a file with that content, to be read from its beginning. The name is for people
-// who look at a process's descriptors.
+// New returns a file with that content, at its beginning. Tools that list a process's
+// descriptors show the name.
 func New(name string, content []byte) (*os.File, error) {
 	f, err := open(name, false)
 	if err != nil {
@@ -25,7 +25,7 @@ func New(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// Sealed is New for a file that cannot be changed any more, where the system has that.
+// Sealed is New for a file that can no longer change, where the system supports that.
 func Sealed(name string, content []byte) (*os.File, error) {
 	f, err := open(name, true)
 	if err != nil {
@@ -42,8 +42,8 @@ func Sealed(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// ReadSealed returns the content of a file that Sealed has made, in this process or another.
-// It fails with ErrUnsealed on another file.
+// ReadSealed returns the content of a file from Sealed, in this process or another. It fails
+// with ErrUnsealed on any other file.
 func ReadSealed(f *os.File) ([]byte, error) {
 	if err := sealed(f); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func ReadSealed(f *os.File) ([]byte, error) {
 		return nil, err
 	}
 	content := make([]byte, info.Size())
-	// ReadAt: the offset is shared with whoever has made it.
+	// ReadAt, because the offset is shared with the process that made the file.
 	if _, err := f.ReadAt(content, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}

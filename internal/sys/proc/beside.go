@@ -16,36 +16,36 @@ import (
 )
 
 const (
-	// besideEnv marks a master that another one has started to take its place. The socket to
-	// that one is the first file descriptor behind the standard ones.
+	// besideEnv marks a master that another one has started to replace it. The socket between
+	// them is the first descriptor after the standard ones.
 	besideEnv = "RESQUED_BESIDE"
-	// probePatience is how long a binary may take to say what it is.
+	// probePatience is how long a binary may take to report its protocol.
 	probePatience = 10 * time.Second
-	// maxReason bounds what is repeated of the output of a binary that does not work, in bytes.
+	// maxReason bounds the quoted output of a binary that does not work, in bytes.
 	maxReason = 2000
 )
 
-// TakesOver is what a binary prints, on a line of its own, for the arguments ProbeArgs if it can
-// take the place of a running master that speaks BesideProtocol.
+// TakesOver is the line that a binary prints for ProbeArgs if it can replace a running master
+// that speaks BesideProtocol.
 var TakesOver = fmt.Sprintf("resqued-handover %d", BesideProtocol)
 
-// ProbeArgs are the arguments by which a master asks a binary whether it can take its place.
+// ProbeArgs are the arguments with which a master asks a binary whether it can replace it.
 var ProbeArgs = []string{"upgrade", "--protocol"}
 
-// Invocation is how a program was started, so that it can be started so again.
+// Invocation is how a program was started, so that it can be started again.
 type Invocation struct {
-	// Path is the program as it was called, an absolute path whose symbolic links are not
-	// resolved: a link that points to another release since then leads there.
+	// Path is the absolute path of the program as it was called. Symbolic links are not
+	// resolved, so that a link to a newer release leads there.
 	Path string
-	// Args are the arguments, with the program's name.
+	// Args are the arguments, including the program's name.
 	Args []string
 	Env  []string
-	// Dir is the working directory, by the name that the shell had for it.
+	// Dir is the working directory, by the shell's name for it.
 	Dir string
 }
 
-// Invoked returns how this process was started, if a process beside it can be started so. Call it
-// early: afterwards the working directory and the environment may have changed.
+// Invoked returns how this process was started. It fails where no process can be started next to
+// it. Call it early: the working directory and the environment may change.
 func Invoked() (Invocation, error) {
 	if _, err := sibling(); err != nil {
 		return Invocation{}, err
@@ -53,7 +53,7 @@ func Invoked() (Invocation, error) {
 	return Started()
 }
 
-// Started is Invoked for whoever starts child processes.
+// Started is Invoked for callers that start child processes.
 func Started() (Invocation, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -61,7 +61,7 @@ func Started() (Invocation, error) {
 	}
 	i := Invocation{Args: slices.Clone(os.Args), Dir: dir}
 	for _, v := range os.Environ() {
-		// WATCHDOG_PID is that of this process; without it WATCHDOG_USEC holds for any.
+		// WATCHDOG_PID names this process; without it WATCHDOG_USEC applies to any.
 		if name, _, _ := strings.Cut(v, "="); name != besideEnv && name != "WATCHDOG_PID" {
 			i.Env = append(i.Env, v)
 		}
@@ -72,8 +72,8 @@ func Started() (Invocation, error) {
 	return i, nil
 }
 
-// invokedPath returns the path by which this program was called. The name that a program gets
-// need not be its own; then it is that of the file.
+// invokedPath returns the path by which this program was called. argv[0] need not be the
+// program's name; then it is the file's path.
 func invokedPath(dir string) (string, error) {
 	if len(os.Args) > 0 {
 		path := os.Args[0]
@@ -94,8 +94,8 @@ func invokedPath(dir string) (string, error) {
 	return path, nil
 }
 
-// Changed reports whether another file than the one that this process runs is now at its path.
-// The kernel keeps the running one from being written to, and its inode from being used again.
+// Changed reports whether the path now has another file than the one that this process runs. The
+// kernel prevents writes to the running file and reuse of its inode.
 func (i Invocation) Changed() (bool, error) {
 	same, err := isSelf(i.Path)
 	if err != nil {
@@ -104,8 +104,8 @@ func (i Invocation) Changed() (bool, error) {
 	return !same, nil
 }
 
-// Probe returns an error if the program at the path cannot take the place of this one. Nothing
-// of a daemon is started for that, so no job is touched by a program that cannot.
+// Probe returns an error if the program at the path cannot replace this one. It starts nothing
+// of a daemon, so an unfit program touches no job.
 func (i Invocation) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
@@ -127,10 +127,10 @@ func (i Invocation) Probe(ctx context.Context) error {
 	return nil
 }
 
-// speaksToManager: a mere probe tells the service manager nothing.
+// speaksToManager: a probe must not talk to the service manager.
 func speaksToManager(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") }
 
-// cut keeps the first bytes that are written to it.
+// cut keeps the first maxReason bytes that are written to it.
 type cut []byte
 
 func (c *cut) Write(p []byte) (int, error) {
@@ -145,7 +145,7 @@ func said(text []byte) string {
 	return ": " + string(text)
 }
 
-// Beside is one of two masters as the other one holds it.
+// Beside is the other one of two masters.
 type Beside struct {
 	pid     int
 	process *os.Process
@@ -153,12 +153,12 @@ type Beside struct {
 	once    sync.Once
 }
 
-// ErrFirst: the first process of a PID namespace cannot be replaced.
+// ErrFirst means that the first process of a PID namespace cannot be replaced.
 var ErrFirst = errors.New("this daemon is process 1 of its container, which ends with it: replace the container")
 
-// Start starts the program anew, as a master that takes the place of this one. It becomes a child
-// of this process's parent, not of this process: a service manager sees its end, it outlives
-// this one without a change, and no master ever takes what another one has started for its own.
+// Start starts the program as a master that replaces this one. The new process is a child of
+// this process's parent: a service manager sees its end, it outlives this process unchanged, and
+// no master mistakes another's children for its own.
 func (i Invocation) Start() (*Beside, error) {
 	if os.Getpid() == 1 {
 		return nil, ErrFirst
@@ -189,9 +189,8 @@ func (i Invocation) Start() (*Beside, error) {
 	return &Beside{pid: p.Pid, process: p, conn: conn}, nil
 }
 
-// InheritBeside takes over, in a master that another one has started to take its place, the
-// socket to that one. It returns nil in any other process. Call it once, before anything is
-// started.
+// InheritBeside takes over the socket to the master that started this one to replace it. It
+// returns nil in any other process. Call it once, before anything is started.
 func InheritBeside() (*Beside, error) {
 	if os.Getenv(besideEnv) == "" {
 		return nil, nil
@@ -219,13 +218,13 @@ func InheritBeside() (*Beside, error) {
 // PID returns the process id of the other master.
 func (b *Beside) PID() int { return b.pid }
 
-// Send writes one message to it; see Conn.Send.
+// Send sends it a message; see Conn.Send.
 func (b *Beside) Send(m Message) error { return b.conn.Send(m) }
 
-// Recv waits for a message of it; see Conn.Recv.
+// Recv waits for a message from it; see Conn.Recv.
 func (b *Beside) Recv() (Message, error) { return b.conn.Recv() }
 
-// Kill sends it SIGKILL, through a process handle where the kernel has them.
+// Kill sends it SIGKILL, through a process handle where the kernel has one.
 func (b *Beside) Kill() error { return b.process.Kill() }
 
 // Close closes the socket; a Recv under way returns io.EOF.

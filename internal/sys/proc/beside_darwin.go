@@ -7,7 +7,7 @@ import (
 
 var errNoSibling = errors.New("a daemon cannot be upgraded while it runs on this system")
 
-// isSelf fails: which file a process runs cannot be found out when it has been replaced.
+// isSelf fails: the file that a process runs is unknown once it has been replaced.
 func isSelf(string) (bool, error) { return false, errNoSibling }
 
 func sibling() (*syscall.SysProcAttr, error) { return nil, errNoSibling }

@@ -20,12 +20,12 @@ func isSelf(path string) (bool, error) {
 	return os.SameFile(there, running), nil
 }
 
-// sibling has a process become a child of this process's parent.
+// sibling makes a process a child of this process's parent.
 func sibling() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}, nil
 }
 
-// creator returns the process that has created a pair of sockets.
+// creator returns the process that created a socket pair.
 func creator(fd int) (pid int, err error) {
 	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

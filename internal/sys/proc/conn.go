@@ -14,21 +14,20 @@ import (
 )
 
 const (
-	// maxMessage bounds a packet; a longer one would be cut off by Recv.
+	// maxMessage bounds a packet, in bytes; Recv would cut off a longer one.
 	maxMessage = 64 << 10
-	// sendPatience is how long Send waits for room. A few hundred messages fit,
-	// so a full buffer means that the other side has not read for a long time.
+	// sendPatience is how long Send waits for room. A few hundred messages fit, so a full buffer
+	// means that the other side has not read for a long time.
 	sendPatience = 5 * time.Millisecond
 )
 
-// ErrFull: the other side does not read its messages. It is not healthy.
+// ErrFull means that the other side does not read its messages and is unhealthy.
 var ErrFull = errors.New("resqued: control socket full")
 
-// Conn is one end of the control socket between a master and a worker process:
-// a SEQPACKET socket, so that messages keep their boundaries and the death of
-// one side is the other's io.EOF. Where the system has none of these it is a stream, and
-// the length of each message, of four bytes, goes before it. Send may be called by several
-// goroutines, Recv by one.
+// Conn is one end of the control socket between a master and a worker process. It is a SEQPACKET
+// socket: messages keep their boundaries, and the death of one side is the other's io.EOF. Where
+// the system has none, it is a stream with a four-byte length before each message. Several
+// goroutines may call Send, one Recv.
 type Conn struct {
 	f      *os.File
 	raw    rawConn
@@ -41,7 +40,7 @@ type rawConn interface {
 	Control(f func(fd uintptr)) error
 }
 
-// newConn takes over fd, a non-blocking socket of that type.
+// newConn takes over fd, a non-blocking socket of that kind.
 func newConn(fd, kind int, name string) (*Conn, error) {
 	f := os.NewFile(uintptr(fd), name)
 	raw, err := f.SyscallConn()
@@ -52,9 +51,9 @@ func newConn(fd, kind int, name string) (*Conn, error) {
 	return &Conn{f: f, raw: raw, stream: kind == unix.SOCK_STREAM, buf: make([]byte, maxMessage)}, nil
 }
 
-// Send writes one message. It never waits longer than a few milliseconds:
-// ErrFull says that the other side has stopped reading. The message is then
-// lost, and any other error means that the other side is gone.
+// Send writes one message and waits for room a few milliseconds at most. With ErrFull the other
+// side has stopped reading, and the message is lost. Any other error means that the other side
+// is gone.
 func (c *Conn) Send(m Message) error {
 	packet, err := json.Marshal(m)
 	if err != nil {
@@ -68,8 +67,8 @@ func (c *Conn) Send(m Message) error {
 	}
 	c.send.Lock()
 	defer c.send.Unlock()
-	// Without a deadline first: on a loaded machine this goroutine may be put
-	// aside between setting a deadline and writing, and nothing was full.
+	// Try without a deadline first: on a loaded machine this goroutine may be preempted between
+	// setting a deadline and writing.
 	sent, err := c.try(packet)
 	if err != nil && !errors.Is(err, unix.EAGAIN) || sent == len(packet) {
 		return wrapSend(m, err)
@@ -82,13 +81,13 @@ func (c *Conn) Send(m Message) error {
 		return wrapSend(m, err)
 	}
 	if sent+more > 0 {
-		// The other side would take what comes next for the rest of this message.
+		// The other side would take later bytes for the rest of this message.
 		_ = c.f.Close()
 	}
 	return wrapSend(m, ErrFull)
 }
 
-// try sends what there is room for.
+// try sends as much as there is room for.
 func (c *Conn) try(packet []byte) (n int, err error) {
 	failed := c.raw.Control(func(fd uintptr) {
 		for {
@@ -111,14 +110,14 @@ func wrapSend(m Message, err error) error {
 	return fmt.Errorf("send %s: %w", m.Type, err)
 }
 
-// Recv waits for the next message. io.EOF means that the other side is gone and
-// that every message it had sent was received.
+// Recv waits for the next message. io.EOF means that the other side is gone and that all its
+// messages were received.
 func (c *Conn) Recv() (Message, error) {
 	var m Message
 	n, err := c.read()
 	if errors.Is(err, unix.ECONNRESET) {
-		// The other side died with messages of ours unread. The kernel says so
-		// once, before what it had sent to us.
+		// The other side died with unread messages of ours. The kernel reports that once, before
+		// the messages that it had sent.
 		n, err = c.read()
 	}
 	switch {
@@ -133,7 +132,6 @@ func (c *Conn) Recv() (Message, error) {
 	return m, nil
 }
 
-// read reads one message.
 func (c *Conn) read() (int, error) {
 	if !c.stream {
 		return c.f.Read(c.buf)
@@ -149,8 +147,8 @@ func (c *Conn) read() (int, error) {
 	return io.ReadFull(c.f, c.buf[:n])
 }
 
-// CloseRead has Recv return every message that was sent already, and then io.EOF, even while another
-// process holds the other end.
+// CloseRead makes Recv return the messages that were sent already and then io.EOF, even while
+// another process holds the other end.
 func (c *Conn) CloseRead() error {
 	var err error
 	if failed := c.raw.Control(func(fd uintptr) { err = closeRead(int(fd)) }); failed != nil {

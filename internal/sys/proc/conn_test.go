@@ -95,7 +95,7 @@ func TestConnKinds(t *testing.T) {
 				require.Len(t, m.Reason, 1000)
 			}
 			if err = ours.Send(Message{Type: Bye}); err != nil {
-				// Part of the message that was refused had been sent: nothing follows it.
+				// Part of the refused message had been sent: nothing may follow it.
 				require.Equal(t, unix.SOCK_STREAM, kind)
 				_, err = theirs.Recv()
 				require.ErrorIs(t, err, io.EOF)

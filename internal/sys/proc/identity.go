@@ -13,21 +13,21 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// Identity names one process for ever: no other one will have it, on this
-// machine or elsewhere, not after a reboot and not when its pid is used again.
+// Identity names one process for ever, on all machines: a reboot or a reused pid gives another
+// Identity.
 type Identity struct {
-	// Host is the hostname, with '/', ':', '#' and blanks made '-'.
+	// Host is the hostname, with '/', ':', '#' and blanks replaced by '-'.
 	Host string
-	// Boot tells this boot of the machine, and the namespaces in it by which pids and
-	// start times are counted, from all others: they mean something only there.
+	// Boot names this boot of the machine and the namespaces that count pids and start times,
+	// which mean something only there.
 	Boot string
 	PID  int
-	// Start is when the process started, in clock ticks since the boot.
+	// Start is the process's start time, in clock ticks since the boot.
 	Start uint64
 }
 
-// Self returns the identity of this process. On Linux it fails where /proc does not show the
-// PID namespace of this process: each number in it would be that of another process.
+// Self returns the identity of this process. On Linux it fails if /proc shows another PID
+// namespace: pids there would name other processes.
 func Self() (Identity, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -47,13 +47,12 @@ func Self() (Identity, error) {
 	}, nil
 }
 
-// bootName makes a short name of a boot and of the namespaces in it by which this process
-// counts pids and times. Containers may share their host's name (host networking) and
-// always share its boot, but a pid of one means nothing in another, and a start time
-// nothing in another time namespace.
+// bootName returns a short name for a boot and the namespaces that count this process's pids and
+// times. Containers always share their host's boot and may share its name (host networking), but
+// a pid or a start time means nothing in another namespace.
 func bootName(boot, pids, times string) string {
-	// The number stands for what an identity promises. Daemons that promise something
-	// else have other names, and leave each other to their leases.
+	// The leading number is the version of what an identity promises. Daemons with another one
+	// have other names, and leave each other to their leases.
 	sum := sha256.Sum256([]byte("2 " + boot + " " + pids + " " + times))
 	return hex.EncodeToString(sum[:4])
 }
@@ -72,26 +71,25 @@ func (i Identity) String() string {
 	return fmt.Sprintf("%s:%d-%d", i.Place(), i.PID, i.Start)
 }
 
-// Place returns host:boot, the prefix of all ids of this machine, or container, since its
-// boot. Two processes with one place count pids and times alike. Whether one of them sees
-// the other in /proc is another question.
+// Place returns host:boot, the prefix of all ids of this machine or container since its boot.
+// Processes with the same place count pids and times alike, but need not see each other in
+// /proc.
 func (i Identity) Place() string { return i.Host + ":" + i.Boot }
 
-// Child returns the process id (as Redis knows it) of the seq-th worker process
-// of this master, in slot.
+// Child returns the process id (as Redis knows it) of this master's seq-th worker process, in
+// slot.
 func (i Identity) Child(slot, seq int) string {
 	return fmt.Sprintf("%s:%d.%d", i, slot, seq)
 }
 
 var identityText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^:]+):([^:]+):(\d+)-(\d+)(:\d+\.\d+)?$`) })
 
-// Dead reports whether the process is proven to be dead. It may only be asked at the
-// process's own Place: elsewhere its pid means nothing. False means that it lives, or that
-// this cannot be found out.
+// Dead reports whether the process is proven to be dead. Ask only at the process's own Place:
+// elsewhere its pid means nothing. False means that it lives or that this is unknown.
 func (i Identity) Dead() bool { return procfs.ID{PID: i.PID, Start: i.Start}.Dead() }
 
-// ParseIdentity reads the id of a master, or that of one of its worker
-// processes: both name the master.
+// ParseIdentity reads the id of a master or of one of its worker processes: both name the
+// master.
 func ParseIdentity(text string) (Identity, error) {
 	m := identityText().FindStringSubmatch(text)
 	if m == nil {

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place names this boot.
 func place() (string, error) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

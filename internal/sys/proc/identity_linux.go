@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// place names this boot and the namespaces in which this process is counted.
+// place names this boot and the namespaces that count this process.
 func place() (string, error) {
 	shown, err := os.Readlink("/proc/self")
 	if err != nil {
@@ -28,31 +28,30 @@ func place() (string, error) {
 		return "", err
 	}
 	times, err := os.Readlink("/proc/self/ns/time")
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have none
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // kernels before 5.6 have no time namespaces
 		return "", err
 	}
 	return bootName(bootID(), pids, times), nil
 }
 
-// bootID returns a text that no other boot of this or another machine has. It is always
-// the same in one process.
+// bootID returns a text unique to this boot of this machine. It is constant in one process.
 var bootID = sync.OnceValue(func() string {
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil && len(id) > 0 {
 		return string(id)
 	}
-	// Under systemd's ProcSubset=pid there is no /proc/sys. The instant of the
-	// boot tells boots apart, and the machine id machines that booted together.
-	// A clock that was set since gives another text: then this machine's dead
-	// are recovered when their lease ends instead of at once.
+	// Under systemd's ProcSubset=pid there is no /proc/sys. The boot time distinguishes boots,
+	// and the machine id distinguishes machines that booted together. If the clock was set
+	// since, the text differs; this machine's dead are then recovered when their lease ends
+	// instead of at once.
 	machine, _ := os.ReadFile("/etc/machine-id")
 	if len(bytes.TrimSpace(machine)) == 0 {
-		return rand.Text() // nothing tells this machine from others: only leases decide
+		return rand.Text() // without a name for the machine, only leases decide
 	}
 	return string(fmt.Appendf(machine, " %d", bootedAt().Round(100*time.Millisecond).UnixMilli()))
 })
 
-// bootedAt returns the instant of the boot, as exactly as two clocks can be read that
-// other processes may come between.
+// bootedAt returns the time of the boot. It takes the best of ten readings, because other
+// processes may run between reading the two clocks.
 func bootedAt() (at time.Time) {
 	least := time.Hour
 	for range 10 {

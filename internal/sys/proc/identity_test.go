@@ -69,7 +69,7 @@ func TestIdentity(t *testing.T) {
 		names := map[string]bool{}
 		for _, name := range []string{
 			bootName(boot, pids, times), bootName(boot, "pid:[4026532001]", times), bootName(boot, "pid:[4026532002]", times),
-			// In another time namespace the same start is told as another time.
+			// In another time namespace the same start has another time.
 			bootName(boot, pids, "time:[4026532003]"), bootName("another boot", pids, times),
 		} {
 			require.Len(t, name, 8)

@@ -13,25 +13,23 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// oomScore makes the kernel choose worker processes before their master when
-// memory runs out: a master is not replaced as fast as it replaces a worker.
+// oomScore makes the kernel choose worker processes before their master when memory runs out: a
+// worker is replaced faster than a master.
 const oomScore = "500"
 
-// lockMainThread keeps the main goroutine on the main thread.
 func lockMainThread() { runtime.LockOSThread() }
 
 // IsWorker reports whether a master started this process as a worker process.
 func IsWorker() bool { return os.Getenv(procfs.RoleEnv) == procfs.WorkerRole }
 
-// Inherit takes over, in a worker process, what its master handed it: the
-// control socket and the configuration. Call it once, from the main goroutine,
-// after signal handling is installed and before anything is started. The main
-// goroutine is free to move between threads afterwards.
+// Inherit takes over the control socket and the configuration from the master, in a worker
+// process. Call it once, from the main goroutine, after signal handling is installed and before
+// anything is started. Afterwards the main goroutine may move between threads.
 func Inherit() (*Conn, []byte, error) {
 	if !IsWorker() {
 		return nil, nil, errors.New("inherit: not started by a resqued master")
 	}
-	// Commands and helpers that this process starts are not workers.
+	// Programs started by this process are not workers.
 	if err := os.Unsetenv(procfs.RoleEnv); err != nil {
 		return nil, nil, fmt.Errorf("inherit: %w", err)
 	}
@@ -45,8 +43,8 @@ func Inherit() (*Conn, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("inherit: control socket on file descriptor %d: %w", connFD, err)
 	}
-	// Not allowed where the unit limits locks. Then what this process starts is known by its
-	// environment and its parents alone.
+	// Fails where the unit limits locks. Then only the environment and the parents identify what
+	// this process starts.
 	_ = mark.Set(os.Getpid(), mark.Worker(os.Getenv(procfs.ProcEnv)))
 	// Best effort: not allowed everywhere, and nothing depends on it.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0o600)

@@ -17,9 +17,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
-// The test binary plays three parts: it runs the tests, it is the worker process
-// that they spawn, and it is a whole program of its own where a test needs one
-// that it can kill.
+// The test binary plays three parts: it runs the tests, it is the worker process that they
+// spawn, and it is a whole program that a test can kill.
 const partEnv = "PROC_TEST_PART"
 
 func TestMain(m *testing.M) {
@@ -39,8 +38,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// act is what a worker process of these tests does, handed over as its
-// configuration.
+// act is what a worker process of these tests does, passed as its configuration.
 type act struct {
 	Act    string
 	Secret string
@@ -150,7 +148,7 @@ func sweepPart() int {
 			return 1
 		}
 		defer func() {
-			// While it lives: what has no environment cannot be told to be its, later.
+			// While it lives: later, a process without environment cannot be assigned to it.
 			_, _ = Sweep(context.Background(), name)
 			c.Wait()
 		}()

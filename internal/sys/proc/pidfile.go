@@ -12,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PIDFile is a file with this process's id that no other process can take while
-// this one lives, however it ends: the kernel holds the lock.
+// PIDFile is a file with this process's id. No other process can take it while this one lives:
+// the kernel releases the lock however the process ends.
 type PIDFile struct {
 	path string
 	f    *os.File
-	// prepared is the name of the file until it takes its place; "" afterwards.
+	// prepared is the file's name until Take renames it; "" afterwards.
 	prepared string
 }
 
-// WritePIDFile creates path, or takes over one that a dead process left behind.
-// It fails, naming the other process, if a living one holds it. The file is
-// complete from the instant that it exists.
+// WritePIDFile creates path, or takes it over from a dead process. If a living process holds it,
+// the error names that process. The file is never seen incomplete.
 func WritePIDFile(path string) (*PIDFile, error) {
 	for {
 		f, err := openPIDFile(path)
@@ -40,8 +39,8 @@ func WritePIDFile(path string) (*PIDFile, error) {
 	}
 }
 
-// PreparePIDFile prepares to take path over from a living process, holder, which knows of it.
-// Nothing is to be seen of that before Take. It fails if another process holds the file.
+// PreparePIDFile prepares to take over path from holder, a living process that cooperates.
+// Nothing is visible before Take. It fails if another process holds the file.
 func PreparePIDFile(path string, holder int) (*PIDFile, error) {
 	if err := heldBy(path, holder); err != nil {
 		return nil, fmt.Errorf("pidfile: %w", err)
@@ -53,7 +52,7 @@ func PreparePIDFile(path string, holder int) (*PIDFile, error) {
 	return &PIDFile{path: path, f: f, prepared: f.Name()}, nil
 }
 
-// heldBy returns an error if a living process but pid holds the file.
+// heldBy returns an error if a living process other than pid holds the file.
 func heldBy(path string, pid int) error {
 	f, err := openOwn(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -72,7 +71,7 @@ func heldBy(path string, pid int) error {
 	return nil
 }
 
-// Take puts a file that was prepared, or was another's since, in the place of what is there.
+// Take puts this process's file in place of the current one: the prepared file, or a new one.
 func (p *PIDFile) Take() error {
 	if p.prepared == "" {
 		f, err := preparedPIDFile(p.path)
@@ -89,7 +88,7 @@ func (p *PIDFile) Take() error {
 	return nil
 }
 
-// Remove removes the file and gives up the lock.
+// Remove removes the file, unless another process has replaced it, and gives up the lock.
 func (p *PIDFile) Remove() error {
 	defer func() { _ = p.f.Close() }()
 	if p.prepared != "" {
@@ -104,10 +103,10 @@ func (p *PIDFile) Remove() error {
 	return nil
 }
 
-// errRaced: another process came between; try again.
+// errRaced: another process interfered; try again.
 var errRaced = errors.New("pidfile changed meanwhile")
 
-// openOwn opens a file that is there. It does not follow a link, which another user may have made.
+// openOwn opens an existing file. It does not follow a link, which another user may have made.
 func openOwn(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -116,7 +115,6 @@ func openOwn(path string) (*os.File, error) {
 	return f, err
 }
 
-// openPIDFile takes over an existing file.
 func openPIDFile(path string) (*os.File, error) {
 	f, err := openOwn(path)
 	if err != nil {
@@ -133,7 +131,7 @@ func openPIDFile(path string) (*os.File, error) {
 		_ = f.Close()
 		return nil, errRaced
 	}
-	// Write, then cut: a reader never sees an empty file.
+	// Write, then truncate: a reader never sees an empty file.
 	if err := writePID(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -141,14 +139,14 @@ func openPIDFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// holderOf returns what a pid file says.
+// holderOf returns the pid in a pid file.
 func holderOf(f *os.File) string {
 	holder, _ := io.ReadAll(io.LimitReader(f, 20))
 	holder, _, _ = bytes.Cut(holder, []byte("\n"))
 	return string(holder)
 }
 
-// preparedPIDFile returns a finished and locked file beside path.
+// preparedPIDFile returns a complete and locked file next to path.
 func preparedPIDFile(path string) (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -162,7 +160,7 @@ func preparedPIDFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// createPIDFile puts a finished and locked file in place.
+// createPIDFile links a complete and locked file to path.
 func createPIDFile(path string) (*os.File, error) {
 	f, err := preparedPIDFile(path)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// titleSize is the room for a process title.
+	// titleSize is the space for a process title, in bytes.
 	titleSize = 160
 
 	connFD   = 3
 	configFD = 4
-	// FirstFile is the number of the first of Spec.Files in the process. Whoever takes them over
-	// there has to make them close-on-exec.
+	// FirstFile is the descriptor of Spec.Files[0] in the process, which must make them
+	// close-on-exec.
 	FirstFile = 5
 )
 
@@ -30,35 +30,34 @@ type Spec struct {
 	Proc string
 	// Title is what ps shows until the process sets its own.
 	Title string
-	// Config is handed over in memory; it never stands in argv or environment.
+	// Config is passed in memory, never in argv or the environment.
 	Config []byte
-	// Env is the process's environment; nil = that of the Spawner. What speaks of this
-	// process's own supervision is left out.
+	// Env is the process's environment; nil = the Spawner's. Variables for this process's own
+	// supervision are left out.
 	Env []string
 	// Files are further descriptors of the process, from FirstFile on.
 	Files []*os.File
-	// DieWithMaster: the kernel kills the process when the master dies. Without
-	// it the process sees io.EOF on its Conn and decides.
+	// DieWithMaster: the kernel kills the process when the master dies. Otherwise the process
+	// sees io.EOF on its Conn and decides.
 	DieWithMaster bool
 }
 
-// Spawner starts worker processes out of this process's own binary.
+// Spawner starts worker processes from this process's own binary.
 type Spawner struct {
-	// Env is the environment of the children; nil = that of this process. What
-	// speaks of this process's own supervision is left out.
+	// Env is the children's environment; nil = this process's. Variables for this process's own
+	// supervision are left out.
 	Env []string
-	// Stdout and Stderr; nil = those of this process.
+	// Stdout and Stderr; nil = this process's.
 	Stdout, Stderr *os.File
 }
 
-// The kernel sends a parent-death signal when the parent *thread* ends. The main
-// thread lives as long as the process, so the main goroutine stays on it, which
-// only an init function can arrange.
+// The kernel sends a parent-death signal when the parent *thread* ends. The main thread lives as
+// long as the process, so the main goroutine stays on it. Only an init function can arrange
+// that.
 func init() { lockMainThread() }
 
-// Spawn starts a worker process. It must be called on the main goroutine of the
-// program if spec.DieWithMaster is set, and refuses elsewhere. Whoever spawns
-// must call Wait.
+// Spawn starts a worker process. With spec.DieWithMaster it must be called on the main goroutine
+// of the program, and fails elsewhere. The caller must call Wait.
 func (s *Spawner) Spawn(spec Spec) (*Child, error) {
 	child, err := s.spawn(spec)
 	if err != nil {
@@ -68,7 +67,8 @@ func (s *Spawner) Spawn(spec Spec) (*Child, error) {
 }
 
 func (s *Spawner) spawn(spec Spec) (*Child, error) {
-	// Without a terminal: who reads one in the background is stopped, and neither ends nor beats.
+	// Without a terminal: a background process that reads one is stopped, and neither ends nor
+	// beats.
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if spec.DieWithMaster {
 		if err := dieWithParent(attr); err != nil {
@@ -142,7 +142,7 @@ func or(f, other *os.File) *os.File {
 	return other
 }
 
-// Child is a worker process as its master holds it.
+// Child is a worker process, for its master.
 type Child struct {
 	process *os.Process
 	conn    *Conn
@@ -151,7 +151,7 @@ type Child struct {
 	exit    Exit
 }
 
-// PID returns the process id of the operating system.
+// PID returns the operating system's process id.
 func (c *Child) PID() int { return c.process.Pid }
 
 // Send writes one message to the worker process; see Conn.Send.
@@ -160,11 +160,11 @@ func (c *Child) Send(m Message) error { return c.conn.Send(m) }
 // Recv waits for a message of the worker process; see Conn.Recv.
 func (c *Child) Recv() (Message, error) { return c.conn.Recv() }
 
-// Kill sends SIGKILL through a process handle, so that it can never hit a later
-// process with the same id.
+// Kill sends SIGKILL through a process handle, which cannot hit a later process with the same
+// pid.
 func (c *Child) Kill() error { return c.process.Kill() }
 
-// Wait waits for the process's end. It may be called more than once.
+// Wait waits for the end of the process. It may be called more than once.
 func (c *Child) Wait() Exit {
 	c.once.Do(func() {
 		c.exit = exitOf(c.process.Wait())
@@ -173,26 +173,26 @@ func (c *Child) Wait() Exit {
 	return c.exit
 }
 
-// CloseRead ends what Recv returns with what was sent already; see Conn.CloseRead.
+// CloseRead ends receiving; see Conn.CloseRead.
 func (c *Child) CloseRead() error { return c.conn.CloseRead() }
 
 // Close closes the control socket; a Recv under way returns io.EOF.
 func (c *Child) Close() error { return c.conn.Close() }
 
-// Exit tells how a process ended.
+// Exit is how a process ended.
 type Exit struct {
 	// Code is the exit code; -1 if a signal ended it.
 	Code int
-	// Signal ended the process; 0 if it left by itself.
+	// Signal ended the process; 0 if it exited.
 	Signal syscall.Signal
-	// MaxRSS is the most memory that the process had, in bytes, or any child that it
-	// had waited for: the kernel does not tell them apart.
+	// MaxRSS is the largest resident size, in bytes, of the process or of any child that it had
+	// waited for: the kernel does not separate them.
 	MaxRSS int64
 	// Err: the end could not be observed.
 	Err error
 }
 
-// String says it in words, as the log and a failure record show it.
+// String describes the exit, as shown in the log and in failure records.
 func (e Exit) String() string {
 	switch {
 	case e.Err != nil:

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// packets is the type of the control socket: a stream, because there are no sockets of
-	// packets whose end is noticed; see frame.
+	// packets is the type of the control socket. Packet sockets would not report the end of the
+	// other side, so it is a stream; see Conn.
 	packets = unix.SOCK_STREAM
 	// sendFlags: do not wait for room.
 	sendFlags = unix.MSG_DONTWAIT
@@ -18,19 +18,19 @@ const (
 	maxRSSUnit = 1
 )
 
-// Executable returns the path of this process's binary. If that is replaced while it runs,
-// worker processes are of the new one.
+// Executable returns the path of this process's binary. If it is replaced, new worker processes
+// run the new one.
 func Executable() (string, error) { return os.Executable() }
 
-// dieWithParent does nothing: a worker process sees the end of its control socket.
+// dieWithParent does nothing: a worker process notices the end of its control socket.
 func dieWithParent(*syscall.SysProcAttr) error { return nil }
 
-// closeRead does nothing: here a shutdown would drop the messages that the socket holds. Recv ends when
+// closeRead does nothing, because a shutdown would drop buffered messages here. Recv ends when
 // the last process that holds the other end is gone.
 func closeRead(int) error { return nil }
 
 func socketpair() (pair [2]int, err error) {
-	// No other process may be started between these calls and the last.
+	// No process may be forked between Socketpair and the last CloseOnExec.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if pair, err = unix.Socketpair(unix.AF_UNIX, packets, 0); err != nil {

@@ -132,7 +132,7 @@ func TestSpawn(t *testing.T) {
 	})
 }
 
-// stopped reports whether all threads of a process have stopped: they go on for a moment.
+// stopped reports whether all threads of a process have stopped; they run on for a moment.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

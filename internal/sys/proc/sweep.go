@@ -7,22 +7,20 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// Sweep kills with SIGKILL every process that belongs to the worker process proc
-// and returns when none is left, or with an error when ctx ends before. The
-// worker process itself counts too, so call it after it was reaped. killed
-// counts the processes to which it was sent.
+// Sweep sends SIGKILL to every process that belongs to the worker process proc, that one
+// included, so call it after it was reaped. It returns when none is left, or with an error when
+// ctx ends. killed counts the signalled processes.
 //
-// Out of reach is only a process that has taken off its mark (see package mark), emptied
-// its environment, and outlives its parent.
+// Out of reach is only a process that has removed its mark (see package mark), emptied its
+// environment and outlives its parent.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	return newSweeper(proc).Sweep(ctx)
 }
 
-// Sweep kills with SIGKILL everything that the worker process has started, and
-// returns when nothing of it is left, or with an error when ctx ends before. The
-// worker process itself is neither killed nor waited for. Call it right after Kill: who
-// was sent that starts nothing more, but may take its time to end. And again after Wait:
-// until then what it has started may move in the tree of processes.
+// Sweep sends SIGKILL to everything that the worker process has started, but not to itself. It
+// returns when nothing is left, or with an error when ctx ends. Call it right after Kill: a
+// process with a pending SIGKILL starts nothing more, but may take long to end. Call it again
+// after Wait: until then, its descendants may move in the process tree.
 func (c *Child) Sweep(ctx context.Context) (killed int, err error) {
 	return c.sweeper.Sweep(ctx)
 }

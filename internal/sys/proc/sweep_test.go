@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// unique keeps what an earlier, broken run has left out of this one.
+// unique avoids the remains of an earlier, broken run.
 func unique(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
 
 // marked returns how many living processes the worker process name has, itself included.
@@ -32,8 +32,7 @@ func marked(name string) (n int) {
 	return n
 }
 
-// A worker process that was killed may take long to end. What it has started must not
-// live as long.
+// A killed worker process may take long to end. Its descendants must not live as long.
 func TestSweepBelowALivingProcess(t *testing.T) {
 	t.Parallel()
 	name, other := unique("p-slow"), unique("p-slow-2")
@@ -52,7 +51,7 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 	require.Equal(t, 1, marked(name), "it lives itself")
 	require.Equal(t, 5, marked(other))
 
-	// Once more when it is gone.
+	// Again when it is gone.
 	require.NoError(t, c.Kill())
 	c.Wait()
 	killed, err = c.Sweep(ctx)
@@ -70,8 +69,7 @@ func TestSweepOfAMaster(t *testing.T) {
 	require.Equal(t, "EOF", m.Line(t), "by then it has ended all that it had started")
 }
 
-// A worker process is known by its master until it was waited for: its number may become
-// another's.
+// Its master identifies a worker process until it was reaped: then its pid may be reused.
 func TestWorkerProcessesAreKnownUntilTheyAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	name := unique("p-known")

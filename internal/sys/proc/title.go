@@ -10,34 +10,33 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// comm is the short name that top and killall know.
+// comm is the short name that top and killall use.
 const comm = "resqued"
 
-// TitleOf is what the title of each of our processes begins with. Ruby's Resque takes a
-// process for a worker, whose id must not be removed, if its command line has "resque-" and
-// a digit in it.
+// TitleOf is the prefix of the titles of our processes. Ruby's Resque takes a process for a live
+// worker, whose id must not be removed, if its command line contains "resque-" and a digit.
 const TitleOf = "resqued (resque-3): "
 
 // title is the memory that the kernel shows as this process's command line.
 var title struct {
 	sync.Mutex
-	// area begins where argv[0] does; the first args bytes of it are the arguments.
+	// area begins at argv[0]; its first args bytes are the arguments.
 	area []byte
 	args int
 	done bool
-	// store stands in front of what is shown, where there are several.
+	// store is shown in the titles if there are several stores.
 	store string
 }
 
-// NameStore has the titles of this process name the store that it belongs to, "" for none.
+// NameStore puts the name of this process's store into its titles; "" = no name.
 func NameStore(name string) {
 	title.Lock()
 	defer title.Unlock()
 	title.store = name
 }
 
-// argv0 is argv[0] where the kernel put it. os.Args is copied at once, before
-// anybody holds a part of it, because a title overwrites all arguments.
+// argv0 is argv[0] where the kernel put it. os.Args is copied before anything refers to it,
+// because a title overwrites all arguments.
 var argv0 string
 
 func init() {
@@ -50,10 +49,9 @@ func init() {
 	}
 }
 
-// SetTitle changes what ps shows as this process's command line. The kernel shows
-// the memory that the arguments were put into at exec, and, when their last byte
-// is written over, that of the environment behind them; Go has copies of both.
-// The title is cut to that size. In a worker process argv[0] is long enough.
+// SetTitle changes what ps shows as this process's command line, cut to the available memory.
+// The kernel shows the memory of the arguments and, if their last byte was overwritten, the
+// environment behind it; Go has copies of both. In a worker process argv[0] is long enough.
 func SetTitle(text string) {
 	title.Lock()
 	defer title.Unlock()
@@ -69,16 +67,16 @@ func SetTitle(text string) {
 	}
 	text = strings.Map(printable, text)
 	n := copy(title.area[:len(title.area)-1], text)
-	// Spaces up to the end of the arguments: a NUL there would tell the kernel that
-	// they are still what they were.
+	// Spaces up to the end of the arguments: a NUL there would tell the kernel that the
+	// arguments are unchanged.
 	for ; n < title.args; n++ {
 		title.area[n] = ' '
 	}
 	clear(title.area[n:])
 }
 
-// titleArea returns the memory of the arguments, and as much of the environment
-// behind it as a title may need. It is empty where the arguments are not found.
+// titleArea returns the memory of the arguments and the environment behind them, as far as a
+// title may need it. It is empty if the arguments are not found.
 func titleArea() (area []byte, args int) {
 	setComm()
 	stat, err := procfs.SelfStat()
@@ -86,7 +84,7 @@ func titleArea() (area []byte, args int) {
 		return nil, 0
 	}
 	data := unsafe.StringData(argv0)
-	// os.Args may have been replaced before: then this is not the kernel's memory.
+	// If os.Args was replaced, this is not the kernel's memory.
 	if uint64(uintptr(unsafe.Pointer(data))) != stat.ArgStart || stat.ArgEnd <= stat.ArgStart {
 		return nil, 0
 	}
@@ -97,7 +95,7 @@ func titleArea() (area []byte, args int) {
 	return unsafe.Slice(data, min(int(stat.EnvEnd-stat.ArgStart), titleSize+1)), args
 }
 
-// setComm replaces the name "exe", which an exec of /proc/self/exe leaves.
+// setComm replaces "exe", the name after an exec of /proc/self/exe.
 func setComm() { _ = os.WriteFile("/proc/self/comm", []byte(comm), 0o600) }
 
 func padded(text string) string {

@@ -20,7 +20,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A process that may open no more files must not take a child that code waits for for an orphan.
+// A process without free descriptors must not take a child that code waits for for an orphan.
 func TestStraysWithoutFiles(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
@@ -64,8 +64,8 @@ func TestStraysWithoutFiles(t *testing.T) {
 	require.NoError(t, child.Wait())
 }
 
-// Also while files can be opened only now and then, a sweep does not end before everything has
-// ended that the dead worker process had started.
+// Even with few free descriptors, a sweep does not end before all descendants of the dead worker
+// process have ended.
 func TestSweepWhileFilesRunOut(t *testing.T) {
 	if os.Getenv("PROC_TEST_BLIND") == "" {
 		t.Parallel()
@@ -80,7 +80,7 @@ func TestSweepWhileFilesRunOut(t *testing.T) {
 		for part, below := range map[string]int{"tagged tree": 3, "bare tree": 3, "headless": 0} {
 			name := unique("p-flicker-" + who + "-" + part)
 			for n, began := 0, time.Now(); n < 1 || time.Since(began) < 100*time.Millisecond; n++ {
-				// Not the sweeper of the worker process, which knows what is below that one.
+				// Not the worker process's own sweeper, which knows its descendants.
 				c, err := startWorker(name, part, master)
 				require.NoError(t, err)
 				living := func() int {
@@ -104,8 +104,8 @@ func TestSweepWhileFilesRunOut(t *testing.T) {
 	}
 }
 
-// A process of another user shows its mark in /proc alone. A process that may open no more files must
-// not take it for unmarked.
+// A process of another user shows its mark only in /proc. A process without free descriptors
+// must not consider it unmarked.
 func TestMarksWithoutFiles(t *testing.T) {
 	t.Parallel()
 	name := "p-other-user"

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime returns the time since the machine's boot on a clock that, unlike
-// Go's monotonic one, goes on while the machine is suspended.
+// BootTime returns the time since boot. Unlike Go's monotonic clock, it includes time suspended.
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -14,7 +14,7 @@ func Catches(pid int, s syscall.Signal) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The name, on the first line, has its line breaks escaped.
+	// Line breaks in the name, on the first line, are escaped.
 	_, rest, _ := bytes.Cut(text, []byte("\nSigCgt:\t"))
 	mask, _, _ := bytes.Cut(rest, []byte("\n"))
 	caught, err := strconv.ParseUint(string(mask), 16, 64)

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blind returns err if it is one of this process and not of the process that it looked at,
-// else nil. A process that may open no more files, or has no memory for them, sees no
-// processes, and must not conclude that there are none.
+// Blind returns err if its cause is in this process, not in the one looked at; else nil. Without free descriptors or memory it sees no processes, and must not conclude that there
+// are none.
 func Blind(err error) error {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
 		return err
@@ -16,8 +15,8 @@ func Blind(err error) error {
 	return nil
 }
 
-// childLister returns a function like Children. On kernels that do not list children it
-// looks at all processes once, when childLister is called.
+// childLister returns a function like Children. If the kernel does not list children,
+// childLister reads all processes once.
 func childLister() func(pid int) ([]int, error) {
 	if ListsChildren() {
 		return Children
@@ -25,7 +24,6 @@ func childLister() func(pid int) ([]int, error) {
 	return childrenByParent()
 }
 
-// childrenByParent looks at all processes once.
 func childrenByParent() func(pid int) ([]int, error) {
 	children := map[int][]int{}
 	list, err := Everyone()

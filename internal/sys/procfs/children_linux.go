@@ -15,8 +15,8 @@ var ListsChildren = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// Children returns the children of a process, dead ones included. It fails where it may have
-// overlooked some (see Blind), and returns those that it has found. It needs ListsChildren.
+// Children returns the children of a process, dead ones included. If it may have overlooked some
+// (see Blind), it returns an error with the rest. It needs ListsChildren.
 func Children(pid int) (pids []int, err error) {
 	name := strconv.Itoa(pid)
 	threads, err := names("/proc/" + name + "/task")
@@ -30,8 +30,8 @@ func Children(pid int) (pids []int, err error) {
 }
 
 // ThreadChildren returns the children of one thread of this process, dead ones included: those
-// that it has started and, of the first one, the orphans that have come to this process. Where it
-// returns none there was an instant without any. It needs ListsChildren.
+// that it started and, for the main thread, adopted orphans. If it returns none, there was a
+// moment without any. It needs ListsChildren.
 func ThreadChildren(thread int) ([]int, error) {
 	return addChildren(nil, "self", strconv.Itoa(thread))
 }
@@ -46,8 +46,8 @@ func addChildren(pids []int, pid, thread string) ([]int, error) {
 	return pids, err
 }
 
-// Everyone returns the numbers of all processes that this one may see. It fails where it may
-// have overlooked some (see Blind).
+// Everyone returns the pids of all processes that this one may see. If it may have overlooked
+// some (see Blind), it returns an error with the rest.
 func Everyone() (pids []int, err error) {
 	list, err := names("/proc")
 	for _, name := range list {
@@ -58,8 +58,8 @@ func Everyone() (pids []int, err error) {
 	return pids, err
 }
 
-// names returns what is in a directory of a process. It fails only if this process could not
-// look, and returns what could be read: a process that ends meanwhile has no more.
+// names returns the entries of a directory of a process. It fails only if this process could not
+// look, and then returns what it has read; a process that has ended is not an error.
 func names(dir string) ([]string, error) {
 	names, err := list(dir)
 	return names, Blind(err)

@@ -91,7 +91,7 @@ func TestChildren(t *testing.T) {
 	})
 }
 
-// A look that may open no more files fails instead of saying that there is nothing.
+// Without free descriptors, a look fails instead of finding nothing.
 func TestLooksWithoutFiles(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("PROC_TEST_BLIND") == "" {
@@ -114,7 +114,7 @@ func TestLooksWithoutFiles(t *testing.T) {
 		}
 		return Other, err
 	}}
-	// Each returns whether it has seen what there is, and why it could not look.
+	// Each returns whether it has seen everything, and why it could not look.
 	looks := map[string]func() (bool, error){
 		"Children": func() (bool, error) { pids, err := Children(self); return slices.Contains(pids, pid), err },
 		"childrenByParent": func() (bool, error) {
@@ -146,7 +146,7 @@ func TestLooksWithoutFiles(t *testing.T) {
 		require.False(t, seen, name)
 	}
 
-	// Files that may be opened again before a look has ended do not make it a good one.
+	// Descriptors that become free before a look ends do not make it a good one.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -161,7 +161,7 @@ func TestLooksWithoutFiles(t *testing.T) {
 		}
 	}()
 	overlooked := map[string]int{}
-	// Where each can fail at last.
+	// The last point at which each can fail.
 	last := map[string]string{"Children": "/children:", "childrenByParent": "/stat:", "Descendants": "/stat:", "ReadEnvironment": "/environ:", "ReadStat": "/stat:", "see": "/environ:"}
 	for name, look := range looks {
 		failed := false
@@ -193,7 +193,7 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-// TestDescendants runs in a process of its own, which has no other descendants.
+// TestDescendants runs in a process of its own, without other descendants.
 func TestDescendants(t *testing.T) {
 	if os.Getenv("PROC_TEST_BELOW") == "" {
 		t.Parallel()

@@ -3,20 +3,19 @@ package procfs
 import "sync"
 
 const (
-	// ProcEnv is the environment variable that carries the process id given by
-	// the master. Whatever a worker process starts inherits it, so that it can
-	// be found, and killed, when the worker process is dead.
+	// ProcEnv is the environment variable with the process id that the master has given. All
+	// descendants of a worker process inherit it, so they can be found and killed once it is
+	// dead.
 	ProcEnv = "RESQUED_PROC"
-	// RoleEnv is the environment variable that is WorkerRole in a worker process. What that
-	// starts does not inherit it.
-	RoleEnv = "RESQUED_ROLE"
-	// WorkerRole is the value of RoleEnv in a worker process.
+	// RoleEnv is the environment variable that is WorkerRole in a worker process. Its children
+	// do not inherit it.
+	RoleEnv    = "RESQUED_ROLE"
 	WorkerRole = "worker"
 )
 
-// Descendants returns the living processes that descend from this one, parents before their
-// children, without the spared ones and what is below them. It fails where it may have overlooked
-// some (see Blind), and returns those that it has found.
+// Descendants returns the living descendants of this process, parents before children, without
+// the spared ones and their descendants. If it may have overlooked some (see Blind), it returns
+// an error with the rest.
 func Descendants(spared map[ID]bool) (found []Seen, err error) {
 	s := Sweep{Judge: func(p Seen) (Verdict, error) {
 		if spared[p.ID] {
@@ -29,24 +28,23 @@ func Descendants(spared map[ID]bool) (found []Seen, err error) {
 	return found, err
 }
 
-// spawned are the worker processes of this process that were not waited for yet, by ID,
-// and their names: they need not be asked, also while they cannot answer.
+// spawned maps the IDs of this process's worker processes that are not reaped yet to their
+// names. They need not be asked, even while they cannot answer.
 var spawned sync.Map
 
-// Spawned returns the name of a worker process that this process has started and not waited
-// for.
+// Spawned returns the name of a worker process that this process has started and not reaped.
 func Spawned(id ID) (proc string, ok bool) {
 	name, ok := spawned.Load(id)
 	proc, _ = name.(string)
 	return proc, ok
 }
 
-// tag is what a process says of the worker process below which it was started.
+// tag is what a process's environment says about its worker process.
 type tag struct {
 	Environment
-	// proc is the name of that worker process; empty: none, or unreadable.
+	// proc is that worker process's name; empty = none, or unreadable.
 	proc   string
-	worker bool // it is a worker process itself
+	worker bool // it is itself a worker process
 }
 
 func readTag(id ID, st Stat) (t tag, err error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// unique keeps what an earlier, broken run has left out of this one.
+// unique avoids the remains of an earlier, broken run.
 func unique(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
 
 func sweep(t *testing.T, name string) int {
@@ -103,7 +103,7 @@ func TestSweep(t *testing.T) {
 		spawn(t, unique("p-late"), "deaf")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		// The first pass finds it alive or dying, and there is no time for a second.
+		// The first pass finds it alive or dying; a second would come too late.
 		_, err := NewSweeper(unique("p-late"), nil).Sweep(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, "is still there")
@@ -152,7 +152,7 @@ func TestStrays(t *testing.T) {
 			s, err := ReadStat(c.Process.Pid)
 			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
-		// No other child: those of tests beside this one are not ours to reap.
+		// No other child: children of parallel tests are not ours to reap.
 		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }, Patience: time.Nanosecond}
 		for range 2 {
 			require.Zero(t, s.Reap())

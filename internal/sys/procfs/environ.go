@@ -5,25 +5,24 @@ import (
 	"strconv"
 )
 
-// Environment is what can be read of the environment of a process. It is empty where the
-// process has none, or does not show it to this process.
+// Environment is the readable part of a process's environment; empty if it has none or hides it.
 type Environment struct {
 	variables []byte
-	// Dying: its memory is gone, and with it its environment, but it may still hold files and
-	// sockets, and have children that are about to go elsewhere.
+	// Dying: its memory is gone, including the environment, but it may still hold files and
+	// sockets, and have children that are about to be adopted.
 	Dying bool
-	// Executing: it executes another program right now, whose environment cannot be read yet.
+	// Executing: it is executing another program, whose environment is not readable yet.
 	Executing bool
 }
 
-// ReadEnvironment reads the environment that a process was started with; st is what ReadStat
-// has returned before. It fails if this process could not look (see Blind).
+// ReadEnvironment reads the environment that a process was started with; st is an earlier result
+// of ReadStat. It fails if this process could not look (see Blind).
 func ReadEnvironment(pid int, st Stat) (e Environment, err error) {
 	name := strconv.Itoa(pid)
 	env, err := environ(name)
-	seen := env // one that dies has less of it later
+	seen := env // a dying process has less of it later
 	for tries := 0; err == nil && !st.whole(env) && tries < 5; tries++ {
-		// Looked at afterwards: the other program may have begun meanwhile.
+		// Read after the environment: the other program may have begun since.
 		if st, err = readStat(name); err != nil {
 			return Environment{Dying: true}, Blind(err)
 		}
@@ -34,12 +33,11 @@ func ReadEnvironment(pid int, st Stat) (e Environment, err error) {
 			seen = env
 		}
 	}
-	if err == nil && e.Executing { // or the kernel hides where its environment is
+	if err == nil && e.Executing { // or the kernel hides the environment's address
 		err = openEnviron(name)
 		e.Executing, err = err == nil, Blind(err)
 	}
-	// Last: one that executes another program now may be dying by then, but not the other way
-	// round.
+	// Last: an executing process may be dying by now, but not the other way round.
 	if err == nil && len(env) == 0 {
 		e.Dying, err = memoryGone(name)
 		e.Dying = e.Dying || err != nil
@@ -49,8 +47,7 @@ func ReadEnvironment(pid int, st Stat) (e Environment, err error) {
 	return e, Blind(err)
 }
 
-// sound returns what is sure of env: in part of an environment the last variable may have been
-// cut off.
+// sound returns the reliable part of env: the last variable of a partial one may be cut off.
 func (s Stat) sound(env []byte) []byte {
 	if s.whole(env) {
 		return env
@@ -68,8 +65,8 @@ func (e Environment) Has(variable string) bool {
 	return false
 }
 
-// tags returns the name of the worker process in whose environment, or below which, a
-// process was started, and whether it is a worker process itself.
+// tags returns the name of the worker process that a process belongs to, and whether the process
+// is itself a worker process.
 func (e Environment) tags() (proc string, worker bool) {
 	for v := range bytes.SplitSeq(e.variables, []byte{0}) {
 		if value, ok := bytes.CutPrefix(v, []byte(ProcEnv+"=")); ok {

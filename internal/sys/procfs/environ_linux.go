@@ -12,7 +12,7 @@ func environ(pid string) ([]byte, error) {
 	if err == nil && len(env) > 0 || Blind(err) != nil {
 		return env, Blind(err)
 	}
-	// The first thread of a process may have ended while others run.
+	// The main thread may have ended while others run.
 	threads, err := names("/proc/" + pid + "/task")
 	for _, thread := range threads {
 		env, unread := read("/proc/" + pid + "/task/" + thread + "/environ")
@@ -32,7 +32,7 @@ func openEnviron(pid string) error {
 	return unix.Close(fd)
 }
 
-// memoryGone reports whether a process has given back its memory, as one that is dying has.
+// memoryGone reports whether a process has released its memory, as a dying one has.
 func memoryGone(pid string) (bool, error) {
 	text, err := read("/proc/" + pid + "/statm")
 	return bytes.HasPrefix(text, []byte("0 ")), err

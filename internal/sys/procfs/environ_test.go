@@ -92,8 +92,8 @@ func TestHasVariable(t *testing.T) {
 	require.True(t, Environment{variables: whole.sound([]byte(env))}.Has("TAG=p/1"), "the process itself has written over the last byte")
 }
 
-// A process that may not be read shows none for good: another user's does not end up as one that
-// has to be waited for.
+// A process that may not be read never shows an environment: another user's process must not
+// become one to wait for.
 func TestEnvironOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("PROC_TEST_OTHER"); text != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A process that is just executing another program has no environment for a moment. It
-// must not be taken for one of no worker process.
+// A process that is executing another program has no environment for a moment. It must not look
+// like a process of no worker.
 func TestExecutingProcessesAreNotOverlooked(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()

@@ -7,17 +7,17 @@ import (
 	"strconv"
 )
 
-// Traces are what a worker process says of itself, so that others of its Place can find
-// out whether anything of it is left.
+// Traces are a worker process's own data by which others of its Place find out whether anything
+// of it is left.
 type Traces struct {
 	PID   int
 	Start uint64
-	// View stands for the rights that decide whom a process sees in /proc, and may end.
-	// Who has an equal one can do that with this process and what it starts. Empty: none
-	// can be told.
+	// View identifies the rights that decide which processes a process sees in /proc and may
+	// signal. A process with the same View can do both to this process and its descendants.
+	// Empty: unknown.
 	View string
-	// Cgroup is the control group in which it, and what it starts, lives, behind the
-	// namespace of its name. Empty: none of its own.
+	// Cgroup is the control group of the process and its descendants, prefixed with the cgroup
+	// namespace. Empty: none of its own.
 	Cgroup string
 }
 
@@ -29,7 +29,7 @@ const (
 	cgroupField = "cgroup"
 )
 
-// TraceFields are the names of the fields of Traces.Fields.
+// TraceFields returns the names of the fields of Traces.Fields.
 func TraceFields() []string { return []string{pidField, startField, viewField, cgroupField} }
 
 // TracesOfSelf returns the traces of this process.
@@ -41,15 +41,14 @@ func TracesOfSelf() (Traces, error) {
 	return Traces{PID: os.Getpid(), Start: self.Start, View: view(), Cgroup: cgroup()}, nil
 }
 
-// Fields returns what ParseTraces reads.
+// Fields returns the fields that ParseTraces reads.
 func (t Traces) Fields() map[string]string {
 	return map[string]string{
 		pidField: strconv.Itoa(t.PID), startField: strconv.FormatUint(t.Start, 10), viewField: t.View, cgroupField: t.Cgroup,
 	}
 }
 
-// ParseTraces reads the fields of an entry in Redis. It fails if they do not say which
-// process it was.
+// ParseTraces reads the fields of an entry in Redis. It fails if they do not name a process.
 func ParseTraces(fields map[string]string) (Traces, error) {
 	pid, err1 := strconv.Atoi(fields[pidField])
 	start, err2 := strconv.ParseUint(fields[startField], 10, 64)
@@ -64,10 +63,9 @@ var errNoTraces = errors.New("no process is named")
 // Dead reports whether the worker process itself is proven to be dead; see ID.Dead.
 func (t Traces) Dead() bool { return ID{t.PID, t.Start}.Dead() }
 
-// InReach reports whether nothing can be left of a dead worker process that Sweep does
-// not find. Either this process has the rights that the dead one had; or it sees that
-// the control group is gone or empty, but for what this process has started itself. It may
-// only be asked at the Place of the dead.
+// InReach reports whether Sweep finds everything that a dead worker process may have left.
+// Either this process has the same rights, or the control group is gone or holds only this
+// process and its descendants. Ask only at the dead process's Place.
 func (t Traces) InReach() bool {
 	return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)
 }

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// view names the rights of this process that the kernel compares with those of another,
-// before it shows that one's environment (ptrace(2), on access mode checking).
+// view hashes the rights that the kernel compares before it shows a process's environment to
+// another one (ptrace(2), access mode checking).
 func view() string {
 	ruid, euid, suid := unix.Getresuid()
 	rgid, egid, sgid := unix.Getresgid()
 	if ruid != euid || ruid != suid || rgid != egid || rgid != sgid {
-		return "" // it does not even see what it starts
+		return "" // it does not even see its own children
 	}
 	namespace, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {
@@ -36,7 +36,7 @@ func view() string {
 			capabilities = append(capabilities, line)
 		}
 	}
-	// AppArmor and SELinux separate domains; EINVAL where there are none.
+	// AppArmor and SELinux separate domains; EINVAL without either.
 	domain, err := os.ReadFile("/proc/self/attr/current")
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, os.ErrNotExist) {
 		return ""
@@ -45,7 +45,7 @@ func view() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// cgroup returns the control group of this process, of version 2: "cgroup:[number]/path".
+// cgroup returns this process's control group of version 2: "cgroup:[number]/path".
 func cgroup() string {
 	namespace, err := os.Readlink("/proc/self/ns/cgroup")
 	if err != nil {
@@ -57,7 +57,7 @@ func cgroup() string {
 	}
 	for line := range strings.Lines(string(text)) {
 		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
-		// The root holds all processes, and what is not below it cannot be looked at.
+		// The root holds all processes, and groups outside it cannot be read.
 		if ok && path != "/" && path == filepath.Clean(path) && !strings.HasPrefix(path, "/..") {
 			return namespace + path
 		}
@@ -65,8 +65,8 @@ func cgroup() string {
 	return ""
 }
 
-// emptied reports whether no process is in a control group but this one and what descends
-// from it. The list of a group hides no process that has a number here, and shows others as 0.
+// emptied reports whether a control group holds only this process and its descendants. A group's
+// list hides no process that has a pid here, and shows others as 0.
 func emptied(group string) bool {
 	own := cgroup()
 	namespace, path, _ := strings.Cut(group, "]")
@@ -78,7 +78,8 @@ func emptied(group string) bool {
 	if !ok {
 		return false
 	}
-	// Only who finds itself there may trust that a group which is not there is gone.
+	// Only a process that finds itself in its own group may conclude that a missing group is
+	// gone.
 	if members, err := membersOf(root + ownPath); err != nil || !members[os.Getpid()] {
 		return false
 	}
@@ -95,15 +96,14 @@ func emptied(group string) bool {
 				return false
 			}
 			if gone {
-				clean = 0 // it may have started another one
+				clean = 0 // it may have started another process
 			}
 		}
 	}
 	return true
 }
 
-// cgroupRoot returns where the root of this process's namespace of control groups is
-// mounted.
+// cgroupRoot returns where the root of this process's cgroup namespace is mounted.
 func cgroupRoot() (string, bool) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -119,8 +119,8 @@ func cgroupRoot() (string, bool) {
 	return "", false
 }
 
-// membersOf returns the processes in a control group and in those below it; none if there
-// is no such group.
+// membersOf returns the processes in a control group and below it; none if the group does not
+// exist.
 func membersOf(dir string) (map[int]bool, error) {
 	members := map[int]bool{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -149,8 +149,7 @@ func membersOf(dir string) (map[int]bool, error) {
 	return members, err
 }
 
-// descends reports whether a process is this one or descends from it, and whether it is
-// no more.
+// descends reports whether a process is this one or a descendant, and whether it is gone.
 func descends(pid int) (own, gone bool) {
 	self := os.Getpid()
 	for at, steps := pid, 0; at > 0 && steps < 1000; steps++ {

@@ -27,12 +27,11 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// The test binary plays three parts: it runs the tests, it is the worker process
-// that they start, and it is a whole program of its own where a test needs one
-// that it can kill.
+// The test binary plays three parts: it runs the tests, it is the worker process that they
+// start, and it is a whole program that a test can kill.
 const partEnv = "PROCFS_TEST_PART"
 
-// init keeps TestMain on the first thread of a process that is to end that one, or to use others.
+// init keeps TestMain on the main thread, for parts that end it or use others.
 func init() {
 	if part := os.Getenv(partEnv); part == "headless" || part == "orphan" {
 		runtime.LockOSThread()
@@ -62,8 +61,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// workerPart is a worker process. Its part of package proc is not used: this package knows
-// processes alone.
+// workerPart is a worker process. It does without package proc: this package knows only
+// processes.
 func workerPart() int {
 	// Commands and helpers that this process starts are not workers.
 	_ = os.Unsetenv(RoleEnv)
@@ -88,7 +87,7 @@ func workerPart() int {
 			fmt.Println("hello")
 			select {}
 		}()
-		// The first thread ends; the process lives on without it.
+		// The main thread ends; the process lives on.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	case "exit":
 		fmt.Println("hello")
@@ -105,7 +104,7 @@ func workerPart() int {
 	return 7
 }
 
-// worker is a worker process as its master holds it.
+// worker is a worker process, for its master.
 type worker struct {
 	*exec.Cmd
 	stdin   io.Closer
@@ -113,8 +112,8 @@ type worker struct {
 	once    sync.Once
 }
 
-// startWorker starts the worker process name and returns when it has started what it is to.
-// master is that of NewSweeper.
+// startWorker starts the worker process name and returns when its children run. master is
+// NewSweeper's.
 func startWorker(name, part string, master func() bool) (*worker, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), partEnv+"="+part, RoleEnv+"="+WorkerRole, ProcEnv+"="+name)
@@ -144,7 +143,7 @@ func startWorker(name, part string, master func() bool) (*worker, error) {
 	return c, nil
 }
 
-// found returns those whom a sweep would kill.
+// found returns the processes that a sweep would kill.
 func (w *Sweeper) found() (pids []int, err error) {
 	_, _, err = w.sweep.look(func(id ID) { pids = append(pids, id.PID) })
 	slices.Sort(pids)
@@ -180,8 +179,8 @@ func (c *worker) kill() {
 	c.wait()
 }
 
-// orphanPart reports whether an orphan is a child of the first thread, and of that which has started its
-// parent.
+// orphanPart reports whether an orphan is a child of the main thread, and of the thread that has
+// started its parent.
 func orphanPart() int {
 	if err := Subreaper(); err != nil {
 		fmt.Println(err)
@@ -271,7 +270,7 @@ func sweepPart() int {
 			return 1
 		}
 		defer func() {
-			// While it lives: what has no environment cannot be told to be its, later.
+			// While it lives: later, a process without environment cannot be assigned to it.
 			_, _ = NewSweeper(unique(name), master).Sweep(context.Background())
 			c.wait()
 		}()
@@ -291,7 +290,7 @@ func sweepPart() int {
 	return 0
 }
 
-// endPart is a process that ends what it has started, and goes on.
+// endPart is a process that ends its descendants and lives on.
 func endPart() int {
 	if Subreaper() != nil {
 		return 1

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Memory returns how many bytes of memory this process and what it starts may use together: that
-// of the machine, or less where its control group is limited. It returns 0 if neither is known.
+// Memory returns how many bytes this process and its descendants may use together: the machine's
+// memory, or the limit of their control group if that is less; 0 = unknown.
 func Memory() int64 {
 	machine, limit := memory("/")
 	if limit > 0 {
@@ -17,14 +17,14 @@ func Memory() int64 {
 	return machine
 }
 
-// MemoryLimit returns to how many bytes its control group, or one around it, limits this process
-// and what it starts; 0 if that is no less than the machine has.
+// MemoryLimit returns the limit of this process's control group or of one around it, in bytes; 0
+// = none below the machine's memory.
 func MemoryLimit() int64 {
 	_, limit := memory("/")
 	return limit
 }
 
-// memory reads below root how much the machine has, and a limit that is less; 0 = not known, none.
+// memory reads, below root, the machine's memory (0 = unknown) and a smaller limit (0 = none).
 func memory(root string) (machine, limit int64) {
 	text, _ := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	for line := range strings.Lines(string(text)) {
@@ -36,11 +36,11 @@ func memory(root string) (machine, limit int64) {
 		}
 	}
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	// Above memory.high the kernel slows a group down until it is of no use.
+	// Above memory.high the kernel slows a group down until it is useless.
 	files := append(limitFiles(string(groups), "memory", "memory.max", "memory.limit_in_bytes"),
 		limitFiles(string(groups), "memory", "memory.high", "")...)
 	for _, file := range files {
-		// Version 1 writes a number above any memory where there is no limit.
+		// Without a limit, version 1 writes a number above any memory.
 		if n, ok := readCount(filepath.Join(root, file)); ok && n > 0 && (machine == 0 || n < machine) && (limit == 0 || n < limit) {
 			limit = n
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// OOMKills returns the count of this process's own control group, or that of the whole
-// machine where the group's cannot be read.
+// OOMKills returns the count of this process's control group, or of the machine if the group's
+// is unreadable.
 func OOMKills() OOM { return oomKills("/") }
 
 // oomKills reads below root.
@@ -26,8 +26,8 @@ func oomKills(root string) OOM {
 	return OOM{}
 }
 
-// oomFiles are the files that may have the count of a control group: of version 2,
-// else of version 1, whose path counts from another root inside of a container.
+// oomFiles returns the files that may have a control group's count: version 2 first, then
+// version 1, whose paths in a container are relative to another root.
 func oomFiles(groups string) []string {
 	var files []string
 	for line := range strings.Lines(groups) {
@@ -43,7 +43,7 @@ func oomFiles(groups string) []string {
 	return files
 }
 
-// oomCount finds the line "oom_kill 3".
+// oomCount reads the line "oom_kill 3".
 func oomCount(file string) (n int64, ok bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 
 var errProcargs = errors.New("the arguments and the environment of a process are not understood")
 
-// procargsEnviron returns the environment in what the sysctl kern.procargs2 of macOS tells
-// of a process: the number of its arguments, the path of its program with one or more zero
-// bytes behind it, the arguments, and the variables, each with a zero byte at its end. It is
-// empty where the system keeps it from this process.
+// procargsEnviron returns the environment from the data of macOS's sysctl kern.procargs2: the
+// number of arguments, the program's path followed by zero bytes, the arguments, and the
+// variables, each ending with a zero byte. It is empty if the system hides it.
 func procargsEnviron(data []byte) ([]byte, error) {
 	if len(data) < 4 {
 		return nil, errProcargs
@@ -27,7 +26,7 @@ func procargsEnviron(data []byte) ([]byte, error) {
 			return nil, errProcargs
 		}
 	}
-	// What follows the last variable is the kernel's.
+	// The data after the last variable is the kernel's.
 	if end := bytes.Index(rest, []byte{0, 0}); end >= 0 {
 		rest = rest[:end+1]
 	}

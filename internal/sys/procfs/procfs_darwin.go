@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// macOS has no /proc. What sysctl tells of processes does for development: who they are, who
-// started them and, mostly, their environment. It has no marks that programs inherit, no
-// parent for orphans but launchd, and hides the environment of the programs that belong to
-// the system. So of a worker process that dies, programs which such a one has started may be
-// left, and no other daemon ever takes it for gone before its lease has ended.
+// macOS has no /proc. sysctl suffices for development: it shows processes, their parents and
+// mostly their environment. But macOS has no inherited marks, gives orphans to launchd, and
+// hides the environment of system programs. So descendants of a dead worker process that such
+// programs have started may be left, and no other daemon considers it gone before its lease
+// ends.
 
 // zombie is the state of a process that waits to be reaped (SZOMB).
 const zombie = 5
@@ -36,7 +36,7 @@ func readStat(pid string) (Stat, error) {
 		s.State = 'Z'
 	}
 	s.Start = uint64(info.Proc.P_starttime.Nano() / 1000)
-	// Where the environment lies is not told; 0 would mean that there is none yet.
+	// The address of the environment is unknown; 0 would mean that there is none yet.
 	s.EnvEnd, s.CodeStart = 1, 1
 	return s, nil
 }
@@ -50,11 +50,9 @@ func Catches(pid int, s syscall.Signal) (bool, error) {
 	return info.Proc.P_sigcatch>>(s-1)&1 != 0, nil
 }
 
-// whole reports whether env can be the whole environment of the process. It is read in one
-// piece.
+// whole reports whether env can be the whole environment, which is read at once here.
 func (s Stat) whole(env []byte) bool { return len(env) > 0 }
 
-// number reads a process number; "self" is this process.
 func number(pid string) (int, error) {
 	if pid == "self" {
 		return os.Getpid(), nil
@@ -62,10 +60,10 @@ func number(pid string) (int, error) {
 	return strconv.Atoi(pid)
 }
 
-// ListsChildren reports whether children can be asked for. Here all processes are looked at.
+// ListsChildren reports false: only a look at all processes finds children.
 func ListsChildren() bool { return false }
 
-// ThreadChildren fails: a thread has none.
+// ThreadChildren fails: macOS does not list them.
 func ThreadChildren(int) ([]int, error) { return nil, errors.ErrUnsupported }
 
 // Children returns the children of a process, dead ones included.
@@ -118,18 +116,18 @@ func procargs2(pid string) ([]byte, error) {
 	return unix.SysctlRaw("kern.procargs2", number)
 }
 
-// memoryGone reports whether a process is dying, which is not told here.
+// memoryGone is unknown here.
 func memoryGone(string) (bool, error) { return false, nil }
 
-// Subreaper fails: orphans are given to launchd.
+// Subreaper fails: launchd adopts orphans.
 func Subreaper() error { return fmt.Errorf("become subreaper: %w", errors.ErrUnsupported) }
 
 func isSubreaper() bool { return false }
 
-// view is empty: the environment of a process may be hidden from any other.
+// view is empty: any process may hide its environment.
 func view() string { return "" }
 
-// cgroup is empty: there are no control groups.
+// cgroup is empty: macOS has no control groups.
 func cgroup() string { return "" }
 
 func emptied(string) bool { return false }
@@ -137,13 +135,13 @@ func emptied(string) bool { return false }
 // Reap does nothing: no orphan comes to this process.
 func (s *Strays) Reap() (reaped int) { return 0 }
 
-// ReapOrphans does nothing, too.
+// ReapOrphans does nothing.
 func (s *Strays) ReapOrphans() (reaped int) { return 0 }
 
-// OOMKills returns nothing: it is not told.
+// OOMKills returns nothing: the count is unknown.
 func OOMKills() OOM { return OOM{} }
 
-// TaskLimits returns the limits that hold for this process and what it starts.
+// TaskLimits returns the limits on this process and its descendants.
 func TaskLimits() []TaskLimit {
 	var limit unix.Rlimit
 	if os.Getuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &limit) != nil || limit.Cur > 1<<62 {
@@ -154,10 +152,10 @@ func TaskLimits() []TaskLimit {
 	}}
 }
 
-// MemoryLimit returns 0: there are no control groups.
+// MemoryLimit returns 0: macOS has no control groups.
 func MemoryLimit() int64 { return 0 }
 
-// Memory returns how many bytes of memory the machine has, 0 if that is not told.
+// Memory returns the machine's memory in bytes; 0 = unknown.
 func Memory() int64 {
 	size, err := unix.SysctlUint64("hw.memsize")
 	if err != nil || size > 1<<62 {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// read returns what is in a file of /proc. os.ReadFile does the same with three times as many
-// system calls: it asks for the size, which such a file does not tell, and offers it to the poller,
-// which does not take it.
+// read returns the content of a file of /proc. os.ReadFile needs three times as many system
+// calls: it asks for the size, which such files do not have, and registers with the poller,
+// which refuses.
 func read(path string) ([]byte, error) {
 	fd, err := open(path, 0)
 	if err != nil {
@@ -28,7 +28,7 @@ func read(path string) ([]byte, error) {
 	}
 }
 
-// list returns the names in a directory of /proc, and those that it could read where it fails.
+// list returns the names in a directory of /proc; with an error, those read before it.
 func list(path string) (names []string, err error) {
 	fd, err := open(path, unix.O_DIRECTORY)
 	if err != nil {
@@ -50,7 +50,7 @@ func open(path string, flags int) (int, error) {
 	return fd, failed("open", path, err)
 }
 
-// again calls a system call until no signal interrupts it.
+// again repeats a system call that a signal interrupts.
 func again(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

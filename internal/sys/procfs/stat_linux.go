@@ -13,7 +13,7 @@ func readStat(pid string) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	// The name in parentheses may contain anything, also parentheses and spaces.
+	// The name in parentheses may contain anything, including parentheses and spaces.
 	end := bytes.LastIndexByte(data, ')')
 	fields := strings.Fields(string(data[end+1:]))
 	if end < 0 || len(fields) < 49 {
@@ -37,9 +37,9 @@ func readStat(pid string) (Stat, error) {
 	return s, nil
 }
 
-// whole reports whether env can be the whole environment of the process. It is read in
-// pieces, and one that dies, or executes another program, has no more of it. One that is
-// empty may be hidden, or not there yet.
+// whole reports whether env can be the whole environment. It is read in pieces, and a process
+// that dies or executes another program cuts it short. An empty one may be hidden, or not in
+// place yet.
 func (s Stat) whole(env []byte) bool {
 	return len(env) > 0 && uint64(len(env)) == s.EnvEnd-s.EnvStart
 }

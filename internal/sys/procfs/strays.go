@@ -2,15 +2,15 @@ package procfs
 
 import "time"
 
-// Strays reaps orphans that came to this process, a subreaper, and that no code waits
-// for. A child that Go code here has started is none, however late it is waited for: that
-// code holds a handle of it. Use it from one goroutine.
+// Strays reaps orphans that this process, a subreaper, has adopted and that no code waits for. A
+// child started by Go code is never one: that code holds a handle until it has waited. Use it
+// from one goroutine.
 type Strays struct {
 	// Owned reports whether some code waits for a child process; nil = none does.
 	Owned func(pid int) bool
-	// Patience is how long a zombie is left to code that may wait for it, because a
-	// child can die before its parent could tell Owned about it; 0 = not at all where a
-	// process that Go code has started has a handle from its first moment on, else 2 s.
+	// Patience is how long a zombie is left to code that may wait for it: a child can die before
+	// its parent has told Owned. 0 = no time where Go processes have a handle from their start,
+	// else 2 s.
 	Patience time.Duration
 
 	seen map[ID]time.Duration

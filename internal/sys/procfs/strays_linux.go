@@ -12,15 +12,15 @@ import (
 	"github.com/resqued/resqued/internal/sys/mark"
 )
 
-// Reap looks for strays and reaps those that are due. Call it now and then.
+// Reap reaps the strays that are due. Call it from time to time.
 func (s *Strays) Reap() (reaped int) {
-	pids, _ := childLister()(os.Getpid()) // of those that were overlooked the next look may see some
+	pids, _ := childLister()(os.Getpid()) // the next look may see overlooked ones
 	return s.reap(pids)
 }
 
-// ReapOrphans is Reap for those that have come to this process, which are children of its first
-// thread. Call it on SIGCHLD: most of the children that end are none of them, and a look at those of
-// all threads takes several times as long.
+// ReapOrphans is Reap for adopted orphans, which are children of the main thread. Call it on
+// SIGCHLD: most ended children are not orphans, and reading the children of all threads takes
+// several times as long.
 func (s *Strays) ReapOrphans() (reaped int) {
 	if !ListsChildren() || !handled() { // the latter: all have to be seen for a while
 		return s.Reap()
@@ -36,7 +36,7 @@ func (s *Strays) reap(pids []int) (reaped int) {
 	}
 	now := BootTime()
 	seen := map[ID]time.Duration{}
-	var held map[int]bool // read when it is needed
+	var held map[int]bool // read when needed
 	for _, pid := range pids {
 		if s.Owned != nil && s.Owned(pid) {
 			continue
@@ -62,7 +62,7 @@ func (s *Strays) reap(pids []int) (reaped int) {
 		if held == nil && now-first >= patience {
 			held, unseen = handles()
 		}
-		// A failed look does not show that no code waits for it.
+		// After a failed look, some code may still wait for it.
 		if now-first < patience || held[pid] || unseen != nil {
 			seen[z] = first
 			continue
@@ -75,8 +75,8 @@ func (s *Strays) reap(pids []int) (reaped int) {
 	return reaped
 }
 
-// handled reports whether Go holds handles here. The kernel makes one together with its
-// process, so that no zombie of Go code is ever without one before it was waited for.
+// handled reports whether Go holds handles on this system. The kernel makes them with the
+// process, so a zombie of Go code has one until it is waited for.
 var handled = sync.OnceValue(func() bool {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
@@ -86,9 +86,8 @@ var handled = sync.OnceValue(func() bool {
 	return self.WithHandle(func(uintptr) {}) == nil
 })
 
-// handles returns the pids of the processes of which this one holds a handle (a
-// pidfd), as os/exec does from the start of a process until it was waited
-// for. It fails if it may have overlooked one.
+// handles returns the pids of the processes on which this one holds a handle (pidfd), as os/exec
+// does until it has waited. It fails if it may have overlooked one.
 func handles() (held map[int]bool, err error) {
 	const dir = "/proc/self/fdinfo/"
 	infos, err := os.ReadDir(dir)

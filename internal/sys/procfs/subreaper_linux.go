@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subreaper makes this process the parent of every orphan among its
-// descendants, so that none of them gets away to init.
+// Subreaper makes this process adopt all orphans among its descendants, instead of init.
 func Subreaper() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -18,7 +17,7 @@ func Subreaper() error {
 
 func isSubreaper() bool {
 	var is int32
-	// Not unix.Prctl: the stack, and with it the variable, may move until that is called.
+	// Not unix.Prctl: the stack, and the variable on it, may move before its system call.
 	_, _, errno := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&is)), 0, 0, 0, 0)
 	return errno == 0 && is != 0
 }

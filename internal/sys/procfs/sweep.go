@@ -15,24 +15,24 @@ import (
 
 const (
 	// cleanLooks is how many looks in a row must find nothing. One look over /proc is not a
-	// snapshot: a process may fork behind the reader's back.
+	// snapshot: a process may fork behind the reader.
 	cleanLooks = 3
-	// pauseFrom and pauseTo are the pauses between two looks, while something is there.
+	// pauseFrom and pauseTo bound the pause between two looks while something is left.
 	pauseFrom = time.Millisecond
 	pauseTo   = 50 * time.Millisecond
 	// complainAfter is when Sweep.Late is called.
 	complainAfter = 5 * time.Second
 )
 
-// Verdict says what a Sweep does with a process.
+// Verdict is what a Sweep does with a process.
 type Verdict byte
 
-// The verdicts.
+// Verdicts.
 const (
-	Other   Verdict = iota // it stays; processes below it may be ours
-	Spared                 // it stays, with all below it
-	Unclear                // it stays for now, and the sweep looks again
-	Ours                   // it is killed, with all below it
+	Other   Verdict = iota // it stays; its descendants may be ours
+	Spared                 // it stays, with its descendants
+	Unclear                // it stays for now; the sweep looks again
+	Ours                   // it is killed, with its descendants
 )
 
 // Seen is a process as a Sweep sees it.
@@ -42,39 +42,40 @@ type Seen struct {
 	Mark mark.Mark
 }
 
-// Sweep kills processes until several looks in a row find none. It goes by what it finds of a
-// process after it has read the start time, and signals the process with that start time alone:
-// a later one with the same number is never hit.
+// Sweep kills processes until several looks in a row find none. It judges a process by what it
+// reads after the start time, and signals only the process with that start time, never a later
+// one with the same pid.
 //
-// The zero value looks at what descends from this process. Use a Sweep from one goroutine.
+// The zero value looks at this process's descendants. Use a Sweep from one goroutine.
 type Sweep struct {
-	// From returns the processes with which a look begins. walk: a look goes on to all that
-	// descends from them; else only to what descends from ours.
+	// From returns the processes where a look begins. With walk, a look visits all their
+	// descendants; otherwise only descendants of ours.
 	From func() (pids []int, walk bool, err error)
-	// Root, if not zero, is a process that stays, while all below it is ours.
+	// Root, if not zero, is a process that stays while its descendants are ours.
 	Root ID
-	// Mark is the mark of processes that are ours. Those that /proc hides are known by it alone.
+	// Mark is the mark of our processes. Processes hidden by /proc are recognised by it alone.
 	Mark mark.Mark
-	// Judge judges the others; nil: they stay. Dead processes are judged for Reap alone.
+	// Judge judges the other processes; nil: they stay. Dead processes are judged only for Reap.
 	Judge func(Seen) (Verdict, error)
-	// Reap reports whether a look may reap a dead child of this process that is ours; nil: none.
+	// Reap reports whether a look may reap a dead child of this process that is ours; nil:
+	// never.
 	Reap func(pid int) bool
-	// Patience is how long unclear processes are waited for; 0 = until they are clear.
+	// Patience is how long to wait for unclear processes; 0 = until they are clear.
 	Patience time.Duration
-	// Late, if not nil, is called once when something has been left for complainAfter. pid is
-	// one process of it, 0 if no look could tell; err says why one could not.
+	// Late, if not nil, is called once when something is left after complainAfter: pid is one
+	// such process, 0 if no look succeeded; err is the last look's error.
 	Late func(pid int, err error)
 
-	// known are processes that are ours, also when they have lost the parent, or the
-	// environment, by which they were known. true: they were sent SIGKILL.
+	// known are processes that are ours, even after losing the parent or the environment that
+	// showed it. true: they were sent SIGKILL.
 	known  map[ID]bool
 	killed int
-	// children stands for Children, in tests.
+	// children replaces Children in tests.
 	children func(pid int) ([]int, error)
 }
 
-// Run kills what is ours and returns when nothing of it is left, or with an error when ctx ends
-// before. killed counts the processes to which SIGKILL was sent.
+// Run kills what is ours. It returns when nothing is left, or with an error when ctx ends.
+// killed counts the processes that were sent SIGKILL.
 func (s *Sweep) Run(ctx context.Context) (killed int, err error) {
 	before, began, complained := s.killed, time.Now(), false
 	pause := time.NewTimer(0)
@@ -83,7 +84,7 @@ func (s *Sweep) Run(ctx context.Context) (killed int, err error) {
 	for clean := 0; clean < cleanLooks; {
 		left, unclear, err := s.look(s.kill)
 		took := time.Since(began)
-		// A look that failed does not prove that nothing is left.
+		// A failed look does not prove that nothing is left.
 		if left == 0 && err == nil && (unclear == 0 || s.Patience > 0 && took > s.Patience) {
 			clean++
 			continue
@@ -104,20 +105,20 @@ func (s *Sweep) Run(ctx context.Context) (killed int, err error) {
 	return s.killed - before, nil
 }
 
-// look looks once and ends what is ours. left and unclear are one such process each that is still
-// there; 0 = none.
+// look looks once and ends what is ours. left and unclear are one such process each; 0 = none.
 func (s *Sweep) look(end func(ID)) (left, unclear int, err error) {
 	todo, walk := []int{os.Getpid()}, true
 	if s.From != nil {
 		todo, walk, err = s.From()
 	}
-	// Parents first, which have lower numbers mostly: they could start others in place of the dead.
+	// Parents, which mostly have lower pids, first: they could start others in place of the
+	// dead.
 	slices.Reverse(todo)
 	if s.Root != (ID{}) {
-		// First: to read an environment can take as long as its process is busy with its memory.
+		// First: reading an environment can take as long as its process is busy with its memory.
 		todo = append(todo, s.Root.PID)
 	}
-	var listed map[int]bool // on a walk
+	var listed map[int]bool // nil unless walking
 	if walk {
 		listed = map[int]bool{}
 		for _, pid := range todo {
@@ -157,15 +158,15 @@ func (s *Sweep) look(end func(ID)) (left, unclear int, err error) {
 	return left, unclear, err
 }
 
-// see looks at one process. Of a hidden one only the number is known. listed, if not nil, are those
-// from which it descends.
+// see looks at one process; of a hidden one it returns only the pid. listed, if not nil, are the
+// processes visited so far.
 func (s *Sweep) see(pid int, listed map[int]bool) (p Seen, v Verdict, err error) {
 	p.PID = pid
 	if pid == os.Getpid() {
 		return p, Other, nil
 	}
 	if s.Judge == nil && len(s.known) == 0 && pid != s.Root.PID {
-		// Most processes of a machine need not be read: this asks the kernel once.
+		// Most processes of a machine need no read: this asks the kernel once.
 		if m, err := mark.Of(pid); !s.Mark.Covers(m) {
 			return p, Other, Blind(err)
 		}
@@ -179,7 +180,7 @@ func (s *Sweep) see(pid int, listed map[int]bool) (p Seen, v Verdict, err error)
 		return p, v, err
 	}
 	p.Stat, p.ID.Start = st, st.Start
-	// It may have another parent by now, but one that is listed, else it is another process.
+	// If its parent is not a listed one by now, it is another process.
 	if listed != nil && !listed[pid] && !listed[p.Parent] {
 		return p, Spared, nil
 	}
@@ -231,8 +232,8 @@ func (s *Sweep) hidden(pid int) (Verdict, error) {
 	return Other, nil
 }
 
-// claim notes that the children of a process are ours. It comes before the process is killed:
-// then they go elsewhere.
+// claim notes that the children of a process are ours. Call it before the process is killed:
+// then they get another parent.
 func (s *Sweep) claim(parent ID, children []int) (err error) {
 	var found []ID
 	for _, pid := range children {
@@ -242,7 +243,7 @@ func (s *Sweep) claim(parent ID, children []int) (err error) {
 		}
 		err = errors.Join(err, Blind(unseen))
 	}
-	// The number of the parent may have become another's.
+	// The parent's pid may have become another process's.
 	st, unseen := ReadStat(parent.PID)
 	if unseen != nil || st.Start != parent.Start {
 		return errors.Join(err, Blind(unseen))
@@ -260,8 +261,7 @@ func (s *Sweep) know(id ID, signalled bool) {
 	s.known[id] = signalled
 }
 
-// kill sends SIGKILL to a process, once. Of one that is hidden only the number is known, and the
-// mark.
+// kill sends SIGKILL to a process, once. A hidden one is known only by pid and mark.
 func (s *Sweep) kill(id ID) {
 	if s.known[id] && id.Start != 0 {
 		return

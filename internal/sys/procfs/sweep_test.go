@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// from is a From of processes without those below them.
+// from is a From of processes without their descendants.
 func from(pids ...int) func() ([]int, bool, error) {
 	return func() ([]int, bool, error) { return pids, false, nil }
 }
 
-// judging returns a Judge to whom the processes are what the map says.
+// judging returns a Judge with the verdicts of the map.
 func judging(verdicts map[int]Verdict) func(Seen) (Verdict, error) {
 	return func(p Seen) (Verdict, error) { return verdicts[p.PID], nil }
 }
@@ -47,13 +47,13 @@ func id(t *testing.T, pid int) ID {
 	return ID{pid, s.Start}
 }
 
-// ended reports whether it has come to its end, reaped or not.
+// ended reports whether it has ended, reaped or not.
 func (id ID) ended() bool {
 	s, err := ReadStat(id.PID)
 	return err != nil || s.Start != id.Start || s.Dead()
 }
 
-// A process may hide from a look behind a fork: the sweep is over when several looks in a row have
+// A process may hide from a look behind a fork: the sweep ends when several looks in a row have
 // found nothing.
 func TestSweepLooksAgain(t *testing.T) {
 	t.Parallel()
@@ -76,8 +76,8 @@ func TestSweepLooksAgain(t *testing.T) {
 	require.Equal(t, cleanLooks, clean)
 }
 
-// A sweep does not end with a look that fails, nor with processes that cannot be told from ours. It
-// complains once if it takes long, and pauses between two looks.
+// A failed look does not end a sweep, nor do unclear processes. The sweep complains once if it
+// takes long, and pauses between two looks.
 func TestSweepDoesNotGiveUp(t *testing.T) {
 	t.Parallel()
 	pid := sleeper(t).Process.Pid
@@ -132,7 +132,7 @@ func TestSweepDoesNotGiveUp(t *testing.T) {
 	}
 }
 
-// A process below one of ours is ours, even if nothing else says so and its parent ends before it.
+// A descendant of ours is ours, even if nothing else shows it and its parent ends first.
 func TestSweepInherits(t *testing.T) {
 	t.Parallel()
 	parent, child := shell(t)
@@ -144,7 +144,7 @@ func TestSweepInherits(t *testing.T) {
 	require.True(t, below.ended())
 }
 
-// A look leaves out the processes below a spared one, but not those below another one.
+// A look skips the descendants of a spared process, but not those of another one.
 func TestSweepSpares(t *testing.T) {
 	t.Parallel()
 	for verdict, want := range map[Verdict]int{Spared: 0, Other: 1} {
@@ -159,7 +159,7 @@ func TestSweepSpares(t *testing.T) {
 	}
 }
 
-// The number of a process that was ours may be another's by now. That one, and what is below it, is not.
+// A pid of ours may be reused. The new process and its descendants are not ours.
 func TestSweepHitsNoLaterProcess(t *testing.T) {
 	t.Parallel()
 	parent, child := shell(t)
@@ -177,7 +177,7 @@ func TestSweepHitsNoLaterProcess(t *testing.T) {
 	require.False(t, id(t, child).ended())
 }
 
-// A child that was listed may have ended since, and its number be another process's.
+// A listed child may have ended since, and its pid may be another process's.
 func TestSweepWalksOverNoLaterProcess(t *testing.T) {
 	t.Parallel()
 	first, later := sleeper(t).Process.Pid, sleeper(t).Process.Pid

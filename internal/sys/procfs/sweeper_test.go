@@ -16,8 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A worker process that was killed may take long to end. The processes
-// that it has started must not live as long.
+// A killed worker process may take long to end. Its descendants must not live as long.
 func TestSweepBelowALivingProcess(t *testing.T) {
 	t.Parallel()
 	name, other := unique("p-slow"), unique("p-slow-2")
@@ -34,7 +33,7 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 	require.Equal(t, []int{c.PID()}, members(t, name), "it lives itself")
 	require.Len(t, members(t, other), 5)
 
-	// Once more when it is gone, also when its number should be another's by now.
+	// Again when it is gone, even if its pid should be reused by now.
 	require.NoError(t, c.Process.Kill())
 	c.wait()
 	c.sweeper.sweep.Root = ID{d.PID(), c.sweeper.sweep.Root.Start - 1}
@@ -45,8 +44,8 @@ func TestSweepBelowALivingProcess(t *testing.T) {
 	sweep(t, other)
 }
 
-// Below a worker process each process is known by its parent, so that no environment has to
-// be waited for.
+// Below a worker process, parents identify all processes, so no environment has to be waited
+// for.
 func TestSweepGoesByParents(t *testing.T) {
 	t.Parallel()
 	c := spawn(t, unique("p-under"), "tree")
@@ -70,8 +69,8 @@ func TestEndDescendants(t *testing.T) {
 	require.Equal(t, "alone", start(t, "end").Line(t))
 }
 
-// One that does not even answer who asks for its environment, as those do that wait for
-// memory, is known by its master.
+// Its master identifies even a worker process that does not answer a request for its
+// environment, like one that waits for memory.
 func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
 	t.Parallel()
 	name := unique("p-known")
@@ -86,8 +85,8 @@ func TestWorkerProcessesNeedNotBeAsked(t *testing.T) {
 	require.False(t, ok, "its number may become another's")
 }
 
-// An environment is read in pieces. Of one whose process dies in between the first ones
-// are left, which may hold no tag.
+// An environment is read in pieces. If the process dies in between, only the first are left,
+// perhaps without a tag.
 func TestHalfAnEnvironmentTellsNothing(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()

@@ -1,9 +1,8 @@
 package procfs
 
-// TaskLimit is a limit on how many tasks, that is, threads of the kernel, there may be.
+// TaskLimit is a limit on the number of tasks, which are kernel threads.
 type TaskLimit struct {
-	// Name says what it is ("RLIMIT_NPROC", the path of a pids.max) and Raise how to
-	// have more.
+	// Name is the limit ("RLIMIT_NPROC", the path of a pids.max), Raise how to raise it.
 	Name, Raise string
 	Max         int64
 }

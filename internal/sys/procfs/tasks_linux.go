@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TaskLimits returns the limits that hold for this process and what it starts, as they are
-// now. What cannot be read, or is no limit, is left out.
+// TaskLimits returns the current limits on this process and its descendants, without absent and
+// unreadable ones.
 func TaskLimits() []TaskLimit {
 	var nproc uint64 = unix.RLIM_INFINITY
 	var limit unix.Rlimit
@@ -23,7 +23,6 @@ func TaskLimits() []TaskLimit {
 	return taskLimits("/", nproc)
 }
 
-// taskLimits reads below root.
 func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	least := TaskLimit{Max: math.MaxInt64, Raise: "TasksMax= in the unit of systemd, --pids-limit of the container"}
@@ -51,8 +50,8 @@ func taskLimits(root string, nproc uint64) (limits []TaskLimit) {
 	return limits
 }
 
-// limitFiles are the files of a controller that may limit a control group, its own and those
-// of the groups that it is in: name in version 2, old in version 1, "" if that has none.
+// limitFiles returns the files that may limit a control group: its own and those of the groups
+// around it. name is the file in version 2, old in version 1, "" = none there.
 func limitFiles(groups, controller, name, old string) (files []string) {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
@@ -76,7 +75,7 @@ func limitFiles(groups, controller, name, old string) (files []string) {
 	return files
 }
 
-// readCount reads a file that holds one number; "max" is none.
+// readCount reads a file that holds one number; "max" is not one.
 func readCount(file string) (int64, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -2,8 +2,8 @@ package program
 
 import "golang.org/x/sys/unix"
 
-// closeOthers sees to it that no command inherits what the daemon was started with: the
-// descriptors that a process usually has by then.
+// closeOthers prevents commands from inheriting the descriptors that the daemon was started
+// with, as far as they are below 256.
 func closeOthers() {
 	for fd := FirstFree; fd < 256; fd++ {
 		unix.CloseOnExec(fd)

@@ -6,6 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeOthers sees to it that no command inherits what the daemon was started with, however
-// it is started. Kernels before 5.11 cannot do this.
+// closeOthers prevents commands, however started, from inheriting the descriptors that the
+// daemon was started with. It has no effect before Linux 5.11.
 func closeOthers() { _ = unix.CloseRange(FirstFree, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }

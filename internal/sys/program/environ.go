@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Variables of the daemon that a command does not get, unless the configuration says so:
-// what names the daemon's own databases, what systemd meant for the daemon, and whatever
-// sounds like a secret. A handler's env: gives back what it needs.
+// Variables of the daemon that a command does not get unless the configuration says so: the
+// daemon's own databases, what systemd set for the daemon, and what sounds like a secret. A
+// handler's env: restores what it needs.
 var (
 	secretNames = []string{
 		"REDIS_URL", "DATABASE_URL", "CREDENTIALS_DIRECTORY", "REDISCLI_AUTH",
@@ -16,19 +16,18 @@ var (
 		"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "CREDENTIAL", "API_KEY", "APIKEY",
 		"ACCESS_KEY", "PRIVATE_KEY", "REDIS_URL", "DATABASE_URL", "PASSFILE",
 	}
-	// secretWords are such parts between underscores.
+	// secretWords are secret when between underscores.
 	secretWords = []string{
 		"PASS", "PW", "PWD", "PAT", "KEY", "KEYS", "CRED", "CREDS", "DSN", "JWT", "PSK", "PIN", "SALT", "AUTH", "COOKIE", "PRIVATE", "CONNSTR",
 	}
-	// plainNames are not secrets, whatever they sound like.
+	// plainNames are not secrets, although they sound like one.
 	plainNames = []string{"PWD", "OLDPWD"}
-	// ownPrefixes and NOTIFY_SOCKET are the daemon's own: a program that took them for
-	// meant for it would do harm.
+	// ownPrefixes and NOTIFY_SOCKET are the daemon's own: they would mislead other programs.
 	ownPrefixes = []string{"RESQUED_", "WATCHDOG_", "LISTEN_"}
 )
 
-// EnvRules report by its name whether commands get a variable although it sounds like a
-// secret, and whether they do not get it in any case. Drop wins; nil is not a variable.
+// EnvRules report, by name, whether commands get a variable that sounds like a secret (Keep),
+// and whether they never get it (Drop). Drop wins; nil matches nothing.
 type EnvRules struct {
 	Keep, Drop func(name string) bool
 }
@@ -37,8 +36,8 @@ func (r EnvRules) keeps(name string) bool { return r.Keep != nil && r.Keep(name)
 
 func (r EnvRules) drops(name string) bool { return r.Drop != nil && r.Drop(name) }
 
-// hides reports whether a variable is to be left out; sounds says whether its name and value
-// are those of a secret.
+// hides reports whether to leave a variable out; sounds says whether its name or value sounds
+// like a secret.
 func (r EnvRules) hides(name string, sounds bool) bool {
 	return r.drops(name) || sounds && !r.keeps(name)
 }
@@ -54,7 +53,7 @@ func Scrub(environ []string, rules EnvRules) []string {
 	})
 }
 
-// secret reports whether a variable sounds like a secret; its name is in capitals.
+// secret reports whether a variable sounds like a secret; name is in capitals.
 func secret(name, value string) bool {
 	if slices.Contains(plainNames, name) {
 		return false
@@ -64,11 +63,10 @@ func secret(name, value string) bool {
 		holdsPassword(value)
 }
 
-// Unsecret returns the environment for a worker process whose jobs are all commands: without
-// what they do not get, as far as it is a secret, because each command could read it from
-// /proc. The worker process has its configuration otherwise; only PG… are left, which
-// PostgreSQL's own client reads for the database of locks; where postgres says that there is
-// one, also those that rules drop.
+// Unsecret returns the environment for a worker process whose jobs are all commands. It leaves
+// out the secrets that commands do not get, because they could read them from /proc; the worker
+// process gets its configuration otherwise. PG… stay, because PostgreSQL's client reads them for
+// the database of locks; with postgres, even those that rules drop.
 func Unsecret(environ []string, rules EnvRules, postgres bool) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		name, value, ok := strings.Cut(variable, "=")
@@ -83,8 +81,8 @@ func Unsecret(environ []string, rules EnvRules, postgres bool) []string {
 	})
 }
 
-// needed reports whether a worker process itself needs a variable, whatever commands get:
-// Go's runtime, its TLS, times and temporary files, and the form of the log.
+// needed reports whether the worker process itself needs a variable, for Go's runtime, TLS,
+// times, temporary files or the log format.
 func needed(upper string) bool {
 	switch upper {
 	case "PATH", "HOME", "TMPDIR", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "JOURNAL_STREAM",
@@ -94,7 +92,7 @@ func needed(upper string) bool {
 	return false
 }
 
-// holdsPassword reports whether a value is an address with a password in it.
+// holdsPassword reports whether a value is a URL with a password in it.
 func holdsPassword(value string) bool {
 	_, rest, ok := strings.Cut(value, "://")
 	if !ok {

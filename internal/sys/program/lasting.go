@@ -10,22 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting reads a pipe or a socket to its end, however long its reader is busy in between, or the
-// machine: what a process wrote before it ended counts. After the file's deadline a read returns only
-// what the file holds already. More than a pipe can hold is not that process's.
+// Lasting reads a pipe or socket to its end, even if its reader or the machine is busy in
+// between: what a process wrote before it ended counts. After the file's deadline, reads return
+// only what the file already holds, up to maxPipe.
 type Lasting struct {
 	File *os.File
-	// Sys reads from the descriptor, which does not block; nil: unix.Read.
+	// Sys reads from the non-blocking descriptor; nil: unix.Read.
 	Sys  func(fd int, p []byte) (int, error)
 	raw  syscall.RawConn
 	late int // bytes read after the deadline
 }
 
-// maxPipe is what a pipe holds at most, unless it was made with special rights, in bytes. A socket holds
-// less.
+// maxPipe is the most that an unprivileged pipe holds, in bytes. A socket holds less.
 const maxPipe = 1 << 20
 
-// Read reads what there is, and waits for it until the deadline of the file.
+// Read reads what is available, and waits for it until the file's deadline.
 func (l *Lasting) Read(p []byte) (int, error) {
 	n, err := l.read(p, true)
 	if !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader that comes to a pipe after its deadline gets what was written before, and does not wait for a
-// process that still holds the other end.
+// A reader that comes to a pipe after its deadline gets what was written before, without waiting
+// for a process that still holds the other end.
 func TestWhatAPipeHolds(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// MaxLine bounds a line of output, in bytes; the rest of it is left out.
+	// MaxLine bounds a line of output, in bytes; the rest is dropped.
 	MaxLine = 8 << 10
-	// MaxTail bounds what of stderr becomes the text of an error, in bytes.
+	// MaxTail bounds the part of stderr that becomes an error's text, in bytes.
 	MaxTail = 16 << 10
 )
 
-// EachLine calls fn for each line of r, without its line break, until r ends.
-// left counts the bytes of the line beyond MaxLine.
+// EachLine calls fn for each line of r, without its line break, until r ends. left is the number
+// of bytes beyond MaxLine.
 func EachLine(r io.Reader, fn func(line []byte, left int)) {
 	b := bufio.NewReaderSize(r, MaxLine)
 	for {
 		line, err := b.ReadSlice('\n')
 		left := 0
 		if errors.Is(err, bufio.ErrBufferFull) {
-			// The buffer is used again below.
+			// skipLine reuses the buffer.
 			line = bytes.Clone(line)
 			left, err = skipLine(b)
 		}
@@ -34,13 +34,12 @@ func EachLine(r io.Reader, fn func(line []byte, left int)) {
 			fn(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), left)
 		}
 		if err != nil {
-			// The end, or the deadline of drain: there is no more to be had.
+			// The end, or the deadline of drain.
 			return
 		}
 	}
 }
 
-// skipLine counts the bytes up to the end of the line.
 func skipLine(b *bufio.Reader) (skipped int, err error) {
 	for {
 		rest, err := b.ReadSlice('\n')
@@ -51,14 +50,14 @@ func skipLine(b *bufio.Reader) (skipped int, err error) {
 	}
 }
 
-// Tail keeps the first maxHead and the last MaxTail bytes that are written to it: a crash report
-// begins with what has happened, and other programs end with it.
+// Tail keeps the first maxHead and the last MaxTail bytes written to it: crash reports begin
+// with the cause, and other programs end with it.
 type Tail struct {
 	head, buf []byte
 	cut       bool
 }
 
-// maxHead is how much of a long text is from its beginning, in bytes.
+// maxHead is the length of the beginning that is kept, in bytes.
 const maxHead = MaxTail / 4
 
 // Write never fails.
@@ -80,8 +79,7 @@ func (t *Tail) trim() {
 	}
 }
 
-// Text returns what is kept, printable but for its line breaks and tabs, and
-// again not longer than MaxTail.
+// Text returns the kept text, at most MaxTail bytes, printable except for line breaks and tabs.
 func (t *Tail) Text() string {
 	t.trim()
 	end := printable(bytes.TrimRight(t.buf, " \t\r\n"))
@@ -91,8 +89,8 @@ func (t *Tail) Text() string {
 	return first(printable(t.head), maxHead) + "…" + last(end, MaxTail-maxHead-len("…"))
 }
 
-// Ends returns a text of at most so many bytes: of a longer one the first quarter is from its
-// beginning, the rest from its end.
+// Ends returns at most most bytes of a text: the first quarter from its beginning, the rest from
+// its end.
 func Ends(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -100,7 +98,7 @@ func Ends(text string, most int) string {
 	return first(text, most/4) + "…" + last(text, most-most/4-len("…"))
 }
 
-// printable returns text that is printable but for its line breaks and tabs.
+// printable makes text printable except for line breaks and tabs.
 func printable(text []byte) string {
 	var b strings.Builder
 	for raw := strings.ReplaceAll(string(text), "\r\n", "\n"); ; {
@@ -115,7 +113,7 @@ func printable(text []byte) string {
 	}
 }
 
-// first returns the beginning of a text, at most so many bytes: whole lines, if that is possible.
+// first returns the beginning of a text, at most most bytes, in whole lines if possible.
 func first(text string, most int) string {
 	if len(text) > most {
 		for !utf8.RuneStart(text[most]) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Patience is how long the processes may take to stop: less where whoever ended ctx
-// gives them less, because after that the worker process has to go.
+// Patience is how long the processes may take to stop: killAfter, or less if the cause of ctx
+// grants less, because then the worker process has to go.
 func Patience(ctx context.Context, killAfter time.Duration) time.Duration {
 	if told, ok := errors.AsType[interface {
 		error

@@ -7,41 +7,40 @@ import (
 	"go.uber.org/zap"
 )
 
-// refreshEvery is how often a command has its class lock refreshed at most. Requests that
-// come in between are one, which is carried out when that time is over: no lock ends earlier
-// than the last request would have it.
+// refreshEvery is the shortest time between two refreshes of a command's class lock. Requests in
+// between are combined into one at the end of that time, so no lock ends earlier than requested.
 const refreshEvery = 250 * time.Millisecond
 
-// Refresher carries out a command's requests to refresh its class lock, beside the reader of
-// what the command reports: neither a slow Redis nor many requests hold that up.
+// Refresher refreshes a command's class lock on request, apart from the reader of the command's
+// output: neither a slow Redis nor many requests hold up that reader.
 type Refresher struct {
 	log *zap.Logger
-	// call begins the time of the job's class lock anew.
+	// call restarts the time of the job's class lock.
 	call func() error
 
-	wanted chan struct{} // holds one
+	wanted chan struct{} // capacity 1
 	over   chan struct{}
 	done   sync.WaitGroup
 }
 
-// NewRefresher returns one that calls call.
+// NewRefresher returns a Refresher that calls call.
 func NewRefresher(log *zap.Logger, call func() error) *Refresher {
 	return &Refresher{log: log, call: call}
 }
 
-// Ask has the lock refreshed, soon. It does not wait for that, and is called by one goroutine.
+// Ask requests a refresh and does not wait for it. One goroutine calls it.
 func (r *Refresher) Ask() {
-	if r.wanted == nil { // hardly any command asks
+	if r.wanted == nil { // few commands ask
 		r.wanted, r.over = make(chan struct{}, 1), make(chan struct{})
 		r.done.Go(r.run)
 	}
 	select {
 	case r.wanted <- struct{}{}:
-	default: // one waits already, and will do for both
+	default: // a waiting request covers both
 	}
 }
 
-// End carries out what is still wanted and returns. No more is asked.
+// End carries out a waiting request and returns. No Ask may follow.
 func (r *Refresher) End() {
 	if r.wanted == nil {
 		return
@@ -58,7 +57,7 @@ func (r *Refresher) run() {
 		switch {
 		case err == nil:
 			r.log.Debug("class lock refreshed")
-		case !refused: // one that asks often is told once why that is in vain
+		case !refused: // reported once per command
 			refused = true
 			r.log.Warn("a command asked to refresh its class lock in vain", zap.Error(err))
 		}

@@ -5,9 +5,8 @@ import (
 	"syscall"
 )
 
-// Scarce reports whether a command was not started because there were too few
-// descriptors or processes, or too little memory. Jobs are not to blame for that, and
-// all of a queue would fail one after the other.
+// Scarce reports whether a command could not start for lack of descriptors, processes or memory.
+// That is not the job's fault, and all jobs of a queue would fail one after the other.
 func Scarce(err error) bool {
 	if _, ok := errors.AsType[*StartError](err); !ok {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/launch"
 )
 
-// ErrNotBegun says that a program was killed before the system had opened it.
+// ErrNotBegun means that a program was killed before the system had opened it.
 var ErrNotBegun = errors.New("ended while the system was still opening it")
 
 // StartError says that a command could not be started.
@@ -20,7 +20,6 @@ type StartError struct {
 	Hint string
 }
 
-// Error says what went wrong and what to do.
 func (e *StartError) Error() string {
 	err := e.Err
 	if failed, ok := errors.AsType[*launch.Error](err); ok {
@@ -30,7 +29,7 @@ func (e *StartError) Error() string {
 	var errno syscall.Errno
 	switch {
 	case errors.As(err, &lookup):
-		err = lookup.Err // without the name, which stands there already
+		err = lookup.Err // without the name, which text has already
 	case errors.As(err, &errno):
 		err = errno
 	}
@@ -41,14 +40,13 @@ func (e *StartError) Error() string {
 	return text
 }
 
-// Unwrap returns what the system said.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *StartError) Exception() string { return "Resqued::CommandNotStarted" }
 
-// Explain says what to do about a program that could not be started. section is where the
-// configuration names its directory.
+// Explain adds what to do about a program that could not be started. section is the part of the
+// configuration that names its directory.
 func Explain(err *launch.Error, name, dir, section string) *StartError {
 	start := &StartError{Program: name, Err: err}
 	switch {

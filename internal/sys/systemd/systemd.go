@@ -1,5 +1,5 @@
-// Package systemd tells the service manager how the master is. Without a service
-// manager that listens every call does nothing.
+// Package systemd reports the master's state to the service manager. Without a listening service
+// manager its calls do nothing.
 package systemd
 
 import (
@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendPatience bounds one message. The socket of a service manager that does not read is
-// full after some hundred of them, and the loop that sends them must go on.
+// sendPatience bounds one message. The socket of a service manager that does not read is full
+// after some hundred messages, and the loop that sends them must not block.
 const sendPatience = 50 * time.Millisecond
 
-// Config holds what systemd has put into the environment of this process.
+// Config is what systemd has put into this process's environment.
 type Config struct {
-	// Socket is NOTIFY_SOCKET, the path of a socket or, with an @ in front, the name of an
-	// abstract one; empty = there is none.
+	// Socket is NOTIFY_SOCKET: the path of a socket or, with a leading @, an abstract name;
+	// empty = none.
 	Socket string
 	// WatchdogUSec and WatchdogPID are WATCHDOG_USEC and WATCHDOG_PID.
 	WatchdogUSec, WatchdogPID string
@@ -39,7 +39,7 @@ type Notifier struct {
 	status string
 }
 
-// New returns a notifier.
+// New returns a Notifier.
 func New(cfg Config, log *zap.Logger) *Notifier {
 	return &Notifier{cfg: cfg, log: log}
 }
@@ -47,14 +47,14 @@ func New(cfg Config, log *zap.Logger) *Notifier {
 // Enabled reports whether a service manager listens.
 func (n *Notifier) Enabled() bool { return n.cfg.Socket != "" }
 
-// HandOver makes another process of the service its main one, and says nothing more: the service
-// manager listens to that one alone.
+// HandOver makes another process of the service its main one and goes silent: the service
+// manager listens only to the main process.
 func (n *Notifier) HandOver(pid int) {
 	n.send(fmt.Sprintf("MAINPID=%d", pid))
 	n.Hold()
 }
 
-// Hold says nothing more until Speak.
+// Hold suppresses messages until Speak.
 func (n *Notifier) Hold() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,7 +68,7 @@ func (n *Notifier) Speak() {
 	n.silent, n.status = false, ""
 }
 
-// Ready ends a start or a reload.
+// Ready reports the end of a start or reload.
 func (n *Notifier) Ready() { n.send("READY=1") }
 
 // Status shows text in systemctl status. The same text is not sent twice.
@@ -81,12 +81,12 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Stopping begins the end.
+// Stopping reports that the process is about to end.
 func (n *Notifier) Stopping() { n.send("STOPPING=1") }
 
-// Reloading begins a reload; Ready ends it.
+// Reloading reports that a reload begins; Ready ends it.
 func (n *Notifier) Reloading() {
-	// Type=notify-reload wants to know which reload this is about.
+	// Type=notify-reload identifies the reload by this time.
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		panic(err) // every Linux has this clock
@@ -94,17 +94,16 @@ func (n *Notifier) Reloading() {
 	n.send(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
 }
 
-// ExtendTimeout asks that a start or a stop which takes longer is given d more,
-// from now on.
+// ExtendTimeout asks for d more, from now on, for a long start or stop.
 func (n *Notifier) ExtendTimeout(d time.Duration) {
 	n.send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()))
 }
 
-// Watchdog is a sign of life. It must come more often than WatchdogInterval.
+// Watchdog is a sign of life, due more often than WatchdogInterval.
 func (n *Notifier) Watchdog() { n.send("WATCHDOG=1") }
 
-// WatchdogInterval returns how long this process may be silent before it is
-// taken for hung; 0 = for ever.
+// WatchdogInterval returns how long this process may be silent before it counts as hung; 0 = for
+// ever.
 func (n *Notifier) WatchdogInterval() time.Duration {
 	if !n.Enabled() || n.cfg.WatchdogUSec == "" {
 		return 0
@@ -127,8 +126,8 @@ func (n *Notifier) send(message string) {
 	n.say(message)
 }
 
-// say never fails the caller: the daemon works without its service manager. It
-// complains once per failure, not once per message.
+// say does not fail: the daemon works without its service manager. It logs a failure once, not
+// once per message.
 func (n *Notifier) say(message string) {
 	if !n.Enabled() || n.silent {
 		return
@@ -140,8 +139,8 @@ func (n *Notifier) say(message string) {
 	n.failed = err != nil
 }
 
-// deliver sends one message over a connection of its own, so that a service manager which
-// was executed again meanwhile is met, too.
+// deliver sends one message over a new connection, because the service manager may have been
+// re-executed.
 func (n *Notifier) deliver(message string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.cfg.Socket, Net: "unixgram"})
 	if err != nil {

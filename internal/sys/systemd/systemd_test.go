@@ -109,7 +109,7 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	require.Equal(t, "the service manager cannot be told", seen.All()[0].Message)
 }
 
-// A start that takes long is extended while the master says how far it is: for the race detector.
+// A long start is extended while the master reports its progress: for the race detector.
 func TestSeveralAtOnce(t *testing.T) {
 	t.Parallel()
 	n := New(Config{Socket: filepath.Join(t.TempDir(), "none")}, zap.NewNop())

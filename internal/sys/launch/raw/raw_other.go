@@ -6,13 +6,12 @@ package raw
 // Supported reports whether there is assembly for this machine.
 const Supported = false
 
-// What an Op has to return for the list to go on. Otherwise the process ends.
+// Results after which a list continues; on any other the process ends.
 const (
 	Any = iota
 	NoError
-	Want // exactly that
-	// Absent: a file that is not there, cannot be looked for, or may not be run; others may be
-	// tried.
+	Want // exactly Op.Want
+	// Absent: the file is missing, cannot be looked up, or may not be run; others may be tried.
 	Absent
 )
 
@@ -23,10 +22,10 @@ type Op struct {
 	Check, Want, Result uintptr
 }
 
-// Passed is not called: no list is ever run.
+// Passed is never called: no list is run.
 func (o Op) Passed(uintptr) bool { return false }
 
-// NoFile returns 0: it cannot be told.
+// NoFile returns 0: the limits are unknown.
 func NoFile() (soft, hard uint64) { return 0, 0 }
 
 // Clone always fails.
