@@ -6,19 +6,19 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// A process that has used up its number of jobs would leave its place empty for as long
-// as a start takes. So it sends its master a message a little before, and a successor is ready by
-// then; see ahead.go of package master.
+// A process that has used up its jobs would leave its slot empty while another one starts. So it
+// tells its master a little earlier, and the successor is ready in time; see ahead.go of package
+// master.
 
-// ahead foresees the end of a process. The loop owns all fields.
+// ahead predicts the end of a process. The loop owns all fields.
 type ahead struct {
 	jobsPerFork, threads int
 	lead                 time.Duration // how long a start takes
 	link                 *link
 
-	told bool // that the end comes
-	// before and since are how many jobs had begun at two moments: the pace is counted
-	// from the earlier one, which is some starts of a process ago.
+	told bool // the master knows
+	// before and since are the jobs begun at two moments. The pace is measured from the earlier
+	// one, some start times ago.
 	before, since mark
 }
 
@@ -35,8 +35,8 @@ type mark struct {
 	begun int
 }
 
-// foresee sends the master a message when the jobs that are left will be used up in about
-// the time in which a successor starts.
+// foresee tells the master when the remaining jobs will be used up in about the time that a
+// successor takes to start.
 func (a *ahead) foresee(begun int, now time.Time) {
 	lead := a.lead
 	if a.told || lead <= 0 {
@@ -52,9 +52,9 @@ func (a *ahead) foresee(begun int, now time.Time) {
 		a.before, a.since = a.since, mark{now, begun}
 	}
 	if n < a.threads && took < lead {
-		return // that says little yet
+		return // too early to judge
 	}
-	// Half as long again, because starts differ.
+	// Half as long again, because start times vary.
 	if float64(took)*float64(a.jobsPerFork-begun) > 1.5*float64(lead)*float64(n) {
 		return
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// beatAgain is how long after a beat that failed another one is tried.
+// beatAgain is the time from a failed beat to the next try.
 const beatAgain = time.Second
 
 type beatCall struct {
 	beat    *store.BeatRequest
 	mirrors []store.Mirror
-	// leftovers are tokens whose records are to be read.
+	// leftovers are tokens whose records to read.
 	leftovers []string
 	enroll    *store.Enrollment
 }
@@ -30,16 +30,15 @@ type beatResult struct {
 	call  beatCall
 	sent  time.Duration
 	reply store.BeatReply
-	// leftovers are the records that were asked for.
+	// leftovers are the records that were read.
 	leftovers []store.Reserved
-	// again are the threads that were registered again, unfailed how many failures were
+	// again are the threads that were registered again; unfailed counts the failures that were
 	// taken back.
 	again    []int
 	unfailed int
 	err      error
 }
 
-// beatStore is what the heart asks of Redis.
 type beatStore interface {
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
 	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
@@ -47,41 +46,38 @@ type beatStore interface {
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 }
 
-// crew is the threads as beats see them.
+// crew is the threads, for beats.
 type crew interface {
 	counter
-	// workers returns how many threads there are, worker the id of one.
+	// workers returns the number of threads, worker the id of one.
 	workers() int
 	worker(thread int) string
-	// flush returns what the threads have counted since it was called last, flushed what
-	// one had counted by then.
+	// flush returns the counts since the last flush, flushed a thread's counts before that.
 	flush() []store.WorkerStat
 	flushed(thread int) store.WorkerStat
 }
 
-// dooms is what beats ask of the kills.
+// dooms is the kills, for beats.
 type dooms interface {
-	// show adds to the fields of a beat which jobs were told to stop.
+	// show adds the jobs that were told to stop to the fields of a beat.
 	show(info map[string]string)
 	doom(jobs []*job, cause error, grace time.Duration)
 }
 
-// leavings are the records of jobs that this process does not know.
+// leavings are records of jobs that this process does not know.
 type leavings interface {
-	// suspect notes the tokens that a beat has found, and returns those whose records are to
-	// be read.
+	// suspect notes the tokens that a beat has found, and returns those whose records to read.
 	suspect(tokens []string) []string
 	giveBack(records []store.Reserved)
 }
 
-// reporter sends the master a report.
 type reporter interface {
 	report()
 }
 
-// beats extends the lease and the locks, and shows in Redis what the process does. The
-// goroutine of heart calls Redis; it reads id, store and registrar only. The loop owns the
-// other fields, and both use the channels.
+// beats extends the lease and the locks, and shows in Redis what the process does. The goroutine
+// of heart calls Redis; it reads only id, store and registrar. The loop owns the other fields,
+// and both use the channels.
 type beats struct {
 	cfg       Config
 	id        identity
@@ -97,13 +93,13 @@ type beats struct {
 	reports   reporter
 	log       *zap.Logger
 
-	runners func() string // nil: there are none
-	showed  string        // what was told of them last
+	runners func() string // nil = none
+	showed  string        // the last text of runners sent
 
 	calling bool // a call is under way
-	soon    bool // beat when that is over
-	looked  int  // threads whose registration was looked for
-	now     bell // to the loop: a beat before the next is due; any goroutine may ring
+	soon    bool // beat again after that call
+	looked  int  // threads whose registration was checked
+	now     bell // to the loop: beat before the next one is due; any goroutine may ring
 	calls   chan beatCall
 	answers chan beatResult
 }
@@ -115,19 +111,19 @@ func newBeats(cfg Config, id identity, d Deps, registrar *registrar, life *life,
 	}
 }
 
-// watch sets whose jobs and threads the beats show, and which parts handle what they find.
+// watch sets the parts that beats show and that handle what beats find.
 func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, reports reporter) {
 	b.jobs, b.threads, b.kills, b.leftovers, b.reports = jobs, threads, kills, leftovers, reports
 }
 
-// beatNow beats before the next beat is due, or when the call that is under way is over.
+// beatNow beats at once, or right after the call that is under way.
 func (b *beats) beatNow() {
 	b.soon = b.calling
 	b.beat()
 }
 
-// beat extends the lease and the locks. A beat that is under way is not doubled:
-// it is either answered or fails within the timeout of a connection.
+// beat extends the lease and the locks. It does nothing while a call is under way: that one is
+// answered or fails within a connection's timeout.
 func (b *beats) beat() {
 	if b.calling || b.life.leaving {
 		return
@@ -151,7 +147,7 @@ func (b *beats) beat() {
 	b.calls <- beatCall{beat: r}
 }
 
-// mirror shows, in the keys of Resque, jobs that have been running for mirrorAfter.
+// mirror shows jobs that run for mirrorAfter in the keys of Resque.
 func (b *beats) mirror() {
 	if b.calling || b.life.leaving {
 		return
@@ -159,7 +155,7 @@ func (b *beats) mirror() {
 	var mirrors []store.Mirror
 	for _, j := range b.jobs {
 		if j.mirror != written && time.Since(j.begun) >= mirrorAfter {
-			// Before it is sent: an answer that got lost may hide a written key.
+			// Set before sending: if the answer gets lost, the key may be written.
 			j.mirror = written
 			mirrors = append(mirrors, store.Mirror{
 				Token: j.Token, Worker: j.Worker,
@@ -173,7 +169,7 @@ func (b *beats) mirror() {
 	}
 }
 
-// heart sends beats and mirrors, so that a slow Redis never holds up the loop.
+// heart calls Redis for the loop, which a slow Redis must not hold up.
 func (b *beats) heart(work context.Context) {
 	for {
 		select {
@@ -199,7 +195,6 @@ func (b *beats) heart(work context.Context) {
 	}
 }
 
-// onBeat handles the answer of a call of the heart.
 func (b *beats) onBeat(r beatResult) {
 	b.calling = false
 	soon := b.soon
@@ -209,7 +204,7 @@ func (b *beats) onBeat(r beatResult) {
 	}
 	switch {
 	case errors.Is(r.err, store.ErrFenced):
-		if !b.life.leaving { // else it came behind the end of the registration
+		if !b.life.leaving { // else it came after unregistering
 			b.life.fatal = ErrFenced
 		}
 		return
@@ -227,7 +222,7 @@ func (b *beats) onBeat(r beatResult) {
 	}
 	b.troubles.redisBack()
 	b.lease.renewed = r.sent
-	// The master counts, too, and locks may be short.
+	// The master has a timeout too, and locks may be short.
 	defer b.reports.report()
 	for _, token := range r.reply.Lost {
 		if j := b.jobs[token]; j != nil && !j.stop.lockLost {

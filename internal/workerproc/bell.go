@@ -2,8 +2,8 @@ package workerproc
 
 import "time"
 
-// bell wakes the goroutine that receives from it. Rung twice before that, it wakes it
-// once. Any goroutine may ring.
+// bell wakes the goroutine that receives from it. Several rings before that wake it once. Any
+// goroutine may ring.
 type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }
@@ -15,16 +15,16 @@ func (b bell) ring() {
 	}
 }
 
-// alarm makes the loop look at its deadlines before the next tick. Any goroutine may
-// ring; the loop owns at.
+// alarm makes the loop check its deadlines before the next tick. Any goroutine may ring; the
+// loop owns at.
 type alarm struct {
 	bell
-	at time.Time // when it will ring, see wake
+	at time.Time // when wake rings next
 }
 
 func newAlarm() *alarm { return &alarm{bell: newBell()} }
 
-// wake rings at that time, if the alarm would not ring before.
+// wake rings at that time, unless the alarm rings earlier.
 func (a *alarm) wake(at time.Time) {
 	if now := time.Now(); !a.at.After(now) || at.Before(a.at) {
 		a.at = at
@@ -32,5 +32,4 @@ func (a *alarm) wake(at time.Time) {
 	}
 }
 
-// after rings after d.
 func (a *alarm) after(d time.Duration) { time.AfterFunc(d, a.ring) }

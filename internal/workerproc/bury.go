@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// buryFrom and buryTo are the pauses between two tries to record the death of a job.
+	// buryFrom and buryTo bound the pause between two tries to record a job's death.
 	buryFrom = 50 * time.Millisecond
 	buryTo   = 2 * time.Second
 )
 
-// burial records the deaths of jobs: their runner has died, and this process lives.
+// burial records the deaths of jobs whose runner has died while this process lives.
 type burial interface {
 	Bury(ctx context.Context, proc string, v store.Verdict) error
 }
 
-// recordDeath sees to a job whose runner has died, on the goroutine of its thread. One that may not run
-// again has failed. Others go back to the head of their queue, as the jobs of a process that has
-// died do, before this returns: until then the job is in hand, and keeps its lock.
+// recordDeath handles a job whose runner has died, on its thread's goroutine. A job that may not
+// run again has failed. Others go back to the head of their queue, like the jobs of a dead
+// process, before this returns: until then the job is in hand and keeps its lock.
 func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 	policy := t.cfg.DeathPolicy
 	death, _ := errors.AsType[*jobctx.DeathError](out.Err)
@@ -53,7 +53,7 @@ func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 	for pause := buryFrom; ; pause = min(2*pause, buryTo) {
 		err := t.burial.Bury(t.work, t.id.proc, v)
 		if err == nil || errors.Is(err, store.ErrFenced) || t.work.Err() != nil {
-			break // recorded, or others will see to it
+			break // recorded, or left to recovery
 		}
 		if time.Since(said) > time.Minute {
 			said = time.Now()

@@ -6,8 +6,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// manyQueues is how many queue names an exchange may carry; beyond, only those
-// that held jobs at the last poll.
+// manyQueues is how many queue names an exchange may carry. Of more, it carries only those with
+// jobs at the last poll.
 const manyQueues = 64
 
 // candidates are the queues that exchanges try. The loop owns all fields.
@@ -16,18 +16,18 @@ type candidates struct {
 	polled    bool          // a first poll of all queues is complete
 	waiting   []string      // queues with jobs, as of the last complete poll
 	queues    []store.Queue // those to try, in order of priority
-	early     bool          // they are from before the turn of the process, which has not looked since
-	skippable int           // how many queues come before that of the job that was taken last
-	passed    int           // queues that exchanges have looked at in vain since they were resolved
+	early     bool          // they are from before the process's turn, and it has not looked since
+	skippable int           // how many queues precede that of the last job taken
+	passed    int           // queues that exchanges have tried in vain since the last resolve
 }
 
-// saw notes what a poll has found.
+// saw takes the result of a poll.
 func (c *candidates) saw(waiting []string) {
 	c.waiting, c.polled = waiting, true
 	c.resolve()
 }
 
-// add adds a queue that holds something now, unless a poll is yet to find it.
+// add adds a queue that now holds something, unless the first poll is yet to come.
 func (c *candidates) add(queue string) {
 	if i, found := slices.BinarySearch(c.waiting, queue); c.polled && !found {
 		c.waiting = slices.Insert(slices.Clone(c.waiting), i, queue)
@@ -35,7 +35,7 @@ func (c *candidates) add(queue string) {
 	}
 }
 
-// resolve notes the queues to try, in order of priority, as of the last poll.
+// resolve updates the queues to try, in order of priority, from the last poll.
 func (c *candidates) resolve() {
 	choices := c.cfg.Queues.Resolve(c.waiting)
 	queues := make([]store.Queue, 0, len(choices))
@@ -55,7 +55,7 @@ func (c *candidates) resolve() {
 	c.queues, c.skippable, c.passed = queues, 0, 0
 }
 
-// fair returns how the tenants of a queue take turns, nil if they do not.
+// fair returns how a queue's tenants take turns, nil if they do not.
 func (c *candidates) fair(queue string) *store.Fair {
 	if !c.cfg.Lined {
 		return nil
@@ -66,25 +66,24 @@ func (c *candidates) fair(queue string) *store.Fair {
 	return c.cfg.Fair["*"]
 }
 
-// lookedBefore reports whether a process whose turn comes knows where jobs are: then it can
-// ask for some at once.
+// lookedBefore reports whether a process whose turn comes already knows queues with jobs, so
+// that it can ask at once.
 func (c *candidates) lookedBefore() bool {
 	c.early = c.polled && len(c.queues) > 0
 	return c.early
 }
 
-// shouldLook notes how many queues come before the one of the first job, and reports
-// whether a look at all queues is due. A look is due when, of many queues, exchanges have
-// looked in vain at more than a look at all queues would cost; the look leaves the empty
-// queues out. A look is also due when a call has found too few jobs in queues that were found
-// before the turn of the process.
+// shouldLook notes how many queues precede the one of the first job, and reports whether to look
+// at all queues. That is due when exchanges have tried more queues in vain than a look costs; it
+// leaves the empty ones out. It is also due when a call got too few jobs from queues found
+// before the process's turn.
 func (c *candidates) shouldLook(r *exchangeResult) bool {
 	look := c.passOver(r.reply.Jobs) || c.early && len(r.req.Wants) > len(r.reply.Jobs)
 	c.early = false
 	return look
 }
 
-// passOver reports whether exchanges have looked at too many queues in vain.
+// passOver reports whether exchanges have tried too many queues in vain.
 func (c *candidates) passOver(jobs []store.Reserved) (look bool) {
 	if len(jobs) == 0 {
 		return false

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// jobContext is the context of a job. Many jobs end without ever asking what it knows,
-// and so without the cancellable context behind it: that is only made for the first who
-// asks for more than whether it has ended.
+// jobContext is the context of a job. Many jobs never use more than Err, so the cancellable
+// context behind it is made on demand.
 type jobContext struct {
 	parent context.Context //nolint:containedctx // it is one itself
 
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // as above
 	cancel context.CancelCauseFunc
-	// ended: end was called with cause before made was.
+	// ended: end was called with cause before made existed.
 	ended bool
 	cause error
 }
 
-// end ends the context. Only the first cause counts; nil is context.Canceled.
+// end ends the context. Only the first cause counts; nil means context.Canceled.
 func (c *jobContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,5 +64,5 @@ func (c *jobContext) Err() error {
 	}
 }
 
-// Value implements context.Context. Package context itself finds the cause by a value.
+// Value implements context.Context. Package context finds the cause by such a value.
 func (c *jobContext) Value(key any) any { return c.full().Value(key) }

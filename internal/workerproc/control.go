@@ -15,14 +15,13 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// greet says hello and waits for the master's welcome. Signals that come before
-// are kept in their channel.
+// greet says hello and waits for the master's welcome. Signals until then stay in their channel.
 func (p *Process) greet() error {
 	if err := p.d.Conn.Send(proc.Message{Type: proc.Hello, Protocol: proc.Protocol, PID: p.cfg.PID}); err != nil {
 		return fmt.Errorf("say hello to the master: %w", err)
 	}
-	// The reader ends when the master closes its end or dies; it is not awaited,
-	// because nothing can interrupt it while the master lives.
+	// The reader ends when the master closes its end or dies. It is not awaited: nothing can
+	// interrupt it while the master lives.
 	go p.link.read(p.work)
 	for m := range p.link.messages {
 		if m.Type == proc.Welcome {
@@ -35,8 +34,8 @@ func (p *Process) greet() error {
 }
 
 // staggered returns how many jobs a process may start. The first processes of a master start
-// fewer, each by a different part of the half, because otherwise all of them are used up at
-// the same time, again and again.
+// fewer, each by a different part of half the number. Otherwise all would be used up at the same
+// time, again and again.
 func staggered(jobsPerFork int, id identity) int {
 	var slot, sequence int
 	_, err := fmt.Sscanf(id.proc[strings.LastIndexByte(id.proc, ':')+1:], "%d.%d", &slot, &sequence)
@@ -46,8 +45,8 @@ func staggered(jobsPerFork int, id identity) int {
 	return jobsPerFork - jobsPerFork*slot/(2*id.slots)
 }
 
-// boot registers the process in Redis and reports that it is ready. Meanwhile it handles
-// signals and messages; it returns errStopped when one of them has the process leave.
+// boot registers the process in Redis and reports that it is ready, handling signals and
+// messages in between. It returns errStopped if one of them makes the process leave.
 func (p *Process) boot() error {
 	if p.life.wanted == signals.Draining || p.life.wanted == signals.Killing {
 		p.life.state = p.life.wanted
@@ -86,8 +85,8 @@ func (p *Process) boot() error {
 			if p.life.state == signals.Paused {
 				p.pauseHooks(signals.Paused)
 			}
-			// A master that has died meanwhile is noticed by the loop, which then has the
-			// process leave in order: it is registered.
+			// If the master has died, the loop notices, and the registered process leaves in
+			// order.
 			if err := p.link.send(proc.Message{Type: proc.Ready, RSS: rss(), LockEnd: p.lease.end()}); errors.Is(err, proc.ErrFull) {
 				return err
 			}
@@ -104,7 +103,7 @@ func (p *Process) boot() error {
 		if registered == nil {
 			return errStopped
 		}
-		// It may be registered already; then the loop unregisters it.
+		// If it is registered already, the loop unregisters it.
 		return <-registered
 	}
 }
@@ -123,7 +122,7 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// onSignal handles a signal to this process alone.
+// onSignal handles a signal to this process.
 func (p *Process) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
@@ -182,8 +181,8 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 		}
 	case proc.Poller:
 		p.poller.pollForAll(m.On)
-		// An exchange that is under way, or the first look, finds jobs as well; but a waker
-		// begins with a look.
+		// An exchange under way, or the first look, finds jobs too; but a waker begins with a
+		// look.
 		if m.On && (p.exchanges.polled && p.exchanges.underway() == 0 || p.d.OpenWaiter != nil) {
 			p.poller.look()
 		}
@@ -223,8 +222,8 @@ func (p *Process) setState(s signals.State) {
 	}
 }
 
-// orphaned handles the death of the master. No other process would replace this one or clean
-// up after it, so it takes nothing new and leaves.
+// orphaned handles the death of the master. Nothing would replace this process or clean up after
+// it, so it takes no new jobs and leaves.
 func (p *Process) orphaned() {
 	p.link.lose()
 	if p.life.state == signals.Draining || p.life.state == signals.Killing {
@@ -232,8 +231,8 @@ func (p *Process) orphaned() {
 	}
 	p.log.Error("the master is gone", zap.Bool("kill_jobs", p.cfg.KillOnMasterDeath))
 	if p.cfg.KillOnMasterDeath {
-		// The kernel does the same at about this moment. A job that was told to stop
-		// might end in between, and would have failed, while others run again.
+		// The kernel does the same at about this moment. A job told to stop might end in between
+		// as failed, while others run again.
 		p.kills.die(nil, "its master is gone")
 		return
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/resqued/resqued/internal/thread"
 )
 
-// countedEvery is how often at most the master is sent what was counted.
+// countedEvery is the shortest time between two messages with counts.
 const countedEvery = time.Second
 
-// counted are the ends of jobs that the master has not been told of yet, for the history. The
-// loop owns all fields.
+// counted are the ends of jobs that were not sent to the master yet, for the history. The loop
+// owns all fields.
 type counted struct {
 	link *link
 	log  *zap.Logger
@@ -24,7 +24,7 @@ type counted struct {
 
 func newCounted(link *link, log *zap.Logger) *counted { return &counted{link: link, log: log} }
 
-// end counts the end of a job, or of one run of it. Waited is 0 where the job does not tell.
+// end counts the end of a job, or of one run of it. waited is 0 if unknown.
 func (c *counted) end(class, queue string, result thread.Result, ran, waited time.Duration) {
 	out := history.Processed
 	switch result {
@@ -47,7 +47,7 @@ func (c *counted) end(class, queue string, result thread.Result, ran, waited tim
 	c.sums.Add(class, queue, out, ran, waited)
 }
 
-// send sends what was counted, if it is time for that.
+// send sends the counts, if it is time.
 func (c *counted) send() {
 	if now := time.Now(); now.Sub(c.sent) >= countedEvery {
 		c.sent = now
@@ -55,8 +55,8 @@ func (c *counted) send() {
 	}
 }
 
-// sendAll sends what was counted. What the master does not take is sent later; without a master it
-// is lost with this process.
+// sendAll sends the counts. Those that the master does not accept are sent later; without a
+// master they are lost with this process.
 func (c *counted) sendAll() {
 	for !c.link.gone {
 		packet := c.sums.Take()

@@ -2,13 +2,13 @@ package workerproc
 
 import "github.com/resqued/resqued/internal/store"
 
-// counters count the jobs of the process. The loop owns all fields.
+// counters count the process's jobs. The loop owns all fields.
 type counters struct {
 	begun  int                // jobs started
-	used   int                // those that count for JobsPerFork: what runners perform leaves nothing here
+	used   int                // those that count for JobsPerFork: jobs of runners leave nothing in this process
 	done   int                // jobs ended, without those that went back to their queues
 	now    []store.WorkerStat // jobs ended by each thread since the last beat
-	before []store.WorkerStat // jobs ended by each thread before, without the ids of the workers
+	before []store.WorkerStat // jobs ended by each thread before that, without worker ids
 }
 
 func newCounters(workers []string) counters {
@@ -21,13 +21,13 @@ func newCounters(workers []string) counters {
 
 func (c *counters) countProcessed(thread int) { c.now[thread].Processed++ }
 
-// countFailed counts a job that was processed, and has failed.
+// countFailed counts a job that was processed and has failed.
 func (c *counters) countFailed(thread int) {
 	c.now[thread].Failed++
 	c.now[thread].Processed++
 }
 
-// flush returns what was counted since it was called last.
+// flush returns the counts since the last flush.
 func (c *counters) flush() []store.WorkerStat {
 	var counted []store.WorkerStat
 	for i := range c.now {
@@ -43,5 +43,5 @@ func (c *counters) flush() []store.WorkerStat {
 	return counted
 }
 
-// flushed returns what a thread had counted when flush was called last.
+// flushed returns a thread's counts up to the last flush.
 func (c *counters) flushed(thread int) store.WorkerStat { return c.before[thread] }

@@ -15,8 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/thread"
 )
 
-// Config is what a worker process has to know. The zero value of an optional
-// field means the default.
+// Config is what a worker process has to know. For optional fields, zero means the default.
 type Config struct {
 	Threads int
 	// JobsPerFork is how many jobs this process may start; 0 = no limit.
@@ -25,61 +24,60 @@ type Config struct {
 	MaxAge      time.Duration // 0 = no limit
 
 	Queues selector.Spec
-	// Locketed reports whether jobs of a queue take a job lock.
+	// Locketed reports whether a queue's jobs take a job lock.
 	Locketed func(queue string) bool
-	// NamedLocks has Deps.Namer name the job locks of all classes. Otherwise it names those
-	// of NamedClasses, and the script that takes a lock names all others.
+	// NamedLocks: Deps.Namer names the job locks of all classes. Otherwise it names those of
+	// NamedClasses, and the script that takes a lock names the others.
 	NamedLocks   bool
 	NamedClasses []string
-	// Lined has locked jobs wait in a line for their lock; see store.Queue.
+	// Lined: locked jobs wait in line for their lock; see store.Queue.
 	Lined bool
-	// Fair are the queues whose tenants take turns, "*" for those that are not named, where lines are possible. Deps.Tenants names
-	// the tenants.
+	// Fair are the queues whose tenants take turns, where lines are possible; "*" is for queues
+	// not named. Deps.Tenants names the tenants.
 	Fair map[string]*store.Fair
-	// DeathPolicy says what becomes of the jobs of this process when it dies. The process
-	// writes it to Redis, where the master that recovers the jobs reads it.
+	// DeathPolicy is what happens to this process's jobs when it dies. The process writes it to
+	// Redis for the master that recovers the jobs.
 	DeathPolicy store.Policy
-	// RequeueLost has a job that has lost its lock run again instead of failing, unless
-	// its class runs at most once.
+	// RequeueLost: a job that has lost its lock runs again instead of failing, unless its class
+	// runs at most once.
 	RequeueLost bool
-	// Unique reports whether equal payloads wait in a queue at most once; nil = none.
+	// Unique reports whether equal payloads wait in a queue at most once; nil = never.
 	// StrictUnique skips a unique queue whose keys do not match.
 	Unique       func(queue string) bool
 	StrictUnique bool
 
 	Interval time.Duration
 	// StretchInterval: Interval may grow to a second while the poller waits in Redis for all
-	// queues there are.
+	// queues.
 	StretchInterval bool
 	UntilEmpty      bool
 
-	// TermTimeout is how long a killed job may take when the master does not say.
+	// TermTimeout is how long a killed job may take if the master gives no time.
 	TermTimeout time.Duration
 	// LockDuration is the TTL of a job lock, BeatEvery how often it is extended.
 	LockDuration, BeatEvery time.Duration
-	// LogJobs has the start and the end of every job logged at level info.
+	// LogJobs logs the start and the end of every job at level info.
 	LogJobs bool
 	// MaxPayload is the size in bytes above which a payload fails; 0 = no limit.
 	MaxPayload int64
-	// Redact is what is not shown of arguments, in log lines, events and failures.
+	// Redact hides parts of arguments in log lines, events and failures.
 	Redact *redact.Rules
-	// KillOnMasterDeath has the jobs killed when the master is gone, instead of drained.
+	// KillOnMasterDeath kills the jobs, instead of draining, when the master is gone.
 	KillOnMasterDeath bool
 	// DrainTimeout bounds the drain after the master's death; 0 = none.
 	DrainTimeout time.Duration
-	// DrainRequeue: the jobs that it ends go back to their queues; else they have failed.
+	// DrainRequeue: the jobs ended by DrainTimeout go back to their queues; otherwise they fail.
 	DrainRequeue bool
 
 	Host string
 	PID  int
-	// Traces are fields of this process's entry in Redis by which others on its machine
-	// find out whether anything of it is left; see procfs.Traces.
+	// Traces are fields of this process's entry in Redis by which others on its machine find out
+	// whether anything of it is left; see procfs.Traces.
 	Traces map[string]string
 	// Version is shown in Redis.
 	Version string
 }
 
-// withDefaults returns c with a value for each optional field.
 func (c Config) withDefaults() Config {
 	if c.Interval <= 0 {
 		c.Interval = 100 * time.Millisecond
@@ -102,7 +100,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Store is what a worker process asks of Redis; *store.Store is one.
+// Store is what a worker process needs of Redis; *store.Store implements it.
 type Store interface {
 	Register(ctx context.Context, r store.Registration) error
 	Unregister(ctx context.Context, proc string) (held int, err error)
@@ -119,31 +117,31 @@ type Store interface {
 	burial
 }
 
-// Conn is the socket to the master; *proc.Conn is one.
+// Conn is the socket to the master; *proc.Conn implements it.
 type Conn interface {
 	Send(m proc.Message) error
 	Recv() (proc.Message, error)
 }
 
-// Stats counts; *statsd.Client is one.
+// Stats counts; *statsd.Client implements it.
 type Stats interface {
 	Job(class, outcome string, ran, waited time.Duration)
 	Count(name string, n int)
 }
 
-// Namer returns the name of the lock of a payload; *jobkey.Keyer is one. Its answer for a
-// payload does not change. Several goroutines may call it.
+// Namer returns the lock name of a payload; *jobkey.Keyer implements it. The name for a payload
+// does not change. Several goroutines may call it.
 type Namer interface {
 	Name(queue string, payload []byte) string
 }
 
-// Tenants returns whose a payload is; *jobkey.Tenants is one. Its answer for a payload does not change.
-// One goroutine calls it for each lane.
+// Tenants returns the tenant of a payload; *jobkey.Tenants implements it. The tenant of a
+// payload does not change. The goroutine of each lane calls it.
 type Tenants interface {
 	Tenant(queue string, payload []byte) string
 }
 
-// Handlers is what a worker process needs to know of its handlers.
+// Handlers is what a worker process needs to know about its handlers.
 type Handlers interface {
 	Lookup(class string, wrappers ...string) (*resqued.Class, bool)
 }
@@ -160,28 +158,27 @@ type Deps struct {
 	Conn     Conn
 	Runner   *thread.Runner
 	Handlers Handlers
-	// LocksEnd, if not nil, returns when by procfs.BootTime the process must be gone
-	// because of class locks that are kept elsewhere than in the daemon's Redis; 0 = it
-	// has none.
+	// LocksEnd, if not nil, returns the procfs.BootTime at which the process must be gone
+	// because of class locks kept outside the daemon's Redis; 0 = none.
 	LocksEnd func() time.Duration
-	// Capacity, if not nil, returns how many jobs the process can have in hand, if that are fewer
-	// than its threads; Roomier has an element when that may have grown.
+	// Capacity, if not nil, returns how many jobs can run at once when that is fewer than
+	// Threads. Roomier is signalled when it may have grown.
 	Capacity func() int
 	Roomier  <-chan struct{}
-	// Runners, if not nil, describes the processes that perform jobs in place of this one, for
+	// Runners, if not nil, describes the processes that perform jobs for this one, for
 	// store.InfoRunners.
 	Runners func() string
-	// Namer is needed where the configuration has NamedLocks or NamedClasses. Without it, jobs of lines run with the
-	// lock of their line, whatever name that has by now.
+	// Namer is needed for NamedLocks and NamedClasses. Without it, jobs of lines run with the
+	// lock of their line, whatever its name should be by now.
 	Namer Namer
-	// Tenants is needed where the configuration has Fair.
+	// Tenants is needed for Fair.
 	Tenants Tenants
 	Stats   Stats
-	// OpenWaiter opens what wakes the process when a job comes while it is the poller;
-	// nil: jobs are found at each interval only. It is for so many waits at a time.
+	// OpenWaiter opens the connections that wake the process when a job comes while it is the
+	// poller, for the given number of waits. Nil: only polling finds jobs.
 	OpenWaiter func(waits int) (Waiter, error)
-	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits. FleetWaits is how many all
-	// masters together may wait for; 0 = no limit.
+	// Waits is how many queues it waits for at a time; 0 = store.MaxWaits. FleetWaits is the
+	// limit for all masters together; 0 = none.
 	Waits, FleetWaits int
 
 	Signals <-chan os.Signal
@@ -189,9 +186,8 @@ type Deps struct {
 	// Observe, if not nil, is called from the loop after each job.
 	Observe func(Event)
 	Log     *zap.Logger
-	// SetTitle shows what the process does in its command line; nil = proc.SetTitle.
+	// SetTitle shows the process's activity in its command line; nil = proc.SetTitle.
 	SetTitle func(text string)
-	// Exit ends the process without running anything else of it; it is called
-	// when a job ignores its kill.
+	// Exit ends the process at once, when a job ignores its kill.
 	Exit func()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// callers says that delayed jobs are due, and takes the names by which a process moves them.
+// callers says that delayed jobs are due, and records the names by which a process moves them.
 type callers struct {
 	workerproc.Store
 	names chan string
@@ -31,8 +31,8 @@ func (c *callers) MoveDue(ctx context.Context, caller string, unique func(queue 
 	return c.Store.MoveDue(ctx, caller, unique)
 }
 
-// TestDueBesideAForwarder: a process that moves a few delayed jobs at each look takes no turn, which would keep the
-// forwarder of its master, who goes on at once, from the rest.
+// TestDueBesideAForwarder: a process that moves a few delayed jobs at each look takes no turn. A
+// turn would keep its master's forwarder, which continues at once, from the rest.
 func TestDueBesideAForwarder(t *testing.T) {
 	t.Parallel()
 	for untilEmpty, name := range map[bool]string{false: store.Helper, true: ""} {

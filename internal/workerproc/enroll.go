@@ -8,18 +8,17 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The set of workers is Resque's, and programs in Ruby remove from it what they take for
-// dead, and record its jobs as failed. A beat finds that, and then the threads of this
-// process are registered again.
+// The set of workers is Resque's: Ruby programs remove from it what they consider dead, and
+// record its jobs as failed. Beats detect that and register this process's threads again.
 
-// lookFor is how many threads each beat looks for, in turn: programs that remove workers
-// remove all that look alike.
+// lookFor is how many threads each beat checks, in turn: programs that remove workers remove all
+// that look alike.
 const lookFor = 16
 
-// mostQueues is in how many failure lists of queues a failure is searched for.
+// mostQueues is in how many queues' failure lists to search for a failure.
 const mostQueues = 16
 
-// looks returns the ids that the next beat looks for.
+// looks returns the ids that the next beat checks.
 func (b *beats) looks() []string {
 	ids := make([]string, min(lookFor, b.threads.workers()))
 	for i := range ids {
@@ -29,7 +28,7 @@ func (b *beats) looks() []string {
 	return ids
 }
 
-// enroll registers the threads again that are not registered.
+// enroll registers missing threads again.
 func (b *beats) enroll() {
 	if b.calling || b.life.leaving {
 		return
@@ -49,7 +48,6 @@ func (b *beats) enroll() {
 	b.calls <- beatCall{enroll: e}
 }
 
-// enrolled handles the answer.
 func (b *beats) enrolled(r beatResult) {
 	if len(r.again) == 0 {
 		return

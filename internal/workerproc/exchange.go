@@ -22,12 +22,11 @@ type exchangeResult struct {
 	names []store.LockName
 	// renamed are jobs of lines whose lock has another name by now; see exchanger.sort.
 	renamed []store.Reserved
-	// sent is the boot time at which the try was sent that was answered.
+	// sent is the boot time at which the answered try was sent.
 	sent time.Duration
 	err  error
 }
 
-// exchangeStore is what an exchanger asks of Redis.
 type exchangeStore interface {
 	Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error)
 	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
@@ -39,8 +38,8 @@ type rejoiner interface {
 	rejoin(ctx context.Context) error
 }
 
-// exchanger carries out the calls of the lanes. Each lane has a goroutine that executes run;
-// all of them read the fields, which do not change.
+// exchanger carries out the calls of the lanes. Each lane's goroutine executes run; the fields
+// do not change.
 type exchanger struct {
 	id           identity
 	lockDuration time.Duration
@@ -48,9 +47,9 @@ type exchanger struct {
 	store        exchangeStore
 	registrar    rejoiner
 	namer        Namer
-	tenants      Tenants // nil = no queue has any
+	tenants      Tenants // nil = no queue has tenants
 	beatNow      bell
-	failing      *failing // shows others that calls fail; nil = no one
+	failing      *failing // shows others that calls fail; nil = off
 	log          *zap.Logger
 }
 
@@ -60,7 +59,7 @@ func newExchanger(cfg Config, id identity, s exchangeStore, r rejoiner, namer Na
 	}
 }
 
-// run carries out the calls of a lane until it is certain what came of them.
+// run carries out the calls of a lane until their outcome is certain.
 func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeResult) {
 	for {
 		select {
@@ -75,8 +74,8 @@ func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeRe
 	}
 }
 
-// nameAll names the locks and the tenants that a reply has asked for. Programs may do this by a
-// function of their own, so it is not the loop's business.
+// nameAll names the locks and tenants that a reply asks for. It may call functions of programs,
+// so the loop must not do it.
 func (e *exchanger) nameAll(unnamed []store.LockName) []store.LockName {
 	for i := range unnamed {
 		unnamed[i].Name = e.namer.Name(unnamed[i].Queue, unnamed[i].Payload)
@@ -87,12 +86,13 @@ func (e *exchanger) nameAll(unnamed []store.LockName) []store.LockName {
 	return unnamed
 }
 
-// jobLocks is in the key of each job lock, behind the namespace and before its name.
+// jobLocks is in the key of each job lock, between the namespace and the name.
 const jobLocks = "locket:job_locks:"
 
-// sort moves the jobs that have waited in a line and whose lock has another name by now from the reply to renamed.
-// They were lined by a process with another job_lock_key, or another function in Go, and their lock does not exclude
-// what it has to. A daemon that takes no locks in their queue runs them with the lock of their line.
+// sort moves the jobs whose lock has another name by now from the reply to renamed. A process
+// with another job_lock_key, or another function in Go, has put them in line, and their lock
+// does not exclude what it must. A daemon that takes no locks in their queue runs them with the
+// lock of their line.
 func (e *exchanger) sort(r *exchangeResult) {
 	if e.namer == nil {
 		return
@@ -109,14 +109,14 @@ func (e *exchanger) sort(r *exchangeResult) {
 	r.reply.Jobs = jobs
 }
 
-// exchangeUntilKnown repeats a request until Redis has answered it. A request whose fate is
-// unknown is repeated as such, so that nothing is popped twice; sending numbers
-// the tries, so that one that was held up on its way pops nothing either.
+// exchangeUntilKnown repeats a request until Redis has answered it. Repeat marks a request whose
+// outcome is unknown, so that nothing is popped twice. sending numbers the tries, so that a
+// delayed try pops nothing either.
 func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.ExchangeRequest) exchangeResult {
 	backoff := 20 * time.Millisecond
 	var down time.Time
-	failed := 0            // answers that the script did not come to its end
-	var sent time.Duration // of the first try that may have taken locks
+	failed := 0            // answers saying that the script did not finish
+	var sent time.Duration // the first try that may have taken locks
 	for {
 		l.sending++
 		req.Lane, req.Sending = l.number, l.sending
@@ -136,17 +136,17 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		case work.Err() != nil:
 			return exchangeResult{lane: l, req: req, err: err}
 		case errors.Is(err, store.ErrFenced):
-			// The lease is past, or has not been extended for long. If no other process
-			// has recovered the jobs, a beat revives the lease.
+			// The lease is past, or was not extended for long. If no other process has recovered
+			// the jobs, a beat revives it.
 			_, err := e.store.Beat(work, store.BeatRequest{Proc: e.id.proc})
 			if err != nil && !req.Repeat {
-				req.Wants, req.Queues = nil, nil // what has ended does not wait for one
+				req.Wants, req.Queues = nil, nil // ends must not wait for a lease
 			}
 			if errors.Is(err, store.ErrFenced) {
 				return exchangeResult{lane: l, req: req, err: ErrFenced}
 			}
 			if errors.Is(err, store.ErrWiped) && e.registrar.rejoin(work) == nil {
-				e.beatNow.ring() // the loop's beat knows the locks
+				e.beatNow.ring() // that beat knows the locks
 			}
 		default:
 			e.failing.note(err)
@@ -172,13 +172,12 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 	}
 }
 
-// apartAfter is the number of failures of its script after which a request is taken apart.
+// apartAfter is how many failures of the script make a request be split.
 const apartAfter = 4
 
-// oneByOne ends each job of a request by itself, because the script fails on one of them:
-// the others must not wait for that. Nothing more is asked for. What an earlier try has taken
-// all the same begins now: the first of them was sent at sent, and none that comes later takes
-// anything.
+// oneByOne ends each job of a request by itself, because the script fails on one and the others
+// must not wait for that. It asks for no jobs. Jobs that earlier tries have taken begin now: the
+// first such try was sent at sent, and later tries take nothing.
 func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRequest, sent time.Duration) exchangeResult {
 	r := exchangeResult{lane: l, req: req, reply: store.ExchangeReply{
 		Applied: make([]bool, len(req.Completions)), Stuck: map[int]string{}, Parked: map[int]string{},
@@ -224,7 +223,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 			return r
 		}
 		if !rdb.Unreachable(err) && !rdb.Unexecuted(err) {
-			break // beats will tell of them
+			break // beats find the records
 		}
 		sleep(work, 100*time.Millisecond)
 	}
@@ -240,9 +239,9 @@ func tokensOf(wants []store.Want) []string {
 	return tokens
 }
 
-// renewed returns the boot time from which the locks of jobs count that were taken at sent.
-// Where that is long ago, a beat extends them before the jobs begin. The machine may have been
-// frozen in between: then they may be others' by now, and the error is ErrFenced.
+// renewed returns the boot time from which the locks of jobs taken at sent count. If that is
+// long ago, a beat extends the locks before the jobs begin. If the machine was frozen in
+// between, other processes may have them: the error is ErrFenced.
 func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent time.Duration) (since time.Duration, err error) {
 	now := procfs.BootTime()
 	if len(jobs) == 0 || now-sent < part(e.lockDuration, lockStop)/4 {
@@ -252,7 +251,7 @@ func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent ti
 	for _, j := range jobs {
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
 	}
-	// The loop's own beat, which follows, stops the jobs whose lock is lost.
+	// The loop's next beat stops jobs whose lock is lost.
 	switch _, err := e.store.Beat(work, b); {
 	case errors.Is(err, store.ErrFenced):
 		return sent, ErrFenced

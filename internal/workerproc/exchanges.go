@@ -14,28 +14,27 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// maxBatch bounds what one exchange carries, because a script blocks the server.
+// maxBatch bounds one exchange, because a script blocks the server.
 const maxBatch = 100
 
-// maxRetries is how often in a row an exchange that found nothing is repeated at
-// once because there are jobs that it has not looked at.
+// maxRetries is how often in a row an exchange that found nothing is repeated at once because it
+// has not looked at all jobs.
 const maxRetries = 512
 
-// vacancies are the threads as exchanges see them.
+// vacancies are the threads, for exchanges.
 type vacancies interface {
-	// vacant returns how many threads have no job, and none was asked for.
+	// vacant returns how many threads have no job and wait for none.
 	vacant() int
-	// take removes the last n of them and appends them to into.
+	// take removes the last n of these threads and appends them to into.
 	take(n int, into []int) []int
-	// free puts threads back for which no job is asked for any more.
+	// free puts threads back that wait for no job any more.
 	free(threads []int)
-	// shortID returns the id of a thread's worker, as records have it.
+	// shortID returns a thread's worker id as used in records.
 	shortID(thread int) string
-	// jobsBegun returns how many jobs this process has started.
 	jobsBegun() int
-	// jobsUsed returns how many of them count for JobsPerFork.
+	// jobsUsed returns how many jobs count for JobsPerFork.
 	jobsUsed() int
-	// endedBriefly reports whether the last job that has ended took less than briefly.
+	// endedBriefly reports whether the last ended job took less than briefly.
 	endedBriefly() bool
 }
 
@@ -55,17 +54,17 @@ type exchanges struct {
 	sends   atomic.Int64        // exchanges sent
 
 	ended []store.Completion // not sent yet
-	spare []store.Completion // memory for ended
-	// killed are tokens of killed jobs whose end has not reached Redis yet.
+	spare []store.Completion // ended's other buffer
+	// killed are tokens of killed jobs whose end has not reached Redis.
 	killed map[string]bool
 	stuck  stuckEnds
 
-	// hungry is set when the next exchange should ask for jobs. retries counts the immediate
-	// repetitions of a scan that was cut short.
+	// hungry: the next exchange asks for jobs. retries counts immediate repetitions of an
+	// incomplete scan.
 	hungry   bool
 	retries  int
 	sequence int    // the last token
-	digits   []byte // memory for tokens
+	digits   []byte // buffer for tokens
 
 	candidates
 	names []store.LockName // for the next exchange
@@ -79,7 +78,7 @@ func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troub
 	}
 }
 
-// start makes the lanes and starts the goroutine of each, which ends with work.
+// start makes the lanes and starts a goroutine for each, which ends with work.
 func (x *exchanges) start(work context.Context, helpers *sync.WaitGroup, e *exchanger) {
 	for i := range laneCount(x.cfg, x.id) {
 		l := newLane(i)
@@ -88,9 +87,9 @@ func (x *exchanges) start(work context.Context, helpers *sync.WaitGroup, e *exch
 	}
 }
 
-// send sends what has ended and asks for what can start. What ends while a call is
-// under way goes with the next one, so that the batch grows with the load and nothing
-// ever waits for a timer; when that is much, the next one leaves at once.
+// send reports what has ended and asks for jobs to start. Jobs that end while a call is under
+// way go with the next one, so batches grow with the load and nothing waits for a timer. If
+// there are many, the next call leaves at once.
 func (x *exchanges) send() {
 	for _, l := range x.lanes {
 		switch {
@@ -103,7 +102,7 @@ func (x *exchanges) send() {
 	}
 }
 
-// overlaps reports whether so much has ended that a second call is worth it.
+// overlaps reports whether enough has ended for a second call.
 func (x *exchanges) overlaps() bool {
 	percent := overlapOther
 	if x.threads.endedBriefly() {
@@ -112,9 +111,9 @@ func (x *exchanges) overlaps() bool {
 	return 100*len(x.ended) >= percent*x.cfg.Threads
 }
 
-// share returns how many completions one call may carry. Jobs that end at once are all there when
-// the next call leaves: if that took them all, the other lane would stay empty, and if it
-// took most of them, the server would be done with the rest before they have come back.
+// share returns how many completions one call may carry. Brief jobs have all ended when the next
+// call leaves. If it took all of them, the other lane would stay empty. If it took most, the
+// server would finish the rest before they are back.
 func (x *exchanges) share() int {
 	if len(x.lanes) == 1 || !x.threads.endedBriefly() {
 		return maxBatch
@@ -122,12 +121,12 @@ func (x *exchanges) share() int {
 	return min((x.cfg.Threads+1)/2, maxBatch)
 }
 
-// dispatch sends a call on a free lane. It reports whether there was anything to send.
+// dispatch sends a call on a free lane, and reports whether there was anything to send.
 func (x *exchanges) dispatch(l *lane) bool {
 	req := store.ExchangeRequest{Proc: x.id.proc, Master: x.id.master}
 	n, wanted := min(len(x.ended), x.share()), x.wantedJobs()
 	req.Completions = x.ended[:n:n]
-	// The thread of a job whose end goes with the next call asks with that call, too.
+	// A thread whose job's end goes with the next call asks with that call, too.
 	wanted = min(wanted, max(0, x.threads.vacant()-(len(x.ended)-n)))
 	if wanted > 0 && len(x.queues) == 0 {
 		wanted, x.hungry = 0, false
@@ -153,7 +152,7 @@ func (x *exchanges) dispatch(l *lane) bool {
 	return true
 }
 
-// want asks for a job for each of the last n idle threads, the very last one first.
+// want asks for a job for each of the last n idle threads, last thread first.
 func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
 	req.Queues, req.Empty = x.queues, x.skippable
 	req.Names, req.NamedClasses, req.Suspects = x.names, x.cfg.NamedClasses, x.onSuspects()
@@ -163,7 +162,7 @@ func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
 		x.digits = strconv.AppendInt(x.digits, int64(x.sequence+1+i), 10)
 		x.digits = append(x.digits, ' ')
 	}
-	tokens := string(x.digits) // the memory of all of them
+	tokens := string(x.digits) // one allocation for all
 	x.sequence += n
 	req.Wants = make([]store.Want, n)
 	for i := range req.Wants {
@@ -173,7 +172,6 @@ func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
 	}
 }
 
-// wantedJobs returns how many jobs may be asked for now.
 func (x *exchanges) wantedJobs() int {
 	if !x.hungry || !x.polled || !x.life.running() {
 		return 0
@@ -185,15 +183,14 @@ func (x *exchanges) wantedJobs() int {
 	return max(n, 0)
 }
 
-// answered frees a lane whose call has been answered, and its threads. It reports whether
-// another call was under way at the same time.
+// answered frees a lane and its threads, and reports whether another call was under way at the
+// same time.
 func (x *exchanges) answered(l *lane) (overlapped bool) {
 	x.threads.free(l.threads)
 	l.busy, l.ended, l.threads = false, nil, l.threads[:0]
 	return l.overlapped
 }
 
-// underway returns how many calls have no answer yet.
 func (x *exchanges) underway() int {
 	n := 0
 	for _, l := range x.lanes {
@@ -204,7 +201,7 @@ func (x *exchanges) underway() int {
 	return n
 }
 
-// awaited returns for how many threads jobs were asked for without an answer yet.
+// awaited returns the number of threads whose request has no answer yet.
 func (x *exchanges) awaited() int {
 	n := 0
 	for _, l := range x.lanes {
@@ -213,10 +210,9 @@ func (x *exchanges) awaited() int {
 	return n
 }
 
-// vacant reports whether a thread has no job.
 func (x *exchanges) vacant() bool { return x.threads.vacant()+x.awaited() > 0 }
 
-// onSuspects returns what the next request does with suspects.
+// onSuspects returns how the next request treats suspects.
 func (x *exchanges) onSuspects() store.Suspects {
 	switch {
 	case x.id.alone:
@@ -228,17 +224,17 @@ func (x *exchanges) onSuspects() store.Suspects {
 	}
 }
 
-// pushed notes that a queue of ours, which had been empty, holds something.
+// pushed notes that a queue of ours, empty until now, holds something.
 func (x *exchanges) pushed(queue string) {
 	x.candidates.add(queue)
 	x.hungry = x.hungry || x.polled
 }
 
-// add has the next exchange report the end of a job.
+// add makes the next exchange report the end of a job.
 func (x *exchanges) add(c store.Completion) { x.ended = append(x.ended, c) }
 
-// end has the next exchange report the end of a job and ask for other jobs. killed is set if
-// the job was told to stop and must not run again.
+// end makes the next exchange report the end of a job and ask for others. killed: the job was
+// told to stop and must not run again.
 func (x *exchanges) end(c store.Completion, killed bool) {
 	x.add(c)
 	if killed {
@@ -247,7 +243,7 @@ func (x *exchanges) end(c store.Completion, killed bool) {
 	x.hungry = true
 }
 
-// untold returns how many ends Redis has not taken.
+// untold returns how many ends Redis has not accepted.
 func (x *exchanges) untold() int {
 	n := len(x.ended) + len(x.stuck.ends)
 	for _, l := range x.lanes {
@@ -256,19 +252,18 @@ func (x *exchanges) untold() int {
 	return n
 }
 
-// stuckCount returns how many ends Redis could not take.
 func (x *exchanges) stuckCount() int { return len(x.stuck.ends) }
 
-// settledSince reports whether no call is under way, none was sent since so many, and all that
-// has ended is recorded.
+// settledSince reports whether no call is under way, none was sent since, and all ends are
+// recorded.
 func (x *exchanges) settledSince(sends int64) bool {
 	return sends == x.sends.Load() && !x.unsettled() && x.stuckCount() == 0
 }
 
-// unsettled reports whether a call is under way or an end is to be sent.
+// unsettled reports whether a call is under way or an end is unsent.
 func (x *exchanges) unsettled() bool { return x.underway() > 0 || len(x.ended) > 0 }
 
-// carries reports whether a token stands for a job that an exchange begins or ends, now or later.
+// carries reports whether an exchange, now or later, begins or ends a token's job.
 func (x *exchanges) carries(token string, n int) bool {
 	return n > x.sequence || x.stuck.has(token) ||
 		slices.ContainsFunc(x.ended, func(c store.Completion) bool { return c.Job.Token == token }) ||
@@ -283,15 +278,15 @@ func (x *exchanges) giveBack(jobs []store.Reserved) {
 	}
 }
 
-// updateHunger decides whether to ask again, now that the jobs of an answer have begun.
+// updateHunger decides whether to ask again after the jobs of an answer have begun.
 func (x *exchanges) updateHunger(r *exchangeResult, overlapped bool) {
 	jobs := r.reply.Jobs
 	x.hungry = len(r.req.Wants) == 0 && x.hungry || len(r.req.Wants) > 0 && len(jobs) == len(r.req.Wants)
 	if len(x.ended) > 0 {
-		x.hungry = true // a payload that was not a job has already ended
+		x.hungry = true // an invalid payload has already ended
 	}
 	if overlapped && len(jobs) < len(r.req.Wants) {
-		x.hungry = true // the other call may have come later and freed what this one did not find
+		x.hungry = true // the other call may have come later and freed what this one missed
 	}
 	switch {
 	case !r.reply.More && len(x.names) == 0 || len(jobs) == len(r.req.Wants):
@@ -304,5 +299,4 @@ func (x *exchanges) updateHunger(r *exchangeResult, overlapped bool) {
 	}
 }
 
-// killedTokens returns the tokens of killed jobs whose end has not reached Redis yet.
 func (x *exchanges) killedTokens() []string { return slices.Collect(maps.Keys(x.killed)) }

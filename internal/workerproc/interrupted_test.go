@@ -25,8 +25,8 @@ func (f *fixture) killing() proc.Message {
 	return *m
 }
 
-// What a drain has not waited for goes back to the head of its queue and has neither failed
-// nor died.
+// Jobs that a drain does not wait for go back to the head of their queue; they have neither
+// failed nor died.
 func TestOverdueDrain(t *testing.T) {
 	t.Parallel()
 	const why = "drain_timeout (50s) was over while it ran"

@@ -19,33 +19,33 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// job is a reserved job in the hands of a thread.
+// job is a reserved job in hand.
 type job struct {
 	store.Reserved
 	job        resqued.Job
 	thread     int
 	begun      time.Time
-	reservedAt time.Duration // the boot time at which the job was asked for: its lock counts from then
+	reservedAt time.Duration // the boot time of the request: the lock counts from it
 	ctx        jobContext
-	claim      classlock.Claim // what the thread says of the job's class lock
+	claim      classlock.Claim // the thread's view of the job's class lock
 	rules      rules
 	mirror     mirror
 	stop       stop
-	handled    bool // a thread has it, or had it
-	runnerDied bool // the runner that performed it has died; set by the thread
-	leftover   bool // Redis has lost how the job ended, and no thread has it
+	handled    bool // a thread has it or had it
+	runnerDied bool // its runner has died; set by the thread
+	leftover   bool // Redis has lost the job's end, and no thread has it
 }
 
-// rules are what is known of a job's class.
+// rules are the properties of a job's class.
 type rules struct {
 	known      bool          // the class is registered
 	timeout    time.Duration // how long its code may run; 0 = no limit
-	atMostOnce bool          // the job does not run again by itself
-	resumes    bool          // the job runs again in any case
+	atMostOnce bool          // the job never runs again by itself
+	resumes    bool          // the job always runs again
 	byRunner   bool          // a runner performs it
 }
 
-// mirror is the state of worker:<id>, which shows the job on Resque's pages.
+// mirror is the state of worker:<id>, the key that shows the job on Resque's pages.
 type mirror int
 
 const (
@@ -54,12 +54,12 @@ const (
 	removed          // by other programs
 )
 
-// stop is the order to a job to stop.
+// stop is the order to stop a job.
 type stop struct {
-	cause    error              // why it was told to stop; nil: it was not
+	cause    error              // why; nil = not told to stop
 	by       time.Time          // when its time is up
-	request  *store.KillRequest // the request that named the job; nil: none did
-	fails    bool               // it has failed with its kill, also if its process dies
+	request  *store.KillRequest // the request that named the job; nil = none
+	fails    bool               // the kill has made it fail, even if its process dies
 	lockLost bool               // a lock of the job is gone, whatever the cause
 }
 
@@ -68,7 +68,7 @@ type outcome struct {
 	thread.Outcome
 }
 
-// named is which job a log line is about.
+// named identifies the job in a log line.
 func (j *job) named() zap.Field {
 	return zap.Inline(zapcore.ObjectMarshalerFunc(func(e zapcore.ObjectEncoder) error {
 		e.AddString("class", wire.Printable(j.job.Class, 200))
@@ -78,30 +78,30 @@ func (j *job) named() zap.Field {
 	}))
 }
 
-// returns reports whether a job that was told to stop, and has failed with that, goes
-// back to its queue.
+// returns reports whether a job that failed because it was told to stop goes back to its queue.
 func (j *job) returns(requeueLost bool) bool {
-	if j.stop.request != nil { // it has the last word
+	if j.stop.request != nil { // the request decides
 		return j.stop.request.Requeue
 	}
 	return !j.rules.atMostOnce && j.blameless(requeueLost)
 }
 
-// blameless reports whether a job was told to stop for something that is not a failure of it.
+// blameless reports whether a job was told to stop for something other than a failure of its
+// own.
 func (j *job) blameless(requeueLost bool) bool {
 	limit, ok := errors.AsType[*limitError](j.stop.cause)
 	return ok && limit.again || requeueLost && errors.Is(j.stop.cause, resqued.ErrLockLost)
 }
 
-// interrupted reports whether what the job was told to stop for is over when it runs again: it
-// goes to the head of its queue then. A job whose lock another has taken waits behind others.
+// interrupted reports whether the reason for stopping is over when the job runs again; then it
+// goes to the head of its queue. A job whose lock another has taken waits behind others.
 func (j *job) interrupted() bool {
 	_, limit := errors.AsType[*limitError](j.stop.cause)
 	_, silent := errors.AsType[*silenceError](j.stop.cause)
 	return j.stop.request == nil && (limit || silent)
 }
 
-// limitError ends jobs because a limit of the daemon is over, not because a person wants it.
+// limitError ends jobs because a limit of the daemon is reached, not because a person wants it.
 type limitError struct {
 	text  string
 	again bool // they go back to their queues
@@ -109,32 +109,29 @@ type limitError struct {
 
 func (e *limitError) Error() string { return resqued.ErrKilled.Error() + ": " + e.text }
 
-// Unwrap returns the cause that handlers ask for.
+// Unwrap returns the cause that handlers check for.
 func (e *limitError) Unwrap() error { return resqued.ErrKilled }
 
-// drainOver ends the jobs of a drain that has taken longer than limit.
 func drainOver(limit time.Duration, again bool) error {
 	return &limitError{text: fmt.Sprintf("drain_timeout (%s) was over while it ran", limit), again: again}
 }
 
-// silenceError ends jobs whose locks expire soon because no beat gets through.
+// silenceError ends jobs whose locks expire soon because no beat succeeds.
 type silenceError struct{ silent time.Duration }
 
 func (e *silenceError) Error() string {
 	return fmt.Sprintf("%s: no heartbeat for %s", resqued.ErrLockLost, e.silent.Round(time.Millisecond))
 }
 
-// Unwrap returns the cause that handlers ask for.
+// Unwrap returns the cause that handlers check for.
 func (e *silenceError) Unwrap() error { return resqued.ErrLockLost }
 
-// onceOnly stands in the record of a job that would run again, but for its class.
+// onceOnly is in the record of a job that would run again but for its class.
 const onceOnly = "; " + store.OnceOnly
 
-// jobs are the jobs in hand by their tokens. The loop owns them, and only threads adds
-// and removes some.
+// jobs are the jobs in hand by token. The loop owns them; only threads adds and removes some.
 type jobs map[string]*job
 
-// all returns all jobs.
 func (h jobs) all() []*job {
 	list := make([]*job, 0, len(h))
 	for _, j := range h {
@@ -143,8 +140,8 @@ func (h jobs) all() []*job {
 	return list
 }
 
-// ends returns when the process has to end the job. The context of the job ends when its
-// time is over; code that ignores that has grace.
+// ends returns when the process has to end the job. The job's context ends at its time limit;
+// code that ignores that gets grace.
 func (j *job) ends(grace time.Duration) time.Time {
 	ends := j.stop.by
 	earlier := func(t time.Time) {
@@ -165,12 +162,11 @@ func (j *job) ends(grace time.Duration) time.Time {
 	return ends
 }
 
-// never is after the end of everything; longest is what a time limit may be.
+// never is later than any time; longest bounds time limits.
 var never = time.Unix(1<<40, 0)
 
 const longest = math.MaxInt64 / 2 * time.Nanosecond
 
-// cause returns why a job was told to stop.
 func (j *job) cause() error {
 	if j.stop.cause != nil {
 		return j.stop.cause
@@ -178,7 +174,7 @@ func (j *job) cause() error {
 	return resqued.ErrTimeout
 }
 
-// locks names the locks that a job holds in the daemon's Redis, as they may be shown.
+// locks names the locks that a job holds in the daemon's Redis, redacted.
 func (j *job) locks(rules *redact.Rules) string {
 	var names []string
 	name := func(kind, key string) {

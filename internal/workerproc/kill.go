@@ -17,35 +17,36 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// parting is how long a process that has to go waits for Redis to take what has
-// ended already, because those jobs would run again. It is less than the margin
-// that the master gives, and than what is left of a lock.
+// parting is how long a process that must end waits for Redis to take what has ended, because
+// those jobs would run again. It is less than the master's margin and than what is left of a
+// lock.
 const parting = 150 * time.Millisecond
 
-// unhurried is parting while neither a lock nor the master presses: a busy Redis takes longer.
+// unhurried replaces parting while neither a lock nor the master is urgent: a busy Redis takes
+// longer.
 const unhurried = time.Second
 
-// unrecorded are the ends of jobs that Redis has not got; exchanges are such.
+// unrecorded are the ends of jobs that are not in Redis; exchanges implements it.
 type unrecorded interface {
-	// unsettled reports whether there are any that may get there soon.
+	// unsettled reports whether any of them may soon be.
 	unsettled() bool
-	// killedTokens returns the tokens of the killed jobs among them.
+	// killedTokens returns the tokens of killed jobs among them.
 	killedTokens() []string
 }
 
-// retirer has the process take no new job.
+// retirer makes the process take no new job.
 type retirer interface {
 	retire(reason string)
 }
 
-// kills stops jobs, and ends the process when they do not stop. The loop owns all fields.
+// kills stops jobs, and ends the process if they do not stop. The loop owns all fields.
 type kills struct {
 	cfg        Config
 	life       *life
 	link       *link
 	alarm      *alarm
 	lease      *lease
-	jobs       jobs // reads them, and marks those that have to stop
+	jobs       jobs // read, except for marking those that have to stop
 	unrecorded unrecorded
 	process    retirer
 	stats      Stats
@@ -53,11 +54,11 @@ type kills struct {
 	exit       func()
 	log        *zap.Logger
 
-	told       int       // messages of the master that ordered kills
-	taintedAt  time.Time // when the process had to go because of a job
-	partedAt   time.Time // when all that keeps a tainted process was what has ended
-	aloneSince time.Time // when the master and the last job were gone
-	showed     bool      // the last beat named jobs that were told to stop
+	told       int       // kill orders received from the master
+	taintedAt  time.Time // when a job made the process have to end
+	partedAt   time.Time // since when only unrecorded ends keep a tainted process
+	aloneSince time.Time // since when both the master and all jobs are gone
+	showed     bool      // the last beat named jobs told to stop
 }
 
 func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *lease, beatNow bell, jobs jobs, unrecorded unrecorded, process retirer) *kills {
@@ -67,13 +68,12 @@ func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *l
 	}
 }
 
-// tainted reports whether the process has to go because of a job.
+// tainted reports whether a job makes the process have to end.
 func (k *kills) tainted() bool { return !k.taintedAt.IsZero() }
 
-// orders returns how many messages of the master ordered kills.
 func (k *kills) orders() int { return k.told }
 
-// doomed returns how many jobs were told to stop and have no end in Redis yet.
+// doomed returns how many jobs were told to stop and have no recorded end.
 func (k *kills) doomed() int {
 	n := len(k.unrecorded.killedTokens())
 	for _, j := range k.jobs {
@@ -84,18 +84,18 @@ func (k *kills) doomed() int {
 	return n
 }
 
-// kill ends the contexts of jobs with a cause that is, or wraps, resqued.ErrKilled. If some still
-// run after grace the process has to go, because Go cannot stop a goroutine.
+// kill ends the contexts of jobs with a cause that is or wraps resqued.ErrKilled. If some still
+// run after grace, the process has to end, because Go cannot stop a goroutine.
 func (k *kills) kill(cause error, jobs []*job, grace time.Duration) {
 	k.doom(jobs, cause, grace)
 	k.nameKilled(jobs)
 }
 
-// namedAtOnce is how many tokens fit into one message with room to spare.
+// namedAtOnce is how many tokens easily fit into one message.
 const namedAtOnce = 2000
 
-// nameKilled sends the master the tokens of the jobs that must not run again if the process
-// dies before Redis has their ends. Jobs that begin later are not among them.
+// nameKilled sends the master the tokens of jobs that must not run again if the process dies
+// before their ends are recorded. It does not include jobs that begin later.
 func (k *kills) nameKilled(jobs []*job) {
 	tokens := make([]string, 0, len(jobs))
 	for _, j := range jobs {
@@ -110,7 +110,7 @@ func (k *kills) nameKilled(jobs []*job) {
 	k.link.tell(proc.Message{Type: proc.Killing, Kills: k.told, Tokens: tokens})
 }
 
-// doom ends the contexts of jobs with a cause, and gives them grace to stop.
+// doom ends the contexts of jobs with a cause and gives them grace to stop.
 func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	deadline, lost := time.Now().Add(min(grace, longest)), errors.Is(cause, resqued.ErrLockLost)
 	newly := 0
@@ -137,9 +137,8 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	}
 }
 
-// overdue ends the process when jobs that were told to stop still run and their
-// time is up. Jobs that were not told to stop may finish first, for as long as a
-// killed job may take; the process takes nothing new meanwhile.
+// overdue ends the process when jobs that were told to stop outlast their time. Other jobs may
+// finish first, within the time of a killed job; the process takes no new ones.
 func (k *kills) overdue() {
 	k.missLocks()
 	now := time.Now()
@@ -171,7 +170,8 @@ func (k *kills) overdue() {
 	locked := false
 	for _, j := range stubborn {
 		limit := j.claim.State().Limit
-		// Its lock is gone, or goes soon: others may get it, whatever the neighbours do.
+		// Its lock is gone or about to be: others may get it, whatever happens to the other
+		// jobs.
 		locked = locked || j.stop.lockLost || !limit.IsZero() && !now.Before(limit.Add(k.cfg.TermTimeout))
 	}
 	limit := k.taintedAt.Add(k.cfg.TermTimeout)
@@ -195,8 +195,7 @@ func (k *kills) overdue() {
 	k.die(stubborn, fmt.Sprint(stubborn[0].cause()))
 }
 
-// missLocks stops the jobs whose class lock was found to be lost by their own thread, not by
-// a beat.
+// missLocks stops jobs whose own thread, not a beat, has found their class lock lost.
 func (k *kills) missLocks() {
 	for _, j := range k.jobs {
 		if lost := j.claim.State(); lost.Lost != nil && !j.stop.lockLost {
@@ -206,8 +205,8 @@ func (k *kills) missLocks() {
 	}
 }
 
-// die ends the process at once. Its master learns which jobs were to be killed;
-// it records them, and frees their locks, when the process is gone.
+// die ends the process at once. It tells the master which jobs were to be killed; the master
+// records them and frees their locks when the process is gone.
 func (k *kills) die(stubborn []*job, reason string) {
 	m := proc.Message{Type: proc.Tainted, Reason: reason, Busy: len(stubborn)}
 	for _, j := range stubborn {
@@ -217,12 +216,12 @@ func (k *kills) die(stubborn []*job, reason string) {
 		}
 		m.Tokens = append(m.Tokens, j.Token)
 	}
-	// Killed jobs whose end has not reached Redis count as killed all the same.
+	// Killed jobs whose end has not reached Redis still count as killed.
 	m.Tokens = append(m.Tokens, k.unrecorded.killedTokens()...)
 	if err := k.link.send(m); err != nil {
 		k.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
-	// The master warns, when the process is gone; one without a master has to do so itself.
+	// The master warns once the process is gone; without a master, this process must.
 	level := zap.InfoLevel
 	if k.link.gone {
 		level = zap.WarnLevel
@@ -230,14 +229,14 @@ func (k *kills) die(stubborn []*job, reason string) {
 	k.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
 	_ = k.log.Sync()
 	k.exit()
-	k.life.fatal = fmt.Errorf("killed jobs still run: %s", reason) // only where Exit returns, in tests
+	k.life.fatal = fmt.Errorf("killed jobs still run: %s", reason) // reached only in tests, where Exit returns
 }
 
-// orphanPatience is how long a process whose master is gone, and whose jobs are
-// done, waits for Redis. Then others recover what it could not record.
+// orphanPatience is how long a process without a master and jobs waits for Redis. Then others
+// recover what it could not record.
 const orphanPatience = time.Minute
 
-// abandon ends a process that has lost both its master and Redis: no other process would.
+// abandon ends a process that has lost both its master and Redis: nothing else would.
 func (k *kills) abandon() {
 	switch {
 	case !k.link.gone || len(k.jobs) > 0 && k.life.state != signals.Killing:
@@ -250,8 +249,8 @@ func (k *kills) abandon() {
 	}
 }
 
-// watchLocks acts when the beats have failed for so long that locks of this process
-// are about to expire. A lock lasts from the last beat, or from when it was taken.
+// watchLocks acts when beats have failed for so long that locks are about to expire. A lock
+// lasts from the last beat or from when it was taken.
 func (k *kills) watchLocks() {
 	now := procfs.BootTime()
 	since, stop := k.lease.silent(now, 0)
@@ -273,8 +272,8 @@ func (k *kills) watchLocks() {
 	}
 }
 
-// show adds to the fields of a beat which jobs were told to stop, for which jobs the process
-// has to go, and which have failed if it dies: its master may not be the one that recovers them.
+// show adds three sets of jobs to a beat: those told to stop, those that make the process have
+// to end, and those that have failed if it dies. Another master may recover them.
 func (k *kills) show(info map[string]string) {
 	var killed, stubborn []string
 	fails := k.unrecorded.killedTokens()
@@ -301,18 +300,17 @@ func (k *kills) show(info map[string]string) {
 	}
 }
 
-// told is the cause with which the context of a job ends, and how long the job has.
+// told is the cause that ends a job's context, with the time left.
 type told struct {
 	error
 	grace time.Duration
 	final bool
 }
 
-// Unwrap returns the cause.
 func (t *told) Unwrap() error { return t.error }
 
-// Grace is how long the job may take to stop before its process has to go.
+// Grace is how long the job may take to stop before its process has to end.
 func (t *told) Grace() time.Duration { return t.grace }
 
-// Final reports whether the job must not run again, because a person has asked for its end.
+// Final reports whether the job must not run again, because a person requested its end.
 func (t *told) Final() bool { return t.final }

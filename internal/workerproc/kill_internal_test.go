@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// ending stands in for the pending exchanges and for the retirement of the process.
+// ending fakes the pending exchanges and the retirement of the process.
 type ending struct {
 	pending bool
 	killed  []string

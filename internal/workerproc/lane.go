@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// lanes are the exchanges that a process may have under way at the same time. With
-	// two, the server works on one while the jobs of the other run; with one, server and
-	// process take turns.
+	// lanes is the number of exchanges that a process may have under way. With two, the server
+	// works on one while the jobs of the other run; with one, server and process take turns.
 	lanes = 2
-	// lanesFrom is the number of threads from which there is more than one lane.
+	// lanesFrom is the number of threads from which there are several lanes.
 	lanesFrom = 4
-	// A second exchange leaves when so many percent of the threads have ended their job.
-	// With less, calls are small and cost more than the wait for the one before; with
-	// more, they seldom overlap. Jobs that take a while leave the server time for smaller
-	// calls, and end one by one. Measured for 10 and 50 threads, see docs/performance.md.
+	// A second exchange leaves when this percentage of the threads has ended its job. With less,
+	// calls are small and cost more than waiting for the previous one; with more, they rarely
+	// overlap. Longer jobs leave the server time for smaller calls, and end one by one. Measured
+	// for 10 and 50 threads, see docs/performance.md.
 	overlapBrief, overlapOther = 30, 15
 )
 
@@ -24,15 +23,15 @@ const (
 type lane struct {
 	number   int
 	requests chan store.ExchangeRequest
-	sending  int64 // numbers the tries; the exchanger's
+	sending  int64 // numbers the tries; owned by the exchanger
 
 	busy bool
-	// ended are the completions of the call that is under way, threads those for which it
-	// wants a job, first and last its tokens.
+	// Of the call under way: ended are its completions, threads those that it wants jobs for,
+	// first and last its tokens.
 	ended       []store.Completion
 	threads     []int
 	first, last int
-	// overlapped is set if another call was under way at the same time.
+	// overlapped: another call was under way at the same time.
 	overlapped bool
 }
 
@@ -40,8 +39,8 @@ func newLane(number int) *lane {
 	return &lane{number: number, requests: make(chan store.ExchangeRequest, 1)}
 }
 
-// laneCount returns how many lanes a process has. Where programs name locks, a name that
-// one call asks for has to go with the next; and a process that is Alone asks for one job only.
+// laneCount returns the number of lanes. Where programs name locks, a name that one call asks
+// for must go with the next, so there is one. A process that is Alone asks for one job only.
 func laneCount(cfg Config, id identity) int {
 	if cfg.Threads < lanesFrom || cfg.NamedLocks || len(cfg.NamedClasses) > 0 || id.alone {
 		return 1
@@ -49,7 +48,7 @@ func laneCount(cfg Config, id identity) int {
 	return lanes
 }
 
-// carries reports whether the call that is under way may end, or begin, the job of a token.
+// carries reports whether the call under way may end or begin a token's job.
 func (l *lane) carries(token string, n int) bool {
 	return l.busy && (l.first <= n && n <= l.last ||
 		slices.ContainsFunc(l.ended, func(c store.Completion) bool { return c.Job.Token == token }))

@@ -144,8 +144,8 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	})
 }
 
-// TestNamesForTheNextCall: names that a call has asked for go with the next one, although another has been answered
-// meanwhile that has asked for none.
+// TestNamesForTheNextCall: names that a call asked for go with the next one, even if another
+// call that asked for none was answered in between.
 func TestNamesForTheNextCall(t *testing.T) {
 	t.Parallel()
 	p := stopped(t, 10, 2)

@@ -13,31 +13,29 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// hurried is how long a process that leaves and holds nothing tries to tidy up, where that
-// is bounded. Tests have more time.
+// hurried bounds the clean-up of a leaving process that holds nothing, where it is bounded.
+// Tests have more time.
 var hurried = 2 * time.Second
 
-// errUnrecorded means that the process leaves although Redis has not taken all ends of its
+// errUnrecorded means that the process leaves although Redis has not accepted all ends of its
 // jobs.
 var errUnrecorded = errors.New("redis has not taken all that has ended; it will be recovered")
 
-// leaveStore is what leaving asks of Redis.
 type leaveStore interface {
 	Unregister(ctx context.Context, proc string) (held int, err error)
 }
 
 // remains is what exchanges have not brought to Redis.
 type remains interface {
-	// unsettled reports whether a call is under way or an end is to be sent.
+	// unsettled reports whether a call is under way or an end is unsent.
 	unsettled() bool
-	// stuckCount returns how many ends Redis could not take.
 	stuckCount() int
-	// untold returns how many ends Redis has not taken.
+	// untold returns how many ends Redis has not accepted.
 	untold() int
 }
 
-// leaving ends the process in order. The loop owns all fields. A goroutine that leaveIfDone
-// starts executes unregister, which reads id and store only, and answers over left.
+// leaving ends the process in order. The loop owns all fields. A goroutine started by
+// leaveIfDone executes unregister, which reads only id and store, and answers over left.
 type leaving struct {
 	cfg       Config
 	id        identity
@@ -52,10 +50,10 @@ type leaving struct {
 	log       *zap.Logger
 
 	left      chan error
-	hurry     func()    // bounds a leaving that waits for Redis; nil before it began
-	doneAt    time.Time // when a drain had nothing left but what has ended; see leaveUnrecorded
-	drainEnds time.Time // when the drain of a process without a master is over; zero = never
-	empty     bool      // it leaves because everything is empty
+	hurry     func()    // bounds a leaving that waits for Redis; nil until it begins
+	doneAt    time.Time // since when a drain only waits for unrecorded ends; see leaveUnrecorded
+	drainEnds time.Time // end of the drain of a process without a master; zero = never
+	empty     bool      // it leaves because all queues are empty
 }
 
 func newLeaving(work context.Context, helpers *sync.WaitGroup, cfg Config, id identity, d Deps, life *life, link *link, alarm *alarm, jobs jobs, exchanges remains) *leaving {
@@ -72,14 +70,14 @@ func (v *leaving) hurryUp() {
 	}
 }
 
-// boundDrain has the drain end after DrainTimeout, if there is one.
+// boundDrain ends the drain after DrainTimeout, if set.
 func (v *leaving) boundDrain() {
 	if v.cfg.DrainTimeout > 0 {
 		v.drainEnds = time.Now().Add(v.cfg.DrainTimeout)
 	}
 }
 
-// drainOver reports, once, that the drain has taken too long.
+// drainOver reports, once, that DrainTimeout is over.
 func (v *leaving) drainOver() bool {
 	if v.drainEnds.IsZero() || !time.Now().After(v.drainEnds) {
 		return false
@@ -119,9 +117,9 @@ func (v *leaving) leaveIfDone() {
 	})
 }
 
-// leaveUnrecorded ends a drain in which Redis does not take what has ended. The records of
-// these jobs stand in Redis: they are tried for as long as a kill would have tried, then
-// recovery has them. A call that only asks for jobs need not be waited for that long.
+// leaveUnrecorded ends a drain in which Redis does not accept what has ended. Redis still has
+// these jobs' records: they are tried as long as a kill would try, then left to recovery. A call
+// that only asks for jobs is not awaited for that long.
 func (v *leaving) leaveUnrecorded() {
 	if v.life.state != signals.Draining {
 		return
@@ -145,8 +143,8 @@ func (v *leaving) leaveUnrecorded() {
 	v.left <- errUnrecorded
 }
 
-// unregister removes the process from Redis. While Redis is away one that has only used
-// up its jobs goes on trying; its master, or the next, removes what others leave.
+// unregister removes the process from Redis. While Redis is away, a process that has only used
+// up its jobs keeps trying; for others, their master or the next one removes the entry.
 func (v *leaving) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
 		held, err := v.store.Unregister(ctx, v.id.proc)
@@ -162,11 +160,11 @@ func (v *leaving) unregister(ctx context.Context) error {
 	}
 }
 
-// errListed means that the process holds nothing, but Redis still has its registration.
+// errListed means that the process holds nothing, but is still registered in Redis.
 var errListed = errors.New("unregister")
 
-// farewell says goodbye to the master. err is what came of leaving, done how many jobs have
-// ended.
+// farewell says goodbye to the master. err is the result of leaving, done the number of ended
+// jobs.
 func (v *leaving) farewell(err error, done int) {
 	reason := ""
 	switch {

@@ -13,26 +13,23 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// A Redis that comes back without its last writes may hold records of jobs whose end it
-// has lost: no thread runs them, and no process recovers them while this one lives. Beats
-// find them. A job that two beats in a row find goes back to its queue.
+// A Redis that comes back without its last writes may have records of jobs whose end it has
+// lost: no thread runs them, and no process recovers them while this one lives. A job that two
+// beats in a row find goes back to its queue.
 
-// busyWith are the exchanges as leftovers see them.
 type busyWith interface {
 	endings
-	// carries reports whether a token, whose number is n, stands for a job that an exchange
-	// begins or ends.
+	// carries reports whether an exchange begins or ends the job of a token, whose number is n.
 	carries(token string, n int) bool
 }
 
-// recorder notes how jobs have ended.
 type recorder interface {
 	whose(r *store.Reserved) int
 	record(j *job, out thread.Outcome)
 }
 
-// leftovers finds the jobs that Redis has records of and this process does not know. The
-// loop owns all fields.
+// leftovers finds jobs that Redis has records of and this process does not know. The loop owns
+// all fields.
 type leftovers struct {
 	maxPayload int64
 	handlers   Handlers
@@ -41,15 +38,15 @@ type leftovers struct {
 	threads    recorder
 	log        *zap.Logger
 
-	told []string // tokens that the last beat has found
+	told []string // tokens that the last beat found
 }
 
 func newLeftovers(maxPayload int64, handlers Handlers, jobs jobs, exchanges busyWith, threads recorder, log *zap.Logger) *leftovers {
 	return &leftovers{maxPayload: maxPayload, handlers: handlers, jobs: jobs, exchanges: exchanges, threads: threads, log: log}
 }
 
-// suspect compares the tokens that a beat has found with those of the beat before, and
-// returns the tokens whose records are to be read: all of them, if one is in both.
+// suspect compares a beat's tokens with the previous beat's. If one is in both, it returns all
+// tokens, whose records to read.
 func (l *leftovers) suspect(tokens []string) []string {
 	tokens = slices.DeleteFunc(tokens, l.knows)
 	before := l.told
@@ -60,13 +57,13 @@ func (l *leftovers) suspect(tokens []string) []string {
 	return nil
 }
 
-// knows reports whether a token stands for something that this process is still busy with.
+// knows reports whether this process is still busy with a token.
 func (l *leftovers) knows(token string) bool {
 	n, err := strconv.Atoi(token)
 	return err != nil || l.jobs[token] != nil || l.exchanges.carries(token, n)
 }
 
-// giveBack puts jobs that no thread runs back into their queues.
+// giveBack puts jobs without a thread back into their queues.
 func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
 		if l.knows(r.Token) {

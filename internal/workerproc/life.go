@@ -7,10 +7,10 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// identity is who this process is, from the master's welcome. It does not change.
+// identity is who this process is, from the master's welcome. It never changes.
 type identity struct {
 	proc        string // the process id
-	master      string // the part of it that names the master
+	master      string // the part of proc that names the master
 	slot, slots int
 	alone       bool // it runs one suspect
 	// lead is how long a successor takes to start; 0 = unknown.
@@ -29,9 +29,9 @@ func newIdentity(welcome proc.Message) identity {
 type life struct {
 	state   signals.State
 	since   time.Time // when state was entered
-	started time.Time // not changed once Run has begun
+	started time.Time // constant once Run has begun
 	wanted  signals.State
-	leaving bool // it has begun to leave, and takes part in nothing any more
+	leaving bool // it has begun to leave and takes part in nothing any more
 	// fatal, if not nil, ends the loop.
 	fatal error
 }
@@ -40,10 +40,10 @@ func newLife() *life { return &life{state: signals.Starting, wanted: signals.Run
 
 func (l *life) running() bool { return l.state == signals.Running }
 
-// goes reports whether the process drains or kills its jobs; one that retires does not.
+// goes reports whether the process drains or kills its jobs; retiring does not count.
 func (l *life) goes() bool { return l.state == signals.Draining || l.state == signals.Killing }
 
-// welcome takes over the state in which the master is.
+// welcome adopts the master's state.
 func (l *life) welcome(s signals.State) {
 	switch s {
 	case signals.Waiting, signals.Paused, signals.Draining, signals.Killing:

@@ -2,13 +2,13 @@ package workerproc
 
 import "time"
 
-// lingers is how long the end of a job waits at most for those of its neighbours, so that one
-// call takes several. Only jobs of runners wait: functions that end at once have ended together
-// anyway (see gather), but a runner is another process, and a call costs more than a short job.
+// lingers bounds how long a job's end waits for its neighbours', so that one call takes several.
+// Only jobs of runners wait: functions that end at once end together anyway (see gather), but a
+// runner is another process, and a call costs more than a short job.
 const lingers = 4 * time.Millisecond
 
-// linger reports whether ends should wait for those of jobs that have just begun, and has the loop
-// look again in time. They wait no longer than two such jobs take.
+// linger reports whether ends should wait for jobs that have just begun, and if so wakes the
+// loop in time. They wait no longer than two such jobs take.
 func (p *Process) linger() bool {
 	ended, usual := len(p.exchanges.ended), 2*p.threads.pace.usual
 	if ended == 0 || p.life.goes() || usual == 0 || usual > lingers {
@@ -28,7 +28,7 @@ func (p *Process) linger() bool {
 	return true
 }
 
-// fledglings returns how many jobs have begun a moment ago.
+// fledglings returns how many jobs have begun within moment.
 func (t *threads) fledglings(now time.Time, moment time.Duration) (n int) {
 	for _, j := range t.jobs {
 		if now.Sub(j.begun) < moment {
@@ -38,8 +38,8 @@ func (t *threads) fledglings(now time.Time, moment time.Duration) (n int) {
 	return n
 }
 
-// usually notes how long a job has taken, if a runner has performed it: usual is what such jobs
-// take, and 0 after another.
+// usually updates usual, the usual time of jobs performed by runners; another job resets it to
+// 0.
 func (t *threads) usually(j *job, ran time.Duration) {
 	switch {
 	case !j.rules.byRunner:

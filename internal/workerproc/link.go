@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// link is the connection to the master. A goroutine of its own, read, receives; the loop
-// owns the rest, and sends.
+// link is the connection to the master. A goroutine of its own, read, receives; the loop owns
+// the rest and sends.
 type link struct {
 	conn     Conn
 	log      *zap.Logger
@@ -24,7 +24,7 @@ type link struct {
 	messages chan proc.Message // closed when the master is gone; nil once the loop knows
 	gone     bool              // the master is gone
 
-	news   int // what was told by happened in the second that began at newsAt
+	news   int // messages by happened in the second from newsAt
 	newsAt time.Time
 }
 
@@ -32,7 +32,7 @@ func newLink(conn Conn, log *zap.Logger, troubles *troubles) *link {
 	return &link{conn: conn, log: log, troubles: troubles, messages: make(chan proc.Message)}
 }
 
-// read passes on what the master says until its end of the socket is closed, or work ends.
+// read passes on the master's messages until the socket or work ends.
 func (l *link) read(work context.Context) {
 	defer close(l.messages)
 	for {
@@ -54,7 +54,7 @@ func (l *link) read(work context.Context) {
 // lose notes that the master is gone.
 func (l *link) lose() { l.messages, l.gone = nil, true }
 
-// send sends a message. It does nothing if the master is gone.
+// send sends a message; without a master it does nothing.
 func (l *link) send(m proc.Message) error {
 	if l.gone {
 		return nil
@@ -65,18 +65,18 @@ func (l *link) send(m proc.Message) error {
 	return nil
 }
 
-// tell sends a message, and logs if that fails.
+// tell sends a message and logs failures.
 func (l *link) tell(m proc.Message) {
 	if err := l.send(m); err != nil {
 		l.troubles.complain("report", "the master does not read", zap.Error(err))
 	}
 }
 
-// newsPerSecond bounds what a process tells of what has happened: thousands of locks may be lost
-// at once, and its reports must not wait behind that.
+// newsPerSecond bounds event messages: thousands of locks may be lost at once, and reports must
+// not wait behind that.
 const newsPerSecond = 5
 
-// happened tells the master what has happened, for people to see.
+// happened reports an event to the master, for people to see.
 func (l *link) happened(kind store.EventKind, text string, n int) {
 	now := time.Now()
 	if now.Sub(l.newsAt) >= time.Second {

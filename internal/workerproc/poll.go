@@ -15,92 +15,91 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// What the poller shall do; the loop sets it.
+// Modes of the poller, set by the loop.
 const (
 	pollOff    = iota
-	pollSeldom // as pollQuiet, but now and then
-	pollQuiet  // speak up only when there is something to do
+	pollSeldom // like pollQuiet, but rarely
+	pollQuiet  // report only work
 	pollAlways
 )
 
 const (
-	// awake is how long a process that has worked looks for jobs at every interval
-	// although it is not the poller. It is longer than two reports to the master,
-	// who finds a poller among those that have an idle thread.
+	// awake is how long a process that has worked polls at every interval although it is not the
+	// poller. It is longer than two reports to the master, which chooses a poller among
+	// processes with an idle thread.
 	awake = 5 * time.Second
-	// asleep is how often the others look: only in case the poller hangs. Those
-	// that are busy do, too: a look also finds suspects.
+	// asleep is how often other processes look, in case the poller hangs. Busy ones look, too,
+	// because a look also finds suspects.
 	asleep = time.Second
-	// spread bounds how much longer the time between two looks gets in a fleet, mostSpread in a very large one, and
-	// longAsleep that time.
+	// spread bounds the factor by which the time between looks grows in a fleet, mostSpread in a
+	// very large one; longAsleep bounds that time.
 	spread, mostSpread, longAsleep = 4, 32, 10 * time.Second
-	// askers is how many masters would ask once in an interval, so that one always does soon.
+	// askers is how many masters would ask once in an interval, so that one always asks soon.
 	askers = 8
 )
 
-// pollResult is what one look at all queues has found.
+// pollResult is the result of one look at all queues.
 type pollResult struct {
-	// reasons has the queues that hold jobs. waiting are those to ask for jobs, sorted; any says that
-	// a job of one of ours may start, locked that one of ours holds locked jobs alone.
+	// reasons has the queues that hold jobs. waiting are the queues to ask for jobs, sorted.
+	// any: a job of one of ours may start. locked: one of ours holds only locked jobs.
 	reasons     store.Reasons
 	waiting     []string
 	any, locked bool
-	// known is how many queues there are, 0 if only named ones were looked at.
+	// known is how many queues there are; 0 if only named ones were looked at.
 	known int
-	// suspects counts the jobs of our queues that have to run alone.
+	// suspects counts the jobs in our queues that have to run alone.
 	suspects int
-	// later: a job of ours waits for its time; only looked for until empty.
+	// later: a job of ours waits for its time; only set with until-empty.
 	later bool
-	// masters is how many there are; 0 = it was not asked for.
+	// masters is the number of masters; 0 = not asked for.
 	masters int
-	// shared: it was the look of another process, a moment before, which has found nothing.
+	// shared: another process looked a moment earlier and found nothing.
 	shared bool
-	// sends is how many exchanges had been sent before the look, which was at began.
+	// sends is how many exchanges had been sent before the look, which began at began.
 	sends int64
 	began time.Time
 	err   error
 }
 
-// pollStore is what looking for jobs asks of Redis.
 type pollStore interface {
 	Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error)
 	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
 	DelayedQueues(ctx context.Context) ([]string, error)
 }
 
-// poller looks for queues with jobs. A goroutine of its own executes run; the loop calls the
-// methods look, stir, set, beCalm and pollForAll. The fields that both use are atomic or
-// channels; the others do not change.
+// poller looks for queues with jobs. Its own goroutine executes run; the loop calls look, hurry,
+// set, beCalm and pollForAll. The fields that both use are atomic or channels; the others do not
+// change.
 type poller struct {
 	cfg     pollerConfig
 	store   pollStore
 	stats   Stats
 	log     *zap.Logger
 	helpers *sync.WaitGroup // the waits of the waker
-	// sends returns how many exchanges have been sent.
-	sends func() int64
+	sends   func() int64
 
 	results chan pollResult // to the loop
-	pushed  chan string     // to the loop: a queue that had been empty holds something
+	pushed  chan string     // to the loop: a queue that was empty now holds something
 	now     bell            // look now
 	calm    bell            // the loop has nothing to do, and unarmed is set
 	turned  bell            // what the waker may do has changed
 
 	mode    atomic.Int32
-	forAll  atomic.Bool // the master has this process look at every interval
+	forAll  atomic.Bool // the master makes this process look at every interval
 	unarmed atomic.Bool // the waker wants to know when the loop is calm
-	// worked is when the process last did something, since cfg.started.
+	// worked is when the process last had work, since cfg.started.
 	worked atomic.Int64
 
-	covered int // looks in a row after which the waker waited for all queues
-	// spread is how much longer the time between two looks is because others look, too: 1 to spread.
+	covered int // consecutive looks after which the waker waited for all queues
+	// spread is the factor on the time between looks because other processes look, too; at least
+	// 1.
 	spread  float64
-	masters int // as of the last look that has said so
+	masters int // as of the last look that returned it
 }
 
-// pollerConfig is what the poller has to know of its process.
 type pollerConfig struct {
-	// forwarder is its name where callers take turns to move delayed jobs: store.Helper, or "" = it moves them in any case.
+	// forwarder is the caller's name where callers take turns to move delayed jobs:
+	// store.Helper. "" = always moves them.
 	forwarder  string
 	interval   time.Duration
 	untilEmpty bool
@@ -108,10 +107,10 @@ type pollerConfig struct {
 	queues     selector.Spec
 	unique     func(queue string) bool
 	started    time.Time
-	// openWaiter, waits and fleetWaits are those of Deps.
+	// openWaiter, waits and fleetWaits are from Deps.
 	openWaiter        func(waits int) (Waiter, error)
 	waits, fleetWaits int
-	// stretch: the interval was not set, and may grow, see pause.
+	// stretch: the interval is the default and may grow, see pause.
 	stretch bool
 }
 
@@ -122,9 +121,8 @@ func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, h
 	}
 }
 
-// run looks at each interval as the loop has set it, and at once when asked or woken by a
-// push. An idle process is this goroutine alone: as long as nothing waits, not even the loop
-// wakes up.
+// run looks at each interval as set by the loop, and at once when asked or woken by a push. In
+// an idle process only this goroutine runs: while nothing waits, even the loop sleeps.
 func (p *poller) run(work context.Context) {
 	var fixed []string
 	for _, c := range p.cfg.queues.Resolve(nil) {
@@ -147,7 +145,8 @@ func (p *poller) run(work context.Context) {
 			if !w.took(e) {
 				continue
 			}
-			// The loop tries for the job at once; when it has nothing to do any more, the waker asks for a look.
+			// The loop tries for the job at once; when it is idle again, the waker asks for a
+			// look.
 			p.covered, p.spread = 0, 1
 			timer.Reset(p.pause())
 			select {
@@ -194,17 +193,17 @@ func (p *poller) run(work context.Context) {
 	}
 }
 
-// pause is the time until the next look. An interval is a twentieth shorter than it is
-// called, so that a job that is found then has begun within it. While the process is idle and
-// the waker waits for all queues there are, so that only the unusual is left to be found by
-// looking (a queue that is new, or whose pause has ended), the time doubles up to asleep.
+// pause is the time until the next look. It is a twentieth shorter than the interval, so that a
+// job found then begins within it. While the process is idle and the waker waits for all
+// existing queues, looks only find the unusual, such as a new queue or the end of a pause. Then
+// the time doubles up to asleep.
 //
-// Where others ask the same, an answer that has found nothing counts for all of them for a part
-// of an interval. Who gets such answers only asks less often, who has to look itself more often
-// again: so the looks of a fleet are about one in half an interval, and its questions a few times
-// as many, however many daemons there are: of 500 each asks every three seconds. But who has found nothing for all may take a job the next
-// moment, and then have no thread for another. So an interval that was set is kept, and so is that of
-// a process which has just worked.
+// In a fleet, an answer that found nothing counts for all processes for part of an interval. A
+// process that keeps getting shared answers asks less often; one that has to look itself asks
+// more often again. So a fleet looks about twice per interval and asks a few times as often,
+// whatever its size: of 500 daemons, each asks every three seconds. But a process that has found
+// nothing for all may take a job the next moment and then have no thread for another. So an
+// interval that was set is kept, as is that of a process which has just worked.
 func (p *poller) pause() time.Duration {
 	idle := time.Since(p.cfg.started)-time.Duration(p.worked.Load()) >= awake
 	if p.cfg.stretch && p.covered > 0 && idle && !p.cfg.untilEmpty && p.cfg.interval < asleep {
@@ -220,7 +219,8 @@ func (p *poller) pause() time.Duration {
 	return pause
 }
 
-// spreads takes whether the last look was that of another, and how many masters there are, if that is known.
+// spreads updates spread: shared says whether the last look was another process's; masters is 0
+// if unknown.
 func (p *poller) spreads(shared bool, masters int) {
 	if masters > 0 {
 		p.masters = masters
@@ -232,25 +232,24 @@ func (p *poller) spreads(shared bool, masters int) {
 	}
 }
 
-// hurry makes the process look for jobs at every interval for a while.
+// hurry makes the process look at every interval for a while.
 func (p *poller) hurry() { p.worked.Store(int64(time.Since(p.cfg.started))) }
 
-// look makes the poller look now.
 func (p *poller) look() { p.now.ring() }
 
-// lookAround asks for all queues, a part at a time if there are very many.
+// lookAround asks for all queues, in parts if there are very many.
 func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) pollResult {
 	r := pollResult{sends: p.sends(), began: time.Now()}
 	ask := store.PollRequest{All: p.cfg.queues.Dynamic() && !p.cfg.alone, Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
 	if p.cfg.untilEmpty {
-		// Before the queues: a job that comes back meanwhile is seen there.
+		// Before the queues: a job that comes back in between is seen there.
 		later, err := p.store.DelayedQueues(work)
 		if err != nil {
 			r.err = err
 			return r
 		}
 		r.later = p.ours(later)
-		ask.Share, ask.Whole = 0, true // it leaves by what it finds
+		ask.Share, ask.Whole = 0, true // it leaves if it finds nothing
 	}
 	var suspects map[string]int
 	moved := false
@@ -261,8 +260,8 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			return r
 		}
 		if reply.Due && !moved {
-			// The master moves them, too, and logs what keeps it from it. With this move it need
-			// not look as often.
+			// The master moves them, too, and logs failures. With this move it can look less
+			// often.
 			due, _ := p.store.MoveDue(work, p.cfg.forwarder, p.cfg.unique)
 			p.stats.Count(statsd.Duplicate, due.Dropped)
 			moved, ask.Cursor, ask.Fresh, r.reasons = true, "", true, nil
@@ -272,7 +271,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 			if r.reasons == nil {
 				r.reasons = store.Reasons{}
 			}
-			if r.reasons[queue] != store.Free { // its lines are in the first part, its own jobs may be in a later one
+			if r.reasons[queue] != store.Free { // a queue's lines are in the first part, its own jobs may be in a later one
 				r.reasons[queue] = why
 			}
 		}
@@ -300,21 +299,20 @@ func (p *poller) ours(queues []string) bool {
 	})
 }
 
-// set sets what the poller does, and wakes the waker when that begins or ends.
+// set sets the mode, and wakes the waker when it becomes or was pollOff.
 func (p *poller) set(mode int32) {
 	if old := p.mode.Swap(mode); old != mode && (old == pollOff || mode == pollOff) {
 		p.turned.ring()
 	}
 }
 
-// beCalm lets the waker know that the loop has nothing to do, if it has asked for that.
+// beCalm tells the waker that the loop has nothing to do, if it wants to know.
 func (p *poller) beCalm() {
 	if p.unarmed.Load() {
 		p.calm.ring()
 	}
 }
 
-// pollForAll sets whether this process is the poller.
 func (p *poller) pollForAll(on bool) {
 	p.forAll.Store(on)
 	p.turned.ring()

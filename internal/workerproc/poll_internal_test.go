@@ -281,7 +281,8 @@ func TestPoller(t *testing.T) {
 	})
 }
 
-// TestLooksOfAFleet: however many daemons there are, they look as often as one, and ask not much more often.
+// TestLooksOfAFleet: however many daemons there are, they look as often as one, and ask not much
+// more often.
 func TestLooksOfAFleet(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond
@@ -319,7 +320,8 @@ func TestLooksOfAFleet(t *testing.T) {
 	}
 }
 
-// fleetOfPollers is what the pollers of a fleet share: a look that has found nothing counts for all for a while.
+// fleetOfPollers is the shared state of a fleet's pollers: a look that has found nothing counts
+// for all for a while.
 type fleetOfPollers struct {
 	waitingQueues
 	mu           sync.Mutex

@@ -1,20 +1,19 @@
-// Package workerproc is one worker process: M threads, the loop that ends and
-// reserves their jobs, the heartbeat, and how it pauses, drains, kills and leaves.
+// Package workerproc is one worker process: M threads, the loop that ends and reserves their
+// jobs, the heartbeat, and how it pauses, drains, kills and leaves.
 //
-// One goroutine, that of Run, is the loop. It owns the state of all parts, except for
-// what their comments give to another goroutine. The threads, the exchangers, the poller,
-// the heart and the requester are goroutines that it starts; they get their work over
-// channels and answer over channels. The loop waits for all of them except the threads.
-// The states are those of package signals:
+// One goroutine, that of Run, is the loop. It owns the state of all parts, except what their
+// comments give to another goroutine. It starts the threads, the exchangers, the poller, the
+// heart and the requester; they communicate over channels. The loop waits for all of them except
+// the threads. The states are those of package signals:
 //
 //	starting → running ⇄ paused → retiring / draining → gone
 //	                any of them → killing → gone
 //
-// A process whose master says that it is Alone takes one job that may have killed its
-// process, and leaves.
+// A process that its master declares Alone takes one job that may have killed its process, and
+// leaves.
 //
-// Process puts the parts together. Each part is a struct with a constructor, declares as
-// interfaces what it needs of the others, and is tested without them:
+// Process assembles the parts. Each part is a struct with a constructor, declares as interfaces
+// what it needs of the others, and is tested without them:
 //
 //	threads     threads.go, record.go, job.go, counters.go      the threads and the jobs in hand
 //	exchanges   exchanges.go, verdict.go, lane.go, stuck.go     what to tell Redis and what to ask for
@@ -26,9 +25,8 @@
 //	reports     report.go, ahead.go, suspects.go                what the master is told
 //	leaving     leave.go                                        the end
 //
-// life.go, link.go, lease.go, trouble.go and bell.go hold the little state that several
-// parts share. process.go is the loop, control.go what the master and the operator want,
-// and deps.go what a process is given.
+// life.go, link.go, lease.go, trouble.go and bell.go hold small shared state. process.go is the
+// loop, control.go handles the master and the operator, and deps.go is what a process is given.
 package workerproc
 
 import (
@@ -47,20 +45,20 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// tickEvery is how often the loop looks at what only time changes: running jobs
-// to mirror, deadlines, age and memory.
+// tickEvery is how often the loop checks what only time changes: running jobs to mirror,
+// deadlines, age and memory.
 var tickEvery = 250 * time.Millisecond
 
 // mirrorAfter is how long a job runs before Ruby's pages show it.
 var mirrorAfter = time.Second
 
-// ErrFenced means that another process has recovered the jobs of this one, because its
-// lease was past. The process must end without touching them.
+// ErrFenced means that another process has recovered this one's jobs, because its lease was
+// past. The process must end without touching them.
 var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
 
-// Process is one worker process: the loop, and the parts that do its work. The goroutine of
-// Run owns all fields. New makes life, link, troubles, alarm and beatNow; assemble makes the
-// other parts, for which the process has to know who it is.
+// Process is one worker process: the loop and its parts. The goroutine of Run owns all fields.
+// New makes life, link, troubles, alarm and beatNow; assemble makes the parts that need the
+// process's identity.
 type Process struct {
 	cfg Config
 	d   Deps
@@ -88,14 +86,14 @@ type Process struct {
 	ahead     *ahead
 	leaving   *leaving
 
-	full bool // what the master was told when that had changed
+	full bool // as last reported to the master
 
-	// leaves ends when jobs that can go on elsewhere should know that the process leaves. A process that
-	// has only used up its number of jobs does not end it: with one job for each process, no
-	// slice of a long job would get far.
+	// leaves ends when jobs that can continue elsewhere should know that the process leaves.
+	// Using up JobsPerFork does not end it: with one job per process, no slice of a long job
+	// would get far.
 	leaves      context.Context //nolint:containedctx // it is told to jobs
 	tellLeaving context.CancelFunc
-	lingering   time.Time // since when ends wait for others; zero: none does
+	lingering   time.Time // since when ends wait for others; zero = none waits
 
 	work     context.Context // ends when the process gives up on everything
 	stopWork context.CancelFunc
@@ -116,10 +114,9 @@ func New(cfg Config, d Deps) (*Process, error) {
 	return p, nil
 }
 
-// Run greets the master, works jobs until the process has to leave, and leaves. It
-// returns nil after an orderly end, ErrFenced if others have recovered its jobs, and the
-// cause of ctx when that ends. A job that ignores its kill makes Run call Deps.Exit
-// instead of returning.
+// Run greets the master, works jobs until the process has to leave, and leaves. It returns nil
+// after an orderly end, ErrFenced if other processes have recovered its jobs, and the cause of
+// ctx when that ends. If a job ignores its kill, Run calls Deps.Exit instead of returning.
 func (p *Process) Run(ctx context.Context) error {
 	p.work, p.stopWork = context.WithCancel(jobctx.WithLeaving(ctx, p.leaves))
 	defer p.helpers.Wait()
@@ -133,13 +130,12 @@ func (p *Process) Run(ctx context.Context) error {
 		if p.life.state != signals.Killing && p.life.state != signals.Draining {
 			return err
 		}
-		return nil // told to go before it was up: nothing is held, nothing to say
+		return nil // told to leave while starting: it holds nothing
 	}
 	p.startHelpers()
 	return p.loop()
 }
 
-// assemble makes the parts for which the process has to know who it is.
 func (p *Process) assemble(id identity) {
 	p.id = id
 	p.cfg.JobsPerFork = staggered(p.cfg.JobsPerFork, id)
@@ -158,7 +154,7 @@ func (p *Process) assemble(id identity) {
 	jobs := p.threads.jobs
 	forwarder := store.Helper
 	if cfg.UntilEmpty {
-		forwarder = "" // nothing is left when it leaves
+		forwarder = "" // it must leave nothing when it leaves
 	}
 	p.poller = newPoller(pollerConfig{
 		forwarder: forwarder,
@@ -178,7 +174,7 @@ func (p *Process) assemble(id identity) {
 	p.leaving = newLeaving(p.work, &p.helpers, cfg, id, d, p.life, p.link, p.alarm, jobs, p.exchanges)
 }
 
-// startHelpers starts the goroutines of the parts. They end with work.
+// startHelpers starts the parts' goroutines, which end with work.
 func (p *Process) startHelpers() {
 	p.threads.start()
 	p.exchanges.start(p.work, &p.helpers, p.exchanger)
@@ -187,7 +183,7 @@ func (p *Process) startHelpers() {
 	p.helpers.Go(func() { p.requests.run(p.work) })
 }
 
-// loop does what signals, messages, answers and time ask for, until the process has left.
+// loop handles signals, messages, answers and time until the process has left.
 func (p *Process) loop() error {
 	defer p.threads.close()
 	defer p.counted.sendAll()
@@ -200,7 +196,7 @@ func (p *Process) loop() error {
 	defer beat.Stop()
 
 	p.poller.hurry()
-	p.poller.look() // also one that waits for its turn: then it need not look any more
+	p.poller.look() // also if it waits for its turn: then it has looked already
 	p.step()
 	for {
 		select {
@@ -254,7 +250,7 @@ func (p *Process) loop() error {
 	}
 }
 
-// step sends an exchange, or leaves, if the state calls for it now.
+// step sends an exchange, or leaves, if the state requires it.
 func (p *Process) step() {
 	if p.kills.tainted() {
 		p.kills.overdue() // the last neighbour may have finished
@@ -268,7 +264,6 @@ func (p *Process) step() {
 	p.setPolling()
 }
 
-// enter enters a state, and reports it to the master.
 func (p *Process) enter(s signals.State) {
 	if p.life.state == s {
 		return
@@ -290,8 +285,8 @@ func (p *Process) enter(s signals.State) {
 	p.reports.report()
 }
 
-// onExchanged handles the answer of an exchange. It starts the new jobs, or gives them back
-// if the process has stopped taking jobs since it asked.
+// onExchanged handles the answer of an exchange: it starts the new jobs, or gives them back if
+// the process has stopped taking jobs in between.
 func (p *Process) onExchanged(r exchangeResult) {
 	overlapped := p.exchanges.answered(r.lane)
 	if r.err != nil {
@@ -326,20 +321,19 @@ func (p *Process) onExchanged(r exchangeResult) {
 	}
 }
 
-// roomChanged is called when what performs the jobs may have room for more, or for fewer. The next
-// step asks for jobs where some are known to wait; a look finds others.
+// roomChanged handles a change of Capacity. The next step asks for jobs if some are known to
+// wait; a look finds others.
 func (p *Process) roomChanged() {
 	full := p.threads.full()
 	if full != p.full {
 		p.full = full
-		p.reports.report() // one that is full is of no use as the poller
+		p.reports.report() // a full process is useless as the poller
 	}
 	if p.life.running() && !p.exchanges.hungry && p.exchanges.vacant() {
 		p.poller.look()
 	}
 }
 
-// pauseHooks calls the hooks around a pause, before the process enters next.
 func (p *Process) pauseHooks(next signals.State) {
 	for _, h := range p.d.Hooks {
 		switch {
@@ -351,9 +345,8 @@ func (p *Process) pauseHooks(next signals.State) {
 	}
 }
 
-// setPolling sets how often the poller looks. Threads that are all busy seldom need a
-// look, unless new queues can only be found that way. Nor do those for whose jobs there is no
-// room, for however long.
+// setPolling sets how often the poller looks. While all threads are busy, or Capacity is used
+// up, looks are rarely needed, unless only they can find new queues.
 func (p *Process) setPolling() {
 	mode := int32(pollOff)
 	switch {
@@ -372,7 +365,6 @@ func (p *Process) setPolling() {
 	}
 }
 
-// onPoll handles what the poller has found.
 func (p *Process) onPoll(r pollResult) {
 	if r.err != nil {
 		p.troubles.complain("poll", "cannot look for jobs; trying again", zap.Error(r.err))
@@ -381,7 +373,7 @@ func (p *Process) onPoll(r pollResult) {
 	}
 	p.troubles.redisBack()
 	p.exchanges.saw(r.waiting)
-	// A look from before the start, or before a pause ended, does not prove that all is empty.
+	// A look from before the start or the end of a pause does not prove that all is empty.
 	calm := r.began.After(p.life.since) && len(p.threads.jobs) == 0 && p.exchanges.settledSince(r.sends)
 	if p.id.alone {
 		p.sawAlone(r)
@@ -397,7 +389,6 @@ func (p *Process) onPoll(r pollResult) {
 	}
 }
 
-// tick does what only the passing of time calls for.
 func (p *Process) tick() {
 	p.beats.mirror()
 	p.requests.ask()
@@ -417,7 +408,7 @@ func (p *Process) retire(reason string) {
 	if p.life.state != signals.Running && p.life.state != signals.Paused {
 		return
 	}
-	// First of all: a successor may wait for it.
+	// First: a successor may wait for it.
 	p.link.tell(proc.Message{Type: proc.Retires, Reason: reason})
 	p.enter(signals.Retiring)
 }

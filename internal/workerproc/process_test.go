@@ -243,7 +243,7 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { f.result <- p.Run(ctx) }()
-	// What the master does.
+	// Actions of the master.
 	forwarder := delayed.NewForwarder(delayed.Config{Stats: noStats{}}, s, log)
 	var moving sync.WaitGroup
 	moving.Go(func() { forwarder.Run(ctx) })

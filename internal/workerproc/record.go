@@ -16,9 +16,9 @@ import (
 // record notes the end of a job for the next exchange.
 func (t *threads) record(j *job, out thread.Outcome) {
 	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirror != unwritten}
-	c.Held = j.leftover // it has no claim that could tell
+	c.Held = j.leftover // it has no claim to ask
 	if j.handled {
-		// The loop may not have seen yet that a lock is lost.
+		// The loop may not know yet that a lock is lost.
 		claim := j.claim.State()
 		c.Held = claim.Asked
 		if j.stop.cause == nil && claim.Lost != nil {
@@ -39,7 +39,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 			out.After = t.lastingLock(j)
 		}
 	case out.Result == thread.Retried && j.stop.request != nil:
-		out.Result = thread.Failed // the request has the last word
+		out.Result = thread.Failed // the request decides
 	case out.Result == thread.Retried && out.Try.Attempt == 0:
 		out.Result, out.After = thread.Requeued, 0 // it has not begun
 	case out.Result == thread.Retried:
@@ -66,21 +66,21 @@ func (t *threads) record(j *job, out thread.Outcome) {
 		t.countProcessed(j.thread)
 	}
 	if out.Try != nil && (out.Try.Counted || out.Try.Attempt == 0) && out.Result != thread.Retried && out.Result != thread.Requeued {
-		c.Count = &store.Count{Key: out.Try.Key} // it has come to its end
+		c.Count = &store.Count{Key: out.Try.Key} // the last attempt has ended
 	}
-	if out.Result != thread.Requeued { // as the counters in Redis, which leave out what goes back
+	if out.Result != thread.Requeued { // like the counters in Redis
 		t.done++
 	}
 	t.ends.end(c, j.stop.cause != nil && !again)
 	t.logEnd(j, out)
 }
 
-// expiryMargin is how much longer than its time limit and the grace for killed jobs a class lock
-// stands that is kept elsewhere.
+// expiryMargin is how much longer a class lock kept elsewhere lasts than its time limit plus the
+// grace for killed jobs.
 const expiryMargin = 10 * time.Second
 
-// leftLock returns how long a job has to wait that goes back because its class lock, which is
-// kept elsewhere, could not be released: it would meet its own lock, and be dropped for it.
+// leftLock returns how long a returning job must wait because its class lock, kept elsewhere,
+// could not be released: it would meet its own lock and be dropped.
 func (t *threads) leftLock(j *job) time.Duration {
 	claim := j.claim.State()
 	switch {
@@ -93,8 +93,8 @@ func (t *threads) leftLock(j *job) time.Duration {
 	}
 }
 
-// lastingLock returns how long a job that goes back has to wait because its class lock was
-// lost: it is kept elsewhere, and may still be there under the name of the job.
+// lastingLock returns how long a returning job must wait because its class lock was lost: kept
+// elsewhere, it may still exist under the job's name.
 func (t *threads) lastingLock(j *job) time.Duration {
 	if claim := j.claim.State(); claim.Lost != nil && claim.Key != "" && !claim.Asked {
 		return t.cfg.LockDuration
@@ -102,7 +102,6 @@ func (t *threads) lastingLock(j *job) time.Duration {
 	return 0
 }
 
-// retry notes that a job runs again.
 func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survived bool) {
 	c.Kind, c.Delay, c.Survived = store.Retried, out.After, survived
 	c.Count = &store.Count{
@@ -111,13 +110,13 @@ func (t *threads) retry(c *store.Completion, j *job, out thread.Outcome, survive
 	if out.After > 0 {
 		f := failure(j, out)
 		f.Bare = true
-		if text, gap, _ := f.Parts(""); gap == 0 { // a page shows it, which can do without the large ones
+		if text, gap, _ := f.Parts(""); gap == 0 { // shown on a page, which can omit large ones
 			c.Failure = store.Record(text)
 		}
 	}
 }
 
-// countedClass is the class under which a job counts: names that nobody knows are without number.
+// countedClass is the class under which a job counts: unknown names are unlimited in number.
 func (j *job) countedClass() string {
 	if !j.rules.known {
 		return "unknown"
@@ -125,7 +124,6 @@ func (j *job) countedClass() string {
 	return j.job.Class
 }
 
-// logEnd logs and counts the end of a job.
 func (t *threads) logEnd(j *job, out thread.Outcome) {
 	class := j.countedClass()
 	waited := time.Duration(0)
@@ -138,7 +136,7 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 	}
 	done := out.Result == thread.Done || out.Result == thread.Interrupted || out.Result == thread.Requeued
 	if done && !t.cfg.LogJobs && !t.log.Core().Enabled(zap.DebugLevel) {
-		return // the fields need not be made
+		return // skip making the fields
 	}
 	fields := append(jobFields(j), zap.Duration("ran", out.Ran))
 	switch out.Result {
@@ -165,7 +163,6 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 	}
 }
 
-// jobFields are what log lines say of a job.
 func jobFields(j *job) []zap.Field {
 	return []zap.Field{
 		zap.String("class", wire.Printable(j.job.Class, 200)), zap.String("queue", wire.Printable(j.Queue, 200)),
@@ -173,8 +170,8 @@ func jobFields(j *job) []zap.Field {
 	}
 }
 
-// tally counts the end of a job for the history, and in statsd, by the rule of docs/statsd.md: as
-// the counters in Redis do, which leave out what goes back to its queue.
+// tally counts the end of a job for the history and in statsd, by the rule of docs/statsd.md:
+// like the counters in Redis, without jobs that go back to their queue.
 func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Duration) {
 	ran := out.Ran
 	if !j.handled || j.claim.State().Began.IsZero() {
@@ -190,7 +187,6 @@ func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Du
 	}
 }
 
-// failure returns the record of a job that has failed.
 func failure(j *job, out thread.Outcome) wire.Failure {
 	f := wire.Failure{
 		FailedAt: time.Now(), Payload: j.Payload, Exception: out.Exception, Error: out.Message,

@@ -16,27 +16,26 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// registrarStore is what a registrar asks of Redis.
 type registrarStore interface {
 	Register(ctx context.Context, r store.Registration) error
 }
 
-// registrar enters the process in Redis. The goroutine of join owns at until join has
-// returned; the rest does not change once join has begun, and any goroutine may rejoin.
+// registrar registers the process in Redis. The goroutine of join owns at until join has
+// returned. The rest is constant once join has begun, and any goroutine may call rejoin.
 type registrar struct {
 	store        registrarStore
 	log          *zap.Logger
 	registration store.Registration
 	at           time.Duration // the boot time at which the registration was sent
-	waits        chan error    // why join waits; one that is not taken is not replaced
+	waits        chan error    // why join waits; holds one, the oldest
 }
 
 func newRegistrar(s registrarStore, log *zap.Logger) *registrar {
 	return &registrar{store: s, log: log, waits: make(chan error, 1)}
 }
 
-// join waits for Redis as long as it takes, also for the right password or a right. The master
-// hears why, so that it does not end a process that only waits.
+// join waits for Redis as long as it takes, including for the right password or a permission. It
+// reports why over waits, so that the master does not end a process that only waits.
 func (r *registrar) join(ctx context.Context) error {
 	told := ""
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
@@ -60,8 +59,8 @@ func (r *registrar) join(ctx context.Context) error {
 	}
 }
 
-// rejoin registers again in a Redis that has lost its data. The jobs in hand go
-// on, but for those that held locks: the next beat finds that these are gone.
+// rejoin registers again in a Redis that has lost its data. Jobs in hand continue; the next beat
+// finds that their locks are gone.
 func (r *registrar) rejoin(ctx context.Context) error {
 	r.log.Error("redis has lost its data, this process and its locks among it; registering again")
 	err := r.store.Register(ctx, r.registration)
@@ -71,7 +70,6 @@ func (r *registrar) rejoin(ctx context.Context) error {
 	return err
 }
 
-// newRegistration returns the entry of this process in Redis.
 func newRegistration(cfg Config, id identity, life *life) store.Registration {
 	ids := make([]string, cfg.Threads)
 	for i := range ids {

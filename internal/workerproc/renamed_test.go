@@ -19,7 +19,8 @@ func (byClass) Name(_ string, payload []byte) string {
 	return class
 }
 
-// TestRenamedLocks: a job that was lined for a lock of another name runs with the lock that it has now.
+// TestRenamedLocks: a job put in line for a lock of another name runs with the lock that it has
+// now.
 func TestRenamedLocks(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]map[string]*store.Fair{"": nil, "with turns of tenants": {"*": store.NewFair(0, nil, 1)}} {
@@ -29,7 +30,7 @@ func TestRenamedLocks(t *testing.T) {
 			f := start(t, handlers{"A": h}, options{
 				cfg: workerproc.Config{Threads: 3, Lined: true, NamedLocks: true, Fair: fair}, namer: byClass{}, state: "paused",
 			})
-			// With other settings two jobs are lined for the lock A[1].
+			// With other settings, two jobs are in line for the lock A[1].
 			ctx := t.Context()
 			require.NoError(t, f.store.Register(ctx, store.Registration{Proc: "other", Workers: []string{"other:1:q"}, Started: "now"}))
 			f.push(payload(1), payload(1), payload(1))

@@ -10,23 +10,20 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// counter counts the jobs that have ended.
 type counter interface {
 	jobsDone() int
 }
 
-// load is the threads as reports see them.
+// load is the threads, for reports.
 type load interface {
 	counter
-	// full reports whether what performs the jobs has no room for more.
 	full() bool
 }
 
-// killCounts is what a report says about kills.
+// killCounts is the kills, for reports.
 type killCounts interface {
-	// orders returns how many messages of the master ordered kills.
 	orders() int
-	// doomed returns how many jobs were told to stop and have no end in Redis yet.
+	// doomed returns how many jobs were told to stop and have no recorded end.
 	doomed() int
 }
 
@@ -45,9 +42,9 @@ type reports struct {
 	title    func(text string) // shows what the process does
 
 	asked     bool // the master knows that age or memory is used up
-	weighed   int  // jobs done when memory was looked at last, at weighedAt
+	weighed   int  // jobs done at the last memory check, at weighedAt
 	weighedAt time.Time
-	foundAt   time.Time // when found was sent last
+	foundAt   time.Time // when found was last sent
 }
 
 func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads load, kills killCounts, troubles *troubles, counted *counted) *reports {
@@ -56,8 +53,8 @@ func newReports(cfg Config, id identity, life *life, link *link, lease *lease, j
 	}
 }
 
-// report sends the master a report and what was counted, and sets the title of the process. Where age or memory
-// is used up it only asks: the master decides when a successor may start.
+// report sends the master a report and the counts, and sets the process's title. If age or
+// memory is used up it only asks: the master decides when a successor may start.
 func (r *reports) report() {
 	r.counted.send()
 	size := rss()
@@ -95,11 +92,12 @@ func (r *reports) ask(m proc.Message) {
 	}
 }
 
-// weighEvery is how often memory is looked at as jobs end. It takes some microseconds.
+// weighEvery is the shortest time between memory checks as jobs end. A check takes some
+// microseconds.
 const weighEvery = 50 * time.Millisecond
 
-// checkMemory looks at the memory of the process when a job has ended: until the next report
-// others could take as much again.
+// checkMemory checks the process's memory when a job has ended: until the next report, other
+// jobs could use as much again.
 func (r *reports) checkMemory() {
 	if r.cfg.MaxRSS <= 0 || r.threads.jobsDone() == r.weighed || r.asked || !r.life.running() {
 		return
@@ -114,8 +112,8 @@ func (r *reports) checkMemory() {
 	}
 }
 
-// found lets the master know that there may be more jobs than this process takes, at most
-// once an interval.
+// found tells the master, at most once an interval, that there may be more jobs than this
+// process takes.
 func (r *reports) found() {
 	if r.id.alone || time.Since(r.foundAt) < r.cfg.Interval {
 		return
@@ -124,7 +122,7 @@ func (r *reports) found() {
 	r.link.tell(proc.Message{Type: proc.Found})
 }
 
-// rss returns the resident memory of this process in bytes, 0 if it is unknown.
+// rss returns this process's resident memory in bytes; 0 if unknown.
 func rss() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

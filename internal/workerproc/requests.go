@@ -10,27 +10,25 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Requests to kill one job come through Redis, from anywhere; see store.KillRequest.
-// They are looked for every askEvery, as long as a job has been running for askAfter:
-// an idle process asks for nothing, and short jobs cost nothing.
+// Requests to kill one job come through Redis, from anywhere; see store.KillRequest. They are
+// read every askEvery while a job has run for askAfter: idle processes and short jobs cost
+// nothing.
 var (
 	askEvery = time.Second
 	askAfter = time.Second
 )
 
-// killStore is what looking for requests asks of Redis.
 type killStore interface {
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
 }
 
-// killer stops jobs.
 type killer interface {
 	kill(cause error, jobs []*job, grace time.Duration)
 }
 
-// killRequests finds the requests to kill jobs in hand. The goroutine of run calls Redis; it
-// reads id and store only. The loop owns the other fields, and both use the channels.
+// killRequests finds requests to kill jobs in hand. The goroutine of run calls Redis; it reads
+// only id and store. The loop owns the other fields, and both use the channels.
 type killRequests struct {
 	id       identity
 	store    killStore
@@ -43,8 +41,8 @@ type killRequests struct {
 	asking  bool
 	askedAt time.Time
 	strays  []string        // tokens of requests for jobs that are not in hand
-	asks    chan []string   // to the goroutine: tokens of requests without a job
-	found   chan foundKills // from it
+	asks    chan []string   // to the goroutine: tokens of requests for jobs that are not in hand
+	found   chan foundKills // from the goroutine
 }
 
 func newKillRequests(id identity, s killStore, life *life, jobs jobs, killer killer, troubles *troubles, log *zap.Logger) *killRequests {
@@ -54,13 +52,12 @@ func newKillRequests(id identity, s killStore, life *life, jobs jobs, killer kil
 	}
 }
 
-// foundKills is what one look has found.
 type foundKills struct {
 	kills map[string]store.KillRequest
 	err   error
 }
 
-// ask has the requester look, if it is time.
+// ask starts a look, if one is due.
 func (q *killRequests) ask() {
 	if q.asking || q.life.leaving || time.Since(q.askedAt) < askEvery {
 		return
@@ -74,8 +71,8 @@ func (q *killRequests) ask() {
 	}
 }
 
-// run looks for requests when the loop asks, and removes those that have no job. It is not
-// the heart, because no slow answer may keep that from beating.
+// run looks for requests when the loop asks, and removes those without a job. It is separate
+// from heart, which no slow answer may delay.
 func (q *killRequests) run(work context.Context) {
 	for {
 		select {
@@ -94,8 +91,8 @@ func (q *killRequests) run(work context.Context) {
 	}
 }
 
-// onKillRequests stops the jobs that requests name. A request stays where it is until its job
-// has ended, so it is found again and again.
+// onKillRequests stops the jobs that requests name. A request stays in Redis until its job has
+// ended, so it is found again.
 func (q *killRequests) onKillRequests(r foundKills) {
 	q.asking = false
 	if r.err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// What has no room for more jobs leaves them in their queue, and they are asked for when it has.
+// Without room for more jobs, a process leaves them in their queue, and asks once it has room.
 func TestCapacity(t *testing.T) {
 	t.Parallel()
 	var room atomic.Int64

@@ -8,20 +8,18 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// A job whose process has died with it may be to blame: a suspect. It runs again alone
-// in a process that has run nothing before, because what another job has left behind
-// (a goroutine, memory) kills, too. The only process of that kind by itself is a new
-// one of one thread. Others set suspects apart, in Redis, and tell their master how
-// many wait; he starts processes that are Alone.
+// A job whose process has died with it may be to blame: a suspect. It runs again alone, in a
+// process that has run nothing else, because leftovers of another job (a goroutine, memory) can
+// kill, too. Only a new process with one thread qualifies as it is. Others set suspects apart in
+// Redis and report their number to the master, which starts processes that are Alone.
 
-// tellEvery is how often a number of suspects that does not change is sent.
+// tellEvery is how often an unchanged number of suspects is sent again.
 var tellEvery = time.Second
 
-// suspects reports suspects to the master. The loop owns all fields.
 type suspects struct {
 	alone bool
 	link  *link
-	// count is the number that was sent last, at that time.
+	// count is the last number sent, at at.
 	count int
 	at    time.Time
 }
@@ -34,7 +32,7 @@ func (c Config) alone() Config {
 	return c
 }
 
-// countSuspects returns how many suspects are in the queues that this process works.
+// countSuspects counts the suspects in the queues of this process.
 func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	if len(suspects) == 0 {
 		return 0
@@ -50,8 +48,8 @@ func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	return n
 }
 
-// tell sends the master how many suspects wait, if that is news. took is set if this
-// process has taken one.
+// tell sends the master the number of waiting suspects, if that is news. took: this process has
+// taken one.
 func (s *suspects) tell(n int, took bool) {
 	if n == s.count && !s.alone && (n == 0 || time.Since(s.at) < tellEvery) {
 		return
@@ -60,7 +58,7 @@ func (s *suspects) tell(n int, took bool) {
 	s.link.tell(proc.Message{Type: proc.Apart, Suspects: n, On: took})
 }
 
-// sawSuspects handles what an exchange has found of suspects.
+// sawSuspects handles what an exchange has found about suspects.
 func (p *Process) sawSuspects(r exchangeResult) {
 	switch {
 	case len(r.req.Wants) == 0:
@@ -71,12 +69,11 @@ func (p *Process) sawSuspects(r exchangeResult) {
 	case len(r.reply.Jobs) > 0:
 		p.suspects.tell(r.reply.Suspects, true)
 	case !p.exchanges.hungry:
-		// Their locks are held, or others were faster.
+		// Their locks are held, or other processes were faster.
 		p.notNeeded(r.reply.Suspects)
 	}
 }
 
-// sawAlone handles what the poller of a process that is Alone has found.
 func (p *Process) sawAlone(r pollResult) {
 	switch {
 	case p.threads.begun > 0 || p.exchanges.underway() > 0 || p.life.state != signals.Running:
@@ -87,7 +84,7 @@ func (p *Process) sawAlone(r pollResult) {
 	}
 }
 
-// notNeeded ends a process that is Alone without a job.
+// notNeeded ends a process that is Alone and has no job.
 func (p *Process) notNeeded(left int) {
 	p.suspects.tell(left, false)
 	p.enter(signals.Retiring)

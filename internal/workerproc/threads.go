@@ -18,32 +18,30 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// slot is a thread as the loop sees it.
+// slot is a thread, for the loop.
 type slot struct {
 	worker   string
-	brief    string // worker, as records have it
+	brief    string // worker, as used in records
 	assigned chan *job
 }
 
-// endings takes the ends of jobs, for the next exchange.
 type endings interface {
-	// end notes the end of a job. killed is set if the job was told to stop and must not run
-	// again.
+	// end notes the end of a job. killed: the job was told to stop and must not run again.
 	end(c store.Completion, killed bool)
 }
 
-// runner runs a job and calls done with its outcome; *thread.Runner is one.
+// runner runs a job and calls done with its outcome; *thread.Runner implements it.
 type runner interface {
 	Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(thread.Outcome))
 }
 
-// threads are the threads of the process and the jobs in hand. The loop owns all fields. The
-// goroutine of a thread executes perform; it reads its slot, runner and outcomes only, and
-// answers over outcomes.
+// threads are the process's threads and the jobs in hand. The loop owns all fields. A thread's
+// goroutine executes perform and recordDeath, which read only constant fields and answer over
+// outcomes.
 type threads struct {
 	cfg      Config
 	id       identity
-	work     context.Context // parent of those of the jobs
+	work     context.Context // parent of the jobs' contexts
 	handlers Handlers
 	runner   runner
 	ends     endings
@@ -57,18 +55,18 @@ type threads struct {
 	log      *zap.Logger
 
 	slots    []*slot
-	byWorker map[string]int // the index of a slot, by its brief id
+	byWorker map[string]int // index of a slot by its brief id
 	outcomes chan outcome   // from the threads
 
 	jobs jobs
-	idle []int // threads that have no job, and none was asked for
+	idle []int // threads without a job that wait for none
 	pace pace
 	counters
 }
 
-// pace is how long jobs have taken lately.
+// pace is how long jobs have taken recently.
 type pace struct {
-	brief bool          // the last job that has ended took less than briefly
+	brief bool          // the last ended job took less than briefly
 	usual time.Duration // see usually
 	fresh bool          // all jobs in hand have begun in this step
 }
@@ -90,7 +88,7 @@ func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endi
 	return t
 }
 
-// start starts the threads. They end after close, but are not awaited: a handler that never
+// start starts the threads. They end after close but are not awaited: a handler that never
 // returns must not keep the process.
 func (t *threads) start() {
 	for _, s := range t.slots {
@@ -98,15 +96,14 @@ func (t *threads) start() {
 	}
 }
 
-// close ends the threads that have no job, and the others after theirs.
+// close ends the threads, busy ones after their job.
 func (t *threads) close() {
 	for _, s := range t.slots {
 		close(s.assigned)
 	}
 }
 
-// vacant returns how many threads have no job, and none was asked for, as far as what performs the
-// jobs has room for more.
+// vacant returns how many threads have no job and wait for none, within Capacity.
 func (t *threads) vacant() int {
 	if t.capacity == nil {
 		return len(t.idle)
@@ -114,10 +111,10 @@ func (t *threads) vacant() int {
 	return max(0, min(len(t.idle), t.capacity()-(len(t.slots)-len(t.idle))))
 }
 
-// full reports whether what performs the jobs has no room for more than those in hand.
+// full reports whether the jobs in hand use up Capacity.
 func (t *threads) full() bool { return t.capacity != nil && t.capacity() <= len(t.jobs) }
 
-// take removes the last n of those from the idle ones and appends them to into.
+// take removes the last n idle threads and appends them to into.
 func (t *threads) take(n int, into []int) []int {
 	rest := len(t.idle) - n
 	into = append(into, t.idle[rest:]...)
@@ -125,28 +122,23 @@ func (t *threads) take(n int, into []int) []int {
 	return into
 }
 
-// free makes threads idle again.
 func (t *threads) free(threads []int) { t.idle = append(t.idle, threads...) }
 
-// shortID returns the id of a thread's worker, as records have it.
+// shortID returns a thread's worker id as used in records.
 func (t *threads) shortID(thread int) string { return t.slots[thread].brief }
 
-// jobsBegun returns how many jobs have begun.
 func (t *threads) jobsBegun() int { return t.begun }
 
-// jobsUsed returns how many of those count for JobsPerFork.
+// jobsUsed returns how many begun jobs count for JobsPerFork.
 func (t *threads) jobsUsed() int { return t.used }
 
-// jobsDone returns how many jobs have ended.
 func (t *threads) jobsDone() int { return t.done }
 
-// endedBriefly reports whether the last job that has ended took less than briefly.
+// endedBriefly reports whether the last ended job took less than briefly.
 func (t *threads) endedBriefly() bool { return t.pace.brief }
 
-// workers returns how many threads there are.
 func (t *threads) workers() int { return len(t.slots) }
 
-// worker returns the id of a thread's worker.
 func (t *threads) worker(thread int) string { return t.slots[thread].worker }
 
 // beginAll hands reserved jobs to idle threads. Their request was sent at sent.
@@ -157,11 +149,11 @@ func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now ti
 	}
 }
 
-// begin hands a reserved job to an idle thread. A payload that is not a job ends at
-// once, without a thread.
+// begin hands a reserved job to an idle thread. An invalid payload ends at once, without a
+// thread.
 func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	index := t.whose(r)
-	// One piece of memory for all of a job.
+	// One allocation for all of a job.
 	j := &job{Reserved: *r, thread: index, begun: now, reservedAt: sent}
 	t.begun++
 	t.used++
@@ -174,7 +166,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		}
 	}
 	if err != nil {
-		if invalid, ok := errors.AsType[*wire.InvalidError](err); ok { // what stands where in it is not known
+		if invalid, ok := errors.AsType[*wire.InvalidError](err); ok { // its structure is unknown
 			invalid.Excerpt = t.cfg.Redact.Text(invalid.Excerpt)
 		}
 		j.job = resqued.Job{Queue: r.Queue, Payload: j.Payload}
@@ -198,7 +190,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		j.job.ID = t.id.proc + "/" + r.Token
 	}
 	if !r.EnqueuedAt.IsZero() {
-		j.job.EnqueuedAt = r.EnqueuedAt // of its queue, which knows when it was pushed
+		j.job.EnqueuedAt = r.EnqueuedAt // its queue knows when it was pushed
 	}
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers}
 	if class, ok := t.handlers.Lookup(env.Class, env.Wrappers...); ok {
@@ -215,7 +207,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		}
 	}
 	if limit := j.rules.timeout + t.cfg.TermTimeout; j.rules.timeout > 0 && limit < tickEvery {
-		t.alarm.wake(j.begun.Add(limit)) // no tick may see it in time
+		t.alarm.wake(j.begun.Add(limit)) // a tick may be too late
 	}
 	t.jobs[r.Token] = j
 	if t.cfg.LogJobs {
@@ -237,23 +229,22 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 	}, false)
 }
 
-// unwrap puts the bytes that a payload of class Resqued::InvalidPayload holds back into their
-// queue. They are a job after all, and its lock is not the one that was taken for the
-// payload around them.
+// unwrap puts the bytes inside a payload of class Resqued::InvalidPayload back into their queue.
+// They are a job after all, and the lock taken for the outer payload is not theirs.
 func (t *threads) unwrap(j *job) {
 	t.ends.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
 	t.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
 }
 
-// whose returns the index of the thread of a job, and sets Worker to its whole id.
+// whose returns the index of a job's thread, and sets Worker to the full id.
 func (t *threads) whose(r *store.Reserved) int {
 	index := t.byWorker[r.Worker]
 	r.Worker = t.slots[index].worker
 	return index
 }
 
-// occupy takes a thread out of the idle ones. It is among the last of them, because
-// those are asked for first.
+// occupy removes a thread from the idle ones. It searches from the end, because the last ones
+// are asked for first.
 func (t *threads) occupy(thread int) {
 	for i, index := range slices.Backward(t.idle) {
 		if index == thread {
@@ -263,8 +254,8 @@ func (t *threads) occupy(thread int) {
 	}
 }
 
-// perform is a thread: it runs what it is given until the loop ends. A job whose code
-// ends the goroutine (runtime.Goexit) does not end the thread.
+// perform is a thread: it runs assigned jobs until close. A job that ends the goroutine
+// (runtime.Goexit) does not end the thread.
 func (t *threads) perform(s *slot) {
 	over := false
 	defer func() {
@@ -283,7 +274,6 @@ func (t *threads) perform(s *slot) {
 	over = true
 }
 
-// finish takes a job back from its thread.
 func (t *threads) finish(o outcome) {
 	o.job.ctx.end(nil)
 	t.pace.brief = o.Ran < briefly
@@ -304,7 +294,7 @@ func workerID(cfg Config, id identity, thread int) string {
 	return wire.WorkerID(id.proc, cfg.Host, id.slot, thread, cfg.PID, cfg.Queues.Names())
 }
 
-// takeOutcomes finishes the jobs that have ended meanwhile, so that they go with the same
+// takeOutcomes finishes the jobs that have ended in between, so that they go with the same
 // exchange.
 func (t *threads) takeOutcomes() {
 	for {
@@ -318,19 +308,18 @@ func (t *threads) takeOutcomes() {
 }
 
 const (
-	// briefly is what a job may take that is worth waiting for: less than a call.
+	// briefly is the longest job worth waiting for: less than a call.
 	briefly = 50 * time.Microsecond
-	// gathers is how often the loop lets others run until all jobs that have just begun have
-	// ended. Go's scheduler takes it up again before some of them, every third time.
+	// gathers is how often the loop yields until all jobs that have just begun have ended. Every
+	// third time, Go's scheduler resumes it before some of them.
 	gathers = 4
-	// gatherFor is after how long it stops waiting: something holds the processor.
+	// gatherFor bounds the wait: something else has the processor.
 	gatherFor = 5 * time.Millisecond
 )
 
-// gather lets the jobs that have just begun run before the next exchange leaves, so that
-// it takes those with it that end at once. It waits where jobs have been shorter than
-// an exchange and none is in hand that has been running for longer: such a one could
-// keep the processor, and so hold up the others.
+// gather lets jobs that have just begun run before the next exchange leaves, so that it includes
+// those that end at once. It waits only if jobs have been shorter than an exchange and none in
+// hand has run for longer: such a job could keep the processor and hold up the others.
 func (t *threads) gather() {
 	fresh := t.pace.fresh
 	t.pace.fresh = false

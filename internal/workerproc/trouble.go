@@ -11,22 +11,21 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// complainEvery is how often a lasting trouble is logged.
+// complainEvery is how often a lasting problem is logged.
 const complainEvery = time.Minute
 
-// troubles logs lasting troubles, each once a minute. The loop owns all fields.
+// troubles logs lasting problems, each once a minute. The loop owns all fields.
 type troubles struct {
 	log   *zap.Logger
 	noted map[string]time.Time
-	// away is since when neither looks nor beats get through; zero while they do. why is the
-	// last error.
+	// away is since when looks or beats fail, zero while they succeed; why is the last error.
 	away time.Time
 	why  error
-	// exchange is what the exchanger has noticed.
+	// exchange is the exchanger's failure.
 	exchange failing
 }
 
-// failing is set while calls fail, and says since when and why. Any goroutine may use it.
+// failing records since when and why calls fail. Any goroutine may use it.
 type failing struct {
 	state atomic.Pointer[fault]
 }
@@ -36,7 +35,7 @@ type fault struct {
 	err   error
 }
 
-// note notes how a call has ended.
+// note notes the result of a call.
 func (f *failing) note(err error) {
 	if f == nil {
 		return
@@ -52,7 +51,7 @@ func (f *failing) note(err error) {
 	f.state.Store(now)
 }
 
-// show adds to a report what is wrong with Redis.
+// show adds the problem with Redis, if any, to a report.
 func (t *troubles) show(m *proc.Message) {
 	since, why := t.away, t.why
 	if f := t.exchange.state.Load(); f != nil && (since.IsZero() || f.since.Before(since)) {
@@ -69,7 +68,7 @@ func newTroubles(log *zap.Logger) *troubles {
 	return &troubles{log: log, noted: map[string]time.Time{}}
 }
 
-// due reports whether a subject may be logged now, and notes that it is.
+// due reports whether to log a subject now, and notes it.
 func (t *troubles) due(subject string) bool {
 	if time.Since(t.noted[subject]) < complainEvery {
 		return false
@@ -78,14 +77,13 @@ func (t *troubles) due(subject string) bool {
 	return true
 }
 
-// complain logs an error, once a minute for each subject.
 func (t *troubles) complain(subject, text string, fields ...zap.Field) {
 	if t.due(subject) {
 		t.log.Error(text, fields...)
 	}
 }
 
-// redisAway notes that Redis has not answered a look or a beat, or has refused it.
+// redisAway notes that a look or a beat got no answer from Redis or was refused.
 func (t *troubles) redisAway(err error) {
 	t.why = err
 	if t.away.IsZero() {
@@ -93,7 +91,7 @@ func (t *troubles) redisAway(err error) {
 	}
 }
 
-// redisBack notes, and logs, that Redis answers again. The next trouble is logged at once.
+// redisBack notes and logs that Redis answers again. The next problem is logged at once.
 func (t *troubles) redisBack() {
 	if t.away.IsZero() {
 		return

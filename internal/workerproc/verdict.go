@@ -10,18 +10,17 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// take notes what became of the completions of a call, and the names of locks for the next
-// one. It returns the new jobs; those that were renamed go
-// back.
+// take handles the completions of a call and the names of locks for the next one. It returns the
+// new jobs; renamed ones go back.
 func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 	x.judge(r)
-	clear(r.req.Completions) // their jobs are not kept
+	clear(r.req.Completions) // drop references to their jobs
 	x.spare = r.req.Completions[:0]
 	switch {
 	case len(r.names) > 0:
 		x.names = r.names
 	case len(x.names) > 0 && len(r.req.Names) > 0 && &x.names[0] == &r.req.Names[0]:
-		x.names = nil // a call has taken them along; one of the other lane has not
+		x.names = nil // a call has sent them; one on the other lane has not
 	}
 	for _, job := range r.renamed {
 		x.add(store.Completion{Job: &job, Kind: store.Returned, Renamed: true})
@@ -29,7 +28,6 @@ func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 	return r.reply.Jobs
 }
 
-// judge handles what became of the completions of a call.
 func (x *exchanges) judge(r *exchangeResult) {
 	x.stats.Count(statsd.Locked, r.reply.Bounced)
 	x.stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
@@ -69,8 +67,8 @@ func (x *exchanges) judge(r *exchangeResult) {
 	}
 }
 
-// stick keeps a completion that could not be written, to be tried again on its own time.
-// A process that leaves has it parked at once.
+// stick keeps a completion that could not be written, for a later try. A process that leaves has
+// it parked at once.
 func (x *exchanges) stick(c store.Completion, reason string) {
 	since := x.stuck.first(c.Job.Token)
 	x.troubles.complain("stuck "+reason, "the end of a job cannot be recorded; it stays in flight until that is repaired",

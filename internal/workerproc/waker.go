@@ -12,54 +12,51 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// The waker has a process try for a job as soon as one is pushed, instead of at the next interval: a
-// connection for each watched queue of the poller waits for it to hold something. It only speeds up
-// the poller, which finds everything by itself, and belongs to its goroutine.
+// The waker makes a process try for a job as soon as one is pushed, not at the next interval: a
+// connection for each watched queue waits until it holds something. The waker only speeds up the
+// poller, which finds everything by itself, and belongs to its goroutine.
 //
-// Whether a queue is watched is decided by what a look has found: only one that is empty
-// is worth waiting for. Of one that is not (all its jobs are locked, or its cap is
-// reached) the wait would be over at once, for ever.
+// A look decides whether to wait for a queue: only for an empty one. For any other (all its jobs
+// are locked, or its cap is reached) each wait would be over at once.
 
-// Waiter waits for jobs; *store.Waiter is one.
+// Waiter waits for jobs; *store.Waiter implements it.
 type Waiter interface {
 	// Await returns true when the queue holds something, false after a while without.
 	Await(ctx context.Context, queue string) (bool, error)
-	// Queues returns names of queues that exist, not all if there are many.
+	// Queues returns names of existing queues, not all if there are many.
 	Queues(ctx context.Context) ([]string, error)
-	// Close ends all that waits, together with the end of its context.
+	// Close ends all waits, after their context has ended.
 	Close() error
 }
 
 const (
-	// rest is the time from a wake-up to the next wait. It bounds what wake-ups cost
-	// when jobs come one by one, and one by one find a thread: those that come in
-	// between are found together.
+	// rest is the time from a wake-up to the next wait. It bounds the cost of wake-ups when jobs
+	// come one by one: those that come in between are found together.
 	rest = 2 * time.Millisecond
-	// awaitLong is the length of a wait that proves that the queue really was empty.
+	// awaitLong is the length of a wait that proves that the queue was empty.
 	awaitLong = time.Second
-	// waitAgainMax bounds the time until another try after waiting has failed.
+	// waitAgainMax bounds the time until the next try after waiting has failed.
 	waitAgainMax = 30 * time.Second
-	// crowded is that time where the server has no connection to spare.
+	// crowded is that time if the server has no connection to spare.
 	crowded = 5 * time.Minute
-	// sickFor is how long a key that holds no list is left alone.
+	// sickFor is how long to ignore a key that is not a list.
 	sickFor = 30 * time.Second
 )
 
-// waitAgain is the time until the first other try after waiting has failed.
+// waitAgain is the time until the first retry after waiting has failed.
 var waitAgain = time.Second
 
-// waked is the end of a wait.
 type waked struct {
 	queue string
 	found bool
 	err   error
 	since time.Time
-	life  int // of the waker's connections
+	life  int // the waker's life when the wait began
 }
 
 type waker struct {
 	p    *poller
-	work context.Context                 // of the poller's goroutine, whose part the waker is
+	work context.Context                 // context of the poller's goroutine
 	open func(waits int) (Waiter, error) // nil: off
 	log  *zap.Logger
 
@@ -68,13 +65,13 @@ type waker struct {
 	cancel context.CancelFunc
 	life   int // counts waiters
 	ended  chan waked
-	armed  map[string]bool // the queues waited for
+	armed  map[string]bool // the queues with a wait
 	sick   map[string]time.Time
-	luck   float64 // decides which processes wait where there are more masters than waits for all
+	luck   float64 // decides which processes wait if there are more masters than waits
 	watchlist
 
-	// timer leads to a look in order to arm. Nothing is armed before restUntil. The
-	// pause between two such looks grows as long as no job comes of it.
+	// timer triggers a look in order to arm. Nothing is armed before restUntil. The pause
+	// between two such looks grows while no job comes of it.
 	timer     *time.Timer
 	timing    bool
 	restUntil time.Time
@@ -96,22 +93,21 @@ func newWaker(work context.Context, p *poller) *waker {
 	return w
 }
 
-// mayArm reports whether the process is to be woken: it is the poller, and has a thread
-// to spare.
+// mayArm reports whether the process should be woken: it is the poller and has an idle thread.
 func (w *waker) mayArm() bool {
 	mode := w.p.mode.Load()
 	return w.open != nil && w.limit > 0 && w.p.forAll.Load() && (mode == pollQuiet || mode == pollAlways)
 }
 
-// turned closes the connections when the process is paused, leaves, or is no longer the
-// poller. One whose threads are all busy keeps what waits, but begins no new wait.
+// turned closes the connections when the process is paused, leaves, or is no longer the poller.
+// If all its threads are busy, it keeps its waits but begins no new one.
 func (w *waker) turned() {
 	if !w.p.forAll.Load() || w.p.mode.Load() == pollOff {
 		w.close()
 	}
 }
 
-// close ends every wait, at once.
+// close ends all waits at once.
 func (w *waker) close() {
 	w.timer.Stop()
 	w.timing = false
@@ -128,9 +124,8 @@ func (w *waker) close() {
 	clear(w.armed)
 }
 
-// saw takes what a look has found, and waits for the queues that are empty. It reports
-// whether all queues of ours that there are have a wait under way, so that no job can come
-// to one of them without being noticed at once.
+// saw takes the result of a look and waits for the empty queues. It reports whether all existing
+// queues of ours have a wait under way, so that a job pushed to any of them is noticed at once.
 func (w *waker) saw(r pollResult) (covered bool) {
 	w.share(r.masters)
 	if !w.mayArm() || r.err != nil {
@@ -147,8 +142,7 @@ func (w *waker) saw(r pollResult) (covered bool) {
 			sick = true
 			continue
 		case r.reasons[queue] == store.Paused:
-			// The wait would be over at once, and nothing come of it. That the pause has ended
-			// is found by a look.
+			// The wait would be over at once, in vain. A look finds the end of the pause.
 			sick = true
 			continue
 		}
@@ -162,9 +156,9 @@ func (w *waker) saw(r pollResult) (covered bool) {
 		(!w.p.cfg.queues.Dynamic() || w.known == r.known)
 }
 
-// share sets for how many queues to wait, by how many masters there are: all of them share the connections that
-// the server has for that, and each push wakes all who wait for it. Of more masters than there are waits
-// some wait, for one queue each. Few masters more or less change nothing.
+// share sets how many queues to wait for, by the number of masters: they share the connections
+// that the server has for waiting, and each push wakes all waiters. If there are more masters
+// than waits, some wait, for one queue each. Small changes in the number of masters are ignored.
 func (w *waker) share(masters int) {
 	if w.p.cfg.fleetWaits == 0 || masters == 0 {
 		return
@@ -177,11 +171,11 @@ func (w *waker) share(masters int) {
 	if n >= w.limit && n < w.limit+max(1, w.limit/2) {
 		return
 	}
-	w.close() // its connections are as many as it had waits
+	w.close() // its connections are as many as its waits
 	w.limit, w.watch = n, nil
 }
 
-// watched returns the queues to wait for. It reads the names that globs may match, if that is due.
+// watched returns the queues to wait for. If due, it reads the names that globs may match.
 func (w *waker) watched(now time.Time, known int) []string {
 	if w.stale(now, known) && w.connected() {
 		names, err := w.waiter.Queues(w.work)
@@ -193,7 +187,7 @@ func (w *waker) watched(now time.Time, known int) []string {
 	return w.choose()
 }
 
-// connected opens the waiter if there is none.
+// connected opens the waiter if needed.
 func (w *waker) connected() bool {
 	if w.waiter != nil || w.open == nil {
 		return w.waiter != nil
@@ -208,14 +202,13 @@ func (w *waker) connected() bool {
 	return true
 }
 
-// off is for when waiting is of no use: the poller goes on alone.
+// off disables the waker when waiting is useless: the poller continues alone.
 func (w *waker) off(err error) {
 	w.log.Warn("the waker is off: jobs are found at each interval", zap.Error(err))
 	w.close()
 	w.open = nil
 }
 
-// arm waits for a queue.
 func (w *waker) arm(queue string) bool {
 	if !w.connected() {
 		return false
@@ -247,7 +240,7 @@ func (w *waker) took(e waked) (found bool) {
 		w.restUntil = time.Now().Add(w.lengthen())
 		w.p.unarmed.Store(true)
 		return w.mayArm()
-	case e.err == nil: // it was empty up to now
+	case e.err == nil: // it was empty until now
 		w.failing = 0
 		if !w.mayArm() || !slices.Contains(w.watch, e.queue) || !w.arm(e.queue) {
 			w.p.unarmed.Store(true)
@@ -257,7 +250,7 @@ func (w *waker) took(e waked) (found bool) {
 	case errors.Is(e.err, store.ErrNoWaiting):
 		w.off(e.err)
 	default:
-		// Whatever it was, the next connections lead to where the server is by then.
+		// Whatever the error, the next connections lead to the server's current place.
 		w.log.Debug("the waker has lost its connection", zap.Error(e.err))
 		w.close()
 		w.failing = min(max(2*w.failing, waitAgain), waitAgainMax)
@@ -270,8 +263,8 @@ func (w *waker) took(e waked) (found bool) {
 	return false
 }
 
-// lengthen returns how long to rest now: shortly if the process has worked since the
-// last time, else twice as long as then.
+// lengthen returns how long to rest now: briefly if the process has worked since the last time,
+// else twice as long as then.
 func (w *waker) lengthen() time.Duration {
 	if worked := w.p.worked.Load(); worked != w.worked {
 		w.worked, w.pause = worked, 0
@@ -280,8 +273,8 @@ func (w *waker) lengthen() time.Duration {
 	return w.pause
 }
 
-// idle is called when the loop has nothing to do, while a queue is not armed that was
-// not empty or had just woken us. It may be empty by now.
+// idle is called when the loop has nothing to do and a queue is unarmed because it was not empty
+// or had just woken us. It may be empty by now.
 func (w *waker) idle() {
 	w.p.unarmed.Store(false)
 	if !w.timing && w.mayArm() {

@@ -15,8 +15,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// TestWakersShare: however many masters there are, all of them wait for no more than they may, a few for as
-// much as each likes, and for every queue some do.
+// TestWakersShare: all masters together wait no more than they may. A few wait as much as each
+// likes, and every queue has waiters.
 func TestWakersShare(t *testing.T) {
 	t.Parallel()
 	const all, one, named = 512, 16, 20
@@ -56,7 +56,8 @@ func TestWakersShare(t *testing.T) {
 	}
 }
 
-// TestWakerFollowsTheFleet: connections are let go of when masters come, and taken again when they go.
+// TestWakerFollowsTheFleet: connections are closed when masters come, and opened again when they
+// go.
 func TestWakerFollowsTheFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (f *fixture) waits(n int) {
 	eventually(f.t, "connections that wait", func() bool { return len(f.clients()) == n })
 }
 
-// waitsNow is waits without the connections that have waited: a look which was begun before a test has
+// waitsNow is waits without the connections that have waited: a look begun before a test has
 // pushed anything may have waited for that queue, too.
 func (f *fixture) waitsNow(n int) {
 	f.t.Helper()
@@ -312,7 +312,7 @@ func TestWaker(t *testing.T) {
 		f := wakeful(t, handlers{"A": succeed}, options{cfg: workerproc.Config{Interval: never}})
 		f.pollForAll(true)
 		f.waits(1)
-		// As Ruby's workers do, but so that there is nothing left when the process looks.
+		// Like Ruby's workers, but so that nothing is left when the process looks.
 		for i := range 50 {
 			require.NoError(t, f.redis.Watch(t.Context(), func(tx *redis.Tx) error {
 				_, err := tx.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -361,8 +361,8 @@ func TestWakerOnAnOldServer(t *testing.T) {
 	f.drain()
 }
 
-// restless is a Waiter that always finds something, as one does that is connected to
-// another server than the poller.
+// restless is a Waiter that always finds something, like one connected to another server than
+// the poller.
 type restless struct{ n *atomic.Int64 }
 
 func (r *restless) Await(context.Context, string) (bool, error) {

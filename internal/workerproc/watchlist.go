@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// namesEvery is how often the names of queues are read that a glob may match.
+	// namesEvery is how often to read the names of queues that a glob may match.
 	namesEvery = time.Minute
 	// maxSeen bounds the names that are kept.
 	maxSeen = 256
 )
 
-// watchlist chooses the queues that the waker waits for. It belongs to the poller's goroutine.
+// watchlist chooses the queues to wait for. It belongs to the poller's goroutine.
 type watchlist struct {
 	queues  selector.Spec
 	most    int       // how many queues a process waits for that shares with no other
 	limit   int       // how many this one waits for, see waker.share
 	place   float64   // from 0 to 1: which ones, if it may not wait for all
-	seen    []string  // names that globs match; those in which jobs were found last come first
-	namesAt time.Time // when names were read last
+	seen    []string  // names that globs match; latest with jobs first
+	namesAt time.Time // when names were last read
 	known   int       // how many queues there were then
-	watch   []string  // the choice; nil = to be made
-	left    int       // how many of our queues are known and not in it
+	watch   []string  // the choice; nil = undecided
+	left    int       // how many of our known queues are not in watch
 }
 
-// note remembers the names of our queues that were seen to hold jobs.
+// note remembers the names of our queues that held jobs.
 func (w *watchlist) note(names []string) {
 	if len(names) == 0 || !w.queues.Dynamic() {
 		return
@@ -50,16 +50,16 @@ func (w *watchlist) note(names []string) {
 	w.seen = w.seen[:min(len(w.seen), maxSeen)]
 }
 
-// stale reports whether the names of queues should be read again; known is how many queues there are now.
+// stale reports whether to read the names of queues again; known is the current number of
+// queues.
 func (w *watchlist) stale(now time.Time, known int) bool {
 	since := now.Sub(w.namesAt)
 	return w.queues.Dynamic() && (since >= namesEvery || known != w.known && known <= store.SeenQueues && since >= asleep)
 }
 
-// learn takes the names of queues that exist.
 func (w *watchlist) learn(now time.Time, names []string) {
 	w.namesAt = now
-	w.known = len(names) // less than there are if those are many
+	w.known = len(names) // less than the total if there are many
 	for _, c := range w.queues.Resolve(names) {
 		if len(w.seen) < maxSeen && slices.Contains(names, c.Queue) && !slices.Contains(w.seen, c.Queue) {
 			w.seen, w.watch = append(w.seen, c.Queue), nil
@@ -67,8 +67,8 @@ func (w *watchlist) learn(now time.Time, names []string) {
 	}
 }
 
-// choose returns the queues to wait for: those with names first, then those that globs match
-// in which jobs were found last.
+// choose returns the queues to wait for: named ones first, then those that globs match, latest
+// with jobs first.
 func (w *watchlist) choose() []string {
 	if w.watch != nil {
 		return w.watch
