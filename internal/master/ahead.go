@@ -4,15 +4,15 @@ import (
 	"time"
 )
 
-// A start takes a while, in which the place of a process that has used up its number of
-// jobs would be empty. So a process says so a little before, and one successor at a time
-// is started ahead. It is ready, but waits until the other one has stopped taking jobs,
-// so that no more processes work than there are slots.
+// While a successor starts, the slot of a process that has used up its jobs would be empty. So a
+// process announces its end a little earlier, and one successor at a time is started ahead. It
+// is ready but waits until the other one has stopped taking jobs, so that no more processes work
+// than there are slots.
 
 // aheadAtMost is how long a successor waits: the jobs may have run out.
 const aheadAtMost = 30 * time.Second
 
-// learn notes how long a start took; worker processes are told what is usual.
+// learn updates the usual duration of a start, which worker processes are told.
 func (m *Master) learn(took time.Duration) {
 	if m.lead == 0 {
 		m.lead = took
@@ -63,7 +63,7 @@ func (m *Master) handOver() {
 	}
 }
 
-// itsTurn lets w work, if it has waited for that.
+// itsTurn lets w work, if it waits for its turn.
 func (m *Master) itsTurn(w *worker) {
 	if w != nil && w.ahead {
 		w.ahead = false

@@ -13,8 +13,8 @@ import (
 
 func ends() proc.Message { return proc.Message{Type: proc.Ends} }
 
-// ahead has the first of two worker processes announce its end, and returns it and its
-// successor, which is ready.
+// ahead makes the first of two worker processes announce its end, and returns it and its ready
+// successor.
 func (f *fixture) ahead() (old, next *fakeChild) {
 	f.t.Helper()
 	old = f.up(2)[0]

@@ -9,27 +9,26 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// A job that may have killed its process runs again alone in a process of its own:
-// those that run nothing else are there beside the slots, as long as their one job
-// lasts. docs/decisions/suspects.md says why.
+// A job that may have killed its process runs again alone, in a process outside the slots that
+// runs nothing else. docs/decisions/suspects.md says why.
 
-// harmless is how long a suspect runs before the next one no longer waits for its end.
-// At most as many run at a time as there are slots, besides those that have lasted so
-// long; with these, as many as one process has threads, because that is what one death
-// leaves. So long jobs that died together begin within minutes, not one after another.
+// harmless is how long a suspect runs before the next one no longer waits for its end. At most
+// as many younger ones run at a time as there are slots; with older ones, at most as many as a
+// process has threads, because one death leaves as many. So long jobs that died together begin
+// within minutes, not one after another.
 const harmless = 5 * time.Second
 
-// apart is what a master knows of suspects.
+// apart is what a master knows about suspects.
 type apart struct {
-	// waiting is how many there are in Redis, as far as it was told.
+	// waiting is the number in Redis, as last reported.
 	waiting int
 	booting *worker
-	// slot stands for all their processes: it delays the next one after a death, or
-	// after one that found nothing to take.
+	// slot is shared by their processes: it delays the next one after a death, or after one that
+	// found nothing to take.
 	slot slot
 }
 
-// suspected takes what w knows of suspects.
+// suspected takes a report of w about suspects.
 func (m *Master) suspected(w *worker, said proc.Message) {
 	m.apart.waiting = said.Suspects
 	if w.suspect == nil {
@@ -44,7 +43,6 @@ func (m *Master) suspected(w *worker, said proc.Message) {
 	}
 }
 
-// isolate starts the next process for a suspect, one at a time.
 func (m *Master) isolate() {
 	s := &m.apart.slot
 	if m.taking != nil && !m.taking.charged {
@@ -69,7 +67,7 @@ func (m *Master) isolate() {
 	if m.apart.waiting <= looking || young >= m.cfg.Slots || all >= max(m.cfg.Slots, m.cfg.Threads) || !m.mayStart(s) {
 		return
 	}
-	s.number = m.cfg.Slots // none of those that are kept filled
+	s.number = m.cfg.Slots // not one of the kept slots
 	w, err := m.launch(s, m.cfg, m.gen, proc.TitleOf+"worker for a suspect")
 	if err != nil {
 		return
@@ -79,7 +77,7 @@ func (m *Master) isolate() {
 		zap.Int("waiting", m.apart.waiting))
 }
 
-// booted: w is ready, or gone.
+// booted notes that w is ready or gone.
 func (m *Master) booted(w *worker) {
 	if m.booting == w {
 		m.booting = nil

@@ -15,7 +15,7 @@ func waiting(n int) proc.Message { return proc.Message{Type: proc.Apart, Suspect
 
 func took(left int) proc.Message { return proc.Message{Type: proc.Apart, Suspects: left, On: true} }
 
-// isolated brings the next process for a suspect to work.
+// isolated starts the next process for a suspect and makes it work.
 func (f *fixture) isolated(left int) *fakeChild {
 	f.t.Helper()
 	c := f.newest()

@@ -6,18 +6,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// clockStep is by how much Redis's clock has to be off, since it was seen last, to count
-// as set.
+// clockStep is the deviation of Redis's clock, since it was last seen, that counts as a change.
 const clockStep = 5 * time.Second
 
-// clock watches that of Redis, by which leases, locks and all that waits for its time go.
-// It is compared with the time since this machine has booted, which does not jump.
+// clock watches Redis's clock, which governs leases, locks and delayed jobs. It compares it with
+// the time since this machine's boot, which does not jump.
 type clock struct {
-	now             time.Time // of Redis, when it was seen last
+	now             time.Time // Redis's time when last seen
 	asked, answered time.Duration
 }
 
-// see takes a time that Redis has told between two boot times.
+// see takes a time that Redis returned between two boot times.
 func (c *clock) see(log *zap.Logger, now time.Time, asked, answered time.Duration) {
 	last := *c
 	*c = clock{now, asked, answered}

@@ -14,59 +14,59 @@ import (
 
 // Deps are the parts that a master works with.
 type Deps struct {
-	// Self is the identity of this process; its worker processes are named after it.
+	// Self is the identity of this process, after which its worker processes are named.
 	Self     proc.Identity
 	System   System
 	Store    Store
 	Notifier Notifier
 	Log      *zap.Logger
-	// Stats takes the ends of jobs whose process has died, and repairs; nil = they are not counted.
+	// Stats counts failed jobs of dead processes, and repairs; may be nil.
 	Stats Stats
-	// History takes the counts of jobs that worker processes send; nil = nobody does.
+	// History receives the worker processes' counts of jobs; may be nil.
 	History History
-	// Events takes what happens to this daemon; nil = nobody does.
+	// Events receives events of this daemon; may be nil.
 	Events Events
 	// Signals are the unix signals to this process (signals.Listen).
 	Signals <-chan os.Signal
-	// Reload reads the configuration again, and changes nothing by that: it may be refused
-	// yet (see Config.InForce). nil = HUP is refused. It is called beside the loop, never
-	// twice at a time.
+	// Reload reads the configuration without changing anything, because it may still be refused
+	// (see Config.InForce). nil = HUP is refused. It is called outside the loop, never
+	// concurrently.
 	Reload func(ctx context.Context) (Config, error)
-	// Requests ask for a reload or an upgrade; nil = none ever does.
+	// Requests asks for reloads and upgrades; may be nil.
 	Requests <-chan Request
-	// Upgrade has another master take the place of this one, or this one that of another.
+	// Upgrade lets another master replace this one, or this one another.
 	Upgrade Upgrade
-	// Look asks for a look at what the dead have left before the next is due; nil = none is asked for.
+	// Look asks for an early look at what dead processes have left; may be nil.
 	Look <-chan struct{}
 	// BeforeFork, if not nil, is called on the main goroutine before each spawn.
 	BeforeFork func()
-	// Trouble says what else than Redis is wrong, in one line for the status; "" = nothing. Fields are
-	// shown with this master in Redis, besides those of its configuration. Both may be nil.
+	// Trouble returns problems other than Redis in one line for the status; "" = none. Fields
+	// are shown with this master in Redis, in addition to the configuration's. Both may be nil.
 	Trouble func() string
 	Fields  func() map[string]string
 }
 
-// Stats counts; *statsd.Client is one.
+// Stats counts; *statsd.Client implements it.
 type Stats interface {
-	// Died counts a job that has failed because its process died.
+	// Died counts a job that failed because its process died.
 	Died(class, queue string)
-	// Repaired counts a repair of a unique queue, and the duplicates that it has dropped.
+	// Repaired counts a repair of a unique queue and its dropped duplicates.
 	Repaired(duplicates int)
 }
 
-// Events takes what has happened, for people to see.
+// Events receives events, for people to see.
 type Events interface {
-	// Note must not wait.
+	// Note must not block.
 	Note(e store.Event)
 }
 
-// History takes what worker processes have counted; *history.Collector is one.
+// History receives the counts of worker processes; *history.Collector implements it.
 type History interface {
-	// Add adds a packet that has come now. It is called from the loop, and does not wait.
+	// Add adds a packet received now. The loop calls it; it must not block.
 	Add(now time.Time, packet []byte) error
 }
 
-// Child is a worker process; *proc.Child is one.
+// Child is a worker process; *proc.Child implements it.
 type Child interface {
 	PID() int
 	// Send returns proc.ErrFull when the other side does not read.
@@ -78,66 +78,64 @@ type Child interface {
 	Sweep(ctx context.Context) (killed int, err error)
 	// Wait waits for the end of the process.
 	Wait() proc.Exit
-	// CloseRead has Recv return what was sent already, and then io.EOF.
+	// CloseRead makes Recv return what was sent already, and then io.EOF.
 	CloseRead() error
 	Close() error
 }
 
-// System is what a master asks of the operating system; Linux is one.
+// System is what a master needs of the operating system; Linux implements it.
 type System interface {
 	Spawn(spec proc.Spec) (Child, error)
 	// Sweep kills what another master's worker process has left; see proc.Sweep.
 	Sweep(ctx context.Context, name string) (killed int, err error)
-	// Dead reports whether a master of this place is proven to be dead; see
-	// proc.Identity.Dead.
+	// Dead reports whether a master of this place is proven to be dead; see proc.Identity.Dead.
 	Dead(id proc.Identity) bool
 	// DeadWorker reports whether a worker process of this place is proven to be dead, and
 	// whether Sweep finds all that it may have left; see procfs.Traces.
 	DeadWorker(t procfs.Traces) (dead, inReach bool)
-	// OOMKills counts what the kernel killed for want of memory; see procfs.OOMKills.
+	// OOMKills counts the kernel's out-of-memory kills; see procfs.OOMKills.
 	OOMKills() procfs.OOM
-	// ReapStrays reaps orphans that came to this process, but no child that owned
-	// claims.
+	// ReapStrays reaps adopted orphans, but no child that owned claims.
 	ReapStrays(owned func(pid int) bool)
 	SetTitle(text string)
 }
 
-// Store is what a master asks of Redis; *store.Store is one.
+// Store is what a master needs of Redis; *store.Store implements it.
 type Store interface {
-	// PutMaster also returns the orders that waited, and takes them.
+	// PutMaster also returns the waiting orders and removes them.
 	PutMaster(ctx context.Context, m store.MasterInfo) ([]store.Order, error)
 	DropMaster(ctx context.Context, id string) (lined int64, err error)
-	// CheckEviction returns an error if Redis may throw jobs away.
+	// CheckEviction returns an error if Redis may evict jobs.
 	CheckEviction(ctx context.Context) error
 	LookAround(ctx context.Context, digest, place, self string) (store.Around, error)
 	EnlistLocal(ctx context.Context, place string) error
-	// NoteOtherWorkers notes the queues of workers of other programs, unless that was done less than every ago.
+	// NoteOtherWorkers notes the queues of other programs' workers, unless that was done less
+	// than every ago.
 	NoteOtherWorkers(ctx context.Context, every time.Duration) error
 	SettingsOf(ctx context.Context, master string) (host, settings string, err error)
-	// ProcFields returns fields of a process's entry; those that are not there are left
-	// out.
+	// ProcFields returns fields of a process's entry, without missing ones.
 	ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error)
-	// Fence returns store.ErrAlive for a process whose lease runs, unless forced.
+	// Fence returns store.ErrAlive for a process whose lease is valid, unless forced.
 	Fence(ctx context.Context, proc string, force bool) (held []store.Reserved, bad []string, err error)
-	// PolicyOf returns what a process has registered with; fallback is for what is gone.
+	// PolicyOf returns the policy that a process has registered; fallback replaces missing
+	// parts.
 	PolicyOf(ctx context.Context, proc string, fallback store.Policy) (store.Policy, error)
 	Recover(ctx context.Context, proc string, verdicts []store.Verdict) error
-	// Unpark moves parked jobs where they belong, if that is possible now.
+	// Unpark moves parked jobs where they belong, as far as possible now.
 	Unpark(ctx context.Context) (moved int, err error)
-	// RestoreFailed brings back the failures that a command has left which did not come to
-	// its end, and names their lists.
+	// RestoreFailed restores the failures of interrupted commands, and names their lists.
 	RestoreFailed(ctx context.Context) (lists []string, err error)
 	OutOfStep(ctx context.Context, u store.UniqueQueues, cursor uint64) (queues []string, next uint64, err error)
 	RepairUneven(ctx context.Context, queue string) (store.UniqueReport, error)
-	// DropLeftovers removes what is left of queues that were unique, where they are empty.
+	// DropLeftovers removes the remaining keys of empty queues that are no longer unique.
 	DropLeftovers(ctx context.Context, kept func(queue string) bool, cursor uint64) (queues []string, next uint64, err error)
 }
 
-// Notifier tells the service manager; *systemd.Notifier is one.
+// Notifier talks to the service manager; *systemd.Notifier implements it.
 type Notifier interface {
 	Ready()
-	// HandOver makes another process the main one, and says nothing more; Hold says nothing
-	// until Speak.
+	// HandOver makes another process the main one, and says nothing more. Hold suppresses
+	// messages until Speak.
 	HandOver(pid int)
 	Hold()
 	Speak()

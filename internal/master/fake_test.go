@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is a master between fakes, inside a synctest bubble: nothing takes time
-// but what waits for it.
+// fixture is a master with fakes, inside a synctest bubble: only waiting takes time.
 type fixture struct {
 	t       *testing.T
 	m       *Master
@@ -47,13 +46,13 @@ type fixture struct {
 	reload  func() (Config, error)
 	logs    *observer.ObservedLogs
 	died    deaths
-	// requests and upgrade are those of the master, charges what it was told to take or to give.
+	// requests and upgrade are the master's; charges are its calls of InCharge.
 	requests chan Request
 	upgrade  Upgrade
 	charges  []bool
 }
 
-// deaths are the classes that were counted.
+// deaths are the counted classes.
 type deaths struct {
 	mu      sync.Mutex
 	classes []string
@@ -108,7 +107,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	}()
 	synctest.Wait()
 	t.Cleanup(func() {
-		// Whatever the test left: nothing survives this.
+		// Nothing may survive the test.
 		f.redis.set(func() { f.redis.down = nil })
 		f.sys.sweepError(nil)
 		cancel()
@@ -123,8 +122,7 @@ func setup(t *testing.T, change ...func(*fixture, *Config)) *fixture {
 	return f
 }
 
-// up brings n worker processes to work, and returns them in the order of their
-// spawning.
+// up makes n worker processes work, and returns them in the order of spawning.
 func (f *fixture) up(n int) []*fakeChild {
 	f.t.Helper()
 	var up []*fakeChild
@@ -136,7 +134,6 @@ func (f *fixture) up(n int) []*fakeChild {
 	return up
 }
 
-// newest returns the worker process that was spawned last.
 func (f *fixture) newest() *fakeChild {
 	f.t.Helper()
 	synctest.Wait()
@@ -155,14 +152,13 @@ func (f *fixture) signal(sig os.Signal) {
 	synctest.Wait()
 }
 
-// wait lets time pass.
 func (f *fixture) wait(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// look waits until the recoverer has looked around once more. Rounds are 4.5 to 5.5 s apart, so a
-// wait of a fixed time may see none of them, or two.
+// look waits until the recoverer has looked around again. Rounds are 4.5 to 5.5 s apart, so a
+// fixed wait may see none or two.
 func (f *fixture) look() {
 	f.t.Helper()
 	for before, tries := f.redis.renewals(), 0; f.redis.renewals() == before; tries++ {
@@ -171,7 +167,6 @@ func (f *fixture) look() {
 	}
 }
 
-// over waits for the end of the master and returns its error.
 func (f *fixture) over() error {
 	f.t.Helper()
 	select {
@@ -193,7 +188,7 @@ func (f *fixture) running() bool {
 	}
 }
 
-// fakeChild is a worker process that does what the test says.
+// fakeChild is a worker process controlled by the test.
 type fakeChild struct {
 	t    *testing.T
 	sys  *fakeSystem
@@ -256,7 +251,7 @@ func (c *fakeChild) Kill() error {
 	return nil
 }
 
-// Sweep notes whether the process was there still.
+// Sweep notes whether the process still existed.
 func (c *fakeChild) Sweep(ctx context.Context) (int, error) {
 	c.mu.Lock()
 	dead, killed, stuck := c.dead, c.killed, c.stuck
@@ -342,14 +337,14 @@ func (c *fakeChild) say(m proc.Message) {
 	synctest.Wait()
 }
 
-// grace returns that of the last message which told one.
+// grace returns the last grace sent.
 func (c *fakeChild) grace() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.graced
 }
 
-// hear returns what the master has said since, in short: "state paused".
+// hear returns the master's messages since the last call, in short: "state paused".
 func (c *fakeChild) hear() []string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -385,7 +380,7 @@ func (c *fakeChild) hear() []string {
 	return list
 }
 
-// told returns what the master has said since about looking for jobs.
+// told returns the master's messages about looking for jobs since the last call.
 func (c *fakeChild) told() []string {
 	c.hear()
 	c.mu.Lock()
@@ -398,8 +393,8 @@ func (c *fakeChild) told() []string {
 	return list
 }
 
-// locksLast tells the master when the first lock ends. The boot clock is not a fake: while a
-// busy machine keeps the message from the master that much is gone, and it is told again.
+// locksLast tells the master when the first lock ends. The boot clock is real: if a busy machine
+// delays the message, it is sent again.
 func (c *fakeChild) locksLast(d time.Duration) {
 	for {
 		at := procfs.BootTime()
@@ -415,7 +410,7 @@ func (c *fakeChild) hello() []string {
 	return c.hear()
 }
 
-// boot plays a good start. From then on the worker process beats.
+// boot fakes a good start. From then on the worker process beats.
 func (c *fakeChild) boot() {
 	c.t.Helper()
 	require.Len(c.t, c.hello(), 1)
@@ -442,14 +437,14 @@ func (c *fakeChild) ready() {
 	}()
 }
 
-// leave plays an orderly end.
+// leave fakes an orderly end.
 func (c *fakeChild) leave(done int, reason string) {
 	c.say(proc.Message{Type: proc.Bye, Done: done, Reason: reason})
 	c.die(proc.Exit{})
 	synctest.Wait()
 }
 
-// crash plays the other one.
+// crash fakes a death.
 func (c *fakeChild) crash() {
 	c.die(proc.Exit{Code: -1, Signal: syscall.SIGSEGV, MaxRSS: 64 << 20})
 	synctest.Wait()
@@ -544,7 +539,7 @@ func (s *fakeSystem) ReapStrays(func(int) bool) {
 	s.strays++
 }
 
-// looks is how often strays were looked for.
+// looks is the number of looks for strays.
 func (s *fakeSystem) looks() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -564,7 +559,7 @@ func (s *fakeSystem) title() string {
 	return s.titles[len(s.titles)-1]
 }
 
-// fakeRedis remembers what the recoverer does.
+// fakeRedis records what the recoverer does.
 type fakeRedis struct {
 	mu       sync.Mutex
 	down     error
@@ -575,7 +570,7 @@ type fakeRedis struct {
 	unlisted error // why processes of an older version are not listed
 	enlists  int
 	ahead    time.Duration // of its clock
-	full     error         // there is no place for what is to be moved
+	full     error         // nothing can be moved
 	procs    []string
 	fenced   []string
 	verdicts []string // "token requeue", "token fail"
@@ -593,7 +588,7 @@ type fakeRedis struct {
 	left     []string           // queues of which keys are left
 	unread   []store.Unread
 	sweeps   int
-	// traces of processes; those of others are 4711, which every process sees.
+	// traces of processes; other masters' have pid 4711, which every process sees.
 	traces   map[string]map[string]string
 	policies map[string]store.Policy
 	noPolicy error
@@ -630,14 +625,14 @@ func (r *fakeRedis) PutMaster(ctx context.Context, m store.MasterInfo) ([]store.
 	return orders, r.down
 }
 
-// shown is a field of the master's entry as it was written last.
+// shown is a field of the master's entry as last written.
 func (r *fakeRedis) shown(field string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.masters[len(r.masters)-1].Fields[field]
 }
 
-// renewals is how often the master's entry was written.
+// renewals is the number of writes of the master's entry.
 func (r *fakeRedis) renewals() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -814,7 +809,7 @@ func (n *fakeNotifier) note(text string) {
 	n.messages = append(n.messages, text)
 }
 
-// count tells how often a message was sent.
+// count counts a kind of message.
 func (n *fakeNotifier) count(text string) int {
 	synctest.Wait()
 	n.mu.Lock()

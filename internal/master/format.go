@@ -13,15 +13,15 @@ import (
 // maxUnread bounds how many masters and processes of other versions are remembered.
 const maxUnread = 1000
 
-// noteUnread warns of daemons that write in a format which this program does not read, of each
-// once: their jobs are left to daemons that read it.
+// noteUnread warns once of each daemon whose format this program does not read: daemons that
+// read it recover its jobs.
 func (j *recoverer) noteUnread(all []store.Unread) {
 	for _, u := range all {
 		master := u.ID
 		if id, err := proc.ParseIdentity(u.ID); err == nil {
 			master = id.String()
 		}
-		// A master and its processes need no line each; what the dead have left does.
+		// One line for a master and its processes, but one for each expired process.
 		key, what := master, "another daemon of this fleet writes in a format that this version does not read; what it leaves is left to daemons that read it"
 		if strings.HasPrefix(u.ID, master+":") {
 			key, what = u.ID, "a worker process whose lease is past has written in a format that this version does not read; its jobs are left to daemons that read it"

@@ -9,7 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// What a daemon of another format has left is neither recovered nor swept, and the log says so once.
+// A daemon neither recovers nor sweeps what one with another format has left, and logs that
+// once.
 func TestFormatsOfOthers(t *testing.T) {
 	t.Parallel()
 

@@ -19,7 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// Which dead of a machine a new master knows as such at once, by the real /proc.
+// A new master recognises dead processes of its machine at once, by the real /proc.
 func TestTheDeadOfAMachine(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -41,11 +41,11 @@ func TestTheDeadOfAMachine(t *testing.T) {
 	lives := child(func(*proc.Identity) {})
 	reused := child(func(id *proc.Identity) { id.Start-- })
 	gone := child(func(id *proc.Identity) { id.PID = 1<<22 + 1 }) // beyond every pid
-	// A pid of another boot says nothing: the host may have come up again, or be a
-	// container beside this one under the same name.
+	// A pid of another boot proves nothing: the host may have rebooted, or be another container
+	// with the same name.
 	rebooted := child(func(id *proc.Identity) { id.Boot, id.PID = "0ldb007f", 1<<22+1 })
 	elsewhere := child(func(id *proc.Identity) { id.Host, id.PID = "elsewhere", 1<<22+1 })
-	// Its master is dead, but another process has its number; or it had other rights.
+	// Its master is dead, but its pid was reused; or it had other rights.
 	drains := child(func(id *proc.Identity) { id.PID, id.Start = 1<<22+1, 2 })
 	foreign := child(func(id *proc.Identity) { id.PID, id.Start = 1<<22+1, 3 })
 	names := []string{lives, reused, gone, rebooted, elsewhere, drains, foreign}
@@ -77,7 +77,7 @@ func TestTheDeadOfAMachine(t *testing.T) {
 		}, "%s", what)
 	}
 	await("the first round", "gone requeue", "reused requeue")
-	// Only a lease that is past proves that the others are dead.
+	// Only a past lease proves that the others are dead.
 	redis.set(func() { redis.orphans = []string{rebooted, elsewhere} })
 	sigs <- syscall.SIGUSR2 // the next round comes at once
 	await("a round after the leases", "elsewhere requeue", "gone requeue", "rebooted requeue", "reused requeue")

@@ -1,20 +1,19 @@
-// Package master is the parent of the worker processes: it fills its slots with
-// them, passes on what the operator wants, replaces those that are used up or
-// dead, and cleans up in Redis after the dead. It runs no job and holds no lock.
+// Package master is the parent of the worker processes. It fills its slots with them, passes on
+// the operator's orders, replaces used-up and dead ones, and cleans up after them in Redis. It
+// runs no job and holds no lock.
 //
-// One loop, Run's, owns all state; everything else delivers to it over channels.
+// One loop, in Run, owns all state; everything else reports to it over channels.
 //
 //	starting ──first worker ready──▶ running ⇄ paused
 //	    └──────────────┬───────────────┴────────┘
 //	               draining ──▶ killing ──▶ gone
 //
-// Files: master.go the loop; config.go and deps.go what it needs; worker.go a
-// worker process as its master sees it; slot.go filling the slots; ahead.go successors
-// that are ready in time; memory.go those that have become too large; apart.go processes
-// for jobs that have to run alone; poller.go who looks for jobs; signals.go what signals
-// do; reap.go, oom.go and sweep.go the end of a worker process; reload.go a new configuration;
-// upgrade.go and takeover.go a new version of the program; recover.go, policy.go and recoverer.go the jobs of the dead; clock.go that of Redis; repair.go unique queues;
-// status.go what people see.
+// Files: master.go the loop; config.go and deps.go its inputs; worker.go a worker process;
+// slot.go filling the slots; ahead.go early successors; memory.go too large processes; apart.go
+// jobs that run alone; poller.go the choice of the poller; signals.go signals; reap.go, oom.go
+// and sweep.go the end of a worker process; reload.go a new configuration; upgrade.go and
+// takeover.go a new program version; recover.go, policy.go and recoverer.go jobs of dead
+// processes; clock.go Redis's clock; repair.go unique queues; status.go what people see.
 package master
 
 import (
@@ -33,34 +32,34 @@ import (
 )
 
 const (
-	// killMargin is how much longer than the jobs' grace the master waits before
-	// it ends a worker process itself.
+	// killMargin is how much longer than the jobs' grace the master waits before it ends a
+	// worker process.
 	killMargin = 250 * time.Millisecond
-	// silence is what a worker process may allow itself where locks last long enough.
+	// silence is how long a worker process may be silent if locks last long enough.
 	silence = 3 * proc.BeatEvery
-	// roundEvery is how often the recoverer looks for the dead of others.
+	// roundEvery is how often the recoverer looks for dead processes of other masters.
 	roundEvery = 5 * time.Second
-	// straysAfter is how long after the end of a child process the master looks for
-	// strays: worker processes end much more often.
+	// straysAfter is the delay from a child's end to a look for strays: most ended children are
+	// worker processes.
 	straysAfter = time.Second
-	// lastTries bounds how long a master whose workers are gone waits for Redis to
-	// take what they left.
+	// lastTries bounds how long a master without workers waits for Redis to accept what they
+	// left.
 	lastTries = 10 * time.Second
-	// briefTries does so if they left nothing but their registration.
+	// briefTries replaces lastTries if they left only registrations.
 	briefTries = 2 * time.Second
-	// secondLook is how long whoever seems to be silent is waited for once more, where locks last
+	// secondLook is how long to wait once more for a seemingly silent process, if locks last
 	// long enough.
 	secondLook = time.Second / 2
-	// lateLoop: a loop that wakes up so much too late was stopped, or its machine
-	// was; what it has not heard meanwhile says nothing about its workers.
+	// lateLoop: a loop that wakes up this late was stopped, or its machine was. Its workers'
+	// silence then proves nothing.
 	lateLoop = time.Second
 )
 
-// ErrWorkerConfig: a worker process could not use its configuration (it left with
-// exit code 78) before any was ready, so that starting another one is useless.
+// ErrWorkerConfig means that a worker process could not use its configuration (exit code 78)
+// before any was ready, so starting another one is useless.
 var ErrWorkerConfig = errors.New("a worker process cannot use the configuration")
 
-// configExit is the exit code by which a worker process says so.
+// configExit is that exit code.
 const configExit = 78
 
 // Master keeps worker processes running.
@@ -71,34 +70,33 @@ type Master struct {
 
 	state signals.State
 	since time.Time
-	// startAs is what starting turns into: running or paused.
+	// startAs is the state after starting: running or paused.
 	startAs signals.State
 	err     error // what Run returns
-	// over is set when a drain has taken too long.
-	over *overrun
+	over    *overrun
 
 	slots   []*slot
 	workers map[*worker]bool
-	poller  *worker       // looks for jobs at every interval; nil while all are busy
-	booting *worker       // at most one at a time, so that a boot storm cannot happen
-	lead    time.Duration // that starts have taken lately
+	poller  *worker       // polls at every interval; nil while all are busy
+	booting *worker       // at most one at a time, to avoid a boot storm
+	lead    time.Duration // how long starts take
 	seq     int           // worker processes spawned
-	gen     int           // the configuration in force
+	gen     int           // number of the configuration in force
 	gens    int           // configurations read
-	done    int           // jobs of the dead worker processes
+	done    int           // jobs of dead worker processes
 
 	recycling recycling
-	// ends are how processes have ended, for people.
+	// ends counts how processes have ended, for people.
 	ends      store.ProcEnds
-	swollenAt time.Time // when it was last said that max_rss is too low
+	swollenAt time.Time // when the log last said that max_rss is too low
 
 	apart  apart
 	roll   *roll
 	reread rereading
-	// refused is why the last reload or upgrade has changed nothing; "" if it was a good one.
+	// refused is why the last reload or upgrade had no effect; "" if it succeeded.
 	refused string
-	handing *handing // a new master is on its way; nil: none
-	taking  *taking  // the old master whose place this one takes; nil: none
+	handing *handing // a new master replacing this one; nil = none
+	taking  *taking  // the old master that this one replaces; nil = none
 	peers   chan heard
 
 	work    context.Context // ends with Run
@@ -108,9 +106,9 @@ type Master struct {
 	repairer    *repairer
 	round       *round
 	roundAt     time.Time
-	answers     map[string]answered // to orders, by their ids
-	unrecovered map[string]bool     // the dead, and whether all that is left of them is their registration
-	lastTry     time.Time           // since when nothing is waited for but Redis
+	answers     map[string]answered // to orders, by id
+	unrecovered map[string]bool     // dead processes; true = only the registration is left
+	lastTry     time.Time           // since when only Redis is awaited
 
 	straysAt time.Time // when to look for strays
 	told     told
@@ -120,14 +118,14 @@ type Master struct {
 	exits    chan exited
 	children sync.WaitGroup
 
-	// now and wake belong to one turn of the loop; see due.
+	// now and wake are valid for one turn of the loop; see due.
 	now, wake time.Time
 }
 
-// overrun is what becomes of the jobs that a drain has not waited for.
+// overrun is the result of a drain that took too long; set in Master.over.
 type overrun struct {
-	cause   string // why they were ended, for their records
-	requeue bool   // they go back to their queues; else they have failed
+	cause   string // why the jobs were ended, for their records
+	requeue bool   // they go back to their queues; otherwise they fail
 }
 
 // New checks cfg and returns a master that has done nothing yet.
@@ -149,12 +147,11 @@ func New(cfg Config, d Deps) (*Master, error) {
 	return m, nil
 }
 
-// Run keeps the slots filled until it is told to leave, or until every worker
-// process has left because there is nothing to do (until-empty). It returns nil
-// then, and ErrWorkerConfig when no worker process can run. The end of ctx is a
-// TERM.
+// Run keeps the slots filled until it is told to leave, or until every worker process has left
+// because nothing is left to do (until-empty). Then it returns nil, and ErrWorkerConfig if no
+// worker process can run. The end of ctx acts like TERM.
 //
-// It must be called on the program's main goroutine, because it spawns.
+// Call it on the program's main goroutine, because it spawns.
 func (m *Master) Run(ctx context.Context) error {
 	m.since, m.watchdog = time.Now(), m.d.Notifier.WatchdogInterval()
 	var stop context.CancelFunc
@@ -213,7 +210,7 @@ func (m *Master) loop(ctx context.Context) {
 	}
 }
 
-// turn does everything that is due. It runs before each wait of the loop.
+// turn does everything that is due, before each wait of the loop.
 func (m *Master) turn() {
 	expected := m.wake
 	m.now, m.wake = time.Now(), time.Now().Add(time.Hour)
@@ -244,8 +241,8 @@ func (m *Master) turn() {
 	m.tell()
 }
 
-// due reports whether t has come. If not, the loop wakes up then at the latest. The
-// zero time never comes.
+// due reports whether t has come. If not, it makes the loop wake up at t at the latest. The zero
+// time never comes.
 func (m *Master) due(t time.Time) bool {
 	if t.IsZero() {
 		return false
@@ -259,7 +256,7 @@ func (m *Master) due(t time.Time) bool {
 	return false
 }
 
-// enforce ends the worker processes that have exceeded a limit.
+// enforce ends worker processes that have exceeded a limit.
 func (m *Master) enforce() {
 	if m.state == signals.Draining && m.cfg.DrainTimeout > 0 && m.due(m.since.Add(m.cfg.DrainTimeout)) {
 		m.log.Warn("the drain took too long", zap.Duration("drain_timeout", m.cfg.DrainTimeout))
@@ -273,7 +270,7 @@ func (m *Master) enforce() {
 			m.kill(w, "it did not leave in time after its jobs were killed")
 		case m.due(w.orders.answerBy):
 			if w.orders.answered >= w.orders.given {
-				w.orders.answerBy = time.Time{} // it has told its jobs to stop, and sees to it that they do
+				w.orders.answerBy = time.Time{} // it makes sure that its jobs stop
 				continue
 			}
 			m.kill(w, "it has not answered since its jobs were to be killed")
@@ -285,8 +282,8 @@ func (m *Master) enforce() {
 	}
 }
 
-// doubt returns until when w, which has given no sign of life for too long, may still give one.
-// What it has said may wait to be read, if this loop stood still.
+// doubt returns how long to wait once more for w, which has been silent for too long: its
+// messages may be unread if this loop was stopped.
 func (m *Master) doubt(w *worker) time.Time {
 	if !w.health.doubted.After(w.health.heard) {
 		w.health.doubted = m.now
@@ -294,9 +291,9 @@ func (m *Master) doubt(w *worker) time.Time {
 	return w.health.doubted.Add(min(secondLook, m.cfg.LockDuration/40))
 }
 
-// silentUntil is how long w may give no sign of life: not so long that its job
-// locks expire, because the commands of a worker process that hangs or was stopped
-// run on. One that reports looks after its locks itself, also while Redis is away.
+// silentUntil is how long w may be silent. It must end before w's job locks expire, because
+// commands of a hung or stopped worker process keep running. A process that reports takes care
+// of its locks itself, even while Redis is away.
 func (m *Master) silentUntil(w *worker) time.Time {
 	until := w.health.heard.Add(m.cfg.BeatTimeout)
 	if w.health.lockEnd.IsZero() {
@@ -312,8 +309,8 @@ func (m *Master) silentUntil(w *worker) time.Time {
 	return until
 }
 
-// bootsSince is from when the start of w is measured. One that waits for Redis is not to blame:
-// to start another would not help, and would make all of them wait when Redis is back.
+// bootsSince is when w's start began. Waiting for Redis does not count: starting another process
+// would not help, and all of them would wait when Redis is back.
 func (w *worker) bootsSince() time.Time {
 	if w.health.outage != nil {
 		return w.health.heard
@@ -321,20 +318,20 @@ func (w *worker) bootsSince() time.Time {
 	return w.spawnedAt
 }
 
-// patience is how long a worker process may be silent although its locks are about
-// to expire. One that was stopped right after a report has sent its last beat 2/7 of
-// a lock's duration before, or less; so with 23/35 it is gone before the 33rd.
+// patience is how long a worker process may be silent although its locks are about to expire. If
+// it was stopped right after a report, it sent its last beat at most 2/7 of a lock's duration
+// earlier. So with 23/35 it is gone before the 33rd.
 func (w *worker) patience() time.Duration {
 	lock := w.cfg.LockDuration
 	return min(silence, max(lock*6/35, min(lock*23/35, silence/2)))
 }
 
-// leaving: no worker process is started any more.
+// leaving reports whether no more worker processes are started.
 func (m *Master) leaving() bool {
 	return m.state == signals.Draining || m.state == signals.Killing
 }
 
-// finished reports whether nothing is left to do, or to wait for.
+// finished reports whether nothing is left to do or to wait for.
 func (m *Master) finished() bool {
 	if len(m.workers) > 0 || !m.leaving() && !m.empty() {
 		m.lastTry = time.Time{}
@@ -358,7 +355,7 @@ func (m *Master) finished() bool {
 	return m.due(m.lastTry.Add(patience))
 }
 
-// empty: every worker process has left because there was nothing to do.
+// empty reports whether every worker process has left because nothing was left to do.
 func (m *Master) empty() bool {
 	for _, s := range m.slots {
 		if !s.closed {

@@ -8,21 +8,21 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// A process above max_rss is replaced by one that is as large as it was when it was ready.
-// Where that is hardly less than the limit, or more, replacing it is of no use, however often:
-// then it is put off, longer each time, and the process goes on working. That of one which has
-// grown is worth it, but not more often than every two seconds.
+// A process above max_rss is replaced by one as large as this one was when ready. If that is
+// hardly less than the limit, replacing it is useless: then it continues, and its replacement is
+// delayed longer each time. Replacing a process that has grown is worthwhile, but not more often
+// than every two seconds.
 const (
 	grownAfter = 2 * time.Second
-	// worthwhile: by such a part of the limit a process must have grown.
+	// worthwhile is the fraction of the limit (1/worthwhile) by which a process must have grown.
 	worthwhile = 4
-	// The first and the longest age that a process reaches which has not.
+	// The first and the longest age that a process reaches if it has not grown.
 	swollenAfter, swollenLongest = 10 * time.Second, 10 * time.Minute
-	// swollenAgain is how often it is said that the limit is too low.
+	// swollenAgain is how often the log says that the limit is too low.
 	swollenAgain = time.Minute
 )
 
-// tooLarge: w is above its limit.
+// tooLarge handles that w is above its limit.
 func (m *Master) tooLarge(w *worker, asks proc.Message) {
 	w.health.maxRSS = asks.MaxRSS
 	fields := []zap.Field{
@@ -50,19 +50,19 @@ func (m *Master) tooLarge(w *worker, asks proc.Message) {
 		append(fields, zap.Duration("replaced_in", max(0, w.leaves.wantedFrom.Sub(now))))...)
 }
 
-// grown reports whether replacing w would give back much.
+// grown reports whether replacing w would free much memory.
 func (w *worker) grown(rss int64) bool {
 	return w.health.readyRSS == 0 || rss-w.health.readyRSS >= w.health.maxRSS/worthwhile
 }
 
-// reweigh has a process replaced at once that has grown while that was put off.
+// reweigh lets a process be replaced at once if it has grown during the delay.
 func (m *Master) reweigh(w *worker, rss int64) {
 	if w.leaves.wanted == "memory" && rss > 0 && w.grown(rss) {
 		w.leaves.wantedFrom = w.readyAt.Add(grownAfter)
 	}
 }
 
-// wantsNow reports whether w should be replaced while it goes on.
+// wantsNow reports whether w should be replaced now, while it works.
 func (m *Master) wantsNow(w *worker) bool {
 	return w.leaves.wanted != "" && (w.leaves.wantedFrom.IsZero() || m.due(w.leaves.wantedFrom))
 }

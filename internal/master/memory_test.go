@@ -13,7 +13,7 @@ import (
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	const limit = 100 << 20
-	// begin brings up the newest process, which takes so much memory when it is ready.
+	// begin starts the newest process, with the given memory when ready.
 	begin := func(f *fixture, rss int64) *fakeChild {
 		c := f.newest()
 		c.rss = rss

@@ -8,8 +8,8 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// oomWatch remembers what the kernel had killed for want of memory one round ago and
-// two, so that at least one whole round lies behind a death that is looked into.
+// oomWatch has the counts of out-of-memory kills one and two rounds ago, so that at least one
+// whole round precedes a death.
 type oomWatch struct{ older, newer procfs.OOM }
 
 func (o *oomWatch) note(now procfs.OOM) {
@@ -19,9 +19,8 @@ func (o *oomWatch) note(now procfs.OOM) {
 	}
 }
 
-// suspectOOM notes if w may have been killed for want of memory. The kernel only
-// counts such kills and does not say whom they hit; any other SIGKILL looks the
-// same.
+// suspectOOM notes if w may have been killed for lack of memory. The kernel only counts such
+// kills; it does not name the process, and any other SIGKILL looks the same.
 func (m *Master) suspectOOM(w *worker, exit proc.Exit) {
 	if exit.Signal != syscall.SIGKILL || w.kill.cause != "" {
 		return

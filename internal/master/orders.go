@@ -10,20 +10,18 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// An order is what an operator elsewhere leaves for this master in Redis, where a signal cannot
-// reach it. The recoverer takes it when it renews the master's entry, the loop carries it out as it
-// does a signal, and the next renewal, at once, has the answer.
+// Orders are what operators elsewhere leave for this master in Redis, where signals cannot reach
+// it. The recoverer fetches them when it renews the master's entry. The loop executes them like
+// signals, and the next renewal, at once, carries the answer.
 
-// answerKept is how long an answer is written with each renewal: one may fail.
+// answerKept is how long each renewal repeats an answer: one may fail.
 const answerKept = time.Minute
 
-// answered is an answer that was given.
 type answered struct {
 	store.OrderAnswer
 	at time.Time
 }
 
-// execute carries out an order and answers it.
 func (m *Master) execute(o store.Order) {
 	if _, known := m.answers[o.ID]; known {
 		return
@@ -32,10 +30,10 @@ func (m *Master) execute(o store.Order) {
 	m.log.Info("order from afar", zap.String("verb", string(o.Verb)), zap.String("proc", o.Proc),
 		zap.String("state", string(m.state)), zap.Bool("obeyed", done), zap.String("answer", text))
 	m.answers[o.ID] = answered{store.OrderAnswer{Done: done, Text: text}, time.Now()}
-	m.roundAt = time.Time{} // who asks sees it at once
+	m.roundAt = time.Time{} // the operator sees it at once
 }
 
-// recentAnswers returns the answers for the next renewal, and forgets old ones.
+// recentAnswers returns the answers for the next renewal, and drops old ones.
 func (m *Master) recentAnswers() map[string]store.OrderAnswer {
 	recent := map[string]store.OrderAnswer{}
 	for id, a := range m.answers {
@@ -48,14 +46,14 @@ func (m *Master) recentAnswers() map[string]store.OrderAnswer {
 	return recent
 }
 
-// carryOut does what is ordered, and says what it has done, or why not.
+// carryOut executes an order and returns the result, or why it was refused.
 func (m *Master) carryOut(o store.Order) (done bool, text string) {
 	switch o.Verb {
 	case store.OrderRecycle:
 		return m.recycle(o.Proc)
 	case store.OrderDrain:
 		if o.Proc != "" {
-			return m.recycle(o.Proc) // a slot does not stay empty
+			return m.recycle(o.Proc) // a slot is refilled
 		}
 		return m.intend(signals.Drain, signals.Draining, string(o.Verb))
 	case store.OrderPause, store.OrderResume:
@@ -70,7 +68,7 @@ func (m *Master) carryOut(o store.Order) (done bool, text string) {
 	return false, fmt.Sprintf("this version does not know the order %q", o.Verb)
 }
 
-// intend does what a signal of that intent would do; wanted is the state that it leads to.
+// intend acts like a signal of that intent; wanted is the state that it leads to.
 func (m *Master) intend(intent signals.Intent, wanted signals.State, verb string) (done bool, text string) {
 	if m.state == wanted || m.state == signals.Starting && m.startAs == wanted && wanted != signals.Draining {
 		if wanted != signals.Draining {
@@ -91,15 +89,15 @@ func (m *Master) intend(intent signals.Intent, wanted signals.State, verb string
 	return false, "it is " + string(m.state)
 }
 
-// recycle has worker processes be replaced, as if they had come of age: their successors start
-// first, and they finish the jobs that they have. name is one of them, empty = all.
+// recycle replaces worker processes as max_age would: successors start first, and the old ones
+// finish their jobs. name is one process; empty = all.
 func (m *Master) recycle(name string) (done bool, text string) {
 	switch {
 	case m.leaving(), m.state == signals.Starting:
 		return false, "it is " + string(m.state)
 	case m.roll != nil:
 		return false, "a reload is replacing them already"
-	case m.handing != nil: // to it, or to none, the slots belong soon
+	case m.handing != nil: // the slots are about to be handed over
 		return false, m.takingText()
 	}
 	n, found := 0, false
@@ -115,7 +113,7 @@ func (m *Master) recycle(name string) (done bool, text string) {
 		case w.leaves.stage >= stopped:
 			found = true // it is leaving
 		case w.slot.current != w || w.readyAt.IsZero():
-			found = found || name != "" // it has just been started
+			found = found || name != "" // it has just started
 		default:
 			found = true
 			n++

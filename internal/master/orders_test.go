@@ -16,8 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// ordered leaves orders for the master, and returns the answers that it writes as soon as it has
-// taken them.
+// ordered leaves orders for the master, and returns the answers as soon as it has written them.
 func (f *fixture) ordered(orders ...store.Order) map[string]store.OrderAnswer {
 	f.t.Helper()
 	f.redis.set(func() { f.redis.orders = orders })
@@ -25,7 +24,7 @@ func (f *fixture) ordered(orders ...store.Order) map[string]store.OrderAnswer {
 	return f.answers()
 }
 
-// answers returns what the entry of the master was last renewed with.
+// answers returns the answers of the last renewal of the master's entry.
 func (f *fixture) answers() map[string]store.OrderAnswer {
 	f.t.Helper()
 	synctest.Wait()
@@ -42,7 +41,7 @@ func obeyed(text string) store.OrderAnswer { return store.OrderAnswer{Done: true
 
 func refused(text string) store.OrderAnswer { return store.OrderAnswer{Text: text} }
 
-// Each order in each state does what its signal does there, and is answered by what it has done.
+// In each state, each order acts like its signal, and the answer says what it did.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// askAgain is how long after a round that Redis did not answer, or refused, the next one is.
+	// askAgain is the time to the next round after Redis failed to answer one, or refused it.
 	askAgain = time.Second
-	// briefOutage is shorter than what people are told of: a connection that was closed.
+	// briefOutage is the limit below which an outage is not shown: a connection was closed.
 	briefOutage = time.Second
 )
 
-// outage is a time in which Redis does not answer, or refuses what is asked of it.
+// outage is a time in which Redis does not answer or refuses calls.
 type outage struct {
 	since   time.Time
 	trouble store.Trouble
 }
 
-// describe says for how long and why; of names those who notice it, "" = all do.
+// describe says how long and why; of names the affected processes, "" = all.
 func (o *outage) describe(now time.Time, of string) string {
 	verb := "away"
 	if o.trouble.Refused {
@@ -32,9 +32,9 @@ func (o *outage) describe(now time.Time, of string) string {
 	return fmt.Sprintf("Redis %s for %s%s: %s", verb, now.Sub(o.since).Round(time.Second), of, o.trouble.Text)
 }
 
-// outage says in words what is wrong with Redis; "" = nothing is. This master's own calls count,
-// and what its worker processes report: those look and beat more often, and may be the only ones
-// that are refused. It lasts from when the first of them has noticed.
+// outage describes what is wrong with Redis; "" = nothing. Apart from this master's own calls,
+// it uses the reports of worker processes: they call more often, and may be the only ones
+// refused. An outage begins when the first of them notices.
 func (m *Master) outage() string {
 	var worst *outage
 	ready, hit := 0, 0
@@ -67,15 +67,16 @@ func (m *Master) outage() string {
 	return worst.describe(m.now, of)
 }
 
-// hurryRound has Redis asked soon again while it is away, so that people see when it is back.
+// hurryRound makes the next round come soon while Redis is away, so that people see when it is
+// back.
 func (m *Master) hurryRound() {
 	if soon := m.now.Add(askAgain); m.recoverer.outage.Load() != nil && m.roundAt.After(soon) {
 		m.roundAt = soon
 	}
 }
 
-// suffer notes that Redis does not answer a round, which has begun at an instant, or refuses it.
-// It logs that once, and again when it becomes something else.
+// suffer notes that Redis did not answer or refused a round that began at began. It logs each
+// kind of problem once.
 func (j *recoverer) suffer(ctx context.Context, what string, err error, began time.Time) {
 	if ctx.Err() != nil {
 		return // cut off by the end of the master, not by Redis

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// While Redis is away, or refuses, title and status say so, why, and for how long.
+// While Redis is away or refuses, title and status say so, why, and for how long.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	away := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}

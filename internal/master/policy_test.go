@@ -114,7 +114,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// The policy is that of the process that held the job.
+// The policy of the process that held the job applies.
 func TestPolicyFollowsTheJob(t *testing.T) {
 	t.Parallel()
 	const far, orphaned, unknown = "far:away:7-8:0.1", "h:b:9-9:0.0", "h:b:5-5:0.0"

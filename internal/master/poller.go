@@ -5,14 +5,12 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// The cost of an idle daemon must not grow with its processes: one of them, the
-// poller, looks for jobs at every interval, and the others look when it has
-// found more than it can take. A process that has just worked looks at every
-// interval anyway, and each now and then, so that nothing depends on a poller
-// that hangs.
+// The cost of an idle daemon must not grow with its processes. One of them, the poller, polls at
+// every interval; the others look when it has found more than it can take. A process that has
+// just worked also polls at every interval, and each process does from time to time, so that
+// nothing depends on a poller that hangs.
 
-// post makes sure that a process with an idle thread is the poller. It runs in
-// each turn of the loop.
+// post makes a process with an idle thread the poller. It runs in each turn of the loop.
 func (m *Master) post() {
 	if m.state != signals.Running || m.poller != nil && m.mayPoll(m.poller) {
 		return
@@ -41,7 +39,7 @@ func (m *Master) mayPoll(w *worker) bool {
 		w.told == signals.Running
 }
 
-// found: w has more jobs than it can take.
+// found handles that w has more jobs than it can take.
 func (m *Master) found(w *worker) {
 	w.health.saturated = true
 	for other := range m.workers {

@@ -19,8 +19,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// realWorker is the worker process of TestRealProcesses: the test binary, spawned
-// by a master.
+// realWorker is the worker process of TestRealProcesses: the test binary, spawned by a master.
 func realWorker() int {
 	conn, config, err := proc.Inherit()
 	if err != nil || string(config) != "one" {
@@ -47,8 +46,8 @@ func realWorker() int {
 	}
 }
 
-// Not parallel: another master of this process, as TestTheDeadOfAMachine has one, gives
-// its worker processes the same names.
+// Not parallel: another master in this process, such as TestTheDeadOfAMachine's, gives its
+// worker processes the same names.
 func TestRealProcesses(t *testing.T) {
 	testlevel.Integration(t)
 	self, err := proc.Self()
@@ -85,7 +84,7 @@ func TestRealProcesses(t *testing.T) {
 		defer redis.mu.Unlock()
 		return len(redis.verdicts) == 1 && redis.verdicts[0] == "a requeue"
 	}, 30*time.Second, 10*time.Millisecond)
-	// Nothing of it is left; one more sweep would have found it.
+	// Nothing of it is left, or another sweep would find it.
 	killed, err := proc.Sweep(t.Context(), name)
 	require.NoError(t, err)
 	require.Zero(t, killed)

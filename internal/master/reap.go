@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// reap takes the end of a worker process: its place becomes free, and its jobs
-// go to the recoverer.
+// reap handles the end of a worker process: it frees the slot and gives the jobs to the
+// recoverer.
 func (m *Master) reap(e exited) {
 	w := e.worker
 	m.now = time.Now()
@@ -38,19 +38,19 @@ func (m *Master) reap(e exited) {
 		m.err = fmt.Errorf("its first worker process ended: %s; see its last lines in the log", w.ending(e.exit))
 		m.enter(signals.Draining, "the first worker process of the new version ended")
 	case e.exit.Code == configExit && m.state == signals.Starting:
-		// Afterwards the configuration has worked. What ends so then is a job, or something
-		// that may pass: the next process is started, later and later.
+		// Later, the configuration has worked. Then a job or something temporary causes this
+		// exit code; the next process is started with a growing delay.
 		m.err = fmt.Errorf("%w: %s left with exit code %d; see its last lines in the log", ErrWorkerConfig, w.proc, configExit)
 		m.enter(signals.Draining, "a worker process cannot use the configuration")
 	}
 }
 
-// vacate frees the slot of w and decides when it is filled again.
+// vacate frees the slot of w and decides when to fill it again.
 func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	s := w.slot
 	held := s.current == w || s.next == w || w.suspect != nil
 	if s.current == w {
-		// A successor that boots takes the place.
+		// A booting successor takes the slot.
 		s.current, s.next = s.next, nil
 		m.itsTurn(s.current)
 	} else if s.next == w {
@@ -96,7 +96,6 @@ func (m *Master) vacate(w *worker, orderly bool, exit proc.Exit) {
 	}
 }
 
-// ending says in words how w ended.
 func (w *worker) ending(exit proc.Exit) string {
 	if w.kill.cause != "" {
 		return fmt.Sprintf("%s (%s)", exit, w.kill.cause)

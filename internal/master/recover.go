@@ -15,28 +15,27 @@ import (
 const (
 	// dirtyExit is the exception of a job whose process died, as in Resque.
 	dirtyExit = "Resque::DirtyExit"
-	// maxNamed bounds how many neighbours a failure record names.
+	// maxNamed bounds how many other jobs a failure record names.
 	maxNamed = 8
 )
 
 // death is what is known about the end of a worker process.
 type death struct {
-	proc string
-	// cause says how it ended, in words.
+	proc  string
 	cause string
-	// peak is the most memory that it had, in bytes; 0 = unknown.
+	// peak is its peak memory in bytes; 0 = unknown.
 	peak int64
-	// seen: the master was there when it ended by itself, so it was one of its jobs that
-	// did it; else its master or its machine may have gone first.
+	// seen: the process ended by itself before the master did, so one of its jobs was the cause;
+	// otherwise its master or machine may have gone first.
 	seen bool
-	// mourned: its end is in the log as a warning or an error.
+	// mourned: the log has a warning or an error about its end.
 	mourned bool
-	// killed: all its jobs were to be killed; else only those in tokens. reason says why.
+	// killed: all its jobs were to be killed; otherwise only tokens. reason says why.
 	killed bool
 	tokens []string
 	reason string
-	// over is set if a drain that took too long has ended it: all its jobs that are not in
-	// tokens go back to their queues then, if that was asked for. again are other jobs that do.
+	// over is set if a drain that took too long ended it; its jobs not in tokens then go back to
+	// their queues if that was configured. again are other jobs that go back.
 	over  *overrun
 	again []string
 }
@@ -51,15 +50,15 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.orders.tokens, reason: w.kill.cause, seen: !w.kill.lapsed, mourned: !w.farewell.orderly()}
 	switch {
 	case w.farewell.reason == proc.Untidy:
-		// It has left by itself: none of its jobs is to blame.
+		// It has left by itself: no job is to blame.
 		d.seen, d.cause = false, "it left while Redis did not take the ends of its jobs"
 	case w.orders.answered < w.orders.given && (m.state == signals.Killing || !w.orders.answerBy.IsZero()):
-		// It was told to kill its jobs and cannot say any more which they were. None of those
-		// that it held may run again.
+		// It was told to kill its jobs and cannot name them any more, so none of them may run
+		// again.
 		d.killed = true
 	case m.state == signals.Killing, w.kill.asked:
-		// It was ended for jobs that were told to stop, whether they fail or go back to
-		// their queues. The others have done nothing.
+		// It was ended because of jobs told to stop, whether they fail or go back. The others
+		// are innocent.
 		d.seen = false
 	}
 	if d.again = w.kill.again; m.state == signals.Killing {
@@ -68,8 +67,8 @@ func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	return d
 }
 
-// recover passes what w has left in Redis to the recoverer, when nothing of it runs. One that left in good order
-// has left nothing; but behind the last one there is no process that could look again.
+// recover passes what w left in Redis to the recoverer, once nothing of it runs. After an
+// orderly end nothing is left; but after the last process, no other could check.
 func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	if !w.greeted || orderly && w.farewell.reason != proc.Listed && !m.leaving() {
 		return
@@ -78,7 +77,7 @@ func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	m.queue(w, deadProcess{proc: w.proc, death: m.deathOf(w, exit), policy: m.deathPolicy()})
 }
 
-// recovered takes the recoverer's reports.
+// recovered handles a report of the recoverer.
 func (m *Master) recovered(r report) {
 	if r.lapsed {
 		for w := range m.workers {
@@ -92,16 +91,15 @@ func (m *Master) recovered(r report) {
 	delete(m.unrecovered, r.proc)
 	if r.requeued > 0 {
 		for _, s := range m.slots {
-			s.closed = false // there is something to do again
+			s.closed = false // there are jobs again
 		}
 	}
 }
 
-// verdicts decides what becomes of the jobs that a dead process held. A job that
-// was to be killed has failed, or goes back to its queue if that was asked for; then it
-// is known why the process ended. Else each of its jobs may be to blame and runs again,
-// alone, unless it has taken too many processes with it, or its rules forbid that. No
-// job is to blame for a death that came from outside.
+// verdicts decides the fate of a dead process's jobs. Jobs that were to be killed have failed,
+// or go back if that was requested; then they explain the end of the process. Otherwise each job
+// may be to blame and runs again alone, unless too many processes have died with it or its rules
+// forbid it. No job is to blame for a death that came from outside.
 func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time) []store.Verdict {
 	verdicts := make([]store.Verdict, 0, len(held))
 	for i, job := range held {
@@ -142,7 +140,7 @@ func (d death) verdicts(held []store.Reserved, policy deathPolicy, now time.Time
 	return verdicts
 }
 
-// answer tells those who wanted a job to end what that has cost.
+// answer tells the people who requested kills how many other jobs were lost.
 func answer(held []store.Reserved, verdicts []store.Verdict) {
 	lost := 0
 	for i, v := range verdicts {
@@ -167,7 +165,7 @@ func (d death) fail(job store.Reserved, now time.Time, text string) store.Verdic
 		Token: job.Token, Action: store.Fail, Payload: job.Payload, Failure: store.File(failure, d.proc+"#"+job.Token),
 	}
 	if envelope, err := wire.Parse(job.Payload, 0); err == nil {
-		v.Counts = wire.RetryKeys(envelope) // a job that is enqueued anew begins anew
+		v.Counts = wire.RetryKeys(envelope) // an enqueued retry starts counting anew
 	}
 	return v
 }
@@ -184,8 +182,8 @@ func (d death) killText() string {
 	return "Job was killed: " + reason
 }
 
-// diedText tells what a person needs to find the culprit: how the process ended,
-// how much memory it had, why the job does not run again, and what else ran in it.
+// diedText describes the death for people: how the process ended, its memory, why the job does
+// not run again, and what else ran in it.
 func (d death) diedText(held []store.Reserved, i int, why string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "worker process died: %s", d.cause)

@@ -124,7 +124,7 @@ func TestRecover(t *testing.T) {
 		f.signal(syscall.SIGUSR1)
 		up[0].crash()
 		require.Equal(t, []string{"a fail"}, f.redis.seen())
-		// The other one has killed its jobs, takes new ones, and dies of one.
+		// The other process has killed its jobs, takes new ones, and dies of one.
 		up[1].say(proc.Message{Type: proc.Beat, Busy: 3, Kills: 1})
 		up[1].crash()
 		require.Equal(t, []string{"a fail", "b requeue"}, f.redis.seen())
@@ -389,7 +389,7 @@ func TestRounds(t *testing.T) {
 		})
 		require.Equal(t, []string{"of " + gone + " requeue"}, f.redis.seen())
 		f.up(2)
-		// The one that drained without its master dies later.
+		// The process that drained without its master dies later.
 		f.sys.mu.Lock()
 		f.sys.living = nil
 		f.sys.mu.Unlock()

@@ -24,14 +24,14 @@ const (
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 5 * time.Second
 
-	// masterTTL is how long a master is shown without another sign of life.
+	// masterTTL is how long a master is shown without a renewal.
 	masterTTL = store.MasterTTL
 
-	// otherWorkersEvery is how often the queues of workers of other programs are noted.
+	// otherWorkersEvery is how often the queues of other programs' workers are noted.
 	otherWorkersEvery = 30 * time.Second
 )
 
-// deadProcess is a dead worker process of this master, which has left nothing that runs.
+// deadProcess is a dead worker process of this master, of which nothing runs any more.
 type deadProcess struct {
 	proc   string
 	death  death
@@ -41,31 +41,30 @@ type deadProcess struct {
 	retryAt time.Time
 }
 
-// round is one look at what dead processes, of all masters, have left behind.
+// round is one look at what dead processes of all masters have left.
 type round struct {
 	info   store.MasterInfo
 	policy deathPolicy
-	// shared is what this master has in common with others.
+	// shared are the settings to compare with other masters.
 	shared Shared
-	// mine are the living worker processes of this master, unrecovered its dead.
+	// mine are the living worker processes of this master, unrecovered its dead ones.
 	mine, unrecovered map[string]bool
 }
 
-// report says what became of a process.
 type report struct {
 	proc             string
 	requeued, failed int
-	// lapsed: it lives, but not in Redis: its lease is past.
+	// lapsed: the process lives, but its lease in Redis is past.
 	lapsed bool
 }
 
-// recoverer does all of a master's work in Redis, in a goroutine of its own that
-// Run starts and waits for: the loop never waits for Redis. It recovers the jobs
-// of this master's dead at once, and in each round those of every process whose lease
-// is past and those of dead masters on this machine.
+// recoverer does all of a master's work in Redis, in its own goroutine, which Run starts and
+// awaits: the loop never waits for Redis. It recovers the jobs of this master's dead processes
+// at once. In each round it recovers those of every process whose lease is past and of dead
+// masters on this machine.
 //
-// A job is recovered only when its process is reaped and nothing that the process
-// had started is left.
+// A job is recovered only after its process was reaped and everything started by the process is
+// gone.
 type recoverer struct {
 	store Store
 	sys   System
@@ -79,36 +78,35 @@ type recoverer struct {
 	orders  chan store.Order
 
 	pending []*deadProcess
-	// enlisted: processes of this machine are known that an older version has registered.
+	// enlisted: processes of this machine that an older version has registered are known.
 	enlisted bool
-	// notedAt is when the queues of other programs' workers were noted last, or that was left to another master.
+	// notedAt is when this recoverer last asked to note the queues of other programs' workers.
 	notedAt time.Time
-	// unlisted: it was said that they are not known yet.
+	// unlisted: the log says that they are not known yet.
 	unlisted bool
-	// complaint is the last error that was logged; the same one is not repeated.
+	// complaint is the last logged error, which is not repeated.
 	complaint string
-	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is
-	// what did not work.
+	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is what
+	// failed.
 	outage    atomic.Pointer[outage]
 	afflicted string
-	// evicts: the last look found that Redis may throw jobs away.
+	// evicts: Redis may evict jobs, as of the last look.
 	evicts bool
 	clock  clock
 	// unreadable names the processes whose bad records were logged.
 	unreadable map[string]bool
-	// failed counts how often a process of another's could not be recovered.
+	// failed counts the failed recoveries of other masters' processes.
 	failed map[string]int
 	// differing are the digests of other masters' settings that were compared.
 	differing map[string]bool
-	// unread are the masters and processes that write in a format which this program does not
-	// read, and were told of.
+	// unread are the masters and processes that were logged because their format is unreadable.
 	unread map[string]bool
 	// left names the dead masters whose jobs were left to their lease.
 	left map[string]bool
 }
 
-// parkTries is after how many tries a job is parked that cannot be moved to where it
-// belongs; see store.ParkedJob.
+// parkTries is the number of tries after which a job that cannot be moved where it belongs is
+// parked; see store.ParkedJob.
 const parkTries = 4
 
 func newRecoverer(d Deps) *recoverer {
@@ -119,7 +117,6 @@ func newRecoverer(d Deps) *recoverer {
 	}
 }
 
-// run works until ctx ends.
 func (j *recoverer) run(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -136,7 +133,7 @@ func (j *recoverer) run(ctx context.Context) {
 	}
 }
 
-// work buries whom it can and returns when to try the others again.
+// work recovers the pending processes that are due, and returns when to try again.
 func (j *recoverer) work(ctx context.Context) time.Duration {
 	var left []*deadProcess
 	next := time.Hour
@@ -151,8 +148,7 @@ func (j *recoverer) work(ctx context.Context) time.Duration {
 	return next
 }
 
-// recover recovers the jobs of a dead process. If that does not work now, it says
-// when to try again.
+// recover recovers the jobs of a dead process, or schedules the next try.
 func (j *recoverer) recover(ctx context.Context, g *deadProcess) (done bool) {
 	r, err := j.raise(ctx, g.proc, g.death, g.policy, true, g.tries >= parkTries)
 	if err != nil {
@@ -166,8 +162,8 @@ func (j *recoverer) recover(ctx context.Context, g *deadProcess) (done bool) {
 	return true
 }
 
-// raise carries the jobs of a dead process back to their queues, or to failed. With park
-// those for which there is no place there are parked.
+// raise moves the jobs of a dead process back to their queues, or to failed. With park, jobs
+// that cannot go there are parked.
 func (j *recoverer) raise(ctx context.Context, name string, d death, policy deathPolicy, force, park bool) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
@@ -240,7 +236,6 @@ func (j *recoverer) look(ctx context.Context, r round) {
 	}
 	j.checkEviction(call)
 	if lists, err := j.store.RestoreFailed(call); err != nil {
-		// Recovery does not wait for it.
 		j.complain(ctx, "failures cannot be brought back that a command has left", err)
 	} else if len(lists) > 0 {
 		j.log.Warn("failures were brought back to their lists: a command that edited them has not come to its end", zap.Strings("lists", lists))
@@ -259,7 +254,7 @@ func (j *recoverer) look(ctx context.Context, r round) {
 		return
 	}
 	if unlisted != nil && !j.unlisted {
-		// As on a full server. Their leases are looked at all the same, as others' are.
+		// As on a full server. Rounds still recover them by their leases.
 		j.unlisted = true
 		j.log.Warn("dead processes of this machine that an older version has registered are recovered when their leases have ended", zap.Error(unlisted))
 	}
@@ -284,8 +279,8 @@ func (j *recoverer) look(ctx context.Context, r round) {
 		}
 	}
 	dead := slices.DeleteFunc(local, func(name string) bool { return !j.isGone(call, name) })
-	// First all the sweeping: it does not need Redis, and what is left of one process does
-	// not wait until the jobs of another are recovered.
+	// Sweep first: that needs no Redis, and remains of one process must not wait for the
+	// recovery of another's jobs.
 	for _, name := range dead {
 		if j.sweep(ctx, name) {
 			gone = append(gone, name)
@@ -304,9 +299,9 @@ func (j *recoverer) look(ctx context.Context, r round) {
 	}
 }
 
-// isGone reports whether a process of this machine is proven to be dead, and so is its
-// master; else that one sees to it, or it drains without. All that it may have left must
-// be in reach of a sweep, too. Whatever cannot be proven waits for the end of the lease.
+// isGone reports whether a process of this machine and its master are proven to be dead, and
+// everything that it may have left is in reach of a sweep. A living master handles its own dead,
+// and a process without a master may be draining. Unproven cases wait for the end of the lease.
 func (j *recoverer) isGone(ctx context.Context, name string) bool {
 	master, err := proc.ParseIdentity(name)
 	if err != nil || master == j.self || !j.sys.Dead(master) {
@@ -328,7 +323,7 @@ func (j *recoverer) isGone(ctx context.Context, name string) bool {
 	return dead && inReach
 }
 
-// leave says once why the jobs of a dead master are not recovered at once.
+// leave logs once why the jobs of a dead master are not recovered at once.
 func (j *recoverer) leave(master proc.Identity, why string) {
 	if j.left[master.String()] {
 		return
@@ -338,7 +333,7 @@ func (j *recoverer) leave(master proc.Identity, why string) {
 		zap.Stringer("master", master), zap.String("because", why))
 }
 
-// unpark puts where they belong the ends of jobs that could not be written there before.
+// unpark moves parked ends of jobs where they belong.
 func (j *recoverer) unpark(ctx context.Context) {
 	n, err := j.store.Unpark(ctx)
 	if n > 0 {
@@ -349,8 +344,8 @@ func (j *recoverer) unpark(ctx context.Context) {
 	}
 }
 
-// checkEviction tells once when Redis begins to be one that may throw jobs away: it was
-// none when the daemon started, but that can be changed while it runs.
+// checkEviction logs once when Redis begins to be able to evict jobs. That was checked at the
+// start, but can change.
 func (j *recoverer) checkEviction(ctx context.Context) {
 	err := j.store.CheckEviction(ctx)
 	if err != nil && !j.evicts {
@@ -359,8 +354,8 @@ func (j *recoverer) checkEviction(ctx context.Context) {
 	j.evicts = err != nil
 }
 
-// outlaw ends the lease of a process of this machine, which was past, for good: its master
-// may live, and it may have been heard of since. Before that nothing of it may be ended.
+// outlaw ends the past lease of a process of this machine for good. The process may be alive and
+// may have renewed it; until outlaw succeeds, nothing of it may be ended.
 func (j *recoverer) outlaw(ctx context.Context, name string) bool {
 	call, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
@@ -371,8 +366,8 @@ func (j *recoverer) outlaw(ctx context.Context, name string) bool {
 	return err == nil
 }
 
-// adopt recovers the jobs of a dead process of another master. If it does not work
-// the next round tries again.
+// adopt recovers the jobs of a dead process of another master. If that fails, the next round
+// tries again.
 func (j *recoverer) adopt(ctx context.Context, name string, d death, policy deathPolicy, force bool) {
 	r, err := j.raise(ctx, name, d, policy, force, j.failed[name] >= parkTries)
 	switch {
@@ -409,7 +404,7 @@ func (j *recoverer) tell(ctx context.Context, r report) {
 	}
 }
 
-// noteOtherWorkers notes now and then which queues others than resqued work on.
+// noteOtherWorkers notes from time to time the queues of other programs' workers.
 func (j *recoverer) noteOtherWorkers(ctx, call context.Context) {
 	if time.Since(j.notedAt) < otherWorkersEvery {
 		return
@@ -420,7 +415,7 @@ func (j *recoverer) noteOtherWorkers(ctx, call context.Context) {
 	}
 }
 
-// complain logs an error unless it is the same as before.
+// complain logs an error unless it repeats the last one.
 func (j *recoverer) complain(ctx context.Context, what string, err error, fields ...zap.Field) {
 	if ctx.Err() != nil {
 		return // cut off by the end of the master, not by Redis

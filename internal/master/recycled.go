@@ -9,26 +9,25 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// A worker process that has lived for longLived and was replaced is worth a line of the log.
-// With few jobs for each process there may be hundreds a second: those are told of once in
-// recycledEvery, with their number.
+// The replacement of a worker process that has lived for longLived is worth a log line. With few
+// jobs per process there may be hundreds a second: those are logged once per recycledEvery, with
+// their number.
 const (
 	longLived     = 10 * time.Second
 	recycledEvery = time.Minute
 )
 
-// recycling is what the log has not been told of yet.
 type recycling struct {
-	told  time.Time // when it was told of those that lived for a short time
-	short int       // how many there were since, by any reason
+	told  time.Time // when the short-lived were last logged
+	short int       // how many of them since
 }
 
-// recycled counts and logs that w has left because another has its place.
+// recycled counts and logs that w was replaced and has left.
 func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 	why := m.recycleReason(w)
 	m.ends.CountRecycled(why)
 	fields = append(fields, zap.String("reason", why), zap.Duration("lived", lived.Round(time.Millisecond)))
-	if why == "memory" || why == "age" { // by its jobs there may be one a second
+	if why == "memory" || why == "age" { // jobs may use up one process a second
 		m.note(store.EventRecycled, w.proc, fmt.Sprintf("for its %s, after %s and %d jobs, with %d MB", why, lived.Round(time.Second), w.health.beat.Done, w.health.beat.RSS>>20), 0)
 	}
 	if lived >= longLived {
@@ -48,8 +47,8 @@ func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 	r.told, r.short = m.now, 0
 }
 
-// recycleReason says why w was replaced: quota, age, memory, reload, or what it, or its master,
-// has called it otherwise.
+// recycleReason says why w was replaced: quota, age, memory, reload, or another reason given by
+// w or its master.
 func (m *Master) recycleReason(w *worker) string {
 	switch {
 	case w.leaves.surplus:

@@ -11,30 +11,30 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Request asks a master for a reload, or for an upgrade. Answer is called once, by the loop, and
-// must not block.
+// Request asks a master for a reload or an upgrade. The loop calls Answer once; it must not
+// block.
 type Request struct {
-	// Status asks for nothing but how the master is.
+	// Status asks only for the master's state.
 	Status bool
-	// Upgrade starts the program anew even if its file is the one that runs. Otherwise that
-	// happens when the file has changed, else the configuration is read again.
+	// Upgrade restarts the program even if its file is unchanged. Without it, a changed file
+	// causes an upgrade, otherwise the configuration is read again.
 	Upgrade bool
 	Answer  func(Verdict)
 }
 
-// Verdict is what has become of a request.
+// Verdict is the outcome of a request.
 type Verdict struct {
 	OK bool
-	// Elsewhere: another master is in charge meanwhile; ask again.
+	// Elsewhere: another master is in charge by now; ask that one.
 	Elsewhere bool
 	// PID is the process in charge; 0 = this one.
 	PID int
-	// Text says what is in force now and what goes on, or why nothing has changed.
+	// Text says what is in force and what is under way, or why nothing has changed.
 	Text string
 
-	// State, Ready, Outage, Trouble and Takes are of an answer to Status: the master's state, how many
-	// worker processes are ready, why Redis is of no use, "" = it is, which runners are not there, and
-	// how long a new version may take to be ready.
+	// State to Takes answer Status: the master's state, the number of ready worker processes,
+	// why Redis is unusable ("" = it is usable), which runners are missing, and how long a new
+	// version may take to be ready.
 	State   string
 	Ready   int
 	Outage  string
@@ -42,12 +42,12 @@ type Verdict struct {
 	Takes   time.Duration
 }
 
-// rereading is the reading of a new configuration, or the start of a new master, which happens
-// beside the loop.
+// rereading is the reading of a new configuration or the start of a new master, outside the
+// loop.
 type rereading struct {
-	under bool // it is going on
-	again bool // it was asked for meanwhile; once is enough
-	// asked are those who wait for what is going on, next those who wait for what comes then.
+	under bool // under way
+	again bool // asked for again in between; one repetition suffices
+	// asked wait for the current one, next for the one after it.
 	asked, next []Request
 	result      chan reread
 }
@@ -59,16 +59,15 @@ type reread struct {
 	err     error
 }
 
-// roll is a new configuration on its way into the slots.
+// roll is a new configuration being rolled out to the slots.
 type roll struct {
 	cfg Config
 	gen int
-	// tried: its first worker process was started; proven: and was ready. Until
-	// then the old configuration stays in force.
+	// tried: its first worker process was started; proven: and was ready. Until then the old
+	// configuration stays in force.
 	tried, proven bool
 }
 
-// requested takes a request.
 func (m *Master) requested(r Request) {
 	switch {
 	case r.Status:
@@ -89,8 +88,8 @@ func (m *Master) requested(r Request) {
 	}
 }
 
-// reload begins a reload, or an upgrade if the program has changed, or remembers it while another
-// one or the start is going on.
+// reload begins a reload, or an upgrade if the program has changed. During another one, or
+// during the start, it only notes that.
 func (m *Master) reload() {
 	upgrade, trouble := m.upgrades()
 	switch {
@@ -99,7 +98,7 @@ func (m *Master) reload() {
 	case m.d.Reload == nil && !upgrade:
 		m.log.Warn("this master cannot read its configuration again")
 	case m.state == signals.Starting, m.reread.under, m.handing != nil, m.takingOver(),
-		m.roll != nil && (!m.roll.proven || !upgrade && m.crowded()): // what finishes with the old configuration need not be waited for
+		m.roll != nil && (!m.roll.proven || !upgrade && m.crowded()): // need not wait for processes that finish with the old configuration
 		m.reread.again = true
 	default:
 		if trouble != nil {
@@ -113,7 +112,7 @@ func (m *Master) reload() {
 	}
 }
 
-// upgrades reports whether the next reload is an upgrade, and why that cannot be found out.
+// upgrades reports whether the next reload is an upgrade, and why that is unknown.
 func (m *Master) upgrades() (bool, error) {
 	for _, r := range m.reread.next {
 		if r.Upgrade {
@@ -126,7 +125,7 @@ func (m *Master) upgrades() (bool, error) {
 	return m.d.Upgrade.Changed()
 }
 
-// prepare starts a new master, or reads the configuration again. It works beside the loop.
+// prepare starts a new master or reads the configuration. It runs outside the loop.
 func (m *Master) prepare(upgrade bool) reread {
 	if upgrade {
 		if m.d.Upgrade.Start == nil {
@@ -147,7 +146,7 @@ func (m *Master) prepare(upgrade bool) reread {
 	return reread{cfg: checked}
 }
 
-// reloaded takes the configuration that was read, or the master that was started.
+// reloaded handles the result of prepare.
 func (m *Master) reloaded(r reread) {
 	m.reread.under = false
 	switch {
@@ -169,7 +168,7 @@ func (m *Master) reloaded(r reread) {
 	}
 }
 
-// answer tells those who wait what has become of their request.
+// answer answers those who wait for the current request.
 func (m *Master) answer(v Verdict) {
 	for _, r := range m.reread.asked {
 		r.Answer(v)
@@ -177,15 +176,15 @@ func (m *Master) answer(v Verdict) {
 	m.reread.asked = nil
 }
 
-// refuse ends a reload or an upgrade that changes nothing.
+// refuse ends a reload or upgrade that changes nothing.
 func (m *Master) refuse(what, why string) {
 	m.log.Error(what, zap.String("because", why))
 	m.note(store.EventRefused, "", what+": "+why, 0)
 	m.refused = why
-	m.told.at = time.Time{} // the status says it before those who have asked hear of it
+	m.told.at = time.Time{} // the status shows it before they hear of it
 	m.tell()
 	m.answer(Verdict{Text: why})
-	if m.roll != nil && m.roll.proven { // it goes on
+	if m.roll != nil && m.roll.proven { // the rollout continues
 		m.d.Notifier.Ready()
 		m.reloadAgain()
 		return
@@ -193,7 +192,7 @@ func (m *Master) refuse(what, why string) {
 	m.rolled()
 }
 
-// refusal is the reason of the last refusal in one line, for people.
+// refusal is the last refusal's reason in one line, for people.
 func (m *Master) refusal() string {
 	const most = 300
 	text := strings.Join(strings.Fields(m.refused), " ")
@@ -203,21 +202,20 @@ func (m *Master) refusal() string {
 	return text
 }
 
-// onTrial reports whether w is the first worker process of a new configuration and has not
-// been ready: if it fails, that says nothing about the old one.
+// onTrial reports whether w is the first worker process of a new configuration and was not ready
+// yet: its failure says nothing about the old one.
 func (m *Master) onTrial(w *worker) bool {
 	return m.roll != nil && !m.roll.proven && w.gen == m.roll.gen
 }
 
-// proven: w is ready. If it is the first one of a new configuration, that takes
-// effect.
+// proven handles that w is ready. If it is the first of a new configuration, that takes effect.
 func (m *Master) proven(w *worker) {
 	if !m.onTrial(w) {
 		return
 	}
 	m.roll.proven, m.refused = true, ""
 	m.cfg, m.gen = m.roll.cfg, m.roll.gen
-	// Slots that wait because the old configuration does not work need not.
+	// Delays caused by the old configuration are over.
 	for _, s := range m.slots {
 		s.forgive()
 		s.closed = false
@@ -230,8 +228,7 @@ func (m *Master) proven(w *worker) {
 	m.answer(Verdict{OK: true, Text: "the new configuration is in force: its first worker process is ready, and the others are replaced one after another"})
 }
 
-// resize adapts the number of slots. The worker processes of those that are no
-// more finish and leave.
+// resize adapts the number of slots. Worker processes of removed slots finish and leave.
 func (m *Master) resize() {
 	for n := len(m.slots); n < m.cfg.Slots; n++ {
 		m.slots = append(m.slots, &slot{number: n})
@@ -242,7 +239,7 @@ func (m *Master) resize() {
 	m.slots = m.slots[:m.cfg.Slots]
 }
 
-// clearOut has the worker processes of a slot that is no more finish and leave.
+// clearOut makes the worker processes of a removed slot finish and leave.
 func (m *Master) clearOut(s *slot, why string) {
 	for _, w := range []*worker{s.current, s.next} {
 		switch {
@@ -252,16 +249,15 @@ func (m *Master) clearOut(s *slot, why string) {
 			m.retire(w, why)
 		default:
 			w.leaves.surplus = true
-			m.kill(w, why) // it has no jobs yet, and no ears
+			m.kill(w, why) // it has no jobs and does not listen yet
 		}
 	}
 	s.current, s.next = nil, nil
 }
 
-// outdated reports whether w runs an older configuration than the one in force.
 func (m *Master) outdated(w *worker) bool { return w.gen < m.gen }
 
-// abortRoll gives up a new configuration, which no process runs.
+// abortRoll gives up a new configuration before any process runs it.
 func (m *Master) abortRoll(why string) {
 	m.roll.cfg.dropped()
 	m.refuse("the new configuration does not work; the old one stays", why)
@@ -286,12 +282,12 @@ func (m *Master) checkRoll() {
 	m.rolled()
 }
 
-// crowded reports whether the next configuration has to wait until a process that was replaced
-// has left. Each one starts its first worker process beside all others; without a limit there
-// would be one more for each reload while jobs are long.
+// crowded reports whether the next configuration has to wait until a replaced process has left.
+// Each configuration starts its first worker process in addition to all others; without this
+// limit, long jobs would add one process per reload.
 func (m *Master) crowded() bool { return m.extra() > max(1, m.cfg.MaxRetiring) }
 
-// rolled ends a reload, well or badly.
+// rolled ends a reload, successful or not.
 func (m *Master) rolled() {
 	proven := m.roll != nil && m.roll.proven
 	m.roll = nil
@@ -301,7 +297,7 @@ func (m *Master) rolled() {
 	m.reloadAgain()
 }
 
-// reloadAgain begins the reload that was asked for meanwhile.
+// reloadAgain begins a reload that was asked for during another one.
 func (m *Master) reloadAgain() {
 	if m.reread.again {
 		m.reread.again = false

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// standing is all that a refused reload might change in a master.
+// standing is everything that a refused reload might change in a master.
 func (f *fixture) standing() any {
 	synctest.Wait()
 	type place struct {
@@ -135,7 +135,7 @@ func TestReload(t *testing.T) {
 			require.Equal(t, 3, f.spawned())
 			require.Empty(t, up[0].hear())
 			require.Equal(t, 2, f.systemd.count("ready"))
-			// And whoever dies now is replaced by the old configuration.
+			// Processes that die now are replaced with the old configuration.
 			up[0].crash()
 			f.wait(longestDelay)
 			require.Equal(t, []byte("one"), f.newest().spec.Config)
@@ -326,8 +326,8 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// TestDropped checks that a configuration that does not take effect is told so, once, and that one
-// in force is not.
+// TestDropped: Dropped is called once for a configuration that does not take effect, and not for
+// one in force.
 func TestDropped(t *testing.T) {
 	t.Parallel()
 	counted := func(t *testing.T, change func(*Config)) (f *fixture, dropped, inForce *int) {

@@ -10,27 +10,27 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// repairedAgain is how long the repair of a queue is not logged again.
+// repairedAgain is how long repeated repairs of a queue are not logged.
 const repairedAgain = time.Minute
 
-// leftoversEvery is how often a part of all queues is looked at for what is left of some that
-// were unique once.
+// leftoversEvery is how often some of all queues are checked for remains of formerly unique
+// ones.
 const leftoversEvery = 30 * time.Second
 
-// repairer makes the keys of unique queues match that do not, and removes what is left of queues
-// that are unique no more. It works next to the recoverer, in a goroutine that Run starts and waits
-// for, because Redis may take its time.
+// repairer repairs the keys of unique queues and removes the remains of queues that are no
+// longer unique. It has a goroutine besides the recoverer's, which Run starts and awaits,
+// because Redis may be slow.
 type repairer struct {
 	store Store
 	stats Stats
 	log   *zap.Logger
 	asks  chan store.UniqueQueues
 
-	cursor uint64    // where to go on in a large set of queues
-	swept  time.Time // when queues were looked at that are not unique
-	others uint64    // where to go on with them
+	cursor uint64    // position in a large set of queues
+	swept  time.Time // when queues that are not unique were last checked
+	others uint64    // position among them
 	logged map[string]time.Time
-	failed bool // since the last look that worked
+	failed bool // the last look failed
 }
 
 func newRepairer(d Deps) *repairer {
@@ -39,7 +39,7 @@ func newRepairer(d Deps) *repairer {
 	}
 }
 
-// ask has the queues looked at, unless the last look goes on still.
+// ask requests a look at the queues, unless one is still under way.
 func (r *repairer) ask(u store.UniqueQueues) {
 	if u.Match == nil {
 		return
@@ -50,7 +50,6 @@ func (r *repairer) ask(u store.UniqueQueues) {
 	}
 }
 
-// run works until ctx ends.
 func (r *repairer) run(ctx context.Context) {
 	for {
 		select {
@@ -95,7 +94,7 @@ func (r *repairer) look(ctx context.Context, u store.UniqueQueues) error {
 		if !report.Changed() {
 			continue
 		}
-		select { // Redis did nothing else meanwhile
+		select { // let other clients of Redis work
 		case <-ctx.Done():
 		case <-time.After(min(20*time.Since(began), redisPatience)):
 		}
@@ -103,7 +102,7 @@ func (r *repairer) look(ctx context.Context, u store.UniqueQueues) error {
 	return nil
 }
 
-// repaired counts a repair, and logs it with what it has dropped.
+// repaired counts a repair and logs what it has dropped.
 func (r *repairer) repaired(report store.UniqueReport) {
 	if report.Changed() && r.stats != nil {
 		r.stats.Repaired(int(report.Duplicates))
@@ -121,15 +120,15 @@ func (r *repairer) repaired(report store.UniqueReport) {
 	}
 	classes := make([]string, len(report.Dropped))
 	for i, payload := range report.Dropped {
-		envelope, _ := wire.Parse([]byte(payload), 0) // an unreadable one has no class
+		envelope, _ := wire.Parse([]byte(payload), 0) // an unreadable payload has no class
 		classes[i] = wire.Printable(envelope.Class, 200)
 	}
 	r.log.Warn("the keys of a unique queue did not match and were repaired; some program uses it that does not know them, or jobs came back to a long queue",
 		queue, zap.Int64("dropped", report.Duplicates), zap.Strings("classes", classes))
 }
 
-// sweep removes the keys of queues that are unique no more, a part of the queues at a time. They
-// are in no way of a job, and do not grow.
+// sweep removes the keys of queues that are no longer unique, some queues at a time. They affect
+// no job and do not grow.
 func (r *repairer) sweep(ctx context.Context, u store.UniqueQueues) error {
 	if time.Since(r.swept) < leftoversEvery {
 		return nil

@@ -10,26 +10,26 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Shared are the settings that all daemons of a fleet have to agree on.
+// Shared are the settings that all daemons of a fleet must share.
 type Shared struct {
-	// Digest differs where Text does; Text is what others compare.
+	// Digest is a hash of Text, which others compare.
 	Digest, Text string
 	// Differs compares with the Text of another master.
 	Differs func(text string) []Difference
 }
 
-// Difference is one setting in which two daemons differ that have to agree on it.
+// Difference is a setting that two daemons must share but do not.
 type Difference struct {
 	Setting, Here, There string
-	// Breaks says what that breaks.
+	// Breaks says what the difference breaks.
 	Breaks string
 }
 
 // maxDiffering bounds how many configurations of others are remembered.
 const maxDiffering = 1000
 
-// compare warns of masters of this fleet that differ in what they have to agree on, once of
-// each configuration. Those that agree cost nothing.
+// compare logs differences from other masters of the fleet in settings that they must share,
+// once per configuration. Equal settings cost nothing.
 func (j *recoverer) compare(ctx context.Context, own Shared, others map[string]string) {
 	for _, id := range slices.Sorted(maps.Keys(others)) {
 		pair := own.Digest + " " + others[id]

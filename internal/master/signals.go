@@ -11,7 +11,6 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// onSignal does what a signal means in this state.
 func (m *Master) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if m.cfg.DevSignals {
@@ -21,7 +20,7 @@ func (m *Master) onSignal(sig os.Signal) {
 	case signals.None:
 		return
 	case signals.Reap:
-		// Mostly it is a worker process, which is waited for; a stray has time.
+		// It usually is a worker process, which is waited for; strays can wait.
 		if m.straysAt.IsZero() {
 			m.straysAt = time.Now().Add(straysAfter)
 		}
@@ -43,7 +42,7 @@ func (m *Master) onSignal(sig os.Signal) {
 	case signals.KillJobs:
 		m.killJobs(string(intent))
 		if step.Next == signals.Running && m.state == signals.Running {
-			m.passOnAll(true) // it also ends the pause of a single process
+			m.passOnAll(true) // this also ends the pause of a single process
 		}
 		m.enter(step.Next, string(intent))
 	case signals.StartPaused:
@@ -63,7 +62,7 @@ func (m *Master) onSignal(sig os.Signal) {
 	}
 }
 
-// enter goes to another state, and takes the worker processes with it.
+// enter enters another state with all worker processes.
 func (m *Master) enter(next signals.State, why string) {
 	if next == m.state {
 		return
@@ -91,8 +90,8 @@ func (m *Master) enter(next signals.State, why string) {
 	m.passOnAll(false)
 }
 
-// passOnAll tells every worker process the state that it shall be in; again: also one that was
-// told before, for a signal of its own may have changed it since. One that has not said hello
+// passOnAll tells every worker process its target state. again: also those that know it, because
+// a signal of their own may have changed their state since. A process that has not said hello
 // gets the state with its welcome.
 func (m *Master) passOnAll(again bool) {
 	for w := range m.workers {
@@ -103,8 +102,8 @@ func (m *Master) passOnAll(again bool) {
 	}
 }
 
-// killAll tells every worker process to kill its jobs and to leave, and sees to
-// it that they do. One that has not said hello has no jobs, and no ears.
+// killAll makes every worker process kill its jobs and leave, in time. One that has not said
+// hello has no jobs and does not listen yet.
 func (m *Master) killAll(why string) {
 	grace := m.cfg.TermTimeout
 	m.d.Notifier.ExtendTimeout(grace + killMargin + lastTries + 5*time.Second)
@@ -125,8 +124,8 @@ func (m *Master) killAll(why string) {
 	}
 }
 
-// killJobs tells every worker process to kill its jobs and to go on. Those that
-// listen end themselves if a job does not stop; the others are ended.
+// killJobs makes every worker process kill its jobs and continue. A process ends itself if a job
+// does not stop; one that does not answer is ended.
 func (m *Master) killJobs(why string) {
 	m.note(store.EventKilled, "", "tells its jobs to stop, and goes on: "+why, m.busy())
 	grace := m.cfg.TermTimeout

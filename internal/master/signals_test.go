@@ -16,8 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// inState brings a master of two worker processes into a state, from which each
-// cell of the table is tried.
+// inState brings a master of two worker processes into a state, to try each cell of the table.
 func inState(t *testing.T, state signals.State) (*fixture, []*fakeChild) {
 	t.Helper()
 	f := setup(t)

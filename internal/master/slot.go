@@ -10,34 +10,33 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// The back-off of a slot whose worker processes die: the first delay, doubled up
-// to the longest, half of it random so that slots do not beat in time.
+// The back-off of a slot whose worker processes die: from the first delay, doubled up to the
+// longest, half of it random to spread the slots.
 const (
 	firstDelay   = 100 * time.Millisecond
 	longestDelay = 30 * time.Second
-	// healthy is how long a worker process must work for its slot to be forgiven.
+	// healthy is how long a worker process must work to reset its slot's back-off.
 	healthy = 10 * time.Second
-	// briefly: a worker process that leaves sooner than this, without one job
-	// done, counts as a failure however well it behaves.
+	// briefly: a worker process that leaves sooner without one job done counts as a failure,
+	// even after an orderly end.
 	briefly = time.Second
 )
 
 // slot is one of the places that a master keeps filled.
 type slot struct {
 	number int
-	// current fills the slot; next boots to take its place.
+	// current fills the slot; next is starting to replace it.
 	current, next *worker
 	failures      int
-	// swollen counts in a row the processes that were too large although they had hardly
-	// grown; see memory.go.
+	// swollen counts consecutive processes that were too large although they had hardly grown;
+	// see memory.go.
 	swollen int
-	// due is when the next spawn may be; zero: now.
+	// due is when the next spawn is allowed; zero = now.
 	due time.Time
-	// closed: its worker process has left because there was nothing to do.
+	// closed: its worker process has left because nothing was left to do.
 	closed bool
 }
 
-// fail delays the next spawn.
 func (s *slot) fail(now time.Time) time.Duration {
 	delay := min(firstDelay<<min(s.failures, 16), longestDelay)
 	s.failures++
@@ -46,11 +45,11 @@ func (s *slot) fail(now time.Time) time.Duration {
 	return delay
 }
 
-// forgive forgets what has failed before.
+// forgive resets the back-off.
 func (s *slot) forgive() { s.failures, s.due = 0, time.Time{} }
 
-// fill starts the next worker process that is needed, one at a time: the next one
-// when this one is ready or dead.
+// fill starts the next worker process that is needed, one at a time: the next one follows when
+// this one is ready or dead.
 func (m *Master) fill() {
 	m.checkRoll()
 	if m.leaving() {
@@ -67,8 +66,8 @@ func (m *Master) fill() {
 		}
 	}
 	if m.roll != nil && !m.roll.tried {
-		// The first of a new configuration is held up neither by the cap nor by what has
-		// failed with the old one.
+		// Neither MaxRetiring nor failures of the old configuration hold up the first process of
+		// a new one.
 		s := m.slots[m.leastBusy()]
 		m.spawn(s, s.current)
 		return
@@ -81,7 +80,7 @@ func (m *Master) fill() {
 		}
 		switch {
 		case w.leaves.stage >= stopped:
-			// It works off what it has; the place in the slot goes to another.
+			// It finishes its jobs; another process gets the slot.
 			if extra < m.cfg.MaxRetiring {
 				w.leaves.stage, s.current = retired, nil
 				m.spawn(s, w)
@@ -102,8 +101,8 @@ func (m *Master) fill() {
 
 func (m *Master) mayStart(s *slot) bool { return s.due.IsZero() || m.due(s.due) }
 
-// extra counts the processes beside those in the slots, without those that only wait for
-// their turn or have nothing left to do but to end.
+// extra counts the processes outside the slots, except those that only wait for their turn or
+// have only to end.
 func (m *Master) extra() int {
 	n := 0
 	for w := range m.workers {
@@ -114,7 +113,6 @@ func (m *Master) extra() int {
 	return n
 }
 
-// replacing reports whether a worker process is leaving its slot.
 func (m *Master) replacing() bool {
 	for _, s := range m.slots {
 		if s.current == nil || s.current.leaves.stage >= stopped {
@@ -124,8 +122,7 @@ func (m *Master) replacing() bool {
 	return false
 }
 
-// spawn starts a worker process for s. It becomes the slot's own, or, while old
-// still has it, the next one.
+// spawn starts a worker process for s: as current, or as next while old is there.
 func (m *Master) spawn(s *slot, old *worker) {
 	cfg, gen := m.cfg, m.gen
 	if m.roll != nil && !m.roll.tried {
@@ -142,7 +139,7 @@ func (m *Master) spawn(s *slot, old *worker) {
 		return
 	}
 	if cfg.Slots*cfg.Threads == 1 {
-		w.after = old // one job at a time was asked for
+		w.after = old // one job at a time was configured
 	}
 	if s.current == nil {
 		s.current = w
@@ -152,7 +149,7 @@ func (m *Master) spawn(s *slot, old *worker) {
 	m.booting = w
 }
 
-// succeed gives the place of s to the one that boots for it or waits for it.
+// succeed gives the slot to next, which is ready or waits.
 func (m *Master) succeed(s *slot) {
 	old := s.current
 	s.current, s.next = s.next, nil
@@ -165,8 +162,7 @@ func (m *Master) succeed(s *slot) {
 	}
 }
 
-// launch starts a worker process. After an error, which is logged, the next try of s
-// is delayed.
+// launch starts a worker process. On error it logs, and delays the next try of s.
 func (m *Master) launch(s *slot, cfg Config, gen int, title string) (*worker, error) {
 	if m.d.BeforeFork != nil {
 		m.d.BeforeFork()

@@ -234,9 +234,9 @@ func TestBackOff(t *testing.T) {
 		for _, w := range up {
 			w.locksLast(time.Second)
 		}
-		// Both beat after 2 and after 4 s, and may be silent for 3. The loop stands still from
-		// 3.1 to 5.4 s; it wanted to wake up for its round, after 4.5 s or later, so that it is
-		// not so late that it takes itself for stopped.
+		// Both beat after 2 and after 4 s, and may be silent for 3. The loop is blocked from 3.1
+		// to 5.4 s. It wanted to wake up for its round, after 4.5 s or later, so it is not late
+		// enough to assume that it was stopped.
 		f.wait(3100 * time.Millisecond)
 		f.m.log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zap.InfoLevel),
 			zap.Hooks(func(e zapcore.Entry) error {

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// tellEvery bounds how often the title and the status change.
+	// tellEvery is the shortest time between changes of title and status.
 	tellEvery = time.Second
 	// extendEvery and extension: a drain asks the service manager for more time.
 	extendEvery = 5 * time.Second
 	extension   = 20 * time.Second
 )
 
-// told is what others were last told.
+// told is what was last reported.
 type told struct {
 	text             string
 	state            signals.State
@@ -31,12 +31,12 @@ type told struct {
 	extended, pinged time.Time
 }
 
-// tell keeps the process title and the service manager up to date. It is called
-// by the loop alone, so that a loop that hangs stops the watchdog's signs of life.
+// tell updates the process title and the service manager. Only the loop calls it, so a hung loop
+// stops the watchdog's signs of life.
 func (m *Master) tell() {
 	outage := m.outage()
 	if outage != "" {
-		m.due(m.now.Add(tellEvery)) // it lasts longer then
+		m.due(m.now.Add(tellEvery)) // the duration in the text changes
 	}
 	if text := m.status(outage); text != m.told.text && (m.state != m.told.state || m.due(m.told.at.Add(tellEvery))) {
 		m.told.text, m.told.state, m.told.at = text, m.state, m.now
@@ -51,7 +51,7 @@ func (m *Master) tell() {
 	}
 }
 
-// every reports whether d has passed since it last did.
+// every reports whether d has passed since it last returned true.
 func (m *Master) every(last *time.Time, d time.Duration) bool {
 	if !last.IsZero() && !m.due(last.Add(d)) {
 		return false
@@ -61,7 +61,7 @@ func (m *Master) every(last *time.Time, d time.Duration) bool {
 	return true
 }
 
-// status says in one line how this master is, and what is wrong with Redis, if anything is.
+// status describes this master in one line, including problems with Redis.
 func (m *Master) status(outage string) string {
 	n := m.count()
 	parts := []string{string(m.state)}
@@ -71,7 +71,7 @@ func (m *Master) status(outage string) string {
 	if m.d.Trouble != nil {
 		if trouble := m.d.Trouble(); trouble != "" {
 			parts[0] = trouble + "; " + parts[0]
-			m.due(m.now.Add(tellEvery)) // it lasts longer then
+			m.due(m.now.Add(tellEvery)) // the duration in the text changes
 		}
 	}
 	if m.state == signals.Starting {
@@ -111,15 +111,14 @@ func (m *Master) status(outage string) string {
 	return text
 }
 
-// counts sum up the worker processes.
 type counts struct {
 	ready, retiring, busy, done int
-	// alone are there for one suspect each, and count nowhere else.
+	// alone are processes for one suspect each; nothing else counts them.
 	alone int
-	// paused are those that a signal of their own has paused while this master runs, running
-	// those that one lets run while this master is paused.
+	// paused are processes paused by a signal of their own while this master runs; running are
+	// those resumed by one while this master is paused.
 	paused, running int
-	// current run the configuration that is being rolled out.
+	// current run the configuration being rolled out.
 	current int
 }
 
@@ -152,8 +151,8 @@ func (m *Master) count() counts {
 	return n
 }
 
-// askRound asks the recoverer to look around and to show this master in Redis, and the repairer
-// to look at the unique queues.
+// askRound makes the recoverer look around and show this master in Redis, and the repairer check
+// the unique queues.
 func (m *Master) askRound() {
 	n := m.count()
 	fields := map[string]string{
@@ -180,11 +179,11 @@ func (m *Master) askRound() {
 	for w := range m.workers {
 		r.mine[w.proc] = true
 	}
-	m.round = r // a round that was not taken yet is too old now
+	m.round = r // replaces a round that was not taken yet
 	m.repairer.ask(m.cfg.Unique)
 }
 
-// shown is the state that people see.
+// shown is the state for people.
 func (m *Master) shown() string {
 	if m.given() && !m.leaving() {
 		return "handed over"
@@ -192,7 +191,7 @@ func (m *Master) shown() string {
 	return string(m.state)
 }
 
-// nextRound is what the loop offers to the recoverer; a nil channel is never ready.
+// nextRound is the round to offer to the recoverer; a nil channel is never ready.
 func (m *Master) nextRound() (chan<- round, round) {
 	if m.round == nil {
 		return nil, round{}
@@ -200,8 +199,8 @@ func (m *Master) nextRound() (chan<- round, round) {
 	return m.recoverer.rounds, *m.round
 }
 
-// farewell is the last that Redis hears of this master. What could not be
-// recovered stays recorded: another master, or the next on this machine, does it.
+// farewell removes this master from Redis. Another master, or the next one on this machine,
+// recovers what is left.
 func (m *Master) farewell() {
 	for name, light := range m.unrecovered {
 		if light {

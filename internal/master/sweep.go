@@ -8,17 +8,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweepPatience is how long one sweep may take before it is said that it does.
+// sweepPatience bounds one try of a sweep; then an error is logged.
 const sweepPatience = 5 * time.Second
 
-// What a worker process has started is ended twice, each time beside the loop and beside
-// the recoverer, who may be waiting for Redis: as soon as the process was sent SIGKILL,
-// because on a machine that has no time or no memory to spare it can be as good as dead
-// for longer than its locks last; and when it was reaped, because only then nothing that
-// it has started can be on its way to another place in the tree of processes. Only after
-// that its jobs are anybody's.
+// A worker process's descendants are killed twice, outside the loop and the recoverer, which may
+// be waiting for Redis. First when it was sent SIGKILL: without time or memory to spare, a
+// machine may need longer than its locks last to end it. Again when it was reaped, because only
+// then no descendant can be moving in the process tree. Only after that may others have its
+// jobs.
 
-// sweepKilled ends what w, which was killed, has started. It ends when w is reaped.
+// sweepKilled kills the descendants of w, which was killed, until w is reaped.
 func (m *Master) sweepKilled(w *worker) {
 	ctx, over := context.WithCancel(m.work)
 	w.kill.endSweep = over
@@ -28,7 +27,7 @@ func (m *Master) sweepKilled(w *worker) {
 	})
 }
 
-// queue ends what w, which was reaped, has left, and hands it to the recoverer.
+// queue kills the remaining descendants of w, which was reaped, and passes w to the recoverer.
 func (m *Master) queue(w *worker, g deadProcess) {
 	m.children.Go(func() {
 		if !m.sweep(m.work, w) {
@@ -41,8 +40,8 @@ func (m *Master) queue(w *worker, g deadProcess) {
 	})
 }
 
-// sweep tries until nothing is left that w has started, or ctx ends. It touches nothing
-// of w but its child.
+// sweep tries until no descendant of w is left, or ctx ends. It uses nothing of w but its child
+// and name.
 func (m *Master) sweep(ctx context.Context, w *worker) (clean bool) {
 	for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
 		try, cancel := context.WithTimeout(ctx, sweepPatience)

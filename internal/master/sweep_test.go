@@ -125,7 +125,7 @@ func TestSweepOthers(t *testing.T) {
 		f.look()
 		require.Empty(t, f.redis.seen())
 		require.False(t, f.sys.hasSwept(name))
-		// Now it stays so.
+		// From now on it stays so.
 		f.redis.set(func() { f.redis.orphans, f.redis.check = []string{name}, nil })
 		f.look()
 		require.Equal(t, []string{"a requeue"}, f.redis.seen())

@@ -12,28 +12,27 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// The new master's part in an upgrade; see upgrade.go.
+// The new master's part of an upgrade; see upgrade.go.
 
-// errElderGone: the master that has started this one, to take its place, is gone too early.
+// errElderGone means that the master to be replaced by this one has gone too early.
 var errElderGone = errors.New("the master whose place this one was to take has ended, or has given it up")
 
-// taking is the old master, whose place this one takes.
+// taking is the old master that this one replaces.
 type taking struct {
 	elder   Peer
-	charged bool      // this one is in charge
-	granted int       // slots that may be filled
-	filled  int       // filled slots that the old one knows of
+	charged bool      // this master is in charge
+	granted int       // slots that it may fill
+	filled  int       // filled slots reported to the old master
 	all     bool      // all slots are filled
-	endBy   time.Time // the old one must be gone then; zero: it has time
+	endBy   time.Time // when the old master must be gone; zero = no limit
 }
 
-// takingOver reports whether slots of the old master have not gone over yet.
+// takingOver reports whether the old master still has slots to hand over.
 func (m *Master) takingOver() bool { return m.taking != nil && !m.taking.all }
 
-// granted reports whether slot n may be filled.
 func (m *Master) granted(n int) bool { return !m.takingOver() || n < m.taking.granted }
 
-// greet tells the old master that this one is there.
+// greet says hello to the old master.
 func (m *Master) greet() {
 	elder := m.d.Upgrade.Elder
 	if elder == nil {
@@ -45,7 +44,7 @@ func (m *Master) greet() {
 	m.tellPeer(elder, proc.Message{Type: proc.Hello, Protocol: proc.BesideProtocol, PID: m.d.Self.PID})
 }
 
-// onElder takes a message of the old master.
+// onElder handles a message of the old master.
 func (m *Master) onElder(h heard) {
 	t := m.taking
 	if h.err != nil {
@@ -69,7 +68,7 @@ func (m *Master) onElder(h heard) {
 	}
 }
 
-// follow takes on the state of the old master, running or paused.
+// follow adopts the state of the old master, running or paused.
 func (m *Master) follow(state string) {
 	next := signals.Running
 	if state == string(signals.Paused) {
@@ -84,7 +83,7 @@ func (m *Master) follow(state string) {
 	}
 }
 
-// takeCharge: from here on this master is the one that the service manager and people speak to.
+// takeCharge makes this master the one for the service manager and people.
 func (m *Master) takeCharge(state string) {
 	if m.taking.charged || m.leaving() {
 		return
@@ -94,13 +93,13 @@ func (m *Master) takeCharge(state string) {
 	m.inCharge(true)
 	m.d.Notifier.Speak()
 	m.d.Notifier.Ready()
-	m.told = told{} // all of it is said again
+	m.told = told{} // repeat everything
 	m.note(store.EventDeployed, "", "takes over from the version before: "+m.described(), 0)
 	m.log.Info("in charge: the old version hands over its slots and finishes its jobs", zap.Int("old_pid", m.taking.elder.PID()))
 	m.tellPeer(m.taking.elder, proc.Message{Type: proc.InCharge})
 }
 
-// countFilled tells the old master how many slots have their worker process.
+// countFilled tells the old master how many slots have a worker process.
 func (m *Master) countFilled() {
 	t := m.taking
 	if t == nil || t.all || !t.charged || m.leaving() {
@@ -123,7 +122,7 @@ func (m *Master) countFilled() {
 	}
 }
 
-// lostElder: the old master is gone.
+// lostElder handles the end of the old master.
 func (m *Master) lostElder() {
 	t := m.taking
 	m.taking = nil
@@ -139,7 +138,7 @@ func (m *Master) lostElder() {
 	m.reloadAgain()
 }
 
-// passOnSignal lets the old master know what was asked of this one.
+// passOnSignal passes a signal to this master on to the old one.
 func (m *Master) passOnSignal(intent signals.Intent) {
 	if m.taking == nil || !m.taking.charged {
 		return
@@ -152,7 +151,7 @@ func (m *Master) passOnSignal(intent signals.Intent) {
 	}
 }
 
-// passOnState lets the old master know the state of this one, whoever has asked for it.
+// passOnState passes this master's state on to the old one, whatever its cause.
 func (m *Master) passOnState() {
 	switch m.state {
 	case signals.Killing:
@@ -166,7 +165,7 @@ func (m *Master) passOnState() {
 	}
 }
 
-// passOnKill has the old master end as this one does.
+// passOnKill makes the old master end like this one.
 func (m *Master) passOnKill() {
 	if m.over == nil {
 		m.passOnSignal(signals.Kill)
@@ -186,8 +185,8 @@ func (m *Master) elderEndsBy() {
 	}
 }
 
-// elderEnds reports whether the old master has to be waited for before this one ends: with the
-// main process of a service systemd ends all others.
+// elderEnds reports whether this master must wait for the end of the old one: when a service's
+// main process ends, systemd kills the others.
 func (m *Master) elderEnds() (wait bool) {
 	t := m.taking
 	if t == nil || !t.charged {
@@ -201,7 +200,7 @@ func (m *Master) elderEnds() (wait bool) {
 	return true
 }
 
-// takingText says how far an upgrade is, in a few words; "" if there is none.
+// takingText describes the progress of an upgrade; "" = none.
 func (m *Master) takingText() string {
 	switch t := m.taking; {
 	case m.given():

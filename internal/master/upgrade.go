@@ -15,86 +15,84 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// An upgrade starts the program anew, beside this master. The new master reads its configuration,
-// connects, and starts one worker process; until that is ready nothing has changed here. Then it
-// is put in charge, and the slots go over to it one by one: for each worker process that it has
-// ready, this master retires one. What has not gone over works on. This master ends when its
-// last worker process has; until then the new one passes on the signals that it receives.
+// An upgrade starts the program again, next to this master. The new master reads its
+// configuration, connects and starts one worker process; until that is ready, nothing changes
+// here. Then it takes charge, and the slots go over one by one: for each of its ready worker
+// processes, this master retires one. The other processes keep working. This master ends with
+// its last worker process; until then the new one passes on the signals that it receives.
 // docs/decisions/upgrade.md says why.
 //
 // This file is the old master's part; takeover.go is the new one's.
 
 const (
-	// upgradePatience is how long a new master may take until its first worker process is
-	// ready. It is less than a service manager waits for a reload. It grows with boot_timeout of runners.
+	// upgradePatience is how long a new master may take to have a ready worker process. It is
+	// less than a service manager waits for a reload. It grows with boot_timeout of runners.
 	upgradePatience = 60 * time.Second
-	// giveEvery is how long the next slot waits for the worker process that leaves the one
-	// before: a long job does not hold up the others, and they do not all double at once.
+	// giveEvery is how long the next slot waits for the process that leaves the previous one: a
+	// long job does not hold up the others, and they are not all duplicated at once.
 	giveEvery = 10 * time.Second
 )
 
 const refusedVersion = "the new version is refused; this one goes on"
 
-// Peer is the other one of two masters, while one takes the place of the other; *proc.Beside is
-// one.
+// Peer is the other one of two masters during an upgrade; *proc.Beside implements it.
 type Peer interface {
 	PID() int
 	Send(m proc.Message) error
-	// Recv returns io.EOF when the other one is gone.
+	// Recv returns io.EOF when the other master is gone.
 	Recv() (proc.Message, error)
 	Kill() error
 	Close() error
 }
 
-// Upgrade is what a master needs to have another one take its place. The zero value refuses that.
+// Upgrade is what replacing a master needs. The zero value refuses it.
 type Upgrade struct {
-	// Changed reports whether the program is another one than the one that runs.
+	// Changed reports whether the program differs from the running one.
 	Changed func() (bool, error)
-	// Start starts the program anew, as a master that has this one for its Elder. It is called
-	// beside the loop.
+	// Start starts the program as a master with this one as its Elder. It is called outside the
+	// loop.
 	Start func(ctx context.Context) (Peer, error)
-	// Elder is the master whose place this one takes; nil = none.
+	// Elder is the master that this one replaces; nil = none.
 	Elder Peer
-	// InCharge is called when this master takes charge, with true, or hands it over: of what
-	// only one of them may have, such as the pid file. At the start it is not called.
+	// InCharge is called when this master takes charge (true) or hands over, for what only one
+	// of them may have, such as the pid file. It is not called at the start.
 	InCharge func(on bool)
 }
 
-// heard is a message of another master, or the reason that none can be read.
+// heard is a message of another master, or the error of reading one.
 type heard struct {
 	peer    Peer
 	message proc.Message
 	err     error
 }
 
-// handing is a new master on its way into the place of this one.
+// handing is a new master that is replacing this one.
 type handing struct {
 	peer     Peer
 	patience time.Duration
-	by       time.Time // it must be ready then: patience after its start
+	by       time.Time // when it must be ready: patience after its start
 	given    bool      // it is in charge
-	reason   string    // why it cannot work, as it has said
-	slots    int       // how many slots this master had
-	filled   int       // slots of the new one that have their worker process
+	reason   string    // why it cannot work, as reported by it
+	slots    int       // this master's slots at its start
+	filled   int       // the new master's slots that have a worker process
 	all      bool      // all its slots have one
-	handed   int       // how often the new one was told that it may fill one slot more
-	leaving  *worker   // the process that leaves the next slot; nil: none is waited for
-	nextBy   time.Time // the new one may fill that slot then at the latest
+	handed   int       // how often it was allowed one more slot
+	leaving  *worker   // the process that leaves the next slot; nil = none to wait for
+	nextBy   time.Time // when the new master may fill that slot at the latest
 }
 
-// given reports whether another master is in charge.
 func (m *Master) given() bool { return m.handing != nil && m.handing.given }
 
 func (m *Master) elsewhere() string {
 	return fmt.Sprintf("process %d has taken over; this one only finishes its jobs", m.handing.peer.PID())
 }
 
-// patience is how long a new master may take until its first worker process is ready.
+// patience is how long a new master may take to have a ready worker process.
 func (m *Master) patience() time.Duration {
 	return max(upgradePatience, upgradePatience/2+m.cfg.BootTimeout)
 }
 
-// await begins to wait for a master that was started.
+// await begins to wait for a new master.
 func (m *Master) await(peer Peer) {
 	m.handing = &handing{peer: peer, patience: m.patience(), slots: len(m.slots)}
 	m.handing.by = time.Now().Add(m.handing.patience)
@@ -105,7 +103,7 @@ func (m *Master) await(peer Peer) {
 	}
 }
 
-// listen delivers what another master says until it is gone, or this one is.
+// listen passes on another master's messages until either master ends.
 func (m *Master) listen(peer Peer) {
 	for {
 		message, err := peer.Recv()
@@ -120,7 +118,6 @@ func (m *Master) listen(peer Peer) {
 	}
 }
 
-// onPeer takes a message of another master.
 func (m *Master) onPeer(h heard) {
 	switch {
 	case m.handing != nil && h.peer == m.handing.peer:
@@ -130,7 +127,6 @@ func (m *Master) onPeer(h heard) {
 	}
 }
 
-// onSuccessor takes a message of the new master.
 func (m *Master) onSuccessor(h heard) {
 	n := m.handing
 	if h.err != nil {
@@ -149,7 +145,7 @@ func (m *Master) onSuccessor(h heard) {
 	case proc.Up:
 		m.give()
 	case proc.InCharge:
-		m.inCharge(false) // only now: there is no moment in which neither has it
+		m.inCharge(false) // only now, so that one of them always has it
 		m.answer(Verdict{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
 			"process %d is in charge: its first worker process is ready, and the others follow one after another; process %d finishes its jobs and leaves",
 			n.peer.PID(), m.d.Self.PID)})
@@ -167,7 +163,7 @@ func (m *Master) onSuccessor(h heard) {
 	}
 }
 
-// handOn is the state that a new master shall be in.
+// handOn is the target state of a new master.
 func (m *Master) handOn() signals.State {
 	if m.state == signals.Paused {
 		return signals.Paused
@@ -184,11 +180,11 @@ func (m *Master) give() {
 	n.given, m.roll, m.refused = true, nil, ""
 	m.roundAt = time.Time{} // people see it at once
 	m.log.Info("the new version is ready and takes over; this one finishes its jobs", zap.Int("pid", n.peer.PID()))
-	// Before it is told: the service manager does not listen to it sooner.
+	// First: until then the service manager ignores the new master.
 	m.d.Notifier.HandOver(n.peer.PID())
 	m.tellPeer(n.peer, proc.Message{Type: proc.Charge, State: string(m.handOn())})
 	if m.reread.again {
-		// Whoever asked for it may have changed something since the new one has read it.
+		// The configuration may have changed since the new master read it.
 		m.reread.again = false
 		m.tellPeer(n.peer, proc.Message{Type: proc.Signal, Reason: signals.Name(syscall.SIGHUP)})
 	}
@@ -204,7 +200,7 @@ func (m *Master) inCharge(on bool) {
 	}
 }
 
-// giveSlots hands on the slots, one for each worker process that the new master has ready.
+// giveSlots hands over slots, one for each ready worker process of the new master.
 func (m *Master) giveSlots() {
 	n := m.handing
 	if n == nil || m.leaving() {
@@ -237,7 +233,7 @@ func (m *Master) giveSlots() {
 	}
 }
 
-// giveSlot gives up the slot that has the least to do, and returns whoever leaves it.
+// giveSlot gives up the least busy slot, and returns the process that leaves it.
 func (m *Master) giveSlot() *worker {
 	if len(m.slots) == 0 {
 		return nil
@@ -248,11 +244,10 @@ func (m *Master) giveSlot() *worker {
 	m.cfg.Slots = len(m.slots)
 	w := s.current
 	m.clearOut(s, "the new version takes over")
-	m.passOnAll(false) // who waited for another one's place need not any more
+	m.passOnAll(false) // processes that waited for another one's slot need not any more
 	return w
 }
 
-// leastBusy is the index of the slot that has the least to do.
 func (m *Master) leastBusy() int {
 	least := 0
 	for i, s := range m.slots {
@@ -290,7 +285,7 @@ func (m *Master) dismiss(why string) {
 	m.refuse(refusedVersion, why)
 }
 
-// lostSuccessor: the new master is gone. Whatever it was to do, this one does.
+// lostSuccessor handles the end of the new master. This master then keeps its role.
 func (m *Master) lostSuccessor(err error) {
 	n := m.handing
 	if !n.given {
@@ -317,15 +312,15 @@ func (m *Master) lostSuccessor(err error) {
 	m.refuse("this master takes over again", why)
 }
 
-// tellPeer sends a message to another master. One that is gone will be heard of.
+// tellPeer sends a message to another master. If that is gone, listen reports it.
 func (m *Master) tellPeer(peer Peer, message proc.Message) {
 	if err := peer.Send(message); err != nil {
 		m.log.Debug("message to the other master not sent", zap.Int("pid", peer.PID()), zap.Error(err))
 	}
 }
 
-// tellSuccessor lets a new master, which is not in charge yet, know the state that it shall have,
-// or ends it if this one leaves.
+// tellSuccessor tells a new master that is not in charge yet its target state, or ends it if
+// this one leaves.
 func (m *Master) tellSuccessor() {
 	switch {
 	case m.handing == nil || m.handing.given:
@@ -336,7 +331,7 @@ func (m *Master) tellSuccessor() {
 	}
 }
 
-// partFromPeers closes the sockets to other masters; the loop has ended.
+// partFromPeers closes the sockets to other masters after the loop has ended.
 func (m *Master) partFromPeers() {
 	if m.handing != nil {
 		_ = m.handing.peer.Close()

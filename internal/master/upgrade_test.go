@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// fakePeer is another master that does what the test says.
+// fakePeer is another master controlled by the test.
 type fakePeer struct {
 	mu     sync.Mutex
 	heard  []string
@@ -79,7 +79,7 @@ func (p *fakePeer) say(m proc.Message) {
 	synctest.Wait()
 }
 
-// hear returns what the master has said to it since.
+// hear returns the master's messages to it since the last call.
 func (p *fakePeer) hear() []string {
 	synctest.Wait()
 	p.mu.Lock()
@@ -96,8 +96,8 @@ func (p *fakePeer) wasKilled() bool {
 	return p.killed
 }
 
-// upgrading runs a master of n slots whose program has changed; started is what starting it anew
-// brings about.
+// upgrading runs a master of n slots whose program has changed; started is the result of
+// starting it again.
 func upgrading(t *testing.T, n int, started error) (*fixture, *fakePeer, []*fakeChild) {
 	t.Helper()
 	peer := newPeer()
@@ -119,7 +119,7 @@ func upgrading(t *testing.T, n int, started error) (*fixture, *fakePeer, []*fake
 	return f, peer, f.up(n)
 }
 
-// ask sends a request and returns what receives the verdict.
+// ask sends a request and returns a channel for the verdict.
 func (f *fixture) ask(r Request) <-chan Verdict {
 	verdicts := make(chan Verdict, 1)
 	r.Answer = func(v Verdict) { verdicts <- v }
@@ -128,7 +128,7 @@ func (f *fixture) ask(r Request) <-chan Verdict {
 	return verdicts
 }
 
-// ready plays a new master up to the moment in which it is in charge.
+// ready takes a new master up to the moment when it is in charge.
 func (p *fakePeer) ready() {
 	p.say(proc.Message{Type: proc.Hello, Protocol: proc.BesideProtocol})
 	p.say(proc.Message{Type: proc.Up})
@@ -272,7 +272,7 @@ func TestUpgrade(t *testing.T) {
 					t.Fatal("it was not ended")
 				}
 			}
-			// And the next good one ends the complaint.
+			// The next successful one clears the complaint.
 			f.m.d.Upgrade.Changed = func() (bool, error) { return false, nil }
 			f.reload = func() (Config, error) { return f.m.cfg, nil }
 			f.signal(syscall.SIGHUP)
@@ -350,7 +350,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// succeeding runs a master of n slots that takes the place of another one.
+// succeeding runs a master of n slots that replaces another one.
 func succeeding(t *testing.T, n int, change ...func(*fixture, *Config)) (*fixture, *fakePeer) {
 	t.Helper()
 	peer := newPeer()

@@ -14,86 +14,86 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// worker is a worker process as its master sees it. Only the loop reads and changes it.
+// worker is a worker process, for its master. Only the loop uses it.
 type worker struct {
 	proc      string
 	slot      *slot
-	gen       int // the configuration that it was started with
+	gen       int // configuration that it was started with
 	cfg       Config
 	child     Child
 	spawnedAt time.Time
-	greeted   bool          // it said hello, and was told its name and state
-	told      signals.State // the state that it was told last
-	readyAt   time.Time     // zero: it is booting
-	after     *worker       // the process that must be gone before it takes jobs; nil: none
-	ahead     bool          // it takes no jobs yet: the process whose place it takes has not stopped
-	suspect   *suspectRun   // nil: it works in a slot
+	greeted   bool          // it said hello and was told its name and state
+	told      signals.State // the last state sent to it
+	readyAt   time.Time     // zero = booting
+	after     *worker       // the process that must be gone before it takes jobs; nil = none
+	ahead     bool          // it takes no jobs yet: its predecessor has not stopped
+	suspect   *suspectRun   // nil = it works in a slot
 	health    health
 	leaves    replacement
 	orders    killOrders
 	kill      kill
 	farewell  farewell
-	badCounts bool // its counts could not be read, and the log says so
+	badCounts bool // unreadable counts were logged
 }
 
-// suspectRun is the task of a worker process that is there for one suspect, outside the slots.
+// suspectRun is the task of a worker process for one suspect, outside the slots.
 type suspectRun struct {
 	looked bool      // it has looked for a suspect
-	tookAt time.Time // when it took one; zero: it has none
+	tookAt time.Time // when it took one; zero = not yet
 }
 
-// health is what a worker process has last said of itself.
+// health is the last known condition of a worker process.
 type health struct {
-	heard     time.Time    // the last sign of life
-	doubted   time.Time    // when it first seemed to be silent; past unless it is after heard
-	lockEnd   time.Time    // a silent process must be gone by then; zero: not known
-	beat      proc.Message // its newest beat
-	outage    *outage      // of Redis; nil: Redis answers it
+	heard     time.Time    // last sign of life
+	doubted   time.Time    // when it first seemed silent; stale unless after heard
+	lockEnd   time.Time    // when it must be gone if silent; zero = unknown
+	beat      proc.Message // newest beat
+	outage    *outage      // of Redis; nil = none
 	saturated bool         // it could take no more jobs
-	readyRSS  int64        // its memory when it was ready, in bytes; 0 = unknown
-	maxRSS    int64        // the memory above which it wants to be replaced, in bytes
+	readyRSS  int64        // memory when ready, in bytes; 0 = unknown
+	maxRSS    int64        // memory above which it wants to be replaced, in bytes
 }
 
-// replacement is how far another worker process is in taking the place of this one.
+// replacement is the progress of replacing a worker process.
 type replacement struct {
 	stage      stage
-	why        string    // why it has stopped by itself; empty: it has not
-	wanted     string    // why to replace it while it still takes jobs; empty: not wanted
-	wantedFrom time.Time // not to be replaced before; zero: at once
-	soon       bool      // it has said that it will stop soon
-	surplus    bool      // its slot is gone, so no process takes its place
+	why        string    // why it has stopped by itself; "" = it has not
+	wanted     string    // why to replace it while it takes jobs; "" = not wanted
+	wantedFrom time.Time // not before then; zero = at once
+	soon       bool      // it has announced that it will stop
+	surplus    bool      // its slot is gone, so nothing replaces it
 }
 
-// stage is how far a worker process is in leaving its slot. It only grows.
+// stage is the progress of leaving a slot. It only grows.
 type stage int
 
 const (
 	working stage = iota
 	stopped       // it takes no more jobs
-	retired       // its place is free for another process
+	retired       // its slot is free for another process
 )
 
-// killOrders are the orders to a worker process to kill its jobs, and its answers.
+// killOrders are orders to a worker process to kill its jobs, and its answers.
 type killOrders struct {
-	given    int       // how many it was sent
-	answered int       // for how many of them it has named the jobs
-	answerBy time.Time // it must have answered by then; zero: none is open
+	given    int       // orders sent
+	answered int       // orders for which it has named the jobs
+	answerBy time.Time // when it must have answered; zero = no open order
 	tokens   []string  // the jobs that it has named
 }
 
 // kill is how the master ends a worker process.
 type kill struct {
-	by        time.Time // it must be gone by then; zero: it has time
+	by        time.Time // when it must be gone; zero = no limit
 	sent      bool      // SIGKILL was sent
 	cause     string    // why it was ended, or seems to have ended
 	lapsed    bool      // it was ended because its lease in Redis was past
-	endSweep  func()    // ends the sweep of its child processes; nil: none runs
+	endSweep  func()    // ends the sweep of its descendants; nil = none runs
 	asked     bool      // it asked for its end, because jobs ignore their kill
 	stuckJobs int       // how many jobs ignore it
-	again     []string  // the tokens of those that go back to their queues
+	again     []string  // tokens of those jobs that go back to their queues
 }
 
-// farewell is what a worker process said when it left.
+// farewell is a worker process's last message.
 type farewell struct {
 	said   bool
 	reason string // one of the reasons of proc.Bye
@@ -102,7 +102,7 @@ type farewell struct {
 // orderly reports whether the process has left no job behind.
 func (f farewell) orderly() bool { return f.said && f.reason != proc.Untidy }
 
-// said is a message of a worker process, or the reason that none can be read.
+// said is a message of a worker process, or the error of reading one.
 type said struct {
 	worker  *worker
 	message proc.Message
@@ -115,7 +115,7 @@ type exited struct {
 	exit   proc.Exit
 }
 
-// watch delivers what w says, and its end. It ends with w.
+// watch delivers the messages and the end of w.
 func (m *Master) watch(w *worker) {
 	read := make(chan struct{})
 	go func() {
@@ -132,14 +132,15 @@ func (m *Master) watch(w *worker) {
 		}
 	}()
 	exit := w.child.Wait()
-	// Its last messages are in the socket. A process that it forked may still hold the other end.
+	// Its last messages are in the socket, and a process that it forked may still hold the other
+	// end.
 	_ = w.child.CloseRead()
 	<-read
 	_ = w.child.Close()
 	m.exits <- exited{w, exit}
 }
 
-// onWorkerMessage takes a message of a worker process. Unknown ones are signs of life.
+// onWorkerMessage handles a message of a worker process. Unknown kinds are signs of life.
 func (m *Master) onWorkerMessage(s said) {
 	w := s.worker
 	w.health.heard = time.Now()
@@ -184,7 +185,6 @@ func (m *Master) onWorkerMessage(s said) {
 	}
 }
 
-// counted takes what w has counted.
 func (m *Master) counted(w *worker, sums []byte) {
 	if m.d.History == nil {
 		return
@@ -195,7 +195,7 @@ func (m *Master) counted(w *worker, sums []byte) {
 	}
 }
 
-// welcome answers hello: from here on the worker process can be spoken to.
+// welcome answers hello; from then on the worker process gets messages.
 func (m *Master) welcome(w *worker, hello proc.Message) {
 	if hello.Protocol != proc.Protocol {
 		m.kill(w, fmt.Sprintf("it speaks protocol %d, not %d", hello.Protocol, proc.Protocol))
@@ -209,15 +209,15 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 	})
 }
 
-// passOn tells w the state that it shall be in, unless it knows.
+// passOn tells w its target state, unless it knows.
 func (m *Master) passOn(w *worker) {
 	if state := m.stateFor(w); w.greeted && !w.kill.sent && state != w.told {
-		w.told, w.health.beat.State = state, "" // its next beat says whether it obeys
+		w.told, w.health.beat.State = state, "" // its next beat shows its own state
 		m.send(w, proc.Message{Type: proc.SetState, State: string(state)})
 	}
 }
 
-// stateFor is the state that w shall be in.
+// stateFor is the target state of w.
 func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
@@ -231,13 +231,13 @@ func (m *Master) stateFor(w *worker) signals.State {
 	}
 }
 
-// ready: a worker process has begun to work.
+// ready handles that a worker process has begun to work.
 func (m *Master) ready(w *worker) {
 	if !w.readyAt.IsZero() {
 		return
 	}
 	w.readyAt = time.Now()
-	level := zap.DebugLevel // a matter of course, after each quota
+	level := zap.DebugLevel // routine, after each quota
 	if m.state == signals.Starting || m.roll != nil || w.slot.failures > 0 {
 		level = zap.InfoLevel
 	}
@@ -254,8 +254,8 @@ func (m *Master) ready(w *worker) {
 	}
 }
 
-// settle takes a beat. It may prove that the end of each killed job is recorded;
-// those that the worker process has taken since are none of them.
+// settle handles a beat. It may prove that the end of each killed job is recorded; jobs taken
+// later do not count.
 func (m *Master) settle(w *worker, beat proc.Message) {
 	w.health.beat, w.health.outage = beat, nil
 	if beat.Away > 0 {
@@ -270,15 +270,15 @@ func (m *Master) settle(w *worker, beat proc.Message) {
 	}
 }
 
-// lastsUntil notes until when, by the boot clock, the locks of w are safe.
+// lastsUntil notes how long the locks of w are safe, by the boot clock.
 func (w *worker) lastsUntil(end time.Duration) {
 	if end > 0 {
 		w.health.lockEnd = time.Now().Add(end - procfs.BootTime())
 	}
 }
 
-// asksToRetire: w should be replaced. Out of quota, or when jobs ignore their kill, it takes no more
-// jobs; for age and memory it goes on until its master finds the time.
+// asksToRetire handles that w wants to be replaced. For quota, or if jobs ignore their kill, it
+// takes no more jobs; for age and memory it works until its master replaces it.
 func (m *Master) asksToRetire(w *worker, asks proc.Message) {
 	switch asks.Reason {
 	case "memory":
@@ -293,7 +293,7 @@ func (m *Master) asksToRetire(w *worker, asks proc.Message) {
 	m.log.Debug("worker process wants to be replaced", zap.String("proc", w.proc), zap.String("reason", asks.Reason))
 }
 
-// retire tells w to finish and leave; its slot is another's.
+// retire tells w to finish and leave; its slot is free.
 func (m *Master) retire(w *worker, reason string) {
 	if reason == "" {
 		reason = "replaced"
@@ -310,21 +310,20 @@ func (m *Master) send(w *worker, message proc.Message) {
 	case errors.Is(err, proc.ErrFull):
 		m.kill(w, "it does not read its messages")
 	default:
-		// It is gone, and its exit is on the way.
+		// It is gone, and its exit follows.
 		m.log.Debug("message not sent", zap.String("proc", w.proc), zap.Error(err))
 	}
 }
 
-// kill ends a worker process at once.
 func (m *Master) kill(w *worker, why string) {
 	if w.kill.sent {
 		return
 	}
 	w.kill.sent, w.kill.cause = true, why
-	// Locks depend on it; everything else can wait.
+	// First: locks depend on it.
 	err := w.child.Kill()
-	m.sweepKilled(w)       // after that: from here on it starts nothing more
-	level := zap.InfoLevel // its end is warned of, with the reason
+	m.sweepKilled(w)       // only now: from here on it starts nothing more
+	level := zap.InfoLevel // its end is logged as a warning with the reason
 	if err != nil {
 		level = zap.WarnLevel
 	}
