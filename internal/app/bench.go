@@ -21,53 +21,52 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// BusyServer is how many commands a second a server runs that is not to be disturbed without a
-// question.
+// BusyServer is the number of commands per second above which a server must not be disturbed
+// unasked.
 const BusyServer = 1000
 
 const (
 	benchClass, benchQueue = "Resqued::Bench", "bench"
 	// benchAhead is how many jobs wait at least, so that the workers never wait for jobs;
-	// benchBatch is how many are pushed in a call.
+	// benchBatch is how many one call pushes.
 	benchAhead, benchBatch = 10_000, 1_000
 	benchLook              = 20 * time.Millisecond
-	// benchStart bounds the time to the first job that ends, benchEnd that of the removal of
-	// the queue, benchInsist the time between two signals to end.
+	// benchStart bounds the time until the first job ends, benchEnd the removal of the queue;
+	// benchInsist is the time between two signals to end.
 	benchStart, benchEnd, benchInsist = 30 * time.Second, 30 * time.Second, 10 * time.Second
 	// benchRemove bounds the removal of the keys.
 	benchRemove = 2 * time.Minute
-	// roundTrips is how many answers are waited for.
+	// roundTrips is the number of measured round trips.
 	roundTrips = 200
 )
 
-// Bench measures what a machine and a Redis can do: daemons with their worker processes, whose
-// jobs do nothing, in a namespace of its own below that of the configuration. It does not run
-// code of the program or commands of the configuration.
+// Bench measures a machine and a Redis: daemons with worker processes, whose jobs do nothing, in
+// a namespace of its own below the configuration's. It runs no code of the program and no
+// commands of the configuration.
 type Bench struct {
 	Program Program
 	Config  config.Config
-	// For is how long each daemon is measured, Jobs after how many jobs that ends at the latest.
+	// For is how long each daemon is measured; it ends earlier after Jobs jobs.
 	For  time.Duration
 	Jobs int
-	// Log is that of the daemons.
+	// Log is the daemons' log.
 	Log *zap.Logger
 
 	base, own *store.Store
 	run       config.Config                  // for own
-	told      atomic.Pointer[chan os.Signal] // of the daemon that runs
+	told      atomic.Pointer[chan os.Signal] // of the running daemon
 }
 
-// BenchRun is what one daemon did.
+// BenchRun is the result for one daemon.
 type BenchRun struct {
 	Name string `json:"name"`
 	config.Tuning
 	Jobs    int     `json:"jobs"`
 	Seconds float64 `json:"seconds"`
-	// Rate is jobs a second.
+	// Rate is in jobs per second.
 	Rate float64 `json:"jobs_per_second"`
-	// Micros are those of the server's processor for a job, Commands those that it ran for
-	// one; 0 = it does not say. What others did meanwhile is subtracted as if it were as much
-	// as before.
+	// Micros is the server's processor time per job, Commands its number of commands; 0 =
+	// unknown. The load of other clients is subtracted as measured before the run.
 	Micros   float64 `json:"redis_us_per_job,omitempty"`
 	Commands float64 `json:"commands_per_job,omitempty"`
 }
@@ -76,16 +75,16 @@ type BenchRun struct {
 type BenchServer struct {
 	Where   string `json:"where"`
 	Version string `json:"version,omitempty"`
-	// Others are the processes and workers that are registered in the configuration's namespace.
+	// Others counts the processes and workers registered in the configuration's namespace.
 	Others    int   `json:"others"`
 	PerSecond int64 `json:"commands_per_second"`
 	Keys      int64 `json:"keys"`
-	// P50 and P99 are how long an answer takes, in milliseconds.
+	// P50 and P99 are round-trip times in milliseconds.
 	P50 float64 `json:"round_trip_p50_ms"`
 	P99 float64 `json:"round_trip_p99_ms"`
 }
 
-// Open connects. Close ends that; before, Remove removes the keys.
+// Open connects. Remove removes the keys; then Close closes the connections.
 func (b *Bench) Open() (err error) {
 	name := make([]byte, 6)
 	_, _ = rand.Read(name) // never fails
@@ -109,7 +108,7 @@ func (b *Bench) Open() (err error) {
 // Close ends the connections.
 func (b *Bench) Close() error { return errors.Join(b.base.Close(), b.own.Close()) }
 
-// Signal passes a signal of this process on to the daemon that runs, if one does.
+// Signal passes a signal of this process on to the running daemon, if any.
 func (b *Bench) Signal(sig os.Signal) {
 	if told := b.told.Load(); told != nil {
 		select {
@@ -119,10 +118,10 @@ func (b *Bench) Signal(sig os.Signal) {
 	}
 }
 
-// Namespace is that of the measurement.
+// Namespace is the measurement's namespace.
 func (b *Bench) Namespace() string { return b.run.Namespace }
 
-// Server measures answers of the server, and asks it who else is there.
+// Server measures the server's round trips and asks for its other users.
 func (b *Bench) Server(ctx context.Context) (s BenchServer, err error) {
 	s.Where = b.base.Where()
 	times := make([]time.Duration, 0, roundTrips)
@@ -165,8 +164,8 @@ func (b *Bench) Server(ctx context.Context) (s BenchServer, err error) {
 	return s, nil
 }
 
-// Measure runs a daemon until its time is up or ctx ends. It must be called from the main
-// goroutine, as a daemon must: worker processes are to end with the thread that started them.
+// Measure runs a daemon until its time is up or ctx ends. Call it on the main goroutine: worker
+// processes must end with the thread that started them.
 func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r BenchRun, err error) {
 	r.Name, r.Tuning = name, t
 	before, err := b.own.Load(ctx)
@@ -178,7 +177,7 @@ func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r Be
 	c := b.run
 	c.WorkerCount, c.ThreadCount, c.JobsPerFork, c.MaxRSS, c.MaxAge = t.WorkerCount, t.ThreadCount, t.JobsPerFork, t.MaxRSS, 0
 	c.MaxRetiring = min(c.MaxRetiring, c.WorkerCount)
-	select { // what others do
+	select { // the load of other clients
 	case <-time.After(300 * time.Millisecond):
 	case <-ctx.Done():
 		return r, context.Cause(ctx)
@@ -188,7 +187,7 @@ func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r Be
 		return r, err
 	}
 	others := load{after.CPU - before.CPU, after.Commands - before.Commands}.per(time.Since(quiet))
-	if f.done, f.failed, err = b.own.Stats(ctx); err != nil { // of the daemons before
+	if f.done, f.failed, err = b.own.Stats(ctx); err != nil { // of earlier daemons
 		return r, err
 	}
 	if err := f.fill(ctx, f.done); err != nil {
@@ -208,27 +207,27 @@ func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r Be
 		err := b.watch(ctx, &f, &r, others, ended)
 		watched <- errors.Join(err, b.stop(told, ended))
 	}()
-	// The daemon ends by a signal, not with ctx: its processes are to end before the keys go.
+	// A signal ends the daemon, not ctx: its processes must end before the keys go.
 	err = d.Run(context.WithoutCancel(ctx))
 	close(ended)
 	return r, errors.Join(err, <-watched)
 }
 
-// load is what a server did.
+// load is a server's work.
 type load struct {
 	cpu      time.Duration
 	commands int64
 }
 
-// per returns it for a second.
+// per returns the load per second.
 func (l load) per(d time.Duration) load {
 	return load{time.Duration(float64(l.cpu) / d.Seconds()), int64(float64(l.commands) / d.Seconds())}
 }
 
-// errDaemonEnded: it should have gone on.
+// errDaemonEnded means that the daemon ended before it was told to.
 var errDaemonEnded = errors.New("the daemon has ended by itself")
 
-// watch counts the jobs from the end of the first.
+// watch counts jobs from the end of the first one.
 func (b *Bench) watch(ctx context.Context, f *feeder, r *BenchRun, others load, ended <-chan struct{}) error {
 	var began time.Time
 	var from int64
@@ -283,7 +282,7 @@ func (b *Bench) watch(ctx context.Context, f *feeder, r *BenchRun, others load, 
 	}
 }
 
-// stop tells a daemon to end, and insists. It returns when the daemon has ended.
+// stop signals a daemon to end, repeatedly if needed. It returns when the daemon has ended.
 func (b *Bench) stop(told chan<- os.Signal, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), benchEnd)
 	defer cancel()
@@ -300,16 +299,16 @@ func (b *Bench) stop(told chan<- os.Signal, ended <-chan struct{}) error {
 	return err
 }
 
-// Remove removes all keys of the measurement, also after ctx has ended. It returns how many
-// there were.
+// Remove removes all keys of the measurement, even after ctx has ended, and returns their
+// number.
 func (b *Bench) Remove(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchRemove)
 	defer cancel()
 	return b.own.RemoveBench(ctx)
 }
 
-// Sweep removes what measurements below the configuration's namespace have left behind that
-// were killed. It refuses while one runs.
+// Sweep removes the keys of killed measurements below the configuration's namespace. It refuses
+// while one runs.
 func (b *Bench) Sweep(ctx context.Context) (int, error) {
 	live, err := b.base.LiveBenches(ctx)
 	if err != nil {
@@ -328,14 +327,13 @@ func (b *Bench) Sweep(ctx context.Context) (int, error) {
 	return all.RemoveBench(ctx)
 }
 
-// feeder keeps jobs waiting.
 type feeder struct {
 	store        *store.Store
 	pushed       int64
 	done, failed int64 // before the daemon started
 }
 
-// fill pushes jobs until enough wait, when so many have been done.
+// fill pushes jobs until enough wait; done is the number of done jobs.
 func (f *feeder) fill(ctx context.Context, done int64) error {
 	for f.pushed-(done-f.done) < benchAhead {
 		batch := make([][]byte, benchBatch)
@@ -350,7 +348,6 @@ func (f *feeder) fill(ctx context.Context, done int64) error {
 	return nil
 }
 
-// benchHandlers are those of the worker processes of a measurement.
 func benchHandlers() *resqued.Handlers {
 	h := resqued.New()
 	h.HandleArgs(benchClass, func(context.Context, resqued.Args) error { return nil }, resqued.Queue(benchQueue))

@@ -26,8 +26,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// beside holds the parts of a master's process that run beside the master's loop and depend
-// on the configuration. A reload changes them in one place, use, and only when the new
+// beside holds the parts of a master's process that run outside the master's loop and depend on
+// the configuration. A reload changes them in one place, use, and only once the new
 // configuration is in force.
 type beside struct {
 	store     *store.Store
@@ -41,15 +41,15 @@ type beside struct {
 	events    *recorder
 	history   *writer.Writer
 	hosts     *deadhost.Watcher
-	// look has the master look for the dead.
+	// look makes the master look for dead processes.
 	look chan struct{}
-	// scheduled are the schedules of the configuration in force, which run while this master
-	// is in charge. The master's loop alone looks at both.
+	// scheduled are the schedules of the configuration in force, which run while this master is
+	// in charge. Only the master's loop uses both.
 	scheduled runner.Config
 	charge    bool
 }
 
-// statsCounter is a client of statsd and what it was made of.
+// statsCounter is a statsd client with its configuration.
 type statsCounter struct {
 	cfg statsd.Config
 	*statsd.Client
@@ -63,13 +63,13 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 	return &statsCounter{statsConfig(c), statsd.New(statsConfig(c), log)}
 }
 
-// Died counts a job that has failed because its process died.
+// Died counts a job that failed because its process died.
 func (b *beside) Died(class, queue string) {
 	b.stats.Load().Died(class)
 	b.counted.Count(time.Now(), class, queue, history.Processed|history.Failed)
 }
 
-// Repaired counts a repair of a unique queue, and the duplicates that it has dropped.
+// Repaired counts a repair of a unique queue and its dropped duplicates.
 func (b *beside) Repaired(duplicates int) {
 	b.stats.Load().Count(statsd.Repaired, 1)
 	b.stats.Load().Count(statsd.Duplicate, duplicates)
@@ -87,7 +87,7 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	b.hosts = deadhost.New(redis, self, b.events.Note, func() {
 		select {
 		case b.look <- struct{}{}:
-		default: // one is asked for already
+		default: // already requested
 		}
 	}, d.Log.Named("hosts"))
 	b.hosts.Use(hostConfig(d.Config.Config))
@@ -114,9 +114,9 @@ func (b *beside) pruned(names []string) {
 	b.events.Note(store.Event{Kind: store.EventRemoved, Subject: "names of queues", Text: text, Count: int64(len(names))})
 }
 
-// inCharge begins or ends what only one of two masters may do while one takes the place of the
-// other: the schedules may differ, and those of the old one are not in force any more. The rest
-// is done by scripts for which it does not matter who calls them, nor how many.
+// inCharge starts or stops what only one of two masters may do during an upgrade: their
+// schedules may differ, and the old ones are no longer in force. The rest is done by scripts
+// that any number of masters may call.
 func (b *beside) inCharge(on bool) {
 	b.charge = on
 	if on {
@@ -126,7 +126,6 @@ func (b *beside) inCharge(on bool) {
 	}
 }
 
-// use puts a configuration into force.
 func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap.Logger) {
 	c := r.Config
 	if level, err := zapcore.ParseLevel(c.LogLevel); err == nil {
@@ -143,7 +142,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	b.stats.Store(stats)
 	b.forwarder.Use(forwarderConfig(c, self, stats))
 	if old != stats {
-		old.Close() // what is counted meanwhile is lost
+		old.Close() // counts in between are lost
 	}
 	b.scheduled = p.scheduleConfig(r, self)
 	if b.charge {
@@ -154,7 +153,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 	b.pruner.Use(c.PruneQueues)
 }
 
-// run starts the parts that have a loop of their own; stop ends them and waits for them.
+// run starts the parts that have a loop; stop ends them and waits for them.
 func (b *beside) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
@@ -179,7 +178,7 @@ func forwarderConfig(c config.Config, self proc.Identity, stats delayed.Stats) d
 	}
 }
 
-// hostConfig returns whom to ask about hosts that are silent.
+// hostConfig returns the settings for silent hosts.
 func hostConfig(c config.Config) deadhost.Config {
 	if len(c.HostDeadHook) == 0 {
 		return deadhost.Config{}

@@ -45,7 +45,7 @@ func Commands(c config.Config) map[string]resqued.Class {
 	return classes
 }
 
-// runnerClasses returns the classes of the runners that do not perform any.
+// runnerClasses returns the classes of the runners that perform only some.
 func runnerClasses(c config.Config) map[string][]string {
 	classes := map[string][]string{}
 	for name, r := range c.Runners {
@@ -83,11 +83,11 @@ func classLock(l *config.HandlerLock, style wire.RubyStyle) *resqued.ClassLock {
 	return lock
 }
 
-// errNoDatabase: a class keeps its lock in PostgreSQL, and no database is configured.
+// errNoDatabase means that a class keeps its lock in PostgreSQL, but no database is configured.
 var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is given: set DATABASE_URL, or database_url_file")
 
-// CheckDatabase returns an error if the worker processes could not take the class locks that
-// are kept in PostgreSQL: no database is configured, or its URL is not valid.
+// CheckDatabase returns an error if worker processes could not take class locks in PostgreSQL:
+// no database is configured, or its URL is invalid.
 func (p Program) CheckDatabase(c config.Config) error {
 	classes := p.allClasses(c)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
@@ -108,8 +108,8 @@ func (p Program) CheckDatabase(c config.Config) error {
 	return nil
 }
 
-// RubyStyle returns how hashes are written in the keys of class locks: as by the version of
-// Ruby for which job lock keys are configured, by default an old one.
+// RubyStyle returns how hashes are written in keys of class locks: like the Ruby version that
+// job lock keys are configured for, by default an old one.
 func RubyStyle(c config.Config) wire.RubyStyle {
 	if c.JobLockKey == jobkey.Ruby34 {
 		return wire.Ruby34
@@ -117,7 +117,7 @@ func RubyStyle(c config.Config) wire.RubyStyle {
 	return wire.RubyUpTo33
 }
 
-// newClassLocks returns what takes the class locks of a worker process.
+// newClassLocks returns the class locks of a worker process.
 func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*classlock.Locks, error) {
 	_, beat := leaseAndBeat(c)
 	return classlock.New(classlock.Config{

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/statsd"
 )
 
-// CheckRedis returns an error if a client cannot be made for the URL of Redis, or for one of the
-// servers of class locks. Nothing is connected to.
+// CheckRedis returns an error if no client can be made for the URL of Redis or of a class lock's
+// server. It does not connect.
 func (p Program) CheckRedis(c config.Config) error {
 	open := func(url string) error {
 		s, err := OpenStore(c.At(url), "resqued-check")
@@ -57,7 +57,7 @@ func (p Program) allClasses(c config.Config) map[string]resqued.Class {
 	return classes
 }
 
-// TryRedis looks at the server of a URL as a daemon does before it starts.
+// TryRedis makes a daemon's start-up checks of the server.
 func TryRedis(ctx context.Context, c config.Config) []rdb.Step {
 	s, err := OpenStore(c, "resqued-check")
 	if err != nil {

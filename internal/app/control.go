@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// NoControl is the value of control_socket with which a daemon has none.
+// NoControl is the value of control_socket for none.
 const NoControl = "off"
 
 // ControlPlaces returns where the control sockets of daemons are.
@@ -23,32 +23,32 @@ func ControlPlaces() control.Places {
 	}
 }
 
-// socketTaken is logged by a daemon that takes the control socket of another one.
+// socketTaken is logged by a daemon that takes another daemon's control socket.
 const socketTaken = "another daemon listens at the control socket; \"reload\" and \"upgrade\" reach this one from now on: give each its own control_socket"
 
-// controls answers what a daemon is asked on its control socket. All but answer is called by one
-// goroutine at a time.
+// controls answers requests on a daemon's control socket. One goroutine at a time calls its
+// methods; answer may be called by any.
 type controls struct {
 	path     string // as configured
 	version  string
-	store    string // the one of several that is worked; "" = there are none
+	store    string // the one of several stores; "" = there is one without a name
 	requests chan master.Request
 	log      *zap.Logger
 	servers  []*control.Server // the last one is in use
-	// waits says what the daemon waits for before there is a master; nil = there is one.
+	// waits is what the daemon waits for before there is a master; nil = there is one.
 	waits atomic.Pointer[string]
 }
 
-// begin creates the socket before there is a master, unless another daemon listens there: this one may
-// never come to work.
+// begin creates the socket before there is a master, unless another daemon listens there: this
+// one may never start to work.
 func (c *controls) begin() {
 	if c.path == "" || !control.Taken(c.path) {
 		c.listen(true)
 	}
 }
 
-// listen creates the socket, unless it is there. Without one the daemon works all the same. At the
-// first start, which takes no other's place, no other daemon should have it.
+// listen creates the socket, unless it exists. The daemon also works without one. first is set
+// for a first start that replaces no daemon: then it warns if another daemon has the socket.
 func (c *controls) listen(first bool) {
 	if c.path == NoControl || len(c.servers) > 0 && c.servers[len(c.servers)-1].Current() {
 		return
@@ -61,7 +61,7 @@ func (c *controls) listen(first bool) {
 			return
 		}
 	}
-	if first && control.Taken(path) { // one that drains has no use for it any more
+	if first && control.Taken(path) { // a draining daemon needs it no more
 		c.log.Warn(socketTaken, zap.String("path", path))
 	}
 	server, err := control.Listen(path, c.answer)
@@ -82,13 +82,13 @@ func (c *controls) close() {
 	}
 }
 
-// answer asks the master, and waits for what becomes of it.
+// answer asks the master and waits for the outcome.
 func (c *controls) answer(ctx context.Context, r control.Request) control.Reply {
 	reply := control.Reply{PID: os.Getpid(), Version: c.version}
 	switch r.Do {
 	case control.Reload, control.Upgrade, control.Status:
 	case control.Drain:
-		if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil { // as the signal
+		if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil { // like the signal
 			reply.Text = err.Error()
 			return reply
 		}

@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// DemoQueue is the queue of the demonstration's own jobs.
 	DemoQueue = "demo"
 	// demoEvery is the time between two of them.
 	demoEvery = 350 * time.Millisecond
-	// demoBacklog is how many jobs may wait. The enqueuer stops there, so that a paused
-	// daemon does not fill Redis.
+	// demoBacklog is how many jobs may wait. The enqueuer then pauses, so that a paused daemon
+	// does not fill Redis.
 	demoBacklog = 20
 )
 
 // errFlaky is the error of Flaky.
 var errFlaky = errors.New("the coin came up tails")
 
-// withDemo returns the handlers and the demo classes. A class of the handlers takes the
-// place of a demo class of the same name.
+// withDemo returns the handlers and the demo classes. A handler replaces the demo class of the
+// same name.
 func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range handlers.Classes() {
@@ -45,8 +44,8 @@ func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
 	return h
 }
 
-// demoClasses returns a fast class, a slow one, one that fails now and then, and one
-// that is enqueued again while it runs: its lock keeps the second job waiting.
+// demoClasses returns a fast class, a slow one, one that sometimes fails, and one that is
+// enqueued again while it runs: its lock keeps the second job waiting.
 func demoClasses() []resqued.Class {
 	last := func(shortest, longest time.Duration) resqued.Handler {
 		return func(ctx context.Context, _ *resqued.Job) error {
@@ -79,8 +78,8 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// EnqueueDemo enqueues demo jobs until ctx ends, about three a second. It stops while
-// earlier ones wait.
+// EnqueueDemo enqueues demo jobs until ctx ends, about three a second, but not while earlier
+// ones wait.
 func EnqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 	names := []string{"world", "Redis", "resqued"}
 	ticks := time.NewTicker(demoEvery)
@@ -103,7 +102,7 @@ func EnqueueDemo(ctx context.Context, s *store.Store, c *client.Client) {
 		if behind, err := s.Payloads(ctx, DemoQueue, demoBacklog-1, 1); err != nil || len(behind) > 0 {
 			continue
 		}
-		// An outage of the demonstration's Redis ends the demonstration.
+		// An outage of the demo's Redis ends the demo.
 		_, _ = c.Enqueue(ctx, class, args, client.Queue(DemoQueue))
 	}
 }

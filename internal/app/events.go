@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// eventQueue is how many events wait to be written. Further ones are lost: what they tell of must
-	// not wait for Redis.
+	// eventQueue is how many events wait to be written. More are lost: their sources must not
+	// wait for Redis.
 	eventQueue = 256
-	// eventsPerMinute bounds how many of one kind a daemon writes. The next one that is written says
-	// how many were left out.
+	// eventsPerMinute bounds the events of one kind that a daemon writes. The next one written
+	// has the number of those left out.
 	eventsPerMinute = 30
-	// eventPatience bounds one write, eventParting all those at the end.
+	// eventPatience bounds one write, eventParting all writes at the end.
 	eventPatience, eventParting = 3 * time.Second, 2 * time.Second
 )
 
-// eventStore is what a recorder asks of Redis.
+// eventStore is what a recorder needs of Redis.
 type eventStore interface {
 	NoteEvent(ctx context.Context, e store.Event) error
 }
 
-// recorder writes what happens to a daemon to Redis, on the goroutine of run.
+// recorder writes a daemon's events to Redis, on the goroutine of run.
 type recorder struct {
 	by     string
 	store  eventStore
@@ -37,7 +37,7 @@ type recorder struct {
 	said    string // the last error that was logged
 }
 
-// eventMinute is how many events of a kind were written since began, and how many were not.
+// eventMinute counts the events of a kind since began, written and left out.
 type eventMinute struct {
 	began         time.Time
 	written, left int
@@ -47,7 +47,7 @@ func newRecorder(by string, s eventStore, log *zap.Logger) *recorder {
 	return &recorder{by: by, store: s, log: log.Named("events"), events: make(chan store.Event, eventQueue), minutes: map[store.EventKind]*eventMinute{}}
 }
 
-// Note takes an event. It never waits, and any goroutine may call it.
+// Note takes an event. It never blocks, and any goroutine may call it.
 func (r *recorder) Note(e store.Event) {
 	e.By, e.Via = r.by, "daemon"
 	select {
@@ -56,7 +56,7 @@ func (r *recorder) Note(e store.Event) {
 	}
 }
 
-// run writes events until ctx ends, and then those that wait.
+// run writes events until ctx ends, and then the waiting ones.
 func (r *recorder) run(ctx context.Context) {
 	for {
 		select {

@@ -16,42 +16,40 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// fleet holds the settings on which all daemons of a namespace have to agree. Each daemon
-// writes its own to Redis. docs/reliability.md lists them.
+// fleet holds the settings that all daemons of a namespace must share. Each daemon writes its
+// own to Redis. docs/reliability.md lists them.
 type fleet struct {
 	JobLockKey     string   `json:"job_lock_key"`
 	LocketedQueues []string `json:"locketed_queues"`
 	UniqueQueues   []string `json:"unique_queues"`
 	// SchedulerLock is empty for a daemon without schedules.
 	SchedulerLock string `json:"scheduler_lock,omitempty"`
-	// Queues are those that the daemon works. Two daemons without a queue in common need
-	// not agree.
+	// Queues are the daemon's queues. Daemons without a common queue need not agree.
 	Queues []string `json:"queues"`
-	// Classes are the classes that have a handler, with the lock that their jobs take.
+	// Classes are the classes with a handler, with the lock of their jobs.
 	Classes map[string]string `json:"classes,omitempty"`
 	// Some: there are so many classes that Classes has only those with a lock.
 	Some bool `json:"some_classes,omitempty"`
-	// ClassQueues are the queues that classes name for their jobs, for who enqueues them.
+	// ClassQueues are the queues that classes name for their jobs, for clients.
 	ClassQueues map[string]string `json:"class_queues,omitempty"`
 	// Once are the classes whose jobs run at most once.
 	Once []string `json:"at_most_once,omitempty"`
-	// Fair are the queues whose tenants take turns; "*" stands for those that are not named.
+	// Fair are the queues whose tenants take turns; "*" is for queues not named.
 	Fair map[string]fleetFair `json:"fair,omitempty"`
 }
 
 // fleetFair is how the tenants of a queue take turns.
 type fleetFair struct {
 	Key string `json:"key"`
-	// Weights say how many weights there are, and have a digest of them. Who the tenants are is not
-	// what others need.
+	// Weights has the number of weights and their digest. Others do not need the tenants' names.
 	Weights string `json:"weights,omitempty"`
 }
 
-// maxClasses is how many classes a daemon may have for those without a lock to be written to
-// Redis. With more, a class that has a lock in one daemon only is not noticed.
+// maxClasses is up to how many classes those without a lock are written to Redis. With more, a
+// class that has a lock in only one daemon is not noticed.
 const maxClasses = 500
 
-// inGo stands for a key that a function of the program computes, which cannot be compared.
+// inGo replaces a key computed by a function of the program, which cannot be compared.
 const inGo = "computed by the program"
 
 // fleetOf returns the settings of one daemon.
@@ -132,7 +130,6 @@ func fleetWeights(weights map[string]int) string {
 	return fmt.Sprintf("%d weights, digest %s", len(weights), hex.EncodeToString(sum[:6]))
 }
 
-// text describes it for people.
 func (f fleetFair) text() string {
 	if f.Key == "" {
 		return "none"
@@ -140,7 +137,7 @@ func (f fleetFair) text() string {
 	return f.Key + ", " + cmp.Or(f.Weights, "no weights")
 }
 
-// same reports whether two are the same, as far as can be known.
+// same reports whether two are the same, as far as known.
 func (f fleetFair) same(o fleetFair) bool {
 	unknown := f.Key != "" && o.Key != "" && (f.Key == inGo || o.Key == inGo)
 	return (f.Key == o.Key || unknown) && f.Weights == o.Weights
@@ -155,7 +152,7 @@ func (f fleet) fairOf(queue string) fleetFair {
 }
 
 // fileLock describes the class lock of a command handler: which jobs exclude each other, and
-// where. It returns "" for none.
+// where; "" = none.
 func fileLock(l *config.HandlerLock) string {
 	if l == nil {
 		return ""
@@ -194,7 +191,7 @@ func lockPlace(what, store, redis string) string {
 	return what + ", store " + cmp.Or(store, resqued.StoreRedis)
 }
 
-// shared returns the settings in the form that a master writes and compares.
+// shared returns the settings as a master writes and compares them.
 func (f fleet) shared() master.Shared {
 	text, err := json.Marshal(f)
 	if err != nil { // plain data cannot fail
@@ -210,9 +207,8 @@ func (f fleet) shared() master.Shared {
 	}}
 }
 
-// SettingsDiffer returns the names of the settings on which two daemons have to agree and do
-// not. The texts are those that masters write to Redis; of one that another version has written
-// it knows nothing.
+// SettingsDiffer returns the names of the settings in which two daemons differ that must share
+// them. The texts are those that masters write to Redis; it ignores the text of another version.
 func SettingsDiffer(one, other string) (names []string) {
 	var a, b fleet
 	if json.Unmarshal([]byte(one), &a) != nil || json.Unmarshal([]byte(other), &b) != nil {
@@ -224,8 +220,8 @@ func SettingsDiffer(one, other string) (names []string) {
 	return names
 }
 
-// differs returns the settings on which two daemons should agree and do not, as far as that
-// breaks something.
+// differs returns the settings that two daemons should share but do not, as far as that breaks
+// something.
 func (f fleet) differs(o fleet) []master.Difference {
 	var all []master.Difference
 	add := func(setting, here, there, breaks string) {
@@ -261,7 +257,7 @@ func (f fleet) differs(o fleet) []master.Difference {
 	if len(f.common(o)) == 0 {
 		return all
 	}
-	// A class may be known to one of them by its name, to the other by a pattern.
+	// One daemon may know a class by name, the other by a pattern.
 	classes := slices.AppendSeq(slices.Collect(maps.Keys(f.Classes)), maps.Keys(o.Classes))
 	slices.Sort(classes)
 	for _, class := range slices.Compact(classes) {
@@ -281,9 +277,9 @@ func (f fleet) differs(o fleet) []master.Difference {
 	return all
 }
 
-// chosen returns the name or the pattern that decides about a class, "" if none is known to.
+// chosen returns the name or pattern that applies to a class, "" if unknown.
 func (f fleet) chosen(class string) string {
-	if f.Some { // a name that counts before the pattern may be left out
+	if f.Some { // a name that precedes the pattern may be left out
 		if _, ok := f.Classes[class]; !ok {
 			return ""
 		}
@@ -292,7 +288,7 @@ func (f fleet) chosen(class string) string {
 	return selector.Choose(slices.Collect(maps.Keys(f.Classes)), class)
 }
 
-// common returns the queues that both daemons work. It does not look for queues that exist: a
+// common returns the queues that both daemons work. It does not check which queues exist: a
 // pattern counts as a queue of that name.
 func (f fleet) common(o fleet) []string {
 	var queues []string
@@ -316,7 +312,7 @@ func list(entries []string) string {
 	return strings.Join(entries, ",")
 }
 
-// sameSet reports whether two lists are equal but for their order, which means nothing.
+// sameSet reports whether two lists are equal apart from order and repetitions.
 func sameSet(a, b []string) bool {
 	a, b = slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b)))
 	return slices.Equal(a, b)

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// What breaks a promise where daemons differ is named; what does not is not.
+// Differences that break a promise are named, others are not.
 func TestFleetDifferences(t *testing.T) {
 	t.Parallel()
 	of := func(queues string, change func(*config.Config)) fleet {
@@ -100,7 +100,7 @@ func TestFleetDifferences(t *testing.T) {
 	}
 	require.Empty(t, of("*", nil).shared().Differs("of another version"))
 
-	// Functions cannot be compared: they may well compute what the other one has configured.
+	// Functions cannot be compared: they may compute what the other daemon has configured.
 	h := resqued.New()
 	resqued.Handle(h, "A", func(context.Context, int) error { return nil }, resqued.Lock[int]{
 		Identifier: func(int) string { return "" },

@@ -14,21 +14,21 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// journalSocket is where journald takes entries in its native protocol
-// (systemd.io/JOURNAL_NATIVE_PROTOCOL). Tests have another.
+// journalSocket is where journald accepts entries in its native protocol
+// (systemd.io/JOURNAL_NATIVE_PROTOCOL). Tests replace it.
 var journalSocket = "/run/systemd/journal/socket"
 
 const (
-	// journalPrefix begins the names of the fields that are ours.
+	// journalPrefix begins the names of our fields.
 	journalPrefix = "RESQUED_"
-	// maxJournalField is how long the name of a field may be.
+	// maxJournalField is the longest name of a field, in bytes.
 	maxJournalField = 64
 )
 
-// journalCore writes entries in the native protocol of journald, so that what a line says is
-// found by its fields: journalctl RESQUED_CLASS=Mail. MESSAGE is the line as others have it.
+// journalCore writes entries in journald's native protocol, so that fields can be searched:
+// journalctl RESQUED_CLASS=Mail. MESSAGE is the line of the text format.
 type journalCore struct {
-	text *textCore // for MESSAGE, and with what With has added
+	text *textCore // for MESSAGE, with the fields of With
 	name string    // SYSLOG_IDENTIFIER
 }
 
@@ -59,11 +59,10 @@ func (c *journalCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zap
 	return checked
 }
 
-// Write writes one entry in one piece.
 func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	message := strings.TrimSuffix(strings.TrimPrefix(c.text.line(e, fields), priority(e.Level)), "\n")
-	// PRIORITY and MESSAGE come first: journalWriter makes a line of them where the socket
-	// takes nothing.
+	// PRIORITY and MESSAGE come first: journalWriter makes a line of them if the socket refuses
+	// the entry.
 	entry := appendJournalField(nil, "PRIORITY", strings.Trim(priority(e.Level), "<>"))
 	entry = appendJournalField(entry, "MESSAGE", message)
 	entry = appendJournalField(entry, "SYSLOG_IDENTIFIER", c.name)
@@ -80,11 +79,11 @@ func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return err
 }
 
-// Sync writes what waits for journald.
+// Sync waits until the entries are written.
 func (c *journalCore) Sync() error { return c.text.out.Sync() }
 
-// journalField returns the name of a field in the journal: capitals, digits and underscores;
-// "" if nothing is left.
+// journalField returns a field's name in the journal: capitals, digits and underscores; "" if
+// nothing remains.
 func journalField(key string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -102,7 +101,7 @@ func journalField(key string) string {
 	return name[:min(len(name), maxJournalField)]
 }
 
-// appendJournalField adds a field with its length, by which it may hold any bytes.
+// appendJournalField appends a field, with its length if it has line breaks.
 func appendJournalField(entry []byte, name, value string) []byte {
 	entry = append(entry, name...)
 	if !strings.Contains(value, "\n") {
@@ -116,16 +115,16 @@ func appendJournalField(entry []byte, name, value string) []byte {
 	return append(entry, '\n')
 }
 
-// journalWriter sends entries to journald. What the socket does not take, because it is missing,
-// refuses, or an entry is too large for it, goes to the stream that journald reads as well, as
-// a line with its priority: it arrives without its fields. It blocks while journald is slow, so
-// that it belongs behind a logqueue.
+// journalWriter sends entries to journald. If the socket is missing, refuses an entry or finds
+// it too large, the entry goes to the stream that journald also reads, as a line with its
+// priority and without fields. It blocks while journald is slow, so it belongs behind a
+// logqueue.
 type journalWriter struct {
 	socket string
 	stream io.Writer
 
 	mu   sync.Mutex
-	conn *net.UnixConn // nil: not connected
+	conn *net.UnixConn // nil = not connected
 }
 
 // Write sends one entry.
@@ -141,8 +140,8 @@ func (w *journalWriter) Write(entry []byte) (int, error) {
 	return len(entry), nil
 }
 
-// send sends an entry. A connection that has broken, because journald's socket was made anew,
-// is opened again once.
+// send sends an entry. It reconnects once if the connection is broken because journald has
+// recreated its socket.
 func (w *journalWriter) send(entry []byte) (err error) {
 	for range 2 {
 		if w.conn == nil {

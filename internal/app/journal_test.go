@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/logqueue"
 )
 
-// journald is a fake: it takes entries over a socket.
+// journald is a fake that takes entries over a socket.
 type journald struct {
 	path string
 	conn *net.UnixConn
@@ -62,7 +62,7 @@ func parseEntry(t *testing.T, text string) map[string]string {
 	return fields
 }
 
-// toJournal returns a logger to a fake socket, and what goes to the stream instead.
+// toJournal returns a logger to a fake socket, and the stream's contents.
 func toJournal(t *testing.T, socket string) (*zap.Logger, func() string) {
 	t.Helper()
 	w, err := os.Create(filepath.Join(t.TempDir(), "stream"))

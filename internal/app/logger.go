@@ -29,9 +29,9 @@ func newLogger(f *os.File, format, level string) *zap.Logger {
 	return log
 }
 
-// NewLogger returns a logger for f and its level, which can be changed. Format "auto" makes
-// the form depend on f: text for a terminal, entries with fields for the journal, JSON lines
-// for everything else. Formats "text" and "json" ask for one of them.
+// NewLogger returns a logger for f and its level, which can be changed. With format "auto" the
+// form depends on f: text for a terminal, entries with fields for the journal, JSON lines
+// otherwise. Formats "text" and "json" select one.
 //
 // Logging never waits for the reader of f: see logqueue. Call Sync before the process ends.
 func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) {
@@ -67,9 +67,9 @@ func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) 
 	return log, min
 }
 
-// isJournal reports whether f is the journal's socket. Stream is JOURNAL_STREAM, in which
-// systemd names the socket as device:inode. The variable alone proves nothing: processes
-// that a service starts with another output inherit it.
+// isJournal reports whether f is the journal's socket. stream is JOURNAL_STREAM, in which
+// systemd names the socket as device:inode. The variable alone proves nothing: processes with
+// another output inherit it.
 func isJournal(f *os.File, stream string) bool {
 	info, err := f.Stat()
 	if err != nil || stream == "" {
@@ -79,8 +79,8 @@ func isJournal(f *os.File, stream string) bool {
 	return ok && stream == fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }
 
-// textCore writes "10:41:02 INFO ready pid=4700 workers=4", or for the journal,
-// which has the time itself, "<6>ready pid=4700 workers=4".
+// textCore writes "10:41:02 INFO ready pid=4700 workers=4" or, for the journal, which adds the
+// time, "<6>ready pid=4700 workers=4".
 type textCore struct {
 	zapcore.LevelEnabler
 	out     zapcore.WriteSyncer
@@ -105,14 +105,13 @@ func (c *textCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 	return checked
 }
 
-// Write writes one line in one piece, so that the lines of several processes on
-// one terminal do not mix.
+// Write writes a line in one piece, so that lines of several processes on one terminal do not
+// mix.
 func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	_, err := io.WriteString(c.out, c.line(e, fields))
 	return err
 }
 
-// line returns an entry as one line.
 func (c *textCore) line(e zapcore.Entry, fields []zapcore.Field) string {
 	var b strings.Builder
 	if c.journal {
@@ -130,10 +129,10 @@ func (c *textCore) line(e zapcore.Entry, fields []zapcore.Field) string {
 	return b.String()
 }
 
-// Sync writes what waits for the reader of the log.
+// Sync waits until the lines are written.
 func (c *textCore) Sync() error { return c.out.Sync() }
 
-// priority returns syslog's number for a level in the form that the journal reads.
+// priority returns the syslog number of a level, in the journal's form.
 func priority(l zapcore.Level) string {
 	switch {
 	case l >= zapcore.DPanicLevel:
@@ -152,8 +151,7 @@ func writeField(b *strings.Builder, f zapcore.Field) {
 	eachValue(f, func(key, text string) { b.WriteString(" " + wire.Printable(key, maxLogValue) + "=" + quoteValue(text)) })
 }
 
-// eachValue calls do for the values of a field as text: none if it is skipped, several if it
-// stands for several.
+// eachValue calls do for each value of a field as text: a field may have none or several.
 func eachValue(f zapcore.Field, do func(key, text string)) {
 	if f.Type == zapcore.SkipType {
 		return
@@ -161,7 +159,7 @@ func eachValue(f zapcore.Field, do func(key, text string)) {
 	m := zapcore.NewMapObjectEncoder()
 	f.AddTo(m)
 	for _, key := range slices.Sorted(maps.Keys(m.Fields)) {
-		if key == f.Key+"Verbose" { // what zap adds to an error that prints more with %+v
+		if key == f.Key+"Verbose" { // added by zap to errors that print more with %+v
 			continue
 		}
 		switch v := m.Fields[key].(type) {
@@ -177,7 +175,7 @@ func eachValue(f zapcore.Field, do func(key, text string)) {
 	}
 }
 
-// quoteValue returns a value as one word of one line, quoted if need be.
+// quoteValue returns a value as one word, quoted if needed.
 func quoteValue(s string) string {
 	if s == "" || strings.ContainsAny(s, " \"=\t\n") || wire.Printable(s, 0) != s {
 		return strconv.Quote(cutValue(s))
@@ -185,7 +183,6 @@ func quoteValue(s string) string {
 	return wire.Printable(s, maxLogValue)
 }
 
-// cutValue bounds a value.
 func cutValue(s string) string {
 	if len(s) > maxLogValue {
 		return s[:maxLogValue] + "…"

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// logged returns what a logger of a form writes to a pipe.
+// logged returns the output of a logger of a format to a pipe.
 func logged(t *testing.T, format, level string, say func(log *zap.Logger)) string {
 	t.Helper()
 	r, w, err := os.Pipe()

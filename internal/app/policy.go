@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// deathPolicy returns what is done with the jobs of worker processes that die, by the
-// configuration and the handlers.
+// deathPolicy returns what happens to the jobs of dead worker processes, by the configuration
+// and the handlers.
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 	classes := map[string]resqued.Class{}
 	for _, name := range handlers.Classes() {
@@ -29,8 +29,8 @@ func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
 	}
 }
 
-// classList returns the classes and patterns that are something, sorted. Those that are not and
-// count before one of these patterns stand in it with a "!", as wire.ClassIn takes it.
+// classList returns the sorted classes and patterns for which is holds. Exceptions that precede
+// such a pattern are added with a "!", as wire.ClassIn expects.
 func classList(classes map[string]resqued.Class, is func(class resqued.Class) bool) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		if is(classes[name]) {
@@ -46,7 +46,6 @@ func classList(classes map[string]resqued.Class, is func(class resqued.Class) bo
 	return list
 }
 
-// knownClasses returns the names and patterns of all classes that have a handler.
 func knownClasses(c config.Config, handlers *resqued.Handlers) []string {
 	return slices.AppendSeq(handlers.Classes(), maps.Keys(c.Handlers))
 }

@@ -1,6 +1,6 @@
-// Package app puts a daemon together: it turns a configuration and a program's handlers into
-// a master and what runs beside it, and in a worker process into threads, locks and a store.
-// It knows no command line; package cli starts it. No other package builds a logger.
+// Package app assembles a daemon: from a configuration and a program's handlers it makes a
+// master and the parts around it or, in a worker process, threads, locks and a store. It knows
+// no command line; package cli starts it. No other package builds a logger.
 package app
 
 import (
@@ -16,15 +16,14 @@ type Program struct {
 	// Name is the name by which the program was called.
 	Name string
 	// Version is shown in logs and in Redis.
-	Version string
-	// Handlers are the program's handlers in Go.
+	Version  string
 	Handlers *resqued.Handlers
 	// Demo adds the classes of "resqued dev" to those that can be enqueued.
 	Demo bool
 }
 
-// Check returns an error if a configuration does not fit the program's handlers. It fills in
-// the queues of schedules that leave them to their class. The error is config.Errors.
+// Check returns config.Errors if a configuration does not fit the program's handlers. It
+// completes the queues of schedules that leave them to their class.
 func (p Program) Check(r *config.Resolved) error {
 	if err := p.checkHandlers(r); err != nil {
 		return err
@@ -49,8 +48,9 @@ func (p Program) checkHandlers(r *config.Resolved) error {
 	return nil
 }
 
-// Warnings returns the warnings that need more than the configuration itself: commands whose
-// program does not exist, variables that a runner will lack, limits of this process that are too low, no handler at all.
+// Warnings returns the warnings that need more than the configuration: missing programs of
+// commands, variables that runners lack, low limits of this process, queues that it does not
+// work, schedules without a handler, or no handler at all.
 func (p Program) Warnings(r *config.Resolved) []config.Warning {
 	warnings := append(config.CheckPrograms(r.Config), p.fewTasks(r, procfs.TaskLimits())...)
 	warnings = append(warnings, littleMemory(r, procfs.MemoryLimit())...)
@@ -79,8 +79,8 @@ func (p Program) QueueOf(cfg config.Config, class string) string {
 	return ""
 }
 
-// Classes returns all classes that have a handler, in Go or in the configuration, for a
-// client that needs their queues and locks.
+// Classes returns all classes with a handler, in Go or in the configuration, for a client that
+// needs their queues and locks.
 func (p Program) Classes(cfg config.Config) *resqued.Handlers {
 	h := resqued.New()
 	for _, name := range p.Registry().Classes() {
@@ -95,7 +95,7 @@ func (p Program) Classes(cfg config.Config) *resqued.Handlers {
 	return h
 }
 
-// Registry returns the program's handlers in Go, with Demo also the demo classes.
+// Registry returns the program's handlers in Go, with Demo including the demo classes.
 func (p Program) Registry() *resqued.Handlers {
 	if p.Demo {
 		return withDemo(p.Handlers)

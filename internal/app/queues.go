@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/selector"
 )
 
-// ClassQueues returns the queues of the program's own classes, by name, for a configuration
-// that names none.
+// ClassQueues returns the queues of the program's own classes, for a configuration that names
+// none.
 func (p Program) ClassQueues() []config.ClassQueues {
 	var all []config.ClassQueues
 	for _, name := range p.Handlers.Classes() {
@@ -26,7 +26,6 @@ func queuesOf(c *resqued.Class) []string {
 	return slices.Compact(slices.DeleteFunc([]string{c.Queue, c.FurtherQueue}, func(q string) bool { return q == "" }))
 }
 
-// leftOut warns of queues of handlers and of schedules that this daemon does not work.
 func (p Program) leftOut(r *config.Resolved) []config.Warning {
 	if len(r.Queues.Patterns) == 0 {
 		return nil
@@ -68,7 +67,6 @@ func (p Program) leftOut(r *config.Resolved) []config.Warning {
 	return warnings
 }
 
-// maxLeftOut bounds how many queues one warning names.
 const maxLeftOut = 10
 
 func sortedNames(handlers map[string]config.Handler) []string {
@@ -80,16 +78,15 @@ func sortedNames(handlers map[string]config.Handler) []string {
 	return names
 }
 
-// FleetClasses are the classes that a running daemon has told of in Redis.
+// FleetClasses are the classes that a running daemon has written to Redis.
 type FleetClasses struct {
-	// Names are the classes that have a handler, and patterns. Whole: it has no others.
-	Names []string
-	Whole bool
-	// Queues are the queues that classes name for their jobs.
+	// Names are the classes with a handler, and patterns. Whole: it has no others.
+	Names  []string
+	Whole  bool
 	Queues map[string]string
 }
 
-// ClassesOf returns the classes of a daemon by the settings that its master has written.
+// ClassesOf returns a daemon's classes from the settings that its master has written.
 func ClassesOf(settings string) FleetClasses {
 	var f fleet
 	if json.Unmarshal([]byte(settings), &f) != nil {

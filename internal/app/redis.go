@@ -8,16 +8,16 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// OpenStore opens the store that a configuration names. Client is the name that Redis shows
-// for its connections.
+// OpenStore opens the store of a configuration. client is the name that Redis shows for its
+// connections.
 func OpenStore(c config.Config, client string) (*store.Store, error) {
 	return store.Open(storeOptions(c, client))
 }
 
-// connections is how many connections to Redis a process may have. It uses a few, and one
-// for each thread that asks for a class lock at the same moment. The limit is this high
-// because go-redis, after that many failed dials, dials once a second only, and a lease has
-// to be renewed as soon as Redis is back.
+// connections is how many connections to Redis a process may have. It uses a few, and one per
+// thread that asks for a class lock at the same moment. The limit is this high because after as
+// many failed dials go-redis dials only once a second, and a lease must be renewed as soon as
+// Redis is back.
 const connections = 100
 
 func storeOptions(c config.Config, client string) store.Options {
@@ -29,9 +29,9 @@ func storeOptions(c config.Config, client string) store.Options {
 	}
 }
 
-// leaseAndBeat derives the lease of processes and the time between two beats from the time of
-// job locks: one beat extends both. The lease is never above the default, as a longer one
-// only delays the recovery of jobs whose machine is gone.
+// leaseAndBeat derives the lease of processes and the time between beats from the time of job
+// locks: one beat extends both. The lease never exceeds the default, because a longer one only
+// delays the recovery of jobs whose machine is gone.
 func leaseAndBeat(c config.Config) (lease, beat time.Duration) {
 	lease = min(store.DefaultLease, c.JobLockDuration)
 	return lease, min(store.DefaultBeatEvery, c.HeartbeatFrequency, lease*2/7)

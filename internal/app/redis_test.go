@@ -9,8 +9,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// TestRedisIsBack: go-redis waits up to a second to find that out, after as many failed
-// dials as it may have connections.
+// TestRedisIsBack: go-redis needs up to a second to notice that, after as many failed dials as
+// its pool has connections.
 func TestRedisIsBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

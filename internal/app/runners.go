@@ -24,8 +24,8 @@ import (
 // pools are the runners of a worker process, by name.
 type pools map[string]*runner.Pool
 
-// openRunners starts the processes of all runners of the configuration, and does not wait for
-// them. What it opens has to be closed, also if it fails.
+// openRunners starts the processes of all runners of the configuration without waiting for them.
+// Close the result.
 func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools, error) {
 	c, opened := h.Config, pools{}
 	for _, name := range usedRunners(c, handlers) {
@@ -37,7 +37,7 @@ func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools
 		}
 		p, err := runner.Open(o)
 		if o.Requests != nil {
-			_ = o.Requests.Close() // the pool has one of its own
+			_ = o.Requests.Close() // the pool has a copy
 		}
 		if err != nil {
 			opened.close()
@@ -48,7 +48,7 @@ func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools
 	return opened, nil
 }
 
-// runnerOptions are those of a runner of the configuration in a worker process.
+// runnerOptions returns the options of a configured runner in a worker process.
 func runnerOptions(c config.Config, name string) runner.Options {
 	r := c.Runners[name]
 	o := runner.Options{
@@ -68,7 +68,7 @@ func runnerOptions(c config.Config, name string) runner.Options {
 	return o
 }
 
-// runnerEnv returns the variables of a runner and its template besides what is the daemon's.
+// runnerEnv returns the configured variables of a runner and its template.
 func runnerEnv(r config.Runner) (env []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		env = append(env, name+"="+r.Env[name])
@@ -76,8 +76,8 @@ func runnerEnv(r config.Runner) (env []string) {
 	return env
 }
 
-// usedRunners returns the names of the runners of the configuration that handlers name, in it or in
-// the program, sorted.
+// usedRunners returns the sorted names of the configured runners that handlers in the
+// configuration or the program use.
 func usedRunners(c config.Config, handlers *resqued.Handlers) []string {
 	used := map[string]bool{}
 	for _, h := range c.Handlers {
@@ -95,8 +95,7 @@ func usedRunners(c config.Config, handlers *resqued.Handlers) []string {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// onlyRunners reports whether runners perform the jobs of all classes, so that nothing can be done
-// without them.
+// onlyRunners reports whether runners perform all classes, so that nothing works without them.
 func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
 	for _, h := range c.Handlers {
 		if h.Runner == "" {
@@ -111,7 +110,6 @@ func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
 	return len(c.Handlers)+len(handlers.Classes()) > 0
 }
 
-// await waits until the first process of each is ready.
 func (ps pools) await(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(ps)) {
 		if err := ps[name].Await(ctx); err != nil {
@@ -121,11 +119,11 @@ func (ps pools) await(ctx context.Context) error {
 	return nil
 }
 
-// noRunnerError says that runners cannot be started. Another worker process could not, either.
+// noRunnerError means that runners cannot be started, in any worker process.
 type noRunnerError struct{ error }
 
-// slots returns how many jobs the runners that are there can have in hand: those of the one with the
-// most, because jobs of another that is not there go back to their queues.
+// slots returns how many jobs the existing runners can have in hand: the most of any runner,
+// because jobs of a runner that is away go back to their queues.
 func (ps pools) slots() (most int) {
 	for _, p := range ps {
 		most = max(most, p.Slots())
@@ -133,7 +131,7 @@ func (ps pools) slots() (most int) {
 	return most
 }
 
-// changed returns a channel that has an element when slots may have changed. What it starts ends
+// changed returns a channel that is signalled when slots may have changed. Its goroutines end
 // with the process.
 func (ps pools) changed() <-chan struct{} {
 	if len(ps) == 1 {
@@ -155,7 +153,7 @@ func (ps pools) changed() <-chan struct{} {
 	return any
 }
 
-// hooks tell the runners of a pause.
+// hooks notifies the runners of pauses.
 func (ps pools) hooks() resqued.Hooks {
 	tell := func(paused bool) func() {
 		return func() {
@@ -182,7 +180,7 @@ func (ps pools) describe() string {
 			case q.Busy > 0:
 				state = store.RunnerBusy
 			}
-			// Whole MiB: a beat tells of them only when something has changed.
+			// Whole MiB: a beat sends them only when something has changed.
 			shown = append(shown, store.RunnerInfo{
 				Runner: name, PID: q.PID, State: state, Busy: q.Busy, Slots: q.Slots, Jobs: q.Jobs, Tokens: q.Tokens, RSS: q.RSS >> 20 << 20, Forked: q.Forked,
 			})
@@ -198,7 +196,7 @@ func (ps pools) describe() string {
 	return string(text)
 }
 
-// byName are the runners as package handler takes them.
+// byName returns the runners for package handler.
 func (ps pools) byName() map[string]handler.Runner {
 	named := make(map[string]handler.Runner, len(ps))
 	for name, p := range ps {
@@ -207,7 +205,7 @@ func (ps pools) byName() map[string]handler.Runner {
 	return named
 }
 
-// close has all processes leave, at the same time, and returns when they are gone.
+// close makes all processes leave at the same time, and returns when they are gone.
 func (ps pools) close() {
 	var done sync.WaitGroup
 	for _, p := range ps {

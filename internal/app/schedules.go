@@ -16,8 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// checkSchedules gives schedules without a queue that of their class, and refuses one that
-// has none either.
+// checkSchedules completes schedules without a queue with their class's, and refuses those that
+// still have none.
 func (p Program) checkSchedules(r *config.Resolved) error {
 	var homeless config.Errors
 	for i := range r.Schedules {
@@ -42,19 +42,19 @@ func (p Program) checkSchedules(r *config.Resolved) error {
 	return r.KeepSchedules()
 }
 
-// ClassSchedules returns the schedules of the program's own classes. One that the
-// configuration also names is left to the configuration.
+// ClassSchedules returns the schedules of the program's own classes, except those that the
+// configuration also names.
 func (p Program) ClassSchedules(c config.Config) []schedule.Definition {
 	return slices.DeleteFunc(schedule.OfClasses(p.Handlers), func(own schedule.Definition) bool {
 		return !c.Home(own.Queue) || slices.Contains(c.SchedulesElsewhere, own.Name) || slices.ContainsFunc(c.Schedules, func(s schedule.Definition) bool { return s.Name == own.Name })
 	})
 }
 
-// unhandled warns of schedules whose jobs this daemon would take, and has no handler for.
+// unhandled warns of schedules whose jobs this daemon would take without a handler.
 func (p Program) unhandled(r *config.Resolved) (warnings []config.Warning) {
 	known := slices.AppendSeq(p.Registry().Classes(), maps.Keys(r.Handlers))
 	if len(known) == 0 {
-		return nil // which is warned of
+		return nil // another warning covers this
 	}
 	for _, s := range r.Schedules {
 		works := func(c selector.Choice) bool { return c.Queue == s.Queue }
@@ -69,7 +69,7 @@ func (p Program) unhandled(r *config.Resolved) (warnings []config.Warning) {
 	return warnings
 }
 
-// ScheduleDefaults returns what completes a schedule that resque-scheduler keeps in Redis.
+// ScheduleDefaults returns the defaults for schedules that resque-scheduler keeps in Redis.
 func (p Program) ScheduleDefaults(c config.Config) schedule.Defaults {
 	return schedule.Defaults{
 		Queue:    func(class string) string { return p.QueueOf(c, class) },
@@ -77,9 +77,9 @@ func (p Program) ScheduleDefaults(c config.Config) schedule.Defaults {
 	}
 }
 
-// keeper returns the name of this daemon among those that keep schedules. It is the same
-// after a restart. It is made of the machine, the program, the configuration file and the
-// queues, because containers may have all but one of these in common.
+// keeper returns this daemon's name as a keeper of schedules, which stays the same after a
+// restart. It covers machine, program, configuration file and queues, because containers may
+// share all but one of these.
 func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	file, err := filepath.Abs(r.File)
 	if err != nil {
@@ -88,8 +88,8 @@ func (p Program) keeper(self proc.Identity, r *config.Resolved) string {
 	return self.Host + ":" + schedule.Fingerprint(p.Name, file, r.Queues.String())
 }
 
-// scheduleConfig returns the settings of what keeps schedules. A daemon that ends when all
-// queues are empty keeps none.
+// scheduleConfig returns the settings for keeping schedules. A daemon that ends when all queues
+// are empty keeps none.
 func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) runner.Config {
 	c := r.Config
 	if c.UntilEmpty {
@@ -100,7 +100,7 @@ func (p Program) scheduleConfig(r *config.Resolved, self proc.Identity) runner.C
 		Unique: c.Unique, Strict: c.UniqueQueuesStrict, Keeper: p.keeper(self, r),
 	}
 	if prefix, shared := c.SchedulerLockPrefix(); shared {
-		// Host and pid alone are not unique among containers.
+		// Host and pid are not unique among containers.
 		t.SchedulerLock = store.SchedulerLock{Prefix: prefix, Me: fmt.Sprintf("resqued:%s:%d", self.Place(), self.PID)}
 	}
 	return t

@@ -30,16 +30,16 @@ import (
 // ErrWorkerConfig is returned by Run when no worker process can use the configuration.
 var ErrWorkerConfig = master.ErrWorkerConfig
 
-// Listen starts to receive the signals of a daemon and gives the process the title of a
-// master. Call it before anything else: a signal that comes earlier ends the process, or
-// makes Go dump its stacks. Stop restores the default effects of the signals.
+// Listen starts to receive a daemon's signals and sets the process title of a master. Call it
+// first: an earlier signal ends the process or makes Go dump its stacks. stop restores the
+// signals' default effects.
 func Listen() (received <-chan os.Signal, stop func()) {
 	received, stop = signals.Listen()
 	proc.SetTitle(proc.TitleOf + "master: starting")
 	return received, stop
 }
 
-// Daemon runs a master and what belongs to it. Set the fields, then call Run.
+// Daemon runs a master and its surroundings. Set the fields, then call Run.
 type Daemon struct {
 	Program Program
 	Config  *config.Resolved
@@ -49,23 +49,23 @@ type Daemon struct {
 	Level   zap.AtomicLevel // of Log
 	// Dev is set under "resqued dev".
 	Dev *DevMode
-	// Reload reads the configuration again; nil refuses HUP.
+	// Reload reads the configuration again; nil = HUP is refused.
 	Reload func(context.Context) (*config.Resolved, error)
-	// Ready is called when the first worker process is ready, Stopping when the daemon
-	// begins to end; both may be nil.
+	// Ready is called when the first worker process is ready, Stopping when the daemon begins to
+	// end; both may be nil.
 	Ready, Stopping func()
 
-	// Elder is the master whose place this one takes; nil = none.
+	// Elder is the master that this one replaces; nil = none.
 	Elder *Elder
-	// Invocation is how this program is started again; nil = not at all.
+	// Invocation is how this program is started again; nil = never.
 	Invocation *proc.Invocation
-	// PIDFile is taken when this master takes charge of what another one had; nil = none.
+	// PIDFile is taken when this master takes over from another; nil = none.
 	PIDFile *proc.PIDFile
 
 	bench bool // see Bench
-	// address is that of this machine in the network of Redis; "" = not known.
+	// address is this machine's address in the network of Redis; "" = unknown.
 	address string
-	// noWaker is why there is no waker, if that was logged; see waits.
+	// noWaker is the logged reason for having no waker; see waits.
 	noWaker string
 }
 
@@ -96,7 +96,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.Elder != nil {
 		notifier.Hold()
 	}
-	// They boot while Redis is waited for.
+	// They boot during the wait for Redis.
 	first, err := bootTemplates(d.Config.Config, d.Program.Handlers, d.Log)
 	if err != nil {
 		return err
@@ -110,15 +110,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer asked.close()
 	begun, booting := "it has just begun", "its runners boot"
 	asked.waits.Store(&begun)
-	if d.Elder == nil { // so that it can be asked whether it lives
+	if d.Elder == nil { // so that clients can check that it is alive
 		asked.begin()
 	}
 	if stopped, err := waitForRedis(ctx, redis, relay, notifier, asked, d.Log); stopped || err != nil {
 		return err
 	}
 	asked.waits.Store(&begun)
-	// A first start with other handlers works without its runners until they boot. A process that
-	// takes the place of a living daemon does not: that one still has them.
+	// A first start with other handlers works without runners until they boot. A process that
+	// replaces a living daemon waits: that one still has runners.
 	if d.Elder != nil || d.Dev == nil && !d.bench && onlyRunners(d.Config.Config, d.Program.Handlers) {
 		asked.waits.Store(&booting)
 		stopped, err := waitForTemplates(ctx, runners, relay, notifier, d.Log)
@@ -188,7 +188,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return m.Run(ctx)
 }
 
-// takeFile puts this process's pid file in the place of that of another master.
+// takeFile replaces another master's pid file by this process's.
 func (d *Daemon) takeFile() {
 	if d.PIDFile == nil {
 		return
@@ -199,29 +199,31 @@ func (d *Daemon) takeFile() {
 }
 
 const (
-	// waitShare is the part of a server's free connections that a daemon may wait with where
-	// the waker was not asked for: many daemons share what is left, and others need some.
+	// waitShare is the fraction (1/waitShare) of a server's free connections that a daemon may
+	// wait with unless the waker is on explicitly: many daemons share what is left, and other
+	// clients need some.
 	waitShare = 16
-	// waitUnknown is how many it takes of a server that does not say how many there are.
+	// waitUnknown replaces it if the server's free connections are unknown.
 	waitUnknown = 4
-	// All daemons together wait with so much of all that the server takes, and no more than that: a few
-	// daemons that wait for a queue do as well as hundreds, and one push wakes all of them.
+	// All daemons together wait with a fraction (1/fleetShare) of the server's connections, at
+	// most fleetWaits: a few daemons that wait for a queue do as well as hundreds, and one push
+	// wakes all of them.
 	fleetShare, fleetWaits, fleetUnknown = 8, 512, 128
 )
 
-// waiting is what waits needs to know of the server.
+// waiting is what waits needs of the server.
 type waiting interface {
 	CanWait(ctx context.Context) error
 	Connections(ctx context.Context) (most, free int, known bool)
 }
 
-// waits is for how many queues a poller may wait at a time, 0 for none, and those of all daemons together.
+// waits is how many queues a poller may wait for at a time (0 = none), and all daemons together.
 type waits struct {
 	One int `json:"one,omitempty"`
 	All int `json:"all,omitempty"`
 }
 
-// waits decides for how many queues to wait. It logs why not, each reason once.
+// waits decides how many queues to wait for. If none, it logs why, once for each reason.
 func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) waits {
 	n, why := waits{}, ""
 	if mode != config.WakerOff {
@@ -238,7 +240,7 @@ func (d *Daemon) waits(ctx context.Context, mode string, redis waiting) waits {
 	return n
 }
 
-// wakerSize decides for how many queues to wait, and says what is wrong with that.
+// wakerSize decides how many queues to wait for, and describes problems.
 func wakerSize(ctx context.Context, mode string, redis waiting) (n waits, why string) {
 	if err := redis.CanWait(ctx); err != nil {
 		return n, fmt.Sprintf("the waker is off, jobs are found at each interval: %v", err)
@@ -257,7 +259,7 @@ func wakerSize(ctx context.Context, mode string, redis waiting) (n waits, why st
 	return waits{min(store.MaxWaits, free/waitShare), min(fleetWaits, max(1, most/fleetShare))}, ""
 }
 
-// onlyCommands reports whether worker processes run commands only, no code of the program.
+// onlyCommands reports whether worker processes run only commands, no code of the program.
 func onlyCommands(h *resqued.Handlers) bool {
 	if len(h.Middleware()) > 0 || len(h.AllHooks()) > 0 || h.JobLockKeyFunc() != nil {
 		return false
@@ -278,9 +280,8 @@ func (p Program) beforeFork() {
 	}
 }
 
-// masterConfig returns the settings of the master; waits is for how many queues a poller waits.
-// The worker processes get runners of the templates of g; nil = it is only to be seen whether the
-// configuration can be used.
+// masterConfig returns the settings of the master. The worker processes get runners from the
+// templates of g; nil = only check whether the configuration can be used.
 func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (master.Config, error) {
 	handlers := d.Program.Handlers
 	if g == nil {
@@ -311,7 +312,7 @@ func (d *Daemon) masterConfig(c config.Config, waits waits, g *generation) (mast
 	}, nil
 }
 
-// workerBoot is how long a worker process may take to be ready: longer where runners boot in it.
+// workerBoot is how long a worker process may take to be ready; longer if runners boot in it.
 func workerBoot(c config.Config, handlers *resqued.Handlers) time.Duration {
 	most := 30 * time.Second
 	for _, name := range usedRunners(c, handlers) {
@@ -320,13 +321,12 @@ func workerBoot(c config.Config, handlers *resqued.Handlers) time.Duration {
 	return most
 }
 
-// envRules returns which variables of the daemon's environment commands get.
+// envRules returns which of the daemon's variables commands get.
 func envRules(c config.Config) program.EnvRules {
 	return program.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }
 
-// uniqueQueues returns the queues whose keys the master keeps in step. Strict ones are left
-// alone.
+// uniqueQueues returns the queues whose keys the master repairs, except strict ones.
 func uniqueQueues(c config.Config) store.UniqueQueues {
 	u := store.UniqueQueues{Match: c.Unique, Leave: c.UniqueQueuesStrict || len(c.UniqueQueues) == 0}
 	for _, entry := range c.UniqueQueues {
@@ -337,8 +337,8 @@ func uniqueQueues(c config.Config) store.UniqueQueues {
 	return u
 }
 
-// waitForRedis waits until Redis answers, without a limit. Stopped reports that a signal asked
-// the daemon to end.
+// waitForRedis waits until Redis answers, without a limit. stopped: a signal asked the daemon to
+// end.
 func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifier *announcer, asked *controls, log *zap.Logger) (stopped bool, err error) {
 	began := time.Now()
 	return whileStarting(ctx, "redis", relay, log, func(ctx context.Context) error {
@@ -350,15 +350,15 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 			notifier.Status(status)
 			asked.waits.Store(&status)
 			if elder := notifier.d.Elder; elder != nil {
-				elder.Failed(status) // if it waits no longer, it knows why
+				elder.Failed(status) // why, in case it stops waiting
 			}
 			notifier.ExtendTimeout(wait + 30*time.Second)
 		}, longstore.Probed())
 	})
 }
 
-// whileStarting calls wait, whose context ends when a signal asks the daemon to end; stopped
-// reports that. Other signals are kept for the master.
+// whileStarting calls wait, whose context ends when a signal asks the daemon to end; then
+// stopped is true. Other signals are kept for the master.
 func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logger, wait func(context.Context) error) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -389,19 +389,19 @@ func whileStarting(ctx context.Context, what string, relay *relay, log *zap.Logg
 	}
 }
 
-// maxSignals is how many signals a relay keeps at most.
+// maxSignals bounds the signals that a relay keeps.
 const maxSignals = 64
 
-// relay passes signals on in their order, first to whileStarting, then to the master.
+// relay passes signals on in order, first to whileStarting, then to the master.
 type relay struct {
 	out  chan os.Signal
-	back chan []os.Signal // takes signals back, which come first again
+	back chan []os.Signal // takes signals back, to be passed on first
 	end  chan struct{}
 	done sync.WaitGroup
 }
 
-// newRelay starts a relay. Under "resqued dev" the daemon ends when its terminal is closed:
-// HUP becomes TERM.
+// newRelay starts a relay. In dev mode HUP becomes TERM: the daemon ends when its terminal is
+// closed.
 func newRelay(in <-chan os.Signal, dev bool) *relay {
 	r := &relay{out: make(chan os.Signal), back: make(chan []os.Signal), end: make(chan struct{})}
 	r.done.Go(func() {
@@ -439,8 +439,7 @@ func (r *relay) stop() {
 	r.done.Wait()
 }
 
-// announcer reports the state of the master to the service manager, the log and the
-// terminal.
+// announcer reports the master's state to the service manager, the log and the terminal.
 type announcer struct {
 	*systemd.Notifier
 	d                *Daemon
@@ -461,7 +460,6 @@ func (n *announcer) Ready() {
 	n.Notifier.Ready()
 }
 
-// Stopping is called when the master begins to end.
 func (n *announcer) Stopping() {
 	if !n.stopped && n.d.Stopping != nil {
 		n.d.Stopping()

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Signals that come while Redis is waited for reach the master, also the one that ends a pause.
+// Signals during the wait for Redis reach the master, including one that ends a pause.
 func TestSignalsWhileStarting(t *testing.T) {
 	t.Parallel()
 	received := make(chan os.Signal)

@@ -17,25 +17,24 @@ import (
 )
 
 const (
-	// strayPause is how long a slice waits that was given back before, by this process; twice as
-	// long each time, strayMost at most.
+	// strayPause is the first pause of a slice that this process has given back before; it
+	// doubles up to strayMost.
 	strayPause = time.Second
 	strayMost  = 30 * time.Second
-	// mostStrays is how many slices are remembered.
 	mostStrays = 1000
-	// strayLog is the time between two lines of the log about one class.
+	// strayLog is the time between two log lines about one class.
 	strayLog = time.Minute
 )
 
-// strays gives slices of long jobs back whose class this program does not have: during a deploy,
-// say, or where programs with different classes share a queue. A slice goes back at once, for another
-// process to take it, and only if this one gets it again after a pause: where no program has the
-// class it must not go round in circles.
+// strays gives back slices of long jobs whose class this program lacks, for example during a
+// deploy, or if different programs share a queue. A slice goes back at once, for another
+// process. If this process gets it again, it pauses: without any program for the class, slices
+// must not circulate.
 type strays struct {
 	log *zap.Logger
 
 	mu   sync.Mutex
-	seen map[string]int       // by the id of the payload: how often
+	seen map[string]int       // how often, by payload id
 	told map[string]time.Time // by class
 }
 
@@ -43,7 +42,7 @@ func newStrays(log *zap.Logger) *strays {
 	return &strays{log: log, seen: map[string]int{}, told: map[string]time.Time{}}
 }
 
-// giveBack is the Stray of package handler.
+// giveBack is package handler's Stray.
 func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is bool) {
 	uuid, number := longstore.NamesSlice(job.ID)
 	var arg string
@@ -61,7 +60,7 @@ func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is 
 		return nil, false
 	case errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy):
 		return fmt.Errorf("%w: %w", resqued.Discard, err), true
-	case err != nil: // it is not known; nothing has been done, and nothing must get lost
+	case err != nil: // unknown; nothing was done, and nothing must get lost
 		return resqued.Requeue(strayPause), true
 	}
 	pause, tell := s.note(job.ID, job.Class)
@@ -72,7 +71,7 @@ func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is 
 	return resqued.Requeue(pause), true
 }
 
-// note counts a slice, and returns how long it is to wait, and whether the log is to say so.
+// note counts a slice, and returns how long it must wait, and whether to log.
 func (s *strays) note(id, class string) (pause time.Duration, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// Tasks estimates how many tasks (threads of the kernel) the daemon may need.
+// Tasks estimates how many tasks (kernel threads) the daemon may need.
 func (p Program) Tasks(r *config.Resolved) config.Tasks {
 	commands := len(r.Handlers) > 0 || slices.ContainsFunc(p.Handlers.Classes(), func(name string) bool {
 		class, _ := p.Handlers.Lookup(name)
@@ -18,8 +18,8 @@ func (p Program) Tasks(r *config.Resolved) config.Tasks {
 	return r.Tasks(runtime.NumCPU(), commands)
 }
 
-// fewTasks warns of limits that are lower than the estimate of Tasks. At the limit the Go
-// runtime cannot start a thread and ends the process, perhaps the master.
+// fewTasks warns of limits below the estimate of Tasks. At the limit the Go runtime cannot start
+// a thread and ends the process, perhaps the master.
 func (p Program) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnings []config.Warning) {
 	need := p.Tasks(r)
 	for _, limit := range limits {
@@ -36,8 +36,8 @@ func (p Program) fewTasks(r *config.Resolved, limits []procfs.TaskLimit) (warnin
 	return warnings
 }
 
-// littleMemory warns where the control group allows so little memory (limit; 0 = all that there is)
-// that no max_rss can be derived from it.
+// littleMemory warns if the control group's limit (0 = none) is too low to derive max_rss from
+// it.
 func littleMemory(r *config.Resolved, limit int64) []config.Warning {
 	if r.MaxRSS != config.RSSAuto || limit == 0 || r.AutoRSS(limit) > 0 {
 		return nil
@@ -50,7 +50,7 @@ func littleMemory(r *config.Resolved, limit int64) []config.Warning {
 	}}
 }
 
-// maxRSS returns the memory above which a worker process that starts now is replaced.
+// maxRSS returns the memory above which a worker process started now is replaced.
 func maxRSS(c *config.Config) int64 {
 	if c.MaxRSS != config.RSSAuto {
 		return c.MaxRSS
@@ -67,8 +67,8 @@ func TasksText(t config.Tasks) string {
 	return text
 }
 
-// Tuning returns what suits the jobs of this machine, or of the part of it that the control
-// group of this process leaves it.
+// Tuning returns what suits jobs on this machine, or on the share that this process's control
+// group allows.
 func Tuning() config.Tuning {
 	return config.Tuned(min(runtime.NumCPU(), runtime.GOMAXPROCS(0)), procfs.Memory())
 }

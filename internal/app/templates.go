@@ -20,14 +20,14 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// generation holds the templates of one reading of the configuration. A reload boots others beside
-// them, with the code as it is then.
+// generation holds the templates of one reading of the configuration. A reload boots another
+// one, with the code as of then.
 type generation struct {
 	names     []string
 	templates []*template.Template
 }
 
-// bootTemplates starts the templates of the runners that handlers name.
+// bootTemplates starts the templates of the runners that handlers use.
 func bootTemplates(c config.Config, handlers *resqued.Handlers, log *zap.Logger) (*generation, error) {
 	g := &generation{}
 	if !template.Supported {
@@ -50,8 +50,8 @@ func bootTemplates(c config.Config, handlers *resqued.Handlers, log *zap.Logger)
 	return g, nil
 }
 
-// files returns the sockets that worker processes inherit, from proc.FirstFile on, and numbers which
-// is whose.
+// files returns the sockets that worker processes inherit, from proc.FirstFile on, and numbers
+// their descriptors by runner.
 func (g *generation) files() (files []*os.File, numbers map[string]int) {
 	for i, t := range g.templates {
 		if numbers == nil {
@@ -62,7 +62,7 @@ func (g *generation) files() (files []*os.File, numbers map[string]int) {
 	return files, numbers
 }
 
-// booted waits until all are ready. It fails when one has failed for the first time.
+// booted waits until all are ready. It fails at the first failure of one.
 func (g *generation) booted(ctx context.Context) error {
 	for _, t := range g.templates {
 		if err := t.Booted(ctx); err != nil {
@@ -72,14 +72,13 @@ func (g *generation) booted(ctx context.Context) error {
 	return nil
 }
 
-// retire lets them end when the worker processes that have inherited their sockets have.
+// retire makes the templates end after the worker processes that have inherited their sockets.
 func (g *generation) retire() {
 	for _, t := range g.templates {
 		t.Retire()
 	}
 }
 
-// stop ends them.
 func (g *generation) stop() {
 	var ends sync.WaitGroup
 	for _, t := range g.templates {
@@ -88,23 +87,22 @@ func (g *generation) stop() {
 	ends.Wait()
 }
 
-// templates are those of a daemon: of the configuration in force, of one that is tried, and of those
-// before, whose worker processes finish.
+// templates are a daemon's templates: for the configuration in force, for one on trial, and for
+// earlier ones whose worker processes finish.
 type templates struct {
 	mu   sync.Mutex
 	now  *generation
 	past []*generation
-	// drops are the ends of those that were not taken.
+	// drops are the ends of generations that were refused.
 	drops sync.WaitGroup
 }
 
-// use puts a generation into force.
 func (t *templates) use(g *generation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.now
 	t.now = g
-	// Those that have ended need not be remembered.
+	// Drop those that have ended.
 	t.past = slices.DeleteFunc(t.past, func(g *generation) bool {
 		return !slices.ContainsFunc(g.templates, func(t *template.Template) bool { return t.Info().State != template.Ended })
 	})
@@ -114,10 +112,9 @@ func (t *templates) use(g *generation) {
 	}
 }
 
-// drop ends a generation that is not taken, and does not wait for it.
+// drop ends a refused generation, without waiting.
 func (t *templates) drop(g *generation) { t.drops.Go(g.stop) }
 
-// stop ends all.
 func (t *templates) stop() {
 	t.mu.Lock()
 	all := append(slices.Clone(t.past), t.now)
@@ -132,7 +129,7 @@ func (t *templates) stop() {
 	t.drops.Wait()
 }
 
-// infos returns what the templates do, those of the configuration in force first.
+// infos returns the states of the templates, those of the configuration in force first.
 func (t *templates) infos() (all []template.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,7 +144,7 @@ func (t *templates) infos() (all []template.Info) {
 	return slices.DeleteFunc(all, func(i template.Info) bool { return i.State == template.Ended })
 }
 
-// trouble says which templates are not ready, in one line; "" if all are.
+// trouble names the templates that are not ready, in one line; "" = none.
 func (t *templates) trouble() string {
 	var parts []string
 	for _, i := range t.infos() {
@@ -162,7 +159,7 @@ func (t *templates) trouble() string {
 	return strings.Join(parts, ", ")
 }
 
-// fields are those of the master's entry in Redis that show them.
+// fields are the fields of the master's entry in Redis that show the templates.
 func (t *templates) fields() map[string]string {
 	all := t.infos()
 	if len(all) == 0 {
@@ -175,7 +172,7 @@ func (t *templates) fields() map[string]string {
 	return map[string]string{store.FieldTemplates: string(text)}
 }
 
-// waitForTemplates waits until the templates of the first generation are ready. Stopped reports that a
+// waitForTemplates waits until the templates of the first generation are ready. stopped: a
 // signal asked the daemon to end.
 func waitForTemplates(ctx context.Context, t *templates, relay *relay, notifier *announcer, log *zap.Logger) (stopped bool, err error) {
 	return whileStarting(ctx, "runners", relay, log, func(ctx context.Context) error {
@@ -193,7 +190,7 @@ func waitForTemplates(ctx context.Context, t *templates, relay *relay, notifier 
 					trouble := t.trouble()
 					notifier.Status(trouble)
 					if elder := notifier.d.Elder; elder != nil {
-						elder.Failed(trouble) // if it waits no longer, it knows why
+						elder.Failed(trouble) // why, in case it stops waiting
 					}
 					notifier.ExtendTimeout(30 * time.Second)
 				}

@@ -10,14 +10,13 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// maxUnpassed bounds how many variables one warning names.
 const maxUnpassed = 10
 
-// unneeded are variables that sound like a secret and are of a login, not of an application.
+// unneeded are variables that sound like a secret but belong to a login, not to an application.
 var unneeded = []string{"SSH_AUTH_SOCK", "GPG_KEY", "XAUTHORITY"}
 
-// unpassed warns of variables of this environment that an application may need and that its
-// runners do not get. Those that the configuration has dropped by name are left out.
+// unpassed warns of variables that an application may need and that its runners do not get,
+// except those that the configuration drops by name.
 func unpassed(c config.Config, environ []string) []config.Warning {
 	rules := envRules(c)
 	var lacking []string

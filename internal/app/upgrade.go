@@ -9,10 +9,10 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// Elder is the master whose place this process was started to take.
+// Elder is the master that this process was started to replace.
 type Elder struct{ link *proc.Beside }
 
-// InheritElder returns the master whose place this process was started to take; nil in any other
+// InheritElder returns the master that this process was started to replace; nil in any other
 // process. Call it once, before anything is started.
 func InheritElder() (*Elder, error) {
 	link, err := proc.InheritBeside()
@@ -25,16 +25,16 @@ func InheritElder() (*Elder, error) {
 // PID returns the process id of that master.
 func (e *Elder) PID() int { return e.link.PID() }
 
-// Failed tells it why this process does not take its place.
+// Failed tells that master why this process does not replace it.
 func (e *Elder) Failed(why string) {
 	const most = 8 << 10
 	_ = e.link.Send(proc.Message{Type: proc.Failed, Reason: why[:min(len(why), most)]})
 }
 
-// TakesOver is what a program prints that can take the place of a running daemon, if it is asked.
+// TakesOver is what a program that can replace a running daemon prints when asked.
 func TakesOver() string { return proc.TakesOver }
 
-// upgrade returns what a master needs to have its place taken, or to take another one's.
+// upgrade returns what a master needs to be replaced or to replace another one.
 func (d *Daemon) upgrade(inCharge func(on bool)) master.Upgrade {
 	if d.Dev != nil {
 		return master.Upgrade{}
@@ -60,8 +60,8 @@ func (d *Daemon) upgrade(inCharge func(on bool)) master.Upgrade {
 	return u
 }
 
-// Remember notes how this process was started, so that it can be started so again. Without that
-// the daemon cannot be upgraded while it runs.
+// Remember notes how this process was started. Without that, the daemon cannot be upgraded while
+// it runs.
 func (d *Daemon) Remember() {
 	i, err := proc.Invoked()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// room is a server with so many connections to spare.
+// room is a server with that many free connections.
 type room struct {
 	most, free int
 	known      bool

@@ -31,55 +31,55 @@ import (
 	"github.com/resqued/resqued/internal/workerproc"
 )
 
-// The exit codes of a worker process.
+// Exit codes of a worker process.
 const (
 	exitOK     = 0
 	exitFailed = 1
-	// ExitConfig tells the master that another worker process would fail as well.
+	// ExitConfig means that another worker process would fail as well.
 	ExitConfig = 78
 )
 
-// strayEvery is how often a worker process reaps children that it did not start itself,
-// besides at each SIGCHLD.
+// strayEvery is how often a worker process reaps children that it did not start itself, in
+// addition to each SIGCHLD.
 const strayEvery = 2 * time.Second
 
 // handover is what a master passes to its worker processes in an inherited file.
 type handover struct {
 	Config config.Config `json:"config"`
-	// Waits is for how many queues a poller waits in Redis at a time.
+	// Waits is how many queues a poller waits for in Redis at a time.
 	Waits waits `json:"waits,omitzero"`
-	// Address is that of this machine in the network of Redis.
+	// Address is this machine's address in the network of Redis.
 	Address string `json:"address,omitempty"`
 	// Dev is set under "resqued dev".
 	Dev *DevMode `json:"dev,omitempty"`
-	// Bench: the jobs are those of a measurement, and no code of the program runs.
+	// Bench: the jobs are a measurement's, and no code of the program runs.
 	Bench bool `json:"bench,omitempty"`
-	// Runners are the descriptors, in the worker process, on which the templates of runners
-	// take requests to fork, by the name of the runner.
+	// Runners are the descriptors, in the worker process, on which runners' templates take
+	// requests to fork, by runner.
 	Runners map[string]int `json:"runners,omitempty"`
 }
 
-// DevMode says how worker processes of "resqued dev" show the jobs that end.
+// DevMode says how worker processes of "resqued dev" show ended jobs.
 type DevMode struct {
-	// Redact is what is not shown of arguments.
+	// Redact hides parts of arguments.
 	Redact *redact.Rules `json:"redact"`
 	JSON   bool          `json:"json,omitempty"`
 	Colour bool          `json:"colour,omitempty"`
 }
 
-// Some results of jobs; the others are those of package thread.
+// Some results of jobs; package thread has the others.
 const (
 	Done    = string(thread.Done)
 	Failed  = string(thread.Failed)
 	Retried = string(thread.Retried)
 )
 
-// Ended describes a job that has ended.
+// Ended is a job that has ended.
 type Ended struct {
 	Job *resqued.Job
 	// Result is Done, Failed, Retried or another outcome as in logs.
 	Result string
-	// Err is the failure, also of a job that runs again or whose failure is discarded.
+	// Err is the failure, even if the job runs again or its failure is discarded.
 	Err error
 	Ran time.Duration
 }
@@ -92,13 +92,13 @@ type Observer interface {
 	Close()
 }
 
-// IsWorker reports whether this process was started as a worker process by a master.
+// IsWorker reports whether a master started this process as a worker process.
 func IsWorker() bool { return proc.IsWorker() }
 
-// RunWorker runs a worker process from its start to its end and returns its exit code.
-// Under "resqued dev" it calls observer once.
+// RunWorker runs a worker process and returns its exit code. Under "resqued dev" it calls
+// observer once.
 func (p Program) RunWorker(observer func(DevMode) Observer) int {
-	// First, because a signal that comes earlier kills the process.
+	// First: an earlier signal kills the process.
 	received, stop := signals.Listen()
 	defer stop()
 	conn, data, err := proc.Inherit()
@@ -126,7 +126,7 @@ func (p Program) RunWorker(observer func(DevMode) Observer) int {
 	defer w.close()
 	err = w.process.Run(longstore.New(w.store.Redis()).InContext(context.Background()))
 	if errors.Is(err, workerproc.ErrFenced) {
-		// Its jobs may already run elsewhere, so they must not go on here.
+		// Its jobs may already run elsewhere, so they must stop here.
 		workerFailed(log, exitFailed, err)
 		w.killSelf()
 	}
@@ -228,7 +228,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 		deps.Runners = w.pools.describe
 		hooks := w.pools.hooks()
 		if h.Dev == nil && !h.Bench && onlyRunners(c, handlers) {
-			hooks.AfterFork = w.pools.await // without them it could do nothing
+			hooks.AfterFork = w.pools.await // it can do nothing without them
 		}
 		deps.Hooks = append(slices.Clone(deps.Hooks), hooks)
 	}
@@ -255,8 +255,8 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	return w, err
 }
 
-// traces returns the fields by which others can see that this process is dead, or which host it was on. Without them
-// its jobs are recovered when its lease ends.
+// traces returns the fields by which others see that this process is dead, and on which host it
+// was. Without them its jobs are recovered when its lease ends.
 func traces(address string, log *zap.Logger) map[string]string {
 	fields := map[string]string{}
 	if t, err := procfs.TracesOfSelf(); err != nil {
@@ -273,15 +273,14 @@ func traces(address string, log *zap.Logger) map[string]string {
 	return fields
 }
 
-// close closes the parts, the last one first.
 func (w *worker) close() {
 	for _, c := range slices.Backward(w.closers) {
 		c()
 	}
 }
 
-// reapStrays reaps processes that commands leave behind. A process whose parent has ended
-// becomes a child of this process and would stay a zombie.
+// reapStrays reaps processes that commands leave behind: this process adopts them, and without
+// reaping they stay zombies.
 func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	if err := procfs.Subreaper(); err != nil {
 		log.Debug("orphans of commands go to init", zap.Error(err))
@@ -313,10 +312,10 @@ func reapStrays(owned func(pid int) bool, log *zap.Logger) (stop func()) {
 	}
 }
 
-// killSelf kills the process, because a job in it ignores its kill. Nothing of that job may go
-// on, not even what a normal exit would run. The processes that jobs have started are killed
-// first: the master that would kill them may be gone, and this process may take long to end.
-// Handlers do not report these kills.
+// killSelf kills the process, because a job in it ignores its kill. Nothing of that job may
+// continue, including what a normal exit would run. Its descendants are killed first: the master
+// that would kill them may be gone, and this process may take long to end. Handlers do not
+// report these kills.
 func (w *worker) killSelf() {
 	w.set.Abandon()
 	w.pools.abandon()

@@ -1,7 +1,8 @@
-// Package deadhost has a command find out whether hosts that have fallen silent are dead, or make sure of it
-// (host_dead_hook), so that their jobs need not wait for the end of their leases. Nothing depends on it.
+// Package deadhost runs a command that finds out whether silent hosts are dead, or makes sure of
+// it (host_dead_hook). Their jobs then need not wait for the end of their leases. Nothing
+// depends on it.
 //
-// Of all masters one asks about a host at a time; store.SilentHosts gives it the turn.
+// One master at a time asks about a host; store.SilentHosts gives it the turn.
 package deadhost
 
 import (
@@ -25,35 +26,35 @@ import (
 )
 
 const (
-	// lookEvery is how often silent hosts are looked for, pause how long no master asks again about one
-	// whose death was not proven.
+	// lookEvery is how often to look for silent hosts, pause how long no master asks again about
+	// a host whose death was not proven.
 	lookEvery = 2 * time.Second
 	pause     = 5 * time.Second
-	// patience bounds one call, turnMargin is how much longer the turn lasts than the hook.
+	// patience bounds one call; turnMargin is how much longer the turn lasts than the hook.
 	patience   = 5 * time.Second
 	turnMargin = 10 * time.Second
-	// mostAsked is how many hooks of a master run at a time.
+	// mostAsked bounds the hooks that a master runs at a time.
 	mostAsked = 8
 )
 
-// Config says whom to ask. The zero value asks no program.
+// Config is the hook. The zero value has none.
 type Config struct {
-	// Command is the program and its arguments, behind which the name of the host comes; Env is its
-	// environment but for what it is told of the host.
+	// Command is the program and its arguments; the host's name is appended. Env is its
+	// environment without the host's variables.
 	Command, Env []string
-	// After is for how long a host has to be silent; 0 = two and a half beats of its processes.
+	// After is how long a host has to be silent; 0 = two and a half beats of its processes.
 	After time.Duration
 	// Timeout bounds one run.
 	Timeout time.Duration
 }
 
-// Store is what a Watcher asks of Redis.
+// Store is what a Watcher needs of Redis.
 type Store interface {
 	SilentHosts(ctx context.Context, r store.SilentRequest) (hosts []store.Host, now time.Time, err error)
 	SettleHost(ctx context.Context, v store.HostVerdict) (store.HostOutcome, error)
 }
 
-// Watcher asks about hosts that are silent. It is run beside the loop of a master.
+// Watcher asks about silent hosts, outside the loop of a master.
 type Watcher struct {
 	store Store
 	self  proc.Identity
@@ -62,24 +63,24 @@ type Watcher struct {
 	log   *zap.Logger
 
 	cfg     atomic.Pointer[Config]
-	changed chan struct{} // holds one
+	changed chan struct{} // capacity 1
 	runs    atomic.Int64
 	asking  atomic.Int64
 	hooks   sync.WaitGroup
-	// complaint is the last error of Redis that was logged; run alone uses it.
+	// complaint is the last error of Redis that was logged; only run uses it.
 	complaint string
-	odd       sync.Map // places whose names no program is given, as was logged
+	odd       sync.Map // places with logged names that no program is given
 }
 
-// New returns a Watcher for the master self. It notes events by note, and calls found when the jobs of a
-// dead host are there to be recovered; neither may wait.
+// New returns a Watcher for the master self. It reports events to note, and calls found when
+// jobs of a dead host can be recovered; neither may block.
 func New(s Store, self proc.Identity, note func(store.Event), found func(), log *zap.Logger) *Watcher {
 	w := &Watcher{store: s, self: self, note: note, found: found, log: log, changed: make(chan struct{}, 1)}
 	w.cfg.Store(&Config{})
 	return w
 }
 
-// Use puts other settings into force. A hook that runs goes on with those that it has begun with.
+// Use changes the settings. A running hook keeps those that it began with.
 func (w *Watcher) Use(cfg Config) {
 	w.cfg.Store(&cfg)
 	select {
@@ -88,7 +89,7 @@ func (w *Watcher) Use(cfg Config) {
 	}
 }
 
-// Run looks for silent hosts until ctx ends, and returns when the hooks that run then have been killed.
+// Run looks for silent hosts until ctx ends, and returns when the remaining hooks were killed.
 func (w *Watcher) Run(ctx context.Context) {
 	defer w.hooks.Wait()
 	timer := time.NewTimer(0)
@@ -107,7 +108,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// look asks about those that are silent.
+// look asks about silent hosts.
 func (w *Watcher) look(ctx context.Context) {
 	cfg, free := *w.cfg.Load(), mostAsked-int(w.asking.Load())
 	if free <= 0 {
@@ -122,7 +123,7 @@ func (w *Watcher) look(ctx context.Context) {
 	if err != nil {
 		if text := err.Error(); text != w.complaint && ctx.Err() == nil {
 			w.complaint = text
-			w.log.Debug("silent hosts cannot be looked for", zap.Error(err)) // the master says that Redis is away
+			w.log.Debug("silent hosts cannot be looked for", zap.Error(err)) // the master reports that Redis is away
 		}
 		return
 	}
@@ -136,7 +137,7 @@ func (w *Watcher) look(ctx context.Context) {
 	}
 }
 
-// ask runs the hook for one host, and does what it says.
+// ask runs the hook for one host and acts on its result.
 func (w *Watcher) ask(ctx context.Context, cfg Config, h store.Host, turn string, silent time.Duration) {
 	if !plain(h.Name()) {
 		if _, told := w.odd.LoadOrStore(h.Place, true); !told {
@@ -176,14 +177,14 @@ func (w *Watcher) ask(ctx context.Context, cfg Config, h store.Host, turn string
 		w.found()
 	case store.HostAlive:
 		log.Error("a host is dead, says host_dead_hook, but it has given a sign of life meanwhile: nothing was done", zap.Time("sign", o.Last), zap.Duration("after", took))
-	default: // it has left, its lease has ended, or this process stood still for long
+	default: // it has left, its lease has ended, or this process was stopped for long
 		log.Info("a host is dead, says host_dead_hook, too late: nothing is to be done any more", zap.Duration("after", took))
 	}
 }
 
-// settle tells Redis what was found out. If that cannot be told the turn ends by itself.
+// settle writes the result to Redis. If that fails, the turn expires.
 func (w *Watcher) settle(ctx context.Context, h store.Host, turn string, dead bool) (o store.HostOutcome, ok bool) {
-	// Also at the end of the master: the hook has said what it says.
+	// Even when the master ends: the result is known.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	o, err := w.store.SettleHost(call, store.HostVerdict{Place: h.Place, Dead: dead, Last: h.Last, Turn: turn, Pause: pause})
@@ -194,10 +195,10 @@ func (w *Watcher) settle(ctx context.Context, h store.Host, turn string, dead bo
 	return o, err == nil
 }
 
-// environ is what the hook is told of a host. name is that of the run.
+// environ returns the host's variables for the hook. name identifies the run.
 func environ(h store.Host, name string, silent time.Duration) []string {
 	return []string{
-		"RESQUED_PROC=" + name, // by which all that it starts is found
+		"RESQUED_PROC=" + name, // it identifies all descendants
 		"RESQUED_HOST=" + h.Name(), "RESQUED_HOST_BOOT=" + h.Boot(),
 		"RESQUED_HOST_BOOT_ID=" + text(h.BootID), "RESQUED_HOST_ADDRESS=" + text(h.Address),
 		"RESQUED_HOST_SINCE=" + program.Stamp(h.Last), "RESQUED_HOST_SILENT=" + strconv.Itoa(int(math.Round(silent.Seconds()))),
@@ -205,7 +206,7 @@ func environ(h store.Host, name string, silent time.Duration) []string {
 	}
 }
 
-// text is what any program may have written into Redis, "" if it is nothing plain.
+// text returns s, which any program may have written to Redis, if it is plain; else "".
 func text(s string) string {
 	if !plain(s) {
 		return ""
@@ -213,7 +214,8 @@ func text(s string) string {
 	return s
 }
 
-// plain reports whether a name can be given to programs: whoever may write to this Redis may have made it up.
+// plain reports whether a name is safe for programs: any client of this Redis may have made it
+// up.
 func plain(name string) bool {
 	if name == "" || len(name) > 255 || name[0] == '-' {
 		return false
@@ -226,5 +228,5 @@ func plain(name string) bool {
 	return true
 }
 
-// errKilled says why a hook was killed.
+// errKilled is why a hook was killed.
 var errKilled = errors.New("it was killed since its time (host_dead_timeout) was over")

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake has some hosts that are silent, each told once.
+// fake has silent hosts, each reported once.
 type fake struct {
 	mu       sync.Mutex
 	silent   []store.Host
@@ -61,7 +61,7 @@ var (
 	web1  = store.Host{Place: "web-1:b1", Last: since, Procs: 3, BootID: "0d6f-5b2e", Address: "10.0.0.7"}
 )
 
-// watching is a Watcher that runs until the end of its test.
+// watching is a Watcher that runs until its test ends.
 type watching struct {
 	*fake
 	*deadhost.Watcher
@@ -98,7 +98,7 @@ func watch(t *testing.T, hosts []store.Host, outcome store.HostOutcome, cfg dead
 	return w
 }
 
-// masters counts those of this process: what one sweeps is not another's.
+// masters numbers those of this process, so that no sweep finds another one's processes.
 var masters atomic.Uint64
 
 func shell(script string) []string { return []string{"sh", "-c", script, "hook"} }
@@ -114,7 +114,7 @@ func (w *watching) verdict() store.HostVerdict {
 	}
 }
 
-// left are the processes that the hooks have left.
+// left returns the remaining processes of hooks.
 func (w *watching) left() []proctest.Process {
 	return proctest.Find(func(p proctest.Process) bool {
 		return strings.HasPrefix(p.Env("RESQUED_PROC"), w.self.String()+":hook-")

@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// mostLines is how much of what a run says is logged.
+	// mostLines bounds the logged lines of a run.
 	mostLines = 100
-	// drainFor is how long its output is waited for when it has ended.
+	// drainFor is how long to wait for output after the end.
 	drainFor = time.Second
-	// sweepFor bounds the search for what it has left.
+	// sweepFor bounds the search for remaining processes.
 	sweepFor = 10 * time.Second
 )
 
 // hook is one run of the command.
 type hook struct {
 	argv, env []string
-	// name stands in the environment of all that it starts.
+	// name is in the environment of all descendants.
 	name    string
 	timeout time.Duration
 	log     *zap.Logger
 }
 
-// run runs the command to its end, and ends whatever it leaves. It returns nil for exit code 0.
+// run runs the command and kills its remaining descendants. It returns nil for exit code 0.
 func run(ctx context.Context, h hook) error {
 	limit, cancel := context.WithTimeoutCause(ctx, h.timeout, errKilled)
 	defer cancel()
-	// The kernel kills it with the thread that has started it, which is this one.
+	// The kernel kills it with the thread that started it, this one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(limit, h.argv[0], h.argv[1:]...) //nolint:gosec // it is configured
@@ -59,7 +59,7 @@ func run(ctx context.Context, h hook) error {
 		h.sweep(ctx)
 	}
 	switch {
-	case errors.Is(err, exec.ErrWaitDelay): // what it has left had its output open; that is gone
+	case errors.Is(err, exec.ErrWaitDelay): // a descendant held the output open; it is gone
 		return nil
 	case err != nil && limit.Err() != nil:
 		return context.Cause(limit)
@@ -69,7 +69,7 @@ func run(ctx context.Context, h hook) error {
 	return nil
 }
 
-// tell logs what the command says.
+// tell logs the command's output.
 func (h hook) tell(from io.Reader) {
 	n := 0
 	program.EachLine(from, func(line []byte, left int) {
@@ -87,7 +87,7 @@ func (h hook) tell(from io.Reader) {
 	}
 }
 
-// sweep ends what the command has left.
+// sweep kills the command's remaining descendants.
 func (h hook) sweep(ctx context.Context) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepFor)
 	defer cancel()

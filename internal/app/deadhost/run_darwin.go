@@ -2,5 +2,5 @@ package deadhost
 
 import "syscall"
 
-// attributes have a hook lead a group of its own.
+// attributes makes a hook lead a group of its own.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

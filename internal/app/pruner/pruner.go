@@ -1,5 +1,5 @@
-// Package pruner removes the names of queues that have been empty for long, beside the master's loop: each
-// look for jobs asks for all queues that have a name.
+// Package pruner removes the names of queues that have been empty for long, outside the master's
+// loop: each look for jobs asks for all named queues.
 package pruner
 
 import (
@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	// sweepEvery is the time between two walks through all names, and ten times that of 100,000; one of all
-	// masters takes it.
+	// sweepEvery is the time between two walks through all names. It is ten times as long as a
+	// walk through 100,000. One of all masters makes it.
 	sweepEvery = time.Minute
-	// perWalk bounds how many names are removed after a walk, and pruneRest, from one to the next, how many in a second.
-	// Those that were removed last are looked at every few seconds, by one script.
+	// perWalk bounds the names removed after a walk; pruneRest is the pause after each. One
+	// script checks those removed last every few seconds.
 	perWalk, pruneRest = 2500, 100 * time.Millisecond
 	// patience bounds a call.
 	patience = 5 * time.Second
-	// A walk rests after each step, so that it takes a twentieth of the server's time at most, and no less than leastRest.
+	// A walk rests after each step, at least leastRest, so that it takes at most a twentieth of
+	// the server's time.
 	restShare, leastRest, longestRest = 20, 10 * time.Millisecond, time.Second
-	// maxNamed is how many names are told.
+	// maxNamed bounds the names that are logged.
 	maxNamed = 10
 )
 
-// Store is what a Pruner asks of Redis; *store.Store is one.
+// Store is what a Pruner needs of Redis; *store.Store implements it.
 type Store interface {
 	SweepQueues(ctx context.Context, caller string, while time.Duration, at string) (store.Sweep, error)
 	IdleQueues(ctx context.Context, since time.Time, n int) ([]string, error)
@@ -43,8 +44,8 @@ type Store interface {
 	PruneIdle(ctx context.Context, queue string, idle time.Duration) (pruned bool, err error)
 }
 
-// Pruner removes the names of queues that have been empty for a time. Any number of them may work on
-// one Redis.
+// Pruner removes the names of queues that have been empty for a time. Any number of them may
+// share a Redis.
 type Pruner struct {
 	store Store
 	log   *zap.Logger
@@ -53,18 +54,18 @@ type Pruner struct {
 	name  string // for its turns
 	used  chan struct{}
 
-	complaint string // the last error that was logged
+	complaint string // the last logged error
 }
 
-// New returns a pruner of the names of queues that are empty for so long; 0 = of none. It calls tell with
-// names that it has removed.
+// New returns a pruner of queues that are empty for idle; 0 = none. It passes removed names to
+// tell.
 func New(idle time.Duration, s Store, tell func(names []string), log *zap.Logger) *Pruner {
 	p := &Pruner{store: s, log: log.Named("pruner"), tell: tell, name: rand.Text(), used: make(chan struct{}, 1)}
 	p.idle.Store(int64(idle))
 	return p
 }
 
-// Use changes the time. It may be called at any time.
+// Use changes the time. Any goroutine may call it.
 func (p *Pruner) Use(idle time.Duration) {
 	p.idle.Store(int64(idle))
 	select {
@@ -105,7 +106,7 @@ func (p *Pruner) Run(ctx context.Context) {
 	}
 }
 
-// walk goes through all names if it is this master's turn, and removes those that have been empty for so long.
+// walk goes through all names if it is this master's turn, and removes those empty for idle.
 func (p *Pruner) walk(ctx context.Context, idle time.Duration) error {
 	var at store.Sweep
 	for began := true; began || at.At != ""; began = false {
@@ -118,7 +119,7 @@ func (p *Pruner) walk(ctx context.Context, idle time.Duration) error {
 			p.log.Info("queues hold jobs whose names had been removed; they have them again", zap.Int("queues", at.Back))
 		}
 		if began && at.At == "" {
-			return nil // it is another's turn
+			return nil // another master's turn
 		}
 		if err := rest(ctx, max(leastRest, restShare*time.Since(start))); err != nil {
 			return err
@@ -144,7 +145,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// prune removes names of queues that have been empty for so long, but for those that anything names.
+// prune removes names of queues empty for idle, except those that anything names.
 func (p *Pruner) prune(ctx context.Context, now time.Time, idle time.Duration) error {
 	call, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -163,7 +164,7 @@ func (p *Pruner) prune(ctx context.Context, now time.Time, idle time.Duration) e
 			kept = append(kept, name)
 		}
 	}
-	// They are looked at again after that time, so that they are in no other's way.
+	// They come up again after that time, so that they do not delay other names.
 	if err := p.store.KeepQueues(call, now, kept); err != nil {
 		return err
 	}
@@ -205,7 +206,8 @@ func (p *Pruner) told(names []string, idle time.Duration) {
 	}
 }
 
-// namedBy returns the queues that masters, workers and schedules name, not those that they have by a pattern.
+// namedBy returns the queues that masters, workers and schedules name, not those that match
+// their patterns.
 func namedBy(u store.QueueUsers) map[string]bool {
 	named := map[string]bool{}
 	add := func(queue string) {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Probing()) }
 
-// fake has some queues that are empty, and answers walks.
+// fake has some empty queues and answers walks.
 type fake struct {
 	mu     sync.Mutex
 	steps  []store.Sweep // of each walk; nil = it is another's turn
@@ -75,7 +75,7 @@ func (f *fake) PruneIdle(_ context.Context, queue string, _ time.Duration) (bool
 	return true, nil
 }
 
-// play runs a pruner for a while, in a time of its own.
+// play runs a pruner for a while, in fake time.
 func play(t *testing.T, f *fake, idle, d time.Duration, beside func(p *Pruner)) (logged []observer.LoggedEntry, told [][]string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
