@@ -11,13 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxAnswer is the length of the longest line that a runner may write.
+// maxAnswer bounds a line from a runner, in bytes.
 const maxAnswer = 8 << 20
 
-// kind is what a line of a runner says.
+// kind is the kind of a runner's line.
 type kind byte
 
-// The kinds of lines.
 const (
 	kindUnknown kind = iota
 	kindHello
@@ -32,33 +31,34 @@ const (
 	kindError
 )
 
-// ends reports whether a line of that kind ends a job.
+// ends reports whether such a line ends a job.
 func (k kind) ends() bool {
 	return k == kindDone || k == kindFailed || k == kindRequeue || k == kindDiscard
 }
 
-// answer is a line of a runner.
+// answer is a line from a runner.
 type answer struct {
 	kind kind
-	// job is the number of the job that it is about; 0 = none.
+	// job is the number of its job; 0 = none.
 	job int64
-	// Of failed.
+	// For failed.
 	exception, message string
 	backtrace          []string
-	// Of done.
+	// For done.
 	interrupted bool
-	// Of requeue.
+	// For requeue.
 	after time.Duration
-	// text is that of discard, log, error, or the name of what is not known; level of log.
+	// text is the text of discard, log or error, or the unknown kind's name; level belongs to
+	// log.
 	text, level string
-	// Of progress.
+	// For progress.
 	done, total json.Number
-	// line is that of a report.
+	// line is a report's line.
 	line  json.RawMessage
 	hello hello
 }
 
-// hello is what a runner says of itself.
+// hello is a runner's description of itself.
 type hello struct {
 	Protocol    int      `json:"protocol"`
 	Concurrency int      `json:"concurrency"`
@@ -78,7 +78,7 @@ var (
 	errNumber   = errors.New("names no job: the number must be a whole one from 1 on")
 )
 
-// parse reads a line without its line break.
+// parse parses a line without its line break.
 func parse(line []byte) (answer, error) {
 	if n, ok := parseDone(line); ok {
 		return answer{kind: kindDone, job: n}, nil
@@ -110,7 +110,7 @@ func parse(line []byte) (answer, error) {
 	return a, nil
 }
 
-// parseDone reads {"done":17}, which nearly all lines are.
+// parseDone parses {"done":17}, by far the most frequent line.
 func parseDone(line []byte) (number int64, ok bool) {
 	digits, ok := bytes.CutPrefix(line, []byte(`{"done":`))
 	if !ok {
@@ -129,7 +129,7 @@ func parseDone(line []byte) (number int64, ok bool) {
 	return number, true
 }
 
-// reader takes the value of the key that says what a line is; keys are all of the line.
+// reader reads the value of the key that names the line's kind; keys has all keys of the line.
 type reader func(a *answer, value json.RawMessage, keys map[string]json.RawMessage) error
 
 var readers = map[string]reader{
@@ -147,7 +147,7 @@ var readers = map[string]reader{
 		if err := a.number(value); err != nil {
 			return err
 		}
-		// What is odd here must not cost more than the words: the job has ended.
+		// Bad values here only cost the text: the job has ended.
 		a.exception, a.message = text(keys["exception"]), text(keys["message"])
 		var lines []json.RawMessage
 		_ = json.Unmarshal(keys["backtrace"], &lines)
@@ -204,7 +204,7 @@ var readers = map[string]reader{
 		if err := object(value, &keys); err != nil {
 			return err
 		}
-		// Whether it is a good one is for whoever made the slice to say.
+		// The maker of the slice judges the report.
 		a.line = keys["line"]
 		return a.number(keys["job"])
 	},
@@ -214,7 +214,6 @@ var readers = map[string]reader{
 	},
 }
 
-// number takes the number of a job.
 func (a *answer) number(value json.RawMessage) error {
 	if json.Unmarshal(value, &a.job) != nil || a.job < 1 {
 		return errNumber
@@ -229,7 +228,7 @@ func object(value json.RawMessage, into any) error {
 	return json.Unmarshal(value, into)
 }
 
-// text returns a JSON string, or any other value as it stands there.
+// text returns a JSON string, or any other value as it is written.
 func text(value json.RawMessage) string {
 	var s string
 	switch {
@@ -241,7 +240,7 @@ func text(value json.RawMessage) string {
 	return string(value)
 }
 
-// numeral returns a JSON number; empty if it is none.
+// numeral returns a JSON number; "" if value is none.
 func numeral(value json.RawMessage) json.Number {
 	var n json.Number
 	if len(value) > 0 && strings.IndexByte("-0123456789", value[0]) >= 0 && json.Unmarshal(value, &n) == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Await waits until a process is ready. It fails with the reason when the first one that this
-// process has started cannot be used, or when none is ready after the time to boot.
+// Await waits until a process is ready. It fails if the first process started by this one cannot
+// be used, or if none is ready within the boot timeout.
 func (p *Pool) Await(ctx context.Context) error {
 	late := time.NewTimer(p.o.BootTimeout + bootSlack)
 	defer late.Stop()
@@ -34,10 +34,9 @@ func (p *Pool) Await(ctx context.Context) error {
 	}
 }
 
-// bootSlack is how much longer Await waits, so that it has the reason of the process itself.
+// bootSlack is how much longer Await waits, to get the process's own error.
 const bootSlack = time.Second
 
-// there reports whether a process takes jobs.
 func (p *Pool) there() bool {
 	for _, q := range p.processes {
 		if q.state == ready {
@@ -47,7 +46,7 @@ func (p *Pool) there() bool {
 	return false
 }
 
-// turned wakes who awaits. With the lock held.
+// turned wakes all callers of Await. p.mu must be held.
 func (p *Pool) turned() {
 	close(p.turn)
 	p.turn = make(chan struct{})

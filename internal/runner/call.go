@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// exitFor is how long a process that has closed its socket may take to end by itself, so
-	// that its own words and its exit code are those of its end.
+	// exitFor is how long a process that has closed its socket may take to end by itself, to get
+	// its own last words and exit code.
 	exitFor = 500 * time.Millisecond
-	// keptLine is how large the memory for a job's line may be that a process keeps, in bytes.
+	// keptLine is the largest buffer for a job's line that a process keeps, in bytes.
 	keptLine = 64 << 10
-	// maxStderr bounds what of stderr becomes the error of a run of a long job, which keeps
-	// the beginning of what is too long, in bytes.
+	// maxStderr bounds the part of stderr that becomes the error of a run of a long job, in
+	// bytes. The run would keep the beginning of a longer text.
 	maxStderr = 7 << 10
 )
 
@@ -39,15 +39,14 @@ type call struct {
 	job       *resqued.Job
 	slice     *cmdslice.Slice
 	killAfter time.Duration
-	// died is how the process has died that performed the job, where this only tells its failure
-	// hooks.
+	// died is how the job's process has died, if this call only tells its failure hooks.
 	died death
 
 	number int64
-	// lines are what the process says of the job, where it has several slots.
+	// lines are the process's lines about the job, if it has several slots.
 	lines   chan answer
 	refresh *program.Refresher
-	end     context.CancelFunc // of what refresh asks
+	end     context.CancelFunc // ends the requests of refresh
 	stop    context.CancelCauseFunc
 	broken  error // what ended the reports of a slice
 
@@ -55,13 +54,13 @@ type call struct {
 	cancelling sync.WaitGroup
 	mu         sync.Mutex
 	timer      *time.Timer
-	// cancelled: the job was told to stop. told: that its slice is over; outOfTime: it ran on
-	// for all the time that it had then.
+	// cancelled: the job was told to stop. told: it was told that its slice is over. outOfTime:
+	// it then used up the grace.
 	cancelled, told, outOfTime bool
 }
 
 // perform hands out the job and returns when it has ended. begun is false if the process has
-// certainly not begun it, and another one may have it.
+// certainly not begun it, so that another one may have it.
 func (c *call) perform() (begun bool, err error) {
 	q, p := c.q, c.q.pool
 	if c.ctx.Err() != nil {
@@ -89,10 +88,10 @@ func (c *call) perform() (begun bool, err error) {
 	return begun, err
 }
 
-// hand writes the job, and has the process told when the job is to stop; over ends that.
+// hand writes the job and arranges for cancel; over removes the arrangement.
 func (c *call) hand() (over func() bool, err error) {
 	q := c.q
-	// Whoever tells it to stop waits for the lock: the job comes first.
+	// cancel waits for this lock: the job's line comes first.
 	q.conn.writing.Lock()
 	defer q.conn.writing.Unlock()
 	q.conn.after = false
@@ -106,7 +105,7 @@ func (c *call) hand() (over func() bool, err error) {
 	return over, err
 }
 
-// settle ends what hand has begun, and reports whether the job was told to stop.
+// settle undoes hand's arrangement, and reports whether the job was told to stop.
 func (c *call) settle(over func() bool) (cancelled bool) {
 	if over() {
 		return false
@@ -115,7 +114,7 @@ func (c *call) settle(over func() bool) (cancelled bool) {
 	return true
 }
 
-// cancel tells the process that the job is to stop, and kills it when the time for that is up.
+// cancel tells the process to stop the job, and kills it when time is up.
 func (c *call) cancel() {
 	defer c.cancelling.Done()
 	wait := program.Patience(c.ctx, c.killAfter)
@@ -124,14 +123,15 @@ func (c *call) cancel() {
 	c.timer = time.AfterFunc(wait, func() { c.q.kill(stubborn(wait)) })
 	c.mu.Unlock()
 	if c.q.slots > 1 {
-		c.q.pool.leave(c.q) // it would put back what it is given now
+		c.q.pool.leave(c.q) // it would put new jobs back
 	}
 	c.q.log.Debug("runner told to stop a job", zap.Int64("runner_pid", c.q.pid.Load()), zap.Duration("kill_after", wait))
-	// An error: it has ended. One that does not read is killed, and the write ends then.
+	// On error it has ended. A process that does not read is killed, which ends the write.
 	_ = c.q.conn.write(cancelLine(c.number, why(context.Cause(c.ctx)), final(c.ctx)))
 }
 
-// final reports whether the job of a context must not run again, because a person has asked for its end.
+// final reports whether the context's job must not run again, because a person requested its
+// end.
 func final(ctx context.Context) bool {
 	told, ok := errors.AsType[interface {
 		error
@@ -140,7 +140,7 @@ func final(ctx context.Context) bool {
 	return ok && told.Final()
 }
 
-// why is the word for the cause with which a job's context has ended.
+// why is the protocol's word for the cause of a context's end.
 func why(cause error) string {
 	switch {
 	case errors.Is(cause, resqued.ErrTimeout):
@@ -151,7 +151,7 @@ func why(cause error) string {
 	return "killed"
 }
 
-// watch tells the process when the job should save what it has done, until end is called.
+// watch tells the process when the job should save its progress, until end is called.
 func (c *call) watch() (end func()) {
 	switch {
 	case c.slice != nil:
@@ -167,17 +167,17 @@ func (c *call) watch() (end func()) {
 	case !c.q.hello.Leaving || c.died.how != "":
 		return func() {}
 	}
-	// Nearly all jobs end before: they need no goroutine.
+	// Without a goroutine: nearly all jobs end first.
 	var told sync.Once
 	tell := func() { told.Do(c.tellLeaving) }
 	worker, own := context.AfterFunc(jobctx.LeavingContext(c.ctx), tell), context.AfterFunc(c.q.leaves, tell)
 	return func() {
 		worker()
 		own()
-		// Of several slots, one that does not read must not hold up the end of its jobs. A process ignores what
-		// comes behind the end of a job, and the write ends with the process.
+		// With several slots, a process that does not read must not delay the ends of its jobs.
+		// It ignores lines after the end of a job, and the write ends with it.
 		if c.q.slots == 1 {
-			told.Do(func() {}) // a line under way must not follow that of the next job
+			told.Do(func() {}) // a line under way must not follow the next job's
 		}
 	}
 }
@@ -185,11 +185,12 @@ func (c *call) watch() (end func()) {
 // tellLeaving tells the process that the job should make room.
 func (c *call) tellLeaving() {
 	if c.ctx.Err() == nil {
-		_ = c.q.conn.write(leavingLine(c.number)) // an error: it has ended
+		_ = c.q.conn.write(leavingLine(c.number)) // on error it has ended
 	}
 }
 
-// tellOver waits for the end of the slice and tells the process. It returns when ended is closed.
+// tellOver waits for the end of the slice and tells the process. It returns when ended is
+// closed.
 func (c *call) tellOver(ended <-chan struct{}) {
 	select {
 	case <-ended:
@@ -202,12 +203,12 @@ func (c *call) tellOver(ended <-chan struct{}) {
 	c.told = true
 	c.mu.Unlock()
 	written := make(chan struct{})
-	go func() { // one that does not read is killed, and the write ends then
+	go func() { // a process that does not read is killed, which ends the write
 		defer close(written)
 		_ = c.q.conn.write(sliceOverLine(c.number))
 	}()
 	if c.q.slots == 1 {
-		defer func() { <-written }() // nothing may follow the line of the next job
+		defer func() { <-written }() // nothing may follow the next job's line
 	}
 	grace := time.NewTimer(c.slice.Grace)
 	defer grace.Stop()
@@ -222,7 +223,7 @@ func (c *call) tellOver(ended <-chan struct{}) {
 	}
 }
 
-// take takes a line that is about the job and does not end it.
+// take handles a line about the job that does not end it.
 func (c *call) take(a *answer) {
 	log := c.q.log.With(aboutJob(c.job)...)
 	switch a.kind {
@@ -238,10 +239,10 @@ func (c *call) take(a *answer) {
 	}
 }
 
-// ask has the class lock of the job refreshed.
+// ask refreshes the job's class lock.
 func (c *call) ask(log *zap.Logger) {
 	if c.refresh == nil {
-		// A refresh that Redis does not answer must not outlive the job for long.
+		// Without an answer from Redis, a refresh must not outlive the job for long.
 		var asking context.Context
 		asking, c.end = context.WithCancel(c.ctx)
 		c.refresh = program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) })
@@ -249,8 +250,7 @@ func (c *call) ask(log *zap.Logger) {
 	c.refresh.Ask()
 }
 
-// report takes what a slice of a long job reports, unless something before it has ended the
-// slice.
+// report handles a report of a slice, unless the slice has failed before.
 func (c *call) report(text []byte) {
 	s := c.slice
 	if s == nil || c.broken != nil {
@@ -271,7 +271,7 @@ func (c *call) report(text []byte) {
 	}
 }
 
-// judge turns the line that ends the job into its end.
+// judge turns the job's last line into its result.
 func (c *call) judge(a *answer) error {
 	if c.broken != nil {
 		return c.broken
@@ -304,7 +304,7 @@ func (c *call) judge(a *answer) error {
 	return nil
 }
 
-// lost is the end of a job whose process is gone.
+// lost is the result of a job whose process is gone.
 func (c *call) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,12 +318,12 @@ func (c *call) lost() error {
 		c.slice.End = cmdslice.ByKill
 		return nil
 	case c.slice != nil:
-		return ending // the next slice goes on from what was saved
+		return ending // the next slice resumes from the saved state
 	}
 	return &jobctx.DeathError{Err: ending, Shared: c.q.slots > 1}
 }
 
-// hangUp ends a process whose socket is at its end, or broken.
+// hangUp ends a process whose socket is closed or broken.
 func (q *process) hangUp(err error) {
 	late := time.NewTimer(exitFor)
 	defer late.Stop()
@@ -338,7 +338,7 @@ func (q *process) hangUp(err error) {
 	}
 }
 
-// aside takes a line that is about no job.
+// aside handles a line about no job.
 func (q *process) aside(a *answer) {
 	pid := zap.Int64("runner_pid", q.pid.Load())
 	switch a.kind {
@@ -347,7 +347,7 @@ func (q *process) aside(a *answer) {
 	case kindError:
 		q.log.Error("a runner does not understand resqued", pid, zap.String("error", wire.PrintableLines(a.text, program.MaxLine)))
 	default:
-		if !q.puzzled { // once is enough, and one that does not read must not hold this up
+		if !q.puzzled { // once: a process that does not read must not block this
 			q.puzzled = true
 			q.log.Warn("a runner wrote a line of an unknown kind; it is ignored, and what follows of its kind, too",
 				pid, zap.String("kind", shown(a.text)))
@@ -356,7 +356,7 @@ func (q *process) aside(a *answer) {
 	}
 }
 
-// write logs what a runner has to say, with the level that it says.
+// write logs a runner's text at the runner's level.
 func write(log *zap.Logger, level, what string, fields ...zap.Field) {
 	switch level {
 	case "debug":

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// many performs the job in a process with several slots, for which a goroutine reads.
+// many performs the job in a process with several slots, whose goroutine reads.
 func (c *call) many() (begun bool, err error) {
 	q, p := c.q, c.q.pool
 	c.lines = make(chan answer, 8)
@@ -15,7 +15,7 @@ func (c *call) many() (begun bool, err error) {
 	q.calls[c.number] = c
 	q.mu.Unlock()
 	over, err := c.hand()
-	if err != nil { // the line is not whole, so the job has not begun
+	if err != nil { // the line is incomplete, so the job has not begun
 		cancelled := c.settle(over)
 		c.disarm()
 		q.forget(c.number)
@@ -45,7 +45,7 @@ func (c *call) many() (begun bool, err error) {
 	return true, c.judge(&a)
 }
 
-// listen takes what the process says of the job until it has ended; false: the process is gone.
+// listen handles lines about the job until it has ended; false: the process is gone.
 func (c *call) listen() (answer, bool) {
 	for {
 		var a answer
@@ -65,9 +65,9 @@ func (c *call) listen() (answer, bool) {
 	}
 }
 
-// read reads what a process with several slots says, until its end.
+// read reads the lines of a process with several slots, until its end.
 func (q *process) read() {
-	var until time.Time // the process has ended, and its last words are given to their jobs until then
+	var until time.Time // set once the process has ended: until when its last words are delivered
 	for {
 		line, err := q.conn.line()
 		if err != nil {
@@ -99,7 +99,7 @@ func (q *process) read() {
 		select {
 		case c.lines <- a:
 		case <-q.exited:
-			// Its last words count, but a job that does not take them must not keep others waiting.
+			// Its last words count, but a job that does not take them must not block others.
 			if until.IsZero() {
 				until = time.Now().Add(drainFor)
 			}
@@ -111,8 +111,8 @@ func (q *process) read() {
 	}
 }
 
-// callOf returns the job that a line is about, and strikes it off if the line ends it. What is
-// said about a job that has ended is of no use; only that it ended once more is odd.
+// callOf returns the job that a line is about, and removes it if the line ends it. Lines about
+// ended jobs are ignored; only a second end is an error.
 func (q *process) callOf(a *answer) (*call, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

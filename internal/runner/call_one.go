@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// one performs the job in a process with a single slot, on the goroutine of the caller.
+// one performs the job in a process with a single slot, on the caller's goroutine.
 func (c *call) one() (begun bool, err error) {
 	q, p := c.q, c.q.pool
 	if !q.strays() {
@@ -19,7 +19,7 @@ func (c *call) one() (begun bool, err error) {
 	c.number = q.number
 	q.current.Store(c.job)
 	over, err := c.hand()
-	if err != nil { // the line is not whole, so the job has not begun
+	if err != nil { // the line is incomplete, so the job has not begun
 		cancelled := c.settle(over)
 		c.disarm()
 		q.current.Store(nil)
@@ -42,13 +42,13 @@ func (c *call) one() (begun bool, err error) {
 		p.give(q)
 		<-q.ended
 		c.disarm()
-		// Something was written that it has not read: the job, or part of it, if nothing came later.
+		// It has not read something written last: the job, or part of it, if nothing followed.
 		if errors.Is(err, unix.ECONNRESET) && q.conn.last() {
 			return false, nil
 		}
 		return true, c.lost()
 	case cancelled, c.outOfTime:
-		// Nobody knows what the code that was interrupted has left behind.
+		// The state left behind by interrupted code is unknown.
 		p.leave(q)
 		p.put(q, true)
 		<-q.ended
@@ -68,7 +68,7 @@ func (c *call) disarm() {
 	}
 }
 
-// hear reads lines until one ends the job. An error: the process is of no use any more.
+// hear reads lines until one ends the job. After an error the process is useless.
 func (c *call) hear() (answer, error) {
 	q := c.q
 	for {
@@ -111,12 +111,12 @@ var (
 	errHalf        = errors.New("has no end")
 )
 
-// manyStrays is how many lines are taken at a time from a process without a job: one that never
-// stops must hold up neither a job nor those that look after other processes.
+// manyStrays bounds the lines taken at a time from a process without a job: endless output must
+// hold up neither a job nor look.
 const manyStrays = 1000
 
-// strays takes what a process with a single slot has written while it had no job, and reports
-// whether the process can still be used.
+// strays handles what a process with a single slot has written without a job, and reports
+// whether the process is still usable.
 func (q *process) strays() bool {
 	for range manyStrays {
 		some, err := q.conn.waiting()
@@ -140,7 +140,7 @@ func (q *process) strays() bool {
 		case err != nil:
 		case a.kind == kindHello:
 			err = errSecondHello
-		// It may have been under way when the job ended, and is of no use any more.
+		// It may have been sent before the job ended, and is ignored.
 		case a.kind == kindProgress, a.kind == kindRefresh, a.kind == kindReport, a.kind == kindLog && a.job != 0:
 			if a.job > q.number {
 				err = errStrange
@@ -161,8 +161,8 @@ func (q *process) strays() bool {
 	return true
 }
 
-// stray reads a line of which something is there. Nothing ends the wait for the rest but time, as
-// there is no job that could be cancelled.
+// stray reads a line that has begun to arrive. Only a timeout ends the wait, because there is no
+// job to cancel.
 func (q *process) stray() ([]byte, error) {
 	if !q.conn.whole() {
 		if err := q.conn.file.SetReadDeadline(time.Now().Add(q.pool.o.lineFor)); err != nil {
@@ -177,7 +177,7 @@ func (q *process) stray() ([]byte, error) {
 	return line, err
 }
 
-// endWait takes the deadline back, unless the process has ended meanwhile, which sets one.
+// endWait removes the deadline, unless the process has ended in between, which sets one.
 func (q *process) endWait() {
 	_ = q.conn.file.SetReadDeadline(time.Time{})
 	select {

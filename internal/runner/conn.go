@@ -21,10 +21,10 @@ type conn struct {
 	in   *bufio.Reader
 
 	writing sync.Mutex // held for each line
-	after   bool       // a line was written after that of the last job; under writing
+	after   bool       // a line was written after the last job's; under writing
 }
 
-// newConn takes over a descriptor that does not block.
+// newConn takes over a non-blocking descriptor.
 func newConn(fd int) (*conn, error) {
 	c := &conn{file: os.NewFile(uintptr(fd), "runner")}
 	raw, err := c.file.SyscallConn()
@@ -36,8 +36,8 @@ func newConn(fd int) (*conn, error) {
 	return c, nil
 }
 
-// line returns the next line without its line break; it is good until the next call. Half a
-// line before the end is none.
+// line returns the next line without its line break, valid until the next call. An incomplete
+// line before the end is dropped.
 func (c *conn) line() ([]byte, error) {
 	line, err := c.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -58,8 +58,8 @@ func (c *conn) line() ([]byte, error) {
 	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 }
 
-// waiting reports whether there is something to read, without waiting for it. The end is an
-// error.
+// waiting reports, without blocking, whether there is something to read. It returns an error at
+// the end.
 func (c *conn) waiting() (bool, error) {
 	if c.in.Buffered() > 0 {
 		return true, nil
@@ -83,13 +83,13 @@ func (c *conn) waiting() (bool, error) {
 	return true, nil
 }
 
-// whole reports whether a whole line has been read already.
+// whole reports whether a whole line is buffered.
 func (c *conn) whole() bool {
 	some, _ := c.in.Peek(c.in.Buffered())
 	return bytes.IndexByte(some, '\n') >= 0
 }
 
-// write writes a whole line, or fails.
+// write writes a whole line or fails.
 func (c *conn) write(line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -98,7 +98,7 @@ func (c *conn) write(line []byte) error {
 	return err
 }
 
-// last reports whether nothing was written after the line of the last job.
+// last reports whether the last job's line is the last one written.
 func (c *conn) last() bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -107,8 +107,8 @@ func (c *conn) last() bool {
 
 func (c *conn) close() { _ = c.file.Close() }
 
-// socketPair returns this process's end of a pair of stream sockets, which does not block, and
-// the runner's, which does.
+// socketPair returns two connected stream sockets: this process's non-blocking end and the
+// runner's blocking one.
 func socketPair() (ours int, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -13,15 +13,15 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// tellFor is how long the failure hooks of a job whose process has died may take.
+// tellFor bounds the failure hooks of a job whose process has died.
 const tellFor = 10 * time.Second
 
-// diedBefore is how the process of a job that comes again has died. How it did is not in the record.
+// diedBefore describes an earlier death; the job's record does not say how it happened.
 const diedBefore = "a worker process, or its host, died with the job before this run"
 
-// tellDeath tells the failure hooks of a job that its process has died, in another process, and
-// returns how the job has ended: Resque's worker does so when its child dies, and plugins count on
-// it to release their locks. The job is in hand until then, and keeps its own lock.
+// tellDeath runs a job's failure hooks about the death of its process, in another process, and
+// returns the job's result. Resque's worker runs them when its child dies, and plugins rely on
+// that to release their locks. Until then the job is in hand and keeps its own lock.
 func (p *Pool) tellDeath(c *call, err error) error {
 	end, ok := errors.AsType[*EndError](err)
 	if !ok || c.slice != nil || !c.q.hello.FailureHooks {
@@ -29,11 +29,11 @@ func (p *Pool) tellDeath(c *call, err error) error {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(c.ctx))
 	defer stop()
-	// A job that was told to stop has to be over soon: a kill has taken up to half of its grace, this
-	// takes a quarter, and the kill of hooks that do not end an eighth.
+	// A job told to stop must end soon: the kill has used up to half of its grace. This may use
+	// a quarter, and killing hooks that do not end an eighth.
 	most := p.o.killAfter(tellFor)
 	defer context.AfterFunc(c.ctx, func() { time.AfterFunc(program.Patience(c.ctx, most)/2, stop) })()
-	go func() { // the process that gets the job next may have a runner sooner
+	go func() { // the next process for the job may have a runner sooner
 		select {
 		case <-jobctx.Leaving(ctx):
 			time.AfterFunc(p.o.patience, stop)
@@ -49,8 +49,8 @@ func (p *Pool) tellDeath(c *call, err error) error {
 	return p.afterDeath(c.job, err, answer)
 }
 
-// tellEarlier does what tellDeath does for a job whose worker process has died with it. That is known
-// when the job comes again. It returns nil for one that may run.
+// tellEarlier is tellDeath for a job that comes again because its worker process has died with
+// it. It returns nil if the job may run.
 func (p *Pool) tellEarlier(ctx context.Context, until time.Time, job *resqued.Job, killAfter time.Duration) error {
 	answer, untold := p.tell(ctx, until, job, death{how: diedBefore}, killAfter)
 	if untold != nil || answer == nil {
@@ -59,8 +59,8 @@ func (p *Pool) tellEarlier(ctx context.Context, until time.Time, job *resqued.Jo
 	return p.afterDeath(job, &jobctx.DeathError{Err: errors.New(diedBefore), Earlier: true}, answer)
 }
 
-// tell tells the failure hooks of a job of a death and returns what they answer; nil: there are none.
-// untold is why no process could be asked.
+// tell runs the failure hooks of a job about a death and returns their result; nil = no hooks.
+// untold is why no process could do it.
 func (p *Pool) tell(ctx context.Context, until time.Time, job *resqued.Job, died death, killAfter time.Duration) (answer, untold error) {
 	for {
 		q, absent := p.take(ctx, until)
@@ -85,8 +85,8 @@ func (p *Pool) tell(ctx context.Context, until time.Time, job *resqued.Job, died
 	}
 }
 
-// afterDeath returns how a job has ended whose process died with err, by what its failure hooks
-// have answered.
+// afterDeath combines err, the death of a job's process, with answer, the result of its failure
+// hooks.
 func (p *Pool) afterDeath(job *resqued.Job, err, answer error) error {
 	var said *JobError
 	discarded := errors.Is(answer, resqued.Discard)
@@ -104,7 +104,7 @@ func (p *Pool) afterDeath(job *resqued.Job, err, answer error) error {
 			died.Err = fmt.Errorf("%w; %w", died.Err, answer)
 		}
 	case discarded:
-		return answer // as if it had ended by itself when it was told to
+		return answer // like a job that ended when told to
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// Failure hooks are told of a death in another process, and what they say decides about the job.
+// Another process runs the failure hooks after a death, and their result decides about the job.
 func TestHooksAreToldOfADeath(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -39,7 +39,7 @@ func TestHooksAreToldOfADeath(t *testing.T) {
 	}
 }
 
-// A job whose worker process has died with it comes again: its hooks are told first, and decide
+// A job whose worker process has died with it comes again: its hooks run first, and decide
 // whether it runs.
 func TestHooksAreToldOfAnEarlierDeath(t *testing.T) {
 	t.Parallel()
@@ -68,8 +68,8 @@ func TestHooksAreToldOfAnEarlierDeath(t *testing.T) {
 	}
 }
 
-// A process that leaves does not wait for a runner to tell hooks for as long as one may boot: the
-// process that gets the job next tells them.
+// A leaving process waits less than a boot for a runner to run hooks: the next process for the
+// job runs them.
 func TestLeavingWithoutARunner(t *testing.T) {
 	t.Parallel()
 	link := filepath.Join(t.TempDir(), "runner")
@@ -87,7 +87,7 @@ func TestLeavingWithoutARunner(t *testing.T) {
 	require.Equal(t, 1, f.logs.FilterMessageSnippet("were not told").Len())
 }
 
-// The stderr of an earlier job does not explain a later death.
+// Stderr of an earlier job does not explain a later death.
 func TestWordsOfAnEarlierJob(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -100,7 +100,7 @@ func TestWordsOfAnEarlierJob(t *testing.T) {
 	}
 }
 
-// Hooks of a job that was told to stop, and had to be killed, are told as well, and have less time.
+// Hooks also run for a job that was told to stop and had to be killed, with less time.
 func TestHooksOfAKilledJob(t *testing.T) {
 	t.Parallel()
 	for what, want := range map[string]error{"told": nil, "discards": resqued.Discard, "hangs": nil} {
@@ -123,7 +123,7 @@ func TestHooksOfAKilledJob(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, want)
 			}
-			// On a slow machine the time may be over before they begin.
+			// On a slow machine, time may be up before they begin.
 			require.Equal(t, what == "hangs", f.logs.FilterMessageSnippet("the failure hooks of a job whose").Len() == 1)
 			require.NoError(t, f.run(t.Context(), "Echo"))
 		})

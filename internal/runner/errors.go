@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// maxMessage bounds the message of a failure, and maxFrame a line of its backtrace, in
-	// bytes; maxFrames how many of these there are.
+	// maxMessage bounds the message of a failure, maxFrame a line of its backtrace, in bytes;
+	// maxFrames bounds their number.
 	maxMessage = 8 << 10
 	maxFrame   = 1 << 10
 	maxFrames  = 200
 )
 
-// JobError is the error with which the code of a job has failed.
+// JobError is the error of a job's code.
 type JobError struct {
 	exception, message string
 	backtrace          []string
 }
 
-// newJobError makes one of what a runner says, printable.
+// newJobError makes a printable JobError from a runner's line.
 func newJobError(a *answer) *JobError {
 	e := &JobError{exception: wire.Printable(a.exception, shownName), message: wire.PrintableLines(a.message, maxMessage)}
 	if e.exception == "" {
@@ -35,27 +35,24 @@ func newJobError(a *answer) *JobError {
 	return e
 }
 
-// Error is the message of the exception.
 func (e *JobError) Error() string { return e.message }
 
-// Exception is the name of its class.
+// Exception is the class name of the exception.
 func (e *JobError) Exception() string { return e.exception }
 
-// Backtrace is that of the exception, innermost first.
+// Backtrace is the exception's backtrace, innermost frame first.
 func (e *JobError) Backtrace() []string { return e.backtrace }
 
-// EndError says that the process of a job has ended, and how.
+// EndError says how the process of a job has ended.
 type EndError struct {
-	// Runner is the name of the runner, PID the number of the process.
 	Runner string
 	PID    int
 	// How it ended.
 	How string
-	// Stderr is the beginning and the end of what it wrote there, printable.
+	// Stderr is the beginning and the end of its stderr, printable.
 	Stderr string
 }
 
-// Error says how it ended and shows the end of its stderr.
 func (e *EndError) Error() string {
 	text := e.brief()
 	switch {
@@ -67,20 +64,20 @@ func (e *EndError) Error() string {
 	return text + ": " + e.Stderr
 }
 
-// brief says how it ended, in one line.
+// brief describes the end in one line.
 func (e *EndError) brief() string {
 	return fmt.Sprintf("process %d of runner %s %s", e.PID, wire.Printable(e.Runner, shownName), e.How)
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *EndError) Exception() string { return "Resqued::RunnerEnded" }
 
-// stubborn is how a process ends whose job did not end when it was told to.
+// stubborn describes the end of a process whose job did not stop when told to.
 func stubborn(after time.Duration) string {
 	return fmt.Sprintf("was killed, because its job did not end within %s after it was told to", after)
 }
 
-// ending returns the end of a text, at most max bytes and an ellipsis.
+// ending returns the end of a text, at most max bytes after an ellipsis.
 func ending(text string, max int) string {
 	if len(text) <= max {
 		return text
@@ -92,10 +89,10 @@ func ending(text string, max int) string {
 	return "…" + text
 }
 
-// absentError says that no process could be had for a job.
+// absentError says that no process was available for a job.
 type absentError struct {
 	runner string
-	why    error // of the last one that could not be used; may be nil
+	why    error // the error of the last unusable process; may be nil
 }
 
 func (e *absentError) Error() string {
@@ -111,11 +108,10 @@ func (e *absentError) Unwrap() error { return e.why }
 // classError says that a runner does not perform a class.
 type classError struct{ runner, class string }
 
-// Error names both.
 func (e *classError) Error() string {
 	return fmt.Sprintf(`runner %s does not perform class "%s": it is not among its classes in the configuration`,
 		wire.Printable(e.runner, shownName), wire.Printable(e.class, shownName))
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *classError) Exception() string { return "Resqued::UnknownClass" }

@@ -16,8 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// canFork reports whether what a template forks can be found and killed for sure. A process
-// that this one may not mark could leave others behind.
+// canFork checks whether forks of a template can be found and killed reliably. Without a mark, a
+// process could leave others behind.
 func canFork() error {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -48,7 +48,8 @@ func templateOf(f *os.File) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// ask asks the template for a process. It has it, or will have it, when this returns.
+// ask requests a process from the template. When it returns, the template has the request or
+// will get it.
 func (q *process) ask(files []*os.File, limit time.Time) error {
 	p := q.pool
 	var refused error
@@ -84,13 +85,12 @@ func unread(fd int) int {
 	return n
 }
 
-// forked is a process that the template has forked.
 type forked struct {
 	pidfd int
-	file  *os.File // of it, for Go's poller
+	file  *os.File // for Go's poller
 }
 
-// meet reads the hello of a process that the template has forked, and takes hold of it.
+// meet reads the hello of a forked process and opens a handle on it.
 func (q *process) meet() error {
 	pid, err := q.sender()
 	if err != nil {
@@ -106,7 +106,7 @@ func (q *process) meet() error {
 		return fmt.Errorf("process %d: pidfd_open: %w", pid, err)
 	}
 	h := &forked{pidfd: fd, file: os.NewFile(uintptr(fd), "pidfd")}
-	// From here on the number can only become another's when the socket is at its end.
+	// From here on, the pid can be reused only after the end of the socket.
 	marked := mark.Set(pid, q.mark)
 	if err := q.greet(); err != nil {
 		h.giveUp()
@@ -127,8 +127,7 @@ func (q *process) meet() error {
 	})
 }
 
-// sender returns, without reading anything, who has written the first bytes, when there are
-// some.
+// sender waits for the first bytes and returns their sender, without reading them.
 func (q *process) sender() (pid int, err error) {
 	var refused error
 	err = q.conn.raw.Read(func(fd uintptr) bool {
@@ -167,7 +166,6 @@ func (q *process) sender() (pid int, err error) {
 	return pid, nil
 }
 
-// giveUp kills a process that is not used.
 func (h *forked) giveUp() {
 	h.kill()
 	_, _ = h.reap()
@@ -188,7 +186,7 @@ func (h *forked) await() {
 	if err == nil {
 		return
 	}
-	// It cannot be had from Go's poller; a thread waits.
+	// Go's poller cannot wait for it; a thread waits.
 	for poll := []unix.PollFd{{Fd: int32(h.pidfd), Events: unix.POLLIN}}; ; {
 		if n, err := unix.Poll(poll, -1); !errors.Is(err, unix.EINTR) || n > 0 {
 			return
@@ -196,7 +194,7 @@ func (h *forked) await() {
 	}
 }
 
-// over reports whether the process of a pidfd has ended.
+// over reports whether a pidfd's process has ended.
 func over(pidfd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)
@@ -206,5 +204,5 @@ func over(pidfd uintptr) bool {
 	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }
 
-// reap implements handle. The template learns how the process ended, and tells it by another way.
+// reap implements handle. The template reports the exit status over another pipe.
 func (h *forked) reap() (string, error) { return "", h.file.Close() }

@@ -17,7 +17,7 @@ func templateOf(*os.File) (*net.UnixConn, error) { return nil, errNoFork }
 
 func (q *process) ask([]*os.File, time.Time) error { return errNoFork }
 
-// unread is not known here.
+// unread is unknown here.
 func unread(int) int { return 0 }
 
 func (q *process) meet() error { return errNoFork }

@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/jobctx"
 )
 
-// A line that the process has not read when it dies says nothing about whether it has begun the job.
+// A line that a dead process has not read does not show whether it has begun the job.
 func TestDiesWithALineUnread(t *testing.T) {
 	t.Parallel()
 	f := setup(t, false, 1, "")
@@ -33,7 +33,7 @@ func TestDiesWithALineUnread(t *testing.T) {
 	require.Equal(t, first, f.read(t, "begun"), "no other process has got it")
 }
 
-// A process with a job that is cancelled gets no others: it would put them back, again and again.
+// A process with a cancelled job gets no others: it would put them back, again and again.
 func TestCancelledProcessGetsNoJobs(t *testing.T) {
 	t.Parallel()
 	for _, fork := range []bool{false, true} {
@@ -53,7 +53,7 @@ func TestCancelledProcessGetsNoJobs(t *testing.T) {
 	}
 }
 
-// Half a line holds up neither a job nor the end.
+// An incomplete line holds up neither a job nor the end.
 func TestHalfALine(t *testing.T) {
 	t.Parallel()
 	for _, fork := range []bool{false, true} {
@@ -65,7 +65,7 @@ func TestHalfALine(t *testing.T) {
 	}
 }
 
-// One that never stops talking holds up neither a job nor the end.
+// Endless output holds up neither a job nor the end.
 func TestChatters(t *testing.T) {
 	t.Parallel()
 	f := setup(t, false, 1, "", func(o *Options) { o.tick, o.KillAfter = time.Millisecond, 100*time.Millisecond })

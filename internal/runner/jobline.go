@@ -15,15 +15,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// death is how the process of a job has died; how is empty where none has. final: no plugin is to run
-// the job again.
+// death is how a job's process has died; how is empty if none has. final: no plugin may run the
+// job again.
 type death struct {
 	how   string
 	final bool
 }
 
-// appendJob appends the line that hands out a job. died: the job is not to be performed. An Active Job
-// has the first of its names that is among the classes that the process performs.
+// appendJob appends the line that hands out a job or, with died, only tells its failure hooks.
+// For an Active Job, it uses the first class name that the process performs.
 func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died death, classes ...string) []byte {
 	if died.how == "" {
 		b = append(b, `{"job":{"number":`...)
@@ -65,15 +65,15 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 	case job.LockKey != "":
 		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
 	}
-	if s == nil && len(wrappers) > 0 { // those in the payload are the wrapper's
+	if s == nil && len(wrappers) > 0 { // args in the payload are the wrapper's
 		b = appendFlat(append(b, `,"args":`...), []byte(job.Args.String()))
 	}
 	b = appendPayload(b, job.Payload)
 	return append(b, "}}\n"...)
 }
 
-// appendPayload appends the payload with its own bytes, as part of the line. Where the line
-// would not be JSON in UTF-8 then, the payload stands there as base64.
+// appendPayload appends the payload's own bytes as part of the line, or base64 if the line would
+// not be JSON in UTF-8.
 func appendPayload(b, payload []byte) []byte {
 	if !utf8.Valid(payload) || !isObject(payload) {
 		b = append(b, `,"payload_base64":"`...)
@@ -82,8 +82,8 @@ func appendPayload(b, payload []byte) []byte {
 	return appendFlat(append(b, `,"payload":`...), payload)
 }
 
-// appendFlat appends JSON with a space in place of each line break: in strict JSON these only stand
-// between tokens.
+// appendFlat appends JSON with each line break replaced by a space: in strict JSON they only
+// occur between tokens.
 func appendFlat(b, text []byte) []byte {
 	from := len(b)
 	b = append(b, text...)
@@ -101,7 +101,7 @@ func isObject(payload []byte) bool {
 	return len(text) > 0 && text[0] == '{' && json.Valid(payload)
 }
 
-// The other lines to a runner.
+// Other lines to a runner.
 var (
 	leaveLine  = []byte(`{"leave":true}` + "\n")
 	pauseLine  = []byte(`{"pause":true}` + "\n")

@@ -11,20 +11,20 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// lastWords reads stderr and keeps what a process has written there since its last job ended: what
-// an earlier job has said does not explain a later death.
+// lastWords keeps what a process has written to stderr since its last job ended: output of an
+// earlier job does not explain a later death.
 type lastWords struct {
-	mu   sync.Mutex // held while something is read, so that no bytes are on their way
+	mu   sync.Mutex // held while reading, so that no bytes are in transit
 	raw  syscall.RawConn
 	tail program.Tail
-	skip int // bytes to come that are of earlier jobs
+	skip int // unread bytes from earlier jobs
 }
 
 // of returns the reader of a pipe.
 func (w *lastWords) of(r *os.File) io.Reader {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.raw, _ = r.SyscallConn() // it fails for a nil file only
+	w.raw, _ = r.SyscallConn() // fails only for a nil file
 	return &program.Lasting{File: r, Sys: w.read}
 }
 
@@ -39,7 +39,7 @@ func (w *lastWords) read(fd int, p []byte) (n int, err error) {
 	return n, err
 }
 
-// forget forgets what was written before, also what is still in the pipe.
+// forget drops earlier output, including what is still in the pipe.
 func (w *lastWords) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -148,7 +148,7 @@ func TestJobLine(t *testing.T) {
 	require.Contains(t, string(appendJob(nil, 17, j, nil, death{})), `"payload_base64":"`+base64.StdEncoding.EncodeToString(j.Payload)+`"`)
 }
 
-// An Active Job has the first of its names that the runner has code for.
+// The line of an Active Job has its first class name that the runner has code for.
 func TestJobLineOfActiveJob(t *testing.T) {
 	t.Parallel()
 	j := &resqued.Job{Class: "UserMailer#welcome", Args: resqued.Args{[]byte("1")}, Payload: []byte("{}")}

@@ -12,29 +12,28 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Process is a process of a runner as others may see it.
+// Process describes a process of a runner.
 type Process struct {
-	// Runner is the name of the runner.
 	Runner string
 	PID    int
-	// Forked: its template has forked it; else it was started by its worker process.
+	// Forked: forked by its template; otherwise started by its worker process.
 	Forked bool
 	// Ready: it has said hello. Leaving: it takes no new job.
 	Ready, Leaving bool
-	// Busy is how many jobs it performs, of Slots; Jobs how many it was given so far.
+	// Busy is how many jobs it performs, of Slots; Jobs how many it was ever given.
 	Busy, Slots, Jobs int
 	// Tokens name the runs of the jobs in hand.
 	Tokens []string
 	// Since is when the last job began or ended.
 	Since time.Time
-	// RSS is the memory that it uses, in bytes, as of a second ago; 0 = not known.
+	// RSS is its memory in bytes, as of a second ago; 0 = unknown.
 	RSS int64
-	// Language and App are what it says of itself, printable.
+	// Language and App are from its hello, printable.
 	Language, App string
 }
 
-// Info returns the processes that there are, and why the last one could not be used, if no
-// other has since; empty = there is no trouble.
+// Info returns the existing processes, and why the last one was unusable unless another was
+// usable since; "" = no trouble.
 func (p *Pool) Info() (list []Process, trouble string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +55,7 @@ func (p *Pool) Info() (list []Process, trouble string) {
 	return list, trouble
 }
 
-// hold notes that the process performs a run, release that it does not any more.
+// hold notes that the process performs a run, release that it no longer does.
 func (q *process) hold(token string) {
 	q.holding.Lock()
 	defer q.holding.Unlock()
@@ -77,8 +76,8 @@ func (q *process) inHand() []string {
 	return slices.Sorted(slices.Values(q.tokens))
 }
 
-// Tell has the processes know whether the worker process takes new jobs, those that boot later
-// included.
+// Tell tells the processes, and those that boot later, whether the worker process takes new
+// jobs.
 func (p *Pool) Tell(paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,9 +87,9 @@ func (p *Pool) Tell(paused bool) {
 	}
 }
 
-// inform has a process know of a pause, or of its end, if it does not. The caller holds the lock
-// of the pool. One writer for each process keeps the lines in order; a pause that is over before
-// a process that does not read has heard of it is not told.
+// inform tells a process about the start or end of a pause, if it does not know. p.mu must be
+// held. One writer per process keeps the lines in order. A pause may go untold if it ends while
+// a process does not read.
 func (p *Pool) inform(q *process) {
 	if p.closed || q.informing || q.state != ready || q.paused == p.paused {
 		return
@@ -106,14 +105,14 @@ func (p *Pool) inform(q *process) {
 				line = pauseLine
 			}
 			p.mu.Unlock()
-			_ = q.conn.write(line) // an error: it has ended
+			_ = q.conn.write(line) // on error it has ended
 			p.mu.Lock()
 		}
 		q.informing = false
 	})
 }
 
-// stopWaiting is the end of a wait for a slot that has brought none.
+// stopWaiting ends a wait for a slot without success.
 func (p *Pool) stopWaiting(ctx context.Context, wait chan *process) (*process, error) {
 	p.mu.Lock()
 	for i, w := range p.waiters {
@@ -136,11 +135,11 @@ func (p *Pool) stopWaiting(ctx context.Context, wait chan *process) (*process, e
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), resqued.ErrTimeout) {
 		return nil, absent
 	}
-	// What has not begun has not taken too long.
+	// A job that has not begun has not exceeded its time limit.
 	return nil, fmt.Errorf("%w: %w", absent, resqued.Requeue(requeueAfter))
 }
 
-// give takes back the slot of a process that is of no use any more.
+// give takes back the slot of a useless process.
 func (p *Pool) give(q *process) {
 	p.mu.Lock()
 	q.useless = true
@@ -149,14 +148,14 @@ func (p *Pool) give(q *process) {
 	p.put(q, false)
 }
 
-// leave has a process take no new job.
+// leave makes a process take no new job.
 func (p *Pool) leave(q *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dismissNow(q)
 }
 
-// look looks after the processes now and then, until the pool ends.
+// look checks the processes from time to time, until the pool ends.
 func (p *Pool) look() {
 	ticks := time.NewTicker(p.o.tick)
 	defer ticks.Stop()
@@ -175,8 +174,8 @@ func (p *Pool) look() {
 	}
 }
 
-// lookAt hears what a process says that has no job, and has it replaced when it is too large or
-// too old.
+// lookAt handles the output of a process without a job, and replaces the process when it is too
+// large or too old.
 func (p *Pool) lookAt(q *process) {
 	p.mu.Lock()
 	if q.state != ready {

@@ -58,7 +58,7 @@ type shimJob struct {
 	Payload struct{ Args []any }
 }
 
-// beRunner performs jobs whose class says what is to happen.
+// beRunner performs jobs whose class names an action.
 func beRunner() {
 	fd, _ := strconv.Atoi(os.Getenv("RESQUED_FD"))
 	unix.CloseOnExec(fd)
@@ -134,7 +134,7 @@ func beRunner() {
 	}
 }
 
-// hook does, in place of failure hooks, what the last argument of a job says.
+// hook acts as failure hooks, as the last argument of a job says.
 func (s *shim) hook(job *shimJob) {
 	n, args := job.Number, job.Payload.Args
 	switch what := args[len(args)-1]; what {
@@ -150,7 +150,7 @@ func (s *shim) hook(job *shimJob) {
 	}
 }
 
-// boot says hello; how is what goes wrong with it. false: the process is to end.
+// boot says hello; how is what goes wrong with it. false: the process should end.
 func (s *shim) boot(how string) bool {
 	word, rest, _ := strings.Cut(how, " ")
 	switch word {
@@ -181,7 +181,7 @@ func (s *shim) boot(how string) bool {
 	return true
 }
 
-// perform does what the class of a job says.
+// perform acts as the class of a job says.
 func (s *shim) perform(job *shimJob, cancelled chan string, gone chan struct{}) {
 	n := job.Number
 	arg := func(i int) string {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// resident returns the memory that a process uses, in bytes; 0 if that cannot be seen.
+// resident returns the memory of a process in bytes; 0 if unknown.
 func resident(pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
@@ -20,9 +20,8 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportional returns the memory that a process uses, of which it shares some with others that
-// were forked from the same template: it counts for a part of that. Where it cannot be seen it
-// is rss.
+// proportional returns the memory of a process that shares some with other forks of its
+// template: shared memory counts in part. It returns rss if that is unknown.
 func proportional(pid int, rss int64) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	if err != nil {

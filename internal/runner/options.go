@@ -1,12 +1,10 @@
-// Package runner performs jobs in processes that stay: those of the runners section of the
-// configuration. docs/runner-protocol.md is what both sides hold to; this is the side of the
-// worker process.
+// Package runner performs jobs in long-lived processes, as configured in the runners section. It
+// is the worker process's side of docs/runner-protocol.md.
 //
-// A Pool holds the processes of one runner. Each is forked by the runner's template, or started
-// by this process, has a goroutine that sees it through its life (process.go), and takes jobs in
-// its slots. A thread that has one of a process with a single slot writes the job and reads the
-// answer itself (call_one.go); where there are more, a goroutine of the process reads for all
-// (call_many.go).
+// A Pool holds the processes of one runner. Each is forked by the runner's template or started
+// by this process. Its goroutine manages its life (process.go), and it takes jobs in its slots.
+// With a single slot, the thread that holds it writes the job and reads the answer itself
+// (call_one.go); with several, a goroutine of the process reads for all (call_many.go).
 package runner
 
 import (
@@ -19,56 +17,54 @@ import (
 const (
 	defaultKillAfter   = 10 * time.Second
 	defaultBootTimeout = 2 * time.Minute
-	// inHand is how long a job waits for a process, before it goes back to its queue for
-	// others that may have one.
+	// inHand is how long a job waits for a process before it goes back to its queue for others.
 	inHand = 10 * time.Second
-	// leastWait is how long one waits in any case: a fork takes some of it.
+	// leastWait is the shortest such wait: a fork takes some of it.
 	leastWait = 50 * time.Millisecond
 	// requeueAfter keeps such a job from coming back at once.
 	requeueAfter = time.Second
-	// restOfLine is how long a process without a job may take to write the rest of a line.
+	// restOfLine is how long a process without a job may take to complete a line.
 	restOfLine = 10 * time.Second
-	// shownName bounds a class or an id in a line of the log, in bytes.
+	// shownName bounds a class or an id in a log line, in bytes.
 	shownName = 120
 )
 
-// Options say how a runner is run.
+// Options configure a runner.
 type Options struct {
-	// Name is that of the configuration.
+	// Name is the name in the configuration.
 	Name string
 	// Argv is the program and its arguments, Dir its working directory. Env are additional
-	// variables as NAME=value, and Environ what it gets of the daemon's, without secrets.
+	// variables as NAME=value; Environ is the daemon's environment without secrets.
 	Argv    []string
 	Dir     string
 	Env     []string
 	Environ []string
-	// Requests is the socket on which the runner's template takes requests to fork; nil:
-	// each process is started by this one.
+	// Requests is the socket on which the runner's template takes requests to fork; nil: this
+	// process starts each process.
 	Requests *os.File
-	// Threads is how many jobs may come at a time, Concurrency how many one process performs.
+	// Threads is how many jobs may come at a time, Concurrency how many a process performs.
 	Threads, Concurrency int
-	// BootTimeout is how long a process may take until its hello; 0 = 2 min.
+	// BootTimeout bounds the time to a process's hello; 0 = 2 min.
 	BootTimeout time.Duration
-	// A process is replaced after JobsPerRunner jobs, when it uses more than MaxRSS bytes, and
-	// after MaxAge; 0 = never.
+	// A process is replaced after JobsPerRunner jobs, above MaxRSS bytes of memory, and after
+	// MaxAge; 0 = never.
 	JobsPerRunner int
 	MaxRSS        int64
 	MaxAge        time.Duration
-	// KillAfter is how long a job may take to end when it is told to, unless its class says
-	// otherwise; 0 = 10 s. It is never more than half of KillGrace, if that is not 0.
+	// KillAfter is how long a job may take to stop when told to, unless its class says
+	// otherwise; 0 = 10 s. It is at most half of KillGrace, if that is set.
 	KillAfter, KillGrace time.Duration
-	// Performs reports whether jobs of a class, in these wrappers, may be performed; nil = all.
+	// Performs reports whether jobs of a class in these wrappers may be performed; nil = all.
 	Performs func(class string, wrappers ...string) bool
 	// Proc names the worker process.
 	Proc string
 	Log  *zap.Logger
 
-	// patience stands for inHand, backOffFrom for the first pause after a process that could not
-	// be used, and lineFor for restOfLine, in tests.
+	// For tests: patience replaces inHand, backOffFrom the first pause after an unusable
+	// process, lineFor restOfLine.
 	patience, backOffFrom, tick, lineFor time.Duration
 }
 
-// fill puts defaults where nothing was said.
 func (o Options) fill() Options {
 	o.Concurrency, o.Threads = max(o.Concurrency, 1), max(o.Threads, 1)
 	if o.BootTimeout <= 0 {
@@ -95,7 +91,7 @@ func (o Options) fill() Options {
 	return o
 }
 
-// killAfter is how long a job of a class has to end that says for itself.
+// killAfter returns the time to stop for a job whose class says of.
 func (o Options) killAfter(of time.Duration) time.Duration {
 	if of <= 0 {
 		of = o.KillAfter

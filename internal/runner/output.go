@@ -13,16 +13,15 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// drainFor is how long output is waited for when every process of a runner is gone: only a
-// stranger that was handed a pipe can hold it open then. Its reader still gets what the pipe holds by then.
+// drainFor is how long to wait for output when a runner's processes are gone: then only a
+// foreign process that was given a pipe can hold it open. The pipe's contents are still read.
 const drainFor = time.Second
 
-// output reads what a process writes to stdout and stderr, by a goroutine each.
+// output reads a process's stdout and stderr, by a goroutine each.
 type output struct {
-	log *zap.Logger
-	// about returns fields for a line.
+	log   *zap.Logger
 	about func() []zap.Field
-	// quiet: lines are only for debug.
+	// quiet: log lines only at level debug.
 	quiet   atomic.Bool
 	errs    lastWords
 	readers []*os.File
@@ -65,10 +64,10 @@ func (o *output) lines(stream string, r io.Reader) {
 	})
 }
 
-// drain waits until all is read, but not for strangers, and closes the pipes.
+// drain waits until all is read, but not for foreign processes, and closes the pipes.
 func (o *output) drain() {
 	for _, r := range o.readers {
-		// It can only fail on a file that cannot have a deadline; a pipe can.
+		// Fails only on files without deadlines; pipes have them.
 		_ = r.SetReadDeadline(time.Now().Add(drainFor))
 	}
 	o.done.Wait()

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// backOffTo bounds the pause before a process is started after others that could not be
-	// used.
+	// backOffTo bounds the pause before a start after unusable processes.
 	backOffTo = 30 * time.Second
-	// complainEvery is how often it is said why.
+	// complainEvery is how often the reason is logged.
 	complainEvery = 30 * time.Second
 )
 
@@ -31,11 +30,11 @@ type Pool struct {
 	o        Options
 	log      *zap.Logger
 	launcher launch.Launcher
-	leaders  sync.Map // *process of each that this process has started, by pid
-	// told is held for good when no end of a job may be told any more.
+	leaders  sync.Map // pid to *process, for those that this process has started
+	// told is locked for good once no end of a job may be reported.
 	told sync.RWMutex
 
-	// template takes requests to fork; forks: it is asked.
+	// template takes requests to fork; forks: use it.
 	template *net.UnixConn
 	forks    atomic.Bool
 	asking   sync.Mutex
@@ -48,18 +47,17 @@ type Pool struct {
 
 	mu        sync.Mutex
 	processes []*process
-	idle      []*process // once for each idle slot; the last one is the next
+	idle      []*process // an entry per idle slot; the last one is next
 	waiters   []chan *process
 	closed    bool
-	failures  int // processes in a row that could not be used
+	failures  int // consecutive unusable processes
 	last      error
 	said      time.Time
 	paused    bool
-	turn      chan struct{} // closed when a process is ready, or could not be used
+	turn      chan struct{} // closed when a process is ready or was unusable
 }
 
-// Open starts the processes of a runner, and does not wait for them. Whoever calls it must call
-// Close.
+// Open starts the processes of a runner and does not wait for them. The caller must call Close.
 func Open(o Options) (*Pool, error) {
 	o = o.fill()
 	p := &Pool{
@@ -89,7 +87,7 @@ func Open(o Options) (*Pool, error) {
 	return p, nil
 }
 
-// cannotFork has processes started from now on.
+// cannotFork switches from forks to processes that boot by themselves.
 func (p *Pool) cannotFork(err error) {
 	if p.forks.CompareAndSwap(true, false) {
 		p.log.Warn("processes of a runner are no longer forked; each boots by itself", zap.Error(err))
@@ -124,14 +122,14 @@ func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Dur
 	}
 }
 
-// tells blocks, for good, when no end of a job may be told any more.
+// tells blocks for good once no end of a job may be reported.
 func (p *Pool) tells() {
 	p.told.RLock()
 	p.told.RUnlock() //nolint:staticcheck // it is the waiting that counts
 }
 
-// Abandon keeps the ends of jobs from being told, and kills all processes, for a worker process
-// that is about to end itself.
+// Abandon suppresses the ends of jobs and kills all processes, for a worker process that is
+// about to end itself.
 func (p *Pool) Abandon() {
 	p.told.Lock()
 	p.mu.Lock()
@@ -175,8 +173,8 @@ func (p *Pool) change() {
 	}
 }
 
-// waits returns how long a job may wait for a process. What it waits is not there to run any more, so
-// that it is a small part of the time that it has.
+// waits returns how long a job may wait for a process: a small part of its time limit, because
+// waiting shortens its run.
 func (p *Pool) waits(job *resqued.Job) time.Duration {
 	if job.Deadline.IsZero() {
 		return p.o.patience
@@ -184,7 +182,7 @@ func (p *Pool) waits(job *resqued.Job) time.Duration {
 	return min(p.o.patience, max(time.Until(job.Deadline)/10, leastWait))
 }
 
-// take returns a process with a slot that is the caller's. The job waits until then.
+// take returns a process with a slot for the caller. The job waits until until.
 func (p *Pool) take(ctx context.Context, until time.Time) (*process, error) {
 	p.mu.Lock()
 	if q := p.pop(); q != nil {
@@ -206,8 +204,8 @@ func (p *Pool) take(ctx context.Context, until time.Time) (*process, error) {
 	return p.stopWaiting(ctx, wait)
 }
 
-// pop takes an idle slot: one of a process that is used up soon before others, so that it is
-// used up before its successor is.
+// pop takes an idle slot, preferably of a process about to be used up, so that it goes before
+// its successor.
 func (p *Pool) pop() *process {
 	n := len(p.idle)
 	if n == 0 {
@@ -227,7 +225,6 @@ func (p *Pool) pop() *process {
 	return q
 }
 
-// occupy counts a job that a process is given.
 func (p *Pool) occupy(q *process) {
 	q.busy++
 	q.jobs++
@@ -236,7 +233,7 @@ func (p *Pool) occupy(q *process) {
 	if most <= 0 || q.state != ready {
 		return
 	}
-	// The successor is there before it is needed.
+	// Start the successor before it is needed.
 	if q.jobs >= most-max(most/10, 1) && !q.replaced {
 		p.succeed(q)
 	}
@@ -245,7 +242,7 @@ func (p *Pool) occupy(q *process) {
 	}
 }
 
-// put gives back a slot. worked: the process has ended a job with it.
+// put gives back a slot. worked: the process has ended a job in it.
 func (p *Pool) put(q *process, worked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +261,7 @@ func (p *Pool) put(q *process, worked bool) {
 	p.sendOff(q)
 }
 
-// offer hands an idle slot to a job that waits, or keeps it.
+// offer gives an idle slot to a waiting job, or keeps it.
 func (p *Pool) offer(q *process) {
 	if len(p.waiters) > 0 {
 		w := p.waiters[0]
@@ -276,7 +273,7 @@ func (p *Pool) offer(q *process) {
 	p.idle = append(p.idle, q)
 }
 
-// ready takes in a process that has said hello.
+// ready adds a process that has said hello.
 func (p *Pool) ready(q *process, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +306,6 @@ func (p *Pool) ready(q *process, took time.Duration) {
 	p.refill()
 }
 
-// succeed starts the successor of a process.
 func (p *Pool) succeed(q *process) {
 	q.replaced = true
 	p.refill()
@@ -321,7 +317,7 @@ func (p *Pool) succeed(q *process) {
 	}
 }
 
-// dismissNow has a process take no new job.
+// dismissNow makes a process take no new job.
 func (p *Pool) dismissNow(q *process) {
 	if q.state != ready {
 		return
@@ -338,7 +334,7 @@ func (p *Pool) dismissNow(q *process) {
 	p.refill()
 }
 
-// sendOff tells a process to leave when it has no job any more.
+// sendOff tells a process without jobs to leave.
 func (p *Pool) sendOff(q *process) {
 	if q.state != leaving || q.busy > 0 || q.told {
 		return
@@ -348,12 +344,11 @@ func (p *Pool) sendOff(q *process) {
 		q.log.Warn("a runner did not leave; killing it", zap.Int64("runner_pid", q.pid.Load()))
 		q.kill("was killed, because it did not leave")
 	})
-	// Its buffer has room: all that it was sent before it has read. One whose buffer is full is
-	// not to hold up others.
+	// Not inline: a process whose buffer is full must not hold up others.
 	p.lives.Go(func() { _ = q.conn.write(leaveLine) })
 }
 
-// lost strikes off a process that is gone, and starts another one in its place.
+// lost removes a process that is gone, and starts another one.
 func (p *Pool) lost(q *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -388,7 +383,7 @@ func (p *Pool) lost(q *process) {
 	p.change()
 }
 
-// complain says why a process could not be used, or ended by itself.
+// complain logs why a process was unusable or ended by itself.
 func (p *Pool) complain(was state) {
 	if p.failures > 1 && time.Since(p.said) < complainEvery {
 		return
@@ -401,17 +396,17 @@ func (p *Pool) complain(was state) {
 	p.log.Error(what, zap.Error(p.last), zap.Int("in_a_row", p.failures))
 }
 
-// failing reports whether the last process could not be used.
+// failing reports whether the last process was unusable.
 func (p *Pool) failing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failures > 0
 }
 
-// wanted is how many processes there are to be.
+// wanted is the target number of processes.
 func (p *Pool) wanted() int { return (p.o.Threads + p.o.Concurrency - 1) / p.o.Concurrency }
 
-// refill starts processes until there are as many as there are to be.
+// refill starts processes up to the target number.
 func (p *Pool) refill() {
 	if p.closed {
 		return
@@ -440,7 +435,7 @@ func (p *Pool) delay() time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// Close has all processes leave, kills those that do not, and returns when they are gone. No
+// Close makes all processes leave, kills those that do not, and returns when they are gone. No
 // job may be performed any more.
 func (p *Pool) Close() {
 	p.mu.Lock()

@@ -33,7 +33,7 @@ type fixture struct {
 	logs *observer.ObservedLogs
 }
 
-// ways are how processes come to be, and how many jobs each performs.
+// ways are how processes start, and how many jobs each performs.
 var ways = []struct {
 	name   string
 	fork   bool
@@ -107,8 +107,8 @@ func exists(pid int) bool {
 	return err == nil && !st.Dead()
 }
 
-// changes waits until jobs are performed by another process. A job may be its victim that is
-// given to the old one before that is known to be broken.
+// changes waits until another process performs jobs. Until the old one is known to be broken, a
+// job given to it may be lost.
 func (f *fixture) changes(t *testing.T, from int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -170,7 +170,7 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// What takes the process away with its job is a death.
+// If the process goes with its job, that is a death.
 func TestDeaths(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]string{
@@ -287,7 +287,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// What a job leaves behind lives as long as its process, and no longer.
+// A job's descendants live as long as its process, and no longer.
 func TestLeavesBehind(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
@@ -417,7 +417,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// One that does not leave is killed when the pool is closed.
+// A process that does not leave is killed when the pool is closed.
 func TestStays(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
@@ -428,8 +428,7 @@ func TestStays(t *testing.T) {
 	})
 }
 
-// A job is told that it should make room: when its worker process leaves, and when its process is
-// replaced.
+// A job is told to make room when its worker process leaves, and when its process is replaced.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {
@@ -447,8 +446,8 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// A process that does not read its socket cannot be told that a job should make room, and the job ends
-// when it says so.
+// If a process does not read its socket, it cannot be told to make room, and the job ends when
+// it says so.
 func TestLeavingToADeafProcess(t *testing.T) {
 	t.Parallel()
 	f := setup(t, false, 4, "rooms")
@@ -504,7 +503,7 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
-// Processes know of a pause in the order of its turns, those that boot during it included.
+// Processes learn of each pause in order, including those that boot during it.
 func TestTell(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, fork bool, n int) {

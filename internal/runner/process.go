@@ -17,10 +17,9 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// state is where a process is in its life.
+// state is the state of a process.
 type state byte
 
-// The states, in their order.
 const (
 	booting state = iota
 	ready
@@ -28,76 +27,74 @@ const (
 	gone
 )
 
-// process is one process of a runner. Its goroutine, live, starts it and sees it to its end.
+// process is one process of a runner. Its goroutine, live, starts and ends it.
 type process struct {
 	pool *Pool
 	log  *zap.Logger
 
-	// Of its start, not changed once it is ready.
+	// Set at the start, constant once it is ready.
 	tag    string
 	mark   mark.Mark
 	conn   *conn
 	handle handle
 	out    output
-	status *os.File // of one that the template forks: what it says of its end
+	status *os.File // of a forked process: the template's report of its end
 	forked bool
 	born   time.Time
 	hello  hello
 	slots  int
 
 	pid atomic.Int64
-	// exited is closed when it has ended, and ended when all that it has started is gone, too.
-	// ending says how, and may be read then.
+	// exited is closed when the process has ended, ended when its descendants are gone, too.
+	// Then ending says how.
 	exited chan struct{}
 	ended  chan struct{}
 	ending *EndError
 
-	// number is that of its last job; of whoever reads, or under mu.
+	// number is the last job's number; owned by the reader, or under mu with several slots.
 	number int64
 
 	mu sync.Mutex
-	// how is why it was killed, the first reason.
+	// how is why it was killed; the first reason counts.
 	how   string
-	calls map[int64]*call // of the jobs in it, where it has several slots
-	// current is the job of a process with one slot.
+	calls map[int64]*call // the jobs in it, with several slots
+	// current is the job in a process with one slot.
 	current atomic.Pointer[resqued.Job]
-	line    []byte // to write a job, under the lock of the writers
-	puzzled bool   // it has said something that is not known; of whoever reads
+	line    []byte // buffer for a job's line, under conn.writing
+	puzzled bool   // it has sent an unknown kind of line; owned by the reader
 
 	// Of the pool, under its lock.
 	state    state
 	since    time.Time
 	busy     int
-	jobs     int // that it was given
+	jobs     int // jobs that it was given
 	replaced bool
 	replaces *process
-	dismiss  bool // it is to leave when its successor is ready
+	dismiss  bool // to leave when its successor is ready
 	told     bool // it was told to leave
 	// leaves ends then: its jobs should make room.
 	leaves      context.Context //nolint:containedctx // it is told to jobs
 	tellLeaving context.CancelFunc
-	// paused: it was told of a pause, and not of its end; informing: it is just being told.
+	// paused: it was told of a pause that has not ended for it. informing: a writer is active.
 	paused, informing bool
-	// tokens name the runs of the jobs that it performs.
+	// tokens name the runs of its jobs.
 	holding sync.Mutex
 	tokens  []string
-	useless bool // it has closed its socket, or broken the protocol
+	useless bool // it has closed its socket or broken the protocol
 	rss     int64
-	late    *time.Timer // kills it when it does not leave
+	late    *time.Timer // kills it if it does not leave
 }
 
-// handle is the way to a process: one that this process has started, or one that the template
-// has forked.
+// handle controls a process that this one has started or that the template has forked.
 type handle interface {
-	// kill sends SIGKILL to the process, if it still is the same.
+	// kill sends SIGKILL to the process, never to a later one with its pid.
 	kill()
-	// await blocks until it has ended.
 	await()
-	// reap gives the handle back, when nothing is left of the process, and says how it ended.
+	// reap releases the handle once all descendants are gone, and describes the end.
 	reap() (how string, err error)
 }
 
-// live starts the process, and returns when it is gone with all that it has started.
+// live starts the process, and returns when it and its descendants are gone.
 func (q *process) live(delay time.Duration) {
 	p := q.pool
 	if delay > 0 {
@@ -122,7 +119,7 @@ func (q *process) live(delay time.Duration) {
 		}
 		q.handle.await()
 		close(q.exited)
-		// What others have of the socket does not keep anybody waiting.
+		// Other holders of the socket must not delay the end.
 		_ = q.conn.file.SetReadDeadline(time.Now().Add(drainFor))
 		reader.Wait()
 	}
@@ -134,7 +131,6 @@ func (q *process) live(delay time.Duration) {
 	close(q.ended)
 }
 
-// boot starts the process and waits for its hello.
 func (q *process) boot() error {
 	p := q.pool
 	own := q.pool.o.Proc
@@ -144,7 +140,7 @@ func (q *process) boot() error {
 	n, m := mark.Worker(own).Take()
 	q.tag, q.mark = fmt.Sprintf("%s/%d", own, n), m
 	q.out.log, q.out.about = p.log, q.about
-	q.out.quiet.Store(p.failing()) // its words are in the error, which is logged now and then
+	q.out.quiet.Store(p.failing()) // its output is in the error, which is logged from time to time
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return err
@@ -163,7 +159,7 @@ func (q *process) boot() error {
 	limit := time.Now().Add(most)
 	q.born = time.Now()
 	if q.forked = p.forks.Load(); q.forked {
-		// The request may wait for the template, which may take as long to boot.
+		// The template may need as long to boot before it takes the request.
 		limit = limit.Add(most)
 		var status *os.File
 		if q.status, status, err = os.Pipe(); err == nil {
@@ -198,12 +194,11 @@ func (q *process) boot() error {
 	return q.conn.file.SetReadDeadline(time.Time{})
 }
 
-// errNoHello says less than how the process has ended, where that can be known.
+// errNoHello is less specific than the process's exit status, where that is known.
 var errNoHello = errors.New("ended, or closed its socket, before its hello")
 
 var errClosed = errors.New("the worker process is leaving")
 
-// greet reads the hello.
 func (q *process) greet() error {
 	line, err := q.conn.line()
 	switch {
@@ -232,17 +227,17 @@ func (q *process) greet() error {
 	return nil
 }
 
-// odd is the error of a line that breaks the protocol.
+// odd is the error for a line that breaks the protocol.
 func (q *process) odd(line []byte, err error) error {
 	return fmt.Errorf("broke the protocol: the line %q %w", wire.Printable(string(line[:min(len(line), 400)]), 200), err)
 }
 
-// end ends what is left of the process. err is why it could not be used, if it could not.
+// end ends the process's remains. err is why it was unusable, if it was.
 func (q *process) end(err error) {
 	how := ""
 	if q.handle != nil {
 		if errors.Is(err, errNoHello) {
-			q.awaitFor(exitFor) // it has words of its own, and an exit code
+			q.awaitFor(exitFor) // wait for its own last words and exit code
 		}
 		q.kill("")
 		q.handle.await()
@@ -273,7 +268,7 @@ func (q *process) end(err error) {
 	q.ending = &EndError{Runner: q.pool.o.Name, PID: int(q.pid.Load()), How: how, Stderr: q.out.errs.text()}
 }
 
-// awaitFor waits for the end of the process, but not for long.
+// awaitFor waits for the end of the process, at most most.
 func (q *process) awaitFor(most time.Duration) {
 	ended := make(chan struct{})
 	q.pool.lives.Go(func() {
@@ -288,7 +283,7 @@ func (q *process) awaitFor(most time.Duration) {
 	}
 }
 
-// kill ends the process; how is why, in words that follow its number. Only the first one counts.
+// kill ends the process; how says why, after its pid in a text. Only the first reason counts.
 func (q *process) kill(how string) {
 	q.mu.Lock()
 	if q.how == "" {
@@ -298,14 +293,13 @@ func (q *process) kill(how string) {
 	q.handle.kill()
 }
 
-// breaks kills a process that breaks the protocol.
 func (q *process) breaks(line []byte, err error) {
 	odd := q.odd(line, err)
 	q.log.Error("a runner broke the protocol; killing it", zap.Int64("runner_pid", q.pid.Load()), zap.Error(odd))
 	q.kill("was killed, because it " + odd.Error())
 }
 
-// about returns the fields of a line that the process has written.
+// about returns the log fields for a line of the process.
 func (q *process) about() []zap.Field {
 	fields := []zap.Field{zap.Int64("runner_pid", q.pid.Load())}
 	if job := q.current.Load(); job != nil {

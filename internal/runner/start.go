@@ -16,17 +16,14 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// tagEnv is the variable by which what a process has started is known where processes cannot
-// have marks.
+// tagEnv is the variable that identifies a process's descendants on systems without marks.
 const tagEnv = "RESQUED_RUNNER_PROCESS"
 
-// started is a process that this one has started.
 type started struct {
 	*launch.Process
 	q *process
 }
 
-// start starts the program.
 func (q *process) start(files []*os.File) error {
 	p := q.pool
 	null, err := os.Open(os.DevNull)
@@ -47,7 +44,7 @@ func (q *process) start(files []*os.File) error {
 		return err
 	}
 	if m, _ := mark.Of(leader.PID); m != q.mark {
-		_ = mark.Set(leader.PID, q.mark) // it was started as by the standard library
+		_ = mark.Set(leader.PID, q.mark) // the standard library has started it
 	}
 	p.leaders.Store(leader.PID, q)
 	q.pid.Store(int64(leader.PID))
@@ -55,7 +52,7 @@ func (q *process) start(files []*os.File) error {
 	return nil
 }
 
-// kill implements handle. The process is not reaped before reap, so its number is its own.
+// kill implements handle. The pid cannot be reused before reap.
 func (s *started) kill() {
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()
@@ -84,8 +81,8 @@ func (s *started) reap() (string, error) {
 	return describe(status), err
 }
 
-// reported returns what the template says of the end of the process; empty if it says nothing: it is
-// gone, or hangs.
+// reported returns the template's report of the process's end; "" if the template is gone or
+// hangs.
 func (q *process) reported() string {
 	defer func() { _ = q.status.Close() }()
 	_ = q.status.SetReadDeadline(time.Now().Add(exitFor))
@@ -96,7 +93,6 @@ func (q *process) reported() string {
 	return describe(status)
 }
 
-// describe says how a process ended.
 func describe(status syscall.WaitStatus) string {
 	switch {
 	case status.Signaled():

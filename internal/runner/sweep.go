@@ -9,12 +9,12 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// few is how many processes of the machine are looked at one by one, rather than by a walk
-// over those below the master: that reads a file for each of their threads, which takes four
-// times as long as asking 90 processes for their marks.
+// few is up to how many processes of the machine are checked one by one, instead of walking the
+// tree below the master. The walk reads a file per thread, four times as slow as asking 90
+// processes for their marks.
 const few = 512
 
-// sweep kills what the process has started and returns when nothing is left.
+// sweep kills the process's descendants and returns when none is left.
 func (q *process) sweep() {
 	s := procfs.Sweep{
 		Mark: q.mark, Judge: q.judge,
@@ -30,25 +30,25 @@ func (q *process) sweep() {
 	_, _ = s.Run(context.Background()) // it fails only when that ends
 }
 
-// forkedBelow says where to look for what a template has forked: below the master, to which its
-// orphans come.
+// forkedBelow returns where to look for forks of a template: below the master, which adopts
+// their orphans.
 func forkedBelow(master int) func() (pids []int, walk bool, err error) {
 	return func() (pids []int, walk bool, err error) {
 		pids, err = procfs.Everyone()
 		if (err != nil || len(pids) > few) && master > 1 && os.Getppid() == master {
-			return []int{master}, true, nil // it is above this one
+			return []int{master}, true, nil // the master is above this process
 		}
 		return pids, false, err // without the master, its orphans may be anywhere
 	}
 }
 
-// judge judges a process that does not have the mark of q. It is ours if it is the runner's, in its
+// judge judges a process without the mark of q. It is ours if it is the runner itself, in its
 // group, or has its tag.
 func (q *process) judge(s procfs.Seen) (procfs.Verdict, error) {
 	pid := int(q.pid.Load())
 	switch {
 	case s.PID == pid || s.Group == pid:
-		return procfs.Ours, nil // it is not reaped yet
+		return procfs.Ours, nil // the pid is not reaped yet
 	case s.Mark.IsRun():
 		return procfs.Other, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beTemplate starts this program again for each request, in place of a fork.
+// beTemplate starts this program again for each request, instead of forking.
 func beTemplate() {
 	f := os.NewFile(4, "requests")
 	c, err := net.FileConn(f)

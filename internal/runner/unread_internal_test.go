@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/internal/handler/cmdslice"
 )
 
-// A late reader still gets what a process said before its end.
+// A late reader still gets what a process wrote before its end.
 func TestSaidBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	c, theirs := pair(t)
@@ -29,7 +29,7 @@ func TestSaidBeforeTheEnd(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-// A slice whose process does not read what it is told is killed after its grace like any other.
+// A slice's process that does not read is killed after its grace like any other.
 func TestSliceOfOneThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	conn, theirs := pair(t)
@@ -50,7 +50,7 @@ func TestSliceOfOneThatDoesNotRead(t *testing.T) {
 	require.NoError(t, theirs.Close()) // the process is gone, and the write ends
 }
 
-// pair returns a process's socket and the end that the process has.
+// pair returns a process's socket and the process's end of it.
 func pair(t *testing.T) (*conn, *os.File) {
 	t.Helper()
 	ours, theirs, err := socketPair()

@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/program"
 )
 
-// process is one process of a template. There are none on this system.
+// process exists only to compile: templates are not supported here.
 type process struct {
 	cmd      *os.Process
 	greeting struct{ Language, App string }

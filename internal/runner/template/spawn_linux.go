@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// process is one process of a template.
 type process struct {
 	cmd      *os.Process
 	greeting struct{ Language, App string }
@@ -27,8 +26,8 @@ type process struct {
 	readers  []*os.File
 	reading  sync.WaitGroup
 	tail     program.Tail
-	late     atomic.Bool // it was killed, because it was not ready in time
-	hung     atomic.Bool // it was killed, because it took no request
+	late     atomic.Bool // it was killed because it was not ready in time
+	hung     atomic.Bool // it was killed because it took no request
 }
 
 // Supported reports whether this system can have templates.
@@ -38,7 +37,7 @@ func requestPair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 }
 
-// firstOf returns the packet that waits first in a socket, "" if none does. It stays there.
+// firstOf returns the first packet that waits in a socket without removing it; "" = none.
 func firstOf(socket *os.File) string {
 	head := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(int(socket.Fd()), head, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -48,8 +47,8 @@ func firstOf(socket *os.File) string {
 	return string(head[:n])
 }
 
-// spawn starts a process, in a session of its own. It outlives a master that dies: worker processes
-// that finish may still need runners. It ends by the end of its socket of requests.
+// spawn starts a process in its own session. It outlives a dead master, because finishing worker
+// processes may still need runners, and ends with its socket of requests.
 func (t *Template) spawn() (*process, error) {
 	p := &process{}
 	if err := t.start(p); err != nil {
@@ -59,7 +58,7 @@ func (t *Template) spawn() (*process, error) {
 	return p, nil
 }
 
-// start starts the process of p, whatever of which is open is to be closed if it fails.
+// start starts the process of p. On error, the caller closes p.
 func (t *Template) start(p *process) error {
 	var theirs []*os.File
 	defer func() {
@@ -115,8 +114,8 @@ func (t *Template) said(stream string, line []byte, left int) {
 	t.log.Info("template output", fields...)
 }
 
-// close waits for what the process has written, but not for its runners, which have other pipes, nor
-// for strangers who hold these open.
+// close waits for the process's output, but not for its runners, which have other pipes, nor for
+// foreign processes that hold these open.
 func (p *process) close() {
 	for _, r := range p.readers {
 		_ = r.SetReadDeadline(time.Now().Add(drainFor))

@@ -1,6 +1,6 @@
-// Package template keeps a template of runners in the master: a process that boots the application
-// once, and forks runners for the worker processes (docs/runner-protocol.md). It runs no job, and
-// nothing here reads one.
+// Package template keeps a template of runners in the master: a process that boots the
+// application once and forks runners for worker processes (docs/runner-protocol.md). It neither
+// runs nor reads jobs.
 package template
 
 import (
@@ -27,86 +27,86 @@ import (
 )
 
 const (
-	// protocol is the version of docs/runner-protocol.md.
 	protocol = 1
-	// pauseFrom and pauseTo are the pauses between two starts that fail.
+	// pauseFrom and pauseTo bound the pause between two failed starts.
 	pauseFrom = 100 * time.Millisecond
 	pauseTo   = 30 * time.Second
-	// drainFor is how long output is waited for when a template has ended.
+	// drainFor is how long to wait for output after the end of a template.
 	drainFor = time.Second
-	// maxTold bounds what of stderr stands in an error, in bytes.
+	// maxTold bounds the stderr quoted in an error, in bytes.
 	maxTold = 2 << 10
 )
 
-// hungLooks is how many looks in a row, lookEvery apart, a template may leave the same request
-// unread. Looks are counted and not time: a machine that stood still has looked once.
+// hungLooks is how many consecutive looks, lookEvery apart, a template may leave the same
+// request unread. Looks are counted instead of time, because a machine that was stopped has
+// looked once.
 const hungLooks = 10
 
 var lookEvery = time.Second
 
-// leaveFor is how long a template may take to end when no process needs it any more, and again after TERM.
+// leaveFor is how long a template may take to end when it is no longer needed, and again after
+// TERM.
 var leaveFor = 2 * time.Second
 
-// Options describe a template.
+// Options configure a template.
 type Options struct {
-	// Runner is the name of the runner in the configuration.
+	// Runner is the runner's name in the configuration.
 	Runner string
-	// Argv, Dir and Env are those of the process. Env is all of its environment but the variables
-	// of the protocol.
+	// Argv, Dir and Env are the process's. Env is the whole environment without the protocol's
+	// variables.
 	Argv []string
 	Dir  string
 	Env  []string
-	// Concurrency is how many jobs one runner performs at a time.
+	// Concurrency is how many jobs a runner performs at a time.
 	Concurrency int
-	// BootTimeout is how long it may take to be ready.
+	// BootTimeout bounds the time to be ready.
 	BootTimeout time.Duration
 	Log         *zap.Logger
 }
 
-// State is what a template does.
+// State is the state of a template.
 type State string
 
-// The states.
 const (
 	Booting State = "booting"
 	Ready   State = "ready"
-	Failed  State = "failed" // and is started again
+	Failed  State = "failed" // and will be started again
 	Ended   State = "ended"
 )
 
-// Info is a template as people see it.
+// Info describes a template for people.
 type Info struct {
 	Runner string `json:"runner"`
 	PID    int    `json:"pid,omitempty"`
 	State  State  `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Why is why it has failed.
+	// Why is the reason for Failed.
 	Why      string `json:"why,omitempty"`
 	Restarts int    `json:"restarts,omitempty"`
 }
 
-// Template keeps one template running until it is not needed any more.
+// Template keeps one template running while it is needed.
 type Template struct {
 	o   Options
 	log *zap.Logger
-	// requests is the end of the socket of requests that worker processes inherit, serves that of
-	// the template, which each new process gets: what was asked for waits in between.
+	// requests is the end of the request socket that worker processes inherit. serves is the
+	// template's end, passed to each new process: requests wait in between.
 	requests, serves *os.File
 
 	ctx    context.Context
 	stop   context.CancelFunc
-	booted chan struct{} // closed when it was ready, or has failed, for the first time
+	booted chan struct{} // closed after the first start, ready or failed
 	done   chan struct{} // closed when no process is left
 
 	mu      sync.Mutex
 	info    Info
-	first   error // why the first start has failed
+	first   error // why the first start failed
 	retired bool
 	process *os.Process
 }
 
-// Start starts a template. It must be ended by Retire, or Stop.
+// Start starts a template. End it with Retire or Stop.
 func Start(o Options) (*Template, error) {
 	pair, err := requestPair()
 	if err != nil {
@@ -122,10 +122,10 @@ func Start(o Options) (*Template, error) {
 	return t, nil
 }
 
-// Requests returns the socket by which worker processes ask for runners. It is closed by Retire.
+// Requests returns the socket on which worker processes request runners. Retire closes it.
 func (t *Template) Requests() *os.File { return t.requests }
 
-// Booted waits until the template is ready, or has failed for the first time, which is the error.
+// Booted waits until the template is ready, or returns the error of its first start.
 func (t *Template) Booted(ctx context.Context) error {
 	select {
 	case <-t.booted:
@@ -137,15 +137,15 @@ func (t *Template) Booted(ctx context.Context) error {
 	return t.first
 }
 
-// Info returns what the template does.
+// Info returns the template's state.
 func (t *Template) Info() Info {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.info
 }
 
-// Retire says that no further worker process needs the template. It ends when the last one that has
-// inherited its socket has ended.
+// Retire says that no more worker processes need the template. It ends after the last one that
+// has inherited its socket.
 func (t *Template) Retire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,10 +155,11 @@ func (t *Template) Retire() {
 	}
 }
 
-// Stop ends the template, in good order if no worker process is left, and returns when it is gone.
+// Stop ends the template, in good order if no worker process is left, and returns when it is
+// gone.
 func (t *Template) Stop() {
 	t.Retire()
-	// One that boots does not read its socket, and has no runner that could need it.
+	// A booting process does not read its socket, and no runner needs it.
 	if t.Info().State == Booting || !t.gone(leaveFor) {
 		t.signal(unix.SIGTERM)
 		if !t.gone(leaveFor) {
@@ -174,7 +175,7 @@ func (t *Template) gone(within time.Duration) bool {
 	idle := t.process == nil
 	t.mu.Unlock()
 	if idle {
-		return true // it waits for the next start
+		return true // it waits for its next start
 	}
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -194,7 +195,7 @@ func (t *Template) signal(sig syscall.Signal) {
 	}
 }
 
-// keep starts the template again and again until nobody needs it.
+// keep restarts the template until it is not needed any more.
 func (t *Template) keep() {
 	defer close(t.done)
 	defer func() { _ = t.serves.Close() }()
@@ -224,7 +225,8 @@ func (t *Template) keep() {
 		if over {
 			return
 		}
-		// One that ends soon after it was ready, however long it has booted, boots less and less often, too.
+		// A template that ends soon after it was ready, however long its boot took, also backs
+		// off.
 		if wasReady && time.Since(since) > 10*pause {
 			pause = pauseFrom
 		}
@@ -242,7 +244,7 @@ func (t *Template) keep() {
 	}
 }
 
-// tried says that the first start is over.
+// tried marks the end of the first start.
 func (t *Template) tried() {
 	select {
 	case <-t.booted:
@@ -263,7 +265,7 @@ func (t *Template) run() error {
 	t.mu.Lock()
 	t.process, t.info.PID = p.cmd, p.cmd.Pid
 	t.mu.Unlock()
-	// Stop may have come before there was a process that it could signal.
+	// Stop may have come before there was a process to signal.
 	defer context.AfterFunc(t.ctx, func() { _ = p.cmd.Kill() })()
 	slow := time.AfterFunc(t.o.BootTimeout, func() {
 		p.late.Store(true)
@@ -276,7 +278,7 @@ func (t *Template) run() error {
 	go func() {
 		defer close(ended)
 		status, waited = p.cmd.Wait()
-		// A process that it has forked may hold the other end.
+		// A fork may hold the other end.
 		_ = p.socket.SetReadDeadline(time.Now().Add(drainFor))
 	}()
 	err = p.hello()
@@ -293,8 +295,8 @@ func (t *Template) run() error {
 		<-ended
 		looks.Wait()
 	} else if err != nil {
-		// One that is ending by itself has closed its socket a moment before: its exit code says more
-		// than a signal from here.
+		// A process that ends by itself closes its socket a moment earlier. Its exit code says
+		// more than a signal from here.
 		if errors.Is(err, io.EOF) {
 			select {
 			case <-ended:
@@ -308,14 +310,15 @@ func (t *Template) run() error {
 	t.mu.Lock()
 	t.process = nil
 	t.mu.Unlock()
-	// What the application has started beside: runners lead sessions of their own.
+	// Kills other processes of the application; runners lead their own sessions.
 	_ = unix.Kill(-p.cmd.Pid, unix.SIGKILL)
 	p.close()
 	return t.judge(p, err, status, waited)
 }
 
-// watch kills a template that is ready and takes no request: it was stopped, or hangs around a
-// fork. The next one finds the request, and a worker process whose request was taken asks again.
+// watch kills a ready template that takes no request, because it was stopped or hangs around a
+// fork. The next process finds the request; if the request was taken, the worker process asks
+// again.
 func (t *Template) watch(p *process, ended <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -339,7 +342,7 @@ func (t *Template) watch(p *process, ended <-chan struct{}) {
 	}
 }
 
-// judge says how a process has ended.
+// judge returns how a process has ended, as an error.
 func (t *Template) judge(p *process, unsaid error, status *os.ProcessState, waited error) error {
 	var text string
 	switch {
@@ -366,7 +369,7 @@ func (t *Template) judge(p *process, unsaid error, status *os.ProcessState, wait
 	return errors.New(text)
 }
 
-// hello waits for the line by which a template says that it is ready.
+// hello waits for a template's ready line.
 func (p *process) hello() error {
 	line, err := p.control.ReadSlice('\n')
 	if err != nil {
@@ -399,7 +402,7 @@ func (p *process) hello() error {
 	return nil
 }
 
-// listen logs what the template says until it ends.
+// listen logs the template's lines until it ends.
 func (p *process) listen(log *zap.Logger) {
 	for {
 		line, err := p.control.ReadSlice('\n')
@@ -426,7 +429,6 @@ func (p *process) listen(log *zap.Logger) {
 	}
 }
 
-// find returns the path of a program.
 func find(argv []string) (string, error) {
 	if strings.Contains(argv[0], "/") {
 		return argv[0], nil

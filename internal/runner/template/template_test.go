@@ -151,7 +151,7 @@ func TestDoesNotBoot(t *testing.T) {
 	})
 }
 
-// One that was ready is started again when it dies.
+// A template that was ready is started again when it dies.
 func TestDies(t *testing.T) {
 	t.Parallel()
 	tpl := start(t, "well")
@@ -162,7 +162,7 @@ func TestDies(t *testing.T) {
 	require.NoError(t, tpl.Booted(t.Context()), "it had booted")
 }
 
-// One that does not take a request is ended and started again; one that does is left alone.
+// A template that does not take a request is ended and started again; others are left alone.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	core, logged := observer.New(zap.ErrorLevel)
@@ -179,7 +179,7 @@ func TestHangs(t *testing.T) {
 	require.Zero(t, well.Info().Restarts)
 }
 
-// One that is ready and ends at once, again and again, boots less and less often, and says why.
+// A template that ends at once after being ready backs off, and says why.
 func TestEndsWhenItIsReady(t *testing.T) {
 	t.Parallel()
 	core, logged := observer.New(zap.ErrorLevel)
@@ -217,7 +217,7 @@ func TestRetire(t *testing.T) {
 		first := tpl.Info().PID
 		tpl.Retire()
 		tpl.Retire()
-		// It is needed, so that it is started again although no new worker process may have it.
+		// It is needed, so it is started again, although no new worker process may get it.
 		require.NoError(t, unix.Kill(first, unix.SIGKILL))
 		require.Eventually(t, func() bool { i := tpl.Info(); return i.State == Ready && i.PID != first }, soon, time.Millisecond)
 		require.NoError(t, holder.Close())
@@ -225,7 +225,7 @@ func TestRetire(t *testing.T) {
 	})
 }
 
-// A stop ends every process, whatever it does.
+// Stop ends every process, whatever it does.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"hangs", "deaf", "exits"} {
@@ -244,7 +244,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A stop finds the process wherever its start is.
+// Stop finds the process at any stage of its start.
 func TestStopAtOnce(t *testing.T) {
 	t.Parallel()
 	for i := range 60 {
