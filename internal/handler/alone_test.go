@@ -18,8 +18,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A command that leaves no process costs no look at all processes, also while others run. Where
-// there is one that this program has not started, it is looked at.
+// If a command leaves no process, no look at all processes is needed, even while others run. If
+// there is a process that this program has not started, it is needed.
 func TestAlone(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_ALONE") == "" {
@@ -65,7 +65,7 @@ func TestAlone(t *testing.T) {
 	_, err = p.leader.Wait()
 	require.NoError(t, err)
 
-	// Whoever may open no more files knows nothing.
+	// Without descriptors nothing is known.
 	var had unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &had))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}))

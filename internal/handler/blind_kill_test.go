@@ -12,8 +12,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
-// Also while files can be opened only now and then, a job is not over before nothing of its
-// command is left.
+// Even with few descriptors, a job does not end before all processes of its command are gone.
 func TestNothingIsLeftBehindWhileFilesRunOut(t *testing.T) {
 	if !limited(t) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// What cannot be told from others, and is none of the command's, is not waited for.
+// A process that looks like the command's, but is not, is not waited for.
 func TestStrangersAreNotWaitedFor(t *testing.T) {
 	testlevel.Integration(t)
 	if os.Getenv("HANDLER_TEST_STRANGER") == "" {
@@ -29,7 +29,7 @@ func TestStrangersAreNotWaitedFor(t *testing.T) {
 	command := exec.Command("sleep", "60")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, command.Start())
-	// Younger than the command, so that it might come from it.
+	// Younger than the command, so it might be a descendant.
 	stranger := exec.Command("sleep", "60")
 	stranger.Env, stranger.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
 	require.NoError(t, stranger.Start())

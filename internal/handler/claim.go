@@ -5,16 +5,16 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// setMark marks a process and all below it: a command may have been fast.
+// setMark marks a process and its descendants: a command may have been fast.
 func setMark(pid int, m mark.Mark) error {
 	if err := mark.Set(pid, m); err != nil {
 		return err
 	}
 	if !procfs.ListsChildren() {
-		return nil // a look over all processes for each start would cost too much
+		return nil // reading all processes for each start would cost too much
 	}
-	// They are listed after their parent was marked: no later one is without the mark.
-	children, _ := procfs.Children(pid) // what cannot be seen cannot be marked
+	// They are listed after their parent was marked, so later ones inherit the mark.
+	children, _ := procfs.Children(pid) // unseen ones cannot be marked
 	for _, child := range children {
 		if has, _ := mark.Of(child); has != m {
 			_ = setMark(child, m)

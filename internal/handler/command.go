@@ -22,7 +22,7 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// Exit codes of a command that mean something else than a failure.
+// Exit codes of a command that are not failures.
 const (
 	exitDone    = 0
 	exitRequeue = 75 // EX_TEMPFAIL of sysexits.h
@@ -35,23 +35,23 @@ const (
 	defaultKillAfter = 10 * time.Second
 )
 
-// slowStart is when it is said that a program does not begin.
+// slowStart is after how long a program that does not begin is logged.
 var slowStart = 5 * time.Second
 
-// slowToCatch is when it is said that a program does not catch the signal that asks it to make room.
+// slowToCatch is after how long a program that does not catch its signal to make room is logged.
 var slowToCatch = 5 * time.Second
 
 var errNotStarted = errors.New("its command was not started")
 
-// runner is what all commands of a Set share.
+// runner is shared by all commands of a Set.
 type runner struct {
 	launcher launch.Launcher
 	proc     string
 	grace    time.Duration
 	base     []string // the environment, without secrets
-	leaders  sync.Map // mark of each command that runs, by pid
+	leaders  sync.Map // pid to mark, for each running command
 	stay     map[string]Runner
-	// told is held for good when no end of a job may be told any more.
+	// told is locked for good once no end of a job may be reported.
 	told sync.RWMutex
 	log  *zap.Logger
 
@@ -65,7 +65,7 @@ func newRunner(o Options) *runner {
 	}
 }
 
-// tells blocks, for good, when no end of a job may be told any more.
+// tells blocks for good once no end of a job may be reported.
 func (r *runner) tells() {
 	r.told.RLock()
 	r.told.RUnlock() //nolint:staticcheck // it is the waiting that counts
@@ -83,7 +83,7 @@ func (r *runner) owns(pid int) bool {
 	return false
 }
 
-// tag returns a name for one run of a command that no other run has, and its mark.
+// tag returns a unique name for one run of a command, and its mark.
 func (r *runner) tag() (string, mark.Mark) {
 	proc := r.proc
 	if proc == "" {
@@ -93,15 +93,14 @@ func (r *runner) tag() (string, mark.Mark) {
 	return proc + "/" + strconv.FormatInt(n, 10), m
 }
 
-// command performs the jobs of a class by an external program.
 type command struct {
 	resqued.Command
 	runner *runner
-	// stay, if not nil, performs the jobs in place of the program.
+	// stay, if not nil, performs the jobs instead of the program.
 	stay Runner
 }
 
-// newCommand checks what no run could get past.
+// newCommand rejects what would make every run fail.
 func newCommand(class resqued.Class, r *runner) (*command, error) {
 	c := &command{Command: *class.Command, runner: r}
 	refuse := func(format string, args ...any) (*command, error) {
@@ -142,7 +141,6 @@ func newCommand(class resqued.Class, r *runner) (*command, error) {
 	return c, nil
 }
 
-// perform performs one job.
 func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	if cmdslice.Of(&c.Command) != nil {
 		return c.slices(ctx, job)
@@ -153,7 +151,7 @@ func (c *command) perform(ctx context.Context, job *resqued.Job) error {
 	return c.run(ctx, job, nil)
 }
 
-// try is run, unless the program cannot be started for want of something.
+// try is run without waiting for scarce resources.
 func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	if ctx.Err() != nil {
 		return errNotStarted
@@ -171,7 +169,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	defer func() { _ = stdin.Close() }()
 
 	log := c.runner.log.With(zap.String("class", wire.Printable(job.Class, shownName)), zap.String("job", wire.Printable(job.ID, shownName)))
-	// A refresh that Redis does not answer must not outlive the program for long.
+	// Without an answer from Redis, a refresh must not outlive the program for long.
 	asking, answered := context.WithCancel(ctx)
 	defer answered()
 	out := &output{log: log, refresh: program.NewRefresher(log, func() error { return resqued.RefreshLock(asking) }), slice: s}
@@ -198,8 +196,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	return c.judge(status, how.killed, out.tail.Text())
 }
 
-// start starts the program with stdin as it is and the rest of its descriptors
-// connected to out.
+// start starts the program with stdin as it is and its other descriptors connected to out.
 func (c *command) start(env []string, stdin *os.File, out *output, number mark.Mark) (*launch.Process, error) {
 	files, err := out.connect()
 	if err != nil {
@@ -222,9 +219,8 @@ func (c *command) start(env []string, stdin *os.File, out *output, number mark.M
 	return p, nil
 }
 
-// judge turns the way in which the program ended into the end of the job. A
-// program that was told to stop has failed, also with exit code 0: many programs
-// end like that on TERM.
+// judge turns the program's end into the job's result. A program that was told to stop has
+// failed, even with exit code 0: many programs end like that on TERM.
 func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) error {
 	failure := &CommandError{Program: c.Argv[0], ExitCode: status.ExitStatus(), Stderr: stderr}
 	if status.Signaled() {
@@ -242,7 +238,6 @@ func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) e
 	}
 }
 
-// explain says what to do about a program that could not be started.
 func (c *command) explain(err *launch.Error) error {
 	return program.Explain(err, c.Argv[0], c.Dir, "handlers")
 }

@@ -16,11 +16,10 @@ type CommandError struct {
 	ExitCode int
 	Signal   syscall.Signal
 	CoreDump bool
-	// Stderr is the end of what the program wrote there, printable.
+	// Stderr is the end of the program's stderr, printable.
 	Stderr string
 }
 
-// Error says how the program ended and shows the end of its stderr.
 func (e *CommandError) Error() string {
 	how := fmt.Sprintf("exit code %d", e.ExitCode)
 	if e.Signal != 0 {
@@ -36,13 +35,12 @@ func (e *CommandError) Error() string {
 	return fmt.Sprintf("%s: %s%s", e.Program, how, after(e.Stderr))
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *CommandError) Exception() string { return "Resqued::CommandFailed" }
 
-// ExitStatus is what a Retry of the class compares with its exit codes.
+// ExitStatus is the exit code for the class's Retry.
 func (e *CommandError) ExitStatus() int { return e.ExitCode }
 
-// after appends stderr to a message.
 func after(stderr string) string {
 	switch {
 	case stderr == "":

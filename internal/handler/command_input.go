@@ -13,11 +13,11 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// outputFD is the descriptor on which a command may report.
+// outputFD is the descriptor for a command's reports.
 const outputFD = 3
 
-// environ returns the environment of one run. The variables of the job come
-// last, and the last one of a name counts.
+// environ returns the environment of one run. The job's variables come last, because the last
+// one of a name counts.
 func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, error) {
 	own := []string{
 		"RESQUED_JOB=" + tag,
@@ -54,8 +54,8 @@ func (c *command) environ(job *resqued.Job, tag string, s *slice) ([]string, err
 	return slices.Concat(c.runner.base, c.Env, own), nil
 }
 
-// inputFile returns a file in memory that holds the job as JSON: however
-// large the job is, and whether or not the program reads it, neither process waits for the other.
+// inputFile returns a file in memory with the job as JSON: however large the job is and whether
+// or not the program reads it, neither process waits for the other.
 func inputFile(job *resqued.Job, s *slice) (*os.File, error) {
 	f, err := memfile.New("resqued-job", encodeJob(job, s))
 	if err != nil {
@@ -64,8 +64,7 @@ func inputFile(job *resqued.Job, s *slice) (*os.File, error) {
 	return f, nil
 }
 
-// encodeJob returns the line that a command finds on stdin. The arguments keep
-// the bytes with which they were pushed.
+// encodeJob returns the line for a command's stdin. The arguments keep their original bytes.
 func encodeJob(job *resqued.Job, s *slice) []byte {
 	b := make([]byte, 0, 256+len(job.Payload))
 	b = wire.AppendString(append(b, `{"id":`...), job.ID)

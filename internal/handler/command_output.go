@@ -16,29 +16,28 @@ import (
 )
 
 const (
-	// drainFor is how long output is waited for when every process of a command
-	// is gone: only a stranger that was handed a pipe can hold it open then.
+	// drainFor is how long to wait for output when a command's processes are gone: then only a
+	// foreign process that was given a pipe can hold it open.
 	drainFor = time.Second
 )
 
-// output reads what a command writes. Its pipes are read by one goroutine each,
-// from connect until drain or abandon.
+// output reads a command's output. One goroutine reads each pipe, from connect until drain or
+// abandon.
 type output struct {
 	log     *zap.Logger
 	refresh *program.Refresher
-	// slice, if not nil, takes what the command reports.
+	// slice, if not nil, takes the command's reports.
 	slice   *slice
 	tail    program.Tail
 	readers []*os.File
-	// theirs are the ends that are the command's.
+	// theirs are the command's ends.
 	theirs []*os.File
 	wg     sync.WaitGroup
-	// A line on fd 3 was not a message. Read by its goroutine alone.
+	// junk: a line on fd 3 was not a message. Only its reader uses this.
 	junk bool
 }
 
-// connect opens the pipes and returns the ends that are the command's, which has them as
-// its descriptors from 1 on.
+// connect opens the pipes and returns the command's ends, for its descriptors from 1 on.
 func (o *output) connect() ([]*os.File, error) {
 	stdout, err := o.pipe(func(r io.Reader) { o.logLines("stdout", r) })
 	if err != nil {
@@ -79,7 +78,7 @@ func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
 	return w, nil
 }
 
-// started closes the ends of the pipes that the command has now.
+// started closes the command's ends in this process.
 func (o *output) started() {
 	for _, f := range o.theirs {
 		_ = f.Close()
@@ -87,16 +86,15 @@ func (o *output) started() {
 	o.theirs = nil
 }
 
-// abandon ends everything for a command that did not start.
+// abandon releases everything for a command that did not start.
 func (o *output) abandon() {
 	o.started()
 	o.drain()
 }
 
-// drain waits until all output is read and closes the pipes.
 func (o *output) drain() {
 	for _, r := range o.readers {
-		// It can only fail on a file that cannot have a deadline; a pipe can.
+		// Fails only on files without deadlines; pipes have them.
 		_ = r.SetReadDeadline(time.Now().Add(drainFor))
 	}
 	o.wg.Wait()

@@ -18,47 +18,45 @@ import (
 )
 
 const (
-	// pollFrom and pollTo are the pauses between two looks, while something is there.
+	// pollFrom and pollTo bound the pause between two looks while something is left.
 	pollFrom = time.Millisecond
 	pollTo   = 50 * time.Millisecond
-	// unclearFor is how long processes are waited for that cannot be told from
-	// those of the command, see judge.
+	// unclearFor is how long to wait for processes that may be the command's, see judge.
 	unclearFor = 100 * time.Millisecond
-	// slowOpening is after when it is said of a command that was killed that the system was
-	// still opening it: at first it is so with every one.
+	// slowOpening is from what age a killed command is said to have been still opening: every
+	// command opens at first.
 	slowOpening = time.Second
 )
 
-// process is one run of a command: its first process, the leader of a process
-// group, and all that come from it.
+// process is one run of a command: its first process, the leader of a process group, and all
+// descendants.
 type process struct {
 	runner *runner
 	leader *launch.Process
-	tag    string // RESQUED_JOB in the environment of all of them
+	tag    string // RESQUED_JOB in their environment
 	mark   mark.Mark
 	// onLeaving is the signal that asks the leader to make room; 0 = none.
 	onLeaving syscall.Signal
 	log       *zap.Logger
 	began     time.Time
 
-	// opening is what the system was opening for the leader when it was told to stop.
+	// opening is what the system was opening for the leader when told to stop.
 	opening string
 }
 
-// stopped says why a command did not just come to its end.
+// stopped says why a command did not end by itself.
 type stopped struct {
-	// killed: the job was, so all its processes were told to stop.
+	// killed: all its processes were told to stop.
 	killed bool
-	// told: the leader was told that its slice is over. outOfTime: it ran on for all the
-	// time that it had then.
+	// told: the leader was told that its slice is over. outOfTime: it then used up the grace.
 	told, outOfTime bool
 }
 
-// wait blocks until all processes are gone. When ctx ends before the leader
-// does, they are told to stop. s is the slice, if it is one.
+// wait blocks until all processes are gone. If ctx ends before the leader, they are told to
+// stop. s may be nil.
 //
-// The leader stays a zombie until the end. As long as it is one, the number of
-// its group is not given to another process, so no signal can reach a stranger.
+// The leader stays a zombie until the end: meanwhile its pid and group cannot be reused, so no
+// signal hits a foreign process.
 func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (status syscall.WaitStatus, how stopped, err error) {
 	pid := p.leader.PID
 	p.runner.leaders.Store(pid, p.mark)
@@ -88,7 +86,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 			}
 		}
 	}
-	// A job is over when its command is: what it left in the background goes, too.
+	// A job ends with its command: background processes go, too.
 	p.leader.Signal(unix.SIGKILL)
 	<-exited
 	asking.Wait()
@@ -103,7 +101,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 	return status, how, err
 }
 
-// complain says that the program does not begin.
+// complain logs that the program does not begin.
 func (p *process) complain() {
 	if opening := p.leader.Opening(); opening != "" {
 		p.log.Warn("a command does not begin; its job goes on when the system has opened the file",
@@ -111,9 +109,9 @@ func (p *process) complain() {
 	}
 }
 
-// askForRoom waits until the job should make room, and sends the leader its signal, once. A program that
-// does not catch a signal would die of it, as one does that has not got so far. So askForRoom waits for
-// that, too, and returns when the leader has ended or ctx has.
+// askForRoom waits until the job should make room, and sends the leader its signal, once. A
+// program would die of a signal that it does not catch, or not yet. So askForRoom waits for the
+// handler, too. It returns when the leader or ctx has ended.
 func (p *process) askForRoom(ctx context.Context, exited <-chan struct{}) {
 	select {
 	case <-exited:
@@ -142,12 +140,12 @@ func (p *process) askForRoom(ctx context.Context, exited <-chan struct{}) {
 		return
 	}
 	p.log.Debug("command asked to make room", zap.String("signal", name), pid)
-	// The leader is not reaped before the end of wait: its number is not another's.
+	// The leader is not reaped before the end of wait, so its pid cannot be reused.
 	_ = unix.Kill(p.leader.PID, p.onLeaving)
 }
 
-// catches reports whether the leader has a handler for its signal. Before its exec is over it has those of
-// this process.
+// catches reports whether the leader has a handler for its signal. Until its exec it has this
+// process's handlers.
 func (p *process) catches() bool {
 	if !p.leader.Begun() {
 		return false
@@ -159,9 +157,8 @@ func (p *process) catches() bool {
 	return caught
 }
 
-// tell waits for the end of the slice and tells the leader, and it alone: what it has
-// started for the unit under way shall come to its end. It returns when the leader has
-// ended, when its time is up, or when ctx has ended.
+// tell waits for the end of the slice and tells only the leader: what it has started for the
+// current unit shall finish. It returns when the leader or ctx has ended or the grace is over.
 func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (how stopped) {
 	select {
 	case <-exited:
@@ -177,7 +174,7 @@ func (p *process) tell(ctx context.Context, exited <-chan struct{}, s *slice) (h
 	}
 	how.told = true
 	p.log.Debug("command told that its slice is over", zap.Int("command_pid", p.leader.PID), zap.Duration("grace", s.Grace))
-	// The leader is not reaped before the end of wait: its number is not another's.
+	// The leader is not reaped before the end of wait, so its pid cannot be reused.
 	_ = unix.Kill(p.leader.PID, unix.SIGTERM)
 	_ = unix.Kill(p.leader.PID, unix.SIGCONT) // a stopped process would not notice
 	grace := time.NewTimer(s.Grace)
@@ -210,7 +207,7 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 	case <-deadline.C:
 		return
 	}
-	// The leader is gone; the others of its group have the rest of the time.
+	// The leader is gone; the rest of its group has the remaining time.
 	pause := pollFrom
 	for {
 		if !p.others() {
@@ -227,7 +224,7 @@ func (p *process) stop(exited <-chan struct{}, killAfter time.Duration) {
 	}
 }
 
-// others reports whether any of the group lives, or may live, whose leader has ended.
+// others reports whether the group, whose leader has ended, may have living processes.
 func (p *process) others() bool {
 	found, err := procfs.Descendants(nil)
 	return err != nil || slices.ContainsFunc(found, func(s procfs.Seen) bool { return s.Group == p.leader.PID })

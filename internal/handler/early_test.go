@@ -15,8 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A command is killed also if that is asked for in the moment of its start, when it does not
-// lead its group yet.
+// A command can be killed at the moment of its start, before it leads its group.
 func TestKillAtTheStart(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()
@@ -28,7 +27,8 @@ func TestKillAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(resqued.ErrKilled)
 	for range 200 {
-		// To come: with more than slowOpening behind it, its error would be that it never began.
+		// In the future: with more than slowOpening elapsed, its error would be that it never
+		// began.
 		p := &process{runner: r, log: r.log, began: time.Now().Add(time.Hour)}
 		p.leader, err = r.launcher.Start(launch.Program{Argv: []string{"sleep", "20"}, Files: []*os.File{null, null, null}})
 		require.NoError(t, err)

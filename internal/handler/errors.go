@@ -13,13 +13,12 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// plainError is the exception of an error whose type says nothing.
+// plainError is the exception for errors without a meaningful type.
 const plainError = "Error"
 
-// Describe returns what a failure record says of an error. An error may name its
-// exception and its backtrace itself, by methods Exception() string and
-// Backtrace() []string; else the exception is the Go type of the first error in
-// its chain that has one of its own, and "Error" if none has.
+// Describe returns an error's texts for a failure record. An error may name its exception and
+// backtrace by methods Exception() string and Backtrace() []string. Otherwise the exception is
+// the Go type of the first error in its chain with a meaningful type, or "Error".
 func Describe(err error) (exception, message string, backtrace []string) {
 	if err == nil {
 		return "", "", nil
@@ -34,18 +33,16 @@ func Describe(err error) (exception, message string, backtrace []string) {
 	return exception, textOf(err), backtraceOf(err)
 }
 
-// TimeoutError says that a job ran longer than its class, or the lock of its class,
-// allows. It wraps resqued.ErrTimeout.
+// TimeoutError says that a job ran longer than its class or its class lock allows. It wraps
+// resqued.ErrTimeout.
 type TimeoutError struct {
-	// Limit is what is allowed.
 	Limit time.Duration
-	// Lock: the limit is that of the lock.
+	// Lock: the limit is the lock's.
 	Lock bool
-	// Err is how the job ended when its time was up.
+	// Err is the job's error when its time was up.
 	Err error
 }
 
-// Error gives the limit and how the job ended.
 func (e *TimeoutError) Error() string {
 	what := "ran"
 	if e.Lock {
@@ -54,31 +51,27 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("%s longer than %s: %s", what, shortDuration(e.Limit), textOf(e.Err))
 }
 
-// Unwrap returns resqued.ErrTimeout.
 func (e *TimeoutError) Unwrap() error { return resqued.ErrTimeout }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *TimeoutError) Exception() string { return "Resqued::Timeout" }
 
-// Backtrace is that of the error with which the job ended.
+// Backtrace is the backtrace of Err.
 func (e *TimeoutError) Backtrace() []string { return backtraceOf(e.Err) }
 
-// StoppedError says that a job's context was ended, by a kill for example. It
-// wraps the cause.
+// StoppedError says that a job's context ended, for example by a kill. It wraps the cause.
 type StoppedError struct {
 	// Cause is why the context ended: resqued.ErrKilled, resqued.ErrLockLost.
 	Cause error
-	// Err is how the job ended then.
+	// Err is the job's error then.
 	Err error
 }
 
-// Error gives the cause and how the job ended.
 func (e *StoppedError) Error() string { return textOf(e.Cause) + ": " + textOf(e.Err) }
 
-// Unwrap returns the cause.
 func (e *StoppedError) Unwrap() error { return e.Cause }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *StoppedError) Exception() string {
 	switch {
 	case errors.Is(e.Cause, resqued.ErrKilled):
@@ -90,13 +83,13 @@ func (e *StoppedError) Exception() string {
 	}
 }
 
-// Backtrace is that of the error with which the job ended.
+// Backtrace is the backtrace of Err.
 func (e *StoppedError) Backtrace() []string { return backtraceOf(e.Err) }
 
-// stoppedBy is the error of a job that failed after its context had ended.
+// stoppedBy returns the error of a job that failed after its context had ended.
 func stoppedBy(cause error, limit time.Duration, err error) error {
 	if errors.Is(cause, resqued.ErrTimeout) {
-		// A lock's cause says itself how long that was.
+		// A lock's cause knows its own limit.
 		if lock, ok := errors.AsType[interface {
 			error
 			LockTimeout() time.Duration
@@ -108,24 +101,22 @@ func stoppedBy(cause error, limit time.Duration, err error) error {
 	return &StoppedError{Cause: cause, Err: err}
 }
 
-// brokenError stands for a handler's error that cannot be looked into.
+// brokenError replaces a handler's error that cannot be inspected.
 type brokenError struct {
 	err   error
-	value any // what its method panicked with
+	value any // the panic of its method
 }
 
-// Error names the error's type and what it panicked with.
 func (e *brokenError) Error() string {
 	return fmt.Sprintf("%T, which is broken (is it a nil pointer in an error?): %s", e.err, wire.Printable(fmt.Sprint(e.value), 200))
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *brokenError) Exception() string { return reflect.TypeOf(e.err).String() }
 
-// sound returns err, or an error in its place if looking into it panics: Unwrap,
-// Is and their like are the handler's code, and a nil pointer in an error is a
-// common mistake. It calls everything that is asked of an error later, where a
-// panic would end the process.
+// sound returns err, or a replacement if inspecting it panics: Unwrap, Is and others are the
+// handler's code, and a nil pointer in an error is a common mistake. It calls every method that
+// is used later, where a panic would end the process.
 func sound(err error) (result error) {
 	if err == nil {
 		return nil
@@ -140,8 +131,8 @@ func sound(err error) (result error) {
 	return err
 }
 
-// isFailure tells failures from the errors that only end a job, and from deaths: whether the job
-// runs again after one is decided by others.
+// isFailure distinguishes failures from errors that only end a job, and from deaths, after which
+// other code decides whether the job runs again.
 func isFailure(err error) bool {
 	var requeue *resqued.RequeueError
 	var death *jobctx.DeathError
@@ -156,8 +147,8 @@ func backtraceOf(err error) []string {
 	return nil
 }
 
-// textOf returns an error's text. Error is the handler's code and may break: a
-// nil pointer in an error is a common mistake.
+// textOf returns an error's text. Error is the handler's code and may panic: a nil pointer in an
+// error is a common mistake.
 func textOf(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -167,13 +158,12 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// wordless are types that say nothing about an error, by package path and name.
+// wordless are types that say nothing about an error.
 var wordless = []string{
 	"errors.errorString", "errors.joinError", "fmt.wrapError", "fmt.wrapErrors", "fmt.fmtError",
 }
 
-// typeName returns the type of the first error in the chain that has one of its
-// own, as Go prints it.
+// typeName returns the first meaningful type in an error's chain, as Go prints it.
 func typeName(err error) string {
 	for err != nil {
 		name := reflect.TypeOf(err).String()
@@ -192,7 +182,7 @@ func typeName(err error) string {
 	return plainError
 }
 
-// firstOf returns the first of several errors whose type says something.
+// firstOf returns the first error with a meaningful type.
 func firstOf(list []error) error {
 	for _, err := range list {
 		if typeName(err) != plainError {

@@ -11,10 +11,10 @@ import (
 
 func init() { slowStart, slowToCatch = time.Second, 50*time.Millisecond }
 
-// Patience sets for how long jobs wait for what their command needs to be started.
+// Patience sets how long jobs wait for resources to start their command.
 func (s *Set) Patience(d time.Duration) { s.runner.scarcity.patience = d }
 
-// SkipRuns counts n runs of commands that there were not.
+// SkipRuns advances the count of runs by n.
 func SkipRuns(n int64) { mark.Skip(n) }
 
 // Resume undoes Abandon.

@@ -8,8 +8,8 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// The functions below which nothing belongs to the handler, and those of
-// resqued's own that stand between.
+// guardFrame and performFrame are below all frames of a handler; the others are resqued's own in
+// between.
 const (
 	guardFrame   = "github.com/resqued/resqued/internal/handler.guard"
 	performFrame = "github.com/resqued/resqued/internal/handler.(*Set).Perform"
@@ -18,12 +18,11 @@ const (
 	rootFrame    = "github.com/resqued/resqued."
 )
 
-// Guard runs a function of the program on a goroutine of its own and returns its
-// error, or what ended it instead of one: a panic, or runtime.Goexit.
+// Guard runs a function of the program on its own goroutine and returns its error, or an error
+// for a panic or runtime.Goexit.
 func Guard(fn func() error) error { return guard(fn) }
 
-// guard runs fn on a goroutine of its own and returns its error, or what ended
-// it instead of one.
+// guard runs fn on its own goroutine and returns its error, or an error for what ended it.
 func guard(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -43,10 +42,9 @@ func guard(fn func() error) error {
 	return <-result
 }
 
-// stack returns the frames of the code that panicked or left, innermost first,
-// as Ruby's backtraces look: file:line:in 'function'. It is called by a deferred
-// function, so the frames of the runtime that got there come first; they, those
-// of this package and those of the standard wrappers are left out.
+// stack returns the frames of the code that panicked or left, innermost first, like Ruby's
+// backtraces: file:line:in 'function'. A deferred function calls it, so runtime frames come
+// first. It leaves out those, this package's and the standard wrappers'.
 func stack() []string {
 	pcs := make([]uintptr, 200)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -55,7 +53,7 @@ func stack() []string {
 		f, more := frames.Next()
 		switch {
 		case f.Function == "runtime.gopanic" || f.Function == "runtime.Goexit":
-			// What stands above ran after the panic (deferred functions).
+			// The frames so far are from deferred functions, after the panic.
 			lines = lines[:0]
 		case len(lines) > 0 && (strings.HasPrefix(f.Function, guardFrame) || f.Function == performFrame):
 			return lines
@@ -72,31 +70,29 @@ func stack() []string {
 	}
 }
 
-// PanicError is a panic of a handler, of middleware or of a hook.
+// PanicError is a panic of a handler, middleware or hook.
 type PanicError struct {
 	Value any
 	stack []string
 }
 
-// Error shows the value.
 func (e *PanicError) Error() string { return "panic: " + wire.Printable(fmt.Sprint(e.Value), 8<<10) }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *PanicError) Exception() string { return "Resqued::Panic" }
 
-// Backtrace holds the frames of the code that panicked, innermost first.
+// Backtrace is the panicking code's backtrace, innermost frame first.
 func (e *PanicError) Backtrace() []string { return e.stack }
 
 // GoexitError says that a handler ended its goroutine instead of returning.
 type GoexitError struct{ stack []string }
 
-// Error says what happened.
 func (e *GoexitError) Error() string {
 	return "the handler ended its goroutine (runtime.Goexit) instead of returning"
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *GoexitError) Exception() string { return "Resqued::Goexit" }
 
-// Backtrace holds the frames of the code that left, innermost first.
+// Backtrace is the leaving code's backtrace, innermost frame first.
 func (e *GoexitError) Backtrace() []string { return e.stack }

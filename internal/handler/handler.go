@@ -1,11 +1,10 @@
-// Package handler runs the class of a job: a Go function or an external command,
-// with the middleware and hooks around it. Whatever goes wrong in it, panics
-// included, comes back as an error that Describe turns into the fields of a
-// failure record.
+// Package handler runs the class of a job, a Go function or an external command, with middleware
+// and hooks. Every problem, panics included, becomes an error that Describe turns into the
+// fields of a failure record.
 //
-// A Set starts one goroutine, locked to its own thread, with the first command,
-// because a command must die with the worker process and the kernel ties that to
-// the thread that started it. Close ends it.
+// The first command makes a Set start a goroutine locked to its own thread: commands must die
+// with the worker process, and the kernel ties that to the thread that starts them. Close ends
+// it.
 package handler
 
 import (
@@ -27,38 +26,38 @@ import (
 
 // Options say how classes are run. The zero value is ready for Go functions.
 type Options struct {
-	// Commands are the classes of the configuration's handlers section. A class
-	// that is registered in Go as well is refused.
+	// Commands are the classes of the configuration's handlers section. A class that is also
+	// registered in Go is refused.
 	Commands map[string]resqued.Class
-	// KillGrace is how long a killed job may take before its process has to go
-	// (resque_term_timeout): a command gets its SIGKILL after half of it at the
-	// latest. 0 = the command's own KillAfter alone counts.
+	// KillGrace is how long a killed job may take before its process has to end
+	// (resque_term_timeout). A command gets SIGKILL after half of it at the latest. 0 = only the
+	// command's KillAfter counts.
 	KillGrace time.Duration
-	// Proc names the worker process; the processes of its commands carry it in
-	// RESQUED_PROC.
+	// Proc names the worker process, for RESQUED_PROC in the environment of commands.
 	Proc string
-	// Environ is the daemon's environment, from which that of commands is made.
+	// Environ is the daemon's environment, the source of the commands'.
 	Environ []string
-	// Env says what of it they get.
+	// Env selects from it.
 	Env program.EnvRules
-	// Runners perform the jobs of the classes whose Command names one.
+	// Runners perform the classes whose Command names one.
 	Runners map[string]Runner
-	// RunnerClasses are the classes that a runner performs, with patterns; any of one that is
-	// not listed.
+	// RunnerClasses are the classes and patterns that each runner performs; runners not listed
+	// perform any.
 	RunnerClasses map[string][]string
-	// Stray, if it is not nil, is asked of a job that looks like a slice of a long job, and whose class
-	// is not registered, or as one that knows no slices. It returns false if that job is none.
+	// Stray, if not nil, is called for a job that looks like a slice of a long job but whose
+	// class is unknown, or registered without slices. It returns false if the job is not a
+	// slice.
 	Stray func(ctx context.Context, job *resqued.Job) (err error, is bool)
 	Log   *zap.Logger
 }
 
-// Runner performs jobs in processes that stay. One of package runner is such.
+// Runner performs jobs in long-lived processes; *runner.Pool implements it.
 type Runner interface {
-	// Perform blocks until the job has ended, or until no process performs it any more. When
-	// ctx ends, the job is told to stop, and gets killAfter for that. s is the slice that the
-	// job is, or nil. After a *jobctx.DeathError nobody knows how far the job came.
+	// Perform blocks until the job has ended or no process performs it any more. When ctx ends,
+	// the job is told to stop and gets killAfter for that. s is nil unless the job is a slice.
+	// After a *jobctx.DeathError the job's progress is unknown.
 	Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error
-	// Owns reports whether a process is one of its own that nobody else may reap.
+	// Owns reports whether a process is its own; other code must not reap it.
 	Owns(pid int) bool
 }
 
@@ -66,7 +65,7 @@ type Runner interface {
 type Set struct {
 	classes map[string]*entry
 	names   []string
-	// patterns are the entries of classes whose names are, in the order in which they count.
+	// patterns are the entries with patterns as names, in order of precedence.
 	patterns []*entry
 	hooks    []resqued.Hooks
 	runner   *runner
@@ -74,7 +73,7 @@ type Set struct {
 	log      *zap.Logger
 }
 
-// entry is a class and what performs it, middleware included.
+// entry is a class and the function that performs it, with middleware.
 type entry struct {
 	class *resqued.Class
 	run   resqued.Handler
@@ -82,7 +81,7 @@ type entry struct {
 	only []string
 }
 
-// New joins the classes registered in Go with those of the configuration.
+// New joins the classes registered in Go with the configuration's.
 func New(h *resqued.Handlers, o Options) (*Set, error) {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
@@ -116,11 +115,10 @@ func New(h *resqued.Handlers, o Options) (*Set, error) {
 	return s, nil
 }
 
-// Lookup returns the class that a payload's class name means. A name that is not
-// registered as it is spelled is resolved as Ruby's Resque does: without a
-// leading "::", and foo-bar as FooBar. Then come the wrappers of an Active Job, as wire.Envelope has
-// them. Patterns are what counts last, the longest first. A class
-// that its runner does not perform is not registered.
+// Lookup returns the class for a payload's class name. A name that is not registered as spelled
+// is resolved like in Ruby's Resque: without a leading "::", and foo-bar as FooBar. Then come
+// the wrappers of an Active Job, as wire.Envelope has them, and last the patterns, longest
+// first. A class that its runner does not perform is not found.
 func (s *Set) Lookup(name string, wrappers ...string) (*resqued.Class, bool) {
 	e := s.lookup(name, wrappers)
 	if e == nil || !e.takes(name, wrappers) {
@@ -132,27 +130,24 @@ func (s *Set) Lookup(name string, wrappers ...string) (*resqued.Class, bool) {
 // Classes returns the names of all classes and patterns, sorted.
 func (s *Set) Classes() []string { return slices.Clone(s.names) }
 
-// Owns reports whether the process pid is the first one of a command that still runs, or one of
-// a runner. Somebody waits for it, so no other code may reap it.
+// Owns reports whether the process pid is the leader of a running command, or a runner's. Other
+// code must not reap it.
 func (s *Set) Owns(pid int) bool { return s.runner.owns(pid) }
 
-// Close ends the goroutine that starts commands. Call it when no job runs any
-// more; performing a command afterwards is an error.
+// Close ends the goroutine that starts commands. No command may be performed afterwards.
 func (s *Set) Close() { s.runner.launcher.Close() }
 
-// Abandon keeps jobs that end from now on from being told of: neither hooks nor whoever
-// waits for a Perform hear of them. It is for a process that is about to end itself with
-// all that it has started, so that no job seems to have failed for that.
+// Abandon suppresses the ends of jobs from now on: neither hooks nor callers of Perform see
+// them. It is for a process about to end itself and its descendants, so that no job seems to
+// have failed for that.
 func (s *Set) Abandon() { s.runner.told.Lock() }
 
-// Perform runs the job and calls done with its error when its code has returned; for
-// a command, when its last process is gone. All of it happens on the goroutine of the
-// caller. A handler that ends that goroutine (runtime.Goexit) ends only the job: done
-// is called, but Perform does not return.
+// Perform runs the job and calls done with its error when its code has returned; for a command,
+// when its last process is gone. Everything happens on the caller's goroutine. If a handler ends
+// that goroutine (runtime.Goexit), done is called, but Perform does not return.
 //
-// After ctx has ended, an error wraps the cause of that: it tells ErrKilled,
-// ErrTimeout and ErrLockLost apart. Requeue and Discard stay what they are. ctx must
-// be one of jobctx.WithJob.
+// After ctx has ended, an error wraps the cause: ErrKilled, ErrTimeout or ErrLockLost. Requeue
+// and Discard stay as they are. ctx must be from jobctx.WithJob.
 func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error)) {
 	left := true
 	defer func() {
@@ -176,16 +171,15 @@ func (s *Set) Perform(ctx context.Context, job *resqued.Job, done func(err error
 	s.end(ctx, job, err, done)
 }
 
-// strays asks of a job that this process is not to perform whether it is a slice of a long job.
+// strays checks whether a job that this process cannot perform is a slice of a long job.
 func (s *Set) strays(ctx context.Context, job *resqued.Job, e *entry) (err error, is bool) {
-	const slice = 36 // where the id of a slice has a dot, behind the UUID of its run
+	const slice = 36 // the position of the dot in a slice's id, after the run's UUID
 	if s.stray == nil || len(job.ID) <= slice+1 || job.ID[slice] != '.' || e != nil && e.class.Resumes && e.takes(job.Class, nil) {
 		return nil, false
 	}
 	return s.stray(ctx, job)
 }
 
-// survive performs a job and returns its panic as an error.
 func (s *Set) survive(ctx context.Context, job *resqued.Job, e *entry) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -203,9 +197,8 @@ func (s *Set) end(ctx context.Context, job *resqued.Job, err error, done func(er
 	done(err)
 }
 
-// Refuse tells the hooks of a job that ends with err and is not performed, because
-// it could not get its class lock. It returns err, or one in its place if looking
-// into it panics.
+// Refuse calls the failure hooks for a job that ends with err without being performed, because
+// it could not get its class lock. It returns err, or a replacement if inspecting it panics.
 func (s *Set) Refuse(ctx context.Context, job *resqued.Job, err error) error {
 	if err = sound(err); isFailure(err) {
 		s.tellFailure(ctx, job, err)
@@ -219,7 +212,7 @@ func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, resqued.ErrTimeout)
 		defer cancel()
-		// The lock of the class may have a time limit, too.
+		// The class lock may have a time limit, too.
 		if end, _ := ctx.Deadline(); job.Deadline.IsZero() || end.Before(job.Deadline) {
 			job.Deadline = end
 		}
@@ -236,14 +229,13 @@ func (s *Set) perform(ctx context.Context, job *resqued.Job, e *entry) error {
 	return err
 }
 
-// leavingAfter returns a context whose job should also make room when a time is over. The caller must
-// call end.
+// leavingAfter returns a context whose job should also make room after d. The caller must call
+// end.
 func leavingAfter(ctx context.Context, d time.Duration) (leaving context.Context, end func()) {
 	over, end := context.WithTimeout(jobctx.LeavingContext(ctx), d)
 	return jobctx.WithLeaving(ctx, over), end
 }
 
-// surrounded runs the hooks around the class.
 func (s *Set) surrounded(ctx context.Context, job *resqued.Job, e *entry) error {
 	for _, h := range s.hooks {
 		if h.BeforePerform == nil {
@@ -323,7 +315,7 @@ func (s *Set) lookup(name string, wrappers []string) *entry {
 	return s.covering(names...)
 }
 
-// covering returns the entry of the first pattern that covers any of the spellings of a class.
+// covering returns the entry of the first pattern that matches any spelling of a class.
 func (s *Set) covering(names ...string) *entry {
 	for _, e := range s.patterns {
 		for _, name := range names {
@@ -335,7 +327,7 @@ func (s *Set) covering(names ...string) *entry {
 	return nil
 }
 
-// takes reports whether a class, or a wrapper of it, is among those that the runner performs.
+// takes reports whether the runner performs a class or one of its wrappers.
 func (e *entry) takes(class string, wrappers []string) bool {
 	return e.only == nil || wire.Performs(e.only, append([]string{class}, wrappers...)...)
 }

@@ -223,7 +223,7 @@ func TestPerform(t *testing.T) {
 	})
 }
 
-// wrapper is an error as people write them: no method expects a nil pointer.
+// wrapper is a typical wrapping error: no method expects a nil pointer.
 type wrapper struct{ inner error }
 
 func (w *wrapper) Error() string { return w.inner.Error() }
@@ -244,7 +244,7 @@ func deepPanic(n int) error {
 	return deepPanic(n - 1)
 }
 
-// After max_run a job is asked to make room, as when its process leaves; nothing ends it.
+// After max_run a job is asked to make room, like when its process leaves; nothing ends it.
 func TestMaxRun(t *testing.T) {
 	t.Parallel()
 	wait := func(ctx context.Context, _ *resqued.Job) error {
@@ -388,14 +388,14 @@ func TestMiddlewareAndHooks(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("the OnFailure hook broke").Len())
 }
 
-// named tells its own exception and backtrace.
+// named has its own exception and backtrace.
 type named struct{}
 
 func (named) Error() string       { return "it broke" }
 func (named) Exception() string   { return "Shop::OutOfStock" }
 func (named) Backtrace() []string { return []string{"shop.go:1"} }
 
-// nilError breaks when it is asked for its text.
+// nilError panics when asked for its text.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

@@ -177,8 +177,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// sibling is a program that has its parent, who has started the command, be the parent of a process
-// in a session of its own, as clone(2) does with CLONE_PARENT.
+// sibling is a program that makes its parent, which has started the command, the parent of a new
+// process in its own session, like clone(2) with CLONE_PARENT.
 const sibling = `
 import ctypes, os, platform, signal, time
 number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
@@ -205,8 +205,8 @@ func TestNoSiblingIsLeftBehind(t *testing.T) {
 	require.Empty(t, tagged(t, f.dir), "a process of the job is alive")
 }
 
-// tagged returns the living processes whose working directory is dir, as that of
-// every process of a fixture's command is.
+// tagged returns the living processes whose working directory is dir, which all processes of a
+// fixture's command share.
 func tagged(t *testing.T, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -224,15 +224,15 @@ func tagged(t *testing.T, dir string) (pids []string) {
 
 func TestPipeHeldByAStranger(t *testing.T) {
 	t.Parallel()
-	// Without its mark and its environment and outside of the group, nothing says whose it
-	// is; but it cannot hold up the job.
+	// Without mark, environment and group, nothing identifies its command; but it cannot hold up
+	// the job.
 	f := setup(t, `setsid prlimit --locks=unlimited env -i sh -c 'echo $$ > pid; exec /bin/sleep 1000' & while [ ! -s pid ]; do sleep 0.01; done`)
 	err := wait(t, f.start(t.Context()))
 	pid := f.pid(t, "pid")
 	t.Cleanup(func() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		require.Eventually(t, func() bool {
-			// Orphans come to this process.
+			// This process adopts orphans.
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 			return gone(pid)
 		}, soon, time.Millisecond)
@@ -247,7 +247,7 @@ func TestOwns(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := f.start(ctx)
 	pid := f.pid(t, "pid")
-	// The program may be faster than whoever started it.
+	// The program may be faster than the thread that started it.
 	require.Eventually(t, func() bool { return f.Owns(pid) }, soon, time.Millisecond)
 	require.False(t, f.Owns(os.Getpid()))
 	cancel(resqued.ErrKilled)
@@ -268,7 +268,7 @@ func TestCommandsOutliveThreads(t *testing.T) {
 		started, err := filepath.Glob(f.dir + "/started.*")
 		return err == nil && len(started) == n
 	}, soon, time.Millisecond)
-	// All at once, so that every thread there is has one of them.
+	// All at once, so that every existing thread has one of them.
 	var locked, ended sync.WaitGroup
 	release := make(chan struct{})
 	for range 50 {
@@ -304,7 +304,7 @@ func TestCommandsDieWithTheWorker(t *testing.T) {
 	_ = worker.Wait() // it was killed
 	require.Empty(t, out.String())
 	require.Eventually(t, func() bool {
-		// Orphans may come to this process.
+		// This process may adopt orphans.
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		return gone(pid)
 	}, soon, time.Millisecond)
@@ -324,7 +324,7 @@ func TestCommandsDoNotDisturbEachOther(t *testing.T) {
 			}
 		})
 	}
-	// Children that Go code has started itself are left alone, too.
+	// Children started by Go code are left alone, too.
 	others := make(chan error, 40)
 	wg.Go(func() {
 		for range 40 {
@@ -377,7 +377,7 @@ func BenchmarkGo(b *testing.B) {
 	}
 }
 
-// A process that ends itself ends its commands first. For that none of them has failed.
+// A process that ends itself ends its commands first. No job has failed for that.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	f := setup(t, `echo $$ > pid; sleep 1000`)
@@ -395,7 +395,7 @@ func TestAbandon(t *testing.T) {
 	require.ErrorContains(t, wait(t, done), "SIGKILL")
 }
 
-// A command whose program the system does not open can be killed, and holds up no other.
+// A command whose program the system does not open can be killed, and blocks no other.
 func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "program")
@@ -438,7 +438,7 @@ func TestKillOfACommandThatDoesNotBegin(t *testing.T) {
 	require.FileExists(t, f.dir+"/ran")
 }
 
-// A command has no terminal: one that asks for a password must fail, and not be stopped.
+// A command has no terminal: one that asks for a password must fail, not be stopped.
 func TestCommandsLeadASession(t *testing.T) {
 	t.Parallel()
 	f := setup(t, `sed 's/.*) //' /proc/$$/stat > stat; echo $$ >> stat`)

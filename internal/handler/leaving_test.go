@@ -28,7 +28,7 @@ func left(t *testing.T) context.Context {
 	return jobctx.WithLeaving(t.Context(), leaving)
 }
 
-// A command is asked to make room by its signal, and its exit code decides, as ever.
+// A command is asked to make room by its signal, and its exit code decides as usual.
 func TestOnLeaving(t *testing.T) {
 	t.Parallel()
 	var requeue *resqued.RequeueError
@@ -52,7 +52,7 @@ func TestOnLeaving(t *testing.T) {
 	})
 }
 
-// A program that does not catch the signal yet would die of it.
+// A program that does not catch the signal yet would die.
 func TestOnLeavingWaitsUntilItIsCaught(t *testing.T) {
 	t.Parallel()
 	script := `echo $$ > pid; while [ ! -e go ]; do sleep 0.01; done; `

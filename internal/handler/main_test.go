@@ -27,8 +27,8 @@ import (
 // soon is how long a test waits for what must happen, on a loaded machine.
 const soon = 30 * time.Second
 
-// init keeps the first thread of a test with a process of its own for the main goroutine: commands are
-// started from another one.
+// init keeps the main thread of a test with a process of its own for the main goroutine: another
+// thread starts commands.
 func init() {
 	if os.Getenv("HANDLER_TEST_LIMITED") != "" {
 		runtime.LockOSThread()
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// beWorker is what the test binary does as a worker process that will be killed.
+// beWorker is the test binary as a worker process that will be killed.
 func beWorker(script string) {
 	s, err := handler.New(resqued.New(), handler.Options{Commands: map[string]resqued.Class{
 		"Run": {Command: &resqued.Command{Argv: []string{"sh", "-c", script}}},
@@ -93,7 +93,7 @@ func (f *fixture) start(ctx context.Context) <-chan error {
 	return done
 }
 
-// wait returns what a job that was started has come to.
+// wait returns the result of a started job.
 func wait(t *testing.T, done <-chan error) error {
 	t.Helper()
 	select {

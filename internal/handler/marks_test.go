@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/internal/handler"
 )
 
-// The numbers of runs come round. What a command starts is not another run's that would have
-// the same one.
+// Numbers of runs are reused. Descendants of a command must not look like another run's with the
+// same number.
 func TestMarksComeRound(t *testing.T) {
 	// The first run has a process in the background while the second one lasts.
 	f := setup(t, `if mkdir first 2>/dev/null; then
@@ -34,7 +34,7 @@ func TestMarksComeRound(t *testing.T) {
 	require.True(t, gone(pid))
 }
 
-// Where the service has a limit of file locks, that is not a mark, whatever it is.
+// If the service limits file locks, that limit is not a mark, whatever its value.
 func TestNothingIsLeftBehindWithLimitedLocks(t *testing.T) {
 	if !limited(t) {
 		return

@@ -16,28 +16,27 @@ import (
 )
 
 const (
-	// scarceFor is how long a job waits for what the machine has too little of, before it
-	// goes back to its queue for others that may have it.
+	// scarceFor is how long a job waits for scarce resources before it goes back to its queue
+	// for others.
 	scarceFor = 10 * time.Second
-	// scarceFrom and scarceTo are the pauses between two tries.
+	// scarceFrom and scarceTo bound the pause between two tries.
 	scarceFrom = 50 * time.Millisecond
 	scarceTo   = time.Second
-	// scarceEvery is how often that is said.
+	// scarceEvery is how often that is logged.
 	scarceEvery = 30 * time.Second
 )
 
-// scarcity is the time for which commands wait that cannot be started now.
+// scarcity is the state of waiting for resources to start commands.
 type scarcity struct {
-	// patience stands for scarceFor, if it is not 0.
+	// patience replaces scarceFor, if it is not 0.
 	patience time.Duration
-	// told is when it was said last (ns of the epoch).
+	// told is when it was last logged (ns of the epoch).
 	told atomic.Int64
 }
 
-// run runs the program for one job, or for a slice of a long one, and returns when the
-// last process that it started is gone. A job whose program cannot be started for want of
-// something waits, in hand at first so that no other is taken in its place, then in its
-// queue.
+// run runs the program for a job or a slice of a long one, and returns when its last process is
+// gone. Without the resources to start it, the job waits: first in hand, so that no other is
+// taken, then in its queue.
 func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	began, most := time.Now(), scarceFor
 	if p := c.runner.scarcity.patience; p > 0 {
@@ -59,7 +58,7 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 			if !errors.Is(context.Cause(ctx), resqued.ErrTimeout) {
 				return err
 			}
-			most = 0 // what has not begun has not taken too long
+			most = 0 // a job that has not begun has not exceeded its limit
 		}
 		if time.Since(began) >= most {
 			return fmt.Errorf("%w: %w", err, resqued.Requeue(requeueAfter))
@@ -67,7 +66,6 @@ func (c *command) run(ctx context.Context, job *resqued.Job, s *slice) error {
 	}
 }
 
-// sayScarce logs, now and then, that a command cannot be started.
 func (r *runner) sayScarce(job *resqued.Job, err error) {
 	now, told := time.Now().UnixNano(), r.scarcity.told.Load()
 	if now-told < int64(scarceEvery) || !r.scarcity.told.CompareAndSwap(told, now) {

@@ -15,7 +15,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// limited runs the test in a process of its own, whose limits it may change.
+// limited runs the test in a process of its own, so that it may change limits.
 func limited(t *testing.T) (here bool) {
 	t.Helper()
 	testlevel.Integration(t)
@@ -24,8 +24,8 @@ func limited(t *testing.T) (here bool) {
 	}
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	// It has a name of its own: its commands are descendants of this process, too, which would take those
-	// of the same name for what its own have left.
+	// It has a name of its own: its commands are descendants of this process, too, which would
+	// take those with the same name for remains of its own.
 	cmd.Env = append(os.Environ(), "HANDLER_TEST_LIMITED=:"+t.Name())
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -50,7 +50,7 @@ func open(t *testing.T) uint64 {
 	return uint64(f.Fd())
 }
 
-// A job is not to blame for what its machine has too little of.
+// Scarce resources of the machine are not the job's fault.
 func TestJobsWaitForDescriptors(t *testing.T) {
 	if !limited(t) {
 		return
@@ -58,7 +58,7 @@ func TestJobsWaitForDescriptors(t *testing.T) {
 	f := setup(t, `echo ran >> ran`)
 	require.NoError(t, f.run(t.Context()))
 	few := open(t)
-	// The file of the job, a pipe, the pipes, those for the start.
+	// The job's file, a pipe, the pipes, and those for the start.
 	for more := range uint64(9) {
 		had := files(t, few+more)
 		f.Patience(time.Hour)
@@ -92,14 +92,14 @@ func TestJobsThatHaveWaitedGoBack(t *testing.T) {
 	require.ErrorAs(t, err, &requeue)
 	require.Positive(t, requeue.After)
 
-	// What has not begun has not taken too long.
+	// A job that has not begun has not exceeded its limit.
 	f.Patience(time.Hour)
 	had = files(t, few)
 	err = f.run(t.Context())
 	files(t, had)
 	require.ErrorAs(t, err, &requeue)
 
-	// Who kills it has the last word.
+	// The kill decides.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(resqued.ErrKilled)
 	require.ErrorIs(t, f.run(ctx), resqued.ErrKilled)

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// replyFD is the descriptor on which the command of a long job finds replies.
+	// replyFD is the descriptor for replies to a long job's command.
 	replyFD = 4
-	// exitTerm is by which a shell says that a program has died of TERM, and with which
-	// some runtimes end themselves then.
+	// exitTerm is the exit code with which a shell reports that a program died of TERM, and with
+	// which some runtimes then end themselves.
 	exitTerm = 128 + int(syscall.SIGTERM)
-	// maxStderr bounds what of stderr becomes the error of a run, which keeps the
-	// beginning of what is too long, in bytes.
+	// maxStderr bounds the part of stderr that becomes the error of a run, in bytes. The run
+	// would keep the beginning of a longer text.
 	maxStderr = 7 << 10
 )
 
-// slices performs a job of a class of long jobs: the class says what the command gets,
-// and what comes of it.
+// slices performs a job of a class of long jobs: the class decides the command's input and the
+// result.
 func (c *command) slices(ctx context.Context, job *resqued.Job) error {
 	return cmdslice.Of(&c.Command)(ctx, job, func(ctx context.Context, s *cmdslice.Slice) error {
 		named := *job
@@ -72,7 +72,7 @@ func (s *slice) environ() []string {
 	}
 }
 
-// report takes a line of fd 3, unless one before it has ended the slice.
+// report takes a line of fd 3, unless an earlier one has ended the slice.
 func (s *slice) report(line cmdslice.Line) {
 	if s.broken != nil {
 		return
@@ -88,7 +88,7 @@ func (s *slice) report(line cmdslice.Line) {
 	}
 }
 
-// judge turns the way in which the program ended into the end of the slice.
+// judge turns the program's end into the slice's.
 func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr string) error {
 	stderr = ending(stderr, maxStderr)
 	s.Stderr = stderr
@@ -111,7 +111,7 @@ func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr
 	return c.judge(status, how.killed, stderr)
 }
 
-// ending returns the end of a text, at most max bytes and an ellipsis.
+// ending returns the end of a text, at most max bytes after an ellipsis.
 func ending(text string, max int) string {
 	if len(text) <= max {
 		return text
@@ -123,10 +123,10 @@ func ending(text string, max int) string {
 	return "…" + text
 }
 
-// replies writes lines into the pipe of a command that may not read them. Each reply
-// says all that those before it have said, so only the latest one waits: neither the
-// command nor the reader of its reports ever waits for the other. Who asks for a lock has to read the
-// answer before it reports a state.
+// replies writes lines into the pipe of a command that may not read them. Each reply covers all
+// earlier ones, so only the latest one waits, and neither the command nor the reader of its
+// reports waits for the other. A command that asks for a lock must read the answer before it
+// reports a state.
 type replies struct {
 	mu     sync.Mutex
 	latest []byte
@@ -135,7 +135,7 @@ type replies struct {
 	done   sync.WaitGroup
 }
 
-// open returns the end of the pipe that is the command's. close ends what it starts.
+// open returns the command's end of the pipe. close ends its goroutine.
 func (r *replies) open() (*os.File, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -161,28 +161,28 @@ func (r *replies) write() {
 		r.mu.Lock()
 		line := r.latest
 		r.mu.Unlock()
-		// An error: the command has closed its end, or has ended.
+		// On error the command has closed its end or has ended.
 		if _, err := r.pipe.Write(append(line, '\n')); err != nil {
 			return
 		}
 	}
 }
 
-// close is called when nothing is put any more.
+// close must come after the last put.
 func (r *replies) close() {
 	if r.pipe == nil {
 		return
 	}
 	close(r.ready)
-	// A pipe can have a deadline: a write that waits for a reader ends by it.
+	// A deadline ends a write that waits for the command.
 	_ = r.pipe.SetWriteDeadline(time.Now())
 	r.done.Wait()
 	_ = r.pipe.Close()
-	r.pipe = nil // it may be opened once more
+	r.pipe = nil // it may be opened again
 }
 
-// eachReport calls fn for each line of r that is not empty, whatever its length; of one
-// longer than most only the beginning is kept.
+// eachReport calls fn for each line of r that is not blank; it keeps only the first most bytes
+// of a longer line.
 func eachReport(r io.Reader, most int, fn func(line cmdslice.Line)) {
 	buf := make([]byte, program.MaxLine)
 	var line []byte
@@ -206,7 +206,6 @@ func eachReport(r io.Reader, most int, fn func(line cmdslice.Line)) {
 	}
 }
 
-// emit hands on a line unless there is nothing on it.
 func emit(line []byte, left int, torn bool, fn func(line cmdslice.Line)) {
 	if len(bytes.TrimSpace(line)) > 0 || left > 0 {
 		fn(cmdslice.Line{Text: line, Left: left, Torn: torn})

@@ -29,7 +29,7 @@ type sliced struct {
 	lines []cmdslice.Line
 }
 
-// newSliced notes all lines, and answers each with itself.
+// newSliced records all lines, and answers each with itself.
 func newSliced(t *testing.T, script string, change ...func(*handler.Options, *resqued.Class)) *sliced {
 	t.Helper()
 	s := &sliced{over: make(chan struct{})}

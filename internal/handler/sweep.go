@@ -11,11 +11,11 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// alone reports whether the command, whose leader has ended, has left no process. Each one that
-// it has left has an ancestor, or is one, that has come to this process as an orphan and is a child of
-// its first thread, or was made a child of the thread that starts commands (CLONE_PARENT). So where
-// there is no child of the one but those that were started, and at a later instant none of the other,
-// there is none at all. It does not prove that there are some.
+// alone reports whether the command, whose leader has ended, has left no process; false proves
+// nothing. Each remaining process has, or is, an ancestor that this process has adopted as a
+// child of its main thread, or that CLONE_PARENT has made a child of the thread that starts
+// commands. So if neither thread has a child other than the started ones, read one after the
+// other, nothing is left.
 func (p *process) alone() bool {
 	if !procfs.ListsChildren() {
 		return false
@@ -36,10 +36,10 @@ func (p *process) alone() bool {
 	return strangers == 0 && unseen == nil
 }
 
-// sweep kills what is left of the command, inside and outside of its group, and returns when
-// nothing is. It looks below this process, to which every orphan comes (see program.SetUp).
+// sweep kills the remaining processes of the command, in and outside its group, and returns when
+// none is left. It looks below this process, which adopts every orphan (see program.SetUp).
 func (p *process) sweep() {
-	began, _ := procfs.ReadStat(p.leader.PID) // zero where it is hidden
+	began, _ := procfs.ReadStat(p.leader.PID) // zero if it is hidden
 	s := procfs.Sweep{
 		Mark: p.mark, Patience: unclearFor,
 		Judge: func(s procfs.Seen) (procfs.Verdict, error) { return p.judge(s, began.Start) },
@@ -52,11 +52,11 @@ func (p *process) sweep() {
 	_, _ = s.Run(context.Background()) // it fails only when that ends
 }
 
-// judge judges a process that does not have the mark of p. It is ours if it is in the group of p, or has
-// its tag in the environment. It is unclear if it has the mark of no run here and no environment right
-// now: it is dying, and its children are about to become visible here, or it is just executing another
-// program. A process that began before the command is neither. A process is out of reach only
-// if it has left the group, taken off its mark, emptied its environment and outlived its parent.
+// judge judges a process without the mark of p. It is ours if it is in the group of p, or has
+// its tag in the environment. It is unclear if it has neither a run's mark of this process nor
+// an environment now: it is dying, and its children are about to appear here, or it is executing
+// another program. A process older than the command is neither. Out of reach is only a process
+// that has left the group, removed its mark, emptied its environment and outlived its parent.
 func (p *process) judge(s procfs.Seen, began uint64) (procfs.Verdict, error) {
 	leader := p.leader.PID
 	switch {

@@ -11,19 +11,18 @@ import (
 const (
 	shownName    = 120  // bytes of a class name in a message
 	shownClasses = 10   // known classes in a message
-	looked       = 1000 // known classes that are compared with an unknown one
+	looked       = 1000 // known classes compared with an unknown one
 )
 
-// UnknownClassError says that nothing is registered for a job's class, or that the runner that
-// is does not perform it.
+// UnknownClassError says that a job's class is not registered, or that its runner does not
+// perform it.
 type UnknownClassError struct {
-	// Class is the name as it stands in the payload.
+	// Class is the name as in the payload.
 	Class string
-	// Known are some of the classes that are registered, the nearest first, and
-	// Others how many more there are.
+	// Known are some registered classes, nearest first; Others is how many more there are.
 	Known  []string
 	Others int
-	// Runner does not perform the class, but the known ones; empty = nothing is registered.
+	// Runner performs only the known classes; "" = the class is not registered.
 	Runner string
 }
 
@@ -48,7 +47,7 @@ func (e *UnknownClassError) Error() string {
 	return what + "; known classes: " + list
 }
 
-// Exception is the name under which the failure is recorded.
+// Exception is the exception name in the failure record.
 func (e *UnknownClassError) Exception() string { return "Resqued::UnknownClass" }
 
 func newUnknownClass(class string, known []string) *UnknownClassError {
@@ -62,8 +61,8 @@ func newUnknownClass(class string, known []string) *UnknownClassError {
 	return &UnknownClassError{Class: class, Known: shown, Others: len(known) - len(shown)}
 }
 
-// distance counts the bytes to insert, remove or replace to turn a into b,
-// ignoring case, in at most their first 64.
+// distance counts the bytes to insert, remove or replace to turn a into b, ignoring case, within
+// the first 64 bytes of each.
 func distance(a, b string) int {
 	const limit = 64
 	a = strings.ToLower(a[:min(len(a), limit)])
