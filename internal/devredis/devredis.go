@@ -23,7 +23,7 @@ import (
 // DefaultAddr is the address on which the server listens unless its port is taken.
 const DefaultAddr = "127.0.0.1:6399"
 
-// tick is how often the clock of a miniredis is advanced, which never moves by itself.
+// tick is how often to advance the clock of a miniredis, which never moves by itself.
 const tick = time.Second
 
 // Options configure the server.

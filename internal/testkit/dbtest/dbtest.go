@@ -1,6 +1,6 @@
-// Package dbtest runs the database of a test, for packages pgtest and mysqltest: a server in a
-// temporary directory of its own, under a watchdog that ends it when this program ends, however
-// that happens.
+// Package dbtest runs the database of a test, for packages pgtest and mysqltest: a server in its
+// own temporary directory, with a watchdog that ends it when this program ends, however that
+// happens.
 package dbtest
 
 import (
@@ -42,13 +42,13 @@ echo gone
 
 // Kind is a kind of server.
 type Kind struct {
-	// Name is that of the product.
+	// Name is the product's name.
 	Name string
-	// Prefix begins the name of the directory. It is short because the path of a unix
-	// socket is limited to 107 bytes.
+	// Prefix begins the directory's name. It is short because a unix socket's path is limited to
+	// 107 bytes.
 	Prefix string
-	// Users are those that the server may run as where this program is root, the preferred
-	// one first.
+	// Users are the users that the server may run as if this program is root, in order of
+	// preference.
 	Users []string
 	// Crash is the signal that ends the server at once: "KILL".
 	Crash string
@@ -69,7 +69,7 @@ type Server struct {
 	out   *bufio.Reader
 }
 
-// New returns a server that is not started, with a directory. The caller must call Stop.
+// New returns a server with a directory, not started. The caller must call Stop.
 func New(kind Kind) (*Server, error) {
 	who, err := unprivileged(kind)
 	if err != nil {

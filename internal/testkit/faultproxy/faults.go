@@ -76,7 +76,7 @@ func (p *Proxy) Heal() {
 	p.mu.Unlock()
 }
 
-// holding returns a channel that is closed when the hold ends, or nil if there is no hold.
+// holding returns a channel that is closed when the hold ends; nil = not held.
 func (p *Proxy) holding() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func (p *Proxy) holding() <-chan struct{} {
 	return p.held
 }
 
-// Drop describes a reply that is to be lost.
+// Drop describes a reply to lose.
 type Drop struct {
 	// Nth selects among the matching requests from now on; 0 and 1 are the next one.
 	Nth int

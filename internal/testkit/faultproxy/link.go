@@ -106,7 +106,7 @@ func (l *link) forwardReplies() {
 				if !l.caught(w.drop, w.request, true) {
 					return
 				}
-			default: // an answer to nothing: a server that says why it hangs up
+			default: // unrequested: a server that says why it hangs up
 			}
 		}
 		l.proxy.counts.replies.Add(1)
@@ -124,13 +124,13 @@ func (l *link) lose(d *Drop) {
 	l.proxy.counts.dropped.Add(1)
 	close(d.done)
 	if d.Mute {
-		// The client may go on sending. It gets no answer until it gives up.
+		// The client may keep sending. It gets no answer until it gives up.
 		<-l.closed
 	}
 }
 
-// pass waits as long as the active faults demand, and returns false if the connection was cut
-// meanwhile. What arrived in one burst with what was just forwarded is not delayed again: the
+// pass waits as the active faults demand, and returns false if the connection was cut in
+// between. Data from the same burst as what was just forwarded is not delayed again: the
 // simulated distance is long, but the line is not slow.
 func (l *link) pass(burst bool) bool {
 	if d := l.proxy.lag(); d > 0 && !burst {

@@ -22,7 +22,7 @@ const dialTimeout = 5 * time.Second
 
 // Config configures a Proxy.
 type Config struct {
-	// Network and Address are those of the server; Network is "tcp" or "unix".
+	// Network and Address are the server's; Network is "tcp" or "unix".
 	Network, Address string
 	// Seed makes the jitter reproducible.
 	Seed uint64
@@ -39,7 +39,7 @@ type Proxy struct {
 	delay   time.Duration
 	jitter  time.Duration
 	refuse  bool
-	held    chan struct{} // closed when the hold ends; nil: none
+	held    chan struct{} // closed when the hold ends; nil = not held
 	links   map[*link]struct{}
 	drops   []*Drop
 	closing bool
@@ -84,7 +84,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("fault proxy: %w", err)
 		case err != nil:
-			continue // a connection that was gone again
+			continue // a connection that was already gone
 		}
 		p.done.Go(func() { p.serve(conn) })
 	}
@@ -137,7 +137,7 @@ func (p *Proxy) end() {
 	p.Cut()
 }
 
-// lag returns for how long the data that was just read is delayed.
+// lag returns how long to delay the data that was just read.
 func (p *Proxy) lag() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ type Caught struct {
 	gone chan struct{}
 }
 
-// Pass lets the request go on, even if its sender is gone.
+// Pass forwards the request, even if its sender is gone.
 func (c *Caught) Pass() { c.leave(true) }
 
 // Cut ends the connection and discards what was caught.

@@ -1,7 +1,7 @@
 // Package mysqltest gives tests a MariaDB of their own: a fresh data directory in a temporary
 // directory, on a unix socket, with settings for speed instead of durability. No server outlives
-// its program, however that ends. Nothing is installed: where MariaDB is missing the error names
-// what to install. Package pgtest does the same for PostgreSQL.
+// its program, however that ends. It installs nothing: if MariaDB is missing, the error names
+// the packages. Package pgtest does the same for PostgreSQL.
 package mysqltest
 
 import (
@@ -23,7 +23,6 @@ import (
 // ErrMissing reports that MariaDB's programs are not installed.
 var ErrMissing = errors.New("MariaDB is missing (mariadbd and mariadb-install-db, on PATH or in /usr/sbin and /usr/bin): apt-get install mariadb-server-core mariadb-client-core")
 
-// database exists from the beginning.
 const database = "test"
 
 var kind = dbtest.Kind{Name: "MariaDB", Prefix: "mysqltest", Users: []string{"mysql", "nobody"}, Crash: "KILL", Patience: time.Minute, Ready: ready}
@@ -111,9 +110,8 @@ func ready(dir string) bool {
 
 func socket(dir string) string { return filepath.Join(dir, "s") }
 
-// DSN returns the data source name of a database for github.com/go-sql-driver/mysql; empty means
-// one that exists from the beginning. The user is root, without a password: only this user can
-// reach the socket.
+// DSN returns the data source name of a database for github.com/go-sql-driver/mysql; "" = one
+// that always exists. The user is root, without a password: only this user can reach the socket.
 func (s *Server) DSN(name string) string {
 	if name == "" {
 		name = database
@@ -121,7 +119,7 @@ func (s *Server) DSN(name string) string {
 	return "root@unix(" + socket(s.Dir()) + ")/" + name
 }
 
-// find returns a program: that on PATH, or otherwise the one in a directory where systems keep it.
+// find returns a program on PATH, or otherwise in one of the usual directories.
 func find(program string, dirs ...string) (string, error) {
 	if found, err := exec.LookPath(program); err == nil {
 		return found, nil

@@ -1,5 +1,5 @@
-// Package pagestest has the pages of a made-up installation, for tests of how pages look and of
-// what they do with the texts of strangers.
+// Package pagestest has the pages of a made-up installation, for tests of their look and of how
+// they show foreign texts.
 package pagestest
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Sample is a page and the path at which it is shown.
 type Sample struct {
-	// Name is that of its file in pictures, Path where it is served.
+	// Name is the name of its picture files, Path where it is served.
 	Name, Path string
 	Page       pages.Page
 }
@@ -31,7 +31,7 @@ func agoPtr(d time.Duration) *time.Time { t := ago(d); return &t }
 func raw(s string) json.RawMessage      { return json.RawMessage(s) }
 func read[T any](v T) pages.Widget[T]   { return pages.Read(v, Now) }
 
-// Frame is what the samples have around them.
+// Frame is the frame of the samples.
 func Frame(name, title string) pages.Frame {
 	return pages.Frame{
 		View: name, Title: title, Namespace: "resque", Command: "resqued", Redis: "redis://10.0.3.7:6379/0", User: "operator", Operator: true,
@@ -39,7 +39,7 @@ func Frame(name, title string) pages.Frame {
 	}
 }
 
-// wave makes values that look like those of a busy day, the same ones each time.
+// wave makes values that look like a busy day's, always the same ones.
 func wave(n int, mean, swing float64, seed uint32) []float64 {
 	values := make([]float64, n)
 	for i := range values {
@@ -205,7 +205,7 @@ func locks() []pages.LockRow {
 	}
 }
 
-// pausedRun is one that was paused two days ago.
+// pausedRun is a run that was paused two days ago.
 func pausedRun() pages.LongRow {
 	var slices []pages.Slice
 	for i := range 6 {

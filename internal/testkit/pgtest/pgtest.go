@@ -1,7 +1,7 @@
-// Package pgtest gives tests and measuring programs a PostgreSQL of their own: a fresh cluster
-// in a temporary directory, on a unix socket, with settings for speed instead of durability. No
-// server outlives its program, however that ends. Nothing is installed: where PostgreSQL is
-// missing the error names what to install.
+// Package pgtest gives tests and benchmarks a PostgreSQL of their own: a fresh cluster in a
+// temporary directory, on a unix socket, with settings for speed instead of durability. No
+// server outlives its program, however that ends. It installs nothing: if PostgreSQL is missing,
+// the error names the packages.
 package pgtest
 
 import (
@@ -26,7 +26,7 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// Beside returns tests that run with a server, which is in *server while they run:
+// Beside returns tests that run with a server, which is in *server meanwhile:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Beside(m, &server)) }
 //

@@ -24,7 +24,7 @@ const Superuser = "postgres"
 // ErrMissing reports that PostgreSQL's programs are not installed.
 var ErrMissing = errors.New("PostgreSQL is missing (initdb and postgres, on PATH or below /usr/lib/postgresql): apt-get install postgresql")
 
-const port = "5432" // of the socket's name alone
+const port = "5432" // only in the socket's name
 
 var kind = dbtest.Kind{Name: "PostgreSQL", Prefix: "pgtest", Users: []string{"postgres", "nobody"}, Crash: "QUIT", Patience: 30 * time.Second, Ready: ready}
 
@@ -93,7 +93,7 @@ func ready(dir string) bool {
 	return err == nil && kind[0] == 'R' // authentication; 'E' is a refusal
 }
 
-// URL returns the connection string of a database; empty means that of Superuser.
+// URL returns the connection string of a database; "" = Superuser's.
 func (s *Server) URL(database string) string {
 	if database == "" {
 		database = Superuser
@@ -102,8 +102,8 @@ func (s *Server) URL(database string) string {
 	return "postgres:///" + url.PathEscape(database) + "?" + q.Encode()
 }
 
-// find returns the directory of initdb and postgres: that on PATH, or otherwise the newest of
-// Debian's, which are not on PATH.
+// find returns the directory of initdb and postgres: on PATH, or otherwise the newest of
+// Debian's, which are not.
 func find() (string, error) {
 	if found, err := exec.LookPath("initdb"); err == nil {
 		if found, err = filepath.EvalSymlinks(found); err == nil && complete(filepath.Dir(found)) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Await waits until cond returns true, and fails the test if that takes longer than timeout.
-// What describes the condition; it is a format for args.
+// Await waits until cond returns true, and fails the test if that takes longer than timeout. The
+// format what and args describe the condition.
 func Await(tb testing.TB, timeout time.Duration, cond func() bool, what string, args ...any) {
 	tb.Helper()
 	if !Within(timeout, cond) {
@@ -15,8 +15,8 @@ func Await(tb testing.TB, timeout time.Duration, cond func() bool, what string, 
 	}
 }
 
-// Within waits until cond returns true and reports whether it did within timeout. It polls
-// often at first and less and less often later, down to 20 times a second.
+// Within waits until cond returns true and reports whether it did within timeout. It polls often
+// at first, later 20 times a second.
 func Within(timeout time.Duration, cond func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease takes a lease on a file: a process that opens or executes the file has to wait until
-// the lease is given back, or until the kernel takes it after /proc/sys/fs/lease-break-time,
-// which is 45 seconds by default. The lease is given back at the end of the test.
+// Lease takes a lease on a file: a process that opens or executes it has to wait until the lease
+// is given back, or until the kernel takes it after /proc/sys/fs/lease-break-time, 45 seconds by
+// default. The lease ends with the test.
 func Lease(tb testing.TB, path string) (giveBack func()) {
 	tb.Helper()
 	f, err := os.Open(path)
@@ -20,8 +20,7 @@ func Lease(tb testing.TB, path string) (giveBack func()) {
 	}
 	giveBack = sync.OnceFunc(func() { _ = f.Close() })
 	tb.Cleanup(giveBack)
-	// EAGAIN means that another process has the file open, which may be so for a program that
-	// was just written.
+	// EAGAIN means that another process has the file open, as after writing a program.
 	if !Within(10*time.Second, func() bool {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 		return err == nil

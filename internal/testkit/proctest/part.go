@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// Part is the test binary as a process of its own, which plays a part of a test.
+// Part is the test binary as a process of its own, in a part of a test.
 type Part struct {
 	*exec.Cmd
 	// Stdin is the process's standard input.
@@ -25,9 +25,8 @@ type Part struct {
 	out   *bufio.Reader
 }
 
-// StartPart starts the test binary with arguments "one" and "two" and with env besides its
-// environment. TestMain finds in it which part to play. The process is killed at the end of
-// the test.
+// StartPart starts the test binary with arguments "one" and "two" and with env added to its
+// environment, in which TestMain finds its part. The process is killed at the end of the test.
 func StartPart(tb testing.TB, env ...string) *Part {
 	tb.Helper()
 	testlevel.Integration(tb)
@@ -70,8 +69,8 @@ func (p *Part) Line(tb testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
-// FlickerFiles lets this process open files and not, by turns, until the function that it
-// returns is called. Files can be opened for up to open at a time.
+// FlickerFiles alternately lets this process open files and prevents it, until end is called.
+// Files can be opened for up to open at a time.
 func FlickerFiles(tb testing.TB, open time.Duration) (end func()) {
 	tb.Helper()
 	var had unix.Rlimit
@@ -84,8 +83,8 @@ func FlickerFiles(tb testing.TB, open time.Duration) (end func()) {
 		for {
 			for limit := range uint64(2) {
 				_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: had.Cur * limit, Max: had.Max})
-				// Timers are too coarse. With files it is long enough for some looks to come
-				// to their end.
+				// Timers are too coarse. The time with files is long enough for some looks to
+				// finish.
 				longest := 200*time.Microsecond + time.Duration(limit)*open
 				for until := time.Now().Add(rand.N(longest)); time.Now().Before(until); {
 				}

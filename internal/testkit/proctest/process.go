@@ -45,7 +45,7 @@ func Look(pid int) (Process, bool) {
 	p.Parent, _ = strconv.Atoi(fields[1])
 	p.Group, _ = strconv.Atoi(fields[2])
 	p.Start, _ = strconv.ParseUint(fields[19], 10, 64)
-	// Both may be missing or empty for a process that is just ending.
+	// Both may be missing or empty for a process that is ending.
 	line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 	p.Title = strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
 	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))

@@ -21,7 +21,7 @@ func TestProcesses(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	tagged := func(p proctest.Process) bool { return p.Env("PROCTEST_TAG") == t.Name() }
 
-	// Before it executes another program the child of a shell looks like the shell.
+	// Until its exec, the child of a shell looks like the shell.
 	sleeps := func(p proctest.Process) bool { return tagged(p) && p.Title == "sleep 100" }
 	proctest.Await(t, 30*time.Second, func() bool { return len(proctest.Find(sleeps)) == 1 }, "the shell's child")
 	require.Len(t, proctest.Find(tagged), 2)

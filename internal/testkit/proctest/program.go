@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// WriteProgram writes a file that is to be executed. Another process writes it: a child that
-// this one started meanwhile, in whatever way, would inherit the open file until it executes
-// its own program, and until then executing the file would fail ("text file busy").
+// WriteProgram writes a file to be executed. Another process writes it: a child that this one
+// starts at the same time would inherit the open file until its own exec, and executing the file
+// would fail ("text file busy").
 func WriteProgram(tb testing.TB, path string, content []byte) {
 	tb.Helper()
 	write := exec.Command("sh", "-c", `cat >"$0" && chmod 755 "$0"`, path)

@@ -25,8 +25,8 @@ var containerScript string
 // bootTimeout is far more than the second that a boot takes on an idle machine.
 const bootTimeout = 60 * time.Second
 
-// execTimeout ends a command that hangs. One that installs a package has taken minutes where many
-// others had work for the same two processors.
+// execTimeout ends a command that hangs. Installing a package has taken minutes on a busy
+// machine with two processors.
 const execTimeout = 10 * time.Minute
 
 // redisUnit is the unit of the container's Redis.
@@ -40,7 +40,7 @@ ExecStart=%s --bind 127.0.0.1 --port 6379 --unixsocket ` + redisSocket + ` --uni
 
 const redisSocket = "/run/test-redis/redis.sock"
 
-// SystemdContainerOptions describe what a container has besides the machine's own programs.
+// SystemdContainerOptions say what a container has in addition to the machine's own programs.
 type SystemdContainerOptions struct {
 	// Binary is copied to /usr/local/bin under its own name.
 	Binary string
@@ -68,9 +68,9 @@ type SystemdContainer struct {
 
 var containers atomic.Int64
 
-// Boot starts a container and waits until systemd is up. It skips the test, with the reason,
-// where that is not possible: without root, systemd, cgroup v2 or the right to create
-// namespaces. The container ends with the test.
+// Boot starts a container and waits until systemd is up. It skips the test, with the reason, if
+// that is not possible: without root, systemd, cgroup v2 or the right to create namespaces. The
+// container ends with the test.
 func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 	tb.Helper()
 	unified := requireSystemdContainer(tb)
@@ -109,7 +109,7 @@ func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // what it printed says more than its exit code
+			_ = cmd.Wait() // its output says more than its exit code
 		}
 		close(c.ended)
 	}()
@@ -147,15 +147,15 @@ func Boot(tb testing.TB, o SystemdContainerOptions) *SystemdContainer {
 	return c
 }
 
-// RequireSystemdContainer skips the test, with the reason, where Boot would: for a test that
-// prepares much before.
+// RequireSystemdContainer skips the test, with the reason, if Boot would: for tests with long
+// preparations.
 func RequireSystemdContainer(tb testing.TB) {
 	tb.Helper()
 	requireSystemdContainer(tb)
 }
 
-// requireSystemdContainer skips the test where no container is possible, and returns the
-// directory where cgroup v2 is mounted.
+// requireSystemdContainer skips the test if no container is possible, and returns the directory
+// where cgroup v2 is mounted.
 func requireSystemdContainer(tb testing.TB) string {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -277,12 +277,12 @@ func removeCgroup(dir string) error {
 	return os.Remove(dir)
 }
 
-// Path returns the path outside of the container for a file of the container.
+// Path returns the path outside the container for a file in the container.
 func (c *SystemdContainer) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(c.PID), "root", path)
 }
 
-// RedisSocket returns the path outside of the container of its Redis's unix socket.
+// RedisSocket returns the path outside the container of its Redis's unix socket.
 func (c *SystemdContainer) RedisSocket() string { return c.Path(redisSocket) }
 
 // TryExec runs a program in the container and returns its output without the last newline.
@@ -328,7 +328,7 @@ func (c *SystemdContainer) MainPID(unit string) int {
 	return pid
 }
 
-// Journal returns the messages that a unit has logged.
+// Journal returns a unit's log messages.
 func (c *SystemdContainer) Journal(unit string) string {
 	c.tb.Helper()
 	return c.Exec("journalctl", "--no-pager", "-o", "cat", "-u", unit)

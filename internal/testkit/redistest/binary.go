@@ -33,8 +33,8 @@ func serverBinary() (string, error) {
 	return path, nil
 }
 
-// Major returns the major version of the server: 5, 6, 7 or 8. Valkey counts as the Redis to
-// which it corresponds: its 7 and 8 are Redis's 7.
+// Major returns the major version of the server: 5, 6, 7 or 8. Valkey counts as the
+// corresponding Redis: its 7 and 8 are Redis's 7.
 var Major = sync.OnceValues(func() (int, error) {
 	path, err := serverBinary()
 	if err != nil {
@@ -70,8 +70,8 @@ func NeedsMajor(tb testing.TB, major int) {
 	}
 }
 
-// speaksTLS reports whether the server was built with TLS. One that was complains about the
-// certificate that it lacks, and ends.
+// speaksTLS reports whether the server was built with TLS. Such a server complains about a
+// missing certificate and ends.
 var speaksTLS = sync.OnceValues(func() (bool, error) {
 	path, err := serverBinary()
 	if err != nil {
@@ -83,8 +83,8 @@ var speaksTLS = sync.OnceValues(func() (bool, error) {
 	return bytes.Contains(out, []byte("tls-cert-file")), ctx.Err()
 })
 
-// needs skips the test where the server is too old for what it asks for, or was built
-// without that: users and TLS came with Redis 6.
+// needs skips the test if the server is too old for the options, or was built without them:
+// users and TLS came with Redis 6.
 func needs(tb testing.TB, o Options) {
 	tb.Helper()
 	if len(o.Users) > 0 {
@@ -111,8 +111,7 @@ func Knows(tb testing.TB, command string) bool {
 	return known[strings.ToLower(command)] != nil
 }
 
-// Without returns the options of a server that does not have a command: one that is too old
-// for it has none anyway.
+// Without returns the options of a server that lacks a command; an old server lacks it anyway.
 func Without(tb testing.TB, command string) Options {
 	tb.Helper()
 	if !Knows(tb, command) {

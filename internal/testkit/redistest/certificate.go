@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// makeCertificate writes a self-signed certificate for 127.0.0.1 and localhost, which clients
-// may present, too.
+// makeCertificate writes a self-signed certificate for 127.0.0.1 and localhost, also for
+// clients.
 func (s *Server) makeCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// clockSource is the source of a library that moves the clock of the server that loads it. Its
-// name does not end in .c because it is not part of this package's program.
+// clockSource is the source of a library that moves the clock of the server that loads it. It
+// does not end in .c because it is not part of this package's program.
 //
 //go:embed clock.c.txt
 var clockSource []byte

@@ -1,6 +1,6 @@
-// Package redistest gives tests a Redis of their own: a real redis-server on loopback, shared
-// by the tests of one binary or private to one test, or a miniredis with the same interface. No
-// server outlives the test binary, however that ends; TestMain need not do anything.
+// Package redistest gives tests a Redis of their own: a real redis-server on loopback, shared by
+// the tests of one binary or private to one test, or a miniredis with the same interface. No
+// server outlives the test binary, however that ends, without help from TestMain.
 package redistest
 
 import (
@@ -76,8 +76,8 @@ var shared struct {
 	users  int
 }
 
-// Shared returns the server that the tests of this binary share. Each test uses a Namespace of
-// its own and never flushes. The server stops when the last test that called Shared has ended.
+// Shared returns the server shared by this binary's tests. Each test uses its own Namespace and
+// never flushes. The server stops when the last test that called Shared has ended.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	testlevel.Integration(tb)
@@ -120,8 +120,8 @@ func Mini(tb testing.TB) *Server {
 	return &Server{Addr: m.Addr(), Mini: m, tb: tb}
 }
 
-// Both runs a test against the shared redis-server and against a miniredis; at the level of
-// unit tests only against the latter.
+// Both runs a test against the shared redis-server and against a miniredis; in unit tests only
+// against the latter.
 func Both(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	t.Run("redis-server", func(t *testing.T) {
@@ -177,7 +177,7 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 		Addr:                     s.Addr,
 		TLSConfig:                s.TLSConfig,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		// A command that takes long on a busy machine must not be sent again.
+		// A command that takes long on a busy machine must not be repeated.
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 	}
 	if s.Socket != "" {
@@ -188,8 +188,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Commands returns how many commands the server has carried out, those of scripts included. It
-// is for a server of Start: others send commands to the shared one.
+// Commands returns how many commands the server has executed, including those of scripts. It
+// needs a server of Start: other tests use the shared one.
 func (s *Server) Commands(tb testing.TB) int {
 	tb.Helper()
 	shared.Lock()
@@ -212,7 +212,7 @@ func (s *Server) Commands(tb testing.TB) int {
 	return n
 }
 
-// Kill ends the server as a crash does. Data that is not on disk is lost.
+// Kill ends the server like a crash. Data that is not on disk is lost.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +243,7 @@ func (s *Server) Restart() {
 	}
 }
 
-// Hang stops the server's process: connections stay open and nothing is answered. Resume undoes
-// it.
+// Hang stops the server's process: connections stay open and get no answers. Resume undoes Hang.
 func (s *Server) Hang() { s.signal(syscall.SIGSTOP) }
 
 // Resume undoes Hang.
@@ -346,7 +345,7 @@ func (s *Server) launch(ctx context.Context) error {
 }
 
 // port is a TCP port on loopback that no other test of this machine takes. It stays reserved
-// while no server listens on it, so that it is still free after a Kill.
+// while no server listens on it, so it is still free after a Kill.
 type port struct {
 	addr string
 	sign net.Listener

@@ -61,8 +61,8 @@ func Sentinel(tb testing.TB, server *Server, name string) (addr string) {
 	return ""
 }
 
-// sentinelAnswers waits until the Sentinel of a process answers. It returns false if that has
-// ended because another program had its port.
+// sentinelAnswers waits until the Sentinel with this pid answers. It returns false if that has
+// ended because another program has its port.
 func sentinelAnswers(addr string, pid int, ended <-chan struct{}) bool {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1,

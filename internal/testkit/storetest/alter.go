@@ -1,6 +1,5 @@
-// Package storetest is what the tests of the scripts in several packages have in common: a
-// Redis for sequences of random steps, a look at all that it holds, and defects that such
-// tests have to find.
+// Package storetest is shared by the tests of scripts in several packages: a Redis for sequences
+// of random steps, a view of all that it holds, and defects that such tests have to find.
 package storetest
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Patient gives a server more time to answer than a daemon does: the Lua of a miniredis
-// is slow, on a busy machine and with the race detector more than that.
+// Patient gives a server more time to answer than a daemon does: a miniredis runs Lua slowly, on
+// a busy machine with the race detector even more so.
 func Patient(c *rdb.Client) {
 	for _, client := range []rdb.Conn{c.Read, c.Write} {
 		if c, ok := client.(*redis.Client); ok {
@@ -43,8 +42,8 @@ func source(file string) ([]byte, error) {
 	return nil, fmt.Errorf("there is no script %s.lua", file)
 }
 
-// Alter makes a client run its scripts with changes to one file of lua/ or lua/lib/, for as
-// long as the client lives: from, to, from, to. What is to be changed must occur exactly once.
+// Alter makes a client run its scripts with changes to one file of lua/ or lua/lib/, as long as
+// the client lives: from, to, from, to. Each from must occur exactly once.
 func Alter(c *rdb.Client, file string, fromTo ...string) error {
 	text, err := source(file)
 	if err != nil {
@@ -61,12 +60,12 @@ func Alter(c *rdb.Client, file string, fromTo ...string) error {
 	return nil
 }
 
-// alteration sends other scripts than it was given.
+// alteration replaces scripts that are sent.
 type alteration struct {
 	from, to string
 
 	mu    sync.Mutex
-	names map[string]string // the SHA-1 of a script: that of what is run in its place
+	names map[string]string // SHA-1 of a script to that of its replacement
 }
 
 func (a *alteration) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -74,7 +73,7 @@ func (a *alteration) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		args := cmd.Args()
 		switch cmd.Name() {
 		case "evalsha":
-			// One that is not known yet is answered by NOSCRIPT, and comes whole then.
+			// An unknown script is answered by NOSCRIPT, and then sent whole.
 			sha, _ := args[1].(string)
 			args[1] = a.name(sha)
 		case "eval":
@@ -113,7 +112,7 @@ func scriptName(source string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Intercept lets f answer the transactions of a client, or send them.
+// Intercept lets f answer a client's transactions or send them.
 func Intercept(c *rdb.Client, f func(cmds []redis.Cmder, send func() error) error) {
 	c.Write.AddHook(interception(f))
 }

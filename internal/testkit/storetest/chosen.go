@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// chosen returns the defects to try: all of them at night, else the first one of the table and
-// those of the scripts that the change touches.
+// chosen returns the defects to try: all of them at night, otherwise the first one and those of
+// changed scripts.
 func chosen(t *testing.T, all []Mutant) []Mutant {
 	t.Helper()
 	if testlevel.Nightly() {
@@ -36,7 +36,7 @@ func chosen(t *testing.T, all []Mutant) []Mutant {
 	return some
 }
 
-// changedScripts returns the names of the scripts, without ".lua", that differ from the base, by
+// changedScripts returns the names, without ".lua", of the scripts that differ from the base, by
 // default the newest commit that is six hours older than HEAD.
 var changedScripts = sync.OnceValues(func() (map[string]bool, error) {
 	out, err := exec.Command("sh", "-c", `

@@ -9,14 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Mutant is a defect of the scripts: its name, the file, and what is changed there into what.
+// Mutant is a defect of the scripts: its name, the file, the text to change, and the new text.
 type Mutant [4]string
 
 // Name says what is wrong.
 func (m Mutant) Name() string { return m[0] }
 
-// Sequences is how many sequences a defect may take to be found: most take a
-// few, the worst some hundreds.
+// Sequences is how many sequences finding a defect may take: most take a few, the worst some
+// hundreds.
 const Sequences = 1000
 
 // Defects are defects of the scripts that sequences of random steps must find.
@@ -25,14 +25,14 @@ type Defects struct {
 	// Prepare makes the scripts of a test defective and returns one sequence of steps, which
 	// fails if it notices.
 	Prepare func(*testing.T, Mutant) func(*rapid.T)
-	// Shortcuts are the seeds of sequences that find what the first few do not, by the name of the
-	// defect. They come first. When the model or the scripts change, others may be the first to
-	// find it: a test that has become slow says which, with -v.
+	// Shortcuts are, by the defect's name, the seeds of sequences that find what the first few
+	// do not; they come first. After changes to the model or the scripts, others may be the
+	// first to find it: a test that has become slow logs which, with -v.
 	Shortcuts map[string]int
 }
 
-// OnRig is a Defects.Prepare for sequences on a rig. Also are other changes to the file of each
-// defect.
+// OnRig is a Defects.Prepare for sequences on a rig. also are further changes to each defect's
+// file.
 func OnRig(sequence func(*Rig, *rapid.T), also ...string) func(*testing.T, Mutant) func(*rapid.T) {
 	return func(t *testing.T, m Mutant) func(*rapid.T) {
 		t.Helper()
@@ -42,8 +42,8 @@ func OnRig(sequence func(*Rig, *rapid.T), also ...string) func(*testing.T, Mutan
 	}
 }
 
-// Find requires that some sequence fails for each chosen defect. The sequences are the same each
-// time. They test the models rather than the scripts, so most runs try few: see chosen.
+// Find requires that some sequence fails for each chosen defect. The sequences are always the
+// same. They test the models more than the scripts, so most runs try few: see chosen.
 func (d *Defects) Find(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -65,7 +65,7 @@ func (d *Defects) Find(t *testing.T) {
 	}
 }
 
-// seeds returns those of all sequences, behind the one that is known to find a defect.
+// seeds returns all seeds, after the one known to find a defect.
 func (d *Defects) seeds(name string) []int {
 	var seeds []int
 	if first, ok := d.Shortcuts[name]; ok {
@@ -81,7 +81,7 @@ func (d *Defects) seeds(name string) []int {
 func example(seed int, sequence func(*rapid.T)) string {
 	return rapid.Custom(func(t *rapid.T) (failure string) {
 		defer func() {
-			// A sequence that is skipped, as on a machine that is too busy, shows nothing.
+			// A skipped sequence, as on a busy machine, shows nothing.
 			if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "SkipNow() called") {
 				failure = fmt.Sprint(p)
 			}

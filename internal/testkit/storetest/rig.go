@@ -21,19 +21,19 @@ import (
 // Space is the namespace of every sequence: each begins with an empty database.
 const Space = "m:"
 
-// Rig is a Redis with nothing else in it, for sequences of random steps.
+// Rig is an otherwise empty Redis for sequences of random steps.
 type Rig struct {
 	Store *store.Store
 	Long  *longstore.Store
 	Redis *redis.Client
 	Ctx   context.Context //nolint:containedctx // of the test
-	// AsksRights is what the function returns; no rights are taken away if it is false.
+	// AsksRights is the result of the function; if it is false, no rights are taken away.
 	AsksRights bool
-	// Seen counts what the sequences came across.
+	// Seen counts what the sequences encountered.
 	Seen map[string]int
 }
 
-// NewRig starts a Redis. Its stores are those of a user whose rights can be changed.
+// NewRig starts a Redis. Its stores use a login whose rights can be changed.
 func NewRig(t *testing.T) *Rig {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{})
@@ -51,8 +51,8 @@ func NewRig(t *testing.T) *Rig {
 	return r
 }
 
-// AsksRights reports whether scripts can ask the server for rights. Before Redis 7 they
-// cannot, and promise nothing where one is missing.
+// AsksRights reports whether scripts can ask the server for rights. Before Redis 7 they cannot,
+// and promise nothing if one is missing.
 func AsksRights(t *testing.T) bool {
 	t.Helper()
 	major, err := redistest.Major()
@@ -60,10 +60,10 @@ func AsksRights(t *testing.T) bool {
 	return major >= 7
 }
 
-// See notes that a sequence came across something.
+// See notes that a sequence encountered something.
 func (r *Rig) See(what string) { r.Seen[what]++ }
 
-// Rights changes those of the user of the scripts, if AsksRights.
+// Rights changes the rights of the scripts' user, if AsksRights.
 func (r *Rig) Rights(t require.TestingT, rules ...string) {
 	if !r.AsksRights {
 		return
@@ -75,16 +75,16 @@ func (r *Rig) Rights(t require.TestingT, rules ...string) {
 	require.NoError(t, r.Redis.Do(r.Ctx, args...).Err())
 }
 
-// Commands are all commands that occur in scripts. They are looked for once: the models ask
-// thousands of times.
+// Commands are all commands in scripts. They are searched once: the models ask thousands of
+// times.
 var Commands = sync.OnceValue(func() []string {
 	r := rdb.Rehearsal{Files: []fs.FS{store.Lua, longstore.Lua}}
 	return r.Commands()
 })
 
-// RunModel runs sequences of random steps in shards of a hundred each, each shard on a Redis of
-// its own: shards with make test, nightly at night, one with -short. At night it requires that
-// each of the sights was seen more than three times, with make test that each was seen.
+// RunModel runs sequences of random steps in shards of a hundred, each shard on its own Redis:
+// shards with make test, nightly at night, one with -short. Each of the sights must be seen, at
+// night more than three times.
 func RunModel(t *testing.T, shards, nightly int, sequence func(*Rig, *rapid.T), sights []string) {
 	t.Helper()
 	least := 1
@@ -122,8 +122,8 @@ func RunModel(t *testing.T, shards, nightly int, sequence func(*Rig, *rapid.T), 
 	}
 }
 
-// Shard returns the property with the examples of the i-th shard. They differ from those of
-// the other shards also when RAPID_SEED says where all of them begin.
+// Shard returns the property with the examples of the i-th shard. They differ from other
+// shards', even with a common RAPID_SEED.
 func Shard(i int, property func(*rapid.T)) func(*rapid.T) {
 	return func(t *rapid.T) {
 		for range i {
@@ -136,7 +136,7 @@ func Shard(i int, property func(*rapid.T)) func(*rapid.T) {
 // Item is a payload in a queue.
 type Item struct{ Queue, Payload string }
 
-// Owner is what the value of a lock names its holder.
+// Owner is the text with which a lock's value names its holder.
 func Owner(proc, token string) string { return "resqued:" + proc + "#" + token }
 
 // Must fails a sequence with an error.

@@ -11,10 +11,10 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
-// Snapshot is the whole database, by keys without the namespace.
+// Snapshot is the whole database, by key without the namespace.
 type Snapshot map[string]Entry
 
-// Entry is what one key holds.
+// Entry is the content of one key.
 type Entry struct {
 	TTL    int64 // ms; -1 without
 	Values []string
@@ -34,7 +34,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return out`
 
-// Look returns what the database holds.
+// Look returns the database's content.
 func (r *Rig) Look(t *rapid.T) Snapshot {
 	raw, err := r.Redis.Eval(r.Ctx, DumpScript, nil).Slice()
 	Must(t, err)
@@ -63,7 +63,7 @@ func sortedPairs(values []string) []string {
 	return slices.Concat(pairs...)
 }
 
-// List returns what a list, or any other key, holds.
+// List returns the content of a list or any other key.
 func (s Snapshot) List(key string) []string { return s[key].Values }
 
 // Hash returns the fields of a hash, or the members and scores of a sorted set.
@@ -81,7 +81,7 @@ func (s Snapshot) Number(key, field string) int {
 	return n
 }
 
-// Value returns what a key with its namespace holds.
+// Value returns the content of a key with its namespace.
 func (s Snapshot) Value(key string) (string, bool) {
 	e, ok := s[strings.TrimPrefix(key, Space)]
 	if !ok {
@@ -90,7 +90,7 @@ func (s Snapshot) Value(key string) (string, bool) {
 	return e.Values[0], true
 }
 
-// Held reports whether a lock is in the way: its value is foreign, or its record lives.
+// Held reports whether a lock is held: its value is foreign, or its record exists.
 func (s Snapshot) Held(lock string) bool {
 	value, ok := s.Value(lock)
 	if !ok {
@@ -105,7 +105,7 @@ func (s Snapshot) Held(lock string) bool {
 	return alive
 }
 
-// Same compares without the times to live and the keys to ignore.
+// Same compares without TTLs and the keys to ignore.
 func (s Snapshot) Same(other Snapshot, ignore func(key string) bool) bool {
 	s, other = maps.Clone(s), maps.Clone(other)
 	for _, short := range []Snapshot{s, other} {
@@ -114,7 +114,7 @@ func (s Snapshot) Same(other Snapshot, ignore func(key string) bool) bool {
 	return maps.EqualFunc(s, other, func(a, b Entry) bool { return slices.Equal(a.Values, b.Values) })
 }
 
-// Places counts the payloads that wait, are in flight or delayed, and those that failed.
+// Places counts the payloads that are waiting, in flight or delayed, and the failed ones.
 func (s Snapshot) Places(t *rapid.T) (live, failed map[Item]int) {
 	live, failed = map[Item]int{}, map[Item]int{}
 	for key, e := range s {
@@ -149,8 +149,8 @@ func (s Snapshot) Places(t *rapid.T) (live, failed map[Item]int) {
 	return live, failed
 }
 
-// Delayed counts the payloads that wait for their time: in resqued:delayed, and without
-// their queue in the lists of resque-scheduler.
+// Delayed counts the delayed payloads: in resqued:delayed, and in the lists of resque-scheduler
+// with their queue cut out.
 func (s Snapshot) Delayed() map[Item]int {
 	out := map[Item]int{}
 	for member := range s.Hash("resqued:delayed") {
@@ -170,16 +170,16 @@ func (s Snapshot) Delayed() map[Item]int {
 	return out
 }
 
-// Line is a line of jobs that wait for the lock of that name.
+// Line is a line of jobs that wait for the lock Name.
 type Line struct {
 	Queue, Name string
 	Payloads    []string
 }
 
-// Lines returns all lines, in no order.
+// Lines returns all lines, in any order.
 func (s Snapshot) Lines() []Line { return s.lines("resqued:line:") }
 
-// Turns returns the lines of tenants, by their place, in no order.
+// Turns returns the lines of tenants, in any order.
 func (s Snapshot) Turns() []Line { return s.lines("resqued:turn:") }
 
 func (s Snapshot) lines(prefix string) []Line {
@@ -195,7 +195,7 @@ func (s Snapshot) lines(prefix string) []Line {
 	return out
 }
 
-// Waiting returns the payloads of a queue, and those in its lines.
+// Waiting returns the payloads of a queue and of its lines.
 func (s Snapshot) Waiting(queue string) []string {
 	out := slices.Clone(s.List("queue:" + queue))
 	for _, l := range slices.Concat(s.Lines(), s.Turns()) {
@@ -203,7 +203,7 @@ func (s Snapshot) Waiting(queue string) []string {
 			out = append(out, l.Payloads...)
 		}
 	}
-	slices.Sort(out[len(s.List("queue:"+queue)):]) // so that a sequence can be repeated
+	slices.Sort(out[len(s.List("queue:"+queue)):]) // makes sequences repeatable
 	return out
 }
 

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// env names the level, "unit" or "nightly". The flag -short is the level behind "unit".
+// env names the level, "unit" or "nightly". The flag -short is the level after "unit".
 const env = "RESQUED_TEST_LEVEL"
 
-// Unit reports whether only tests are to run that start no server and no process.
+// Unit reports whether to run only tests that start no server and no process.
 func Unit() bool { return os.Getenv(env) == "unit" }
 
-// Integration skips the test at the level of unit tests. A test calls it before it starts
-// a process; redistest, pgtest and mysqltest call it for those that want a server.
+// Integration skips the test in unit tests. A test calls it before it starts a process;
+// redistest, pgtest and mysqltest call it for servers.
 func Integration(tb testing.TB) {
 	tb.Helper()
 	if Unit() {
@@ -24,8 +24,8 @@ func Integration(tb testing.TB) {
 	}
 }
 
-// Long skips the test at the levels of unit and short tests. It is for tests that take
-// more than a few seconds, be it that they work or that they wait.
+// Long skips the test in unit and short tests, because it works or waits for more than a few
+// seconds.
 func Long(tb testing.TB) {
 	tb.Helper()
 	if Unit() || testing.Short() {
@@ -33,8 +33,8 @@ func Long(tb testing.TB) {
 	}
 }
 
-// Nightly reports whether all tests run, also those that are too slow to judge each change.
+// Nightly reports whether all tests run, including those too slow to judge each change.
 func Nightly() bool { return os.Getenv(env) == "nightly" }
 
-// Base names the commit that a change is compared with; "" if the caller chooses.
+// Base names the commit to compare a change with; "" = the caller chooses.
 func Base() string { return os.Getenv("RESQUED_TEST_BASE") }

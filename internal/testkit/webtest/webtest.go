@@ -28,19 +28,19 @@ import (
 // Fixture is a server of the dashboard with a namespace of its own.
 type Fixture struct {
 	*testing.T
-	// Namespace is that of its keys in Redis.
+	// Namespace is the namespace of its keys in Redis.
 	Namespace string
 	Store     *store.Store
 	Jobs      *client.Client
 	Server    *web.Server
-	// Options are those of the server.
+	// Options are the server's.
 	Options web.Options
 	// Do executes a command on a key of the namespace.
 	Do    func(command, key string, args ...any)
 	Redis *redis.Client
 }
 
-// Proc and Master are those that Fill registers.
+// Proc and Master are the ids that Fill registers.
 const (
 	Proc   = "web-1:boot:9120-1:0.1"
 	Master = "web-1:boot:9120-1"
@@ -52,7 +52,7 @@ func Setup(t *testing.T, change ...func(*web.Options)) *Fixture {
 	return SetupOn(t, redistest.Shared(t), change...)
 }
 
-// SetupOn is Setup over a Redis of the test.
+// SetupOn is Setup with a Redis of the test.
 func SetupOn(t *testing.T, server *redistest.Server, change ...func(*web.Options)) *Fixture {
 	t.Helper()
 	f := &Fixture{T: t, Namespace: redistest.Namespace(t)}
@@ -83,7 +83,7 @@ func SetupOn(t *testing.T, server *redistest.Server, change ...func(*web.Options
 	return f
 }
 
-// Fill puts one thing of each kind into Redis, called name where it has one.
+// Fill puts one thing of each kind into Redis, called name where possible.
 func (f *Fixture) Fill(name string) {
 	f.Helper()
 	quoted, err := json.Marshal(strings.ToValidUTF8(name, "?"))
@@ -154,7 +154,7 @@ func (f *Fixture) Get(path string) map[string]any {
 	return v
 }
 
-// Post returns the answer to an act, and its status.
+// Post returns the answer to an action, and its status.
 func (f *Fixture) Post(path, body string) (map[string]any, int) {
 	f.Helper()
 	answer := f.Ask(http.MethodPost, path, body)
