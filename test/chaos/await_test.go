@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// A wait is longer by the time in which the machine was overloaded, or stood still.
+// A wait does not count time in which the machine was overloaded or stopped.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	c := newChaos(options{})
@@ -24,7 +24,7 @@ func TestAwait(t *testing.T) {
 	c.history.Faults = []check.Fault{{Kind: check.Stall, From: now - time.Hour, To: now}}
 	require.Positive(t, c.left(now-2*time.Second, time.Minute)-58*time.Second-500*time.Millisecond)
 	require.Negative(t, c.left(now-mostPatience, time.Minute), "but not for ever")
-	// That is known only while it waits.
+	// That becomes known only during the wait.
 	c.history.Faults = nil
 	require.NoError(t, c.await(t.Context(), 20*time.Millisecond, "the machine", func() bool {
 		c.mu.Lock()

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// errNoHistory: the commit is not here, as in a shallow clone or an unpacked archive.
+// errNoHistory means that git does not have the commit, as in a shallow clone or an unpacked
+// archive.
 var errNoHistory = errors.New("no such commit here")
 
 // buildBeside builds the program of another commit into dir and returns its path. The error is
@@ -44,7 +45,7 @@ func buildBeside(ctx context.Context, commit, dir string) (program string, err e
 	return program, nil
 }
 
-// output runs a command and returns what it prints. The error has the end of what it says.
+// output runs a command and returns its output. The error has the end of its stderr.
 func output(ctx context.Context, dir string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // the commands above
 	var out, said bytes.Buffer
@@ -56,8 +57,8 @@ func output(ctx context.Context, dir string, argv ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// build builds the program of -previous into a new directory, which remove removes. It leaves
-// that out where git does not have the commit.
+// build builds the program of -previous into a new directory, unless git does not have the
+// commit. remove removes the directory.
 func (o *options) build(ctx context.Context) (remove func(), err error) {
 	remove = func() {}
 	if o.previous == "" || o.beside != "" {
@@ -81,8 +82,8 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 }
 
 // findBeside gives the daemons a second program, if the options name one: -beside a program, or
-// -previous a commit to build. Each daemon then starts with one of the two and with the other
-// one each time that it is started again, as if the fleet were upgraded and rolled back all the time.
+// -previous a commit to build. Each start of a daemon alternates between the two, as if the
+// fleet were upgraded and rolled back all the time.
 func (c *chaos) findBeside() error {
 	beside, name := c.o.beside, c.o.beside
 	if c.o.built != "" {
@@ -96,7 +97,7 @@ func (c *chaos) findBeside() error {
 		if m.user == 0 {
 			continue
 		}
-		// Its user can access nothing but the directory of the run.
+		// Its user can access only the directory of the run.
 		m.beside = filepath.Join(c.dir, "daemon-beside")
 		if err := copyFile(beside, m.beside); err != nil && !errors.Is(err, os.ErrExist) {
 			return err

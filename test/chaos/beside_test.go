@@ -11,7 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// The daemons start with both programs by turns, and not all of them with the same one.
+// The daemons alternate between both programs, and do not all start with the same one.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestTurns(t *testing.T) {
 	require.NotZero(t, info.Mode()&0o001, "others start it")
 }
 
-// Where there is no history, as in a shallow clone or an unpacked archive, a run goes on without.
+// Without git history, as in a shallow clone or an unpacked archive, a run has only one version.
 func TestWithoutHistory(t *testing.T) {
 	testlevel.Integration(t)
 	_, err := exec.LookPath("git")

@@ -20,27 +20,27 @@ import (
 	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
-// machine is a daemon, behind a proxy of its own, that is started again whenever it ends. Where the kernel
-// permits it, two of the three are on one host and do not see each other.
+// machine is a daemon behind its own proxy. It is started again whenever it ends. Where the
+// kernel permits, two of the three are on one host and do not see each other.
 type machine struct {
 	name string
-	// As in its configuration: a process of one thread waits for Redis in another way than one
+	// As in its configuration. A process of one thread waits for Redis in another way than one
 	// of several.
 	workerCount, threadCount int
-	// lease is its job_lock_duration, and so how long its worker processes live in Redis
-	// without a sign of life.
+	// lease is its job_lock_duration, for which its worker processes live in Redis without a
+	// sign of life.
 	lease time.Duration
 
-	// place is the command prefix that puts a command on the daemon's host; empty if that is
-	// not permitted. program is the daemon's program if it cannot access that of the harness.
+	// place is the command prefix that puts a command on the daemon's host; empty if not
+	// permitted. program is the daemon's program if it cannot access the harness's.
 	place []string
-	// user is the user of the daemon; 0 means that of the harness.
+	// user is the daemon's user; 0 = the harness's.
 	user int
-	// container is set if place makes a PID namespace whose first process is the daemon.
+	// container: place makes a PID namespace whose first process is the daemon.
 	container bool
 	program   string
-	// beside is the program of another version, which takes turns with program at each start;
-	// empty if there is none. turn counts these.
+	// beside is the program of another version, alternating with program at each start; "" =
+	// none. turn counts the starts.
 	beside string
 	turn   int
 	dir    string
@@ -52,12 +52,12 @@ type machine struct {
 	lines   []line
 	log     *os.File
 	reading sync.WaitGroup
-	// masters are all that it has had, killed those that got SIGKILL. The numbers are those in
-	// the daemon's own PID namespace.
+	// masters are all its masters, killed those that got SIGKILL, by pid in the daemon's own PID
+	// namespace.
 	masters, killed []int
 
 	pid  int  // its master
-	tap  *tap // of the log of its present processes
+	tap  *tap // of the log of its current processes
 	done chan struct{}
 	exit int
 }
@@ -180,7 +180,7 @@ func (m *machine) start(ctx context.Context) error {
 	return m.await(ctx, 15*time.Second, from, `"msg":"ready"`)
 }
 
-// number returns the present master in its own PID namespace; 0 for none.
+// number returns the current master's pid in its own PID namespace; 0 = none.
 func (m *machine) number() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +190,7 @@ func (m *machine) number() int {
 	return m.masters[len(m.masters)-1]
 }
 
-// read reads the log of one master and of the worker processes that it has left.
+// read reads the log of one master and its worker processes.
 func (m *machine) read(r *tap) {
 	defer func() { _ = r.Close() }()
 	scanner := bufio.NewScanner(r)
@@ -201,7 +201,7 @@ func (m *machine) read(r *tap) {
 		}
 		at, text := m.run.saidAt(scanner.Text()), scanner.Text()
 		m.mu.Lock()
-		if strings.HasPrefix(scanner.Text(), "{") { // no stack of one that died
+		if strings.HasPrefix(scanner.Text(), "{") { // not a stack trace
 			m.lines = append(m.lines, line{at, text})
 		}
 		_, _ = fmt.Fprintf(m.log, "%.3f %s\n", at.Seconds(), scanner.Text())
@@ -262,7 +262,7 @@ func (m *machine) awaitExit(ctx context.Context, limit time.Duration) (code int,
 // signal signals the master if one was started.
 func (m *machine) signal(sig syscall.Signal) {
 	if m.pid == 0 {
-		return // the number of the harness's own group
+		return // 0 is the harness's own group
 	}
 	if sig == syscall.SIGKILL { // it may not remove its entry
 		number := m.number()
@@ -280,7 +280,7 @@ type process struct {
 	proc string
 }
 
-// workers returns the living worker processes of the present master that have a name.
+// workers returns the living worker processes of the current master that have a name.
 func (m *machine) workers() []process {
 	var all []process
 	for _, p := range m.processes() {
@@ -296,8 +296,8 @@ func (m *machine) commands() []process {
 	return slices.DeleteFunc(m.processes(), func(p process) bool { return p.Env(roleEnv) != roleCommand })
 }
 
-// processes returns all living processes of the machine, each once. Commands do not inherit the whole
-// environment, but they have the mark.
+// processes returns all living processes of the machine, each once. Commands do not inherit the
+// whole environment, but have the mark.
 func (m *machine) processes() []process {
 	var all []process
 	for _, p := range proctest.Find(func(p proctest.Process) bool { return p.Env(markEnv) == m.mark }) {
@@ -305,7 +305,7 @@ func (m *machine) processes() []process {
 	}
 	runners, templates := m.kin()
 	for _, p := range slices.Concat(runners, templates) {
-		// Where their environment can be read they are there already.
+		// Processes with a readable environment are included already.
 		if !slices.ContainsFunc(all, func(known process) bool { return known.PID == p.PID }) {
 			all = append(all, p)
 		}
@@ -323,7 +323,7 @@ func names(all []process) []string {
 	return names
 }
 
-// signalAll sends a signal to every process of the daemon, the topmost first, and returns them.
+// signalAll signals every process of the daemon, the topmost first, and returns them.
 func (m *machine) signalAll(sig syscall.Signal) []process {
 	m.signal(sig)
 	var hit []process
@@ -350,14 +350,15 @@ func (m *machine) owns(worker string) bool {
 	return has(m.masters, worker)
 }
 
-// wasKilled reports whether a master of this machine was killed before it could leave: its entry expires.
+// wasKilled reports whether a master of this machine was killed before it could leave: its entry
+// expires.
 func (m *machine) wasKilled(master string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return has(m.killed, master)
 }
 
-// has reports whether a name contains the pid of one of some masters.
+// has reports whether a name contains the pid of one of the masters.
 func has(masters []int, name string) bool {
 	return slices.ContainsFunc(masters, func(pid int) bool { return strings.Contains(name, ":"+strconv.Itoa(pid)+"-") })
 }

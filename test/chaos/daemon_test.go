@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// A process of which both the environment and the title tell whose it is is found once: no-files
-// would take the limit that it has set itself for the one that is to be restored.
+// A process that both environment and title identify is found once: otherwise no-files would
+// take its own limit for the one to restore.
 func TestEachProcessIsFoundOnce(t *testing.T) {
 	testlevel.Integration(t)
 	t.Parallel()

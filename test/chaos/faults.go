@@ -12,16 +12,16 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// patience bounds the wait for a recovery. What takes longer counts as not recovered.
+// patience bounds the wait for a recovery. After that, a fault counts as not recovered.
 const patience = 30 * time.Second
 
 // kind is a kind of fault. fire injects it, waits for the recovery and fills in the fault. Its
 // error reports that the fault could not be injected or that nothing recovered.
 type kind struct {
-	// name is its name on the command line; text is its description in the table.
+	// name is its name on the command line, text its description in the table.
 	name, text string
-	// bound and leases limit the recovery time: bound plus so many leases of the daemon that it
-	// hits, or of the longest.
+	// bound and leases limit the recovery time: bound plus leases times the hit daemon's lease,
+	// or the longest one.
 	bound  time.Duration
 	leases float64
 	fire   injector
@@ -29,8 +29,8 @@ type kind struct {
 
 type injector func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 
-// allKinds returns all faults, by what they hit. The bounds are those of docs/reliability.md; a
-// second or more of each is an allowance for a busy machine.
+// allKinds returns all faults, by target. The bounds are those of docs/reliability.md plus a
+// second or more for a busy machine.
 func allKinds() []kind {
 	return []kind{
 		{"worker-kill", "worker process killed", 2 * time.Second, 0, workerKill},
@@ -90,8 +90,7 @@ func allKinds() []kind {
 	}
 }
 
-// lengthy are the kinds that take a lease or longer. The short profile has time for one of
-// each.
+// lengthy are the kinds that take a lease or longer. The short profile has time for each once.
 var lengthy = []string{
 	"master-stop", "masters-stop", "host-kill", "host-freeze", "redis-away", "redis-stuck", "redis-uneven", "net-partition", "deploy",
 }
@@ -139,7 +138,7 @@ func (c *chaos) someLease(r *rand.Rand) time.Duration {
 	return c.machines[r.IntN(len(c.machines))].lease
 }
 
-// past returns 0 or, if long is set, more than the lease of one of the daemons.
+// past returns 0 or, if long is set, more than the lease of a random daemon.
 func (c *chaos) past(long bool, r *rand.Rand) time.Duration {
 	if !long {
 		return 0
@@ -169,7 +168,7 @@ func (c *chaos) marks() marks {
 	return seen
 }
 
-// noticed looks for the first line after since that shows that a daemon noticed the fault.
+// noticed looks for the first line after since by which a daemon has noticed the fault.
 func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 	for m, from := range since {
 		if l, ok := m.said(from, texts...); ok && (f.Noticed < 0 || l.at-f.From < f.Noticed) {
@@ -178,7 +177,7 @@ func (c *chaos) noticed(f *check.Fault, since marks, texts ...string) {
 	}
 }
 
-// awaitRecovered waits until no trace of some worker processes is left in Redis.
+// awaitRecovered waits until no trace of the worker processes is left in Redis.
 func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Duration, procs []string) error {
 	err := c.await(ctx, patience, "the recovery of what the dead had in hand", func() bool {
 		return c.recoveredAll(ctx, procs)
@@ -189,7 +188,7 @@ func (c *chaos) awaitRecovered(ctx context.Context, f *check.Fault, from time.Du
 	return err
 }
 
-// recoveredAll reports whether Redis has no trace of some worker processes.
+// recoveredAll reports whether Redis has no trace of the worker processes.
 func (c *chaos) recoveredAll(ctx context.Context, procs []string) bool {
 	pipe := c.server.ctl().Pipeline()
 	for _, name := range procs {
@@ -201,7 +200,7 @@ func (c *chaos) recoveredAll(ctx context.Context, procs []string) bool {
 	if len(replies) != 3*len(procs) {
 		return len(procs) == 0
 	}
-	_ = err // of a score that is not there
+	_ = err // of a missing score
 	for i := 0; i < len(replies); i += 3 {
 		held, ok := replies[i].(interface{ Result() (int64, error) })
 		if !ok {
@@ -215,7 +214,7 @@ func (c *chaos) recoveredAll(ctx context.Context, procs []string) bool {
 	return true
 }
 
-// working waits until daemons have started a job since an instant.
+// working waits until the daemons have started a job since an instant.
 func (c *chaos) working(ctx context.Context, f *check.Fault, since time.Duration, machines ...*machine) error {
 	var latest time.Duration
 	err := c.await(ctx, patience, "jobs to begin again", func() bool {

@@ -12,7 +12,7 @@ import (
 )
 
 // usr1Crash makes a daemon kill its jobs. A moment later one of its worker processes dies with
-// jobs that it has taken since, which were not to be killed.
+// jobs taken since, which were not to be killed.
 func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
@@ -22,7 +22,7 @@ func usr1Crash(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) erro
 	seen := c.marks()
 	a := &check.Aborted{Procs: names(m.workers()), Crashed: w.proc, From: procfs.BootTime()}
 	m.signal(syscall.SIGUSR1)
-	// Soon after, its master knows that all jobs that were to be killed have ended.
+	// Soon after, its master knows that all jobs to be killed have ended.
 	_ = within(ctx, 400*time.Millisecond, "the next job", func() bool { return c.hasBegun(w.proc, a.From+30*time.Millisecond) })
 	if !pause(ctx, between(r, 0, 60*time.Millisecond)) {
 		return context.Cause(ctx)

@@ -12,7 +12,7 @@ import (
 )
 
 // containerOn returns a command prefix that runs a command as the first process of a PID
-// namespace with a host name; nil if that is not permitted.
+// namespace with a host name; nil if not permitted.
 func containerOn(name string) []string {
 	for _, flags := range [][]string{nil, {"--map-root-user"}} {
 		argv := slices.Concat([]string{"unshare"}, flags, []string{
@@ -26,8 +26,8 @@ func containerOn(name string) []string {
 }
 
 // containerRestart kills a whole container and starts it again with the same identity as far as
-// it can tell: its host name and most pids. The jobs of the dead run again, and the living stay
-// registered.
+// it can tell: host name and most pids. The jobs of dead processes run again, and living
+// processes stay registered.
 func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	m := c.guest
 	f.Daemon = m.name
@@ -74,7 +74,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 		return err
 	}
 	recovered := f.Recovered
-	if err := c.lookAtLeases(ctx); err != nil { // who lives is registered now, not only after the next beat
+	if err := c.lookAtLeases(ctx); err != nil { // the living are registered now, not only after the next beat
 		return err
 	}
 	c.noticed(f, seen, "recovered the jobs of a dead worker process")
@@ -85,7 +85,7 @@ func containerRestart(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Ran
 	return m.quit(ctx)
 }
 
-// innerPIDs returns the pids of some processes in their own PID namespace.
+// innerPIDs returns the pids of processes in their own PID namespace.
 func innerPIDs(all []process) (pids []string) {
 	for _, p := range all {
 		pids = append(pids, p.InnerPID())

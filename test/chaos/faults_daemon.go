@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// mastersStop stops all masters, so that no process recovers anything. The worker processes go
-// on, and are not disturbed when the masters continue.
+// mastersStop stops all masters, so that no process recovers anything. The worker processes keep
+// running, undisturbed when the masters continue.
 func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = procfs.BootTime()
@@ -33,7 +33,7 @@ func mastersStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 }
 
 // noFiles prevents the daemon's processes from opening files, sockets and pipes, so that they
-// can neither start nor connect anything. A worker process dies meanwhile.
+// can neither start nor connect anything. A worker process dies in that time.
 func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	w, err := c.victim(ctx, m, r)
@@ -59,7 +59,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
 		usual.Cur = max(usual.Cur, limit.Cur)
 	}
-	// What was started at that very instant has got the limit, and would keep it.
+	// A process started at that instant has inherited the limit, and would keep it.
 	for _, p := range m.processes() {
 		var has unix.Rlimit
 		if unix.Prlimit(p.PID, unix.RLIMIT_NOFILE, nil, &has) == nil && has.Cur == 0 {
@@ -78,7 +78,7 @@ func noFiles(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 	return err
 }
 
-// deploy acts as a deployment: each daemon restarts its worker processes, and then the daemons
+// deploy acts like a deployment: each daemon restarts its worker processes, and then the daemons
 // are replaced one after the other.
 func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	f.Effect, f.From = check.Fails, procfs.BootTime()
@@ -106,8 +106,8 @@ func deploy(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 // counts as missed.
 const absence = 66 * time.Second
 
-// allAway stops all daemons normally and starts them after a while. Jobs that came meanwhile
-// are worked, and missed ticks are caught up as their schedules demand.
+// allAway stops all daemons normally and starts them after a while. Jobs pushed in between are
+// worked, and missed ticks are caught up as their schedules demand.
 func allAway(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = procfs.BootTime()

@@ -17,10 +17,10 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// toolEnv names the program of the class Tool, which no other class runs.
+// toolEnv names the program of the class Tool, used by no other class.
 const toolEnv = "CHAOS_TOOL"
 
-// brief is how long it runs: the shorter, the more often the file is not in use.
+// brief is how long it runs: the shorter, the more often the file is unused.
 const brief = 5 * time.Millisecond
 
 func (c *chaos) tool() string { return filepath.Join(c.dir, "tool") }
@@ -51,14 +51,14 @@ func takeLease(path string) (*lease, error) {
 	return &lease{f}, nil
 }
 
-// leasedTool puts a new copy of the program of the class Tool in the place of the old one, with a
-// lease. Nothing executes that one yet, however many commands run, or begin, all the time.
+// leasedTool replaces the program of the class Tool by a new copy with a lease. Nothing executes
+// the copy yet, although commands may run or begin all the time.
 func (c *chaos) leasedTool(ctx context.Context) (held *lease, err error) {
 	fresh := c.tool() + ".new"
 	if err := copyFile(c.tool(), fresh); err != nil {
 		return nil, err
 	}
-	// A process that is just being started may have it open for a moment.
+	// A process that is starting may have it open for a moment.
 	err = c.await(ctx, patience, "a new copy of a program to be closed", func() bool {
 		held, err = takeLease(fresh)
 		return !errors.Is(err, unix.EAGAIN)
@@ -84,15 +84,15 @@ func (l *lease) wanted() bool {
 	return err == nil && kind != unix.F_WRLCK
 }
 
-// giveUp lets the waiting processes go on. Closing the file is not enough: a process that was
-// just started may have it open too.
+// giveUp lets the waiting processes continue. Closing the file is not enough: a process that was
+// just started may have it open, too.
 func (l *lease) giveUp() {
 	_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	_ = l.file.Close()
 }
 
 // waitForTool returns, when the context ends, the worker processes that have had a job of class
-// Tool in hand for longer than its normal duration.
+// Tool in hand for longer than normal.
 func (c *chaos) waitForTool(ctx context.Context) (waiting []string) {
 	since := map[string]time.Time{}
 	for pause(ctx, 50*time.Millisecond) {
@@ -124,7 +124,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 		return err
 	}
 	f.From = procfs.BootTime()
-	// Shorter than all timeouts: a process that sends no beats is taken for dead.
+	// Shorter than all timeouts: a process without beats would count as dead.
 	hold, cancel := context.WithTimeout(ctx, c.leaseOf("")+time.Second)
 	defer cancel()
 	var waiting []string
@@ -137,8 +137,8 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	if pause(hold, between(r, 1000*time.Millisecond, 1500*time.Millisecond)) {
 		err = c.beating(hold, f, f.From+300*time.Millisecond, c.machines...)
 	}
-	// The hold ends before those are taken for dead who do not beat. Where they had no time for that
-	// it says nothing.
+	// The hold ends before silent processes count as dead. If the machine was overloaded, their
+	// silence means nothing.
 	starved := c.starved(f.From)
 	if err != nil && ctx.Err() == nil && hold.Err() != nil && starved {
 		err = nil
@@ -157,7 +157,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 			silent = append(silent, worker)
 		}
 	}
-	// An overloaded machine does not explain why exactly those are silent that waited.
+	// An overloaded machine does not explain why exactly the waiting processes are silent.
 	others := slices.ContainsFunc(silent, func(worker string) bool { return !slices.Contains(waiting, worker) })
 	if i := slices.IndexFunc(silent, func(worker string) bool { return slices.Contains(waiting, worker) }); i >= 0 && (!starved || !others) {
 		return fmt.Errorf("%s was ended while it waited for the program of a command, since it gave no sign of life", silent[i])
@@ -167,7 +167,7 @@ func execBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	return err
 }
 
-// starved reports whether the machine was overloaded, or stood still, since an instant.
+// starved reports whether the machine was overloaded or stopped since an instant.
 func (c *chaos) starved(since time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

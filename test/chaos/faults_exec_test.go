@@ -9,7 +9,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// The program of commands can be leased while they run: a busy or a slow machine has no instant
+// The program of commands can be leased while they run: a busy or slow machine has no moment
 // without one.
 func TestLeaseWhileTheProgramRuns(t *testing.T) {
 	testlevel.Integration(t)
@@ -37,7 +37,7 @@ func TestLeaseWhileTheProgramRuns(t *testing.T) {
 	t.Cleanup(held.giveUp)
 	require.False(t, held.wanted())
 	begun := make(chan error, 1)
-	// A process of its own waits at exec: this one would stand still as a whole.
+	// Another process waits at exec: this one would be blocked as a whole.
 	next := exec.CommandContext(t.Context(), "sh", "-c", `exec "$0" 0`, c.tool())
 	go func() { begun <- next.Run() }()
 	require.NoError(t, c.await(t.Context(), patience, "a command", held.wanted))

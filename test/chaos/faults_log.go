@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// tap is the reading end of the pipe for a daemon's log. While it is locked nothing is read.
+// tap is the reading end of the pipe for a daemon's log. While it is locked, nothing is read.
 type tap struct {
 	*os.File
 	sync.RWMutex
@@ -30,12 +30,12 @@ func (t *tap) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// junk is the beginning of lines that only fill the pipe.
+// junk begins lines that only fill the pipe.
 const junk = "~"
 
-// block stops reading the log and fills the pipe, so that the next line that is written waits.
+// block stops reading the log and fills the pipe, so that the next write blocks.
 func (t *tap) block() (release func(), err error) {
-	// A pending read holds the lock until input comes. It takes only the first part of it.
+	// A pending read holds the lock until input comes, and takes only its first part.
 	locked := make(chan struct{})
 	go func() {
 		t.Lock()
@@ -86,8 +86,7 @@ func (t *tap) fill() error {
 	return errors.Join(failed, err)
 }
 
-// saidAt returns when a line of a log was written, by the time in the line: a full pipe delays
-// lines.
+// saidAt returns when a log line was written, by the time in it: a full pipe delays lines.
 func (c *chaos) saidAt(text string) time.Duration {
 	now := procfs.BootTime()
 	var line struct{ Time time.Time }
@@ -102,7 +101,7 @@ func (c *chaos) saidAt(text string) time.Duration {
 }
 
 // logBlocked stops reading the log of a daemon. A worker process dies, which its master logs;
-// all others send beats; and half of the time the daemon is stopped and exits.
+// all others send beats. Half of the time the daemon is stopped and exits.
 func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	leaves := r.IntN(2) == 0
@@ -132,7 +131,7 @@ func logBlocked(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	if leaves {
 		one := check.Fault{Noticed: -1}
 		if err := c.restarted(ctx, &one, m, syscall.SIGQUIT); err != nil {
-			release() // it is to be there for what follows, which has a verdict to give
+			release() // the following faults and checks need the log
 			if _, late := m.awaitExit(ctx, patience); late != nil {
 				return errors.Join(err, late)
 			}

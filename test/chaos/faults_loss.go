@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// failoverLosing promotes a replica that does not have the last writes and removes the old
-// server, so that these writes are lost for all clients.
+// failoverLosing promotes a replica without the last writes and removes the old server, so these
+// writes are lost for all clients.
 func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	replica, err := startInstance(ctx)
 	if err != nil {
@@ -34,8 +34,8 @@ func failoverLosing(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand)
 	return c.allWorking(ctx, f, seen)
 }
 
-// promote cuts a replica off, lets the old server go on for a while, and puts the replica in
-// its place.
+// promote cuts a replica off, lets the old server run for a while, and puts the replica in its
+// place.
 func (c *chaos) promote(ctx context.Context, replica *instance, behind time.Duration) (note string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -68,13 +68,13 @@ local stats = {redis.call('GET', p .. 'stat:processed') or '0', redis.call('GET'
 redis.call('FLUSHALL')
 return {places, failed, taken, stats}`)
 
-// redisEmpty deletes everything, as a restart without a file does. The jobs are lost; the
-// daemons register again and work on. If a job was in hand, a second copy of it may start.
+// redisEmpty deletes everything, like a restart without a file. The jobs are lost; the daemons
+// register again and continue. If a job was in hand, a second copy of it may start.
 func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.Effect, f.From = check.Disturbs|check.Fails, procfs.BootTime()
 	again := r.IntN(2) == 0
-	if again { // it must not lose that it was emptied
+	if again { // it must not forget that it was emptied
 		if err := c.server.ctl().ConfigSet(ctx, "appendfsync", "always").Err(); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func redisEmpty(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return c.reborn(ctx, f.From, jobs)
 }
 
-// empty empties Redis and returns the jobs that were there.
+// empty empties Redis and returns the jobs that were in it.
 func (c *chaos) empty(ctx context.Context) (jobs []string, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

@@ -67,8 +67,7 @@ func netDown(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error 
 }
 
 // netHold stops the traffic on open connections. If that lasts longer than a lease it is a
-// partition: others recover the jobs, and what the daemon then still reports comes too late.
-// recover the jobs, and what the daemon then still says comes too late.
+// partition: others recover the jobs, and later reports of the daemon come too late.
 func netHold(partition bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		f.Effect = check.Disturbs
@@ -85,7 +84,7 @@ func netHold(partition bool) injector {
 // replyPatience is slightly longer than a daemon waits for a reply (IOTimeout of internal/rdb).
 const replyPatience = 5500 * time.Millisecond
 
-// burst is how many replies are lost in a row where that takes no time.
+// burst is how many replies are lost in a row if that takes no time.
 const burst = 12
 
 // replyLost loses replies of the script that ends and takes jobs, or recovers them, after its

@@ -19,8 +19,8 @@ func records(q faultproxy.Request) (worker string, ok bool) {
 	return worker, ok && q.Script()
 }
 
-// catch waits until a script that refers to the records of a worker process passes the proxy of
-// a machine. With reply it waits for the script's reply instead.
+// catch waits until a script about the records of a worker process passes a machine's proxy, or
+// with reply, its reply.
 func catch(ctx context.Context, m *machine, nth int, reply bool, about func(worker string) bool) (*faultproxy.Caught, string, error) {
 	trap := m.proxy.Trap(faultproxy.Trap{Nth: nth, Reply: reply, Match: func(q faultproxy.Request) bool {
 		worker, ok := records(q)
@@ -61,7 +61,7 @@ func killAt(reply bool) injector {
 		f.Effect, f.Procs, f.From = check.Kills, []string{worker}, procfs.BootTime()
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		if r.IntN(2) == 0 {
-			caught.Pass() // what was sent may arrive when its sender is dead
+			caught.Pass() // a request may arrive after its sender's death
 		}
 		lasted(f, "pid %d", pid)
 		err = c.awaitRecovered(ctx, f, f.From, f.Procs)
@@ -87,7 +87,7 @@ func recoverKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	reply := r.IntN(2) == 0
 	f.Effect, f.Procs, f.From = check.Kills, []string{w.proc}, procfs.BootTime()
 	c.tasks.Go(func() {
-		// All requests of the dead process are over, so this is one of another process.
+		// All requests of the dead process are over, so this is another process's.
 		caught, _, err := catch(ctx, m, 1, reply, func(worker string) bool {
 			return worker == w.proc && syscall.Kill(w.PID, 0) != nil
 		})

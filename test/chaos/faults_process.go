@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// victim chooses a worker process, preferably one with jobs in hand, and half of the time one
-// with a command: most of its jobs take longer than Go functions.
+// victim chooses a worker process, preferably with jobs in hand, and half of the time with a
+// command: most of its jobs take longer than Go functions.
 func (c *chaos) victim(ctx context.Context, m *machine, r *rand.Rand) (process, error) {
 	var chosen process
 	if r.IntN(2) == 0 {
@@ -65,8 +65,8 @@ func workerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// workerStop stops a worker process: it still holds its locks, and its commands go on. The
-// master has to kill it before the locks expire.
+// workerStop stops a worker process: it still holds its locks, and its commands run on. The
+// master must kill it before the locks expire.
 func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hitCommand(ctx, f, r)
 	w, err := c.victim(ctx, m, r)
@@ -80,7 +80,7 @@ func workerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	_ = syscall.Kill(w.PID, syscall.SIGSTOP)
 	err = c.awaitRecovered(ctx, f, f.From, f.Procs)
-	pause(ctx, 300*time.Millisecond) // its jobs begin elsewhere: there must be nothing left to wake up
+	pause(ctx, 300*time.Millisecond) // its jobs begin elsewhere; nothing may be left to wake up
 	_ = syscall.Kill(w.PID, syscall.SIGCONT)
 	lasted(f, "pid %d", w.PID)
 	c.noticed(f, seen, fmt.Sprintf(`killing a worker process","proc":%q`, w.proc))
@@ -102,8 +102,7 @@ func workerTerm(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// masterKill kills a master: the worker processes finish what they have, and nothing runs
-// twice.
+// masterKill kills a master: the worker processes finish their jobs, and nothing runs twice.
 func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen, old := c.marks(), names(m.workers())
@@ -124,8 +123,7 @@ func masterKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// masterStop stops a master: the worker processes go on, and are not disturbed when the master
-// continues.
+// masterStop stops a master: the worker processes keep running, undisturbed when it continues.
 func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
@@ -142,8 +140,8 @@ func masterStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// treeKill kills a whole daemon at once. Processes that its commands have started in sessions
-// of their own live on. A new master on the same host recovers at once.
+// treeKill kills a whole daemon at once. Processes that its commands started in their own
+// sessions live on. A new master on the same host recovers at once.
 func treeKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	workers := m.workers()
@@ -183,9 +181,9 @@ func hostKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error
 	return err
 }
 
-// hostFreeze stops all processes of a machine until others have taken it for dead, as moving a
-// virtual machine may do. For a moment after it continues it believes that it holds its locks:
-// only fencing tokens help there.
+// hostFreeze stops all processes of a machine until others consider it dead, as moving a virtual
+// machine may do. When it continues, it believes for a moment that it holds its locks: only
+// fencing tokens help then.
 func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	seen := c.marks()
@@ -203,7 +201,7 @@ func hostFreeze(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	err := c.working(ctx, f, f.To, m)
 	c.noticed(f, seen, "recovered the jobs of a dead worker process", "was held up")
-	// The continued processes may act for slightly longer than they need to notice.
+	// The continued processes may act slightly longer than they need to notice.
 	f.To = procfs.BootTime()
 	return err
 }

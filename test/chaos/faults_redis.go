@@ -30,7 +30,7 @@ func (c *chaos) allWorking(ctx context.Context, f *check.Fault, seen marks) erro
 }
 
 // redisKill kills the server. With "always" nothing is lost. With "everysec" a server writes up
-// to two seconds later while its disk is busy, and these writes are lost.
+// to two seconds late while its disk is busy, and these writes are lost.
 func redisKill(fsync string, long bool) injector {
 	return func(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 		away := c.past(long, r)
@@ -76,8 +76,8 @@ func debugSleep(long bool) injector {
 	}
 }
 
-// redisUneven cuts all daemons off for longer than a lease, and one of them for a while longer.
-// That its beats come later than others' is not a reason to take its processes for dead.
+// redisUneven cuts all daemons off for longer than a lease, and one of them a while longer. Its
+// late beats are not a reason to consider its processes dead.
 func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	late := c.hit(f, r)
 	f.Daemon = "" // all are cut off
@@ -141,7 +141,7 @@ func scriptFlush(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) er
 	return c.allWorking(ctx, f, seen)
 }
 
-// maxmemory makes Redis refuse pushes; the queued jobs must still be worked.
+// maxmemory makes Redis refuse pushes; queued jobs must still be worked.
 func maxmemory(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	seen := c.marks()
 	f.From = procfs.BootTime()

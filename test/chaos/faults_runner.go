@@ -14,15 +14,15 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// runnerTimeout bounds the jobs of runners, so that one that is stopped does not keep its job.
+// runnerTimeout bounds the jobs of runners, so that a stopped runner does not keep its job.
 const runnerTimeout = 3 * time.Second
 
 // runnerKinds are the kinds of faults that need a runner.
 var runnerKinds = []string{"runner-kill", "runner-stop", "template-kill"}
 
-// busy returns a runner that performs a job according to the ledger, which is read a little later,
-// its machine, and the run; no machine if there is none. Any machine will do: one with few threads
-// may have no job for a runner for many seconds.
+// busy returns a runner that performs a job according to the ledger, which is read a little
+// later, with its machine and run; m is nil if there is none. Any machine will do: one with few
+// threads may have no job for a runner for many seconds.
 func (c *chaos) busy(r *rand.Rand) (*machine, process, ledger.Entry) {
 	runs := c.openRuns()
 	r.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
@@ -39,7 +39,7 @@ func (c *chaos) busy(r *rand.Rand) (*machine, process, ledger.Entry) {
 	return nil, process{}, ledger.Entry{}
 }
 
-// openRuns returns the beginnings of the jobs of runners that may be under way.
+// openRuns returns the starts of jobs of runners that may be under way.
 func (c *chaos) openRuns() (open []ledger.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,8 +64,8 @@ func (c *chaos) busyRunner(ctx context.Context, f *check.Fault, r *rand.Rand) (m
 	return m, p, err
 }
 
-// stopRunner stops a runner and reports whether it has the job of the run in hand. One that had
-// ended it by then goes on: it might get no other one, and nothing would end it.
+// stopRunner stops a runner and reports whether it has the run's job in hand. If the job had
+// ended, the runner continues: it might get no other job, and nothing would end it.
 func (c *chaos) stopRunner(p process, run ledger.Entry) bool {
 	_ = syscall.Kill(p.PID, syscall.SIGSTOP)
 	now := p.Process
@@ -86,8 +86,7 @@ func (c *chaos) stopRunner(p process, run ledger.Entry) bool {
 	return false
 }
 
-// lately returns the runs whose first entries were read last, which are not in the order of their
-// starts.
+// lately returns the runs whose first entries were read last, not in order of their starts.
 func (c *chaos) lately() []*check.Run {
 	const some = 2000
 	return c.history.Runs[max(0, len(c.history.Runs)-some):]
@@ -109,7 +108,7 @@ func runnerKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	return err
 }
 
-// runnerStop stops a runner: its job has to be ended by its timeout, and the process with it.
+// runnerStop stops a runner: the timeout must end its job, and the process with it.
 func runnerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	var p process
 	err := c.await(ctx, patience, "a runner that can be stopped with its job in hand", func() bool {
@@ -125,14 +124,14 @@ func runnerStop(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) err
 	}
 	f.Runner, f.From = p.PID, procfs.BootTime()
 	err = c.await(ctx, patience, "the end of a stopped runner", func() bool { return !alive(p) })
-	_ = syscall.Kill(p.PID, syscall.SIGCONT) // there must be nothing left to wake up
+	_ = syscall.Kill(p.PID, syscall.SIGCONT) // nothing may be left to wake up
 	lasted(f, "pid %d", p.PID)
 	f.Recovered = f.To - f.From
 	return err
 }
 
-// templateKill kills a template: the runners that it has forked go on, and a new one takes its
-// place.
+// templateKill kills a template: the runners that it has forked live on, and a new one replaces
+// it.
 func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
 	m := c.hit(f, r)
 	var old process
@@ -168,8 +167,8 @@ func templateKill(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) e
 	return err
 }
 
-// runnerWorking waits until a runner of a machine has begun a job since an instant, or one that was
-// not there before is ready: whether a job comes for it is a matter of luck.
+// runnerWorking waits until a runner of a machine has begun a job since an instant, or a new one
+// is ready: whether it gets a job is a matter of luck.
 func (c *chaos) runnerWorking(ctx context.Context, f *check.Fault, m *machine, since time.Duration, before []int) error {
 	err := c.await(ctx, patience, "a runner to begin a job again, or another one to be ready", func() bool {
 		if at, ok := c.runnerBegan(m, since); ok {

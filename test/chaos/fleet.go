@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// place decides which daemons there are and where: a and c share a host and do not see each
-// other, b has one of its own.
+// place decides which daemons there are and where: a and c share a host without seeing each
+// other, b has its own.
 func (c *chaos) place() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *chaos) place() error {
 	return nil
 }
 
-// exclude leaves out the faults that are not possible here, and logs that.
+// exclude leaves out the faults that are impossible here, and logs that.
 func (c *chaos) exclude() error {
 	if c.guest == nil {
 		c.leaveOut("container-restart", errors.New("unshare makes no PID namespace"))

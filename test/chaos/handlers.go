@@ -21,7 +21,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// The roles of a process of the harness, and its environment variables.
+// Roles of a process of the harness, and its environment variables.
 const (
 	roleDaemon     = "daemon"
 	roleCommand    = "command"
@@ -30,7 +30,7 @@ const (
 	ledgerEnv = "CHAOS_LEDGER" // directory of the ledger
 	runEnv    = "CHAOS_RUN"    // run to which a grandchild belongs
 	markEnv   = "CHAOS_MARK"   // names the harness and the daemon
-	treeEnv   = "CHAOS_TREE"   // the command is to start a grandchild
+	treeEnv   = "CHAOS_TREE"   // the command starts a grandchild
 	slowEnv   = "CHAOS_SLOW"   // how long a slow command takes
 	longEnv   = "CHAOS_LONG"   // the command is a slow one
 	briefEnv  = "CHAOS_BRIEF"  // the command has hardly anything to do
@@ -39,16 +39,16 @@ const (
 // actEvery is how often a job that holds a lock notes that it still runs.
 const actEvery = 10 * time.Millisecond
 
-// task holds a payload's instructions for its handler, besides the arguments.
+// task holds a payload's instructions for its handler, in addition to the arguments.
 type task struct {
-	// MS is the duration in milliseconds, How the kind of outcome, Fails how many of its runs
-	// fail.
+	// MS is the duration in milliseconds, How the kind of outcome, Fails the number of failing
+	// runs.
 	MS    int    `json:"ms"`
 	How   string `json:"how"`
 	Fails int    `json:"fails"`
 }
 
-// commandClasses are the classes of commands, which note their own beginnings and ends.
+// commandClasses are the classes of commands, which note their own starts and ends.
 var commandClasses = []string{"Command", "Tool", "Tree", "Slow"}
 
 func runDaemon() {
@@ -66,7 +66,6 @@ func runDaemon() {
 	daemon.Main(h)
 }
 
-// deeds holds the handlers of one worker process.
 type deeds struct{ ledger *ledger.Writer }
 
 func (d *deeds) register(h *resqued.Handlers) {
@@ -87,7 +86,7 @@ func (d *deeds) register(h *resqued.Handlers) {
 	command("Slow", self, longEnv+"=1")
 	if name := os.Getenv(runnerEnv); name != "" {
 		for _, class := range runnerClasses {
-			// A runner that is stopped would keep its job.
+			// A stopped runner would keep its job.
 			h.Register(resqued.Class{Name: class, Command: &resqued.Command{Runner: name, KillAfter: 300 * time.Millisecond}}, resqued.Timeout(runnerTimeout))
 		}
 	}
@@ -134,8 +133,8 @@ func (d *deeds) register(h *resqued.Handlers) {
 
 type runKey struct{}
 
-// nameOf returns the id of a job. A job that waits where Ruby's schedulers look has it among
-// its arguments, because its payload may hold nothing else.
+// nameOf returns the id of a job. A job in the lists of Ruby's schedulers has it among its
+// arguments, because its payload may hold nothing else.
 func nameOf(job *resqued.Job) string {
 	var id string
 	if job.Class != "Later" && job.Class != "Tick" || job.Args.Get(0, &id) != nil {
@@ -144,7 +143,7 @@ func nameOf(job *resqued.Job) string {
 	return id
 }
 
-// note notes the beginning and the end of each job that is a Go function.
+// note notes the start and the end of each job that is a Go function.
 func (d *deeds) note(next resqued.Handler) resqued.Handler {
 	return func(ctx context.Context, job *resqued.Job) (err error) {
 		if slices.Contains(commandClasses, job.Class) || isRunnerClass(job.Class) {
@@ -162,7 +161,7 @@ func (d *deeds) note(next resqued.Handler) resqued.Handler {
 		}
 		end := ledger.Entry{What: ledger.Fail, Run: e.Run, ID: e.ID}
 		defer func() {
-			// Also when the job panics.
+			// Even if the job panics.
 			if failed := d.ledger.Write(end); failed != nil {
 				err = failed
 			}
@@ -224,7 +223,7 @@ func (d *deeds) retry(ctx context.Context, t task) error {
 	return nil
 }
 
-// long is a long job. Its units note the saved count, and increase it.
+// long is a long job. Its units note the saved count and increase it.
 func (d *deeds) long(ctx context.Context, r *longjob.Runner, id string) error {
 	e, _ := ctx.Value(runKey{}).(ledger.Entry)
 	units := make([]int, longUnits(id))
@@ -264,8 +263,8 @@ func (d *deeds) die(ctx context.Context, t task) error {
 	case "panic":
 		go func() { panic("in a goroutine that recovers nothing") }()
 	case "memory":
-		// An allocation above the limit has the same effect as the kernel's kill when a cgroup
-		// is full.
+		// An allocation above the limit has the same effect as the kernel's kill in a full
+		// cgroup.
 		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1, Max: 1})
 		for {
 			hoard = append(hoard, make([]byte, 64<<20))
@@ -278,8 +277,8 @@ func (d *deeds) die(ctx context.Context, t task) error {
 
 var hoard [][]byte
 
-// runCommand is a job's command. It works for a while, and may leave a process in a session of
-// its own.
+// runCommand is a job's command. It works for a while, and may leave a process in its own
+// session.
 func runCommand() int {
 	w, err := ledger.Open(os.Getenv(ledgerEnv), os.Getenv("RESQUED_PROC"))
 	if err != nil {

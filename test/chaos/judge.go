@@ -35,7 +35,7 @@ func (c *chaos) awaitEnds(ctx context.Context) {
 	pause(ctx, 2200*time.Millisecond)
 }
 
-// judge looks at what is left, ends the daemons, looks again, and runs all checks.
+// judge checks what is left, ends the daemons, checks again, and runs all checks.
 func (c *chaos) judge(ctx context.Context) (bool, error) {
 	if err := c.lastLook(ctx); err != nil {
 		return false, errors.Join(err, c.keep(nil))
@@ -177,7 +177,7 @@ func (c *chaos) recovered() (jobs int) {
 // residue returns what must not be left when every daemon has ended.
 func (c *chaos) residue(ctx context.Context) []string {
 	var left []string
-	killed := func(name string) bool { // its entry expires by itself
+	killed := func(name string) bool { // its entry expires
 		return slices.ContainsFunc(c.daemons(), func(m *machine) bool { return m.wasKilled(name) })
 	}
 	ctl := c.server.ctl()
@@ -209,7 +209,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	return left
 }
 
-// leftProcesses returns the processes that the daemons have left behind.
+// leftProcesses returns the processes left by the daemons.
 func (c *chaos) leftProcesses() (left []string) {
 	for _, m := range c.daemons() {
 		for _, p := range m.processes() {
@@ -219,8 +219,8 @@ func (c *chaos) leftProcesses() (left []string) {
 	return left
 }
 
-// deaths returns counts of deaths that are left. Counts of jobs that foreign workers took after
-// they had died here are excluded, because the ends of these jobs are not reported.
+// deaths returns the remaining counts of deaths, except for jobs that foreign workers took after
+// deaths here: their ends are not reported.
 func (c *chaos) deaths(ctx context.Context) (left []string) {
 	counts := map[string]string{}
 	for _, k := range c.server.ctl().Keys(ctx, key("resqued:deaths:*")).Val() {
@@ -251,7 +251,6 @@ func (c *chaos) content(ctx context.Context, k string) string {
 	return ""
 }
 
-// discard ends all remaining processes and servers of the run.
 func (c *chaos) discard() {
 	for _, m := range c.daemons() {
 		m.signalAll(syscall.SIGKILL)
@@ -261,7 +260,7 @@ func (c *chaos) discard() {
 	}
 }
 
-// keep writes all evidence, and everything about some jobs, to files.
+// keep writes all evidence, and everything about the given jobs, to files.
 func (c *chaos) keep(ids []string) error {
 	write := func(name string, v any) error {
 		text, err := json.MarshalIndent(v, "", " ")

@@ -17,12 +17,11 @@ import (
 // attendEvery is how often leases are read: more often than they are extended.
 const attendEvery = 250 * time.Millisecond
 
-// maxSilence is for how long an overloaded machine explains that a worker process sends no
-// beat.
+// maxSilence is how long an overloaded machine explains missing beats of a worker process.
 const maxSilence = 3 * time.Second
 
-// attendance reads the leases, and the ids of living worker processes that are not registered,
-// at one instant.
+// attendance reads at one instant the leases and the ids of living worker processes that are not
+// registered.
 var attendance = redis.NewScript(`
 local p, unlisted = ARGV[1] .. ':', {}
 local time, procs = redis.call('TIME'), redis.call('ZRANGE', ARGV[1] .. ':resqued:procs', 0, -1, 'WITHSCORES')
@@ -34,10 +33,9 @@ for i = 1, #procs, 2 do
 end
 return {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), procs, unlisted}`)
 
-// watchLeases reads the leases repeatedly.
 func (c *chaos) watchLeases(ctx context.Context) {
 	for pause(ctx, attendEvery) {
-		_ = c.lookAtLeases(ctx) // Redis is away now and then
+		_ = c.lookAtLeases(ctx) // Redis is away at times
 	}
 }
 
@@ -66,7 +64,7 @@ func (c *chaos) lookAtLeases(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Two looks at the same time may come out of order.
+	// Concurrent looks may come out of order.
 	if s.Now >= c.lookedAt {
 		c.lookedAt = s.Now
 		c.leases.Look(s, func(worker string) time.Duration {
@@ -79,7 +77,7 @@ func (c *chaos) lookAtLeases(ctx context.Context) error {
 	return nil
 }
 
-// beating waits until each present worker process of some daemons that is not leaving has
+// beating waits until each current worker process of the daemons that is not leaving has
 // extended its lease since an instant.
 func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration, machines ...*machine) error {
 	type one struct {
@@ -114,8 +112,8 @@ func (c *chaos) beating(ctx context.Context, f *check.Fault, since time.Duration
 	return c.unheard(began, machines...)
 }
 
-// unheard returns an error that names the worker processes of some daemons that were ended
-// since an instant for missing beats although the machine was not overloaded.
+// unheard returns an error that names the daemons' worker processes that were ended since an
+// instant for missing beats although the machine was not overloaded.
 func (c *chaos) unheard(since time.Duration, machines ...*machine) error {
 	for worker, at := range c.said(silentLine) {
 		c.mu.Lock()

@@ -27,7 +27,7 @@ const (
 	prober       = 9 // its number among the producers
 )
 
-// load starts all that push and pop until ctx ends.
+// load starts all producers and foreign workers, until ctx ends.
 func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 	for n := range producers {
 		wait.Go(func() { c.produce(ctx, n) })
@@ -37,8 +37,8 @@ func (c *chaos) load(ctx context.Context, wait *sync.WaitGroup) {
 	wait.Go(func() { c.foreignPops(ctx) })
 }
 
-// produce pushes jobs as a program does that uses our client. It never repeats a push, whatever
-// its outcome.
+// produce pushes jobs like a program with our client. It never repeats a push, whatever its
+// outcome.
 func (c *chaos) produce(ctx context.Context, n int) {
 	pusher, err := client.New(client.Options{URL: "redis://" + c.pushProxy.Addr() + "/0", Namespace: namespace, UniqueQueues: []string{uniqueQueue}})
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *chaos) produce(ctx context.Context, n int) {
 		}
 		if j.later > 0 {
 			c.mu.Lock()
-			push.Quiet = false // it is not to start at once
+			push.Quiet = false // it must not start at once
 			c.mu.Unlock()
 		}
 		var answer check.Answer
@@ -96,7 +96,7 @@ func enqueue(ctx context.Context, pusher *client.Client, j job) (answer check.An
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushPatience)
 	defer cancel()
 	when := client.In(j.later)
-	if j.later > 0 && j.later/time.Millisecond%2 == 0 { // any of its milliseconds is as likely
+	if j.later > 0 && j.later/time.Millisecond%2 == 0 { // each millisecond is equally likely
 		when = client.At(time.Now().Add(j.later))
 	}
 	result, err := pusher.EnqueueRaw(call, []byte(j.payload), client.Queue(j.queue), when)
@@ -128,7 +128,7 @@ func (c *chaos) more(ctx context.Context, pusher *client.Client, p *check.Push, 
 	c.mu.Lock()
 	n := len(p.More)
 	p.More = append(p.More, check.Try{Answer: check.Ambiguous, Tried: procfs.BootTime(), Answered: 1<<63 - 1})
-	p.Quiet = false // its runs are not told apart
+	p.Quiet = false // its runs look the same
 	c.open[p.ID] = p
 	c.mu.Unlock()
 	answer, result := enqueue(ctx, pusher, j)
@@ -166,8 +166,8 @@ func (c *chaos) full() bool {
 	return c.backlog > most
 }
 
-// book notes a push before it is tried. It returns false at times in which processes must live
-// and threads be free.
+// book notes a push before it is tried. It returns false at times when processes must live and
+// threads be free.
 func (c *chaos) book(j job, producer, sequence int) (*check.Push, bool) {
 	now := procfs.BootTime()
 	c.mu.Lock()
@@ -223,7 +223,7 @@ local payload = redis.call('LPOP', KEYS[1])
 if payload then redis.call('RPUSH', KEYS[2], string.match(payload, 'chaos%-%d+') or payload) end
 return payload`)
 
-// foreignPops takes jobs of the shared queue as other programs do. A Ruby worker loses the job
+// foreignPops takes jobs from the shared queue like other programs. A Ruby worker loses the job
 // if the answer to its pop is lost; a node worker keeps a record.
 func (c *chaos) foreignPops(ctx context.Context) {
 	raw := rawClient(c.sideProxy.Addr())

@@ -22,7 +22,7 @@ const (
 	longer    = 7  // its number among the producers
 )
 
-// longUnits returns how many units a long job has: up to three slices of them.
+// longUnits returns how many units a long job has: up to three slices.
 func longUnits(id string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(id, "chaos-"))
 	return 4 + n/10*7%21
@@ -62,7 +62,7 @@ func (c *chaos) bookLong(id string) *check.Long {
 	defer c.mu.Unlock()
 	busy := 0
 	for _, l := range c.history.Longs {
-		// A run without news for long is gone, or never existed.
+		// A run without news for long is gone or never existed.
 		if l.Tried > now-30*time.Second && l.Answer != check.Refused && !c.history.Completed(l.ID, now) {
 			busy++
 		}

@@ -93,7 +93,7 @@ func runHarness(args []string) int {
 	if o.seed == 0 {
 		o.seed = newSeed()
 	}
-	redis.SetLogger(unheard{}) // that connections break is no news here
+	redis.SetLogger(unheard{}) // broken connections are expected here
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	remove, err := o.build(ctx)

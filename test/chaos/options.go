@@ -9,29 +9,28 @@ import (
 )
 
 const (
-	// defaultLease is a tenth of the daemon's default, so that what takes a lease takes
-	// seconds.
+	// defaultLease is a tenth of the daemon's default, so that faults of a lease take seconds.
 	defaultLease = 3 * time.Second
 	// guarded is the shortest lease with which a master can end a stopped worker process before
-	// its locks expire; it hears from its worker processes every two seconds.
+	// its locks expire; its worker processes report every two seconds.
 	guarded = 10 * time.Second
 	// maxLease is the longest lease of a daemon.
 	maxLease    = 35 * time.Second
 	termTimeout = time.Second
 	maxDeaths   = 3
-	// round is how often masters look for the dead of other masters.
+	// round is how often masters look for dead processes of other masters.
 	round = 5500 * time.Millisecond
 	// defaultQuiet is the time without faults before each round of faults.
 	defaultQuiet = 8 * time.Second
-	// maxCatchUp bounds the time until a quiet time begins. Two daemons need some 20 s for as
-	// many jobs as producers leave waiting, and for those that come meanwhile.
+	// maxCatchUp bounds the time until a quiet time begins. Two daemons need some 20 s for a
+	// full backlog and the jobs that arrive in that time.
 	maxCatchUp = 30 * time.Second
-	// shortDecks is how often the short profile injects every kind of fault that takes no
-	// lease, if that takes no longer than shortTime; it needs some more time to end.
+	// shortDecks is how often the short profile injects every kind of fault shorter than a
+	// lease, if that takes at most shortTime.
 	shortDecks = 2
 	shortTime  = 170 * time.Second
-	// gateLengthy is how many of the kinds that take a lease the gate profile injects;
-	// gateQuiet is its time without faults, so that all of it takes 75 s.
+	// gateLengthy is how many of the kinds that take a lease the gate profile injects; gateQuiet
+	// is its time without faults. In total it takes 75 s.
 	gateLengthy = 1
 	gateQuiet   = 6 * time.Second
 	// How often a long run, of longTime, must have injected each kind, and how many jobs must
@@ -62,12 +61,12 @@ type options struct {
 	pair       bool
 	mixed      bool
 	table      string
-	// beside is a program of another version, previous a commit to build one of.
+	// beside is a program of another version, previous a commit to build one from.
 	beside, previous string
 	// built is the program that was built from previous.
 	built string
 	only  []string
-	// without are the kinds of faults that are not possible here.
+	// without are the kinds of faults that are impossible here.
 	without []string
 }
 
@@ -102,8 +101,8 @@ func (o *options) check() error {
 	return nil
 }
 
-// leases returns the job_lock_duration of each daemon. That of the last is more than twice that
-// of the first, so that a lease by one daemon's setting is far too short for another.
+// leases returns the job_lock_duration of each daemon. The last is more than twice the first, so
+// that a lease by one daemon's setting is far too short for another.
 func (o *options) leases() []time.Duration {
 	if !o.mixed {
 		return []time.Duration{o.lease, o.lease, o.lease}
@@ -166,8 +165,8 @@ func (o *options) command() string {
 	return c
 }
 
-// kinds returns the faults of this run: those that are named, or all but those named with a
-// "!", or those of the profile.
+// kinds returns the faults of this run: the named ones, or all except those named with a "!", or
+// the profile's.
 func (o *options) kinds() []kind {
 	var out []string
 	switch o.profile {
@@ -189,8 +188,8 @@ func (o *options) kinds() []kind {
 	})
 }
 
-// leftOut returns the kinds that a gate run with a seed has no time for: all but a few of those
-// that take a lease, and one of the two failovers, for which a server has to be copied.
+// leftOut returns the kinds for which a gate run with this seed has no time: all but a few of
+// those that take a lease, and one of the two failovers, which copy a server.
 func leftOut(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 3))
 	out := slices.Clone(lengthy)

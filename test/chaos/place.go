@@ -29,17 +29,17 @@ func hostName(name string) []string {
 	return nil
 }
 
-// hidden returns a command prefix that sets a host name and a user, with a /proc that shows
-// only this user's processes, as ProtectProc=invisible of a unit does. A process that changes
-// its user loses its parent-death signal, so that is set afterwards.
+// hidden returns a command prefix that sets a host name and a user, with a /proc that shows only
+// this user's processes, like ProtectProc=invisible. Changing the user clears the parent-death
+// signal, so that is set afterwards.
 func hidden(name string, user int) []string {
 	script := `hostname "$0" && mount -t proc -o hidepid=2 proc /proc && id=$1 && shift &&
 exec setpriv --reuid="$id" --regid="$id" --clear-groups --pdeathsig=KILL "$@"`
 	return []string{"unshare", "--uts", "--mount", "--propagation=private", "sh", "-c", script, name, strconv.Itoa(user)}
 }
 
-// hide prepares the directory of the run for daemons of other users, and returns the program
-// that they can start. The error gives the reason if that is not possible.
+// hide prepares the directory of the run for daemons of other users, and returns a program that
+// they can start. The error is why that is impossible.
 func hide(dir, ledgerDir string) (program string, err error) {
 	if os.Geteuid() != 0 {
 		return "", errors.New("that takes root")

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// The queues in the order of their priority.
+// Queues in order of priority.
 const (
 	tickQueue   = "ticks" // the jobs of schedules
 	highQueue   = "high"
@@ -21,27 +21,27 @@ const (
 	uniqueQueue = "unique" // holds an equal payload once
 )
 
-// allQueues are the queues of a store, in that order.
+// allQueues are the queues of a daemon, in that order.
 var allQueues = []string{tickQueue, highQueue, lockedQueue, uniqueQueue, sharedQueue, longQueue, lowQueue}
 
 // job is the next job of a producer.
 type job struct {
 	id, queue, payload, expect string
-	// raw is set if our client would not push it.
+	// raw: our client would not push it.
 	raw bool
-	// unquiet is set if it ends its process or keeps a thread for a second or two, and so does
-	// not fit a quiet time.
+	// unquiet: it ends its process or keeps a thread for a second or two, which does not fit a
+	// quiet time.
 	unquiet bool
 	// later is its delay.
 	later time.Duration
-	// again holds the pauses after which the same payload is pushed again.
+	// again holds the pauses before pushing the same payload again.
 	again []time.Duration
-	// fails is how many of its runs fail; retry is set if its class has a retry.
+	// fails is how many of its runs fail; retry: its class has a retry.
 	fails int
 	retry bool
 }
 
-// What jobs with a retry do: most fail once to three times, some each time.
+// Most jobs with a retry fail once to three times, some each time.
 const retryAttempts = 4
 
 var retryWaits = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond}
@@ -51,9 +51,9 @@ type plan struct {
 	rand     *rand.Rand
 	producer int
 	sequence int
-	// runners is set if there are jobs for a runner.
+	// runners: there are jobs for a runner.
 	runners bool
-	// slowEvery is how often a command that outlives a lease comes; 0 means never.
+	// slowEvery is how often a command that outlives a lease comes; 0 = never.
 	slowEvery int
 }
 
@@ -66,13 +66,13 @@ func newPlan(seed uint64, producer, slowEvery int) *plan {
 func (p *plan) next() job {
 	p.sequence++
 	j := job{
-		// The number comes first in every payload, so that it can be found in all.
+		// The number comes first in every payload, where it is always found.
 		id:    fmt.Sprintf("chaos-%d", p.sequence*10+p.producer),
 		queue: highQueue, expect: check.ExpectDone,
 	}
 	switch n := p.rand.IntN(1000); {
 	case p.slowEvery > 0 && p.sequence%p.slowEvery == (p.slowEvery/8+p.producer*p.slowEvery/producers)%p.slowEvery:
-		// All producers together push one when the last one may be over.
+		// All producers together push one when the previous one may be over.
 		j.queue = lockedQueue
 		j.payload = p.payload(j.id, "Slow", `["slow"]`, 0, "")
 	case n < 100:
@@ -139,7 +139,7 @@ func (p *plan) next() job {
 	return j
 }
 
-// runner makes j a job for a runner; n is below 50. Most of them take long enough to be hit.
+// runner makes j a job for a runner; n is below 50. Most take long enough to be hit.
 func (p *plan) runner(j *job, n int) {
 	switch {
 	case n == 0 && p.rand.IntN(4) == 0:
@@ -158,7 +158,7 @@ func (p *plan) runner(j *job, n int) {
 
 func (p *plan) exit() string { return []string{"kill", "exit"}[p.rand.IntN(2)] }
 
-// payload formats a job with additional content: mostly little, now and then up to 1 MB.
+// payload formats a job with padding: mostly little, sometimes up to 1 MB.
 func (p *plan) payload(id, class, args string, ms int, how string) string {
 	size := 10 + p.rand.IntN(300)
 	if p.rand.IntN(25) == 0 {
@@ -189,5 +189,5 @@ func (p *plan) times(n int) (all []time.Duration) {
 	return all
 }
 
-// skewed returns a random number below n and prefers small ones.
+// skewed returns a random number below n, small ones more often.
 func (p *plan) skewed(n int) int { return min(p.rand.IntN(n), p.rand.IntN(n)) }

@@ -11,14 +11,13 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// starving is the share of time waiting for a processor from which on a late beat needs no
-// other explanation.
+// starving is the share of time waiting for a processor that explains a late beat.
 const starving = 0.8
 
 var waited = regexp.MustCompile(`(?m)^some .*total=(\d+)`)
 
-// waitedFor returns how long programs have waited for a processor since boot, and whether the
-// kernel reports that.
+// waitedFor returns how long programs have waited for a processor since boot, if the kernel
+// reports that.
 func waitedFor() (time.Duration, bool) {
 	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {

@@ -27,8 +27,7 @@ const aclRule = "on >chaos ~" + namespace + ":* -@all +@read +@write +@transacti
 
 const namespace = "resque"
 
-// server is the Redis of the daemons. It can be killed and restarted, and replaced by another
-// one.
+// server is the daemons' Redis. It can be killed, restarted and replaced.
 type server struct {
 	// mu is held while it is replaced.
 	mu sync.RWMutex
@@ -43,7 +42,7 @@ type instance struct {
 	socket  string
 	addr    string
 	process *devredis.Process
-	// client is the harness's own, which bypasses every proxy. That of the witness never
+	// client is the harness's own, which bypasses every proxy. witness is the same, but never
 	// repeats a command.
 	client, witness *redis.Client
 }
@@ -71,8 +70,7 @@ func (s *server) witnessed() *redis.Client {
 
 // startInstance starts a redis-server with a directory of its own.
 func startInstance(ctx context.Context) (*instance, error) {
-	// A unix socket's path is limited to 107 bytes, so this is not in the directory of the
-	// evidence.
+	// Not in the directory of the evidence: a unix socket's path is limited to 107 bytes.
 	dir, err := os.MkdirTemp("", "chaos-redis-")
 	if err != nil {
 		return nil, err
@@ -146,8 +144,8 @@ func (s *instance) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// replace promotes a replica in place of this server, without losing acknowledged writes. move
-// is called when the replica has taken over. The old server becomes a replica and is returned.
+// replace promotes a replica in place of this server, without losing acknowledged writes. It
+// calls move when the replica has taken over. The old server becomes a replica and is returned.
 func (s *server) replace(ctx context.Context, replica *instance, move func()) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,11 +204,11 @@ func within(ctx context.Context, limit time.Duration, what string, ok func() boo
 	return nil
 }
 
-// mostPatience bounds a wait on a machine that is overloaded all the time.
+// mostPatience bounds a wait on a machine that is always overloaded.
 const mostPatience = 3 * time.Minute
 
-// await is within, but the time in which the machine was overloaded, or stood still, does not
-// count. What resqued has to do, or the load has to bring, depends on it.
+// await is within without the time in which the machine was overloaded or stopped, which slows
+// down resqued and the load.
 func (c *chaos) await(ctx context.Context, limit time.Duration, what string, ok func() bool) error {
 	since := procfs.BootTime()
 	for {

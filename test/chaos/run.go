@@ -32,7 +32,7 @@ type chaos struct {
 	guest *machine
 	// pushProxy is for producers, sideProxy for foreign workers and probes.
 	pushProxy, sideProxy *faultproxy.Proxy
-	// runners is set if jobs of the load are performed by a runner.
+	// runners: a runner performs some jobs of the load.
 	runners bool
 	// unscheduled is set when the schedules are to end.
 	unscheduled atomic.Bool
@@ -41,17 +41,17 @@ type chaos struct {
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
-	quietTo time.Duration // nothing is broken until then
+	quietTo time.Duration // no faults until then
 	quietAt time.Duration
-	trouble []string // what went wrong besides
+	trouble []string // other problems
 	history *check.History
-	open    map[string]*check.Push // whose fate is not known yet
+	open    map[string]*check.Push // whose fate is unknown yet
 	probes  []check.Probe
-	started map[*machine]time.Duration // when a job has last begun there
+	started map[*machine]time.Duration // when a job last began there
 	backlog int
-	lined   int           // the most jobs that were seen in lines
-	ticked  time.Duration // the last tick of the witness that was acknowledged
-	popping int           // pops of foreigners that have no answer yet
+	lined   int           // the most jobs seen in lines
+	ticked  time.Duration // the witness's last acknowledged tick
+	popping int           // foreign pops without an answer yet
 	instant check.Result
 	leases  *check.Leases
 	// lookedAt is the time of the last look, by Redis's clock.
@@ -112,7 +112,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	loads.Wait()
 	var late error
 	if err == nil {
-		// The checks say what keeps a daemon.
+		// The checks report what keeps a daemon.
 		if late = c.unschedule(ctx); ctx.Err() != nil {
 			err = late
 		}
@@ -210,8 +210,8 @@ func (c *chaos) injectFaults(ctx context.Context) error {
 	end := procfs.BootTime() + c.o.duration
 	most := end + c.o.duration/4
 	short, gate := c.o.profile == "short", c.o.profile == "gate"
-	// enough reports whether a long run has reached its goals. If not it goes on until most has
-	// passed.
+	// enough reports whether a long run has reached its goals. Otherwise it continues until most
+	// has passed.
 	enough := func(decks int) bool {
 		return procfs.BootTime() > end && decks >= c.o.leastFaults() && c.recovered() >= c.o.leastRecoveries()
 	}
@@ -252,7 +252,7 @@ func (c *chaos) injectFaults(ctx context.Context) error {
 }
 
 // quiet injects no faults for a while. It begins when earlier faults have no effect any more:
-// where a machine stood still, jobs from that time wait for seconds.
+// after a machine was stopped, its jobs wait for seconds.
 func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	if d > 0 && !c.catchUp(ctx) {
 		return false
@@ -265,13 +265,13 @@ func (c *chaos) quiet(ctx context.Context, d time.Duration) bool {
 	return pause(ctx, d)
 }
 
-// catchUp waits until every fault is over and the backlog is worked: until a job of the lowest
-// queue that was pushed afterwards has run. It reports whether that happened.
+// catchUp waits until every fault is over and the backlog is worked: until a job pushed to the
+// lowest queue afterwards has run. It reports whether that happened.
 func (c *chaos) catchUp(ctx context.Context) bool {
 	from := procfs.BootTime()
 	c.mu.Lock()
 	for _, f := range c.history.Faults {
-		from = max(from, f.To) // also of who waits for a reply that never comes
+		from = max(from, f.To) // also for processes that wait for a lost reply
 	}
 	c.mu.Unlock()
 	err := c.await(ctx, maxCatchUp, "the lowest queue to have its turn", func() bool {
@@ -280,7 +280,7 @@ func (c *chaos) catchUp(ctx context.Context) bool {
 		return slices.ContainsFunc(c.probes, func(p check.Probe) bool { return p.Pushed > from && c.history.Done(p.ID) })
 	})
 	if err != nil && ctx.Err() == nil && c.o.verbose {
-		fmt.Printf("%8s %v\n", c.clock(), err) // C5 says what there is to say
+		fmt.Printf("%8s %v\n", c.clock(), err) // C5 reports it
 	}
 	return ctx.Err() == nil
 }
@@ -313,7 +313,7 @@ func (c *chaos) inject(ctx context.Context, k kind, r *rand.Rand) error {
 	return c.restartEnded(ctx)
 }
 
-// restartEnded starts what has ended without being told to.
+// restartEnded restarts what has ended without being told to.
 func (c *chaos) restartEnded(ctx context.Context) error {
 	c.pushProxy.Heal()
 	for _, m := range c.machines {
@@ -356,8 +356,8 @@ func (c *chaos) watch(ctx context.Context) {
 	}
 }
 
-// stalled notes that the whole machine stood still, as virtual ones do, for so long that the
-// daemon of the shortest lease might take it for a fault.
+// stalled notes that the whole machine was stopped, as virtual ones are, for so long that the
+// daemon with the shortest lease might take it for a fault.
 func (c *chaos) stalled(from, to time.Duration) {
 	if to-from < c.o.lease/6 {
 		return
@@ -372,7 +372,7 @@ func (c *chaos) stalled(from, to time.Duration) {
 	fmt.Printf("%8s the machine stood still for %s\n", c.clock(), span(to-from))
 }
 
-// daemons returns all present and former daemons.
+// daemons returns all daemons, including the guest.
 func (c *chaos) daemons() []*machine {
 	if c.guest == nil {
 		return c.machines

@@ -20,10 +20,10 @@ import (
 //go:embed runner.rb
 var runnerJobs []byte
 
-// runnerClasses are their names. They note their own beginnings and ends.
+// runnerClasses are their names. They note their own starts and ends.
 var runnerClasses = []string{"Runner", "RunnerDie", "RunnerPoison", "RunnerFail"}
 
-// runnerConfig is the runner in the configuration of a daemon. Its processes are replaced all the
+// runnerConfig is the runner in a daemon's configuration. Its processes are replaced all the
 // time.
 const runnerConfig = `
 runners:
@@ -37,11 +37,11 @@ runners:
 // runnerEnv is set for a daemon that has a runner.
 const runnerEnv = "CHAOS_RUNNER"
 
-// shim is Ruby's runner within the source, and the folder of it within the directory of a run.
+// shim is Ruby's runner within the source, and its folder within the directory of a run.
 const shim = "runners/ruby"
 
 // provideRunner puts the program of the runner where the daemons of all users can read it. The
-// error says why there can be no runner here.
+// error is why there can be no runner here.
 func (c *chaos) provideRunner(ctx context.Context) error {
 	if _, err := exec.LookPath("ruby"); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (c *chaos) provideRunner(ctx context.Context) error {
 	if err := os.WriteFile(c.runnerFile(), runnerJobs, 0o644); err != nil { //nolint:gosec // other users read it
 		return err
 	}
-	// Whatever the umask of the user is.
+	// Independent of the user's umask.
 	return errors.Join(os.Chmod(filepath.Join(c.dir, "runners"), 0o755), //nolint:gosec // as above
 		filepath.WalkDir(filepath.Join(c.dir, shim), func(path string, _ fs.DirEntry, err error) error {
 			return errors.Join(err, os.Chmod(path, 0o755)) //nolint:gosec // as above
@@ -65,7 +65,7 @@ func (c *chaos) provideRunner(ctx context.Context) error {
 
 func (c *chaos) runnerFile() string { return filepath.Join(c.dir, "runner.rb") }
 
-// knows reports whether a program of the harness reads the configuration of a runner: another
+// knows reports whether a program of the harness can read a runner's configuration: another
 // version may not.
 func (c *chaos) knows(ctx context.Context, program string) bool {
 	file := filepath.Join(c.dir, "runners.yaml")
@@ -77,13 +77,13 @@ func (c *chaos) knows(ctx context.Context, program string) bool {
 	return cmd.Run() == nil
 }
 
-// runnerText is the part of the configuration of a daemon that names its runner after its mark: the
-// titles of Ruby's processes have it, whose environment cannot be read.
+// runnerText is the part of a daemon's configuration that names its runner after its mark. It
+// appears in the titles of Ruby's processes, whose environment is unreadable.
 func (c *chaos) runnerText(mark string) string {
 	return fmt.Sprintf(runnerConfig, mark, filepath.Join(c.dir, shim, "exe", "resqued-runner"), c.runnerFile())
 }
 
-// findRunner gives the daemons a runner, if all of their programs know what that is.
+// findRunner gives the daemons a runner, if all of their programs support it.
 func (c *chaos) findRunner(ctx context.Context) {
 	err := c.provideRunner(ctx)
 	if beside := slices.IndexFunc(c.daemons(), func(m *machine) bool { return m.beside != "" }); err == nil && beside >= 0 && !c.knows(ctx, c.daemons()[beside].beside) {
@@ -115,8 +115,8 @@ func (m *machine) kin() (runners, templates []process) {
 	return runners, templates
 }
 
-// templates returns the templates that have booted, without what they have just forked, which has
-// their title for a moment.
+// templates returns the booted templates without their newest forks, which have the template's
+// title for a moment.
 func (m *machine) templates() []process {
 	_, templates := m.kin()
 	return slices.DeleteFunc(templates, func(p process) bool { return p.Parent != m.pid })

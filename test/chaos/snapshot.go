@@ -24,7 +24,7 @@ var (
 
 // gather reads everything at one instant: the jobs in queues, set apart as suspects, in flight
 // and delayed, and those added to failed and taken. It finds records by name, so that those of
-// unregistered processes count too.
+// unregistered processes count, too.
 const gather = `
 local p = ARGV[1] .. ':'
 local places, failed = {}, {}
@@ -63,7 +63,7 @@ if set ~= n or times ~= n then
 end
 return {places, failed, redis.call('LRANGE', KEYS[1], ARGV[3], -1), odd, redis.call('HVALS', p .. 'resqued:lined')}`)
 
-// look runs such a script, with failed and taken from an index on.
+// look runs lookAround, with failed and taken from the given indexes on.
 func (c *chaos) look(ctx context.Context, client *redis.Client, failed, taken int) ([]any, error) {
 	reply, err := lookAround.Run(ctx, client, []string{takenKey}, namespace, failed, taken, uniqueQueue).Slice()
 	if err == nil && len(reply) != 5 {
@@ -110,7 +110,7 @@ func (c *chaos) snapshots(ctx context.Context) {
 		}
 		maybe = max(before, c.popping)
 		c.mu.Unlock()
-		// Not before the last snapshot was judged by what was known then.
+		// Only after the last snapshot was judged by the knowledge of its time.
 		for _, entry := range list(reply[1]) {
 			nfailed++
 			failed[idOf(entry)] = true
@@ -140,7 +140,7 @@ func (c *chaos) judgeInstant(s check.Snapshot, maybe int) {
 	}
 	for _, v := range found {
 		for _, id := range v.IDs {
-			delete(c.open, id) // told once
+			delete(c.open, id) // report once
 		}
 	}
 	if len(found) > 0 {
@@ -177,7 +177,6 @@ func idOf(entry string) string {
 	return entry
 }
 
-// sum adds up numbers in texts.
 func sum(texts []string) (all int) {
 	for _, text := range texts {
 		n, _ := strconv.Atoi(text)

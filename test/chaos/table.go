@@ -10,8 +10,7 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// writeTable writes the table of times beside the evidence, and to the file
-// given by the flag.
+// writeTable writes the table of times next to the evidence, and to the file given by the flag.
 func (c *chaos) writeTable(table []check.Times, texts map[string]string) error {
 	var b strings.Builder
 	b.WriteString("| fault | times | noticed after: median | worst | recovered after: median | worst |\n|---|---|---|---|---|---|\n")

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/check"
 )
 
-// schedules are the schedules of every daemon. How they catch up matters only for ticks that
-// are more than a minute late: see allAway.
+// schedules are the schedules of every daemon. How they catch up matters only for ticks more
+// than a minute late: see allAway.
 var schedules = []struct {
 	name, when, catchUp string
 	period              time.Duration
@@ -73,8 +73,8 @@ func (c *chaos) awaitSchedules(ctx context.Context) error {
 	})
 }
 
-// unschedule removes the schedules by a reload of every daemon. The error says which daemons have
-// not come to its end in time.
+// unschedule removes the schedules by reloading every daemon. The error names the daemons that
+// did not finish in time.
 func (c *chaos) unschedule(ctx context.Context) error {
 	c.unscheduled.Store(true)
 	from := procfs.BootTime()
@@ -119,7 +119,7 @@ func (c *chaos) reborn(ctx context.Context, at time.Duration, lost []string) err
 // wall converts an instant to ms by the wall clock.
 func (c *chaos) wall(at time.Duration) int64 { return (at + c.history.Epoch).Milliseconds() }
 
-// tickDeaths returns counts of deaths that are left for jobs of schedules.
+// tickDeaths returns the remaining counts of deaths for jobs of schedules.
 func (c *chaos) tickDeaths(counts map[string]string) (left []string) {
 	for _, s := range c.history.Schedules {
 		if n, ok := counts[s.Digest]; ok {

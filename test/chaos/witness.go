@@ -14,8 +14,8 @@ const (
 	tickEvery = 3 * time.Millisecond
 )
 
-// writeTicks writes the time to Redis repeatedly: when Redis loses writes, the last one that is
-// left shows from when on.
+// writeTicks writes the time to Redis repeatedly: when Redis loses writes, the last one left
+// shows since when.
 func (c *chaos) writeTicks(ctx context.Context) {
 	for client := c.server.witnessed(); pause(ctx, tickEvery); {
 		at := procfs.BootTime()
@@ -32,7 +32,7 @@ func (c *chaos) writeTicks(ctx context.Context) {
 // lost notes what Redis has lost until an instant. The server must have been locked since then.
 func (c *chaos) lost(ctx context.Context, kind string, until time.Duration) (note string, err error) {
 	kept, err := c.server.client.Get(ctx, tickKey).Int64()
-	if isNil(err) { // it was emptied, and has kept no tick since
+	if isNil(err) { // it was emptied and has kept no tick since
 		c.mu.Lock()
 		kept, err = int64(c.lastEmptied()), nil
 		c.mu.Unlock()

@@ -14,20 +14,19 @@ type Aborted struct {
 	Procs   []string
 	Crashed string
 	At      time.Duration
-	// From is when the signal was sent; To is when each job that it was to kill had ended.
+	// From is when the signal was sent; To is when each job to be killed had ended.
 	From, To time.Duration
 }
 
-// killedNote begins the failure record of a job that counts as killed.
+// killedNote begins the failure record of a killed job.
 const killedNote = "Job was killed"
 
 // near is the distance from the signal within which an instant counts as neither before nor
-// after it.
+// after.
 const near = 20 * time.Millisecond
 
-// Aborts is C14: of the jobs of a process that died after USR1, those that it had in hand at
-// the signal count as killed and have not run again. Those that it took later were not to be
-// killed, and run again.
+// Aborts is C14: of the jobs of a process that died after USR1, those in hand at the signal
+// count as killed and have not run again. Later ones were not to be killed, and run again.
 func Aborts(h *History) Result {
 	r := Result{Name: "C14 kills"}
 	inHand, later := 0, 0
@@ -67,8 +66,8 @@ func Aborts(h *History) Result {
 	return r
 }
 
-// killsBegan returns when the process had certainly begun to kill its jobs: when the first of
-// those that would not have failed by themselves failed. 0 means not known.
+// killsBegan returns when the process had certainly begun to kill its jobs: at the first failure
+// of a job that would not fail by itself. 0 = unknown.
 func (h *History) killsBegan(a *Aborted) (at time.Duration) {
 	for _, run := range h.Runs {
 		p := h.Pushes[run.ID]
@@ -82,7 +81,7 @@ func (h *History) killsBegan(a *Aborted) (at time.Duration) {
 	return at
 }
 
-// reserved returns when the job of a run was taken from its queue; 0 means not known.
+// reserved returns when the job of a run was taken from its queue; 0 = unknown.
 func (h *History) reserved(r *Run) time.Duration {
 	if r.Reserved == 0 {
 		return 0
@@ -99,8 +98,8 @@ func (h *History) next(r *Run) *Run {
 	return nil
 }
 
-// lostOrTold reports whether something else explains the fate of a run: it was a job that kills
-// its process, or Redis has lost writes.
+// lostOrTold reports whether something else explains the fate of a run: an earlier job killed
+// its process, or Redis lost writes.
 func (h *History) lostOrTold(r *Run, a *Aborted) bool {
 	died, ok := h.died[a.Crashed]
 	return ok && died < a.At || h.rolledBack(r) || h.emptied(r)

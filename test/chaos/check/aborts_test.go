@@ -12,7 +12,7 @@ import (
 const ms = time.Millisecond
 
 // aborted is a history in which process p1 got USR1 at 5 s and died at 5.2 s. It had chaos-1 in
-// hand, and took chaos-2 after it had killed that.
+// hand, and took chaos-2 after killing that.
 func aborted() *book {
 	b := newBook()
 	b.push("chaos-1")

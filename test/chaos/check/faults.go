@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Stall is the kind of a fault that the harness did not inject: the machine stood still, with
+// Stall is the kind of a fault that the harness did not inject: the machine stopped, with
 // everything that is measured.
 const Stall = "machine stalled"
 
-// stalled returns how long the machine stood still between two instants.
+// stalled returns how long the machine was stopped between two instants.
 func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
 	for _, f := range faults {
 		if f.Kind == Stall && f.From < to && f.To > from {
@@ -19,8 +19,8 @@ func stalled(faults []Fault, from, to time.Duration) (d time.Duration) {
 	return d
 }
 
-// disturbed returns for how long after the beginning of f an earlier fault still kept its
-// daemon from Redis. A process may notice such a fault only when its timeout ends.
+// disturbed returns how long after the beginning of f an earlier fault kept its daemon from
+// Redis. A process may notice such a fault only when its timeout ends.
 func disturbed(faults []Fault, f Fault) (d time.Duration) {
 	for _, o := range faults {
 		if o.Effect&Disturbs != 0 && o.From < f.From && (o.Daemon == f.Daemon || o.Daemon == "" || f.Daemon == "") {
@@ -51,13 +51,13 @@ func (b Bound) after(f Fault, faults []Fault) time.Duration {
 	return d + disturbed(faults, f)
 }
 
-// graced returns by how much longer than their own lease the processes hit by f must not be
-// taken for dead, because Redis was away before: a master that has seen that gives every
-// process a lease of the master's own length.
+// graced returns by how much longer than their own lease the processes hit by f must not count
+// as dead after an outage of Redis: a master that has noticed it gives every process a lease of
+// the master's own length.
 func graced(faults []Fault, f Fault, longest time.Duration) (d time.Duration) {
 	for _, o := range faults {
 		if o.Effect&Disturbs != 0 && o.Daemon == "" && o.From < f.From {
-			// The master that gives it may have been away for that much longer.
+			// The master that gives it may have been cut off that much longer.
 			d = max(d, o.To+longest-f.From-f.Lease-disturbed(faults, f))
 		}
 	}
@@ -106,8 +106,8 @@ func Table(faults []Fault, kinds []string) []Times {
 }
 
 // Recovery is C6: after each fault the system recovers within the bound of its kind. wait
-// returns for how long the machine was overloaded between two instants, which does not count;
-// nil means never.
+// returns how long the machine was overloaded between two instants, which does not count; nil =
+// never.
 func Recovery(faults []Fault, bounds []Bound, wait func(from, to time.Duration) time.Duration) Result {
 	r := Result{Name: "C6 recovery"}
 	if wait == nil {

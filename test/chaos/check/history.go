@@ -18,10 +18,10 @@ type Answer int
 
 // The outcomes of a push.
 const (
-	// Ambiguous: it may or may not have been carried out.
+	// Ambiguous: the push may or may not have been executed.
 	Ambiguous Answer = iota
 	Acknowledged
-	// Refused: certainly not carried out.
+	// Refused: certainly not executed.
 	Refused
 )
 
@@ -44,24 +44,24 @@ type Push struct {
 	// payloads only once.
 	More   []Try
 	Unique bool
-	// Due is the time before which it must not run, in ms by Redis's clock; DueAt is the same
-	// by CLOCK_BOOTTIME. 0 means that it was to run at once, or that the time is not known.
+	// Due is the time before which it must not run, in ms by Redis's clock; DueAt is the same by
+	// CLOCK_BOOTTIME. 0 = at once, or unknown.
 	Due   int64
 	DueAt time.Duration
-	// Fails is how many of its runs fail if its class has a retry, of at most Attempts. Waits
-	// are the minimum times between them. Attempts is 0 without a retry.
+	// Fails is how many of its runs fail, of at most Attempts. Waits are the minimum times
+	// between them. Attempts is 0 without a retry.
 	Fails, Attempts int
 	Waits           []time.Duration
 }
 
-// The expected outcomes of a job if no fault hits it.
+// Expected outcomes of a job without faults.
 const (
 	ExpectDone    = "done"
 	ExpectPanic   = "Resqued::Panic"
 	ExpectError   = "Error"
 	ExpectInvalid = "Resqued::InvalidPayload"
 	ExpectUnknown = "Resqued::UnknownClass"
-	// ExpectArgument: its class is one of Ruby, and raises that.
+	// ExpectArgument: its Ruby class raises that.
 	ExpectArgument = "ArgumentError"
 	// ExpectDeath: it kills its process at every attempt.
 	ExpectDeath = "Resque::DirtyExit"
@@ -71,12 +71,12 @@ const (
 type Run struct {
 	ledger.Entry // its start
 
-	// Outcome is how the code ended; empty if that was not noted.
+	// Outcome is how the code ended; "" if that was not noted.
 	Outcome string
 	// Ended is when that was noted; Last is the time of the last entry of the run.
 	Ended, Last time.Duration
-	// Units are the units that it has done if it is a slice of the long job Long. Completed is
-	// when it had done the last unit, or 0.
+	// Units are the units that a slice of the long job Long has done. Completed is when it had
+	// done the last unit, or 0.
 	Units     []ledger.Entry
 	Completed time.Duration
 }
@@ -84,20 +84,20 @@ type Run struct {
 // Fault is one fault that was injected.
 type Fault struct {
 	Kind string
-	// Daemon is the daemon that it hit; empty means all.
+	// Daemon is the daemon that it hit; "" = all.
 	Daemon string
 	// Procs are the worker processes that it hit.
 	Procs []string
 	// From and To are when the fault began and when its cause had ended.
 	From, To time.Duration
 	// Noticed and Recovered are how long after From (for lasting faults: after To) the daemon
-	// logged the fault, and everything worked again. Negative means never.
+	// logged the fault, and everything worked again. Negative = never.
 	Noticed, Recovered time.Duration
 	Effect             Effect
-	// Runner is the pid of the runner that it hit; only the job of that may run again, or fail.
+	// Runner is the pid of the runner that it hit; only that runner's job may run again or fail.
 	Runner int
-	// Lease is how long worker processes stay alive in Redis without a beat: those of Daemon,
-	// or the longest of all.
+	// Lease is how long worker processes live in Redis without a beat: Daemon's lease, or the
+	// longest of all.
 	Lease time.Duration
 	// Aborted is an earlier USR1, which was to kill the jobs in hand.
 	Aborted *Aborted
@@ -112,14 +112,14 @@ type Effect int
 const (
 	// Kills: its processes die, and their jobs run again.
 	Kills Effect = 1 << iota
-	// Freezes: its processes stop together with their master, so that they may go on for a
-	// moment after their leases have expired.
+	// Freezes: its processes are stopped with their master, so they may run for a moment after
+	// their leases have expired.
 	Freezes
 	// Fences: its daemon is cut off for longer than the lease.
 	Fences
 	// Fails: the jobs in hand of its processes are killed and therefore fail.
 	Fails
-	// Disturbs: locks may not be extended in time, so that the jobs that hold them are stopped.
+	// Disturbs: locks may not be extended in time, so jobs that hold them are stopped.
 	Disturbs
 )
 
@@ -150,22 +150,22 @@ type History struct {
 	Failed []Failed
 	// Places maps the jobs still in Redis to the keys that hold them.
 	Places map[string][]string
-	// Taken are the jobs that foreign workers have popped. MaybeTaken is the number of their
-	// pops from SharedQueue that got no answer.
+	// Taken are the jobs that foreign workers have popped. MaybeTaken counts their pops from
+	// SharedQueue without an answer.
 	Taken       map[string]bool
 	MaybeTaken  int
 	SharedQueue string
 	// Processed and FailedStat are Resque's counters, plus those that Redis had when it lost
 	// everything.
 	Processed, FailedStat int64
-	// Losses are intervals whose writes Redis has lost; Emptied are the times within which it
-	// lost everything.
+	// Losses are intervals whose writes Redis has lost; Emptied are times within which it lost
+	// everything.
 	Losses  []Loss
 	Emptied []Span
 	// Forgotten are the jobs that Redis held when it lost everything.
 	Forgotten map[string]bool
 	// Silent maps worker processes that their masters killed for missing beats to the time of
-	// that.
+	// the kill.
 	Silent map[string]time.Duration
 	// Killed are worker processes that ended because killed jobs did not stop.
 	Killed map[string]time.Duration
@@ -202,7 +202,7 @@ func NewHistory() *History {
 	}
 }
 
-// Add adds entries of the ledger. Those of one process must come in their order.
+// Add adds entries of the ledger, in order for each process.
 func (h *History) Add(entries []ledger.Entry) {
 	for _, e := range entries {
 		r := h.byRun[e.Run]
@@ -221,7 +221,7 @@ func (h *History) Add(entries []ledger.Entry) {
 			continue
 		case ledger.Die:
 			if r.byRunner() {
-				break // its worker process goes on
+				break // its worker process lives on
 			}
 			if at, ok := h.died[r.Proc]; !ok || e.At < at {
 				h.died[r.Proc] = e.At
@@ -249,7 +249,7 @@ func (h *History) Done(id string) bool {
 }
 
 // explains returns a fault with the given effect that hit a process or its daemon between two
-// instants, and reports whether there is one.
+// instants, if any.
 func (h *History) explains(proc string, from, to time.Duration, effect Effect) (Fault, bool) {
 	for _, f := range h.Faults {
 		if a := f.Aborted; a != nil && effect&Fails != 0 && a.From <= to && a.To >= from && slices.Contains(a.Procs, proc) {
@@ -268,7 +268,7 @@ func (h *History) explains(proc string, from, to time.Duration, effect Effect) (
 // byRunner reports whether a runner performs the job.
 func (r *Run) byRunner() bool { return strings.HasPrefix(r.Class, "Runner") }
 
-// runnerDeath returns what has ended the runner of a run before an instant; "" for nothing.
+// runnerDeath returns what has ended the runner of a run before an instant; "" = nothing.
 func (h *History) runnerDeath(r *Run, until time.Duration) string {
 	if !r.byRunner() {
 		return ""
@@ -299,7 +299,7 @@ type Result struct {
 // Violation is a violated invariant.
 type Violation struct {
 	Text string
-	// IDs are the jobs concerned, whose evidence is to be kept.
+	// IDs are the jobs concerned, whose evidence to keep.
 	IDs []string
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/resqued/resqued/test/chaos/ledger"
 )
 
-// Conservation is C1 at the end: every job that was pushed is done, failed, still in Redis or
-// taken by a foreign worker, and there are no unknown jobs.
+// Conservation is C1 at the end: every pushed job is done, failed, still in Redis or taken by a
+// foreign worker, and all jobs are known.
 func Conservation(h *History) Result {
 	r := Result{Name: "C1 conservation"}
 	failed := map[string]int{}
@@ -47,12 +47,12 @@ func Conservation(h *History) Result {
 			if !h.Forgotten[p.ID] {
 				ended += least
 			}
-			atMost += most + int64(failed[p.ID]) // which copy failed, and whether it had ended before, is not to be told
+			atMost += most + int64(failed[p.ID]) // which copy failed, and whether it had ended before, is unknown
 			pushed++
 			continue
 		}
 		if done && !h.Taken[p.ID] && !h.Forgotten[p.ID] || failed[p.ID] > 0 {
-			ended++ // what others took they have not counted, though we had begun it
+			ended++ // foreign workers have not counted jobs that they took, although ours had begun them
 			atMost++
 		}
 		switch p.Answer {
@@ -114,7 +114,7 @@ type Snapshot struct {
 }
 
 // Instant is C1 in a snapshot: no job is in two places, and none of the given ones is missing.
-// maybe is the number of foreign pops without an answer yet.
+// maybe counts foreign pops without an answer yet.
 func Instant(h *History, s Snapshot, pushes []*Push, maybe int) []Violation {
 	var r Result
 	h.longPlaces(&r, s)
@@ -163,7 +163,7 @@ func Repeats(h *History) Result {
 		r.Looked++
 		p := h.Pushes[id]
 		if p != nil && len(p.More) > 0 {
-			// The copies cannot be told apart.
+			// The copies look the same.
 			_, most := p.copies(always)
 			for _, run := range runs {
 				if cause := h.whyAgain(run, runs[len(runs)-1]); cause != "" {
@@ -195,8 +195,8 @@ func Repeats(h *History) Result {
 	return r
 }
 
-// dying is how long a process may go on with other jobs after one has crashed it: a panic
-// prints stacks first.
+// dying is how long a process may run other jobs after one has crashed it: a panic prints stacks
+// first.
 const dying = 2 * time.Second
 
 func (h *History) whyAgain(before, again *Run) string {
@@ -216,27 +216,27 @@ func (h *History) whyAgain(before, again *Run) string {
 	if f, ok := h.explains(before.Proc, before.At-500*time.Millisecond, again.At, Kills|Fences|Freezes); ok {
 		return f.Kind
 	}
-	// A process that was frozen with a job on its way to a thread, or to a runner, may begin it
-	// when it continues.
+	// A process frozen with a job in transit to a thread or a runner may begin it when it
+	// continues.
 	if f, ok := h.explains(again.Proc, again.At, again.At, Freezes); ok {
 		return f.Kind
 	}
 	if h.rolledBack(before) {
 		return "writes that redis lost"
 	}
-	// A process that has to be killed does not wait for an unavailable Redis to report which of
-	// its other jobs have ended.
+	// A process that must be killed does not wait for an unavailable Redis to record its other
+	// ended jobs.
 	if at, ok := h.Killed[before.Proc]; ok && at >= before.At && at <= again.At {
 		if f, ok := h.explains(before.Proc, before.Last, at, Disturbs); ok {
 			return "a kill during " + f.Kind
 		}
 	}
-	// A killed job that does not stop takes its process along, and what that has begun since the
-	// kill, which nothing has told to stop, runs again.
+	// A killed job that does not stop ends its process. Jobs begun after the kill were not told
+	// to stop, and run again.
 	if at, ok := h.Killed[before.Proc]; ok && at >= before.At && at <= again.At && h.killedBefore(before) {
 		return "the end of a process for another job that was killed"
 	}
-	// A process without processor time for seconds cannot be told from one that hangs.
+	// A process without processor time for seconds looks like one that hangs.
 	if at, ok := h.Silent[before.Proc]; ok && at >= before.At && at <= again.At && h.starved(at-3*time.Second, at) {
 		return "a machine that had too much to do"
 	}
@@ -254,7 +254,7 @@ func (h *History) killedBefore(r *Run) bool {
 }
 
 // whyLost returns what explains that a run was stopped because of its lock, so that the job runs
-// again. A command that was stopped says nothing: of that it may only have been one.
+// again. A stopped command notes nothing, so without an outcome it may be one.
 func (h *History) whyLost(before, again *Run) string {
 	until := before.Ended + time.Second
 	switch {
@@ -276,7 +276,7 @@ func (h *History) whyLost(before, again *Run) string {
 	return ""
 }
 
-// lockLost is the exception of a job that has failed because its lock was lost. None does: they
+// lockLost is the exception of a job that failed because its lock was lost. No job does: they
 // run again.
 const lockLost = "Resqued::LockLost"
 
@@ -317,7 +317,7 @@ func Failures(h *History, bystanders bool) Result {
 			continue
 		}
 		if p == nil {
-			continue // conservation says so
+			continue // Conservation reports it
 		}
 		why := h.whyFailed(p, f)
 		if why == "" {
@@ -387,7 +387,7 @@ func (h *History) whyFailed(p *Push, f Failed) string {
 	return ""
 }
 
-// Waited returns for how long the machine was overloaded between two instants.
+// Waited returns how long the machine was overloaded between two instants.
 func (h *History) Waited(from, to time.Duration) (d time.Duration) {
 	for _, s := range h.Starved {
 		d += max(0, min(s.To, to)-max(s.From, from))
@@ -395,8 +395,8 @@ func (h *History) Waited(from, to time.Duration) (d time.Duration) {
 	return d
 }
 
-// Held returns for how long between two instants nothing says how fast a daemon is: the machine
-// was overloaded, or stood still.
+// Held returns how long between two instants the speed of daemons was unknown: the machine was
+// overloaded or stopped.
 func (h *History) Held(from, to time.Duration) time.Duration {
 	return h.Waited(from, to) + stalled(h.Faults, from, to)
 }

@@ -17,21 +17,21 @@ type LeaseLook struct {
 	Epoch int
 }
 
-// Leases is C13: the end of a lease depends on its own process alone, whatever leases others
-// have, and the threads of each living process stay registered.
+// Leases is C13: the end of a lease depends only on its own process, and the threads of each
+// living process stay registered.
 type Leases struct {
 	Result
 	last LeaseLook
 }
 
-// NewLeases returns a check that has seen no look yet.
+// NewLeases returns a check without any look yet.
 func NewLeases() *Leases { return &Leases{Result: Result{Name: "C13 leases"}} }
 
 // slight is the tolerance for rounding.
 const slight = 100 * time.Millisecond
 
 // Look compares a look with the previous one. leaseOf returns the length of a worker process's
-// lease; 0 means not known.
+// lease; 0 = unknown.
 func (l *Leases) Look(s LeaseLook, leaseOf func(proc string) time.Duration) {
 	same := s.Epoch == l.last.Epoch
 	for proc, until := range s.Until {

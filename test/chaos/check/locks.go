@@ -18,8 +18,8 @@ func (h *History) byLock() map[string][]*Run {
 }
 
 // Overlap is C2: of the jobs with one lock only one runs at a time. A run lasts until its last
-// entry, whatever its outcome. The only excuse is that its process was frozen together with its
-// master for longer than its lease.
+// entry, whatever its outcome. The only excuse is that its process was frozen with its master
+// for longer than its lease.
 func Overlap(h *History) Result {
 	r := Result{Name: "C2 overlap"}
 	excused, forgotten, contended := 0, 0, 0
@@ -27,7 +27,7 @@ func Overlap(h *History) Result {
 		if len(runs) > 1 {
 			contended++
 		}
-		var holder *Run // the one whose last entry is the latest
+		var holder *Run // the run with the latest last entry
 		for _, run := range runs {
 			r.Looked++
 			if holder != nil && run.At < holder.Last {
@@ -65,7 +65,7 @@ func Fence(h *History) Result {
 			}
 			if last != nil && run.Fence <= last.Fence {
 				if _, ok := h.explains(run.Proc, run.At-time.Minute, run.At, Freezes); ok {
-					excused++ // it woke up late, and is to be refused for its small number
+					excused++ // it woke up late, and its small number must be refused
 					continue
 				}
 				r.fail([]string{last.ID, run.ID}, "%s: %s has the fence %d after %s had %d", lock, run.ID, run.Fence, last.ID, last.Fence)

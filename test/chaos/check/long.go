@@ -12,12 +12,12 @@ import (
 // Long is one run of a long job as logged by its producer.
 type Long struct {
 	ID string
-	// UUID is its id in resqued; empty if the answer did not come.
+	// UUID is its id in resqued; "" if the answer did not come.
 	UUID            string
 	Units           int
 	Answer          Answer
 	Tried, Answered time.Duration
-	// Status is its final status in Redis; empty if Redis does not know it.
+	// Status is its final status in Redis; "" if Redis does not know it.
 	Status string
 }
 
@@ -38,7 +38,7 @@ func (h *History) Completed(id string, until time.Duration) bool {
 	return slices.ContainsFunc(h.slices[id], func(r *Run) bool { return r.Completed > 0 && r.Completed <= until })
 }
 
-// slice reports whether an id is that of a slice of a long job, <uuid>.<number>.
+// slice reports whether an id is a slice's of a long job, <uuid>.<number>.
 func (h *History) slice(id string) bool {
 	uuid, _, ok := strings.Cut(id, ".")
 	for _, l := range h.Longs {
@@ -59,8 +59,8 @@ func (h *History) lostLong(l *Long) bool {
 	return forgotten || l.UUID != "" && h.Forgotten[l.UUID] || h.lostPush(Try{Answer: l.Answer, Tried: l.Tried, Answered: l.Answered}) || h.lostSlice(l)
 }
 
-// lostSlice reports whether Redis may have lost the slice that the last one to run has enqueued,
-// after its last unit, before it ended.
+// lostSlice reports whether Redis may have lost the slice that the last run one enqueued between
+// its last unit and its end.
 func (h *History) lostSlice(l *Long) bool {
 	var last *Run
 	for _, r := range h.slices[l.ID] {
@@ -74,8 +74,8 @@ func (h *History) lostSlice(l *Long) bool {
 	return h.lostPush(Try{Tried: last.Units[len(last.Units)-1].At, Answered: last.Ended})
 }
 
-// LongJobs is C12: the units of a long job are done in their order, and repeated only if they
-// were interrupted. Its saved state counts as many units as were done, and it completes once.
+// LongJobs is C12: the units of a long job are done in order, and repeated only after an
+// interruption. Its saved state counts the units done, and it completes once.
 func LongJobs(h *History) Result {
 	r := Result{Name: "C12 long jobs"}
 	units, again, interrupted, byRedis := 0, 0, 0, 0
@@ -134,8 +134,8 @@ func LongJobs(h *History) Result {
 	return r
 }
 
-// judgeSlices checks where a slice continues after the one before it, and returns how many
-// units it repeats.
+// judgeSlices checks where a slice continues after the previous one, and returns how many units
+// it repeats.
 func (h *History) judgeSlices(r *Result, l *Long, before, run *Run, cause string) (again int) {
 	if before.Completed > 0 {
 		if cause == "" {
@@ -167,8 +167,7 @@ func (h *History) judgeSlices(r *Result, l *Long, before, run *Run, cause string
 	return max(again, 0)
 }
 
-// interrupted returns what has happened to a slice that explains the repetition of its last
-// unit.
+// interrupted returns what explains that a slice's last unit was repeated.
 func (h *History) interrupted(before, run *Run) string {
 	if cause := h.whyAgain(before, run); cause != "" && before.Outcome != ledger.Requeue {
 		return cause
@@ -190,7 +189,7 @@ func (h *History) forgot(before, run *Run) bool {
 	})
 }
 
-// longs returns the long jobs in the order of their ids.
+// longs returns the long jobs in order of their ids.
 func longs(h *History) []*Long {
 	all := make([]*Long, 0, len(h.Longs))
 	for _, l := range h.Longs {
@@ -200,8 +199,8 @@ func longs(h *History) []*Long {
 	return all
 }
 
-// longPlaces is C1 for long jobs in a snapshot: a run that was acknowledged and is not
-// completed has a slice.
+// longPlaces is C1 for long jobs in a snapshot: an acknowledged run that is not completed has a
+// slice.
 func (h *History) longPlaces(r *Result, s Snapshot) {
 	there := map[string]bool{}
 	for id := range s.Places {
@@ -217,8 +216,8 @@ func (h *History) longPlaces(r *Result, s Snapshot) {
 	}
 }
 
-// sliced returns the minimum and maximum of slices that Redis may have counted. Each slice
-// counts once, however often it was interrupted.
+// sliced bounds the number of slices that Redis may have counted. Each slice counts once,
+// however often it was interrupted.
 func (h *History) sliced() (least, most int64) {
 	for id, runs := range h.byID {
 		if !strings.Contains(id, ".") {

@@ -8,19 +8,19 @@ import (
 )
 
 // Loss is an interval whose writes Redis has lost. The harness writes a number every few
-// milliseconds; the last number that is left shows where the interval begins.
+// milliseconds; the last remaining number is the beginning.
 type Loss struct {
 	Kind string
-	// From is when the last write that was kept began; To is when the server was gone.
+	// From is when the last kept write began; To is when the server was gone.
 	From, To time.Duration
-	// Proven is set if a later number had been acknowledged. Otherwise only writes of the last
-	// few milliseconds may be missing.
+	// Proven: a later number had been acknowledged. Otherwise only writes of the last few
+	// milliseconds may be missing.
 	Proven bool
 }
 
 // The margins before and after a run in which its job may have been taken and reported. A
-// command that leaves processes is reported seconds after it has noted its end. An unproven
-// loss is too short for margins of more than that.
+// command that leaves processes is reported seconds after it has noted its end. An unproven loss
+// is too short for large margins.
 const (
 	aroundProven = 3 * time.Second
 	around       = 50 * time.Millisecond
@@ -88,7 +88,7 @@ type Try struct {
 	Answer Answer
 	// Tried and Answered are when the push began and when its answer came.
 	Tried, Answered time.Duration
-	// Duplicate is set if the answer was that an equal payload waits already.
+	// Duplicate: the answer was that an equal payload waits already.
 	Duplicate bool
 }
 
@@ -97,7 +97,7 @@ func (p *Push) tries() []Try {
 	return append([]Try{{Answer: p.Answer, Tried: p.Tried, Answered: p.Answered}}, p.More...)
 }
 
-// copies returns how often the payload was pushed until an instant, at least and at most.
+// copies bounds how often the payload was pushed until an instant.
 func (p *Push) copies(until time.Duration) (least, most int) {
 	for _, t := range p.tries() {
 		switch {
@@ -126,7 +126,7 @@ const always = time.Duration(1<<63 - 1)
 
 // several judges a payload that was pushed more than once: each copy has run, or in a unique
 // queue each push was followed by a run. It returns the number of lost jobs, how many of them
-// Redis lost, and how many jobs Redis must have counted.
+// Redis lost, and bounds of how many jobs Redis must have counted.
 func (h *History) several(p *Push, there int) (lost, byRedis int, least, most int64) {
 	ends := h.ends(p.ID, always)
 	sure, maybe := p.copies(always)

@@ -189,8 +189,8 @@ func TestLocksLost(t *testing.T) {
 	requireFails(t, Repeats(b.h), "chaos-9")
 }
 
-// A process ends for a job that USR1 has killed and that does not stop: what it has begun since
-// then runs again, and what it had in hand does not.
+// A process ends for a job that USR1 has killed and that does not stop: jobs begun since then
+// run again, jobs in hand at the signal do not.
 func TestBesideAKilledJob(t *testing.T) {
 	t.Parallel()
 	again := func(f Fault, ended time.Duration) Result {

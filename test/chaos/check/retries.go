@@ -7,7 +7,7 @@ import (
 )
 
 // Retries is C9: a job with a retry runs again after each failure, with the next number, not
-// before its wait is over, and no more often than necessary.
+// before its wait is over, and no more often than needed.
 func Retries(h *History) Result {
 	r := Result{Name: "C9 retries"}
 	failures, last, disturbed := 0, 0, 0
@@ -22,7 +22,8 @@ func Retries(h *History) Result {
 		r.Looked++
 		runs := h.byID[p.ID]
 		explained := 0
-		// How many attempts were used up by processes that died with the job before its code began.
+		// skipped counts the attempts used up by processes that died with the job before its
+		// code began.
 		skipped := 0
 		if len(runs) > 0 {
 			skipped = runs[0].Attempt - 1
@@ -41,12 +42,12 @@ func Retries(h *History) Result {
 				continue
 			}
 			if !p.fails(before) {
-				continue // C4 says so
+				continue // C4 reports it
 			}
 			failures++
 			least := before.Attempt + 1
 			if h.emptiedWithin(before.Ended, again.At) {
-				least = 1 // the job was taken already, and its count was lost before its thread asked for it
+				least = 1 // the job was already taken, and its count was lost before its thread asked for it
 			}
 			if again.Attempt < least || again.Attempt > before.Attempt+1+h.deathsBetween(before.Ended, again.At) {
 				r.fail([]string{p.ID}, "%s: attempt %d at %s follows attempt %d", p.ID, again.Attempt, seconds(again.At), before.Attempt)
@@ -109,7 +110,7 @@ func (h *History) deathsBetween(from, to time.Duration) (n int) {
 	return n
 }
 
-// noticing is how late after its end a process may be found dead.
+// noticing is how long after its end a process may be found dead.
 const noticing = time.Second
 
 // whyRetried returns why a job with a retry ran again although its process was not disturbed.
@@ -130,8 +131,8 @@ func (h *History) killed(r *Run, until time.Duration) bool {
 	return ok && r.Outcome != ledger.End
 }
 
-// retried returns how many failures were followed by another run, and so were counted in
-// addition to those in failed: at least and at most.
+// retried bounds how many failures were followed by another run, and so were counted in addition
+// to those in failed.
 func (h *History) retried() (least, most int64) {
 	failed := map[string]bool{}
 	for _, f := range h.Failed {
@@ -192,7 +193,7 @@ func Delayed(h *History, limit time.Duration) Result {
 	return r
 }
 
-// quiet reports whether there is no fault around an instant and for a time after it.
+// quiet reports whether a quiet time surrounds an instant and a time after it.
 func (h *History) quiet(at, long time.Duration) bool {
 	for _, s := range h.Quiet {
 		if at > s.From+quietMargin && at+long < s.To {

@@ -13,13 +13,13 @@ type Schedule struct {
 	// ID is in each of its jobs; Name is its name in the configuration.
 	ID, Name string
 	Period   time.Duration
-	// From is when the schedule had certainly begun; To is when its removal began. There are no
-	// ticks before MaybeFrom and after MaybeTo. All are in ms by the wall clock.
+	// From is when the schedule had certainly begun; To is when its removal began. Before
+	// MaybeFrom and after MaybeTo it does not tick. All are in ms by the wall clock.
 	MaybeFrom, From, To, MaybeTo int64
-	// CatchUp is the treatment of ticks that are more than a minute late: all, last or none.
+	// CatchUp is what happens to ticks more than a minute late: all, last or none.
 	CatchUp string
-	// Reborn are the intervals from when Redis lost everything until the schedule had begun
-	// again, in ms, with the number of its jobs that were lost.
+	// Reborn are the intervals from a loss of everything in Redis until the schedule had begun
+	// again, with the number of its lost jobs.
 	Reborn []Rebirth
 	// Digest is the queue and the SHA-1 by which deaths of its jobs are counted.
 	Digest string
@@ -43,7 +43,7 @@ type window struct {
 	tick int64
 	// least and most bound the number of ticks at its beginning.
 	least, most int
-	// jobs counts the runs that began in it. Of these, may may be repetitions or have been
+	// jobs counts the runs that began in it; may of them may be repetitions or have been
 	// repeated.
 	jobs, may int
 	failed    int
@@ -59,8 +59,8 @@ func (w window) clean() bool {
 // anchors is how many clean windows in a row show that no earlier jobs are left.
 const anchors = 2
 
-// Ticks is C11: each tick of a schedule becomes one job, which runs. The jobs of one schedule
-// are equal, so they are counted: between two clean stretches there are as many jobs as ticks.
+// Ticks is C11: each tick of a schedule becomes one job, which runs. Jobs of one schedule are
+// equal, so they are counted: between two clean stretches there are as many jobs as ticks.
 func Ticks(h *History) Result {
 	r := Result{Name: "C11 schedules"}
 	ticks, stretches := 0, 0
@@ -136,7 +136,7 @@ func (h *History) windows(s *Schedule) []window {
 		if f.Effect&Kills == 0 {
 			continue
 		}
-		// The jobs of the dead come when they have been recovered, however many ticks have passed.
+		// Jobs of dead processes come when they are recovered, however many ticks later.
 		from, to := h.wall(f.From), h.wall(f.To+max(0, f.Recovered))
 		for i := range all {
 			if all[i].tick+period > from && all[i].tick <= to {
@@ -164,15 +164,14 @@ func (h *History) windows(s *Schedule) []window {
 			continue
 		}
 		if lost--; lost >= 0 {
-			continue // one of those
+			continue // one of the lost
 		}
 		at(h.wall(f.At)).failed++
 	}
 	return all
 }
 
-// miss removes the ticks that were missed because no daemon ran, except for those that are
-// caught up.
+// miss removes the ticks missed because no daemon ran, except those that are caught up.
 func miss(all []window, a Absence, catchUp string) {
 	if catchUp == "all" {
 		return
@@ -182,7 +181,7 @@ func miss(all []window, a Absence, catchUp string) {
 		w := &all[i]
 		switch {
 		case w.tick < a.MaybeFrom:
-		case w.tick < a.From: // whoever had not left yet may have seen to it
+		case w.tick < a.From: // a daemon that had not left yet may have handled it
 			w.least, w.disturbed = 0, true
 		case w.tick+grace < a.To:
 			w.least, w.most, w.disturbed = 0, 0, true
@@ -196,8 +195,8 @@ func miss(all []window, a Absence, catchUp string) {
 	}
 }
 
-// mayRepeat reports whether something happened to a run because of which its job may have run
-// again, or may have run before.
+// mayRepeat reports whether something happened to a run that may have made its job run again, or
+// before.
 func (h *History) mayRepeat(r *Run) bool {
 	later := &Run{Entry: ledger.Entry{At: h.reported(r)}}
 	return h.whyAgain(r, later) != "" || h.emptied(r)
@@ -215,7 +214,7 @@ func schedules(h *History) []*Schedule {
 	return all
 }
 
-// ticked returns the minimum and maximum of jobs of schedules that Redis may have counted.
+// ticked bounds the number of jobs of schedules that Redis may have counted.
 func (h *History) ticked() (least, most int64) {
 	for id := range h.Schedules {
 		for _, run := range h.byID[id] {
@@ -237,8 +236,8 @@ func (h *History) ticked() (least, most int64) {
 	return least, most
 }
 
-// whyTickFailed returns why a job of a schedule may have failed. The jobs of a schedule cannot
-// be told apart, so it looks for a fault at that time.
+// whyTickFailed returns why a job of a schedule may have failed. Its jobs look the same, so any
+// fault around that time counts.
 func (h *History) whyTickFailed(f Failed) string {
 	const about = 2 * time.Second
 	for _, t := range h.Faults {

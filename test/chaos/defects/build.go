@@ -29,8 +29,8 @@ type edit struct{ file, from, to string }
 // errStale reports that the product has changed, so that a defect must be adapted.
 var errStale = errors.New("the seed of a defect is stale")
 
-// shownBy reports whether a check is one of those that have to find the defect. They are given
-// by number or by the beginning of their names.
+// shownBy reports whether a check is one of those that have to find the defect, given by number
+// or by the beginning of their names.
 func (d *defect) shownBy(check string) bool {
 	return slices.ContainsFunc(d.by, func(name string) bool {
 		rest, ok := strings.CutPrefix(check, name)
@@ -38,13 +38,13 @@ func (d *defect) shownBy(check string) bool {
 	})
 }
 
-// check checks that the place of each edit exists.
+// check checks that each edit applies.
 func (d *defect) check(root string) error {
 	_, err := d.broken(root)
 	return err
 }
 
-// broken returns the files with the edits made, by their names.
+// broken returns the edited files by name.
 func (d *defect) broken(root string) (map[string]string, error) {
 	texts := map[string]string{}
 	for _, e := range d.edits {

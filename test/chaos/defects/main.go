@@ -5,8 +5,7 @@
 //
 // Each defect replaces a line or two of the product in a build of its own (go build -overlay),
 // which does not modify the tree. The command fails if a defect is not found with any seed, if
-// the place of a defect does not exist, or if the harness finds something in the unmodified
-// product.
+// an edit does not apply, or if the harness finds something in the unmodified product.
 package main
 
 import (
@@ -57,7 +56,7 @@ func run(ctx context.Context, only string, seeds int, list, sound bool) (ok bool
 	defer func() { _ = os.RemoveAll(dir) }()
 	var chosen []defect
 	for _, d := range defects {
-		if err := d.check(root); err != nil { // all, so that a run of one finds the stale ones
+		if err := d.check(root); err != nil { // all, so that a run of one finds stale ones
 			return false, err
 		}
 		if strings.Contains(d.invariant+" "+d.name, only) {

@@ -1,6 +1,6 @@
 package main
 
-// The scenarios. All leases are of 3 seconds unless stated otherwise.
+// Scenarios. All leases are 3 seconds unless stated otherwise.
 var (
 	calm    = scenario{"hardly a fault", []string{"-settle", "12s", "-quiet", "5s", "-duration", "1s", "-faults", "client-kill"}}
 	slow    = scenario{"commands that outlive a lease", []string{"-quiet", "20s", "-duration", "1s", "-slow", "10s", "-faults", "client-kill"}}
@@ -20,7 +20,7 @@ var (
 	quietly = scenario{"two daemons do not see each other", []string{"-settle", "12s", "-quiet", "12s", "-duration", "1s", "-faults", "client-kill"}}
 )
 
-// The places of the product.
+// Paths in the product.
 const (
 	lua          = "internal/store/lua/"
 	lib          = "internal/rdb/lua/lib/"
@@ -33,9 +33,9 @@ const (
 	master       = "internal/master/master.go"
 )
 
-// defects break one promise each: I those of a system of jobs by their numbers, R of retries, D
-// of delayed jobs, S of schedules, L of long jobs, K of kills, P of daemons that share a host
-// or its name. Defects of scripts that show without a fault are covered by the model test.
+// defects break one promise each: I are a job system's invariants by number, R retries, D
+// delayed jobs, S schedules, L long jobs, K kills, P daemons that share a host or its name. The
+// model test covers defects of scripts that show without a fault.
 var defects = []defect{
 	{"I1", "a repeated request takes other jobs", []edit{
 		{exchangeAsks, `local mine = again and call(`, `local mine = false and call(`},
@@ -56,7 +56,7 @@ var defects = []defect{
 	{"I2", "locks are free before the processes of the dead are gone", []edit{
 		{"internal/master/sweep.go", `killed, err := w.child.Sweep(try)`, `killed, err := 0, try.Err()`},
 	}, kills, []string{"C2"}},
-	// With only one of the two it is still ended, though often too late.
+	// With only one of the two edits it is still ended, though often too late.
 	{"I2", "a stopped worker process is left alone", []edit{
 		{master, `m.due(m.silentUntil(w))`, `m.due(m.silentUntil(w).Add(time.Hour))`},
 		{recoverer, `j.tell(ctx, report{proc: name, lapsed: true})`, ``},

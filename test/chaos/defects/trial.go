@@ -32,8 +32,8 @@ type trial struct {
 
 func (t *trial) key() string { return strings.Join(t.scenario.args, " ") + strconv.Itoa(t.seed) }
 
-// finding matches a line of the report in which a check failed. C8 is excluded: it requires
-// that many things happen, and here few do.
+// finding matches a report line of a failed check, except C8, which requires that many things
+// happen: here few do.
 var finding = regexp.MustCompile(`(?m)^(C(?:[1-79]|1[0-9]) [a-z, ]*[a-z]) +FAILED`)
 
 func findings(report string) (checks []string) {

@@ -1,6 +1,6 @@
-// Package ledger records, outside of Redis, what jobs do, so that Redis's view of jobs and
-// locks can be checked independently. A worker process and its commands append to a file of
-// their own, one line per write, so that killed processes leave whole lines.
+// Package ledger records, outside of Redis, what jobs do, so that Redis's view of jobs and locks
+// can be checked independently. A worker process and its commands append to their own file, one
+// line per write, so that killed processes leave whole lines.
 package ledger
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// The kinds of entries.
+// Kinds of entries.
 const (
 	// Start: the job's code begins, with its lock if it has one.
 	Start = "start"
@@ -30,7 +30,7 @@ const (
 	Lost = "lost"
 	// Die: the job is about to end its process.
 	Die = "die"
-	// Unit: a unit of a long job is done, and its slice goes on. Complete: the last unit is
+	// Unit: a unit of a long job is done, and its slice continues. Complete: the last unit is
 	// done.
 	Unit     = "unit"
 	Complete = "complete"
@@ -44,8 +44,7 @@ type Entry struct {
 	// Proc is the name of the worker process, which is never reused, unlike a pid.
 	Proc string `json:"proc"`
 	PID  int    `json:"pid"`
-	// Run identifies one execution of the job's code; the processes that it has started use the
-	// same.
+	// Run identifies one execution of the job's code, including its descendants.
 	Run string `json:"run"`
 	// ID is the job's id; the following fields are only in a start.
 	ID      string `json:"id"`
@@ -56,7 +55,7 @@ type Entry struct {
 	// Reserved is when the job was taken from its queue, in ms by Redis's clock.
 	Reserved int64 `json:"reserved,omitempty"`
 	// For a unit of a long job: its run, its number, and how many units the run had saved. A
-	// completion has only the first.
+	// completion has only the run.
 	Long  string `json:"long,omitempty"`
 	Unit  int    `json:"unit,omitempty"`
 	State int    `json:"state,omitempty"`
@@ -98,7 +97,7 @@ type Tail struct {
 	files map[string]*file
 }
 
-// file is the reading position of one file. A file that does not grow is read less and less
+// file is the reading position in one file. A file that does not grow is read less and less
 // often: a long run leaves the files of thousands of dead processes.
 type file struct {
 	read, size int64
@@ -106,8 +105,8 @@ type file struct {
 	looked     time.Time
 }
 
-// lazy is the share of the time since a file has grown after which it is read again; idle
-// bounds that time.
+// lazy is the fraction (1/lazy) of the time since a file has grown after which it is read again;
+// idle bounds that time.
 const (
 	lazy = 20
 	idle = 2 * time.Second
@@ -121,8 +120,8 @@ func Of(dir, proc string) ([]Entry, error) {
 	return NewTail(dir).more(proc+".jsonl", &file{})
 }
 
-// Next returns the lines that were added since the last call, those of one process in their
-// order. Lines of a process that was quiet for long may come with a later call.
+// Next returns the lines added since the last call, in order for each process. Lines of a
+// process that was quiet for long may come with a later call.
 func (t *Tail) Next() ([]Entry, error) { return t.next(false) }
 
 // All is Next, but leaves nothing for a later call.
