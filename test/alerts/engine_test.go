@@ -102,8 +102,8 @@ func rules(t *testing.T) []rulefmt.Rule {
 	return groups.Groups[0].Rules
 }
 
-// firing returns the alerts that fire at a time, as Prometheus writes them to the series ALERTS, if rules are evaluated at
-// each step from the beginning on.
+// firing returns the alerts that fire at a time, as Prometheus writes them to the series ALERTS,
+// if rules are evaluated at each step from the beginning.
 func (d database) firing(t *testing.T, until time.Time, step time.Duration) []string {
 	t.Helper()
 	var fire []string
@@ -135,7 +135,8 @@ func (d database) firing(t *testing.T, until time.Time, step time.Duration) []st
 	return fire
 }
 
-// TestRules runs the tests of the rules as `promtool test rules` does, and promtool itself where there is one.
+// TestRules runs the tests of the rules like `promtool test rules`, and promtool itself if
+// installed.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(testsFile)

@@ -66,7 +66,8 @@ func grafana(t *testing.T) (b board) {
 	return b
 }
 
-// TestGrafana checks the file against what is known of the schema: Grafana itself does not run here.
+// TestGrafana checks the file against the known parts of the schema: Grafana itself does not run
+// here.
 func TestGrafana(t *testing.T) {
 	t.Parallel()
 	b := grafana(t)
@@ -99,7 +100,7 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// scraped adds what an answer has of each series at a time.
+// scraped adds each series of an answer at a time.
 func (d *database) scraped(t *testing.T, text string, at time.Time) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -119,7 +120,8 @@ func (d *database) scraped(t *testing.T, text string, at time.Time) {
 	}
 }
 
-// lacks returns what an expression reads and no series has: selectors, and labels that results are grouped by.
+// lacks returns what an expression reads and no series has: selectors, and labels that results
+// are grouped by.
 func (d database) lacks(t *testing.T, expression string) (missing []string) {
 	t.Helper()
 	e, err := promQL.ParseExpr(expression)

@@ -1,7 +1,6 @@
-// Package dashboard_test looks at the dashboard as others do: browsers (what its pages look like at
-// two widths in light and dark, whether they are accessible and stay up to date), Prometheus, and
-// clients of the API. It is a module of its own, so that no program that imports resqued depends on
-// what it takes for that.
+// Package dashboard_test tests the dashboard with other programs: browsers (the look of its
+// pages at two widths in light and dark, accessibility, updates), Prometheus, and API clients.
+// It is a module of its own, so that programs that import resqued do not depend on these.
 package dashboard_test
 
 import (
@@ -41,7 +40,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 var shots = flag.String("shots", "", "write a picture of every page to this folder")
 
-// patience is for how long a step of the browser may take on a machine that is busy.
+// patience is how long a step of the browser may take on a busy machine.
 const patience = 90 * time.Second
 
 var (
@@ -58,8 +57,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// browser returns a tab of the browser that all tests of the package share. A test that finds no
-// browser fails and says what to install: pages that nobody has looked at are not tested.
+// browser returns a tab of the browser shared by the package's tests. Without a browser the test
+// fails and says what to install, because the pages would go untested.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	testlevel.Long(t)
@@ -85,7 +84,7 @@ func browser(t *testing.T) context.Context {
 	return tab(t)
 }
 
-// tab opens a tab of the browser that runs already.
+// tab opens a tab of the running browser.
 func tab(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(shared)
@@ -94,7 +93,7 @@ func tab(t *testing.T) context.Context {
 	return ctx
 }
 
-// serve serves pages as they are served for real, as far as a browser can tell.
+// serve serves pages as in production, as far as a browser can tell.
 func serve(t *testing.T, find func(r *http.Request) pages.Page) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +143,7 @@ func sampleAt(r *http.Request) pages.Page {
 	return nil
 }
 
-// screen is how a page is looked at.
+// screen is a way to view a page.
 type screen struct {
 	name   string
 	width  int64
@@ -153,7 +152,7 @@ type screen struct {
 
 var screens = []screen{{"wide", 1280, "light"}, {"wide", 1280, "dark"}, {"phone", 390, "light"}, {"phone", 390, "dark"}}
 
-// look sets the size of the tab and the colours that its user likes.
+// look sets the size of the tab and the preferred colours.
 func look(s screen) chromedp.Action[chromedp.Void] {
 	return chromedp.Steps(
 		chromedp.EmulateViewport(s.width, 844),
@@ -165,7 +164,7 @@ func look(s screen) chromedp.Action[chromedp.Void] {
 		}))
 }
 
-// complaints are what the browser and axe have to say against the page that the tab shows.
+// complaints are the problems that the browser and axe find in the tab's page.
 func complaints(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], resultTypes: ["violations"]})
@@ -174,7 +173,7 @@ func complaints(t *testing.T, ctx context.Context) []string {
 	return found
 }
 
-// listen collects what the console says until done is called.
+// listen collects the console's messages until done is called.
 func listen(ctx context.Context) (done func() []string) {
 	within, cancel := context.WithCancel(ctx)
 	messages := chromedp.Console(within)
@@ -222,7 +221,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestDetectors: what finds nothing elsewhere finds something here.
+// TestDetectors: the detectors find real problems.
 func TestDetectors(t *testing.T) {
 	t.Parallel()
 	ctx := browser(t)

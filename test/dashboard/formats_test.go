@@ -29,7 +29,7 @@ const sources = "../../internal/web/"
 
 var update = flag.Bool("update", false, "write openapi.json")
 
-// Every answer is as the description says. TestRoutes of internal/web compares it with the routes.
+// Every answer fits the description. TestRoutes of internal/web compares it with the routes.
 func TestDescription(t *testing.T) {
 	t.Parallel()
 	f := webtest.Setup(t)
@@ -46,7 +46,7 @@ func TestDescription(t *testing.T) {
 		require.NoError(t, os.WriteFile(sources+"openapi.json", same, 0o600))
 	}
 	require.Equal(t, string(same), f.Ask(http.MethodGet, "/api/v1/openapi.json", "").Body.String(), "run: cd test/dashboard && go test -run TestDescription -update")
-	// As many things as are promised can be asked for, and not one more.
+	// As many items as promised can be requested, and not one more.
 	for path, item := range doc.Paths.Map() {
 		if item.Get == nil || item.Get.Parameters.GetByInAndName("query", "limit") == nil {
 			continue
@@ -94,7 +94,7 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// The exposition is what Prometheus expects, and bounded.
+// The exposition has the format of Prometheus, and is bounded.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	f := webtest.Setup(t)
@@ -154,7 +154,7 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, text, `resqued_threads{host="web-1",state="busy"} 1`)
 }
 
-// No two names become one label, whatever bytes they have: Prometheus would take one of the two.
+// No two names become one label, whatever their bytes: Prometheus would drop one of them.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	f := webtest.Setup(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// counting serves the list of failures with a number in it that grows with each request, and
-// tells how many asked for its content alone.
+// counting serves the list of failures with a number that grows with each request, and returns
+// how many requests asked only for the content.
 type counting struct {
 	asked, fragments atomic.Int64
 	broken, away     atomic.Bool // the server; its Redis
@@ -126,7 +126,7 @@ func TestTabs(t *testing.T) {
 	newer(tabs[3], c.asked.Load())
 }
 
-// TestNewContentLeavesWhatIsTouched: ticks, what is typed, and the focus survive new content.
+// TestNewContentLeavesWhatIsTouched: ticks, typed text and the focus survive new content.
 func TestNewContentLeavesWhatIsTouched(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
@@ -163,8 +163,8 @@ func TestServerAway(t *testing.T) {
 	until(t, ctx, `document.getElementById("state").textContent === "live"`)
 }
 
-// TestKeys: g and a letter lead to a page, t turns the colours, / finds the search, ? helps, and r
-// freezes.
+// TestKeys: g and a letter open a page, t switches the colours, / goes to the search, ? shows
+// help, and r freezes.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
@@ -200,8 +200,8 @@ func TestKeys(t *testing.T) {
 	until(t, ctx, `document.getElementById("state").textContent.startsWith("frozen at")`)
 }
 
-// TestSearchGoesOn: a search in steps goes on by itself and shows how far it is; the address is
-// that of the last step.
+// TestSearchGoesOn: a search in steps continues by itself and shows its progress; the address is
+// the last step's.
 func TestSearchGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
@@ -234,7 +234,7 @@ func TestSearchGoesOn(t *testing.T) {
 	until(t, ctx, `location.search.includes("cursor=3")`)
 }
 
-// TestWithoutScript: links, searches, paging and acts are plain links and forms.
+// TestWithoutScript: links, searches, paging and actions are plain links and forms.
 func TestWithoutScript(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, browser(t))
@@ -267,16 +267,16 @@ func TestWithoutScript(t *testing.T) {
 	require.Equal(t, "/queues?name=mai&sort=size", at())
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/queues/mail"), follow(chromedp.CSS(".pager a[rel=next]"))))
 	require.Equal(t, "/queues/mail?from=12", at())
-	// The bar with the acts appears with a tick.
+	// The action bar appears with a tick.
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/failed?view=flat&class=Mail"),
 		chromedp.Click(chromedp.CSS("tbody tr:nth-child(1) input")), chromedp.WaitVisible(chromedp.CSS(".bar")), follow(chromedp.CSS(`.bar button[value="retry"]`))))
 	assert.Equal(t, "/failed act=retry&id=1c0de1c0de1c0de1c0de%40311", posted.Load())
-	// What cannot be undone asks first, on a page of its own.
+	// Irreversible actions ask first, on a page of their own.
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/queues/newsletter/purge"), follow(chromedp.CSS(".confirm button"))))
 	assert.Equal(t, "/queues/newsletter act=purge&expect=1204&sure=1", posted.Load())
 }
 
-// follow clicks what leads to another page and waits for that.
+// follow clicks a link to another page and waits for that.
 func follow(sel chromedp.CSS) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := chromedp.RunResponse(ctx, chromedp.Click(sel))

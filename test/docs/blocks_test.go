@@ -39,7 +39,7 @@ import (
 
 const root = "../.."
 
-// short are the tests that run with -short: all but those that walk, or that need PostgreSQL.
+// short are the tests that run with -short: all but those that walk or need PostgreSQL.
 var short = []string{
 	"TestParse", "TestBlocksAreMarked", "TestGo", "TestConfigurations", "TestCommands", "TestOutputs", "TestMake", "TestJSON",
 	"TestPython", "TestUnits", "TestRunbooks", "TestThreatModel",
@@ -67,9 +67,9 @@ func TestMain(m *testing.M) {
 type block struct {
 	doc  string // relative to the root
 	line int
-	// lang is the word behind the fence; empty for none.
+	// lang is the word after the fence; "" = none.
 	lang, text string
-	// kind and arg are those of the comment before it, both empty without one.
+	// kind and arg are from the comment before it; "" without one.
 	kind, arg string
 	// reason is why it is not run.
 	reason string
@@ -77,7 +77,6 @@ type block struct {
 
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.doc, b.line) }
 
-// name is one that fits a directory.
 func (b block) name() string {
 	return fmt.Sprintf("%s_%d", strings.NewReplacer("/", "_", ".md", "", "-", "_").Replace(strings.ToLower(b.doc)), b.line)
 }

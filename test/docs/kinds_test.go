@@ -30,7 +30,7 @@ import (
 
 const module = "github.com/resqued/resqued"
 
-// packages are what snippets import, by the name in front of the dot.
+// packages are what snippets import, by the name before the dot.
 var packages = map[string]string{
 	"resqued": module, "client": module + "/client", "fromfile": module + "/client/fromfile", "daemon": module + "/daemon", "locker": module + "/locker",
 	"longjob": module + "/longjob", "sqlscan": module + "/longjob/sqlscan", "resquedtest": module + "/resquedtest",
@@ -97,7 +97,7 @@ func TestGo(t *testing.T) {
 	require.NoError(t, err, "the directories are named after the document and the line of the block:\n%s", out)
 }
 
-// environment returns that of a person who has the program on the PATH, in a directory, with a
+// environment returns a user's environment, with the program on the PATH, in a directory, with a
 // namespace of the shared Redis.
 func environment(t *testing.T, dir string) []string {
 	t.Helper()
@@ -151,7 +151,7 @@ func TestConfigurations(t *testing.T) {
 	})
 }
 
-// statements splits a script into what a person would type one after the other.
+// statements splits a script into what a person would enter one after the other.
 func statements(text string) []string {
 	var all []string
 	var one strings.Builder
@@ -180,8 +180,8 @@ func statements(text string) []string {
 	return all
 }
 
-// lasting returns the line that a command prints when it is ready, if it goes on until it is told
-// to stop.
+// lasting returns the line that a command prints when it is ready, if it runs until told to
+// stop.
 func lasting(statement string) string {
 	switch {
 	case strings.Contains(statement, "--watch"):
@@ -234,8 +234,8 @@ var (
 	figures = regexp.MustCompile(`\d+(\\\.\d+)*`)
 )
 
-// fits returns the pattern that a line of output fits if it differs in numbers and blanks only.
-// "…" stands for anything.
+// fits returns the pattern of a line of output in which numbers and blanks may differ. "…"
+// matches anything.
 func fits(line string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimSpace(line))
 	text = figures.ReplaceAllString(text, `[\d.]+`)
@@ -258,7 +258,7 @@ func TestOutputs(t *testing.T) {
 	})
 }
 
-// TestMake looks for the targets of make and the packages and tests that go is given.
+// TestMake checks that the targets of make and the packages and tests given to go exist.
 func TestMake(t *testing.T) {
 	t.Parallel()
 	testlevel.Integration(t)

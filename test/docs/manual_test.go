@@ -21,7 +21,7 @@ func manual(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestRunbooks: each finding of doctor has a section of docs/operations.md that says what to do.
+// TestRunbooks: docs/operations.md has a section for each finding of doctor.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	_, text, found := strings.Cut(manual(t, "operations.md"), "\n## What doctor finds\n")
@@ -64,7 +64,7 @@ func tests(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestThreatModel: what docs/security.md promises is held by tests that there are.
+// TestThreatModel: existing tests check the promises of docs/security.md.
 func TestThreatModel(t *testing.T) {
 	t.Parallel()
 	known := tests(t)
@@ -80,7 +80,7 @@ func TestThreatModel(t *testing.T) {
 		promises++
 		named := testName.FindAllStringSubmatch(line, -1)
 		if len(named) == 0 {
-			bare++ // what is not promised, and what is no matter of a test
+			bare++ // not promised, or not testable
 		}
 		for _, name := range named {
 			assert.True(t, known[name[1]], "%s: there is no such test: %s", name[1], line)

@@ -19,7 +19,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// patience is long because go builds programs meanwhile, perhaps from nothing on a busy machine.
+// patience is long because go builds programs in that time, perhaps from nothing on a busy
+// machine.
 const patience = 20 * time.Minute
 
 // terminal is a program that runs until it is interrupted, and what it has printed.
@@ -105,7 +106,7 @@ func steps(t *testing.T) map[string]string {
 	return all
 }
 
-// line returns the only line of a step that begins like this, without its comment.
+// line returns the only line of a step with this beginning, without its comment.
 func line(t *testing.T, step, start string) string {
 	t.Helper()
 	found := ""
@@ -119,8 +120,8 @@ func line(t *testing.T, step, start string) string {
 	return strings.TrimSpace(found)
 }
 
-// TestReadme follows the README as a new user does, from the first command on, in a fresh
-// folder. Each block of a walk is pasted as it stands; what cannot be is said.
+// TestReadme follows the README like a new user, from the first command on, in an empty folder.
+// Each block of a walk is pasted unchanged; exceptions say so.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	testlevel.Long(t)
@@ -156,7 +157,7 @@ func TestReadme(t *testing.T) {
 		dev.await(t, `done Hello["you"] 1ms`)
 		for shown := range strings.Lines(step("screen")) {
 			if word, _, _ := strings.Cut(shown, " "); word == "failed" {
-				// A coin decides that.
+				// A random number decides that.
 				for range 40 {
 					_, stderr, code := run(t, root, env, "resqued enqueue Flaky 2 --dev")
 					require.Zero(t, code, stderr)
@@ -191,7 +192,7 @@ func TestReadme(t *testing.T) {
 		work.await(t, "…writing to 42…")
 		work.interrupt(t)
 
-		// The same with dev. Its own hint is to be followed, with arguments.
+		// The same with dev, following its own hint, with arguments.
 		dev := open(t, dir, env, "exec resqued dev --no-demo")
 		dev.await(t, "try resqued enqueue Mail ARG… --dev…")
 		stdout, stderr, code = run(t, dir, env, enqueue+" --dev")

@@ -18,17 +18,17 @@ var (
 	heading  = regexp.MustCompile(`^#+ (.*)`)
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	fence    = regexp.MustCompile("(?ms)^```.*?^```")
-	// filePath is a path as it may stand in a text: of letters, digits and ._@-, with a slash.
+	// filePath is a path in a text: of letters, digits and ._@-, with a slash.
 	filePath = regexp.MustCompile(`^[\w.@-]+(/[\w.@-]+)*/?$`)
-	// linked is a link in a heading; its anchor has the text only.
+	// linked is a link in a heading; its anchor has only the text.
 	linked      = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// made are paths that texts name and that are made by a command.
+// made are paths in texts that a command creates.
 var made = map[string]bool{"bench/out": true}
 
-// TestDocs: the files, the headings and the folders that a document names are there.
+// TestDocs: the files, headings and folders that a document names exist.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	var documents int

@@ -1,4 +1,4 @@
-// Package house_test compares the rooms as they are drawn with those that are there.
+// Package house_test compares the documented packages and imports with the real ones.
 package house_test
 
 import (
@@ -23,8 +23,8 @@ const (
 	module = "github.com/resqued/resqued"
 )
 
-// imports returns what each package of the module imports outside of its tests, itself and
-// what it imports relative to the module where they belong to it; the root is ".".
+// imports returns the imports of each package of the module outside its tests; module paths are
+// relative, and the root is ".".
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string]map[string]bool{}
@@ -76,8 +76,7 @@ func relative(path string) string {
 
 func ours(path string) bool { return path == "." || exists(filepath.Join(root, path)) }
 
-// free reports whether a package may import what it likes: tests, their helpers, and the
-// wiring.
+// free reports whether a package may import anything: tests, their helpers, and the wiring.
 func free(dir string) bool {
 	for _, at := range []string{"test", "examples", "deploy", "internal/testkit"} {
 		if dir == at || strings.HasPrefix(dir, at+"/") {
@@ -92,7 +91,7 @@ var (
 	packages = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestMap: the table of packages in docs/architecture.md has every package but those of tests.
+// TestMap: the table of packages in docs/architecture.md has every package except the tests'.
 func TestMap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
@@ -119,7 +118,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestFloors: each package is drawn once in docs/architecture.md, above all that it imports.
+// TestFloors: each package is drawn once in docs/architecture.md, above all its imports.
 func TestFloors(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))

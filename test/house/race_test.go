@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notRaced start goroutines that make test does not watch with the race detector.
+// notRaced start goroutines, but make test does not use the race detector for them.
 var notRaced = map[string]string{
 	"internal/store": "the tests of client run its goroutines; its own take minutes with the detector, so make race runs them",
 }
 
-// TestRace: a package whose code starts goroutines is tested with the race detector.
+// TestRace: packages whose code starts goroutines are tested with the race detector.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	list := regexp.MustCompile(`(?m)^RACE +:= (.*)$`).FindStringSubmatch(read(t, filepath.Join(root, "Makefile")))
@@ -40,7 +40,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// goroutine returns where the code of a package starts one.
+// goroutine returns where a package's code starts one.
 func goroutine(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))

@@ -16,8 +16,8 @@ const (
 	gateBudget = 20 * 60 // .ci/run
 )
 
-// TestGateTimes: the recorded run of .ci/run was within half of its budget more. Machines differ
-// by as much.
+// TestGateTimes: the recorded run of .ci/run took at most half more than its budget. Machines
+// differ by that much.
 func TestGateTimes(t *testing.T) {
 	t.Parallel()
 	total := 0

@@ -1,6 +1,6 @@
 // Package packages_test installs, upgrades and removes the packages for Debian and Fedora under
-// a real systemd. It builds them, which takes a while: make package-test runs it, and .ci/run tries the
-// half of Debian.
+// a real systemd. It builds them, which takes a while: make package-test runs it, and .ci/run
+// runs the half for Debian.
 package packages_test
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// wanted is the variable that says which packages are tried: deb, rpm, or 1 for both.
+	// wanted is the variable that selects the packages: deb, rpm, or 1 for both.
 	wanted   = "RESQUED_TEST_PACKAGES"
 	patience = 60 * time.Second
 	first    = "1.0.0"
@@ -53,13 +53,13 @@ func run(m *testing.M) int {
 	return code
 }
 
-// folder has the packages that are built.
+// folder has the built packages.
 var folder string
 
 // build makes the packages of two versions, once.
 var build = sync.OnceValue(func() error {
-	// They are made of the whole repository, by programs: go test must see that it is looked at, or
-	// it would repeat an old verdict.
+	// They are made of the whole repository, by programs. go test must notice that, or it would
+	// repeat an old result.
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && slices.Contains([]string{".git", "bin", "dist"}, d.Name()) {
 			return filepath.SkipDir
@@ -104,8 +104,8 @@ SIGN_KEY=releases@resqued.test sh "$SCRIPT" .`
 	return nil
 })
 
-// job is what the handlers run: it notes in Redis that a job ran, and by whom. A gated one notes
-// that it has started, and waits.
+// job is the handlers' job: it notes in Redis that it ran, and where. A gated job notes that it
+// has started, and waits.
 const job = `#!/bin/sh
 set -e
 id=$(sed 's/.*"args":\[\([0-9]*\).*/\1/')
@@ -199,8 +199,7 @@ func (m *machine) workedBy(pid int) (n int) {
 	return n
 }
 
-// load pushes jobs until it is stopped, and returns how many there were. The end of the test stops
-// it as well.
+// load pushes jobs until stopped, and returns their number. The end of the test stops it, too.
 func (m *machine) load(t *testing.T, queue string, from int) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -210,7 +209,7 @@ func (m *machine) load(t *testing.T, queue string, from int) (stop func() int) {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			// A slow machine must not get more of them than it works.
+			// A slow machine must not get more jobs than it can work.
 			if m.jobs.Client.LLen(ctx, m.jobs.Key("queue:"+queue)).Val() < 50 && ctx.Err() == nil {
 				m.jobs.Push(queue, "Note", from+pushed)
 				pushed++
@@ -241,7 +240,7 @@ func (m *machine) onlyOnce(t *testing.T, jobs int) {
 	require.Empty(t, m.jobs.Failures())
 }
 
-// start has both services work, a job of each at least.
+// start makes both services work at least one job each.
 func (m *machine) start(t *testing.T) {
 	t.Helper()
 	m.write(t, "/etc/resqued/resqued.yaml", fmt.Sprintf(settings, "default"))
@@ -255,8 +254,8 @@ func (m *machine) start(t *testing.T) {
 	m.jobs.AwaitNoted("ran", 2)
 }
 
-// upgrade installs the second version while jobs are pushed and a long one runs in each service,
-// and requires that none is lost, repeated or failed, and that both versions have worked.
+// upgrade installs the second version while jobs are pushed and a long one runs in each service.
+// No job may be lost, repeated or failed, and both versions must have worked.
 func (m *machine) upgrade(t *testing.T, install ...string) {
 	t.Helper()
 	m.jobs.Push("default-long", "Gate", 11)
@@ -295,7 +294,7 @@ func (m *machine) upgrade(t *testing.T, install ...string) {
 	t.Logf("%d jobs during the upgrade, none lost, repeated or failed", total)
 }
 
-// remove takes the package away while a job runs, and requires that it is waited for.
+// remove removes the package while a job runs, and requires that it waits for the job.
 func (m *machine) remove(t *testing.T, argv ...string) {
 	t.Helper()
 	m.jobs.Shut()
@@ -337,7 +336,7 @@ func TestDebian(t *testing.T) {
 	require.Equal(t, "640:root:resqued", m.Exec("stat", "-c", "%a:%U:%G", "/etc/resqued/resqued.yaml"), "it may hold a password")
 	require.Contains(t, m.Exec("getent", "passwd", "resqued"), "/var/lib/resqued")
 	require.Contains(t, m.Exec("bash", "--norc", "-c", "source /usr/share/bash-completion/completions/resqued; complete -p resqued"), "__start_resqued")
-	// As it stands the configuration is harmless, and says what is missing.
+	// The shipped configuration is harmless, and says what is missing.
 	out, err := m.TryExec("systemctl", "start", unit)
 	require.Error(t, err, out)
 	require.Contains(t, m.Journal(unit), "queues")
@@ -348,12 +347,12 @@ func TestDebian(t *testing.T) {
 	m.upgrade(t, m.apt("install", "resqued")...)
 	require.Contains(t, m.Exec("cat", "/etc/resqued/resqued.yaml"), "Gate", "what was edited stays")
 
-	// Again, and the script alone: nothing happens that would not have to.
+	// Again, and the script alone: nothing unnecessary happens.
 	before := m.MainPID(unit)
 	m.Exec("/var/lib/dpkg/info/resqued.postinst", "abort-upgrade", first)
 	require.Equal(t, before, m.MainPID(unit))
 
-	// A program that refuses the configuration does not stop the one that works.
+	// A program that refuses the configuration does not stop the running one.
 	m.write(t, "/etc/resqued/resqued.yaml", "worker_cuont: 2\n")
 	out = m.Exec(m.apt("install", "--allow-downgrades", "resqued="+first)...)
 	require.Contains(t, out, "resqued: "+unit+" goes on with the program that it had")
@@ -401,7 +400,8 @@ func TestFedora(t *testing.T) {
 	require.True(t, m.exists("/etc/resqued/resqued.yaml.rpmsave"))
 }
 
-// TestLintian: what is not as Debian's policy has it is in deploy/package/lintian-overrides, with the reason.
+// TestLintian: deviations from Debian's policy are in deploy/package/lintian-overrides, with
+// their reason.
 func TestLintian(t *testing.T) {
 	t.Parallel()
 	if which := os.Getenv(wanted); which != "1" && which != "deb" {
@@ -416,7 +416,7 @@ func TestLintian(t *testing.T) {
 	require.Empty(t, string(out))
 }
 
-// Where systemd does not run, or is not there, the scripts do nothing and say nothing.
+// Without a running systemd, or without systemd, the scripts do nothing and print nothing.
 func TestScriptsWithoutSystemd(t *testing.T) {
 	t.Parallel()
 	for _, call := range [][]string{

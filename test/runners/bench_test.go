@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkRunners measures jobs that do nothing: in one runner and in two side by side, each with
-// one job at a time, and in one with four at a time.
+// BenchmarkRunners measures jobs that do nothing: in one runner and in two, each with one job at
+// a time, and in one with four.
 func BenchmarkRunners(b *testing.B) {
 	for _, s := range shims {
 		for _, runners := range []int{1, 2} {
@@ -39,8 +39,7 @@ func (s shim) bench(b *testing.B, runners, concurrency int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }
 
-// benchNop performs jobs, so many at a time, and writes their lines without anything that a test
-// does besides.
+// benchNop performs some jobs at a time, and writes their lines without the checks of a test.
 func (r *runner) benchNop(b *testing.B, jobs, concurrency int) {
 	line := make([]byte, 0, 512)
 	sent := 0

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package runners_test drives the shims of runners/ over docs/runner-protocol.md, as the daemon
-// does, without the daemon: the same table for all languages.
+// Package runners_test drives the shims of runners/ over docs/runner-protocol.md, like the
+// daemon but without it: the same table for all languages.
 package runners_test
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// patience bounds what a test waits for, and nothing that it measures.
+// patience bounds what a test waits for, not what it measures.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,15 +40,15 @@ type shim struct {
 	// argv starts it with the classes of testdata.
 	argv []string
 	env  []string
-	// fork says whether it has a template.
+	// fork: it has a template.
 	fork bool
-	// What its language is known to do otherwise.
+	// Known differences of its language.
 	unknown, unfit, recursion string
-	// Not empty: which exception a job that calls exit has failed with. Empty: it ends the process.
+	// Not empty: the exception of a job that calls exit. Empty: the process ends.
 	exit string
-	// blocks says that code which does not wait holds up the reading of the socket.
+	// blocks: code that does not wait delays reading the socket.
 	blocks bool
-	// threads says that a job in a system call is interrupted also if others run beside it.
+	// threads: a job in a system call is interrupted even if others run in the process.
 	threads bool
 }
 
@@ -81,7 +81,7 @@ var shims = []shim{
 	},
 }
 
-// need skips the test where the interpreter is missing, and fails it where it has to be there.
+// need skips the test without the interpreter, and fails it if the interpreter is required.
 func (s shim) need(tb testing.TB) {
 	tb.Helper()
 	testlevel.Integration(tb)
@@ -122,9 +122,9 @@ type runner struct {
 	out, err *output
 	hello    map[string]any
 	pid      int
-	// ending is what the template says of the end of a forked one.
+	// ending is the template's report of a fork's end.
 	ending *os.File
-	// wait returns how a process ended that was started directly.
+	// wait returns how a directly started process has ended.
 	wait func() (int, error)
 	next int
 }
@@ -159,7 +159,7 @@ func (s shim) spawn(tb testing.TB, files []*os.File, env ...string) (cmd *exec.C
 	return cmd, out, errs
 }
 
-// ended returns a function that waits for a command, kills it when patience ends, and may be
+// ended returns a function that waits for a command and kills it after patience. It may be
 // called again.
 func ended(tb testing.TB, cmd *exec.Cmd) func() (int, error) {
 	tb.Helper()
@@ -304,7 +304,7 @@ func (p *template) fork(concurrency int) *runner {
 	return r
 }
 
-// peer returns the process id of who has written what can be read, without reading it.
+// peer returns the process id of the writer of the next bytes, without reading them.
 func (r *runner) peer() int {
 	r.tb.Helper()
 	raw, err := r.conn.SyscallConn()

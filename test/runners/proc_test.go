@@ -34,7 +34,7 @@ func inode(t *testing.T, pid, fd int) string {
 	return link
 }
 
-// crowded leaves a process room for so many more descriptors, and returns its limit of open files.
+// crowded leaves a process that many free descriptors, and returns its limit of open files.
 func crowded(t *testing.T, pid, room int) (limit uint64) {
 	t.Helper()
 	var had unix.Rlimit

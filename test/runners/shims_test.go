@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cases is what every runner does, whatever its language and however it was started.
+// cases are what every runner does, whatever its language and start.
 var cases = []struct {
 	name        string
 	concurrency int
@@ -280,7 +280,7 @@ func cancelled(t *testing.T, r *runner, number int) {
 	r.gone()
 }
 
-// left checks that a runner which was asked to leave ends in peace.
+// left checks that a runner that was asked to leave ends normally.
 func left(t *testing.T, r *runner) {
 	t.Helper()
 	r.closed()
@@ -292,7 +292,7 @@ func left(t *testing.T, r *runner) {
 	}
 }
 
-// slice hands out a slice, says that all is saved, and returns the last report.
+// slice hands out a slice, acknowledges all saves, and returns the last report.
 func slice(t *testing.T, r *runner, count int, over bool) map[string]any {
 	t.Helper()
 	r.next++
@@ -382,7 +382,7 @@ func TestTemplates(t *testing.T) {
 					assert.Equal(t, "proc-2", r.perform("Environment", "RESQUED_PROC")["why"])
 					assert.Equal(t, "(not set)", r.perform("Environment", "RESQUED_FORK_FD")["why"])
 				}
-				// Neither has a socket of the template: with the template and the asker gone
+				// Neither inherits a socket of the template: without the template and the asker,
 				// each sees the end of its own.
 				requests := inode(t, p.pid, 4)
 				require.NotEmpty(t, requests)
@@ -427,10 +427,11 @@ func TestTemplates(t *testing.T) {
 						if _, err := asked.lines.ReadString('\n'); err != nil {
 							break
 						}
-						// A runner says hello: a collector of garbage has closed a file meanwhile, so there was room.
+						// If a runner says hello, a garbage collection had closed a file, so
+						// there was room.
 						require.NoError(t, conn.Close())
 					}
-					// Another process has to take its place: this one would fail at each request.
+					// Another process must replace it: this one would fail at each request.
 					code, err := p.wait()
 					require.NoError(t, err)
 					assert.NotZero(t, code)

@@ -10,9 +10,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestAgesOfQueues checks that it is known how long jobs have waited whose payloads hold no time: in lists,
-// of a fair queue whose jobs wait in lines, and for who looks for old jobs; and that what waits for
-// longer than promised is late.
+// TestAgesOfQueues: the age of jobs without a time in their payload is known, in lists, in lines
+// of a fair queue, and when old jobs are searched. Jobs that wait longer than promised are late.
 func TestAgesOfQueues(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 1, Config: "within: {paused: 1s, mail: 1s, fair: 1h}\nfair: {fair: '{{args.0}}'}\n"})

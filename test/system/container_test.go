@@ -57,7 +57,7 @@ type pod struct {
 	done chan struct{}
 }
 
-// output is what a program prints, for reading meanwhile.
+// output is what a program prints, readable while it runs.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -75,9 +75,9 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// rootScript makes the file system and starts the program in it. $1 is an empty directory, $2 the
-// program, $3 its configuration, $4 what memory.max says; the arguments of the program follow.
-// Besides it there is what sh needs, for the commands of jobs.
+// rootScript makes the file system and starts the program in it. $1 is an empty directory, $2
+// the program, $3 its configuration, $4 the content of memory.max; the program's arguments
+// follow. The file system also has what sh needs, for the commands of jobs.
 const rootScript = `
 root=$1 program=$2 config=$3 limit=$4; shift 4
 mount -t tmpfs -o mode=755 none "$root"
@@ -163,7 +163,7 @@ func (p *pod) zombies() []proctest.Process {
 	return proctest.Find(func(one proctest.Process) bool { return one.State == "Z" && one.Descends(p.init) })
 }
 
-// TestContainerImage: the program of the image needs nothing beside it.
+// TestContainerImage: the image's program needs no other files.
 func TestContainerImage(t *testing.T) {
 	t.Parallel()
 	f, err := elf.Open(buildAsImage(t, "./cmd/resqued"))
@@ -222,7 +222,7 @@ handlers:
 		p := runPod(t, program, jobs, "")
 		p.PushRaw("q", `{"class":"Orphan","args":[]}`, `{"class":"Orphan","args":[2]}`)
 		proctest.Await(t, patience, func() bool { return p.Snapshot().Processed == 2 }, "the end of the jobs")
-		// A probe whose child outlives it: that child becomes one of the first process.
+		// The child of a probe may outlive it; the first process adopts it.
 		_, code := p.exec("sh", "-c", "(sleep 0.3 &) ; exit 0")
 		require.Zero(t, code)
 		proctest.Await(t, patience, func() bool {
@@ -238,7 +238,8 @@ handlers:
 		t.Parallel()
 		p := runPod(t, program, jobs, "")
 		p.PushRaw("q", `{"class":"Wait","args":[]}`)
-		// Its record in Redis comes first; a job that has not begun goes back when the daemon drains.
+		// Its record in Redis comes first; a job that has not begun goes back when the daemon
+		// drains.
 		proctest.Await(t, patience, func() bool { _, code := p.exec("test", "-s", "/tmp/begun"); return code == 0 }, "the job")
 		p.PushRaw("other", `{"class":"Wait","args":[1]}`)
 		stdout, code := p.exec("resqued", "drain", "--no-wait")
@@ -261,7 +262,8 @@ handlers:
 		t.Parallel()
 		p := runPod(t, program, jobs, "")
 		p.PushRaw("q", `{"class":"Wait","args":[]}`)
-		// Its record in Redis comes first; a job that has not begun goes back when the daemon drains.
+		// Its record in Redis comes first; a job that has not begun goes back when the daemon
+		// drains.
 		proctest.Await(t, patience, func() bool { _, code := p.exec("test", "-s", "/tmp/begun"); return code == 0 }, "the job")
 		require.NoError(t, syscall.Kill(p.init, syscall.SIGQUIT)) // STOPSIGNAL
 		proctest.Await(t, patience, func() bool { return strings.Contains(p.out.String(), `"to":"draining"`) }, "the drain")
@@ -274,7 +276,7 @@ handlers:
 
 	t.Run("sizes max_rss by what its control group allows", func(t *testing.T) {
 		t.Parallel()
-		// A worker process that keeps what its jobs took is replaced before the kernel has to end it.
+		// A worker process whose jobs keep memory is replaced before the kernel has to end it.
 		p := runPod(t, buildAsImage(t, "./test/system/testapp"), "worker_count: 1\nthread_count: 2\njobs_per_fork: 0\nqueues: [q]\n", strconv.Itoa(320<<20))
 		size := 320 << 20 / 2 / 2
 		said := line(t, &p.out, "max_rss follows the memory that the control group allows")
@@ -290,7 +292,7 @@ handlers:
 	})
 }
 
-// line returns the first line of a log of JSON with a message, when it is there.
+// line returns the first line of a JSON log with a message, once it exists.
 func line(t *testing.T, log fmt.Stringer, msg string) (fields map[string]any) {
 	t.Helper()
 	proctest.Await(t, patience, func() bool {

@@ -45,7 +45,7 @@ func (s *screen) read(from io.Reader) {
 	}
 }
 
-// first is a program started at a terminal, as at a person's first "resqued dev".
+// first is a program started at a terminal, like a person's first "resqued dev".
 type first struct {
 	cmd    *exec.Cmd
 	keys   *os.File
@@ -180,7 +180,6 @@ func (f *first) address(t *testing.T) string {
 	return strings.TrimSpace(at)
 }
 
-// dashboards are the processes of the dashboard.
 func (f *first) dashboards() []proctest.Process {
 	mark := strings.TrimPrefix(f.env[len(f.env)-1], "RESQUED_TEST_RUN=")
 	return proctest.Find(func(p proctest.Process) bool {

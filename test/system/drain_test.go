@@ -20,7 +20,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// fleet is four processes of eight threads, with 100 jobs per process. The figures below follow
+// fleet is four processes of eight threads, with 100 jobs per process. The numbers below follow
 // from these.
 var fleet = harness.Options{Workers: 4, Threads: 8, JobsPerFork: 100}
 

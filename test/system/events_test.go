@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestEventsTellWhatHappened has all kinds of things happen to a daemon and looks at its events.
+// TestEventsTellWhatHappened causes all kinds of events and checks what the daemon reports.
 func TestEventsTellWhatHappened(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Workers: 1, Threads: 2, Env: []string{"RESQUED_MAX_DEATHS=1"}})

@@ -15,9 +15,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestFair has tenants take turns while worker processes are replaced for their number of jobs, or are
-// killed: each job runs, those of a tenant are taken in the order of their pushes, and all the
-// time as many of each are taken as its weight says. The order in which jobs are taken is that of their fences.
+// TestFair: tenants take turns while worker processes are used up or killed. Each job runs, each
+// tenant's in the order of their pushes, and always in the proportion of the weights. The jobs'
+// fences show the order.
 func TestFair(t *testing.T) {
 	t.Parallel()
 	weights := map[string]int{"1": 1, "2": 1, "3": 2}

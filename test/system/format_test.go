@@ -12,9 +12,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestTwoFormats runs two versions in one namespace, of which the newer one writes in a format
-// that the older one does not read. The older one goes on with its own jobs and leaves those of
-// a dead newer one to the newer ones; it cannot be started again. No job is lost.
+// TestTwoFormats runs two versions in one namespace; the newer one writes a format that the
+// older one does not read. The older one continues with its own jobs and leaves those of a dead
+// newer one to newer ones; it cannot be started again. No job is lost.
 func TestTwoFormats(t *testing.T) {
 	t.Parallel()
 	space := redistest.Namespace(t)
@@ -29,7 +29,7 @@ func TestTwoFormats(t *testing.T) {
 	require.Equal(t, newer, o.Client.HGet(t.Context(), o.Key("resqued:meta"), "format").Val())
 	o.AwaitLog("another daemon of this fleet writes in a format that this version does not read")
 
-	// What a dead newer one has left waits, although its lease is past.
+	// Jobs of a dead newer daemon wait, although its lease is past.
 	n.Push("news", "Gate", 1)
 	n.AwaitNoted("started", 1)
 	records := func() map[string]string {
@@ -52,7 +52,7 @@ func TestTwoFormats(t *testing.T) {
 	o.AwaitNoted("ran", 1)
 	require.Equal(t, left, records())
 
-	// A newer one recovers it, and what a dead older one has left.
+	// A newer one recovers them, and those of a dead older one.
 	after := harness.Start(t, next)
 	after.ForgetMasters()
 	proctest.Await(t, patience, func() bool { return after.Noted("started")["1"] == "2" }, "the job of the dead newer daemon to run again")
@@ -63,7 +63,7 @@ func TestTwoFormats(t *testing.T) {
 		return after.Client.LLen(t.Context(), after.Key("queue:mail")).Val() == 1
 	}, "the job of the dead older daemon to be back in its queue")
 
-	// The older one does not start here any more, and its command line changes nothing.
+	// The older one no longer starts here, and its command line changes nothing.
 	old.Unready = true
 	refused := harness.Start(t, old)
 	require.Equal(t, 1, refused.Exit())

@@ -26,8 +26,8 @@ const (
 	gemRefresh = 30
 )
 
-// gemWorker stands in for a Ruby worker with resque-locket: it sends the same commands in the
-// same order and has the same defects. It works Hold jobs.
+// gemWorker fakes a Ruby worker with resque-locket: it sends the same commands in the same order
+// and has the same defects. It works Hold jobs.
 type gemWorker struct {
 	client *redis.Client
 	space  string

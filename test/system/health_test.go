@@ -12,7 +12,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// A daemon without its Redis is alive and of no use.
+// A daemon without its Redis is alive but useless.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -31,7 +31,7 @@ func TestHealth(t *testing.T) {
 	proctest.Await(t, patience, func() bool { _, _, code := d.Run("health", "--socket", socket); return code == 0 }, "that it is healthy")
 }
 
-// A daemon that is started without its Redis is alive: what would start it anew need not.
+// A daemon started without its Redis is alive: restarting it would not help.
 func TestHealthWhileRedisIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, durable)

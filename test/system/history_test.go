@@ -21,7 +21,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// runsOf returns how many jobs a series has counted all in all: runs, failed, not run.
+// runsOf returns how many jobs a series has counted in total: runs, failed, not run.
 func runsOf(t *testing.T, d *harness.Daemon, name string) []uint64 {
 	t.Helper()
 	series, err := history.ParseName(name)
@@ -32,8 +32,8 @@ func runsOf(t *testing.T, d *harness.Daemon, name string) []uint64 {
 	return []uint64{sum.Runs, sum.Failed, sum.Unrun}
 }
 
-// TestHistoryCountsEachJob: what worker processes count, which are replaced all the time, is what
-// Redis has counted, to the last job.
+// TestHistoryCountsEachJob: worker processes that are replaced all the time count the same jobs
+// as Redis, to the last one.
 func TestHistoryCountsEachJob(t *testing.T) {
 	t.Parallel()
 	for _, perFork := range []int{1, 7} {
@@ -59,7 +59,7 @@ func TestHistoryCountsEachJob(t *testing.T) {
 	}
 }
 
-// number reads a number that stands in Redis; 0 = there is none.
+// number reads a number from Redis; 0 = missing.
 func number(t *testing.T, d *harness.Daemon, key string) int {
 	t.Helper()
 	n, _ := d.Client.Get(t.Context(), d.Key(key)).Int()
@@ -73,7 +73,7 @@ func counted(t *testing.T, d *harness.Daemon) int {
 	return int(history.ReadTotal(raw).Runs)
 }
 
-// ran returns how many runs of jobs have come to their end in the handlers of each worker process.
+// ran returns how many runs of jobs have ended in the handlers of each worker process.
 func ran(t *testing.T, d *harness.Daemon) (by map[string]int, all int) {
 	t.Helper()
 	by = map[string]int{}
@@ -103,9 +103,9 @@ func (f *feeder) feed(t *testing.T) {
 // slotTitle is the title of a worker process, with how many jobs had ended at its last report.
 var slotTitle = regexp.MustCompile(`: worker \d+ of \d+: .* (\d+) done$`)
 
-// reported feeds a daemon until each of its worker processes has surely sent what it had counted at
-// some time, and returns how many jobs that were, by pid. What a report of theirs has shown in the
-// title is sent with the first report that comes a second later or after that, if not before.
+// reported feeds a daemon until each worker process has certainly sent its counts of some
+// moment, and returns the number of those jobs, by pid. Counts in the title are sent with the
+// first report at least a second later, if not earlier.
 func reported(t *testing.T, d *harness.Daemon, f *feeder, workers int) map[int]int {
 	t.Helper()
 	type watched struct {
@@ -165,8 +165,8 @@ func procOf(t *testing.T, d *harness.Daemon) map[int]string {
 	return names
 }
 
-// TestHistoryOfKilledProcesses: a process that is killed takes with it what it has not sent, and no
-// more. Nothing is counted that has not ended.
+// TestHistoryOfKilledProcesses: a killed process only loses the counts that it has not sent.
+// Only ended jobs are counted.
 func TestHistoryOfKilledProcesses(t *testing.T) {
 	t.Parallel()
 
@@ -203,8 +203,8 @@ func TestHistoryOfKilledProcesses(t *testing.T) {
 		t.Logf("%d jobs processed in %d runs; %d counted; killed processes had reported %v, at most %d runs not", f.pushed, all, total, sent, unsent)
 		require.GreaterOrEqual(t, len(sent), 2*workers)
 		require.LessOrEqual(t, f.pushed-total, unsent)
-		// A job that was counted when its process died before Redis had its end is counted twice, as it
-		// has run twice. One that died too often has failed without a run.
+		// A job whose end was counted, but not recorded when its process died, is counted twice,
+		// and ran twice. A job that died too often has failed without a run.
 		require.LessOrEqual(t, total, all+len(d.Failures()))
 	})
 
@@ -238,8 +238,8 @@ func TestHistoryOfKilledProcesses(t *testing.T) {
 	})
 }
 
-// TestHistoryInACluster: all keys of the history are in the slot of the namespace, on one of two
-// nodes, of which the daemon knows the other one.
+// TestHistoryInACluster: all keys of the history are in the namespace's slot, on one of two
+// nodes, of which the daemon knows the other.
 func TestHistoryInACluster(t *testing.T) {
 	t.Parallel()
 	node := func() *redistest.Server {
@@ -294,11 +294,11 @@ func TestHistoryInACluster(t *testing.T) {
 	require.Zero(t, other.Client(t).DBSize(t.Context()).Val())
 }
 
-// resquesKeys are those that a daemon writes for its jobs which Resque, or resque-locket, has; <id>
-// is that of a worker.
+// resquesKeys are the keys that a daemon writes for its jobs and that Resque or resque-locket
+// has, too; <id> is a worker's.
 var resquesKeys = regexp.MustCompile(`^(queues|queue:mail|failed|workers|worker:<id>|worker:<id>:started|stat:(processed|failed)(:<id>)?|locket:job_locks:(Count|Fail)\[\d+\])$`)
 
-// TestHistoryLeavesResquesKeysAlone looks at each change of a key while a daemon lives.
+// TestHistoryLeavesResquesKeysAlone checks each change of a key while a daemon lives.
 func TestHistoryLeavesResquesKeysAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--notify-keyspace-events", "EKA"}})

@@ -14,8 +14,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// What a drain has not waited for runs again with the next daemon, once: functions that listen,
-// functions that do not, and commands, which get TERM first and then KILL.
+// Jobs that a drain does not wait for run again with the next daemon, once: functions that
+// react, functions that do not, and commands, which get TERM first and then KILL.
 func TestDrainTimeoutRunsJobsAgain(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Threads: 3, Env: []string{shortKill}, Config: `drain_timeout: {after: 1s}
@@ -79,9 +79,9 @@ func TestLockedJobsOutliveAnOutage(t *testing.T) {
 	require.Zero(t, d.Exit())
 }
 
-// A password that is changed is taken from its file when a connection is made: the daemon goes
-// on as soon as the new one is there, without a signal. Until then its title says what is wrong,
-// and a worker process that is started meanwhile waits.
+// A changed password is read from its file for each new connection: the daemon continues as soon
+// as it works, without a signal. Until then its title shows the problem, and new worker
+// processes wait.
 func TestPasswordIsChanged(t *testing.T) {
 	t.Parallel()
 	redistest.NeedsMajor(t, 6)

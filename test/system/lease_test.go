@@ -17,10 +17,10 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// tenSeconds is all that it takes to have a dead machine noticed sooner.
+// tenSeconds is the only setting needed to notice a dead machine sooner.
 const tenSeconds = "job_lock_duration: 10s\n"
 
-// leases returns when the leases of a daemon's processes end, by Redis's clock, and its time.
+// leases returns the ends of a daemon's leases and the time, by Redis's clock.
 func leases(t *testing.T, d *harness.Daemon, host string) (ends map[string]time.Time, now time.Time) {
 	t.Helper()
 	pipe := d.Client.TxPipeline()
@@ -36,7 +36,8 @@ func leases(t *testing.T, d *harness.Daemon, host string) (ends map[string]time.
 	return ends, at.Val()
 }
 
-// acted makes intervals of notes that end with the last thing that a job did as the holder of its lock: it may have been
+// acted makes intervals of notes. They end with the job's last action as the holder of its lock:
+// it may have been told to stop, or its process killed.
 // told to stop, or its process killed.
 func acted(t *testing.T, notes []note) []hold {
 	t.Helper()
@@ -51,8 +52,9 @@ func acted(t *testing.T, notes []note) []hold {
 	return holds
 }
 
-// TestADeadMachineAtTenSeconds kills two machines at once. The jobs of the one with job_lock_duration: 10s are recovered
-// when its lease has ended, not before, and long before those of the other.
+// TestADeadMachineAtTenSeconds kills two machines at once. Jobs of the one with
+// job_lock_duration: 10s are recovered when its lease ends, not before, and long before the
+// other's.
 func TestADeadMachineAtTenSeconds(t *testing.T) {
 	t.Parallel()
 	dead := harness.Start(t, harness.Options{App: true, Threads: 2, Host: "dead", Config: tenSeconds, Queues: "short"})
@@ -74,7 +76,7 @@ func TestADeadMachineAtTenSeconds(t *testing.T) {
 	}
 	var now time.Time
 	proctest.Await(t, patience, func() bool {
-		// In one step: what stands there belongs to that time.
+		// In one step, so that both are from the same time.
 		pipe := lives.Client.TxPipeline()
 		at, records, lease := pipe.Time(t.Context()), pipe.HLen(t.Context(), lives.Key("resqued:inflight:"+proc)), pipe.ZScore(t.Context(), lives.Key("resqued:procs"), proc)
 		_, err := pipe.Exec(t.Context())
@@ -99,8 +101,8 @@ func TestADeadMachineAtTenSeconds(t *testing.T) {
 	require.Equal(t, "1", lives.Noted("started")["3"])
 }
 
-// TestRedisAwayAtTenSeconds has Redis hang for eight seconds. Jobs that hold locks are stopped before others could
-// have these, others go on, and no process is taken for dead.
+// TestRedisAwayAtTenSeconds makes Redis hang for eight seconds. Jobs that hold locks are stopped
+// before others could get them, others continue, and no process counts as dead.
 func TestRedisAwayAtTenSeconds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -123,7 +125,7 @@ func TestRedisAwayAtTenSeconds(t *testing.T) {
 	server.Hang()
 	<-time.After(8 * time.Second)
 	server.Resume()
-	// As long as a grace may last, and all beat again.
+	// The longest grace, until all beat again.
 	proctest.Await(t, patience, func() bool {
 		ends, now := leases(t, d, "")
 		for _, end := range ends {
@@ -148,8 +150,8 @@ func TestRedisAwayAtTenSeconds(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// TestAStarvedMachineAtTenSeconds gives all processes of a daemon a tenth of the time. Whatever becomes of its leases, no job
-// is lost, none has two holders, and the fences grow.
+// TestAStarvedMachineAtTenSeconds gives all processes of a daemon a tenth of the time. Whatever
+// happens to its leases, no job is lost, none has two holders, and fences grow.
 func TestAStarvedMachineAtTenSeconds(t *testing.T) {
 	t.Parallel()
 	o := harness.Options{App: true, Threads: 3, Trace: t.TempDir(), Config: tenSeconds, Host: "starved"}
@@ -161,7 +163,8 @@ func TestAStarvedMachineAtTenSeconds(t *testing.T) {
 	d.Push("mail", "Act", 1, 2, 3)
 	beats := map[time.Time]bool{}
 	for turn := time.NewTicker(50 * time.Millisecond); ; {
-		// Three leases long, by Redis's clock, and ten beats: those that a starved machine manages in that time.
+		// Three leases long, by Redis's clock, and ten beats: what a starved machine manages in
+		// that time.
 		ends, _ := leases(t, d, "starved")
 		for _, end := range ends {
 			beats[end] = true
@@ -194,8 +197,9 @@ func TestAStarvedMachineAtTenSeconds(t *testing.T) {
 	require.Empty(t, other.Residue())
 }
 
-// TestHostDeadHook stops a whole machine. The hook of another one is asked whether it is dead; from when it says so its jobs
-// run again, long before its lease ends. When the machine goes on all the same it is fenced: what it says changes nothing.
+// TestHostDeadHook stops a whole machine. Another one's hook is asked whether it is dead. When
+// the hook says so, the jobs run again, long before the lease ends. If the machine continues, it
+// is fenced: its reports change nothing.
 func TestHostDeadHook(t *testing.T) {
 	t.Parallel()
 	trace := t.TempDir()
@@ -203,7 +207,7 @@ func TestHostDeadHook(t *testing.T) {
 	old.Push("mail", "Act", 1)
 	old.AwaitNoted("started", 1)
 	pid := old.WorkerPIDs()[0]
-	// A hook that leaves something behind, and proves nothing until there is a file.
+	// A hook that leaves a process behind, and proves nothing until a file exists.
 	config := `host_dead_hook: [sh, -c, 'sleep 1000 & echo "$1 $RESQUED_HOST_BOOT_ID $RESQUED_HOST_PROCESSES" >>asked; [ -e dead ]', hook]
 host_dead_after: 6s
 `
@@ -250,13 +254,14 @@ host_dead_after: 6s
 	old.Continue()
 	proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process with the old job")
 	gone := procfs.BootTime()
-	// Its worker process finds that out, from Redis or from its own clock, or its master does and kills it, whichever is first.
+	// The first to notice is its worker process, from Redis or its own clock, or its master,
+	// which kills it.
 	proctest.Await(t, patience, func() bool {
 		return slices.ContainsFunc([]string{"given up for dead", "its lease in redis is past", "no beat has reached redis for too long"}, func(why string) bool {
 			return strings.Contains(old.Log(), why)
 		})
 	}, "a line that says why")
-	// Its master replaces the worker process and works on.
+	// Its master replaces the worker process and continues.
 	awaitOthers(t, old, []int{pid}, 1)
 	require.Equal(t, map[string]string{actLock: value}, lockValues(t, next))
 	requireStale(t, readTrace(t, trace), pid, stopped, continued, gone)
@@ -274,7 +279,7 @@ host_dead_after: 6s
 	require.Empty(t, next.Residue())
 }
 
-// TestAPersonSaysThatAHostIsDead does the same by hand, without any hook.
+// TestAPersonSaysThatAHostIsDead does the same by hand, without a hook.
 func TestAPersonSaysThatAHostIsDead(t *testing.T) {
 	t.Parallel()
 	dead := harness.Start(t, harness.Options{App: true, Host: "dead", Config: tenSeconds, Queues: "mail"})

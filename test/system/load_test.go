@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// busy returns a daemon in the middle of its work: thousands of jobs wait, hundreds have been
+// busy returns a daemon in the middle of its work: thousands of jobs wait, hundreds are done.
 // done.
 func busy(t *testing.T, jobs int, env ...string) *harness.Daemon {
 	t.Helper()
@@ -38,8 +38,8 @@ func onceEach(t *testing.T, d *harness.Daemon, jobs int) (ran int) {
 	return len(noted)
 }
 
-// inTheMiddle runs a test with twice as many jobs again and again as long as all of them were
-// done before it could interrupt them.
+// inTheMiddle repeats a test with twice as many jobs while all of them were done before it could
+// interrupt them.
 func inTheMiddle(t *testing.T, test func(jobs int) (met bool)) {
 	t.Helper()
 	for jobs, tries := harness.Load(), 0; !test(jobs); jobs, tries = 2*jobs, tries+1 {

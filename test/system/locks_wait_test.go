@@ -80,9 +80,9 @@ func TestLockedJobsDoNotStarveOthers(t *testing.T) {
 	}
 }
 
-// TestLines has jobs of a few locks run in the order in which they were pushed, while worker
-// processes are replaced for their number of jobs, or are killed. Jobs whose process was killed run
-// alone, so that others of their line may run before them; but none is lost.
+// TestLines: jobs of a few locks run in the order of their pushes, while worker processes are
+// used up or killed. Jobs whose process was killed run alone, so others of their line may run
+// before them; but none is lost.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	const locks, each = 3, 150
@@ -235,7 +235,7 @@ func (c cost) String() string {
 }
 
 // TestWaitingForALock checks that a thousand locked jobs cost next to nothing while they wait,
-// and that the first of them starts at once when the lock is free, whoever freed it.
+// and that the first of them starts at once when the lock is free, whatever freed it.
 func TestWaitingForALock(t *testing.T) {
 	t.Parallel()
 	for lines, counted := range map[string]string{"auto": "resqued:lined", "off": "locket:queue_lock_counters"} {
@@ -246,7 +246,8 @@ func TestWaitingForALock(t *testing.T) {
 	}
 }
 
-// waitForALock does that with a setting of lines; counted is the hash that counts the jobs that wait.
+// waitForALock does that with a setting of lines; counted is the hash that counts the waiting
+// jobs.
 func waitForALock(t *testing.T, lines, counted string) {
 	t.Helper()
 	const waiting = 1000

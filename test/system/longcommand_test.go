@@ -20,8 +20,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// counts is a long job in sh. It notes numbers one after the other, each with the fence of its
-// slice, and saves each before it goes on.
+// counts is a long job in sh. It notes numbers one after the other, each with its slice's fence,
+// and saves each before the next.
 const counts = `
 read -r job
 n=$(printf %s "$job" | sed -n 's/.*"state":{"n":\([0-9]*\)}.*/\1/p')
@@ -187,8 +187,9 @@ func TestALongJobInAnotherLanguageLetsItsProcessGo(t *testing.T) {
 	})
 }
 
-// python returns a variable of the environment that has python3 start at once, and skips a test where Python is missing:
-// what stands on the PATH may be a script that looks for a version first, which can take longer than a slice.
+// python returns an environment variable that makes python3 start at once, and skips a test
+// without Python. The python3 on PATH may be a script that selects a version, which can take
+// longer than a slice.
 func python(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -199,8 +200,8 @@ func python(t *testing.T) string {
 	return "PATH=" + filepath.Dir(strings.TrimSpace(string(out))) + ":" + os.Getenv("PATH")
 }
 
-// TestTheExampleOfALongJobInPython checks the example: it continues behind the last invoice
-// when its slice is over, when its worker process is killed, and when its daemon is drained.
+// TestTheExampleOfALongJobInPython checks the example: it continues after the last invoice when
+// its slice is over, its worker process is killed, or its daemon is drained.
 func TestTheExampleOfALongJobInPython(t *testing.T) {
 	t.Parallel()
 	path := python(t)

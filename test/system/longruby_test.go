@@ -20,8 +20,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// rubyLong are long jobs in Ruby. Numbers notes each number with the fence of its slice; Ledger
-// notes when it is within a critical unit, and when no more.
+// rubyLong are long jobs in Ruby. Numbers notes each number with its slice's fence; Ledger notes
+// the beginning and end of a critical unit.
 const rubyLong = `
 class Numbers
   extend Resqued::LongJob
@@ -76,8 +76,8 @@ end
 LongJob.job :Numbers, interval: 3600, each: -> { [1, 2, 3] }, args: ["tick"], max_backlog: 2
 `
 
-// startRubyLong starts a daemon whose runner performs them. Their command line is a script which
-// calls that of the daemon.
+// startRubyLong starts a daemon whose runner performs them. Their command line is a script that
+// calls the daemon's.
 func startRubyLong(t *testing.T, name, slice string, o harness.Options) (*rubyApp, *harness.Daemon, harness.Options) {
 	t.Helper()
 	a := newRubyApp(t, name, rubyLong)
@@ -104,9 +104,9 @@ func (a *rubyApp) numbers(n int) (repeated int) {
 	return checkUnits(a.t, lines, n)
 }
 
-// TestALongJobInRubySurvivesEverything deploys the daemon again and again, kills worker processes and
-// runners, and pauses the run, while a long job of Ruby runs. No number is left out, and one is noted
-// twice only if its process was killed with it.
+// TestALongJobInRubySurvivesEverything deploys the daemon repeatedly, kills worker processes and
+// runners, and pauses the run, while a long job of Ruby runs. No number is left out, and one is
+// noted twice only if its process was killed with it.
 func TestALongJobInRubySurvivesEverything(t *testing.T) {
 	t.Parallel()
 	numbers := 200
@@ -170,8 +170,8 @@ func TestALongJobInRubySurvivesEverything(t *testing.T) {
 	a.ended(d)
 }
 
-// TestALongJobInRubyStops pauses, drains, supersedes and kills slices of Ruby that would go on for
-// long: each ends with its unit, and nothing is lost or done twice.
+// TestALongJobInRubyStops pauses, drains, supersedes and kills long slices of Ruby: each ends
+// with its unit, and nothing is lost or done twice.
 func TestALongJobInRubyStops(t *testing.T) {
 	t.Parallel()
 	a, d, o := startRubyLong(t, "longstop", "1h", harness.Options{Workers: 1, Threads: 2})
@@ -184,7 +184,7 @@ func TestALongJobInRubyStops(t *testing.T) {
 		return run.Status
 	}
 
-	// It is paused, through a restart, and found by whoever enqueues it.
+	// It stays paused through a restart, and another enqueue finds it.
 	a.await("unit", 5)
 	_, _, code := d.Run("longjobs", "pause", res.UUID)
 	require.Zero(t, code)
@@ -205,7 +205,7 @@ func TestALongJobInRubyStops(t *testing.T) {
 	require.Zero(t, code)
 	a.await("unit", paused+5)
 
-	// Another one takes its place, and begins when its code has ended.
+	// Another run replaces it, and begins when its code has ended.
 	stubborn, err := c.Enqueue(t.Context(), "Stubborn", []any{1}, longjob.Queue("long"))
 	require.NoError(t, err)
 	a.await("stubborn", 1)
@@ -249,7 +249,7 @@ func ignoreEnding(err error) error {
 	return err
 }
 
-// TestCriticalUnitsOfRuby has runs share a lock: no two are within it.
+// TestCriticalUnitsOfRuby: of runs that share a lock, at most one is within it.
 func TestCriticalUnitsOfRuby(t *testing.T) {
 	t.Parallel()
 	a, d, _ := startRubyLong(t, "longledger", "15s", harness.Options{Workers: 2, Threads: 2})

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nightly lists the tests that only make nightly runs, in the form of -skip, each with what sees
-// the same defects in make test or in .ci/run: tests, or a fault of make chaos.
+// nightly lists the tests that run only at night, in the form of -skip, each with what finds the
+// same defects in make test or .ci/run: tests, or a fault of make chaos.
 var nightly = map[string]string{
 	"TestAKillBeforeAnAttemptIsKnown":                 "internal/thread TestKilledBeforeTheCountIsKnown",
 	"TestALongJobAndAnOlderRedis":                     "internal/longstore TestLongModel; longjob TestPastLease",
@@ -125,8 +125,8 @@ var nightly = map[string]string{
 	"TestUpgrade/(a_program_that_(refuses|cannot|is_some|ends)|a_link|without|what_has|of_one|a_configuration|.*waits_for)": "internal/master TestUpgrade; internal/master TestTakeOver",
 }
 
-// TestNightlyTestsExist: a test that is renamed leaves the table, and each row names tests that
-// make test runs.
+// TestNightlyTestsExist: the tests in the table exist, and each row names tests that make test
+// runs.
 func TestNightlyTestsExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]map[string]bool{} // by folder

@@ -64,7 +64,7 @@ func TestOrders(t *testing.T) {
 	}, "all of them to be replaced")
 	require.Empty(t, d.Failures())
 
-	// What is refused, and what is not there.
+	// Refused orders, and orders to nothing.
 	require.Contains(t, order(1, "pause", d.Client.ZRange(t.Context(), d.Key("resqued:procs"), 0, 0).Val()[0]), "name their master")
 	require.Contains(t, order(4, "pause", "nobody"), "nobody")
 	require.Contains(t, order(2, "drain", second), "this would drain 1 daemon")
@@ -79,7 +79,7 @@ func TestOrders(t *testing.T) {
 	d.Client.Del(t.Context(), d.Key("resqued:master:"+old))
 	d.Client.SRem(t.Context(), d.Key("resqued:masters"), old)
 
-	// Who is drained leaves; its neighbour stays.
+	// A drained daemon leaves; its neighbour stays.
 	order(0, "drain", second, "--wait", "--yes")
 	require.Zero(t, e.Exit())
 	require.False(t, d.Ended())

@@ -12,8 +12,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestNamesOfEmptyQueuesGo: names of queues that nothing names are removed, and a job that comes then in
-// Ruby's two steps, the first of which was before that, runs.
+// TestNamesOfEmptyQueuesGo: names of unused queues are removed. A job pushed in Ruby's two
+// steps, the first before the removal, still runs.
 func TestNamesOfEmptyQueuesGo(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2, Queues: "named,*", Config: "prune_queues: 1s\n" +

@@ -19,13 +19,13 @@ import (
 // railsLike is a copy of examples/rails-like.
 type railsLike struct {
 	dir string
-	// env is what the application gets besides.
+	// env is additional environment of the application.
 	env []string
 	// config is its resqued.yaml for a daemon that has another working directory.
 	config string
 }
 
-// newRailsLike copies the application. With resque it finds a stand-in of the gem.
+// newRailsLike copies the application. Its resque is a fake of the gem.
 func newRailsLike(t *testing.T, resque bool) railsLike {
 	t.Helper()
 	source, err := filepath.Abs("../..")
@@ -53,7 +53,7 @@ func newRailsLike(t *testing.T, resque bool) railsLike {
 func (a railsLike) ruby(t *testing.T, script string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "ruby", "-r", "./app", "-e", script)
-	// An empty REDIS_URL would be one: the one of whoever runs the tests must not reach the stand-in.
+	// An empty REDIS_URL still counts as set: the tester's own must not reach the fake.
 	environ := slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "REDIS_URL=") })
 	c.Dir, c.Env = a.dir, append(environ, a.env...)
 	out, err := c.Output()

@@ -13,9 +13,9 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// What is kept back of arguments is in no line of a daemon's log, no event and no text of a failure:
-// keys of locks are made of arguments, and so are messages about payloads that are none. What the
-// daemon writes as data, payloads and the locks themselves, is as it was.
+// Redacted arguments are in no log line, event or failure text of a daemon, although keys of
+// locks and messages about invalid payloads contain arguments. Data written by the daemon,
+// payloads and locks, stays complete.
 func TestSecretsOfArguments(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-4711"

@@ -192,7 +192,7 @@ func (r *reloading) standing() map[string]string {
 	return s
 }
 
-// TestReloadableSettings: TestReloadThatIsRefused, which is a test of make nightly, knows every setting.
+// TestReloadableSettings: TestReloadThatIsRefused, a test of make nightly, knows every setting.
 func TestReloadableSettings(t *testing.T) {
 	t.Parallel()
 	for _, s := range config.Settings() {
@@ -206,7 +206,7 @@ func TestReloadableSettings(t *testing.T) {
 func TestReloadThatIsRefused(t *testing.T) {
 	t.Parallel()
 	r := startReloading(t)
-	// What is there from the first second on, and what appears with the first job of a kind.
+	// State from the first second, and state that appears with the first job of a kind.
 	require.EqualValues(t, 1, r.moved("u"))
 	r.counted(r.old, "old.duplicate:1|c")
 	r.ticks("ticks-old")

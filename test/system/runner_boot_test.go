@@ -241,7 +241,7 @@ func TestRunnerReload(t *testing.T) {
 	before := kinOf("reloaded")
 	require.Len(t, before.templates, 1)
 
-	// One that boots: the old code works on meanwhile.
+	// While a template boots, the old code still works.
 	a.write("note('boots')\ngate('boot')\n" + versionOf("new"))
 	d.Signal(hup)
 	a.await("boots", 1)
@@ -259,7 +259,7 @@ func TestRunnerReload(t *testing.T) {
 		return len(k.templates) == 1 && len(k.runners) == 4 && !slices.ContainsFunc(append(before.templates, before.runners...), proctest.Alive)
 	}, "the end of the old template and its runners")
 
-	// One that does not: the one before goes on.
+	// If it does not boot, the previous one stays.
 	now := kinOf("reloaded").templates
 	a.write("raise 'a broken release'\n")
 	out, errs, code := d.Run("reload")
@@ -315,7 +315,7 @@ func TestRunnerTemplateDies(t *testing.T) {
 	d.AwaitProcessed(40, patience)
 	a.once(40, "first")
 
-	// A runner that dies meanwhile is forked when the application is mended; its job waits.
+	// If a runner dies now, the next is forked when the application works again; its job waits.
 	for _, pid := range runners {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
@@ -336,7 +336,7 @@ func TestRunnerOfAJob(t *testing.T) {
 	d := harness.Start(t, harness.Options{Config: a.config("")})
 	d.PushRaw("q", `{"class":"Long","args":[],"id":"one"}`)
 	pid := a.await("runs", 1)[0][1]
-	// The worker process tells of its runners with each beat.
+	// Each beat of the worker process reports its runners.
 	proctest.Await(t, patience, func() bool {
 		out, _, _ := d.Run("jobs", "show", "one")
 		return strings.Contains(out, "runner   "+a.name+", pid "+pid)

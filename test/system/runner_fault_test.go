@@ -96,7 +96,7 @@ func TestRunnerShortDeaths(t *testing.T) {
 	a.ended(d)
 }
 
-// plugins are classes with what resque-lock-timeout and resque-retry do, as far as a death is concerned.
+// plugins are classes that act like resque-lock-timeout and resque-retry on a death.
 const plugins = `
 class Locked
   def self.perform(id) = (note("begin", id, Process.pid); gate("go"))
@@ -124,8 +124,8 @@ Suppressing.classes = [Resque::Failure::Redis]
 Resque::Failure.backend = Suppressing
 `
 
-// TestRunnerDeathsAndHooks kills runners of jobs with failure hooks: these are told, as by Resque's
-// worker, and the job does not run again beside what they have done.
+// TestRunnerDeathsAndHooks kills runners of jobs with failure hooks: the hooks run, as in
+// Resque's worker, and the job does not run again in addition to their effect.
 func TestRunnerDeathsAndHooks(t *testing.T) {
 	t.Parallel()
 	standin, err := filepath.Abs("../../runners/ruby/test/apps/standin.rb")
@@ -154,7 +154,7 @@ func TestRunnerDeathsAndHooks(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	d.AwaitLog("Suppressing suppressed Resque::DirtyExit")
 
-	// Where the worker process dies, too, the next one tells the hooks.
+	// If the worker process dies, too, the next one runs the hooks.
 	d.Push("q", "Locked", 3)
 	a.await("begin", 3)
 	killWorkers(t, d)
@@ -175,8 +175,8 @@ func TestRunnerDeathsAndHooks(t *testing.T) {
 	a.ended(d)
 }
 
-// TestTemplateWithoutRoom takes the room for open files from a template when a runner is to be
-// forked: it says so and ends, and the one that takes its place forks the runner.
+// TestTemplateWithoutRoom leaves a template no descriptors when it should fork a runner: it says
+// so and ends, and its successor forks the runner.
 func TestTemplateWithoutRoom(t *testing.T) {
 	t.Parallel()
 	a, d := startFaults(t, "crowded", 1, "")
@@ -198,7 +198,7 @@ func TestTemplateWithoutRoom(t *testing.T) {
 	a.ended(d)
 }
 
-// TestRunnerDeaths has jobs take their runner away by themselves.
+// TestRunnerDeaths: jobs end their own runner.
 func TestRunnerDeaths(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]string{
@@ -224,7 +224,7 @@ func TestRunnerDeaths(t *testing.T) {
 	}
 }
 
-// TestRunnerHangs stops jobs that do not listen: nothing of them is left when their lock is free.
+// TestRunnerHangs stops jobs that ignore it: nothing of them is left when their lock is free.
 func TestRunnerHangs(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"Busy", "Native", "Leaver"} {
@@ -262,7 +262,8 @@ func TestRunnerHangs(t *testing.T) {
 	}
 }
 
-// TestRunnerNuisances has jobs do what only disturbs: none is lost, and the next has a good runner.
+// TestRunnerNuisances: jobs cause mere disturbances; none is lost, and the next one has a good
+// runner.
 func TestRunnerNuisances(t *testing.T) {
 	t.Parallel()
 	for _, class := range []string{"Out", "Err", "Traps", "Chdir"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// roomy is a class whose first run would never end. It makes room when it is told, and goes on
+// roomy is a class whose first run would never end. It makes room when told, and continues
 // elsewhere.
 const roomy = `
 class Roomy

@@ -17,7 +17,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// rubyCount is a class that notes each of its runs in a file, whatever becomes of its runner
+// rubyCount is a class that notes each of its runs in a file, whatever happens to its runner
 // afterwards.
 const rubyCount = `class Count
   RAN = File.open(ENV.fetch("COUNT_FILE"), File::WRONLY | File::APPEND | File::CREAT)
@@ -28,8 +28,8 @@ const rubyCount = `class Count
 end
 `
 
-// rubyRunner returns the configuration of a daemon whose jobs Ruby performs, in a runner with that
-// name. Ruby's processes have titles with it, and no environment that could be read.
+// rubyRunner returns the configuration of a daemon with a Ruby runner of that name. Titles of
+// Ruby's processes have the name, and their environment is unreadable.
 func rubyRunner(tb testing.TB, name, app, more string) string {
 	tb.Helper()
 	shim, err := filepath.Abs("../../runners/ruby/exe/resqued-runner")
@@ -49,8 +49,8 @@ handlers:
 // kin are the processes of a runner.
 type kin struct{ runners, templates []int }
 
-// kinOf returns the processes of a runner by its name: its templates say in their titles what they
-// are. A runner has the title of its template until it has set its own.
+// kinOf returns the processes of a runner by its name; a template's title says what it is. A
+// fork has the title of its template until it sets its own.
 func kinOf(name string) (k kin) {
 	all := proctest.Find(func(p proctest.Process) bool { return strings.HasPrefix(p.Title, "resqued-runner "+name+":") })
 	for _, p := range all {

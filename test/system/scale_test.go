@@ -49,8 +49,8 @@ func metricsAPI(t *testing.T) map[string]string {
 	return nil
 }
 
-// TestScale reads the number of jobs as KEDA's metrics-api scaler does: by the URL of the manifest, with a token, of
-// the answer 200 the number at valueLocation, which is a path of one name here.
+// TestScale reads the number of jobs like KEDA's metrics-api scaler: by the manifest's URL, with
+// a token, from an answer 200, at valueLocation, which is a single name here.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{

@@ -62,7 +62,8 @@ handlers:
 			// The same again with killed jobs: the process need not end for that.
 			giveBack = proctest.Lease(t, program)
 			d.PushRaw("mail", `{"class":"Slow","args":[]}`)
-			// Its record in Redis comes before the process knows of it, a job that was taken after it does not.
+			// Its record in Redis precedes the process's knowledge of it; that of a later job
+			// does not.
 			d.PushRaw("mail", `{"class":"Quick","args":[]}`)
 			d.AwaitProcessed(ends+2, patience)
 			require.EqualValues(t, 2, d.Snapshot().InFlight, "the second run")

@@ -100,8 +100,8 @@ func TestStatsdAndRedisCountTheSame(t *testing.T) {
 	require.Zero(t, stats.count("k.duration.Stubborn"))
 }
 
-// A master counts the unique queues that it repairs, and what it drops, also of queues that it
-// does not work. Its log names the classes and keeps the arguments to itself.
+// A master counts the unique queues that it repairs and what it drops, including queues that it
+// does not work. Its log names the classes, without the arguments.
 func TestStatsdCountsRepairs(t *testing.T) {
 	t.Parallel()
 	stats := startStatsd(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// twoStores are the daemons of the stores a and b of one configuration, in a server each. What
-// their jobs note goes to the Redis that all tests share.
+// twoStores are the daemons of the stores a and b of one configuration, each with its own
+// server. Their jobs' notes go to the Redis shared by all tests.
 type twoStores struct {
 	servers [2]*redistest.Server
 	daemons [2]*harness.Daemon
@@ -40,7 +40,7 @@ func (s *twoStores) push(t *testing.T, i int, queue string, ids ...int) {
 	harness.Watch(t, s.servers[i].Client(t), s.daemons[i].Space).Push(queue, "Count", ids...)
 }
 
-// Each daemon works its store, and nothing that is asked of it concerns the other one.
+// Each daemon works its own store, and requests to it do not affect the other.
 func TestStores(t *testing.T) {
 	t.Parallel()
 	s := startTwoStores(t)
@@ -62,7 +62,7 @@ func TestStores(t *testing.T) {
 	require.EqualValues(t, 1, s.servers[0].Client(t).LLen(t.Context(), a.Space+":queue:b").Val(), "no daemon works b in the server of a")
 }
 
-// The command that moves a queue is killed again and again, while both stores are worked: each job
+// The command that moves a queue is killed repeatedly, while both stores are worked: each job
 // runs once.
 func TestStoresMoveKilled(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,7 @@ func TestPoisonAmongMany(t *testing.T) {
 	t.Logf("%d of %d bystanders ran twice", again, bystanders)
 	require.LessOrEqual(t, again, 15, "only those of one process died")
 	for id, times := range d.Noted("ran") {
-		// One that was done when its process died, and whose end had not been written, is done twice.
+		// A job that was done but not recorded when its process died is done twice.
 		require.LessOrEqual(t, times, started[id], "job %s", id)
 	}
 	d.Signal(quit)
@@ -198,7 +198,7 @@ func TestSuspectsOfADeadMaster(t *testing.T) {
 	d.Push("mail", "Gate", 1, 2, 3)
 	d.AwaitNoted("started", 3)
 	require.NoError(t, unix.Kill(holder(t, d, 1), unix.SIGKILL))
-	// One suspect at first; the next one does not wait for its end for ever.
+	// At first one suspect; the next one waits for its end only so long.
 	apart := func() bool {
 		s := d.Snapshot()
 		return len(suspectProcesses(d)) > 0 && s.InFlight > 0 && s.InFlight+s.Queued == 3

@@ -89,7 +89,8 @@ func TestSystemd(t *testing.T) {
 		s.jobs.Push("mail", "Count", 1)
 		s.jobs.AwaitNoted("ran", 1)
 		proctest.Await(t, patience, func() bool {
-			// Without -u: journald does not know the unit of a process that has ended when it reads its entry.
+			// Without -u: journald does not know the unit of a process that ended before its
+			// entry was read.
 			found, _ := s.TryExec("journalctl", "--no-pager", "-o", "cat", "RESQUED_CLASS=Count", "RESQUED_QUEUE=mail")
 			return strings.Contains(found, "job started ") && strings.Contains(found, "job done ")
 		}, "what the journal has of the class: %s", s.Journal(s.unit))
@@ -127,7 +128,7 @@ func TestSystemd(t *testing.T) {
 		}, "the status")
 		require.Equal(t, "active", s.Property(s.unit, "ActiveState"))
 		require.Equal(t, "0", s.Property(s.unit, "NRestarts"))
-		// One that is started meanwhile ends, and is started again until it can work.
+		// A daemon started now ends, and is started again until it can work.
 		_, err := s.TryExec("systemctl", "restart", s.unit)
 		require.Error(t, err, "people are told")
 		proctest.Await(t, patience, func() bool {

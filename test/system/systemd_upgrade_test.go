@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// install puts a program in the place of the service's, as installers do: by a rename.
+// install replaces the service's program like installers do: by a rename.
 func (s *service) install(t *testing.T, program string) {
 	t.Helper()
 	proctest.WriteProgram(t, s.Path("/usr/local/bin/resqued.new"), []byte(program))
@@ -30,7 +30,7 @@ func (s *service) installNext(t *testing.T) {
 	s.install(t, string(program))
 }
 
-// refuses requires that a reload fails and that the service goes on as it was.
+// refuses requires that a reload fails and that the service continues unchanged.
 func (s *service) refuses(t *testing.T, inJournal string) {
 	t.Helper()
 	main := s.MainPID(s.unit)
@@ -49,7 +49,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	s.jobs.Push("mail", "Gate", 1)
 	s.jobs.AwaitNoted("started", 1)
 
-	// What cannot work is refused, whatever of it is wrong.
+	// A program that cannot work is refused, whatever is wrong with it.
 	config := s.Path("/etc/resqued/resqued.yaml")
 	good, err := os.ReadFile(config)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	s.refuses(t, "Failed at step EXEC")
 	require.False(t, proctest.Within(0, func() bool { return s.jobs.Noted("ran")["1"] != "" }))
 
-	// The next version takes over while the job goes on.
+	// The next version takes over while the job runs.
 	s.installNext(t)
 	s.Systemctl("reload", s.unit)
 	second := s.MainPID(s.unit)
@@ -80,7 +80,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	s.jobs.AwaitNoted("ran", 30)
 	proctest.Await(t, patience, func() bool { return !s.isThere(first) }, "the end of the old version")
 
-	// The service manager hears of the new one alone, and goes on hearing of it.
+	// The service manager only gets messages from the new one, and keeps getting them.
 	ping := s.Property(s.unit, "WatchdogTimestampMonotonic")
 	proctest.Await(t, patience, func() bool { return s.Property(s.unit, "WatchdogTimestampMonotonic") != ping }, "a sign of life")
 	require.Equal(t, second, s.MainPID(s.unit))
@@ -91,12 +91,12 @@ func TestSystemdUpgrade(t *testing.T) {
 	}, "the status")
 	require.NotContains(t, s.Journal(s.unit), "reception only permitted")
 
-	// By hand, from outside of the sandbox.
+	// By hand, from outside the sandbox.
 	require.Contains(t, s.Exec("resqued", "reload"), "the new configuration is in force")
 	require.Contains(t, s.Exec("resqued", "upgrade", strconv.Itoa(second)), "is in charge")
 	proctest.Await(t, patience, func() bool { return !s.isThere(second) }, "the end of the second version")
 
-	// A stop waits for what the old version has in hand, too.
+	// A stop also waits for jobs of the old version.
 	s.jobs.Shut()
 	s.jobs.Push("mail", "Gate", 31)
 	s.jobs.AwaitNoted("started", 2)
@@ -133,14 +133,14 @@ func (s *service) isThere(pid int) bool {
 	return err == nil
 }
 
-// pace watches how fast jobs end.
+// pace measures how fast jobs end.
 type pace struct {
 	stop, done chan struct{}
 	longest    time.Duration
 	jobs       int64
 }
 
-// watchPace looks at the number of jobs that have ended, about every millisecond.
+// watchPace reads the number of ended jobs about every millisecond.
 func watchPace(s *service) *pace {
 	p := &pace{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
@@ -183,7 +183,7 @@ func TestSystemdUpgradeFigures(t *testing.T) {
 	})
 	s.Systemctl("start", s.unit)
 
-	// Some hundred jobs a second, so that there are processors to spare.
+	// Some hundred jobs a second, to leave processor time.
 	feeding, fed, pushed := make(chan struct{}), make(chan struct{}), 0
 	go func() {
 		defer close(fed)

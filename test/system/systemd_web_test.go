@@ -16,8 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
-// The dashboard starts with its first visitor, knows who asks, and is missed by nobody while it is
-// started again.
+// The dashboard starts with its first visitor, knows the visitor's name, and loses no request
+// when restarted.
 func TestSystemdDashboard(t *testing.T) {
 	t.Parallel()
 	self, err := user.Current()

@@ -13,15 +13,15 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// TestWhoMayWriteToRedis: what stands in Redis names a class that is registered, and its arguments,
-// and nothing else. No text in it becomes a program, an argument, a variable or a path.
+// TestWhoMayWriteToRedis: data in Redis can only name a registered class and its arguments. No
+// text in Redis becomes a program, an argument, a variable or a path.
 func TestWhoMayWriteToRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	seen, pwned := filepath.Join(dir, "seen"), filepath.Join(dir, "pwned")
 	d := harness.Start(t, harness.Options{
 		Threads: 2, Env: []string{"RESQUED_PERSISTENT_SCHEDULES=true"},
-		// The program appends what it gets to a file, its own arguments and environment included.
+		// The program appends its input, arguments and environment to a file.
 		Config: fmt.Sprintf("handlers:\n  Mail: {command: [sh, -c, 'cat >>%[1]s; echo \"argv=$#\" >>%[1]s; env >>%[1]s']}\n", seen),
 	})
 	command := "touch " + pwned
@@ -31,10 +31,10 @@ func TestWhoMayWriteToRedis(t *testing.T) {
 	}
 	mails := 0
 	for _, text := range texts {
-		// As an argument, of a class that there is, with what a payload might be thought to say.
+		// As an argument of a known class, with commands that a payload might contain.
 		d.PushRaw("q", fmt.Sprintf(`{"class":"Mail","args":[%[1]q],"command":["sh","-c",%[2]q],"env":{"SHELL_EVIL":%[2]q},"handler":{"command":[%[2]q]},"dir":"/","runner":%[2]q}`, text, command))
 		mails++
-		// As a class, and as the queue.
+		// As a class and as a queue.
 		d.PushRaw("q", fmt.Sprintf(`{"class":%q,"args":[]}`, text))
 		d.PushRaw(text, fmt.Sprintf(`{"class":"Mail","args":[%q]}`, text))
 		mails++
@@ -42,7 +42,7 @@ func TestWhoMayWriteToRedis(t *testing.T) {
 	for _, class := range []string{"sh", "/bin/sh", "Mail;sh", "Object", "Kernel", "system", "*", "Mail ", "mail"} {
 		d.PushRaw("q", fmt.Sprintf(`{"class":%q,"args":["-c",%q]}`, class, command))
 	}
-	// Orders, schedules and requests have verbs of their own, none of which starts anything.
+	// Orders, schedules and requests have verbs of their own, none of which starts a program.
 	ctx := t.Context()
 	var masters []string
 	proctest.Await(t, patience, func() bool { masters = d.Keys("resqued:master:*"); return len(masters) > 0 }, "the entry of the master")

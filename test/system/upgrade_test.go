@@ -37,7 +37,7 @@ func deploy(t *testing.T, o harness.Options) *deployed {
 		d.program = o.Binary
 	}
 	d.install(harness.App(t))
-	// A file, because the daemon's second process writes on when the first one has ended.
+	// A file, because the daemon's second process still writes when the first one has ended.
 	out, err := os.Create(d.log)
 	require.NoError(t, err)
 	o.Output = out
@@ -52,7 +52,7 @@ func deploy(t *testing.T, o harness.Options) *deployed {
 	return d
 }
 
-// install puts a program in the place of the daemon's, as installers do: by a rename.
+// install replaces the daemon's program like installers do: by a rename.
 func (d *deployed) install(from string) {
 	d.t.Helper()
 	program, err := os.ReadFile(from)
@@ -77,7 +77,7 @@ func (d *deployed) ask(verb string) (text string, code int) {
 	return out + errs, code
 }
 
-// handOver has the next version take over, by way of ask, and returns its process id.
+// handOver makes the next version take over, through ask, and returns its process id.
 func (d *deployed) handOver(verb string) int {
 	d.t.Helper()
 	text, code := d.ask(verb)
@@ -92,7 +92,7 @@ func (d *deployed) handOver(verb string) int {
 	return main
 }
 
-// adopt has the test end another process of the daemon. It is a child of the test.
+// adopt makes the test end another process of the daemon, a child of the test.
 func (d *deployed) adopt(pid int) {
 	d.next = pid
 	d.t.Cleanup(func() {
@@ -104,7 +104,7 @@ func (d *deployed) adopt(pid int) {
 	})
 }
 
-// main is the process that the service manager was told of last.
+// main is the last main process reported to the service manager.
 func (d *deployed) main() int {
 	pid := 0
 	for _, line := range d.Notified() {
@@ -145,7 +145,7 @@ func (d *deployed) once(n int) {
 	require.Empty(d.t, d.Failures())
 }
 
-// unharmed requires that the old program works on, and alone.
+// unharmed requires that only the old program works.
 func (d *deployed) unharmed(because string) {
 	d.t.Helper()
 	require.Zero(d.t, d.main())
@@ -179,7 +179,7 @@ func TestUpgrade(t *testing.T) {
 		text, err := os.ReadFile(pidfile)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("%d\n", next), string(text))
-		// All slots have gone over: the old one has nothing left but the process of the job.
+		// All slots are handed over: the old one only has the process of the job.
 		proctest.Await(t, patience, func() bool { return len(d.Workers()) == 1 && len(proctest.Children(next)) == 3 }, "the slots")
 		d.Open()
 		require.Zero(t, d.Exit())

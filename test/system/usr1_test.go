@@ -39,8 +39,8 @@ func TestUSR1ThenACrash(t *testing.T) {
 	require.Empty(t, d.Residue())
 }
 
-// TestUSR1AndTheMasterHangs lets a process end for a job that ignores USR1 while its master hangs
-// for so long that another daemon recovers what it had in hand: what was killed has failed there, too.
+// TestUSR1AndTheMasterHangs: a process ends for a job that ignores USR1 while its master hangs
+// until another daemon recovers its jobs. Killed jobs count as failed there, too.
 func TestUSR1AndTheMasterHangs(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2, Env: []string{"RESQUE_TERM_TIMEOUT=1"}})
@@ -57,7 +57,7 @@ func TestUSR1AndTheMasterHangs(t *testing.T) {
 	proctest.Await(t, patience, func() bool { return !proctest.Alive(pid) }, "the end of the process")
 
 	other := harness.Start(t, harness.Options{App: true, Namespace: d.Space})
-	// Its lease ends now, and not only after half a minute.
+	// Its lease ends now instead of after half a minute.
 	leases, err := d.Client.ZRange(t.Context(), d.Key("resqued:procs"), 0, -1).Result()
 	require.NoError(t, err)
 	for _, name := range leases {

@@ -26,7 +26,7 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// listening opens a socket on a port that is free, as one to pass on, and returns its address.
+// listening opens a socket on a free port, to be passed on, and returns its address.
 func listening(t *testing.T, host string) (address string, file *os.File) {
 	t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -38,7 +38,8 @@ func listening(t *testing.T, host string) (address string, file *os.File) {
 	return listener.Addr().String(), file
 }
 
-// documented returns the block of the dashboard's documentation in a language that has a word in it.
+// documented returns the block of the dashboard's documentation in a language that contains a
+// word.
 func documented(t *testing.T, language, word string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/dashboard.md")
@@ -52,7 +53,7 @@ func documented(t *testing.T, language, word string) string {
 	return ""
 }
 
-// exactly replaces a text that has to be there.
+// exactly replaces a text that must occur.
 func exactly(t *testing.T, text, old, replacement string) string {
 	t.Helper()
 	require.Contains(t, text, old)
@@ -69,7 +70,7 @@ func startNginx(t *testing.T, server string) (socket string) {
 	require.NoError(t, err, "no nginx: apt-get install --no-install-recommends nginx")
 	dir := t.TempDir()
 	socket = filepath.Join(dir, "front")
-	// One process, of this user. It packs, as Debian's does.
+	// One process, of this user. It compresses, like Debian's.
 	config := "daemon off; master_process off; pid pid; error_log stderr warn;\nevents {}\nhttp {\naccess_log off; gzip on;\n"
 	for _, of := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		config += of + "_temp_path temp_" + of + ";\n"
@@ -79,7 +80,7 @@ func startNginx(t *testing.T, server string) (socket string) {
 	var out bytes.Buffer
 	cmd := exec.Command(program, "-p", dir, "-e", "stderr", "-c", filepath.Join(dir, "nginx.conf"))
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// It must not outlive a test binary that is killed, and ends with the thread that has started it.
+	// It must not outlive a killed test binary, and ends with the thread that started it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -119,8 +120,8 @@ func startNginx(t *testing.T, server string) (socket string) {
 	return socket
 }
 
-// A proxy and a dashboard as the documentation has them: all of it works under the path, and only the
-// proxy says who asks.
+// A proxy and a dashboard configured as documented: everything works under the path, and only
+// the proxy identifies users.
 func TestWebBehindNginx(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Queues: "other"})
@@ -268,7 +269,7 @@ func TestWebBehindNginx(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 }
 
-// A socket that was opened before, as systemd passes it, wins over --listen if it is meant for this process.
+// A socket passed by systemd wins over --listen if it is meant for this process.
 func TestWebOfAPassedSocket(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Queues: "other"})
@@ -312,7 +313,7 @@ func TestWebOfAPassedSocket(t *testing.T) {
 	require.Contains(t, string(out), "there is no login")
 }
 
-// An address that others reach needs a login; a name is judged by the address that it stands for.
+// An address that others reach needs a login; a name counts as the address that it resolves to.
 func TestWebOfAHostNameNeedsALogin(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Queues: "other"})
@@ -368,7 +369,7 @@ func dialAs(path string, uid, gid int, groups bool) (c net.Conn, err error) {
 	return c, err
 }
 
-// By a unix socket, the user at the other end is who the kernel says.
+// On a unix socket, the kernel identifies the user at the other end.
 func TestWebOfAUnixSocket(t *testing.T) {
 	t.Parallel()
 	self, err := user.Current()

@@ -40,7 +40,7 @@ func serveWeb(t *testing.T, d *harness.Daemon) *dashboard {
 	return startWeb(t, d.Command(context.Background(), nil, "web", "--operator", "--tokens", "", "--listen", "unix:"+socket), dialing("unix", socket))
 }
 
-// dialing returns a client that connects to an address, whatever it asks for, for each request anew,
+// dialing returns a client that connects to the same address for each request, whatever its URL,
 // and follows no redirects.
 func dialing(network, address string) *http.Client {
 	return &http.Client{
@@ -68,7 +68,7 @@ func (w *dashboard) kill() {
 	_ = w.cmd.Wait()
 }
 
-// ask returns what is answered, 0 without an answer.
+// ask returns the answer's status, 0 without an answer.
 func (w *dashboard) ask(method, path, body string) (int, string) {
 	r, err := http.NewRequestWithContext(context.Background(), method, "http://localhost"+path, strings.NewReader(body))
 	require.NoError(w.t, err)
@@ -86,7 +86,7 @@ func (w *dashboard) ask(method, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// act acts on all failures and returns to how many it was done, -1 without an answer.
+// act acts on all failures and returns their number, -1 without an answer.
 func (w *dashboard) act(what string) int {
 	code, text := w.ask(http.MethodPost, "/api/v1/failed/"+what, `{"filter":{"class":"Slow"}}`)
 	if code == 0 {
@@ -102,7 +102,7 @@ func failureRecord(id int) string {
 	return fmt.Sprintf(`{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"Slow","args":[%d]},"exception":"RuntimeError","error":"e","backtrace":[],"worker":"w:1:mail","queue":"mail"}`, id)
 }
 
-// failures writes n records as Ruby does, and returns a count of what is where.
+// failures writes n records as Ruby does, and returns a function that counts the jobs by place.
 func failures(t *testing.T, d *harness.Daemon, first, n int) {
 	t.Helper()
 	pipe := d.Client.Pipeline()
@@ -113,8 +113,8 @@ func failures(t *testing.T, d *harness.Daemon, first, n int) {
 	require.NoError(t, err)
 }
 
-// places counts, by the argument of the job, how often it waits in the queue, is kept as a failure that
-// was not retried, and as one that was.
+// places counts, by a job's argument, how often it is queued, kept as a failure that was not
+// retried, and as one that was.
 func places(t *testing.T, d *harness.Daemon) (queued, fresh, retried map[int]int) {
 	t.Helper()
 	queued, fresh, retried = map[int]int{}, map[int]int{}, map[int]int{}
@@ -241,7 +241,7 @@ func TestWebKilledInABulkRemove(t *testing.T) {
 	}
 }
 
-// TestWebAnswersBeforeItLeaves: who waits for an answer when the dashboard is told to end gets it.
+// TestWebAnswersBeforeItLeaves: a pending request is answered when the dashboard is told to end.
 func TestWebAnswersBeforeItLeaves(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{Queues: "other"})
@@ -297,7 +297,8 @@ func TestTwoOperatorsRetryTheSame(t *testing.T) {
 	require.Len(t, queued, n+added)
 }
 
-// TestDaemonNoticesNoDashboard: one that is stopped, killed, or out of memory, costs the daemon nothing.
+// TestDaemonNoticesNoDashboard: a dashboard that is stopped, killed or out of memory costs the
+// daemon nothing.
 func TestDaemonNoticesNoDashboard(t *testing.T) {
 	t.Parallel()
 	d := harness.Start(t, harness.Options{App: true, Threads: 2, Queues: "mail"})
@@ -321,8 +322,9 @@ func TestDaemonNoticesNoDashboard(t *testing.T) {
 	w.kill()
 	works("killed")
 
-	// It gets no more memory from the kernel, and dies when it next needs some. What it says then is the runtime's
-	// affair: out of memory, pthread_create failed, or a segmentation violation in its garbage collector.
+	// It gets no more memory from the kernel, and dies when it next needs some. The runtime
+	// chooses the message: out of memory, pthread_create failed, or a segmentation violation in
+	// its garbage collector.
 	require.NoError(t, d.Client.RPush(t.Context(), d.Key("failed"), failureRecord(1)).Err())
 	w = serveWeb(t, d)
 	require.NoError(t, exec.Command("prlimit", "--pid", fmt.Sprint(w.cmd.Process.Pid), "--data=1:1").Run())

@@ -29,8 +29,8 @@ import (
 	"github.com/resqued/resqued/test/system/harness"
 )
 
-// The fleet of these tests. All of its processes and queues are there in each run, since what a
-// look costs depends on them; at full size so many jobs wait and have failed as it could have.
+// The fleet of these tests. Its processes and queues exist in every run, because the cost of a
+// look depends on them; only full size has as many waiting and failed jobs.
 func fleetSize() harness.Fleet {
 	f := harness.Fleet{Masters: 625, Slots: 8, Threads: 16, Running: 5000, Queues: 2000, Waiting: 100_000, Failures: 20_000}
 	if harness.Full() {
@@ -146,7 +146,7 @@ func (d *fleetDashboard) commands() (calls map[string]int64, took time.Duration)
 	return calls, took
 }
 
-// memory returns how much of a process is in memory, and the most that was.
+// memory returns a process's resident and peak memory.
 func (d *fleetDashboard) memory() (now, most int64) {
 	d.t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", d.command.Process.Pid))
@@ -159,7 +159,7 @@ func (d *fleetDashboard) memory() (now, most int64) {
 	return now << 10, most << 10
 }
 
-// Pages, and those lists of the API that do not grow with the fleet.
+// Pages and API lists that do not grow with the fleet.
 var (
 	sizedPages = []string{
 		"/", "/queues", "/queues?sort=size", "/queues/queue-0000", "/queues/queue-0000?from=40000", "/queues/queue-0000?args=nowhere", "/jobs", "/failed", "/failed?view=flat",
@@ -173,9 +173,9 @@ var (
 
 var element = regexp.MustCompile(`<[a-z]`)
 
-// TestDashboardOfALargeFleet: what is shown of 5,000 processes with 80,000 threads, 2,000 queues
-// and, at full size, 10 million jobs that wait and a million that have failed is small, and what
-// it costs Redis is bounded. Where others use the machine, too, times are only told.
+// TestDashboardOfALargeFleet: for 5,000 processes with 80,000 threads, 2,000 queues and, at full
+// size, 10 million waiting jobs and a million failures, answers are small and their cost to
+// Redis is bounded. On a shared machine, times are only printed.
 func TestDashboardOfALargeFleet(t *testing.T) {
 	testlevel.Long(t)
 	if harness.Race() {
@@ -259,7 +259,7 @@ func (d *fleetDashboard) metrics() {
 	assert.Less(d.t, len(a.body), 300_000)
 }
 
-// search: a step says how far it has come, and stays within its time.
+// search: a step reports its progress and stays within its time.
 func (d *fleetDashboard) search(size harness.Fleet) {
 	d.t.Helper()
 	a := d.get("/api/v1/failed?error=nowhere")
@@ -276,7 +276,7 @@ func (d *fleetDashboard) search(size harness.Fleet) {
 	}
 }
 
-// retryOne: one failure in the middle of the list is retried without a way through it.
+// retryOne: one failure in the middle of the list is retried without walking the list.
 func (d *fleetDashboard) retryOne(size harness.Fleet) {
 	d.t.Helper()
 	a := d.get(fmt.Sprintf("/api/v1/failed?limit=9&cursor=%d", size.Failures/2))
@@ -299,7 +299,7 @@ func (d *fleetDashboard) retryOne(size harness.Fleet) {
 	d.t.Logf("a failure is retried in %s; %.0f bytes and %v for nine", middle(times), moved, less(after, before))
 }
 
-// queuesVerb: the list of queues costs little time of processors.
+// queuesVerb: the list of queues costs little processor time.
 func (d *fleetDashboard) queuesVerb() {
 	d.t.Helper()
 	for _, args := range [][]string{{"queues"}, {"workers"}, {"jobs"}, {"stats"}} {
@@ -316,7 +316,7 @@ func (d *fleetDashboard) queuesVerb() {
 	}
 }
 
-// share: what the sampler takes of Redis while somebody looks all the time.
+// share: the sampler's share of Redis while the dashboard is open all the time.
 func (d *fleetDashboard) share() {
 	d.t.Helper()
 	const looking = 30 * time.Second

@@ -32,18 +32,18 @@ const (
 var buildDir string
 
 // Main runs the tests of a package that uses this one; call it from TestMain with the function
-// that runs them. It removes the binaries that they built. At the level of unit tests it runs
-// none. Unless -run selects others, it runs only the tests named in short with -short, and those
-// of nightly only at that level.
+// that runs them. It removes the binaries that they built. In unit tests it runs none. Unless
+// -run selects others, it runs only the tests in short with -short, and those in nightly only at
+// night.
 //
-// Unless -parallel is given, four times as many tests run in parallel as Go would run: they
-// wait for processes most of the time.
+// Unless -parallel is given, it runs four times as many tests in parallel as Go would: they
+// mostly wait for processes.
 func Main(short []string, nightly map[string]string, run func() int) int {
 	if testlevel.Unit() {
 		return 0
 	}
-	// A shell ignores these signals for a background job, and the programs that the tests start
-	// would inherit that.
+	// A shell ignores these signals for a background job, and the tests' programs would inherit
+	// that.
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGQUIT} {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -124,8 +124,8 @@ func Load() int {
 	return Jobs(6_000)
 }
 
-// Speed returns the time limit for what takes at most limit on an otherwise idle machine, which
-// is what full-size runs have. Beside other tests the limit is much longer, but finite.
+// Speed returns the time limit for what takes at most limit on an otherwise idle machine, as
+// full-size runs have. Alongside other tests the limit is much longer, but finite.
 func Speed(limit time.Duration) time.Duration {
 	if Full() {
 		return limit
@@ -148,8 +148,8 @@ var (
 	})
 )
 
-// NewerApp returns the path of App as a later version would be, which writes keys in the next
-// format and reads this one's, too. What it writes looks the same.
+// NewerApp returns the path of App as a later version, which writes keys in the next format and
+// also reads this one's. The written data looks the same.
 func NewerApp(tb testing.TB) string {
 	tb.Helper()
 	return built(tb, newerApp)

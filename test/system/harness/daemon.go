@@ -23,8 +23,8 @@ import (
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
-// Options configure a daemon. The zero value is one process of one thread that works every
-// queue, in the Redis that all tests share.
+// Options configure a daemon. The zero value is one process of one thread that works every queue
+// in the shared Redis.
 type Options struct {
 	// App runs the program with handlers in Go instead of the stock binary.
 	App bool
@@ -33,7 +33,7 @@ type Options struct {
 	// Workers, Threads and JobsPerFork are as in the configuration. Zero means 1 for the first
 	// two and no limit for the last.
 	Workers, Threads, JobsPerFork int
-	// Queues is in the format of the environment variable: "high,low:4". Empty means "*".
+	// Queues has the format of the environment variable: "high,low:4"; "" = "*".
 	Queues string
 	// Config holds further lines of the configuration file.
 	Config string
@@ -41,23 +41,22 @@ type Options struct {
 	Env []string
 	// Args follow the verb.
 	Args []string
-	// Verb is the verb of the binary; empty means "work".
+	// Verb is the verb of the binary; "" = "work".
 	Verb string
 	// Redis is a server for this test alone; nil means the shared one.
 	Redis *redistest.Server
 	// Namespace is set by tests in which two daemons share one.
 	Namespace string
-	// Host runs the daemon under another host name: it takes itself, and others take it, for a
-	// daemon of another machine. The test is skipped without root.
+	// Host runs the daemon under another host name: then it seems to be on another machine, for
+	// itself and others. The test is skipped without root.
 	Host string
-	// Under is a command that executes the program, which is appended to it with its arguments:
-	// "unshare", "--pid", …. The test checks that it has the rights for that.
+	// Under is a command to which the program and its arguments are appended: "unshare",
+	// "--pid", …. The test checks that it has the rights for that.
 	Under []string
-	// User is the user to which Under switches, if not root; the daemon's files are given to
-	// it.
+	// User is the user to which Under switches, if not root; it gets the daemon's files.
 	User int
-	// Trace is the directory in which the jobs of the test program note, outside of Redis, when
-	// they hold their locks.
+	// Trace is the directory in which jobs of the test program note, outside of Redis, when they
+	// hold their locks.
 	Trace string
 	// Output gets the daemon's output; nil = Log.
 	Output *os.File
@@ -81,12 +80,11 @@ type Daemon struct {
 	// Trace is Options.Trace.
 	Trace string
 
-	tb testing.TB
-	// forgetMasters: see ForgetMasters.
+	tb            testing.TB
 	forgetMasters bool
 
 	mark string
-	// name is the part of the names of its worker processes that identifies the master.
+	// name identifies the master in the names of its worker processes.
 	name   string
 	notify *notifications
 	log    *logBuffer
@@ -94,8 +92,8 @@ type Daemon struct {
 	done   chan struct{}
 }
 
-// Start starts a daemon and, unless Unready is set, waits until it is ready. The daemon is
-// killed after the test, which fails if a process of it is left.
+// Start starts a daemon and, unless Unready is set, waits until it is ready. After the test the
+// daemon is killed, and the test fails if any process of it is left.
 func Start(tb testing.TB, o Options) *Daemon {
 	tb.Helper()
 	server := o.Redis
@@ -153,7 +151,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	d.cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + d.Dir, "TZ=UTC",
 		markEnv + "=" + d.mark,
-		"RESQUED_CONFIG=none", // for verbs beside the daemon: nothing of the machine's
+		"RESQUED_CONFIG=none", // for other verbs: ignore the machine's own
 		"REDIS_URL=" + server.URL(),
 		"RESQUE_NAMESPACE=" + d.Space,
 		"WORKER_COUNT=" + strconv.Itoa(max(o.Workers, 1)),
@@ -161,7 +159,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 		"JOBS_PER_FORK=" + strconv.Itoa(o.JobsPerFork),
 		"QUEUES=" + o.Queues,
 		"RESQUED_LOG_FORMAT=json",
-		// In its working directory: the paths of temporary directories are too long for a socket.
+		// In its working directory: paths of temporary directories are too long for a socket.
 		"RESQUED_CONTROL_SOCKET=control.sock",
 		"NOTIFY_SOCKET=" + d.notify.path,
 		"RESQUED_TEST_REDIS=" + server.URL(),
@@ -180,7 +178,7 @@ func Start(tb testing.TB, o Options) *Daemon {
 	return d
 }
 
-// letIn gives the daemon's files to a user, and makes every directory above them accessible.
+// letIn gives the daemon's files to a user, and makes all directories above them accessible.
 func (d *Daemon) letIn(uid int) {
 	d.tb.Helper()
 	err := errors.Join(
@@ -215,8 +213,8 @@ func (d *Daemon) run() {
 		d.tb.Fatalf("start: %v", err)
 	}
 	d.PID = d.cmd.Process.Pid
-	// The name includes the start time, because in another pid namespace another master may
-	// have the same pid. A master that is already gone has started nothing.
+	// The name includes the start time, because in another pid namespace another master may have
+	// the same pid. A master that is already gone has started nothing.
 	if p, ok := proctest.Look(d.PID); ok {
 		d.name = fmt.Sprintf(":%d-%d:", d.PID, p.Start)
 	}
@@ -283,7 +281,7 @@ func (d *Daemon) AwaitEnd(limit time.Duration) bool {
 	}
 }
 
-// Log returns what the daemon has printed so far.
+// Log returns the daemon's output so far.
 func (d *Daemon) Log() string { return d.log.String() }
 
 // AwaitLog waits until the daemon has printed a text that contains part.
@@ -294,12 +292,11 @@ func (d *Daemon) AwaitLog(part string) {
 	}
 }
 
-// markEnv is set in the environment of the daemon and of its worker processes.
+// markEnv is in the environment of the daemon and its worker processes.
 const markEnv = "RESQUED_TEST_RUN"
 
-// Processes returns every living process that descends from the daemon, including the master.
-// Commands do not inherit the daemon's environment; they are recognized by the name of their
-// worker process, which contains the master's.
+// Processes returns every living descendant of the daemon, and the master. Commands do not
+// inherit the daemon's environment; the name of their worker process contains the master's.
 func (d *Daemon) Processes() []proctest.Process {
 	return proctest.Find(func(p proctest.Process) bool {
 		return p.PID == d.PID || p.Env(markEnv) == d.mark || d.name != "" && strings.Contains(p.Env("RESQUED_PROC"), d.name)
@@ -331,8 +328,8 @@ func (d *Daemon) describe() string {
 	return b.String()
 }
 
-// discard kills a daemon that is still running after the test. A daemon that has ended by
-// itself must have left no process.
+// discard kills a daemon that still runs after the test. A daemon that has ended by itself must
+// have left no process.
 func (d *Daemon) discard() {
 	if strings.Contains(d.Log(), "DATA RACE") {
 		d.tb.Error("the race detector has found something")
@@ -401,7 +398,7 @@ func (d *Daemon) Command(ctx context.Context, names []string, args ...string) *e
 // RunWithout is Run without the named environment variables of the daemon.
 func (d *Daemon) RunWithout(names []string, args ...string) (stdout, stderr string, code int) {
 	d.tb.Helper()
-	Binary(d.tb) // the first who asks has it built, which is not the command's time
+	Binary(d.tb) // the first call builds it, outside the command's time
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := d.Command(ctx, names, args...)

@@ -21,9 +21,9 @@ import (
 type Fleet struct {
 	// Masters have Slots processes of Threads threads each.
 	Masters, Slots, Threads int
-	// Running jobs are in hand, in as many processes.
+	// Running jobs are in hand, each in its own process.
 	Running int
-	// Queues hold Waiting jobs all in all, half of them in the first one.
+	// Queues hold Waiting jobs in total, half of them in the first one.
 	Queues, Waiting int
 	// Failures are records of about 1.2 KB.
 	Failures int
@@ -38,8 +38,8 @@ func FleetQueue(i int) string { return fmt.Sprintf("queue-%04d", i) }
 // pipes is how many commands are sent at a time.
 const pipes = 5000
 
-// FillFleet writes what a large fleet has in Redis, in the formats in which it does, but without
-// one: no process stands behind it. None of the leases ends within an hour.
+// FillFleet writes the data of a large fleet to Redis, in the real formats, but without any
+// process. No lease ends within an hour.
 func FillFleet(tb testing.TB, db *redis.Client, f Fleet) {
 	tb.Helper()
 	ctx := context.Background()
@@ -118,7 +118,7 @@ func FillFleet(tb testing.TB, db *redis.Client, f Fleet) {
 	flush(1)
 }
 
-// fillQueues has Redis repeat a few payloads: sending each would take minutes.
+// fillQueues makes Redis repeat a few payloads: sending each would take minutes.
 func fillQueues(tb testing.TB, db *redis.Client, f Fleet, payload func(n int) string) {
 	tb.Helper()
 	many := redis.NewScript(`

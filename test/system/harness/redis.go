@@ -69,8 +69,8 @@ func (d *Daemon) Shut() {
 	}
 }
 
-// Noted returns the counts that the handlers of the test program have written, by job: how
-// often it has "started" or "ran".
+// Noted returns the counts that the handlers of the test program have written, by job: how often
+// it "started" or "ran".
 func (d *Daemon) Noted(kind string) map[string]string {
 	d.tb.Helper()
 	noted, err := d.Client.HGetAll(context.Background(), d.Key("test:"+kind)).Result()
@@ -135,7 +135,8 @@ func (d *Daemon) AwaitFailures(n int) []Failure {
 	return d.Failures()
 }
 
-// Snapshot holds the number of jobs in each state at one instant. Suspects, and those in lines, count as queued.
+// Snapshot holds the number of jobs in each state at one instant. Suspects and jobs in lines
+// count as queued.
 type Snapshot struct {
 	Queued, InFlight, Delayed, Processed, Failed int64
 }
@@ -144,8 +145,8 @@ type Snapshot struct {
 // included in Processed.
 func (s Snapshot) Jobs() int64 { return s.Queued + s.InFlight + s.Delayed + s.Processed }
 
-// snapshot is a script so that it sees one instant. It finds in-flight records by name and not
-// by the list of processes, so that a record whose process is not registered counts too.
+// snapshot is a script in order to see one instant. It finds in-flight records by name, so that
+// records of unregistered processes count, too.
 var snapshot = redis.NewScript(`
 local p = ARGV[1] .. ':'
 local queued, inflight = 0, 0
@@ -240,8 +241,8 @@ func (d *Daemon) Keys(pattern string) []string {
 	return keys
 }
 
-// ForgetMasters declares that a master of this namespace was killed, so that Residue ignores
-// its entry, which expires by itself.
+// ForgetMasters declares that a master of this namespace was killed, so that Residue ignores its
+// entry, which expires.
 func (d *Daemon) ForgetMasters() { d.forgetMasters = true }
 
 // lockPatterns match the keys of the lock layer, except for those of waiting jobs.
@@ -249,8 +250,8 @@ var lockPatterns = []string{
 	"locket:*", "lock:*", "loner:*", "resqued:held:*", "resqued:seen:*", "resqued:blocked:*",
 }
 
-// Residue returns what a daemon must not leave when it has ended: processes, records of jobs in
-// flight, locks, and registrations.
+// Residue returns what an ended daemon must not leave: processes, records of jobs in flight,
+// locks, and registrations.
 func (d *Daemon) Residue() []string {
 	d.tb.Helper()
 	var left []string

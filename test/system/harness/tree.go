@@ -11,8 +11,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/proctest"
 )
 
-// onHost returns a command that runs under another host name. It executes the program itself,
-// so that its pid is the program's.
+// onHost returns a command that runs under another host name. Its pid is the program's.
 func onHost(tb testing.TB, host, binary string, args []string) *exec.Cmd {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -22,8 +21,8 @@ func onHost(tb testing.TB, host, binary string, args []string) *exec.Cmd {
 	return exec.Command("unshare", append([]string{"--uts", "sh", "-c", script, host, binary}, args...)...)
 }
 
-// Stop stops every process of the daemon, as suspending the machine does. The master is stopped
-// first, so that it does not react to the others.
+// Stop stops every process of the daemon, as suspending the machine does. The master is first,
+// so that it does not react to the others.
 func (d *Daemon) Stop() {
 	d.tb.Helper()
 	d.Signal(syscall.SIGSTOP)
@@ -58,8 +57,7 @@ func (d *Daemon) signalWorkers(sig syscall.Signal) {
 }
 
 // Elsewhere returns a verb of the stock binary that runs as on another machine: with another
-// host name, without a view of the daemon's processes, and with only the address of the
-// daemon's Redis.
+// host name, without seeing the daemon's processes, and with only the address of its Redis.
 func Elsewhere(ctx context.Context, tb testing.TB, d *Daemon, args ...string) *exec.Cmd {
 	tb.Helper()
 	if os.Getuid() != 0 {

@@ -22,8 +22,8 @@ func registerLong(h *resqued.Handlers, n *notes) {
 			numbers[i] = i + 1
 		}
 		return longjob.WorkEach(ctx, r, "each", numbers, func(ctx context.Context, i int) error {
-			// The fence of each unit is noted as the unit begins. A fence smaller than the one
-			// before belongs to a slice that another has replaced.
+			// Each unit notes its fence as it begins. A fence smaller than the previous one
+			// belongs to a slice that was replaced.
 			if err := n.unit(r, i); err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 // Command testapp is a program like those of users: handlers in Go around daemon.Main. The
-// system tests work their jobs with it. Every class takes the number of the job as its first
-// argument and counts its runs in hashes beside the daemon's own keys, so that a test sees what
-// really ran.
+// system tests use its jobs. Every class takes the number of the job as its first argument and
+// counts its runs in hashes next to the daemon's own keys, so that a test sees what really ran.
 package main
 
 import (
@@ -36,7 +35,7 @@ func main() {
 	daemon.Main(h)
 }
 
-// notes is where the handlers of this process write what happened.
+// notes is where the handlers of this process record what happened.
 type notes struct {
 	client *redis.Client
 	space  string
@@ -78,7 +77,7 @@ func register(h *resqued.Handlers) {
 		return awaitFile(ctx, os.Getenv(gateEnv))
 	}})
 
-	// Parent is a Stubborn with a process in a session of its own.
+	// Parent is a Stubborn with a process in its own session.
 	resqued.Handle(h, "Parent", func(ctx context.Context, id int) error {
 		c := exec.Command("setsid", "sleep", "1001")
 		if err := c.Start(); err != nil {
@@ -87,7 +86,7 @@ func register(h *resqued.Handlers) {
 		defer func() { _, _ = c.Process.Kill(), c.Wait() }()
 		return n.gate(ctx, id, false)
 	})
-	// Count does nothing but note its run.
+	// Count only notes its run.
 	resqued.Handle(h, "Count", func(_ context.Context, id int) error {
 		return n.mark("ran", id)
 	})

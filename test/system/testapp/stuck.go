@@ -22,7 +22,7 @@ func registerStuck(h *resqued.Handlers, n *notes) {
 				return err
 			}
 			err := hang(ctx)
-			// This is the last action of the code: its lock must not be freed before.
+			// This is the code's last action: its lock must not be free before.
 			_ = n.mark("stopped", id)
 			return err
 		}

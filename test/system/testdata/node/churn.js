@@ -15,7 +15,7 @@ process.stdin.on("end", () => { over = true; }).resume();
 
 (async () => {
   const queue = new Queue({ connection });
-  // Jobs that do not name their worker are those of everybody but node-resque.
+  // Jobs that do not name their worker are from programs other than node-resque.
   queue.on("error", (error) => {
     if (String(error).includes("force-cleaning worker undefined")) done.nameless++;
     else done.errors.push(String(error));
