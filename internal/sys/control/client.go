@@ -19,7 +19,6 @@ var ErrNoDaemon = errors.New("no daemon listens there")
 // ErrNoAnswer means that the daemon received the request but did not answer in time.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// dialPatience bounds connecting.
 const dialPatience = 5 * time.Second
 
 // Ask sends a request to the daemon at path and waits for its reply; without a limit if patience

@@ -8,7 +8,6 @@ import "time"
 // Version is the version of the messages. Each side refuses any other.
 const Version = 1
 
-// Requests.
 const (
 	Reload  = "reload"
 	Upgrade = "upgrade"

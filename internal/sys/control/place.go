@@ -78,7 +78,6 @@ func trusted(dir string) error {
 	return nil
 }
 
-// removeDead removes the sockets of dead processes.
 func removeDead(dir string) {
 	for _, path := range sockets(dir, "*.sock") {
 		conn, err := net.DialTimeout("unix", path, lookPatience)

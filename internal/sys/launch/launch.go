@@ -50,8 +50,7 @@ type Program struct {
 // Error says that a program could not be started, and which step failed.
 type Error struct {
 	// Op is the step: "chdir", "exec" or "clone".
-	Op string
-	// Path is the directory or the program.
+	Op   string
 	Path string
 	Err  error
 }

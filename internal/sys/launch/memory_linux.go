@@ -69,7 +69,6 @@ func (p *Process) prepare() error {
 	return nil
 }
 
-// candidates are the files that a program's name may mean.
 func candidates(name string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

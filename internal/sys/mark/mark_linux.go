@@ -42,7 +42,6 @@ func Hidden(pid int) (exists, zombie bool) {
 	return true, err == nil && info.Signo != 0
 }
 
-// number returns the mark in a limit; 0 = none.
 func number(limit uint64) Mark {
 	if limit > math.MaxInt64 || limit <= runMask {
 		return 0

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isSelf reports whether path is the file that this process runs.
 func isSelf(path string) (bool, error) {
 	there, err := os.Stat(path)
 	if err != nil {
@@ -25,7 +24,6 @@ func sibling() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}, nil
 }
 
-// creator returns the process that created a socket pair.
 func creator(fd int) (pid int, err error) {
 	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// place names this boot and the namespaces that count this process.
 func place() (string, error) {
 	shown, err := os.Readlink("/proc/self")
 	if err != nil {

@@ -103,7 +103,6 @@ func (p *PIDFile) Remove() error {
 	return nil
 }
 
-// errRaced: another process interfered; try again.
 var errRaced = errors.New("pidfile changed meanwhile")
 
 // openOwn opens an existing file. It does not follow a link, which another user may have made.
@@ -139,7 +138,6 @@ func openPIDFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// holderOf returns the pid in a pid file.
 func holderOf(f *os.File) string {
 	holder, _ := io.ReadAll(io.LimitReader(f, 20))
 	holder, _, _ = bytes.Cut(holder, []byte("\n"))

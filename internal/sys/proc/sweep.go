@@ -29,7 +29,6 @@ func newSweeper(proc string) *procfs.Sweeper {
 	return procfs.NewSweeper(proc, func() bool { return ours(proc) })
 }
 
-// ours reports whether this process is the master of the worker process proc.
 func ours(proc string) bool {
 	master, err := ParseIdentity(proc)
 	if err != nil || master.PID != os.Getpid() {

@@ -12,7 +12,6 @@ import (
 // is unreadable.
 func OOMKills() OOM { return oomKills("/") }
 
-// oomKills reads below root.
 func oomKills(root string) OOM {
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	for _, file := range oomFiles(string(groups)) {

@@ -116,7 +116,6 @@ func procargs2(pid string) ([]byte, error) {
 	return unix.SysctlRaw("kern.procargs2", number)
 }
 
-// memoryGone is unknown here.
 func memoryGone(string) (bool, error) { return false, nil }
 
 // Subreaper fails: launchd adopts orphans.

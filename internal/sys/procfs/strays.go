@@ -6,7 +6,7 @@ import "time"
 // child started by Go code is never one: that code holds a handle until it has waited. Use it
 // from one goroutine.
 type Strays struct {
-	// Owned reports whether some code waits for a child process; nil = none does.
+	// Owned reports whether some code waits for a child process; may be nil.
 	Owned func(pid int) bool
 	// Patience is how long a zombie is left to code that may wait for it: a child can die before
 	// its parent has told Owned. 0 = no time where Go processes have a handle from their start,

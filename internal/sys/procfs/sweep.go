@@ -27,7 +27,6 @@ const (
 // Verdict is what a Sweep does with a process.
 type Verdict byte
 
-// Verdicts.
 const (
 	Other   Verdict = iota // it stays; its descendants may be ours
 	Spared                 // it stays, with its descendants

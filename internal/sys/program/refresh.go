@@ -14,8 +14,7 @@ const refreshEvery = 250 * time.Millisecond
 // Refresher refreshes a command's class lock on request, apart from the reader of the command's
 // output: neither a slow Redis nor many requests hold up that reader.
 type Refresher struct {
-	log *zap.Logger
-	// call restarts the time of the job's class lock.
+	log  *zap.Logger
 	call func() error
 
 	wanted chan struct{} // capacity 1

@@ -16,7 +16,7 @@ var ErrNotBegun = errors.New("ended while the system was still opening it")
 type StartError struct {
 	Program string
 	Err     error
-	// Hint says what to do; may be empty.
+	// Hint says what to do; it may be empty.
 	Hint string
 }
 
