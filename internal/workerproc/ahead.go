@@ -35,8 +35,7 @@ type mark struct {
 	begun int
 }
 
-// foresee tells the master when the remaining jobs will be used up in about the time that a
-// successor takes to start.
+// foresee asks for a successor when the remaining jobs last about as long as its start.
 func (a *ahead) foresee(begun int, now time.Time) {
 	lead := a.lead
 	if a.told || lead <= 0 {

@@ -19,18 +19,16 @@ import (
 const beatAgain = time.Second
 
 type beatCall struct {
-	beat    *store.BeatRequest
-	mirrors []store.Mirror
-	// leftovers are tokens whose records to read.
+	beat      *store.BeatRequest
+	mirrors   []store.Mirror
 	leftovers []string
 	enroll    *store.Enrollment
 }
 
 type beatResult struct {
-	call  beatCall
-	sent  time.Duration
-	reply store.BeatReply
-	// leftovers are the records that were read.
+	call      beatCall
+	sent      time.Duration
+	reply     store.BeatReply
 	leftovers []store.Reserved
 	// again are the threads that were registered again; unfailed counts the failures that were
 	// taken back.
@@ -46,27 +44,21 @@ type beatStore interface {
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 }
 
-// crew is the threads, for beats.
 type crew interface {
 	counter
-	// workers returns the number of threads, worker the id of one.
 	workers() int
 	worker(thread int) string
-	// flush returns the counts since the last flush, flushed a thread's counts before that.
 	flush() []store.WorkerStat
 	flushed(thread int) store.WorkerStat
 }
 
-// dooms is the kills, for beats.
 type dooms interface {
-	// show adds the jobs that were told to stop to the fields of a beat.
 	show(info map[string]string)
 	doom(jobs []*job, cause error, grace time.Duration)
 }
 
 // leavings are records of jobs that this process does not know.
 type leavings interface {
-	// suspect notes the tokens that a beat has found, and returns those whose records to read.
 	suspect(tokens []string) []string
 	giveBack(records []store.Reserved)
 }
@@ -116,7 +108,6 @@ func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, 
 	b.jobs, b.threads, b.kills, b.leftovers, b.reports = jobs, threads, kills, leftovers, reports
 }
 
-// beatNow beats at once, or right after the call that is under way.
 func (b *beats) beatNow() {
 	b.soon = b.calling
 	b.beat()

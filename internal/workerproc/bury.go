@@ -19,7 +19,6 @@ const (
 	buryTo   = 2 * time.Second
 )
 
-// burial records the deaths of jobs whose runner has died while this process lives.
 type burial interface {
 	Bury(ctx context.Context, proc string, v store.Verdict) error
 }
@@ -67,7 +66,6 @@ func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 	return out
 }
 
-// buried notes that a job has gone back to its queue after the death of its runner.
 func (t *threads) buried(j *job, out thread.Outcome) {
 	t.done++
 	t.stats.Count(statsd.RunnerDied, 1)

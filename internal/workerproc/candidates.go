@@ -21,7 +21,6 @@ type candidates struct {
 	passed    int           // queues that exchanges have tried in vain since the last resolve
 }
 
-// saw takes the result of a poll.
 func (c *candidates) saw(waiting []string) {
 	c.waiting, c.polled = waiting, true
 	c.resolve()

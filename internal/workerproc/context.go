@@ -44,13 +44,10 @@ func (c *jobContext) full() context.Context {
 	return c.made
 }
 
-// Deadline implements context.Context.
 func (c *jobContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
 
-// Done implements context.Context.
 func (c *jobContext) Done() <-chan struct{} { return c.full().Done() }
 
-// Err implements context.Context.
 func (c *jobContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -122,7 +122,6 @@ func (p *Process) afterFork(ctx context.Context) error {
 
 var errStopped = errors.New("told to stop before it was ready")
 
-// onSignal handles a signal to this process.
 func (p *Process) onSignal(sig os.Signal) {
 	intent := signals.Of(sig)
 	if intent == signals.None || intent == signals.Reap {
@@ -152,7 +151,6 @@ func (p *Process) onSignal(sig os.Signal) {
 	}
 }
 
-// onMasterMessage handles a message of the master; ok is false if the master is gone.
 func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 	if !ok {
 		p.orphaned()

@@ -47,7 +47,6 @@ func (c *counted) end(class, queue string, result thread.Result, ran, waited tim
 	c.sums.Add(class, queue, out, ran, waited)
 }
 
-// send sends the counts, if it is time.
 func (c *counted) send() {
 	if now := time.Now(); now.Sub(c.sent) >= countedEvery {
 		c.sent = now

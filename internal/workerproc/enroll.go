@@ -18,7 +18,6 @@ const lookFor = 16
 // mostQueues is in how many queues' failure lists to search for a failure.
 const mostQueues = 16
 
-// looks returns the ids that the next beat checks.
 func (b *beats) looks() []string {
 	ids := make([]string, min(lookFor, b.threads.workers()))
 	for i := range ids {
@@ -28,7 +27,6 @@ func (b *beats) looks() []string {
 	return ids
 }
 
-// enroll registers missing threads again.
 func (b *beats) enroll() {
 	if b.calling || b.life.leaving {
 		return

@@ -18,7 +18,6 @@ type exchangeResult struct {
 	lane  *lane
 	req   store.ExchangeRequest
 	reply store.ExchangeReply
-	// names answer the Unnamed of the reply.
 	names []store.LockName
 	// renamed are jobs of lines whose lock has another name by now; see exchanger.sort.
 	renamed []store.Reserved

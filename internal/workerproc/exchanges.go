@@ -21,20 +21,13 @@ const maxBatch = 100
 // has not looked at all jobs.
 const maxRetries = 512
 
-// vacancies are the threads, for exchanges.
 type vacancies interface {
-	// vacant returns how many threads have no job and wait for none.
 	vacant() int
-	// take removes the last n of these threads and appends them to into.
 	take(n int, into []int) []int
-	// free puts threads back that wait for no job any more.
 	free(threads []int)
-	// shortID returns a thread's worker id as used in records.
 	shortID(thread int) string
 	jobsBegun() int
-	// jobsUsed returns how many jobs count for JobsPerFork.
 	jobsUsed() int
-	// endedBriefly reports whether the last ended job took less than briefly.
 	endedBriefly() bool
 }
 
@@ -78,7 +71,6 @@ func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troub
 	}
 }
 
-// start makes the lanes and starts a goroutine for each, which ends with work.
 func (x *exchanges) start(work context.Context, helpers *sync.WaitGroup, e *exchanger) {
 	for i := range laneCount(x.cfg, x.id) {
 		l := newLane(i)
@@ -230,7 +222,6 @@ func (x *exchanges) pushed(queue string) {
 	x.hungry = x.hungry || x.polled
 }
 
-// add makes the next exchange report the end of a job.
 func (x *exchanges) add(c store.Completion) { x.ended = append(x.ended, c) }
 
 // end makes the next exchange report the end of a job and ask for others. killed: the job was
@@ -270,7 +261,6 @@ func (x *exchanges) carries(token string, n int) bool {
 		slices.ContainsFunc(x.lanes, func(l *lane) bool { return l.carries(token, n) })
 }
 
-// giveBack puts jobs back into their queues.
 func (x *exchanges) giveBack(jobs []store.Reserved) {
 	// Last first: each goes to the very head of its queue.
 	for _, job := range slices.Backward(jobs) {

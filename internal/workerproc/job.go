@@ -19,7 +19,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// job is a reserved job in hand.
 type job struct {
 	store.Reserved
 	job        resqued.Job
@@ -54,7 +53,6 @@ const (
 	removed          // by other programs
 )
 
-// stop is the order to stop a job.
 type stop struct {
 	cause    error              // why; nil = not told to stop
 	by       time.Time          // when its time is up
@@ -68,7 +66,6 @@ type outcome struct {
 	thread.Outcome
 }
 
-// named identifies the job in a log line.
 func (j *job) named() zap.Field {
 	return zap.Inline(zapcore.ObjectMarshalerFunc(func(e zapcore.ObjectEncoder) error {
 		e.AddString("class", wire.Printable(j.job.Class, 200))
@@ -109,7 +106,6 @@ type limitError struct {
 
 func (e *limitError) Error() string { return resqued.ErrKilled.Error() + ": " + e.text }
 
-// Unwrap returns the cause that handlers check for.
 func (e *limitError) Unwrap() error { return resqued.ErrKilled }
 
 func drainOver(limit time.Duration, again bool) error {
@@ -123,7 +119,6 @@ func (e *silenceError) Error() string {
 	return fmt.Sprintf("%s: no heartbeat for %s", resqued.ErrLockLost, e.silent.Round(time.Millisecond))
 }
 
-// Unwrap returns the cause that handlers check for.
 func (e *silenceError) Unwrap() error { return resqued.ErrLockLost }
 
 // onceOnly is in the record of a job that would run again but for its class.

@@ -26,15 +26,12 @@ const parting = 150 * time.Millisecond
 // longer.
 const unhurried = time.Second
 
-// unrecorded are the ends of jobs that are not in Redis; exchanges implements it.
 type unrecorded interface {
-	// unsettled reports whether any of them may soon be.
 	unsettled() bool
 	// killedTokens returns the tokens of killed jobs among them.
 	killedTokens() []string
 }
 
-// retirer makes the process take no new job.
 type retirer interface {
 	retire(reason string)
 }
@@ -68,7 +65,6 @@ func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *l
 	}
 }
 
-// tainted reports whether a job makes the process have to end.
 func (k *kills) tainted() bool { return !k.taintedAt.IsZero() }
 
 func (k *kills) orders() int { return k.told }

@@ -27,10 +27,8 @@ type leaveStore interface {
 
 // remains is what exchanges have not brought to Redis.
 type remains interface {
-	// unsettled reports whether a call is under way or an end is unsent.
 	unsettled() bool
 	stuckCount() int
-	// untold returns how many ends Redis has not accepted.
 	untold() int
 }
 
@@ -63,14 +61,12 @@ func newLeaving(work context.Context, helpers *sync.WaitGroup, cfg Config, id id
 	}
 }
 
-// hurryUp bounds a leaving that has begun.
 func (v *leaving) hurryUp() {
 	if v.hurry != nil {
 		v.hurry()
 	}
 }
 
-// boundDrain ends the drain after DrainTimeout, if set.
 func (v *leaving) boundDrain() {
 	if v.cfg.DrainTimeout > 0 {
 		v.drainEnds = time.Now().Add(v.cfg.DrainTimeout)

@@ -19,7 +19,6 @@ import (
 
 type busyWith interface {
 	endings
-	// carries reports whether an exchange begins or ends the job of a token, whose number is n.
 	carries(token string, n int) bool
 }
 
@@ -63,7 +62,6 @@ func (l *leftovers) knows(token string) bool {
 	return err != nil || l.jobs[token] != nil || l.exchanges.carries(token, n)
 }
 
-// giveBack puts jobs without a thread back into their queues.
 func (l *leftovers) giveBack(records []store.Reserved) {
 	for _, r := range records {
 		if l.knows(r.Token) {

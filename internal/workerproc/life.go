@@ -43,7 +43,6 @@ func (l *life) running() bool { return l.state == signals.Running }
 // goes reports whether the process drains or kills its jobs; retiring does not count.
 func (l *life) goes() bool { return l.state == signals.Draining || l.state == signals.Killing }
 
-// welcome adopts the master's state.
 func (l *life) welcome(s signals.State) {
 	switch s {
 	case signals.Waiting, signals.Paused, signals.Draining, signals.Killing:

@@ -51,7 +51,6 @@ func (l *link) read(work context.Context) {
 	}
 }
 
-// lose notes that the master is gone.
 func (l *link) lose() { l.messages, l.gone = nil, true }
 
 // send sends a message; without a master it does nothing.
@@ -65,7 +64,6 @@ func (l *link) send(m proc.Message) error {
 	return nil
 }
 
-// tell sends a message and logs failures.
 func (l *link) tell(m proc.Message) {
 	if err := l.send(m); err != nil {
 		l.troubles.complain("report", "the master does not read", zap.Error(err))
@@ -76,7 +74,6 @@ func (l *link) tell(m proc.Message) {
 // not wait behind that.
 const newsPerSecond = 5
 
-// happened reports an event to the master, for people to see.
 func (l *link) happened(kind store.EventKind, text string, n int) {
 	now := time.Now()
 	if now.Sub(l.newsAt) >= time.Second {

@@ -183,7 +183,6 @@ func (p *Process) startHelpers() {
 	p.helpers.Go(func() { p.requests.run(p.work) })
 }
 
-// loop handles signals, messages, answers and time until the process has left.
 func (p *Process) loop() error {
 	defer p.threads.close()
 	defer p.counted.sendAll()
@@ -250,7 +249,6 @@ func (p *Process) loop() error {
 	}
 }
 
-// step sends an exchange, or leaves, if the state requires it.
 func (p *Process) step() {
 	if p.kills.tainted() {
 		p.kills.overdue() // the last neighbour may have finished

@@ -13,7 +13,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// record notes the end of a job for the next exchange.
 func (t *threads) record(j *job, out thread.Outcome) {
 	c := store.Completion{Job: &j.Reserved, Kind: store.Done, Mirrored: j.mirror != unwritten}
 	c.Held = j.leftover // it has no claim to ask

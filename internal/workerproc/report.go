@@ -14,16 +14,13 @@ type counter interface {
 	jobsDone() int
 }
 
-// load is the threads, for reports.
 type load interface {
 	counter
 	full() bool
 }
 
-// killCounts is the kills, for reports.
 type killCounts interface {
 	orders() int
-	// doomed returns how many jobs were told to stop and have no recorded end.
 	doomed() int
 }
 
@@ -85,7 +82,6 @@ func (r *reports) report() {
 	}
 }
 
-// ask asks the master to replace this process.
 func (r *reports) ask(m proc.Message) {
 	if err := r.link.send(m); err == nil {
 		r.asked = true

@@ -39,7 +39,6 @@ func (s *stuckEnds) first(token string) time.Time {
 	return since
 }
 
-// settled forgets when writing a job's end first failed.
 func (s *stuckEnds) settled(token string) { delete(s.firsts, token) }
 
 func (s *stuckEnds) keep(c store.Completion, since time.Time) {

@@ -32,7 +32,6 @@ func (c Config) alone() Config {
 	return c
 }
 
-// countSuspects counts the suspects in the queues of this process.
 func countSuspects(queues selector.Spec, suspects map[string]int) int {
 	if len(suspects) == 0 {
 		return 0
@@ -84,7 +83,6 @@ func (p *Process) sawAlone(r pollResult) {
 	}
 }
 
-// notNeeded ends a process that is Alone and has no job.
 func (p *Process) notNeeded(left int) {
 	p.suspects.tell(left, false)
 	p.enter(signals.Retiring)

@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// slot is a thread, for the loop.
 type slot struct {
 	worker   string
 	brief    string // worker, as used in records
@@ -64,7 +63,6 @@ type threads struct {
 	counters
 }
 
-// pace is how long jobs have taken recently.
 type pace struct {
 	brief bool          // the last ended job took less than briefly
 	usual time.Duration // see usually

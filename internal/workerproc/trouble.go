@@ -35,7 +35,6 @@ type fault struct {
 	err   error
 }
 
-// note notes the result of a call.
 func (f *failing) note(err error) {
 	if f == nil {
 		return
@@ -68,7 +67,6 @@ func newTroubles(log *zap.Logger) *troubles {
 	return &troubles{log: log, noted: map[string]time.Time{}}
 }
 
-// due reports whether to log a subject now, and notes it.
 func (t *troubles) due(subject string) bool {
 	if time.Since(t.noted[subject]) < complainEvery {
 		return false
@@ -91,7 +89,6 @@ func (t *troubles) redisAway(err error) {
 	}
 }
 
-// redisBack notes and logs that Redis answers again. The next problem is logged at once.
 func (t *troubles) redisBack() {
 	if t.away.IsZero() {
 		return

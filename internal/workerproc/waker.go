@@ -107,7 +107,6 @@ func (w *waker) turned() {
 	}
 }
 
-// close ends all waits at once.
 func (w *waker) close() {
 	w.timer.Stop()
 	w.timing = false
@@ -187,7 +186,6 @@ func (w *waker) watched(now time.Time, known int) []string {
 	return w.choose()
 }
 
-// connected opens the waiter if needed.
 func (w *waker) connected() bool {
 	if w.waiter != nil || w.open == nil {
 		return w.waiter != nil

@@ -28,7 +28,6 @@ type watchlist struct {
 	left    int       // how many of our known queues are not in watch
 }
 
-// note remembers the names of our queues that held jobs.
 func (w *watchlist) note(names []string) {
 	if len(names) == 0 || !w.queues.Dynamic() {
 		return
