@@ -20,7 +20,6 @@ func (m *Master) learn(took time.Duration) {
 	m.lead += (took - m.lead) / 4
 }
 
-// startAhead starts the successor of a process that will stop soon.
 func (m *Master) startAhead() {
 	if m.cfg.MaxRetiring == 0 || m.roll != nil {
 		return
@@ -63,7 +62,6 @@ func (m *Master) handOver() {
 	}
 }
 
-// itsTurn lets w work, if it waits for its turn.
 func (m *Master) itsTurn(w *worker) {
 	if w != nil && w.ahead {
 		w.ahead = false

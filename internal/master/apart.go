@@ -18,7 +18,6 @@ import (
 // within minutes, not one after another.
 const harmless = 5 * time.Second
 
-// apart is what a master knows about suspects.
 type apart struct {
 	// waiting is the number in Redis, as last reported.
 	waiting int

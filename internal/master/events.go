@@ -15,12 +15,10 @@ func (m *Master) note(kind store.EventKind, subject, text string, n int) {
 	}
 }
 
-// described describes this daemon.
 func (m *Master) described() string {
 	return fmt.Sprintf("version %s, %d worker processes with %d threads each, queues %s", m.cfg.Fields["version"], m.cfg.Slots, m.cfg.Threads, m.cfg.Fields["queues"])
 }
 
-// noteState notes a change of state.
 func (m *Master) noteState(before signals.State, why string) {
 	switch m.state {
 	case signals.Running:
@@ -36,7 +34,6 @@ func (m *Master) noteState(before signals.State, why string) {
 	}
 }
 
-// busy is how many jobs the worker processes have in hand, as last reported.
 func (m *Master) busy() (n int) {
 	for w := range m.workers {
 		n += w.health.beat.Busy
@@ -44,13 +41,11 @@ func (m *Master) busy() (n int) {
 	return n
 }
 
-// noteDeath notes that w has died or had to be ended.
 func (m *Master) noteDeath(w *worker, exit proc.Exit) {
 	m.ends.Died++
 	m.note(store.EventDied, w.proc, fmt.Sprintf("worker process: %s, after %d jobs", w.ending(exit), w.health.beat.Done), w.health.beat.Busy)
 }
 
-// happened notes an event that a worker process reports.
 func (m *Master) happened(w *worker, told proc.Message) {
 	switch kind := store.EventKind(told.Cause); kind {
 	case store.EventLockLost, store.EventDied:

@@ -22,7 +22,6 @@ const (
 	swollenAgain = time.Minute
 )
 
-// tooLarge handles that w is above its limit.
 func (m *Master) tooLarge(w *worker, asks proc.Message) {
 	w.health.maxRSS = asks.MaxRSS
 	fields := []zap.Field{
@@ -62,7 +61,6 @@ func (m *Master) reweigh(w *worker, rss int64) {
 	}
 }
 
-// wantsNow reports whether w should be replaced now, while it works.
 func (m *Master) wantsNow(w *worker) bool {
 	return w.leaves.wanted != "" && (w.leaves.wantedFrom.IsZero() || m.due(w.leaves.wantedFrom))
 }

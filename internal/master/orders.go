@@ -33,7 +33,6 @@ func (m *Master) execute(o store.Order) {
 	m.roundAt = time.Time{} // the operator sees it at once
 }
 
-// recentAnswers returns the answers for the next renewal, and drops old ones.
 func (m *Master) recentAnswers() map[string]store.OrderAnswer {
 	recent := map[string]store.OrderAnswer{}
 	for id, a := range m.answers {

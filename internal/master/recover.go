@@ -45,7 +45,6 @@ func (d death) returns(job store.Reserved) bool {
 	return slices.Contains(d.again, job.Token) || d.over != nil && d.over.requeue
 }
 
-// deathOf collects what is known about the end of w.
 func (m *Master) deathOf(w *worker, exit proc.Exit) death {
 	d := death{cause: w.ending(exit), peak: exit.MaxRSS, tokens: w.orders.tokens, reason: w.kill.cause, seen: !w.kill.lapsed, mourned: !w.farewell.orderly()}
 	switch {
@@ -77,7 +76,6 @@ func (m *Master) recover(w *worker, orderly bool, exit proc.Exit) {
 	m.queue(w, deadProcess{proc: w.proc, death: m.deathOf(w, exit), policy: m.deathPolicy()})
 }
 
-// recovered handles a report of the recoverer.
 func (m *Master) recovered(r report) {
 	if r.lapsed {
 		for w := range m.workers {

@@ -45,7 +45,6 @@ type deadProcess struct {
 type round struct {
 	info   store.MasterInfo
 	policy deathPolicy
-	// shared are the settings to compare with other masters.
 	shared Shared
 	// mine are the living worker processes of this master, unrecovered its dead ones.
 	mine, unrecovered map[string]bool
@@ -333,7 +332,6 @@ func (j *recoverer) leave(master proc.Identity, why string) {
 		zap.Stringer("master", master), zap.String("because", why))
 }
 
-// unpark moves parked ends of jobs where they belong.
 func (j *recoverer) unpark(ctx context.Context) {
 	n, err := j.store.Unpark(ctx)
 	if n > 0 {
@@ -382,7 +380,6 @@ func (j *recoverer) adopt(ctx context.Context, name string, d death, policy deat
 	}
 }
 
-// sweep kills what a dead process has left running.
 func (j *recoverer) sweep(ctx context.Context, name string) (clean bool) {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
@@ -404,7 +401,6 @@ func (j *recoverer) tell(ctx context.Context, r report) {
 	}
 }
 
-// noteOtherWorkers notes from time to time the queues of other programs' workers.
 func (j *recoverer) noteOtherWorkers(ctx, call context.Context) {
 	if time.Since(j.notedAt) < otherWorkersEvery {
 		return
@@ -415,7 +411,6 @@ func (j *recoverer) noteOtherWorkers(ctx, call context.Context) {
 	}
 }
 
-// complain logs an error unless it repeats the last one.
 func (j *recoverer) complain(ctx context.Context, what string, err error, fields ...zap.Field) {
 	if ctx.Err() != nil {
 		return // cut off by the end of the master, not by Redis

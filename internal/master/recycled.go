@@ -22,7 +22,6 @@ type recycling struct {
 	short int       // how many of them since
 }
 
-// recycled counts and logs that w was replaced and has left.
 func (m *Master) recycled(w *worker, lived time.Duration, fields []zap.Field) {
 	why := m.recycleReason(w)
 	m.ends.CountRecycled(why)

@@ -146,7 +146,6 @@ func (m *Master) prepare(upgrade bool) reread {
 	return reread{cfg: checked}
 }
 
-// reloaded handles the result of prepare.
 func (m *Master) reloaded(r reread) {
 	m.reread.under = false
 	switch {
@@ -168,7 +167,6 @@ func (m *Master) reloaded(r reread) {
 	}
 }
 
-// answer answers those who wait for the current request.
 func (m *Master) answer(v Verdict) {
 	for _, r := range m.reread.asked {
 		r.Answer(v)
@@ -176,7 +174,6 @@ func (m *Master) answer(v Verdict) {
 	m.reread.asked = nil
 }
 
-// refuse ends a reload or upgrade that changes nothing.
 func (m *Master) refuse(what, why string) {
 	m.log.Error(what, zap.String("because", why))
 	m.note(store.EventRefused, "", what+": "+why, 0)
@@ -192,7 +189,6 @@ func (m *Master) refuse(what, why string) {
 	m.rolled()
 }
 
-// refusal is the last refusal's reason in one line, for people.
 func (m *Master) refusal() string {
 	const most = 300
 	text := strings.Join(strings.Fields(m.refused), " ")
@@ -239,7 +235,6 @@ func (m *Master) resize() {
 	m.slots = m.slots[:m.cfg.Slots]
 }
 
-// clearOut makes the worker processes of a removed slot finish and leave.
 func (m *Master) clearOut(s *slot, why string) {
 	for _, w := range []*worker{s.current, s.next} {
 		switch {
@@ -263,7 +258,6 @@ func (m *Master) abortRoll(why string) {
 	m.refuse("the new configuration does not work; the old one stays", why)
 }
 
-// checkRoll ends a reload when every slot runs the new configuration.
 func (m *Master) checkRoll() {
 	if m.roll == nil || !m.roll.proven {
 		return
@@ -287,7 +281,6 @@ func (m *Master) checkRoll() {
 // limit, long jobs would add one process per reload.
 func (m *Master) crowded() bool { return m.extra() > max(1, m.cfg.MaxRetiring) }
 
-// rolled ends a reload, successful or not.
 func (m *Master) rolled() {
 	proven := m.roll != nil && m.roll.proven
 	m.roll = nil
@@ -297,7 +290,6 @@ func (m *Master) rolled() {
 	m.reloadAgain()
 }
 
-// reloadAgain begins a reload that was asked for during another one.
 func (m *Master) reloadAgain() {
 	if m.reread.again {
 		m.reread.again = false

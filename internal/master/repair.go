@@ -102,7 +102,6 @@ func (r *repairer) look(ctx context.Context, u store.UniqueQueues) error {
 	return nil
 }
 
-// repaired counts a repair and logs what it has dropped.
 func (r *repairer) repaired(report store.UniqueReport) {
 	if report.Changed() && r.stats != nil {
 		r.stats.Repaired(int(report.Duplicates))

@@ -62,7 +62,6 @@ func (m *Master) onSignal(sig os.Signal) {
 	}
 }
 
-// enter enters another state with all worker processes.
 func (m *Master) enter(next signals.State, why string) {
 	if next == m.state {
 		return
@@ -140,7 +139,6 @@ func (m *Master) killJobs(why string) {
 	}
 }
 
-// started ends the start: the first worker process works.
 func (m *Master) started() {
 	m.note(store.EventStarted, "", m.described(), 0)
 	m.enter(m.startAs, "the first worker process is ready")

@@ -45,7 +45,6 @@ func (s *slot) fail(now time.Time) time.Duration {
 	return delay
 }
 
-// forgive resets the back-off.
 func (s *slot) forgive() { s.failures, s.due = 0, time.Time{} }
 
 // fill starts the next worker process that is needed, one at a time: the next one follows when
@@ -149,7 +148,6 @@ func (m *Master) spawn(s *slot, old *worker) {
 	m.booting = w
 }
 
-// succeed gives the slot to next, which is ready or waits.
 func (m *Master) succeed(s *slot) {
 	old := s.current
 	s.current, s.next = s.next, nil

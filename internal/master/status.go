@@ -23,7 +23,6 @@ const (
 	extension   = 20 * time.Second
 )
 
-// told is what was last reported.
 type told struct {
 	text             string
 	state            signals.State
@@ -61,7 +60,6 @@ func (m *Master) every(last *time.Time, d time.Duration) bool {
 	return true
 }
 
-// status describes this master in one line, including problems with Redis.
 func (m *Master) status(outage string) string {
 	n := m.count()
 	parts := []string{string(m.state)}
@@ -183,7 +181,6 @@ func (m *Master) askRound() {
 	m.repairer.ask(m.cfg.Unique)
 }
 
-// shown is the state for people.
 func (m *Master) shown() string {
 	if m.given() && !m.leaving() {
 		return "handed over"

@@ -32,7 +32,6 @@ func (m *Master) takingOver() bool { return m.taking != nil && !m.taking.all }
 
 func (m *Master) granted(n int) bool { return !m.takingOver() || n < m.taking.granted }
 
-// greet says hello to the old master.
 func (m *Master) greet() {
 	elder := m.d.Upgrade.Elder
 	if elder == nil {
@@ -44,7 +43,6 @@ func (m *Master) greet() {
 	m.tellPeer(elder, proc.Message{Type: proc.Hello, Protocol: proc.BesideProtocol, PID: m.d.Self.PID})
 }
 
-// onElder handles a message of the old master.
 func (m *Master) onElder(h heard) {
 	t := m.taking
 	if h.err != nil {
@@ -68,7 +66,6 @@ func (m *Master) onElder(h heard) {
 	}
 }
 
-// follow adopts the state of the old master, running or paused.
 func (m *Master) follow(state string) {
 	next := signals.Running
 	if state == string(signals.Paused) {
@@ -122,7 +119,6 @@ func (m *Master) countFilled() {
 	}
 }
 
-// lostElder handles the end of the old master.
 func (m *Master) lostElder() {
 	t := m.taking
 	m.taking = nil
@@ -200,7 +196,6 @@ func (m *Master) elderEnds() (wait bool) {
 	return true
 }
 
-// takingText describes the progress of an upgrade; "" = none.
 func (m *Master) takingText() string {
 	switch t := m.taking; {
 	case m.given():

@@ -59,7 +59,6 @@ type Upgrade struct {
 	InCharge func(on bool)
 }
 
-// heard is a message of another master, or the error of reading one.
 type heard struct {
 	peer    Peer
 	message proc.Message
@@ -92,7 +91,6 @@ func (m *Master) patience() time.Duration {
 	return max(upgradePatience, upgradePatience/2+m.cfg.BootTimeout)
 }
 
-// await begins to wait for a new master.
 func (m *Master) await(peer Peer) {
 	m.handing = &handing{peer: peer, patience: m.patience(), slots: len(m.slots)}
 	m.handing.by = time.Now().Add(m.handing.patience)
@@ -171,7 +169,6 @@ func (m *Master) handOn() signals.State {
 	return signals.Running
 }
 
-// give puts the new master in charge.
 func (m *Master) give() {
 	n := m.handing
 	if n.given || m.leaving() {

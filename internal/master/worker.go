@@ -42,7 +42,6 @@ type suspectRun struct {
 	tookAt time.Time // when it took one; zero = not yet
 }
 
-// health is the last known condition of a worker process.
 type health struct {
 	heard     time.Time    // last sign of life
 	doubted   time.Time    // when it first seemed silent; stale unless after heard
@@ -54,7 +53,6 @@ type health struct {
 	maxRSS    int64        // memory above which it wants to be replaced, in bytes
 }
 
-// replacement is the progress of replacing a worker process.
 type replacement struct {
 	stage      stage
 	why        string    // why it has stopped by itself; "" = it has not
@@ -81,7 +79,6 @@ type killOrders struct {
 	tokens   []string  // the jobs that it has named
 }
 
-// kill is how the master ends a worker process.
 type kill struct {
 	by        time.Time // when it must be gone; zero = no limit
 	sent      bool      // SIGKILL was sent
@@ -93,7 +90,6 @@ type kill struct {
 	again     []string  // tokens of those jobs that go back to their queues
 }
 
-// farewell is a worker process's last message.
 type farewell struct {
 	said   bool
 	reason string // one of the reasons of proc.Bye
@@ -209,7 +205,6 @@ func (m *Master) welcome(w *worker, hello proc.Message) {
 	})
 }
 
-// passOn tells w its target state, unless it knows.
 func (m *Master) passOn(w *worker) {
 	if state := m.stateFor(w); w.greeted && !w.kill.sent && state != w.told {
 		w.told, w.health.beat.State = state, "" // its next beat shows its own state
@@ -217,7 +212,6 @@ func (m *Master) passOn(w *worker) {
 	}
 }
 
-// stateFor is the target state of w.
 func (m *Master) stateFor(w *worker) signals.State {
 	switch {
 	case m.leaving():
@@ -231,7 +225,6 @@ func (m *Master) stateFor(w *worker) signals.State {
 	}
 }
 
-// ready handles that a worker process has begun to work.
 func (m *Master) ready(w *worker) {
 	if !w.readyAt.IsZero() {
 		return
