@@ -36,8 +36,7 @@ const (
 	benchStart, benchEnd, benchInsist = 30 * time.Second, 30 * time.Second, 10 * time.Second
 	// benchRemove bounds the removal of the keys.
 	benchRemove = 2 * time.Minute
-	// roundTrips is the number of measured round trips.
-	roundTrips = 200
+	roundTrips  = 200
 )
 
 // Bench measures a machine and a Redis: daemons with worker processes, whose jobs do nothing, in
@@ -49,8 +48,7 @@ type Bench struct {
 	// For is how long each daemon is measured; it ends earlier after Jobs jobs.
 	For  time.Duration
 	Jobs int
-	// Log is the daemons' log.
-	Log *zap.Logger
+	Log  *zap.Logger
 
 	base, own *store.Store
 	run       config.Config                  // for own
@@ -213,18 +211,15 @@ func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r Be
 	return r, errors.Join(err, <-watched)
 }
 
-// load is a server's work.
 type load struct {
 	cpu      time.Duration
 	commands int64
 }
 
-// per returns the load per second.
 func (l load) per(d time.Duration) load {
 	return load{time.Duration(float64(l.cpu) / d.Seconds()), int64(float64(l.commands) / d.Seconds())}
 }
 
-// errDaemonEnded means that the daemon ended before it was told to.
 var errDaemonEnded = errors.New("the daemon has ended by itself")
 
 // watch counts jobs from the end of the first one.
@@ -333,7 +328,6 @@ type feeder struct {
 	done, failed int64 // before the daemon started
 }
 
-// fill pushes jobs until enough wait; done is the number of done jobs.
 func (f *feeder) fill(ctx context.Context, done int64) error {
 	for f.pushed-(done-f.done) < benchAhead {
 		batch := make([][]byte, benchBatch)

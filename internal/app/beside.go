@@ -49,7 +49,6 @@ type beside struct {
 	charge    bool
 }
 
-// statsCounter is a statsd client with its configuration.
 type statsCounter struct {
 	cfg statsd.Config
 	*statsd.Client
@@ -63,13 +62,11 @@ func newCounter(c config.Config, log *zap.Logger) *statsCounter {
 	return &statsCounter{statsConfig(c), statsd.New(statsConfig(c), log)}
 }
 
-// Died counts a job that failed because its process died.
 func (b *beside) Died(class, queue string) {
 	b.stats.Load().Died(class)
 	b.counted.Count(time.Now(), class, queue, history.Processed|history.Failed)
 }
 
-// Repaired counts a repair of a unique queue and its dropped duplicates.
 func (b *beside) Repaired(duplicates int) {
 	b.stats.Load().Count(statsd.Repaired, 1)
 	b.stats.Load().Count(statsd.Duplicate, duplicates)
@@ -101,7 +98,6 @@ func (d *Daemon) newBeside(redis *store.Store, self proc.Identity) *beside {
 	return b
 }
 
-// pruned notes that the names of queues were removed.
 func (b *beside) pruned(names []string) {
 	some := make([]string, min(len(names), 3))
 	for i := range some {
@@ -171,14 +167,12 @@ func (b *beside) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// forwarderConfig returns the settings of the forwarder of delayed jobs.
 func forwarderConfig(c config.Config, self proc.Identity, stats delayed.Stats) delayed.Config {
 	return delayed.Config{
 		Unique: UniqueOf(c), Worker: wire.MasterID(self.Host, os.Getpid(), "delayed"), FailureLists: c.FailureLists(), Stats: stats,
 	}
 }
 
-// hostConfig returns the settings for silent hosts.
 func hostConfig(c config.Config) deadhost.Config {
 	if len(c.HostDeadHook) == 0 {
 		return deadhost.Config{}
@@ -188,7 +182,6 @@ func hostConfig(c config.Config) deadhost.Config {
 	}
 }
 
-// longLimits returns the settings of the sweeper of long jobs.
 func longLimits(c config.Config) longstore.Limits {
 	return longstore.Limits{Running: c.LongJobSilence, Queued: c.LongJobWait}
 }

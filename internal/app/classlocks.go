@@ -117,7 +117,6 @@ func RubyStyle(c config.Config) wire.RubyStyle {
 	return wire.RubyUpTo33
 }
 
-// newClassLocks returns the class locks of a worker process.
 func newClassLocks(c config.Config, set *handler.Set, s *store.Store, log *zap.Logger) (*classlock.Locks, error) {
 	_, beat := leaseAndBeat(c)
 	return classlock.New(classlock.Config{

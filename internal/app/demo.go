@@ -20,7 +20,6 @@ const (
 	demoBacklog = 20
 )
 
-// errFlaky is the error of Flaky.
 var errFlaky = errors.New("the coin came up tails")
 
 // withDemo returns the handlers and the demo classes. A handler replaces the demo class of the

@@ -21,7 +21,6 @@ const (
 	eventPatience, eventParting = 3 * time.Second, 2 * time.Second
 )
 
-// eventStore is what a recorder needs of Redis.
 type eventStore interface {
 	NoteEvent(ctx context.Context, e store.Event) error
 }

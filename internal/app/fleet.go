@@ -38,7 +38,6 @@ type fleet struct {
 	Fair map[string]fleetFair `json:"fair,omitempty"`
 }
 
-// fleetFair is how the tenants of a queue take turns.
 type fleetFair struct {
 	Key string `json:"key"`
 	// Weights has the number of weights and their digest. Others do not need the tenants' names.
@@ -52,7 +51,6 @@ const maxClasses = 500
 // inGo replaces a key computed by a function of the program, which cannot be compared.
 const inGo = "computed by the program"
 
-// fleetOf returns the settings of one daemon.
 func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	f := fleet{
 		JobLockKey: c.JobLockKey, LocketedQueues: slices.Clone(c.LocketedQueues), UniqueQueues: slices.Clone(c.UniqueQueues),
@@ -95,7 +93,6 @@ func fleetOf(c config.Config, handlers *resqued.Handlers) fleet {
 	return f
 }
 
-// fleetFairs returns the fair queues of one daemon, nil if there are none.
 func fleetFairs(c config.Config, handlers *resqued.Handlers) map[string]fleetFair {
 	program := handlers.FairQueues()
 	if c.Lines != config.LinesAuto || len(c.Fair)+len(program) == 0 {
@@ -137,13 +134,11 @@ func (f fleetFair) text() string {
 	return f.Key + ", " + cmp.Or(f.Weights, "no weights")
 }
 
-// same reports whether two are the same, as far as known.
 func (f fleetFair) same(o fleetFair) bool {
 	unknown := f.Key != "" && o.Key != "" && (f.Key == inGo || o.Key == inGo)
 	return (f.Key == o.Key || unknown) && f.Weights == o.Weights
 }
 
-// fairOf returns how the tenants of a queue take turns.
 func (f fleet) fairOf(queue string) fleetFair {
 	if rule, ok := f.Fair[queue]; ok {
 		return rule

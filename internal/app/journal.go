@@ -19,7 +19,6 @@ import (
 var journalSocket = "/run/systemd/journal/socket"
 
 const (
-	// journalPrefix begins the names of our fields.
 	journalPrefix = "RESQUED_"
 	// maxJournalField is the longest name of a field, in bytes.
 	maxJournalField = 64
@@ -41,17 +40,14 @@ func newJournalCore(out zapcore.WriteSyncer, level zapcore.LevelEnabler) *journa
 	return &journalCore{text: &textCore{LevelEnabler: level, out: out, journal: true}, name: name}
 }
 
-// Enabled reports whether entries of a level are written.
 func (c *journalCore) Enabled(l zapcore.Level) bool { return c.text.Enabled(l) }
 
-// With returns a core that writes the fields with every entry.
 func (c *journalCore) With(fields []zapcore.Field) zapcore.Core {
 	clone := *c
 	clone.text = c.text.with(fields)
 	return &clone
 }
 
-// Check adds the core to the entry if its level is enabled.
 func (c *journalCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return checked.AddCore(e, c)
@@ -79,7 +75,6 @@ func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return err
 }
 
-// Sync waits until the entries are written.
 func (c *journalCore) Sync() error { return c.text.out.Sync() }
 
 // journalField returns a field's name in the journal: capitals, digits and underscores; "" if
@@ -101,7 +96,6 @@ func journalField(key string) string {
 	return name[:min(len(name), maxJournalField)]
 }
 
-// appendJournalField appends a field, with its length if it has line breaks.
 func appendJournalField(entry []byte, name, value string) []byte {
 	entry = append(entry, name...)
 	if !strings.Contains(value, "\n") {
@@ -127,7 +121,6 @@ type journalWriter struct {
 	conn *net.UnixConn // nil = not connected
 }
 
-// Write sends one entry.
 func (w *journalWriter) Write(entry []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

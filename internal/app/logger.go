@@ -88,7 +88,6 @@ type textCore struct {
 	fields  []zapcore.Field
 }
 
-// With returns a core that writes the fields with every line.
 func (c *textCore) With(fields []zapcore.Field) zapcore.Core { return c.with(fields) }
 
 func (c *textCore) with(fields []zapcore.Field) *textCore {
@@ -97,7 +96,6 @@ func (c *textCore) with(fields []zapcore.Field) *textCore {
 	return &clone
 }
 
-// Check adds the core to the entry if its level is enabled.
 func (c *textCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return checked.AddCore(e, c)
@@ -129,7 +127,6 @@ func (c *textCore) line(e zapcore.Entry, fields []zapcore.Field) string {
 	return b.String()
 }
 
-// Sync waits until the lines are written.
 func (c *textCore) Sync() error { return c.out.Sync() }
 
 // priority returns the syslog number of a level, in the journal's form.

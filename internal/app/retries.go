@@ -5,7 +5,6 @@ import (
 	"github.com/resqued/resqued/internal/config"
 )
 
-// classRetry returns the retry of a command handler; nil = none.
 func classRetry(r *config.HandlerRetry) *resqued.Retry {
 	if r == nil {
 		return nil

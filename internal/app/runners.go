@@ -21,7 +21,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// pools are the runners of a worker process, by name.
 type pools map[string]*runner.Pool
 
 // openRunners starts the processes of all runners of the configuration without waiting for them.
@@ -48,7 +47,6 @@ func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools
 	return opened, nil
 }
 
-// runnerOptions returns the options of a configured runner in a worker process.
 func runnerOptions(c config.Config, name string) runner.Options {
 	r := c.Runners[name]
 	o := runner.Options{
@@ -68,7 +66,6 @@ func runnerOptions(c config.Config, name string) runner.Options {
 	return o
 }
 
-// runnerEnv returns the configured variables of a runner and its template.
 func runnerEnv(r config.Runner) (env []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
 		env = append(env, name+"="+r.Env[name])

@@ -211,7 +211,6 @@ const (
 	fleetShare, fleetWaits, fleetUnknown = 8, 512, 128
 )
 
-// waiting is what waits needs of the server.
 type waiting interface {
 	CanWait(ctx context.Context) error
 	Connections(ctx context.Context) (most, free int, known bool)
@@ -321,7 +320,6 @@ func workerBoot(c config.Config, handlers *resqued.Handlers) time.Duration {
 	return most
 }
 
-// envRules returns which of the daemon's variables commands get.
 func envRules(c config.Config) program.EnvRules {
 	return program.EnvRules{Keep: c.KeepsEnv, Drop: c.DropsEnv}
 }

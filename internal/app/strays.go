@@ -42,7 +42,6 @@ func newStrays(log *zap.Logger) *strays {
 	return &strays{log: log, seen: map[string]int{}, told: map[string]time.Time{}}
 }
 
-// giveBack is package handler's Stray.
 func (s *strays) giveBack(ctx context.Context, job *resqued.Job) (err error, is bool) {
 	uuid, number := longstore.NamesSlice(job.ID)
 	var arg string

@@ -27,7 +27,6 @@ type generation struct {
 	templates []*template.Template
 }
 
-// bootTemplates starts the templates of the runners that handlers use.
 func bootTemplates(c config.Config, handlers *resqued.Handlers, log *zap.Logger) (*generation, error) {
 	g := &generation{}
 	if !template.Supported {
@@ -112,7 +111,6 @@ func (t *templates) use(g *generation) {
 	}
 }
 
-// drop ends a refused generation, without waiting.
 func (t *templates) drop(g *generation) { t.drops.Go(g.stop) }
 
 func (t *templates) stop() {
@@ -129,7 +127,6 @@ func (t *templates) stop() {
 	t.drops.Wait()
 }
 
-// infos returns the states of the templates, those of the configuration in force first.
 func (t *templates) infos() (all []template.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,7 +34,6 @@ func (e *Elder) Failed(why string) {
 // TakesOver is what a program that can replace a running daemon prints when asked.
 func TakesOver() string { return proc.TakesOver }
 
-// upgrade returns what a master needs to be replaced or to replace another one.
 func (d *Daemon) upgrade(inCharge func(on bool)) master.Upgrade {
 	if d.Dev != nil {
 		return master.Upgrade{}

@@ -43,8 +43,7 @@ type Config struct {
 	// environment without the host's variables.
 	Command, Env []string
 	// After is how long a host has to be silent; 0 = two and a half beats of its processes.
-	After time.Duration
-	// Timeout bounds one run.
+	After   time.Duration
 	Timeout time.Duration
 }
 
@@ -62,12 +61,11 @@ type Watcher struct {
 	found func()
 	log   *zap.Logger
 
-	cfg     atomic.Pointer[Config]
-	changed chan struct{} // capacity 1
-	runs    atomic.Int64
-	asking  atomic.Int64
-	hooks   sync.WaitGroup
-	// complaint is the last error of Redis that was logged; only run uses it.
+	cfg       atomic.Pointer[Config]
+	changed   chan struct{} // capacity 1
+	runs      atomic.Int64
+	asking    atomic.Int64
+	hooks     sync.WaitGroup
 	complaint string
 	odd       sync.Map // places with logged names that no program is given
 }
@@ -108,7 +106,6 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// look asks about silent hosts.
 func (w *Watcher) look(ctx context.Context) {
 	cfg, free := *w.cfg.Load(), mostAsked-int(w.asking.Load())
 	if free <= 0 {
@@ -137,7 +134,6 @@ func (w *Watcher) look(ctx context.Context) {
 	}
 }
 
-// ask runs the hook for one host and acts on its result.
 func (w *Watcher) ask(ctx context.Context, cfg Config, h store.Host, turn string, silent time.Duration) {
 	if !plain(h.Name()) {
 		if _, told := w.odd.LoadOrStore(h.Place, true); !told {
@@ -228,5 +224,4 @@ func plain(name string) bool {
 	return true
 }
 
-// errKilled is why a hook was killed.
 var errKilled = errors.New("it was killed since its time (host_dead_timeout) was over")

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	// mostLines bounds the logged lines of a run.
 	mostLines = 100
 	// drainFor is how long to wait for output after the end.
 	drainFor = time.Second
@@ -27,7 +26,6 @@ const (
 	sweepFor = 10 * time.Second
 )
 
-// hook is one run of the command.
 type hook struct {
 	argv, env []string
 	// name is in the environment of all descendants.
@@ -69,7 +67,6 @@ func run(ctx context.Context, h hook) error {
 	return nil
 }
 
-// tell logs the command's output.
 func (h hook) tell(from io.Reader) {
 	n := 0
 	program.EachLine(from, func(line []byte, left int) {
@@ -87,7 +84,6 @@ func (h hook) tell(from io.Reader) {
 	}
 }
 
-// sweep kills the command's remaining descendants.
 func (h hook) sweep(ctx context.Context) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepFor)
 	defer cancel()
