@@ -14,7 +14,6 @@ import (
 // maxAnswer bounds a line from a runner, in bytes.
 const maxAnswer = 8 << 20
 
-// kind is the kind of a runner's line.
 type kind byte
 
 const (
@@ -31,7 +30,6 @@ const (
 	kindError
 )
 
-// ends reports whether such a line ends a job.
 func (k kind) ends() bool {
 	return k == kindDone || k == kindFailed || k == kindRequeue || k == kindDiscard
 }

@@ -32,7 +32,6 @@ const (
 
 var errNotStarted = errors.New("it was not given to its runner")
 
-// call is one job in a process.
 type call struct {
 	q         *process
 	ctx       context.Context //nolint:containedctx // of the job: it is told to stop when that ends
@@ -182,7 +181,6 @@ func (c *call) watch() (end func()) {
 	}
 }
 
-// tellLeaving tells the process that the job should make room.
 func (c *call) tellLeaving() {
 	if c.ctx.Err() == nil {
 		_ = c.q.conn.write(leavingLine(c.number)) // on error it has ended
@@ -223,7 +221,6 @@ func (c *call) tellOver(ended <-chan struct{}) {
 	}
 }
 
-// take handles a line about the job that does not end it.
 func (c *call) take(a *answer) {
 	log := c.q.log.With(aboutJob(c.job)...)
 	switch a.kind {
@@ -239,7 +236,6 @@ func (c *call) take(a *answer) {
 	}
 }
 
-// ask refreshes the job's class lock.
 func (c *call) ask(log *zap.Logger) {
 	if c.refresh == nil {
 		// Without an answer from Redis, a refresh must not outlive the job for long.
@@ -271,7 +267,6 @@ func (c *call) report(text []byte) {
 	}
 }
 
-// judge turns the job's last line into its result.
 func (c *call) judge(a *answer) error {
 	if c.broken != nil {
 		return c.broken
@@ -304,7 +299,6 @@ func (c *call) judge(a *answer) error {
 	return nil
 }
 
-// lost is the result of a job whose process is gone.
 func (c *call) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

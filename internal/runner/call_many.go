@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// many performs the job in a process with several slots, whose goroutine reads.
 func (c *call) many() (begun bool, err error) {
 	q, p := c.q, c.q.pool
 	c.lines = make(chan answer, 8)

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// one performs the job in a process with a single slot, on the caller's goroutine.
 func (c *call) one() (begun bool, err error) {
 	q, p := c.q, c.q.pool
 	if !q.strays() {

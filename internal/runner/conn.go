@@ -24,7 +24,6 @@ type conn struct {
 	after   bool       // a line was written after the last job's; under writing
 }
 
-// newConn takes over a non-blocking descriptor.
 func newConn(fd int) (*conn, error) {
 	c := &conn{file: os.NewFile(uintptr(fd), "runner")}
 	raw, err := c.file.SyscallConn()
@@ -83,13 +82,11 @@ func (c *conn) waiting() (bool, error) {
 	return true, nil
 }
 
-// whole reports whether a whole line is buffered.
 func (c *conn) whole() bool {
 	some, _ := c.in.Peek(c.in.Buffered())
 	return bytes.IndexByte(some, '\n') >= 0
 }
 
-// write writes a whole line or fails.
 func (c *conn) write(line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()

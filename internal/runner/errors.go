@@ -47,8 +47,7 @@ func (e *JobError) Backtrace() []string { return e.backtrace }
 type EndError struct {
 	Runner string
 	PID    int
-	// How it ended.
-	How string
+	How    string
 	// Stderr is the beginning and the end of its stderr, printable.
 	Stderr string
 }
@@ -64,7 +63,6 @@ func (e *EndError) Error() string {
 	return text + ": " + e.Stderr
 }
 
-// brief describes the end in one line.
 func (e *EndError) brief() string {
 	return fmt.Sprintf("process %d of runner %s %s", e.PID, wire.Printable(e.Runner, shownName), e.How)
 }
@@ -72,7 +70,6 @@ func (e *EndError) brief() string {
 // Exception is the exception name in the failure record.
 func (e *EndError) Exception() string { return "Resqued::RunnerEnded" }
 
-// stubborn describes the end of a process whose job did not stop when told to.
 func stubborn(after time.Duration) string {
 	return fmt.Sprintf("was killed, because its job did not end within %s after it was told to", after)
 }
@@ -89,7 +86,6 @@ func ending(text string, max int) string {
 	return "…" + text
 }
 
-// absentError says that no process was available for a job.
 type absentError struct {
 	runner string
 	why    error // the error of the last unusable process; may be nil
@@ -113,5 +109,4 @@ func (e *classError) Error() string {
 		wire.Printable(e.runner, shownName), wire.Printable(e.class, shownName))
 }
 
-// Exception is the exception name in the failure record.
 func (e *classError) Exception() string { return "Resqued::UnknownClass" }

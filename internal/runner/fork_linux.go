@@ -34,7 +34,6 @@ func canFork() error {
 	return nil
 }
 
-// templateOf returns the socket on which a template takes requests.
 func templateOf(f *os.File) (*net.UnixConn, error) {
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -76,7 +75,6 @@ func (q *process) ask(files []*os.File, limit time.Time) error {
 	return nil
 }
 
-// unread returns how many bytes wait in a pipe.
 func unread(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil {
@@ -171,7 +169,6 @@ func (h *forked) giveUp() {
 	_, _ = h.reap()
 }
 
-// kill implements handle.
 func (h *forked) kill() {
 	if conn, err := h.file.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })

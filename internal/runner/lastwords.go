@@ -20,7 +20,6 @@ type lastWords struct {
 	skip int // unread bytes from earlier jobs
 }
 
-// of returns the reader of a pipe.
 func (w *lastWords) of(r *os.File) io.Reader {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -112,7 +112,6 @@ func (p *Pool) inform(q *process) {
 	})
 }
 
-// stopWaiting ends a wait for a slot without success.
 func (p *Pool) stopWaiting(ctx context.Context, wait chan *process) (*process, error) {
 	p.mu.Lock()
 	for i, w := range p.waiters {
@@ -139,7 +138,6 @@ func (p *Pool) stopWaiting(ctx context.Context, wait chan *process) (*process, e
 	return nil, fmt.Errorf("%w: %w", absent, resqued.Requeue(requeueAfter))
 }
 
-// give takes back the slot of a useless process.
 func (p *Pool) give(q *process) {
 	p.mu.Lock()
 	q.useless = true
@@ -148,14 +146,12 @@ func (p *Pool) give(q *process) {
 	p.put(q, false)
 }
 
-// leave makes a process take no new job.
 func (p *Pool) leave(q *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dismissNow(q)
 }
 
-// look checks the processes from time to time, until the pool ends.
 func (p *Pool) look() {
 	ticks := time.NewTicker(p.o.tick)
 	defer ticks.Stop()

@@ -31,7 +31,6 @@ const (
 
 // Options configure a runner.
 type Options struct {
-	// Name is the name in the configuration.
 	Name string
 	// Argv is the program and its arguments, Dir its working directory. Env are additional
 	// variables as NAME=value; Environ is the daemon's environment without secrets.
@@ -56,9 +55,8 @@ type Options struct {
 	KillAfter, KillGrace time.Duration
 	// Performs reports whether jobs of a class in these wrappers may be performed; nil = all.
 	Performs func(class string, wrappers ...string) bool
-	// Proc names the worker process.
-	Proc string
-	Log  *zap.Logger
+	Proc     string
+	Log      *zap.Logger
 
 	// For tests: patience replaces inHand, backOffFrom the first pause after an unusable
 	// process, lineFor restOfLine.
@@ -91,7 +89,6 @@ func (o Options) fill() Options {
 	return o
 }
 
-// killAfter returns the time to stop for a job whose class says of.
 func (o Options) killAfter(of time.Duration) time.Duration {
 	if of <= 0 {
 		of = o.KillAfter

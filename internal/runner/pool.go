@@ -31,8 +31,7 @@ type Pool struct {
 	log      *zap.Logger
 	launcher launch.Launcher
 	leaders  sync.Map // pid to *process, for those that this process has started
-	// told is locked for good once no end of a job may be reported.
-	told sync.RWMutex
+	told     sync.RWMutex
 
 	// template takes requests to fork; forks: use it.
 	template *net.UnixConn
@@ -261,7 +260,6 @@ func (p *Pool) put(q *process, worked bool) {
 	p.sendOff(q)
 }
 
-// offer gives an idle slot to a waiting job, or keeps it.
 func (p *Pool) offer(q *process) {
 	if len(p.waiters) > 0 {
 		w := p.waiters[0]
@@ -273,7 +271,6 @@ func (p *Pool) offer(q *process) {
 	p.idle = append(p.idle, q)
 }
 
-// ready adds a process that has said hello.
 func (p *Pool) ready(q *process, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +314,6 @@ func (p *Pool) succeed(q *process) {
 	}
 }
 
-// dismissNow makes a process take no new job.
 func (p *Pool) dismissNow(q *process) {
 	if q.state != ready {
 		return
@@ -348,7 +344,6 @@ func (p *Pool) sendOff(q *process) {
 	p.lives.Go(func() { _ = q.conn.write(leaveLine) })
 }
 
-// lost removes a process that is gone, and starts another one.
 func (p *Pool) lost(q *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -396,17 +391,14 @@ func (p *Pool) complain(was state) {
 	p.log.Error(what, zap.Error(p.last), zap.Int("in_a_row", p.failures))
 }
 
-// failing reports whether the last process was unusable.
 func (p *Pool) failing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failures > 0
 }
 
-// wanted is the target number of processes.
 func (p *Pool) wanted() int { return (p.o.Threads + p.o.Concurrency - 1) / p.o.Concurrency }
 
-// refill starts processes up to the target number.
 func (p *Pool) refill() {
 	if p.closed {
 		return

@@ -17,7 +17,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// state is the state of a process.
 type state byte
 
 const (
@@ -85,7 +84,6 @@ type process struct {
 	late    *time.Timer // kills it if it does not leave
 }
 
-// handle controls a process that this one has started or that the template has forked.
 type handle interface {
 	// kill sends SIGKILL to the process, never to a later one with its pid.
 	kill()
@@ -227,7 +225,6 @@ func (q *process) greet() error {
 	return nil
 }
 
-// odd is the error for a line that breaks the protocol.
 func (q *process) odd(line []byte, err error) error {
 	return fmt.Errorf("broke the protocol: the line %q %w", wire.Printable(string(line[:min(len(line), 400)]), 200), err)
 }
@@ -299,7 +296,6 @@ func (q *process) breaks(line []byte, err error) {
 	q.kill("was killed, because it " + odd.Error())
 }
 
-// about returns the log fields for a line of the process.
 func (q *process) about() []zap.Field {
 	fields := []zap.Field{zap.Int64("runner_pid", q.pid.Load())}
 	if job := q.current.Load(); job != nil {

@@ -14,7 +14,6 @@ import (
 // processes for their marks.
 const few = 512
 
-// sweep kills the process's descendants and returns when none is left.
 func (q *process) sweep() {
 	s := procfs.Sweep{
 		Mark: q.mark, Judge: q.judge,

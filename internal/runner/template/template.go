@@ -50,7 +50,6 @@ var leaveFor = 2 * time.Second
 
 // Options configure a template.
 type Options struct {
-	// Runner is the runner's name in the configuration.
 	Runner string
 	// Argv, Dir and Env are the process's. Env is the whole environment without the protocol's
 	// variables.
@@ -76,14 +75,12 @@ const (
 
 // Info describes a template for people.
 type Info struct {
-	Runner string `json:"runner"`
-	PID    int    `json:"pid,omitempty"`
-	State  State  `json:"state"`
-	// Since is when the state began.
-	Since time.Time `json:"since"`
-	// Why is the reason for Failed.
-	Why      string `json:"why,omitempty"`
-	Restarts int    `json:"restarts,omitempty"`
+	Runner   string    `json:"runner"`
+	PID      int       `json:"pid,omitempty"`
+	State    State     `json:"state"`
+	Since    time.Time `json:"since"`
+	Why      string    `json:"why,omitempty"`
+	Restarts int       `json:"restarts,omitempty"`
 }
 
 // Template keeps one template running while it is needed.
@@ -195,7 +192,6 @@ func (t *Template) signal(sig syscall.Signal) {
 	}
 }
 
-// keep restarts the template until it is not needed any more.
 func (t *Template) keep() {
 	defer close(t.done)
 	defer func() { _ = t.serves.Close() }()
@@ -244,7 +240,6 @@ func (t *Template) keep() {
 	}
 }
 
-// tried marks the end of the first start.
 func (t *Template) tried() {
 	select {
 	case <-t.booted:
@@ -369,7 +364,6 @@ func (t *Template) judge(p *process, unsaid error, status *os.ProcessState, wait
 	return errors.New(text)
 }
 
-// hello waits for a template's ready line.
 func (p *process) hello() error {
 	line, err := p.control.ReadSlice('\n')
 	if err != nil {
@@ -402,7 +396,6 @@ func (p *process) hello() error {
 	return nil
 }
 
-// listen logs the template's lines until it ends.
 func (p *process) listen(log *zap.Logger) {
 	for {
 		line, err := p.control.ReadSlice('\n')
