@@ -10,7 +10,6 @@ import (
 
 // CommandError says that a command failed.
 type CommandError struct {
-	// Program is the first word of the command.
 	Program string
 	// ExitCode is -1 if a signal ended the program.
 	ExitCode int

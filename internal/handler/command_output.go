@@ -26,13 +26,11 @@ const (
 type output struct {
 	log     *zap.Logger
 	refresh *program.Refresher
-	// slice, if not nil, takes the command's reports.
 	slice   *slice
 	tail    program.Tail
 	readers []*os.File
-	// theirs are the command's ends.
-	theirs []*os.File
-	wg     sync.WaitGroup
+	theirs  []*os.File
+	wg      sync.WaitGroup
 	// junk: a line on fd 3 was not a message. Only its reader uses this.
 	junk bool
 }
@@ -78,7 +76,6 @@ func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
 	return w, nil
 }
 
-// started closes the command's ends in this process.
 func (o *output) started() {
 	for _, f := range o.theirs {
 		_ = f.Close()

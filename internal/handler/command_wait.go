@@ -101,7 +101,6 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 	return status, how, err
 }
 
-// complain logs that the program does not begin.
 func (p *process) complain() {
 	if opening := p.leader.Opening(); opening != "" {
 		p.log.Warn("a command does not begin; its job goes on when the system has opened the file",

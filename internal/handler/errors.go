@@ -182,7 +182,6 @@ func typeName(err error) string {
 	return plainError
 }
 
-// firstOf returns the first error with a meaningful type.
 func firstOf(list []error) error {
 	for _, err := range list {
 		if typeName(err) != plainError {

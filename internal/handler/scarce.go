@@ -26,7 +26,6 @@ const (
 	scarceEvery = 30 * time.Second
 )
 
-// scarcity is the state of waiting for resources to start commands.
 type scarcity struct {
 	// patience replaces scarceFor, if it is not 0.
 	patience time.Duration

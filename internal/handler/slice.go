@@ -43,7 +43,6 @@ func (c *command) slices(ctx context.Context, job *resqued.Job) error {
 	})
 }
 
-// slice is a slice whose command runs.
 type slice struct {
 	*cmdslice.Slice
 	ctx     context.Context //nolint:containedctx // of the run: its reports come from a reader of their own
