@@ -32,9 +32,7 @@ type Verdict struct {
 	// Text says what is in force and what is under way, or why nothing has changed.
 	Text string
 
-	// State to Takes answer Status: the master's state, the number of ready worker processes,
-	// why Redis is unusable ("" = it is usable), which runners are missing, and how long a new
-	// version may take to be ready.
+	// State to Takes answer Status; control.Reply describes them.
 	State   string
 	Ready   int
 	Outage  string

@@ -38,7 +38,6 @@ func leases(t *testing.T, d *harness.Daemon, host string) (ends map[string]time.
 
 // acted makes intervals of notes. They end with the job's last action as the holder of its lock:
 // it may have been told to stop, or its process killed.
-// told to stop, or its process killed.
 func acted(t *testing.T, notes []note) []hold {
 	t.Helper()
 	last := map[[2]int64]time.Duration{}

@@ -14,7 +14,6 @@ import (
 )
 
 // busy returns a daemon in the middle of its work: thousands of jobs wait, hundreds are done.
-// done.
 func busy(t *testing.T, jobs int, env ...string) *harness.Daemon {
 	t.Helper()
 	o := fleet

@@ -61,9 +61,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Launcher starts programs from one thread that lives as long as the Launcher. The kernel kills
 // a program with the thread that started it, not with the process, and Go ends threads as it
-// likes. A start takes the thread some ten microseconds, however long the program takes to
-// begin.
-// takes to begin.
+// likes. A start takes the thread some ten microseconds, however long the program takes to begin.
 // The first start starts that thread's goroutine, and Close ends it.
 type Launcher struct {
 	// Setup, if not nil, runs first on the thread.

@@ -9,10 +9,8 @@ import (
 
 // Sweep sends SIGKILL to every process that belongs to the worker process proc, that one
 // included, so call it after it was reaped. It returns when none is left, or with an error when
-// ctx ends. killed counts the signalled processes.
-//
-// Out of reach is only a process that has removed its mark (see package mark), emptied its
-// environment and outlives its parent.
+// ctx ends. killed counts the signalled processes. See procfs.Sweeper.Sweep for what is out of
+// reach.
 func Sweep(ctx context.Context, proc string) (killed int, err error) {
 	return newSweeper(proc).Sweep(ctx)
 }
