@@ -85,7 +85,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.LockFor < 0:
 		return o, fmt.Errorf("locker: LockFor %s must be greater than 0", o.LockFor)
 	case o.LockFor > MaxLockFor:
-		return o, fmt.Errorf("locker: LockFor %s is longer than %s: nobody waits for the end of such a lease; Renew keeps a short one", o.LockFor, MaxLockFor)
+		return o, fmt.Errorf("locker: LockFor %s is longer than %s: no program waits for the end of such a lease; Renew keeps a short one", o.LockFor, MaxLockFor)
 	case o.RenewEvery < 0:
 		return o, fmt.Errorf("locker: RenewEvery %s must be greater than 0", o.RenewEvery)
 	case o.RenewEvery >= o.LockFor:

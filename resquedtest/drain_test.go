@@ -260,7 +260,7 @@ func TestTimeout(t *testing.T) {
 		enqueue(t, q, "Deaf", 1)
 		message := expectFailure(t, func(t testing.TB) { q.Drain(t) })
 		close(over)
-		require.Contains(t, message, "a job goes on for 50ms after it was told to stop")
+		require.Contains(t, message, "a job runs for 50ms after it was told to stop")
 		require.Contains(t, message, "a daemon would kill its worker process")
 	})
 }

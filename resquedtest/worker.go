@@ -184,7 +184,7 @@ func (w *worker) work(ctx context.Context, r *run) error {
 	if stubborn {
 		r.master.mu.Lock()
 		defer r.master.mu.Unlock()
-		return fmt.Errorf("a job goes on for %s after it was told to stop (%s): a daemon would kill its worker process. "+
+		return fmt.Errorf("a job runs for %s after it was told to stop (%s): a daemon would kill its worker process. "+
 			"Have the handler return soon after its context ends", w.opts.TermTimeout, r.master.reason)
 	}
 	return err

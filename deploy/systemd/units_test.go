@@ -16,7 +16,7 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-// The exposure score of a unit in systemd-analyze: 10 is no sandbox at all.
+// The exposure score of a unit in systemd-analyze: 10 means without any sandbox.
 const worstScore = "15" // tenths
 
 func needsAnalyze(t *testing.T) {

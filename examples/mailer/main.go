@@ -28,7 +28,7 @@ func main() {
 
 func send(ctx context.Context, m Mail) error {
 	if m.User == 0 {
-		return fmt.Errorf("%w: nobody to write to", resqued.Discard)
+		return fmt.Errorf("%w: no address to write to", resqued.Discard)
 	}
 	_, err := fmt.Printf("to user %d: %s\n", m.User, m.Subject)
 	return err

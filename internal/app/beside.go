@@ -128,7 +128,7 @@ func (b *beside) use(p Program, r *config.Resolved, self proc.Identity, log *zap
 		b.level.SetLevel(level)
 	}
 	if err := b.store.Use(storeOptions(c, "")); err != nil { // unexpected: a worker process has used it
-		log.Error("this master goes on with its old settings for redis", zap.Error(err))
+		log.Error("this master keeps its old settings for redis", zap.Error(err))
 	}
 	old := b.stats.Load()
 	stats := old

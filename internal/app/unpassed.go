@@ -44,7 +44,7 @@ func unpassed(c config.Config, environ []string) []config.Warning {
 		list := strings.Join(names, ", ")
 		warnings = append(warnings, config.Warning{
 			Key: "runners." + runner + ".env", Code: "not_passed",
-			Message: fmt.Sprintf("runner %s: of this environment it does not get %s%s, as no command does. What the application needs belongs into env_keep: [%s]; the others into env_drop, which ends this warning.",
+			Message: fmt.Sprintf("runner %s: of this environment it does not get %s%s, as no command does. Name those that the application needs in env_keep: [%s], and the others in env_drop, which ends this warning.",
 				runner, list, more, list),
 		})
 	}

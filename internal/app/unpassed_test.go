@@ -14,7 +14,7 @@ func TestUnpassed(t *testing.T) {
 	c := config.Config{Runners: map[string]config.Runner{"app": {Env: map[string]string{"SECRET_KEY_BASE": "x"}}}, EnvKeep: []string{"REDIS_URL"}, EnvDrop: []string{"API_KEY"}}
 	require.Equal(t, []config.Warning{{
 		Key: "runners.app.env", Code: "not_passed",
-		Message: "runner app: of this environment it does not get DATABASE_URL, as no command does. What the application needs belongs into env_keep: [DATABASE_URL]; the others into env_drop, which ends this warning.",
+		Message: "runner app: of this environment it does not get DATABASE_URL, as no command does. Name those that the application needs in env_keep: [DATABASE_URL], and the others in env_drop, which ends this warning.",
 	}}, unpassed(c, environ))
 	c.EnvKeep = []string{"*_URL"}
 	require.Empty(t, unpassed(c, environ))

@@ -118,7 +118,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 	if why := disturbs(r, a.dev, report.Redis); why != "" && !o.yes {
 		what := "load Redis for some seconds, although " + why
 		if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) {
-			return usage("To do it: --yes. To measure another Redis: --redis-url, or --dev beside a running \""+a.name+" dev\".", "this would %s", what)
+			return usage("To do it: --yes. To measure another Redis: --redis-url, or --dev next to a running \""+a.name+" dev\".", "this would %s", what)
 		}
 		if err := a.confirm(what); err != nil {
 			return err

@@ -60,7 +60,7 @@ const (
         _get_comp_words_by_ref "$@" cur prev words cword
         return
     fi
-    # Bash has split words at = and : as well. What no space separates belongs together.
+    # Bash has split words at = and : as well. Words without a space between them belong together.
     local i word space line=${COMP_LINE:0:COMP_POINT}
     line=${line#*"${COMP_WORDS[0]}"}
     words=("${COMP_WORDS[0]}")

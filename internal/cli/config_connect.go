@@ -53,7 +53,7 @@ func (a *cli) connectRedis(ctx context.Context, r *config.Resolved) (all []conne
 				one.Error, one.exit = oneLine(step.Err), exitFailed
 				switch {
 				case rdb.Unreachable(step.Err):
-					one.exit, one.Hint = exitUnreachable, "Start it, or mend redis_url, which is "+origin+"."
+					one.exit, one.Hint = exitUnreachable, "Start it, or correct redis_url, which is "+origin+"."
 				case rdb.Unauthorized(step.Err) && cfg.RedisURL == r.RedisURL:
 					one.Hint = "redis_url is " + origin + ". " + passwordHint(r, step.Err)
 				}
@@ -81,7 +81,7 @@ func connectStatsd(ctx context.Context, r *config.Resolved) connection {
 	if err != nil {
 		return connection{
 			Check: "statsd", Error: oneLine(err), exit: exitUnreachable,
-			Hint: fmt.Sprintf("Start it, or mend statsd_host %s (%s) and statsd_port %d (%s).",
+			Hint: fmt.Sprintf("Start it, or correct statsd_host %s (%s) and statsd_port %d (%s).",
 				r.StatsdHost, r.Sources["statsd_host"], r.StatsdPort, r.Sources["statsd_port"]),
 		}
 	}

@@ -58,8 +58,8 @@ func TestConnect(t *testing.T) {
 		t.Parallel()
 		stdout, code := check(t, file("redis_url: redis://127.0.0.1:1", "statsd_host: 127.0.0.1", "statsd_port: "+goneport))
 		require.Equal(t, exitUnreachable, code)
-		require.Regexp(t, `(?m)^FAIL  redis connection: .*connection refused\. Start it, or mend redis_url, which is from ROOT/etc/resqued/resqued.yaml:3\.$`, stdout)
-		require.Regexp(t, `(?m)^FAIL  statsd: .*connection refused\. Start it, or mend statsd_host 127\.0\.0\.1 \(ROOT/etc/resqued/resqued.yaml:4\) and statsd_port`, stdout)
+		require.Regexp(t, `(?m)^FAIL  redis connection: .*connection refused\. Start it, or correct redis_url, which is from ROOT/etc/resqued/resqued.yaml:3\.$`, stdout)
+		require.Regexp(t, `(?m)^FAIL  statsd: .*connection refused\. Start it, or correct statsd_host 127\.0\.0\.1 \(ROOT/etc/resqued/resqued.yaml:4\) and statsd_port`, stdout)
 		require.NotContains(t, stdout, "redis rights")
 	})
 	t.Run("and in JSON", func(t *testing.T) {

@@ -46,7 +46,7 @@ otherwise it works all queues with 2 processes of 4 threads, each process for 10
 jobs. --runner gives the command of a runner, which performs the classes of an
 application (docs/runners.md). With -v the log is shown, too, and in it what commands print.
 
-The dashboard listens on 127.0.0.1 only; whoever is on this machine may change things there.
+The dashboard listens on 127.0.0.1 only; any user of this machine may change things there.
 
 The first ^C finishes the running jobs, a second one kills them.`,
 		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +

@@ -18,7 +18,7 @@ import (
 
 func (a *cli) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Annotations: reads, Short: "look for what is wrong, and say what mends it",
+		Use: "doctor", Annotations: reads, Short: "look for what is wrong, and say how to fix it",
 		Long: `Check the configuration, the Redis server, the daemons, queues, locks, parked jobs,
 schedules, and the units of resqued that systemd has loaded on this machine. Each finding
 says what to do. Nothing is changed. STATUS is
@@ -155,7 +155,7 @@ func unitFindings(text string) (found []view.Finding) {
 		if fields["ActiveState"] == "failed" {
 			found = append(found, view.Finding{
 				Check: "systemd", Status: view.FindingFail, Code: view.CodeUnitFailed, Text: unit + " has failed, and is not started again",
-				Fix: "journalctl -u " + unit + ", mend it, then systemctl restart " + unit,
+				Fix: "journalctl -u " + unit + ", fix it, then systemctl restart " + unit,
 			})
 		}
 		if len(found) == before {

@@ -86,7 +86,7 @@ func awaitEnd(path string, pid int, patience time.Duration) error {
 		if patience > 0 && time.Since(begun) > patience {
 			return &problem{
 				exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("process %d drains and has not left after %s%s", pid, patience, last)},
-				hint: "It goes on: drain_timeout bounds a drain; TERM ends it now, with its jobs.",
+				hint: "The drain continues: drain_timeout bounds it; TERM ends it now, with its jobs.",
 			}
 		}
 		<-time.After(drainLook)

@@ -45,7 +45,7 @@ thousands at a time. A line is a JSON object with "class", and if need be "args"
 list), "queue", "in" and "at".
 
 A queue that no worker works, and a class that none of them has a handler for, are
-pushed to all the same, with a warning.`,
+pushed to anyway, with a warning.`,
 		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
 			"  %[1]s enqueue Mail 42 hi --in 5m\n"+
@@ -164,7 +164,7 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	}
 	if err != nil {
 		if !client.NotEnqueued(err) {
-			err = fmt.Errorf("%w (the job may have been pushed all the same)", err)
+			err = fmt.Errorf("%w (the job may have been pushed anyway)", err)
 		}
 		return err
 	}

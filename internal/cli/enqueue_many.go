@@ -224,7 +224,7 @@ func (a *cli) tellLines(v linesView) error {
 		}
 		unknown := ""
 		if f.Unknown {
-			unknown = " (it may have been enqueued all the same)"
+			unknown = " (it may have been enqueued anyway)"
 		}
 		a.note("line %d: %s%s", f.Line, wire.Printable(f.Error, 300), unknown)
 	}

@@ -27,7 +27,7 @@ func (a *cli) eventsCommand() *cobra.Command {
 		Use: "events", Annotations: shows, Short: "list what happened to daemons, and what people did", Args: exactly(0, "no arguments"),
 		Long: `List what happened, the newest first: daemons that started, stopped, took over from an older
 version or read their configuration again; worker processes that died, or were replaced for their
-memory or their age; jobs that were told to stop, lost locks; and what somebody changed by this
+memory or their age; jobs that were told to stop, lost locks; and what people changed by this
 program: pauses, purges, retries, removals, kills. There is no event per job.
 
 About 10,000 events are kept in Redis. They are written as well as it goes: what happens while Redis

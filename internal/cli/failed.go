@@ -222,7 +222,7 @@ func (a *cli) failureText(v view.Failure) string {
 	line("retried", wire.Printable(v.RetriedAt, 0))
 	line("worker", wire.Printable(v.Worker, 0))
 	if v.KeptAs != "" {
-		line("size", strconv.FormatInt(v.KeptSize, 10)+" bytes, kept beside the record; see: "+a.again()+" parked payload "+wire.Printable(v.KeptAs, 0))
+		line("size", strconv.FormatInt(v.KeptSize, 10)+" bytes, kept next to the record; see: "+a.again()+" parked payload "+wire.Printable(v.KeptAs, 0))
 	}
 	line("payload", wire.Printable(v.Payload, 0))
 	line("exception", a.paint(red, wire.Printable(v.Exception, 0)))

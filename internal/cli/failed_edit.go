@@ -79,7 +79,7 @@ func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rm [ID…]", Annotations: edits, Short: "remove failures",
 		Long: `Remove the records of failed jobs: those named, or those that a filter selects. On a
-terminal a filter asks first; elsewhere it needs --yes. A payload that is kept beside its
+terminal a filter asks first; elsewhere it needs --yes. A payload that is kept next to its
 record, because it is too large for it, goes too, unless the job was retried.`,
 		Example: "  " + a.name + " failed rm 0af6af819782\n  " + a.name + " failed rm --class Mail --error Timeout --dry-run",
 		Args: func(c *cobra.Command, args []string) error {
@@ -297,10 +297,10 @@ func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 			text += fmt.Sprintf("; %d of them not pushed: an equal job waits", r.Duplicates)
 		}
 		if r.Payloads > 0 {
-			text += "; " + plural(r.Payloads, "large payload") + " kept beside them, too"
+			text += "; " + plural(r.Payloads, "large payload") + " kept next to them, too"
 		}
 		if r.Gone > 0 {
-			text += fmt.Sprintf("; %d were retried or removed by somebody else meanwhile", r.Gone)
+			text += fmt.Sprintf("; %d were retried or removed by someone else in the meantime", r.Gone)
 		}
 		err = a.printText(text + "\n")
 	}
@@ -308,7 +308,7 @@ func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 		err = &problem{
 			exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
 			hint: "The record holds no job or no queue, or the queue's key in Redis is not a list. See: " + a.again() + " failed --flat. " +
-				"A payload that is not a job can be mended: " + a.again() + " failed retry ID --payload-file FILE",
+				"A payload that is not a job can be corrected: " + a.again() + " failed retry ID --payload-file FILE",
 		}
 	}
 	return err

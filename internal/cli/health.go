@@ -33,11 +33,11 @@ func (a *cli) healthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "health [PID]", Annotations: noRedis, Short: "say whether the daemon of this machine works: for containers and probes",
 		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
-jobs, or somebody has paused it. Exit code 3: it does not run, does not answer, is
+jobs, or is paused. Exit code 3: it does not run, does not answer, is
 starting or leaving, no worker process is ready, a runner has not booted, or Redis is away.
 
-With --alive an answer is enough, whatever it says. What restarts a daemon should
-ask so: a restart mends no Redis, and ends a drain.`,
+With --alive any answer is enough. Use it for checks that restart a daemon:
+a restart does not repair Redis, and it ends a drain.`,
 		Example: "  " + a.name + " health\n  " + a.name + " health --alive\n  HEALTHCHECK CMD [\"" + a.name + "\", \"health\"]",
 	}
 	socket := addSocketFlag(c)

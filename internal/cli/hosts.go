@@ -111,8 +111,8 @@ leases of their processes end, and within seconds any daemon recovers their jobs
 
 HOST is a name, or a name and a boot, web-1:0123abcd, as "hosts" shows them. Only hosts that are
 silent can be dead: one that gives a sign of life is refused, also if it does so in the last moment.
-Should one live all the same, cut off or stopped, its processes end with the next thing that they
-say to Redis, and that changes nothing; but until then its jobs may run beside the second runs of
+Should one still live, cut off or stopped, its processes end with the next thing that they
+say to Redis, and that changes nothing; but until then its jobs may run at the same time as the second runs of
 the same. So see to it that it is off. On a terminal it asks first; elsewhere it needs --yes.
 
 Exit codes: 1 one was refused, 4 there is no such host.`,

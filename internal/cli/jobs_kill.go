@@ -253,7 +253,7 @@ func (a *cli) tellKills(kills []*killView, single bool) error {
 func (k *killView) why() string {
 	switch {
 	case k.state.Stubborn:
-		return "its process goes as soon as the jobs beside it have finished"
+		return "its process ends as soon as its other jobs have finished"
 	case k.state.Told:
 		return "it was told to stop, and its process goes when its time is up"
 	}

@@ -74,7 +74,7 @@ func (a *cli) tellPhase(k *killView, o *killOptions) {
 	switch {
 	case k.How != howRuns:
 	case k.state.Stubborn:
-		phase = "still running; its process is replaced when the jobs beside it have finished"
+		phase = "still running; its process is replaced when its other jobs have finished"
 	case k.state.Told:
 		phase = "told to stop; still running, its process goes in " + o.force.String()
 	}

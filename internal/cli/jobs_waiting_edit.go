@@ -54,8 +54,8 @@ resumed: use "longjobs cancel".`,
 		c.Use, c.Short = "move --to QUEUE", "move jobs that wait to another queue"
 		c.Long = `Move jobs that wait to the tail of another queue, or with --head to its head, unchanged and in
 their order; "jobs find" with the same flags lists them. Each job is taken out and pushed in one
-step, so whatever breaks, it waits in exactly one queue. What belongs to it follows: the set and
-the times of a unique queue, the marker of a loner class, its count of deaths. A job stays if
+step, so whatever breaks, it waits in exactly one queue. Its entries in the set and the times
+of a unique queue, its loner marker and its count of deaths follow. A job stays if
 the other queue is unique and an equal one waits there. On a terminal it asks first; elsewhere
 it needs --yes.
 

@@ -109,7 +109,7 @@ func (a *cli) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
 		Use: "release KEY", Annotations: noRedis, Short: "release a lock whose holder is gone, or with --force any",
 		Long: `Release a lock: one whose lease is over, or, with --force, one that is held. Its
 holder is told, and its command ended; the next one gets the lock when that is done, or
-at the end of the lease. With --now the next one gets it at once, and may run beside a
+at the end of the lease. With --now the next one gets it at once, and may run at the same time as a
 holder that still works: for one that is known to be dead.
 
 Exit codes: 1 it is held, 4 there is no such lock.`,
@@ -179,9 +179,9 @@ func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locke
 func (a *cli) lockerPruneCommand(f *lockerFlags) *cobra.Command {
 	idle := defaultIdle
 	c := &cobra.Command{
-		Use: "prune", Annotations: noRedis, Short: "remove the rows of locks that nobody uses any more",
-		Long: `Remove the rows that nobody holds and that nobody has held for a while. A key that
-comes back goes on above every sequence that was ever given out.`,
+		Use: "prune", Annotations: noRedis, Short: "remove the rows of locks that are no longer used",
+		Long: `Remove the rows of locks that are free and have been for a while. A key that
+comes back continues above every sequence that was ever given out.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if idle < 0 {
@@ -202,7 +202,7 @@ comes back goes on above every sequence that was ever given out.`,
 			})
 		},
 	}
-	durationVar(c.Flags(), &idle, "older-than", idle, "how long nobody must have held it")
+	durationVar(c.Flags(), &idle, "older-than", idle, "how long the lock must have been free")
 	return c
 }
 

@@ -55,7 +55,7 @@ func (a *cli) locksCommand() *cobra.Command {
 
   locket   a job lock: of jobs with the same key one runs at a time
   timeout  a class lock, perhaps with a time limit
-  loner    the marker of a job that waits and lets no equal one wait beside it
+  loner    the marker of a job that waits and lets no equal one wait as well
   postgres a lock in the table of locker, where database_url names a PostgreSQL: of a
            class, or of anybody else
 
@@ -65,9 +65,9 @@ and STATE is
   stale    its job's process has no lease: it is dead, or cut off from Redis; the
            lock goes when the job is recovered
   expired  its time is past, but its job still runs, or waits; in PostgreSQL: its
-           holder is dead, or cut off, and whoever wants the lock takes it over
-  orphan   its job is gone; whoever wants the lock takes it over
-  foreign  somebody else's (a Ruby gem's, for example), who does not tell more
+           holder is dead, or cut off, and the next job that wants the lock takes it over
+  orphan   its job is gone; the next job that wants the lock takes it over
+  foreign  another program's (a Ruby gem's, for example), of which no more is known
 
 Locks that are kept in another Redis show with --redis-url; who holds them is not
 known there, and no orphan is called one. Those in PostgreSQL are released with

@@ -29,9 +29,9 @@ func (a *cli) locksReleaseCommand() *cobra.Command {
 --force, any. KEY is what "locks" shows, or the key with its namespace.
 
 A lock whose job still runs keeps another job from doing the same: kill the job
-instead, and its lock goes with it. If the lock is released all the same, the job
+instead, and its lock goes with it. If the lock is released anyway, the job
 finds out with its process's next beat, a few seconds later, and is killed then; up
-to that moment another one may run beside it. Of a lock of somebody else's nobody can
+to that moment another one may run as well. Of a lock that is not resqued's no command can
 tell whether it is in use, so that needs --force as well.
 
 Exit codes: 1 one was refused, 4 there is no such lock.`,
@@ -114,12 +114,12 @@ func (a *cli) refusal(v *view.Lock) string {
 	job := v.Info.Job
 	switch {
 	case v.State == store.LockForeign:
-		return fmt.Sprintf("lock %q is not resqued's, so nobody can tell whether it is in use; --force releases it all the same", key)
+		return fmt.Sprintf("lock %q is not resqued's, so whether it is in use is not known; --force releases it anyway", key)
 	case job == nil:
-		return fmt.Sprintf("lock %q is held by %q, of which nothing more is known here; --force releases it all the same",
+		return fmt.Sprintf("lock %q is held by %q, of which nothing more is known here; --force releases it anyway",
 			key, wire.Printable(v.Info.Proc, 200))
 	case v.Kind == store.LonerMarker:
-		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait beside it", key, wire.Printable(job.Queue, 200))
+		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait as well", key, wire.Printable(job.Queue, 200))
 	}
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, v.ArgsText()),
 		view.Age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))

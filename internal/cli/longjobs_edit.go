@@ -30,12 +30,12 @@ slice is still running has to wait for its end.`,
 		},
 		"cancel": {
 			done: "cancelled", event: store.EventCanceled, short: "end long jobs for good", still: "the code of its last slice runs still",
-			long: `End runs that wait or run, for good. What a slice that runs has not saved yet is not saved
-any more; it ends within seconds, if its code listens.`,
+			long: `End runs that wait or run, for good. A running slice saves nothing more; it ends within
+seconds, if its code listens.`,
 			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Cancel(ctx, uuid) },
 		},
 		"pause": {
-			done: "paused", event: store.EventPaused, short: "have long jobs do nothing more until they are resumed", still: "its slice ends before the next unit",
+			done: "paused", event: store.EventPaused, short: "pause long jobs until they are resumed", still: "its slice ends before the next unit",
 			long: `Have runs that wait or run do nothing more until "longjobs resume". They keep what they
 remember, for as long as it takes; one that is running ends its slice before its next unit. A
 paused run is still the one that "longjobs start" finds, and can be cancelled.`,

@@ -106,7 +106,7 @@ func (a *cli) startLongjob(c *cobra.Command, class string, args resqued.Args, f 
 		return usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
 			"no queue is known for class %q", wire.Printable(class, 200))
 	case err != nil:
-		return fmt.Errorf("%w (the run may have been enqueued all the same)", err)
+		return fmt.Errorf("%w (the run may have been enqueued anyway)", err)
 	}
 	runs := pushed{}
 	if res.Outcome == longjob.OutcomeNew {

@@ -30,7 +30,7 @@ func (a *cli) parkedCommand() *cobra.Command {
   waits  a key that holds something else is in the way of the job's end, see REASON. When
          that key is moved away or removed, the job takes its place within half a minute
   kept   the payload of a failed job, too large for its failure record, which refers to it.
-         "failed retry" has it run again`,
+         "failed retry" runs it again`,
 		Example: "  " + a.name + " parked\n  " + a.name + " parked payload ID > payload.json\n  " + a.name + " parked retry ID",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {

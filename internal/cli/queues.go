@@ -27,21 +27,21 @@ func (a *cli) queuesCommand() *cobra.Command {
 		Use: "queues [QUEUE…]", Annotations: shows, Short: "list queues, or show what waits in them",
 		Long: `List queues, or show what waits in them. STATE is
 
-  run      somebody serves the queue
-  starved  somebody does, but when last tried all of its jobs were locked
-  orphan   jobs wait and nobody serves it
-  idle     nobody serves it and it is empty
+  run      a worker serves the queue
+  starved  a worker does, but when last tried all of its jobs were locked
+  orphan   jobs wait and no worker serves it
+  idle     no worker serves it and it is empty
   paused   its jobs wait until "queues resume"
   broken   its key in Redis is not a list
 
-WHY tells why its jobs wait, as far as Redis knows: behind a queue that comes first
+WHY says why its jobs wait, as far as Redis knows: behind a queue that comes first
 while no thread is free, capped, paused (by which key), locked, its daemons paused
 or draining, or no worker has it. It is empty where a job may be taken; "queues show"
 says it of each daemon.
 
 OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
 not. CAP is the most threads of one daemon that may work on the queue. SUSPECTS (-o
-wide) wait beside the queue to run alone, because their worker process has died.`,
+wide) wait outside of the queue to run alone, because their worker process has died.`,
 		Example: "  " + a.name + " queues\n  " + a.name + " queues show mail --limit 3",
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	}

@@ -23,7 +23,7 @@ func (a *cli) moveQueueCommand() *cobra.Command {
 		Long: `Move all jobs that wait in a queue to the tail of another one, or with --head to its head, in
 their order, in steps that each take the server a few milliseconds. Each job is taken out and
 pushed in one step, so whatever breaks, it waits in exactly one of them, and the command can be
-given again. Suspects, which wait beside the queue to run alone, move, too. Jobs that are pushed
+given again. Suspects, which wait outside of the queue to run alone, move, too. Jobs that are pushed
 meanwhile may stay, and so do:
 
   duplicates           the other queue is unique, and an equal job waits there
@@ -31,7 +31,7 @@ meanwhile may stay, and so do:
 
 With --to they go to the queue of the same name in another store, in batches, each job once. Jobs
 that are on their way when the command is interrupted are named by "doctor"; the command, given
-again, goes on with them. What stays besides: suspects, jobs of loner classes, and jobs that wait
+again, continues with them. Suspects stay, and jobs of loner classes, and jobs that wait
 for their time; unique queues are refused. First change the routes, so that new jobs go to the
 other store; then move what waits. The store that they come from is that of --store, or the
 only other one. --back takes jobs back that are on their way to a store which

@@ -16,7 +16,7 @@ func (a *cli) unlineQueuesCommand() *cobra.Command {
 queue. Only resqued finds jobs in lines, so give this command before workers of other programs take over: stop
 the daemons that work the queue, then run it. The order within each line stays.
 
-Suspects, which wait beside their queue to run alone, stay; "queues move" moves them.`,
+Suspects, which wait outside of their queue to run alone, stay; "queues move" moves them.`,
 		Example:           "  " + a.name + " queues unline mail",
 		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),

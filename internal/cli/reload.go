@@ -63,7 +63,7 @@ func (a *cli) upgradeCommand() *cobra.Command {
 		Long: `Ask a running daemon of this machine to start its program anew, as it was started, with the
 same arguments and environment. The new master reads the configuration and starts a worker
 process; when that is ready it takes over, slot by slot, while the old one finishes the
-jobs that it has and leaves. If the new version does not come up the old one goes on as if
+jobs that it has and leaves. If the new version does not come up the old one continues as if
 nothing had happened.
 
 The process id changes: a supervisor other than systemd that watches it takes the end of
@@ -220,7 +220,7 @@ func askInCharge(path, do string, patience time.Duration) (control.Reply, error)
 func noVerdict(path string, patience time.Duration, cause error) error {
 	p := &problem{
 		exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("no verdict after %s", patience)},
-		hint: "It is carried out all the same, when what it waits for is over; see the daemon's log.", cause: cause,
+		hint: "It is still carried out when what it waits for is over; see the daemon's log.", cause: cause,
 	}
 	if now, err := control.Ask(path, control.Status, statusPatience); err == nil {
 		p.lines = append(p.lines, fmt.Sprintf("process %d says: %s", now.PID, now.Text))

@@ -46,5 +46,5 @@ func TestNoVerdict(t *testing.T) {
 	_, stderr, code := h.run(t, nil, "reload", "--socket", path, "--timeout", "10ms")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "resqued: no verdict after 10ms\n")
-	require.Contains(t, stderr, "process 7 says: Redis away for 42s: EOF; running, 1 worker. It is carried out all the same")
+	require.Contains(t, stderr, "process 7 says: Redis away for 42s: EOF; running, 1 worker. It is still carried out")
 }

@@ -51,8 +51,8 @@ func (a *cli) scheduleCommand() *cobra.Command {
 		Use: "schedule", Annotations: shows, Short: "list schedules and delayed jobs, run them now or remove them", RunE: ls,
 		Long: `List schedules, and then the jobs that wait for their time, those first that come next.
 
-Schedules are those of the configuration, those that resque-scheduler keeps in Redis, and
-those that daemons with another configuration have. NEXT is when the next tick comes;
+Schedules come from the configuration, from resque-scheduler's keys in Redis, and from
+daemons with another configuration. NEXT is when the next tick comes;
 LAST what came of the last one, and when that was:
 
   ok         its job was enqueued
@@ -131,7 +131,7 @@ func (a *cli) editScheduleCommand(run bool) *cobra.Command {
 terminal a filter asks first; elsewhere it needs --yes.
 
 The name of a schedule removes one that is kept in Redis, and what is known of one that
-nobody has any more. One of the configuration is removed there.`,
+is no longer in any configuration. One of the configuration is removed there.`,
 		Example: "  " + a.name + " schedule rm 0af6af819782\n  " + a.name + " schedule rm --class Mail --dry-run",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -289,7 +289,7 @@ func (a *cli) tellScheduleEdit(e scheduleEdit, r scheduleReport, n int) error {
 			text += fmt.Sprintf("; %d of them not: an equal job waits", r.Duplicates)
 		}
 		if r.Gone > 0 {
-			text += fmt.Sprintf("; %d were moved or removed by somebody else meanwhile", r.Gone)
+			text += fmt.Sprintf("; %d were moved or removed by someone else in the meantime", r.Gone)
 		}
 		err = a.printText(text + "\n")
 	}

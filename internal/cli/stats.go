@@ -30,7 +30,7 @@ parked jobs, and long jobs that wait or run.
 
 The rates are measured for --interval; --interval 0 leaves them out. With --watch they
 are those from one result to the next, and the first has none. A counter that was set
-back meanwhile has none either. What waits for longest is known of jobs that say when
+back meanwhile has none either. The longest wait is known for jobs that say when
 they were pushed; plain Resque payloads do not.
 
 It asks for lengths only: it costs as much for a million jobs as for one.`,

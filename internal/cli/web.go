@@ -64,7 +64,7 @@ func (a *cli) webCommand() *cobra.Command {
 run one for all machines. Nothing depends on it. Of several stores each has its
 pages, API and metrics below /store/NAME, unless --store names one.
 
-Everybody on this machine may look, unless --require-login. Changes need an operator: somebody with a
+Every user of this machine may look, unless --require-login. Changes need an operator: someone with a
 token of that role ("web token add"), a user of this machine or of a trusted proxy
 who is named with --operators, or, with --operator, anybody on this machine.
 Addresses that others reach need tokens or a trusted proxy.
@@ -77,7 +77,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N for a socket that is passed")
-	f.BoolVar(&o.operator, "operator", false, "whoever is on this machine may change things without a login")
+	f.BoolVar(&o.operator, "operator", false, "any user of this machine may change things without a login")
 	f.StringVar(&o.prefix, "path-prefix", "", "`path` under which everything is served, behind a proxy that passes it on")
 	f.StringSliceVar(&o.hosts, "host", nil, "`name` under which the server is asked for, besides localhost and addresses; * = any")
 	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8; by a unix socket unix:USER, the user that they run as")
@@ -362,7 +362,7 @@ func (o *webOptions) open() (net.Listener, error) {
 		l, err := net.Listen(network, o.listen)
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
-			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another port."}
+			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": another program listens there"}, hint: "Use another port."}
 		case err != nil:
 			return nil, usage("", "--listen %s: %s", o.listen, err)
 		}
@@ -371,7 +371,7 @@ func (o *webOptions) open() (net.Listener, error) {
 	// A killed server leaves its socket; a living one answers.
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close()
-		return nil, &problem{exit: exitFailed, code: "in_use", lines: []string{"--listen " + o.listen + ": somebody else listens there"}, hint: "Use another path."}
+		return nil, &problem{exit: exitFailed, code: "in_use", lines: []string{"--listen " + o.listen + ": another program listens there"}, hint: "Use another path."}
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(path)

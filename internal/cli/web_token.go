@@ -48,7 +48,7 @@ runs reads the file again when it has changed.`,
 		Use: "list", Annotations: noRedis, Aliases: []string{"ls"}, Short: "list the tokens (what the bare noun does)", Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
 	}, &cobra.Command{
-		Use: "remove NAME", Annotations: noRedis, Aliases: []string{"rm"}, Short: "remove a token: whoever has it is logged out", Args: exactly(1, "one name"),
+		Use: "remove NAME", Annotations: noRedis, Aliases: []string{"rm"}, Short: "remove a token: its user is logged out", Args: exactly(1, "one name"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.removeToken(path, args[0]) },
 	})
 	return parent

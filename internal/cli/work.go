@@ -18,13 +18,13 @@ func (a *cli) workCommand() *cobra.Command {
 		Use:   "work",
 		Short: "run the daemon: a master and its worker processes",
 		Long: `Work jobs until told to stop. QUIT finishes what runs and leaves, TERM and INT
-kill it, USR1 kills it and goes on, USR2 pauses, CONT resumes, HUP reads the
+kill it, USR1 kills it and continues, USR2 pauses, CONT resumes, HUP reads the
 configuration again and replaces the worker processes one by one, or changes to the
 program that has been put in the place of the running one ("reload" does so and waits).
 
 Every flag below is a key of the configuration file too (worker_count) and an
 environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
-"resqued config show" tells what it all comes to.
+"resqued config show" prints what it all comes to.
 
 Of a configuration with several stores a daemon works the one that --store names.
 

@@ -62,7 +62,7 @@ of the master (starting, running, paused, draining, killing), idle or busy of ot
 workers, or
 
   stale    its lease in Redis is past: it is dead, or cut off from Redis
-  ghost    it is registered, but no process of resqued stands behind it
+  ghost    it is registered, but has no process of resqued
   broken   its entry in Redis is not a hash: only its processes are known
 
 RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker

@@ -58,7 +58,7 @@ drained daemon again at once. To keep a machine from working, use "workers pause
 service there.`},
 	store.OrderRecycle: {"replace worker processes", `Replace all worker processes of masters, or those that are named, as if they had come of age: the
 successors start first, with the same configuration, which is not read again; who is replaced
-finishes its jobs, at most max_retiring of them beside the full number at a time. With --wait the command waits until none of those of now takes jobs any more.`},
+finishes its jobs, at most max_retiring of them in addition to the full number at a time. With --wait the command waits until none of those of now takes jobs any more.`},
 }
 
 func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
@@ -68,8 +68,8 @@ func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
 		Long: orderTexts[verb][1] + `
 
 HOST means all masters of that host, MASTER is host:pid as "workers" lists it. The order waits in
-Redis until the master looks, which takes a few seconds, and is dropped after a minute. So whoever
-may write to this Redis may give it. Workers of Ruby, and versions of resqued that do not know
+Redis until the master looks, which takes a few seconds, and is dropped after a minute. So any
+user who may write to this Redis may give it. Workers of Ruby, and versions of resqued that do not know
 orders, get a signal on their machine instead.`,
 		Example: "  " + a.name + " workers " + string(verb) + " web-1\n  " + a.name + " workers " + string(verb) + " web-1:4242 --wait",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -204,7 +204,7 @@ var hostileFields = map[string][][2]string{
 	"retry.attempts":      {{"{command: [sh], retry: {attempts: 1}}", "warn: A: retry has no effect"}, {"{command: [sh], retry: {attempts: 0}}", "must be 1"}},
 	"retry.backoff":       {{"{command: [sh], retry: {attempts: 2, backoff: [1s, 2s]}}", "warn: A: of 2 waits in retry.backoff only the first 1"}, {"{command: [sh], retry: {backoff: {base: 1h, max: 1m}}}", "less than base"}},
 	"retry.retry_on":      {{"{command: [sh], retry: {retry_on: {exit_codes: [75]}}}", "is not a failure"}},
-	"retry.never_on":      {{"{command: [sh], retry: {retry_on: {exceptions: [A]}, never_on: {exceptions: [A]}}}", `warn: A: "A" stands in retry_on and in never_on, which wins.`}, {"{command: [sh], retry: {never_on: {messages: ['(']}}}", "regular expression"}},
+	"retry.never_on":      {{"{command: [sh], retry: {retry_on: {exceptions: [A]}, never_on: {exceptions: [A]}}}", `warn: A: "A" is in retry_on and in never_on, which wins.`}, {"{command: [sh], retry: {never_on: {messages: ['(']}}}", "regular expression"}},
 	"retry.ignore_deaths": {{"{command: [sh], retry: {ignore_deaths: 3}}", "true or false"}},
 	"retry.expire_after":  {{"{command: [sh], retry: {expire_after: 1.5}}", "whole seconds"}},
 

@@ -114,7 +114,7 @@ var keys = []key{
 	{
 		name: "jobs_per_fork", env: []string{"JOBS_PER_FORK"}, def: "1",
 		help: "jobs after which a worker process is replaced (0: no limit)",
-		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 is no limit"),
+		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 = no limit"),
 	},
 	{
 		name: "max_rss", def: rssAuto,
@@ -128,7 +128,7 @@ var keys = []key{
 	},
 	{
 		name: "max_retiring", def: "1",
-		help: "retiring processes that may exist beside the full number",
+		help: "retiring processes that may exist in addition to the full number",
 		kind: number(func(c *Config) *int { return &c.MaxRetiring }, 1, maxWorkers, "and at most worker_count"),
 	},
 	{
@@ -168,7 +168,7 @@ var keys = []key{
 	},
 	{
 		name: "on_worker_death", env: []string{"ON_WORKER_DEATH"}, def: "requeue",
-		help: "what becomes of the jobs of a worker process that dies",
+		help: "what happens to the jobs of a worker process that dies",
 		kind: oneOf(func(c *Config) *string { return &c.OnWorkerDeath }, "requeue", "fail"),
 	},
 	{
@@ -273,7 +273,7 @@ var keys = []key{
 	},
 	{
 		name: "on_lock_lost", def: "requeue",
-		help: "what becomes of a job whose job lock is gone",
+		help: "what happens to a job whose job lock is gone",
 		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),
 	},
 	{

@@ -126,7 +126,7 @@ func (f *file) readIndexes(name string, from field) []int {
 		case err != nil || n < 0 || n > maxArgument:
 			f.refuse(name, text, lines[i], fmt.Sprintf("must be the number of an argument, 0 to %d", maxArgument))
 		case slices.Contains(indexes, n):
-			f.refuse(name, text, lines[i], "stands there twice; keep one of them")
+			f.refuse(name, text, lines[i], "is there twice; keep one of them")
 		}
 		indexes = append(indexes, n)
 	}

@@ -71,7 +71,7 @@ func TestHandlerLockRefused(t *testing.T) {
 		{"no arguments", "{args: []}", `.lock.args (resqued.yaml:1): is empty; write class_wide: true for one lock for all jobs of the class`},
 		{"a name of an argument", "{args: [user]}", `.lock.args "user" (resqued.yaml:1): must be the number of an argument, 0 to 9999`},
 		{"an argument before the first", "{args: [-1]}", `.lock.args "-1" (resqued.yaml:1): must be the number of an argument, 0 to 9999`},
-		{"an argument twice", "{args: [1, 1]}", `.lock.args "1" (resqued.yaml:1): stands there twice; keep one of them`},
+		{"an argument twice", "{args: [1, 1]}", `.lock.args "1" (resqued.yaml:1): is there twice; keep one of them`},
 		{"an empty key", "{key: ''}", `.lock.key (resqued.yaml:1): must not be empty; leave it out for a key made of class and arguments`},
 		{"a template for a key", "{key: 'a:{{args.0}}'}", `.lock.key "a:{{args.0}}" (resqued.yaml:1): is one key for all jobs, not a template; args: [0] makes a key for each first argument`},
 		{"two ways to a key", "{key: a, args: [0]}", `.lock (resqued.yaml:1): has key and args, which both say what the key is; keep one of them`},

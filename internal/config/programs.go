@@ -142,7 +142,7 @@ func (l *loader) warnOfHandlers() {
 				none("retry.backoff", "no_effect", "of %d waits in retry.backoff only the first %d have an effect: attempts is %d.", len(r.Backoff), r.Attempts-1, r.Attempts)
 			}
 			for _, both := range r.RetryOn.common(r.NeverOn) {
-				none("retry.never_on", "no_effect", "%s stands in retry_on and in never_on, which wins.", shown(both))
+				none("retry.never_on", "no_effect", "%s is in retry_on and in never_on, which wins.", shown(both))
 			}
 		}
 		if h.LongJob != nil && h.LongJob.CheckIn >= c.LongJobSilence && h.LongJob.CheckIn > 0 {

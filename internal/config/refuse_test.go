@@ -34,11 +34,11 @@ func TestRefuses(t *testing.T) {
 			`worker_count "1.5" (resqued.yaml:1): not a whole number; must be 1 to 1024 (each is a process of its own)`,
 		},
 		{"no process", from{yaml: "worker_count: 0"}, `worker_count "0" (resqued.yaml:1): must be 1 to 1024 (each is a process of its own)`},
-		{"a negative count", from{yaml: "\n\njobs_per_fork: -1"}, `jobs_per_fork "-1" (resqued.yaml:3): must be 0 or more (0 is no limit)`},
+		{"a negative count", from{yaml: "\n\njobs_per_fork: -1"}, `jobs_per_fork "-1" (resqued.yaml:3): must be 0 or more (0 = no limit)`},
 		{
 			"more digits than a number has",
 			from{env: "JOBS_PER_FORK=99999999999999999999"},
-			`jobs_per_fork "99999999999999999999" (environment JOBS_PER_FORK): must be 0 or more (0 is no limit)`,
+			`jobs_per_fork "99999999999999999999" (environment JOBS_PER_FORK): must be 0 or more (0 = no limit)`,
 		},
 		{
 			"more retiring processes than processes",

@@ -156,7 +156,7 @@ func (f *file) readEvery(name string, from field, s *schedule.Definition) {
 	}
 	for _, option := range f.fields(options, name+".") {
 		if strings.TrimPrefix(option.name, ":") != "first_in" {
-			f.refuse(name+"."+option.name, "", option.line, "not supported; if_running and catch_up say what becomes of ticks")
+			f.refuse(name+"."+option.name, "", option.line, "not supported; if_running and catch_up say what happens to ticks")
 			continue
 		}
 		f.readText(name+"."+option.name, option, &s.FirstIn, printable)

@@ -83,7 +83,7 @@ func TestScheduleRefused(t *testing.T) {
 		{"a date that never comes", "{n: {cron: '0 0 31 2 *'}}", `schedule.n.cron "0 0 31 2 *" (resqued.yaml:1): never comes: there is no such date`},
 		{"an unknown zone", "{n: {cron: '@daily', timezone: Berlin}}", `schedule.n.cron "@daily" (resqued.yaml:1): there is no time zone "Berlin"; write one such as Europe/Berlin`},
 		{"an interval of no time", "{n: {every: soon}}", `schedule.n.every "soon" (resqued.yaml:1): "soon" is not an interval; write 30s, 10m, 1h30m, 2d or 1w`},
-		{"an option of rufus-scheduler", "{n: {every: [1h, {overlap: false}]}}", `schedule.n.every.overlap (resqued.yaml:1): not supported; if_running and catch_up say what becomes of ticks`},
+		{"an option of rufus-scheduler", "{n: {every: [1h, {overlap: false}]}}", `schedule.n.every.overlap (resqued.yaml:1): not supported; if_running and catch_up say what happens to ticks`},
 		{"an unknown word", "{n: {every: 1h, if_running: drop}}", `schedule.n.if_running "drop" (resqued.yaml:1): not known, one of queue, unique, skip`},
 		{"another", "{n: {every: 1h, catch_up: some}}", `schedule.n.catch_up "some" (resqued.yaml:1): not known, one of last, none, all`},
 		{"an unknown field", "{n: {evry: 1h}}", `schedule.n.evry (resqued.yaml:1): unknown key; did you mean "every"?`},

@@ -103,7 +103,7 @@ func (p *process) wait(ctx context.Context, killAfter time.Duration, s *slice) (
 
 func (p *process) complain() {
 	if opening := p.leader.Opening(); opening != "" {
-		p.log.Warn("a command does not begin; its job goes on when the system has opened the file",
+		p.log.Warn("a command does not begin; its job starts when the system has opened the file",
 			zap.String("file", opening), zap.Int("command_pid", p.leader.PID))
 	}
 }

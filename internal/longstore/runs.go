@@ -120,7 +120,7 @@ var (
 	ErrStale      = errors.New("another slice of the long job is next")
 	ErrWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
 	ErrBehind     = errors.New("the code of the run before this one is running still")
-	ErrBusy       = errors.New("somebody else runs this slice of the long job")
+	ErrBusy       = errors.New("another process runs this slice of the long job")
 	ErrSuperseded = errors.New("this slice of the long job is not the one that counts any more")
 	ErrLease      = errors.New("the lease of the process is past")
 	ErrEnding     = errors.New("a slice of the long job is running still")

@@ -136,8 +136,8 @@ func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 	err := s.store.Again(ctx, r, true)
 	switch {
 	case err == nil:
-		s.log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it goes on from what it has saved. "+
-			"Another program may work its queue, or somebody has emptied it", zap.String("uuid", r.UUID),
+		s.log.Warn("a long job was lost: its payload is in no queue, and no worker process has it; it continues from what it has saved. "+
+			"Another program may work its queue, or it was emptied", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
 	case errors.Is(err, ErrGone), errors.Is(err, ErrOver), errors.Is(err, ErrStale),

@@ -45,7 +45,7 @@ func (m *Master) tooLarge(w *worker, asks proc.Message) {
 	}
 	m.swollenAt = now
 	m.log.Warn("max_rss is hardly more than a worker process takes before it has done anything, or less: replacing it gives nothing back and is put off; "+
-		"raise max_rss well above rss_when_ready, or have the program take less memory at its start",
+		"raise max_rss well above rss_when_ready, or let the program take less memory at its start",
 		append(fields, zap.Duration("replaced_in", max(0, w.leaves.wantedFrom.Sub(now))))...)
 }
 

@@ -104,7 +104,7 @@ func TestVerdicts(t *testing.T) {
 		t.Parallel()
 		v := crash.verdicts([]store.Reserved{jobOf("Mail", "a"), jobOf("Pay", "b"), jobOf("Thumb", "c")}, deathPolicy{maxDeaths: 3, registered: once}, time.Now())
 		require.Equal(t, "sfs", string([]byte{byte(v[0].Action), byte(v[1].Action), byte(v[2].Action)}))
-		require.Contains(t, string(v[1].Failure.Text), "beside it ran Mail, Thumb")
+		require.Contains(t, string(v[1].Failure.Text), "at the same time ran Mail, Thumb")
 	})
 
 	t.Run("it is told as the cost of a kill", func(t *testing.T) {

@@ -190,7 +190,7 @@ func (d death) diedText(held []store.Reserved, i int, why string) string {
 	}
 	b.WriteString("; " + why)
 	if len(held) > 1 {
-		b.WriteString("; beside it ran ")
+		b.WriteString("; at the same time ran ")
 		named := 0
 		for j, other := range held {
 			if j == i {

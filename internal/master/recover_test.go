@@ -35,7 +35,7 @@ func TestRecover(t *testing.T) {
 		up[0].crash()
 		require.Equal(t, []string{"a requeue", "b requeue", "c fail"}, f.redis.seen())
 		require.Contains(t, f.redis.failures[0], `"exception":"Resque::DirtyExit","error":"worker process died: signal SIGSEGV; `+
-			`peak memory 64 MiB; death 3 of 3; beside it ran Mail, Mail"`)
+			`peak memory 64 MiB; death 3 of 3; at the same time ran Mail, Mail"`)
 		require.Contains(t, f.redis.failures[0], `"payload":{"class":"Mail","args":[1]}`)
 		require.Equal(t, []string{"resque-retry:Mail:356a192b7913b04c54574d18c28d46e6395428ab"}, f.redis.counts, "one that is enqueued anew begins anew")
 	})

@@ -126,7 +126,7 @@ func (m *Master) killAll(why string) {
 // killJobs makes every worker process kill its jobs and continue. A process ends itself if a job
 // does not stop; one that does not answer is ended.
 func (m *Master) killJobs(why string) {
-	m.note(store.EventKilled, "", "tells its jobs to stop, and goes on: "+why, m.busy())
+	m.note(store.EventKilled, "", "tells its jobs to stop, and continues: "+why, m.busy())
 	grace := m.cfg.TermTimeout
 	now := time.Now()
 	for w := range m.workers {

@@ -33,7 +33,7 @@ const (
 	giveEvery = 10 * time.Second
 )
 
-const refusedVersion = "the new version is refused; this one goes on"
+const refusedVersion = "the new version is refused; this one continues"
 
 // Peer is the other one of two masters during an upgrade; *proc.Beside implements it.
 type Peer interface {
@@ -94,7 +94,7 @@ func (m *Master) patience() time.Duration {
 func (m *Master) await(peer Peer) {
 	m.handing = &handing{peer: peer, patience: m.patience(), slots: len(m.slots)}
 	m.handing.by = time.Now().Add(m.handing.patience)
-	m.log.Info("the program has changed: its new version starts beside this one", zap.Int("pid", peer.PID()))
+	m.log.Info("the program has changed: its new version starts next to this one", zap.Int("pid", peer.PID()))
 	m.children.Go(func() { m.listen(peer) })
 	if m.leaving() {
 		m.giveUp("the daemon is stopping")

@@ -87,7 +87,7 @@ func (c *Client) CheckFormat(ctx context.Context) error {
 	if Known().Reads(format) {
 		return nil
 	}
-	return &FormatError{What: fmt.Sprintf("redis at %s: what stands below %sresqued:", c.Where(), c.Prefix), Format: format, By: printable(by)}
+	return &FormatError{What: fmt.Sprintf("redis at %s: what is below %sresqued:", c.Where(), c.Prefix), Format: format, By: printable(by)}
 }
 
 // printable makes text from Redis safe for a terminal.

@@ -115,7 +115,7 @@ func (s *Store) RestoreFailed(ctx context.Context) (restored []string, err error
 }
 
 // ErrKept: parked entries exist, perhaps payloads to which the records refer.
-var ErrKept = errors.New("payloads of failures are kept beside them")
+var ErrKept = errors.New("payloads of failures are kept next to them")
 
 // ErrFailuresMoved: another program has removed or changed records of the list.
 var ErrFailuresMoved = errors.New("others are editing the failures, too; look again")

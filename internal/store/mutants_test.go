@@ -120,8 +120,8 @@ var mutants = []storetest.Mutant{
 end`, `q.unseen = 0
 end`},
 	{"a round that was cut short counts as whole", "exchange_reserve", `if q.unseen <= 0 then
-      -- In`, `if q.unseen <= 1 then
-      -- In`},
+      -- A`, `if q.unseen <= 1 then
+      -- A`},
 	{"what was released during a first look is forgotten", "exchange_reserve", `(q.nopen > 0 or q.opened) and 0 or s.mark`, `s.mark`},
 
 	{"a job that goes to a line is lost", "exchange_lines", `pcall_('RPUSH', list, unpack(ends[name]))`, `#ends[name]`},

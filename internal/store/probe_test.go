@@ -165,7 +165,7 @@ func TestProbeOfAScriptThatDoesNotRun(t *testing.T) {
 			for _, cmd := range cmds {
 				args := cmd.Args()
 				for i := range args {
-					if script, _ := args[i].(string); strings.Contains(script, "-- beat ") {
+					if script, _ := args[i].(string); strings.Contains(script, "-- beat extends ") {
 						args[i] = text
 						changed++
 					}

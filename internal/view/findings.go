@@ -203,7 +203,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 	for _, v := range workers {
 		switch {
 		case v.State == WorkerGhost:
-			add(CodeDaemonGhost, FindingWarn, "", false, "%s is registered, and no process stands behind it", WorkerText(v.Worker))
+			add(CodeDaemonGhost, FindingWarn, "", false, "%s is registered, but has no process", WorkerText(v.Worker))
 			continue
 		case v.Kind == KindForeign:
 			continue
@@ -253,7 +253,7 @@ func checkDaemons(ctx context.Context, s FindingStore, c Checks) (found []Findin
 			}
 		}
 		for name, why := range failedRunners(v) {
-			add(CodeRunnerFailed, FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" tells when it is there.",
+			add(CodeRunnerFailed, FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" shows when it is there.",
 				false, "%s cannot start runner %s: %s", v.Worker, name, why)
 		}
 	}
@@ -280,7 +280,7 @@ func goes(p *Process, v *Worker) string {
 	}
 	said := fmt.Sprintf("process %d of %s takes no new jobs, and is ended", p.PID, v.Worker)
 	if others > 0 {
-		said += fmt.Sprintf(", with %s beside it if they take long", Plural(others, "job"))
+		said += fmt.Sprintf(", with %s next to it if they take long", Plural(others, "job"))
 	}
 	return said
 }

@@ -130,7 +130,7 @@ func TestFindingsOfStubbornJobs(t *testing.T) {
 		f.do("HSET", "resqued:proc:"+proc, store.InfoKilled, stubborn.Token+" "+told.Token, store.InfoStubborn, stubborn.Token)
 		texts := failing(f, "daemons", view.Checks{})
 		require.Len(f, texts, 1)
-		require.Regexp(f, `^warn Slow of q does not stop, though it was told to or its time is over \(it has run for .*\): process \d+ of \S+ takes no new jobs, and is ended, with 1 job beside it if they take long$`, texts[0])
+		require.Regexp(f, `^warn Slow of q does not stop, though it was told to or its time is over \(it has run for .*\): process \d+ of \S+ takes no new jobs, and is ended, with 1 job next to it if they take long$`, texts[0])
 		require.Contains(f, fmt.Sprint(fixes(f, "daemons")), "docs/handlers.md")
 
 		tokens := stubborn.Token

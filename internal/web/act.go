@@ -45,7 +45,7 @@ func (s *Server) acting(r *http.Request, what string, about ...any) error {
 func (s *Server) acted(r *http.Request, what string, about ...any) {
 	who := visitorOf(r).Name
 	if who == "" {
-		who = "somebody without a login"
+		who = "someone without a login"
 	}
 	s.log.Info("changed by the dashboard", append([]any{slog.String("what", what), slog.String("who", wire.Printable(who, maxQuoted)), slog.String("from", r.RemoteAddr)}, about...)...)
 }
@@ -60,7 +60,7 @@ func (s *Server) noted(r *http.Request, kind store.EventKind, subject, text stri
 	}
 	by := visitorOf(r).Name
 	if by == "" {
-		by = "somebody without a login"
+		by = "someone without a login"
 	}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		by += "@" + host

@@ -28,7 +28,7 @@ func newBeside() *beside {
 // caught turns a goroutine's panic into an error. Defer it: a bug must not end the server.
 func (b *beside) caught(err *error) {
 	if v := recover(); v != nil {
-		b.log.Error("something beside the requests panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		b.log.Error("something outside of the requests panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		*err = errBug
 	}
 }

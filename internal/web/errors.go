@@ -75,14 +75,14 @@ func asError(err error) *Error {
 	return e
 }
 
-const awayHint = "Redis does not answer. What is shown is as old as it says."
+const awayHint = "Redis does not answer. The page shows how old its figures are."
 
 var refusedHints = map[string]string{
 	"NOPERM":     "Its user lacks rights: docs/redis-keys.md lists those that it needs.",
-	"NOAUTH":     "Redis wants another password than the configuration has: mend redis_url, and start this server again.",
+	"NOAUTH":     "Redis wants another password than the configuration has: correct redis_url, and start this server again.",
 	"READONLY":   "That server is a replica: name the primary in redis_url, or wait until the failover is over.",
 	"MASTERDOWN": "That server is a replica without its primary: name the primary in redis_url, or wait until the failover is over.",
-	"OOM":        "Redis is full: raise its maxmemory, or let jobs be worked. What only removes things goes on.",
+	"OOM":        "Redis is full: raise its maxmemory, or let jobs be worked. Removing still works.",
 	"BUSY":       "A script keeps Redis busy: wait, or end it with redis-cli SCRIPT KILL.",
 	"LOADING":    "Redis has just started and reads its data: wait.",
 	"MISCONF":    "Redis cannot save its data: see its log, its disk may be full.",
@@ -121,7 +121,7 @@ func actError(err error) *Error {
 	case some:
 		said = fmt.Sprintf("It was done to %d, and perhaps to one more: look again before you go on.", part.n)
 	case !known:
-		said = "It may have been done all the same: look again before you repeat it."
+		said = "It may have been done anyway: look again before you repeat it."
 	}
 	if e.Hint == awayHint {
 		e.Hint = "Redis does not answer."

@@ -162,7 +162,7 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 				siblings++
 			}
 		}
-		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s beside them, which may finish first.",
+		details = append(details, fmt.Sprintf("Each is told to stop and recorded as failed. One that still runs after %s costs its process; %s in the same processes, which may finish first.",
 			view.Left(killGrace), thereRun(siblings)))
 		command := ""
 		if len(known) > 0 {
@@ -364,7 +364,7 @@ func (s *Server) actOnLongJob(r *http.Request) (answer, error) {
 	case "cancel":
 		if !sure(r) {
 			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, s.command("longjobs cancel", named(r, "uuid")),
-				[]string{"What it has done stays. It can be run again from the beginning."}), nil
+				[]string{"Its results stay. It can be run again from the beginning."}), nil
 		}
 		_, err := s.cancelLong(r)
 		return answer{to: after(at, "cancelled", 1, 1)}, err

@@ -226,7 +226,7 @@ func (t *Tokens) List() ([]Token, error) {
 		return t.list, nil
 	}
 	if info.Mode().Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("read the tokens: %s may be read or written by everybody: chmod o= %[1]s", t.Path)
+		return nil, fmt.Errorf("read the tokens: %s may be read or written by every user: chmod o= %[1]s", t.Path)
 	}
 	if info.Size() > maxTokens {
 		return nil, fmt.Errorf("read the tokens: %s has %d bytes; %d are allowed", t.Path, info.Size(), maxTokens)

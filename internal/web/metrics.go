@@ -143,7 +143,7 @@ func findingMetrics(b *exposition, found []view.Finding) {
 			counts[[2]string{f.Code, f.Status}]++
 		}
 	}
-	b.metric("resqued_findings", "gauge", "What doctor finds, by code and status (warn, fail).")
+	b.metric("resqued_findings", "gauge", "Findings of doctor, by code and status (warn, fail).")
 	for _, of := range slices.SortedFunc(maps.Keys(counts), func(x, y [2]string) int { return slices.Compare(x[:], y[:]) }) {
 		b.value("resqued_findings", float64(counts[of]), "code", of[0], "status", of[1])
 	}
@@ -208,10 +208,10 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	each("resqued_queue_late", "Whether the first job of a queue has waited for longer than the configuration promises, of queues with a promise.", func(q *view.Queue) (float64, bool) {
 		return truth(q.Late), q.WithinS != nil
 	})
-	each("resqued_queue_paused", "Whether the jobs of a queue wait until somebody resumes it.", func(q *view.Queue) (float64, bool) {
+	each("resqued_queue_paused", "Whether the jobs of a queue wait until it is resumed.", func(q *view.Queue) (float64, bool) {
 		return truth(q.State == view.QueuePaused), true
 	})
-	each("resqued_queue_served", "How many threads have the queue among theirs.", func(q *view.Queue) (float64, bool) { return float64(q.Served), !q.Unread })
+	each("resqued_queue_served", "Threads that serve the queue.", func(q *view.Queue) (float64, bool) { return float64(q.Served), !q.Unread })
 	each("resqued_queue_running_jobs", "Jobs in hand that came from a queue.", func(q *view.Queue) (float64, bool) { return float64(q.Busy), !q.Unread })
 }
 
@@ -283,7 +283,7 @@ const maxHistograms = 50
 
 // historyMetrics are what worker processes have counted in the history.
 func historyMetrics(b *exposition, totals []view.Total) {
-	b.metric("resqued_jobs_total", "counter", "Jobs that have ended, by class and outcome. Of those that are not_run, the ones that went back to their queue are in no other outcome; those that were dropped are among those done.")
+	b.metric("resqued_jobs_total", "counter", "Jobs that have ended, by class and outcome. not_run counts jobs that went back to their queue, which have no other outcome, and dropped jobs, which are also among the done.")
 	each := func(kind history.Kind, most int, do func(t *view.Total)) {
 		for i := range totals {
 			if t := &totals[i]; t.Kind == kind && most > 0 {

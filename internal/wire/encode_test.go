@@ -57,7 +57,7 @@ func TestEncodePayload(t *testing.T) {
 		{"an object is refused", "A", map[string]int{"a": 1}, "must be a list"},
 		{"a text is refused", "A", "x", "must be a list"},
 		{"a broken raw argument is refused", "A", resqued.Args{json.RawMessage(`{`)}, "invalid payload"},
-		{"a raw argument that smuggles a key is refused", "A", resqued.Args{json.RawMessage(`1],"class":"B","x":[`)}, "stands there twice"},
+		{"a raw argument that smuggles a key is refused", "A", resqued.Args{json.RawMessage(`1],"class":"B","x":[`)}, "is there twice"},
 		{"deep nesting is refused", "A", []json.RawMessage{json.RawMessage(nested(99))}, "deeper than 100"},
 		{"a function is refused", "A", []any{strings.ToUpper}, "unsupported type"},
 	}

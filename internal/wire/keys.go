@@ -30,9 +30,9 @@ func (k *keySet) add(key []byte) (known int, clash string) {
 		switch {
 		case k.folded&bit == 0:
 		case same && k.exact&bit != 0:
-			return i, fmt.Sprintf("the key %q stands there twice", name)
+			return i, fmt.Sprintf("the key %q is there twice", name)
 		default:
-			return i, fmt.Sprintf("the key %q stands there in two spellings", name)
+			return i, fmt.Sprintf("the key %q is there in two spellings", name)
 		}
 		k.folded |= bit
 		if same {
@@ -42,7 +42,7 @@ func (k *keySet) add(key []byte) (known int, clash string) {
 		break
 	}
 	if k.repeated(key) {
-		return known, fmt.Sprintf("the key %q stands there twice", Printable(string(key), 40))
+		return known, fmt.Sprintf("the key %q is there twice", Printable(string(key), 40))
 	}
 	return known, ""
 }

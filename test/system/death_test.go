@@ -71,7 +71,7 @@ func TestJobsOfTheDeadFail(t *testing.T) {
 		killWorkers(t, d)
 		failures := byClass(t, d.AwaitFailures(3))
 		for class, others := range map[string][]string{"Gate": {"Untimed", "Act"}, "Untimed": {"Gate", "Act"}, "Act": {"Gate", "Untimed"}} {
-			require.Regexp(t, `^worker process died: signal SIGKILL; peak memory \d+ MiB; on_worker_death is fail; beside it ran \w+, \w+$`, failures[class])
+			require.Regexp(t, `^worker process died: signal SIGKILL; peak memory \d+ MiB; on_worker_death is fail; at the same time ran \w+, \w+$`, failures[class])
 			for _, other := range others {
 				require.Contains(t, failures[class], other)
 			}
@@ -121,7 +121,7 @@ func TestAtMostOnce(t *testing.T) {
 		killWorkers(t, d)
 		failure := byClass(t, d.AwaitFailures(1))["Once"]
 		require.Contains(t, failure, "worker process died: signal SIGKILL; peak memory ")
-		require.Contains(t, failure, onceText+"; beside it ran Gate, Gate")
+		require.Contains(t, failure, onceText+"; at the same time ran Gate, Gate")
 		proctest.Await(t, patience, func() bool { return ranTwice(d) == 2 }, "the second runs of its neighbours")
 		require.Equal(t, "1", d.Noted("started")["1"])
 		d.Open()
@@ -173,7 +173,7 @@ handlers:
 		d.PushRaw("mail", `{"class":"::Pay","args":[1]}`, `{"class":"Other","args":[2]}`)
 		proctest.Await(t, patience, func() bool { return lines("pay") != "" && lines("other") != "" }, "the start of both")
 		killWorkers(t, d)
-		require.Contains(t, byClass(t, d.AwaitFailures(1))["::Pay"], onceText+"; beside it ran Other")
+		require.Contains(t, byClass(t, d.AwaitFailures(1))["::Pay"], onceText+"; at the same time ran Other")
 		proctest.Await(t, patience, func() bool { return lines("other") == "ran\nran\n" }, "the second run of the other one")
 		d.Touch("end")
 		d.AwaitProcessed(2, patience)

@@ -57,7 +57,7 @@ func TestSystemdUpgrade(t *testing.T) {
 	s.refuses(t, "resqued: reload refused: worker_cuont")
 	require.Contains(t, s.Property(s.unit, "StatusText"), "reload refused: ")
 	s.installNext(t)
-	s.refuses(t, "the new version is refused; this one goes on")
+	s.refuses(t, "the new version is refused; this one continues")
 	require.NoError(t, os.WriteFile(config, good, 0o644))
 	s.install(t, "#!/bin/sh\necho a library is missing >&2\nexit 1\n")
 	s.refuses(t, "a library is missing")

@@ -84,7 +84,7 @@ func commands(root *cobra.Command, version, date string) string {
 		{"/usr/share/doc/resqued/docs", "The pages that messages name as docs/PAGE.md, of the packages."},
 		{"/etc/resqued/resqued.env", "Variables of the services, one NAME=VALUE a line. They win over the file above."},
 		{"/etc/credstore/resqued.redis-password", "The password of Redis. For resqued@STORE: resqued.STORE.redis-password."},
-		{"/etc/credstore/resqued.web-tokens", "Who may log in on the dashboard of resqued-web.service."},
+		{"/etc/credstore/resqued.web-tokens", "The tokens with which users log in to the dashboard of resqued-web.service."},
 		{"/var/lib/resqued, /var/lib/resqued-STORE", "Where the commands of jobs run."},
 	} {
 		p.item(f[0], f[1])
@@ -163,7 +163,7 @@ each value is from, "resqued config init" writes a first one. "resqued reload", 
 	}
 	p.section("SECTIONS")
 	for _, s := range [][2]string{
-		{"handlers", "What performs the jobs of a class: a command or a runner, with its queue, timeout, lock and retries."},
+		{"handlers", "The command or runner that performs the jobs of a class, with its queue, timeout, lock and retries."},
 		{"runners", "Processes that have loaded an application in Ruby, Python or Node, and perform its classes."},
 		{"schedule", "Jobs that are enqueued again and again, by cron or every so often."},
 		{"stores", "Several Redis servers or namespaces, each with a daemon of its own."},
@@ -171,7 +171,7 @@ each value is from, "resqued config init" writes a first one. "resqued reload", 
 		p.item(s[0], s[1])
 	}
 	p.section("EXAMPLE")
-	p.text("Every key. What is commented out has an example of a value.")
+	p.text("Every key. A line that is commented out has an example of a value.")
 	p.verbatim(sample)
 	p.section("SEE ALSO")
 	p.text("resqued(1), " + documentation + "/configuration.md")

@@ -65,7 +65,7 @@ func Listen(path string, answer func(context.Context, Request) Reply) (*Server, 
 	}}
 	opened, err := private.Listen(context.Background(), "unix", temporary)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("control socket %s: the path is too long for a temporary name beside it: set control_socket to another path", path)
+		return nil, fmt.Errorf("control socket %s: the path is too long for a temporary name next to it: set control_socket to another path", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)

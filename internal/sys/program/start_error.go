@@ -51,7 +51,7 @@ func Explain(err *launch.Error, name, dir, section string) *StartError {
 	start := &StartError{Program: name, Err: err}
 	switch {
 	case errors.Is(err, ErrNotBegun):
-		start.Hint = fmt.Sprintf("%q does not open: its file server does not answer, somebody holds a lease on the file, or a scanner looks at it", err.Path)
+		start.Hint = fmt.Sprintf("%q does not open: its file server does not answer, another process holds a lease on the file, or a scanner looks at it", err.Path)
 	case err.Op == "chdir":
 		start.Hint = fmt.Sprintf("its working directory %q is not there; see dir: under %s in the configuration", dir, section)
 	case errors.Is(err, exec.ErrNotFound):

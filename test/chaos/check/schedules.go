@@ -60,14 +60,15 @@ func (w window) clean() bool {
 const anchors = 2
 
 // Ticks is C11: each tick of a schedule becomes one job, which runs. Jobs of one schedule are
-// equal, so they are counted: between two clean stretches there are as many jobs as ticks.
+// equal, so they are counted: between two clean stretches there are as many jobs as ticks. On a busy
+// machine a clean stretch may lag behind its ticks by some jobs, which come in a later one.
 func Ticks(h *History) Result {
 	r := Result{Name: "C11 schedules"}
 	ticks, stretches := 0, 0
 	for _, s := range schedules(h) {
 		windows := h.windows(s)
 		var part []window
-		calm := 0
+		calm, owed := 0, 0
 		for i, w := range windows {
 			part = append(part, w)
 			if w.clean() {
@@ -83,28 +84,30 @@ func Ticks(h *History) Result {
 			if len(part) > 1 {
 				stretches++
 			}
-			h.judgeTicks(&r, s, part)
+			owed = judgeTicks(&r, s, part, owed)
 			part = part[:0]
+		}
+		if owed > 0 {
+			r.fail([]string{s.ID}, "schedule %s: %d jobs have not run by %s", s.Name, owed, clock(windows[len(windows)-1].tick))
 		}
 	}
 	r.note("%d ticks of %d schedules, %d stretches that were disturbed", ticks, len(h.Schedules), stretches)
 	return r
 }
 
-func (h *History) judgeTicks(r *Result, s *Schedule, part []window) {
+// judgeTicks counts the jobs of a stretch before which owed jobs had not run, and returns how many
+// have not run after it.
+func judgeTicks(r *Result, s *Schedule, part []window, owed int) int {
 	var least, most, sure, atMost int
 	for _, w := range part {
 		least, most = least+w.least-w.gone, most+w.most
 		sure, atMost = sure+w.jobs-w.may, atMost+w.jobs+w.failed
-		if sure > most {
-			r.fail([]string{s.ID}, "schedule %s: %d jobs have run by %s for %d ticks since %s", s.Name, sure, clock(w.tick), most, clock(part[0].tick))
-			return
+		if sure > most+owed {
+			r.fail([]string{s.ID}, "schedule %s: %d jobs have run by %s for %d ticks since %s", s.Name, sure, clock(w.tick), most+owed, clock(part[0].tick))
+			return 0
 		}
 	}
-	if atMost < least {
-		r.fail([]string{s.ID}, "schedule %s: %d jobs have run for %d ticks from %s to %s", s.Name, atMost, least, clock(part[0].tick),
-			clock(part[len(part)-1].tick))
-	}
+	return max(least+owed-atMost, 0)
 }
 
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05") }
