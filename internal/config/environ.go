@@ -74,14 +74,7 @@ func (e environ) unknown(where string) []Warning {
 			continue
 		}
 		rest = strings.ToLower(rest)
-		if i := slices.IndexFunc(later, func(k string) bool { return rest == k || strings.HasPrefix(rest, k+"_") }); i >= 0 {
-			warnings = append(warnings, Warning{
-				Key: later[i], Code: "unsupported",
-				Message: fmt.Sprintf("%s (%s) has no effect: not supported by this version.", variable, where),
-			})
-			continue
-		}
-		if meant := suggest(rest); meant != "" && meant != "handlers" {
+		if meant := suggest(rest); meant != "" && !strings.HasPrefix(meant, "handlers") {
 			warnings = append(warnings, Warning{
 				Key: meant, Code: "unknown_variable",
 				Message: fmt.Sprintf("%s (%s) has no effect. Did you mean RESQUED_%s?", variable, where, strings.ToUpper(meant)),

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -141,7 +140,7 @@ func parseFile(path string, data []byte) *file {
 		case ok:
 			f.readValue(k, field)
 		default:
-			f.refuse(field.name, "", field.line, unknownKey(field.name, later, suggest))
+			f.refuse(field.name, "", field.line, unknown(suggest(field.name)))
 		}
 	}
 	return f
@@ -245,14 +244,6 @@ func (f *file) refuse(key, value string, line int, message string) {
 	f.errs = append(f.errs, Error{
 		Key: key, Value: value, Source: Source{Kind: FromFile, Name: f.path, Line: line}, Message: message,
 	})
-}
-
-// unknownKey is the message for an unknown key, with a suggestion.
-func unknownKey(name string, later []string, suggest func(string) string) string {
-	if slices.Contains(later, name) {
-		return "not supported by this version; remove it"
-	}
-	return unknown(suggest(name))
 }
 
 func resolved(node *yaml.Node) *yaml.Node {

@@ -31,25 +31,18 @@ var leavingSignals = map[string]syscall.Signal{
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 }
 
-// laterFields are planned, so they are not reported as typos.
-var laterFields = []string{"require_signature"}
-
 var fieldSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
 	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
-	"longjob": "long_job", "long": "long_job",
+	"longjob": "long_job", "long": "long_job", "slice": "long_job.slice", "enqueue_to_queue": "queue",
+	"loner": "lock.loner", "unique": "lock.loner", "on_locked": "lock.on_locked", "lock_failed": "lock.on_locked", "class_wide": "lock.class_wide",
+	"identifier": "lock.args", "lock_timeout": "lock.timeout", "lock_key": "lock.key", "redis_lock_key": "lock.key", "lock_redis": "lock.redis",
+	"attempts": "retry.attempts", "max_attempts": "retry.attempts", "retry_limit": "retry.attempts", "backoff": "retry.backoff", "retry_delay": "retry.backoff",
 }
 
 // reserved are variables that the daemon sets for a command or a runner.
 var reserved = []string{
 	"RESQUED_ROLE", "RESQUED_PROC", "RESQUED_FD", "RESQUED_REPLY_FD", "RESQUED_FORK_FD", "RESQUED_RUNNER", "RESQUED_CONCURRENCY",
-}
-
-func suggestField(name string) string {
-	if meant := fieldSynonyms[strings.ToLower(name)]; meant != "" {
-		return meant
-	}
-	return nearest(name, handlerFields)
 }
 
 // readHandlers reads the handlers section. Class names keep dots, colons and case.
@@ -112,7 +105,7 @@ func (f *file) readHandler(class field) Handler {
 		case "long_job":
 			h.LongJob = f.readLongJob(name, field)
 		default:
-			f.refuse(name, "", field.line, unknownKey(field.name, laterFields, suggestField))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, handlerFields, fieldSynonyms)))
 		}
 	}
 	if h.AtMostOnce && h.Retry != nil {

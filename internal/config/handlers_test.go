@@ -69,7 +69,7 @@ func TestHandlersRefused(t *testing.T) {
 		{"a class with a line break", `"A\r\nB": {command: [a]}`, `"handlers.A\r\nB" (resqued.yaml:2): the class name must not hold control characters`},
 		{"an unknown field that is nearly one", "A: {command: [a], kil_after: 1}", `handlers.A.kil_after (resqued.yaml:2): unknown key; did you mean "kill_after"?`},
 		{"what others call a field", "A: {command: [a], cwd: /}", `handlers.A.cwd (resqued.yaml:2): unknown key; did you mean "dir"?`},
-		{"a field of a later version", "A: {command: [a], require_signature: true}", `handlers.A.require_signature (resqued.yaml:2): not supported by this version; remove it`},
+		{"a gem's name that belongs to the lock", "A: {command: [a], loner: true}", `handlers.A.loner (resqued.yaml:2): unknown key; did you mean "lock.loner"?`},
 		{"a field twice", "A: {command: [a], timeout: 1, timeout: 2}", `handlers.A.timeout (resqued.yaml:2): is given already on line 2; keep one of them`},
 		{"more or less once", "A: {command: [a], at_most_once: maybe}", `handlers.A.at_most_once "maybe" (resqued.yaml:2): write true or false`},
 		{"a negative timeout", "A: {command: [a], timeout: -1}", `handlers.A.timeout "-1" (resqued.yaml:2): must not be negative`},

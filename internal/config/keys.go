@@ -340,11 +340,11 @@ var synonyms = map[string]string{
 	"timeout": "drain_timeout", "statsd_prefix": "statsd_key", "locks": "locketed_queues", "pid_file": "pidfile",
 	"poll_interval": "interval", "handler": "handlers", "commands": "handlers",
 	"schedules": "schedule", "cron": "schedule", "dynamic": "persistent_schedules", "dynamic_schedule": "persistent_schedules",
+	"locket": "locketed_queues", "job_lock_proc": "job_lock_key", "uniqueue": "unique_queues", "redis_namespace": "namespace", "count": "worker_count",
+	"lock": "handlers.CLASS.lock", "loner": "handlers.CLASS.lock.loner", "lock_timeout": "handlers.CLASS.lock.timeout", "statsd_url": "statsd_host",
+	"long_job": "handlers.CLASS.long_job", "longjob": "handlers.CLASS.long_job", "verbose": "log_jobs", "vverbose": "log_level",
 	"fencing_hook": "host_dead_hook", "uniqueue_queues": "unique_queues", "lock_key": "job_lock_key", "lock_duration": "job_lock_duration",
 }
-
-// later are planned keys, so they are not reported as typos.
-var later = []string{"web"}
 
 func (k key) flagName() string { return strings.ReplaceAll(k.name, "_", "-") }
 
@@ -357,9 +357,6 @@ func (k key) variables() []string {
 // suggest returns the key that name most likely means, or "".
 func suggest(name string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-	if meant := synonyms[plain]; meant != "" {
-		return meant
-	}
 	candidates := []string{"handlers", "runners", "schedule", "stores"}
 	for _, k := range keys {
 		candidates = append(candidates, k.name)
@@ -369,7 +366,7 @@ func suggest(name string) string {
 			}
 		}
 	}
-	return nearest(plain, candidates)
+	return nearest(plain, candidates, synonyms)
 }
 
 func unknown(meant string) string {

@@ -35,6 +35,14 @@ type HandlerLock struct {
 
 var lockFields = []string{"timeout", "args", "class_wide", "key", "loner", "on_locked", "redis", "store"}
 
+// lockSynonyms has the names of resque-lock-timeout and locker, too.
+var lockSynonyms = map[string]string{
+	"lock_timeout": "timeout", "lock_for": "timeout", "duration": "timeout", "ttl": "timeout", "expires": "timeout",
+	"identifier": "args", "arguments": "args", "redis_lock_key": "key", "lock_key": "key", "lock_redis": "redis",
+	"lock_failed": "on_locked", "blocking": "on_locked", "wait": "on_locked", "requeue": "on_locked",
+	"unique": "loner", "loner_lock": "loner", "per_class": "class_wide", "model": "store", "database": "store", "postgres": "store",
+}
+
 // onLocked are the values of on_locked, the default first.
 var onLocked = []string{"drop", "requeue", "fail"}
 
@@ -75,7 +83,7 @@ func (f *file) readLock(at string, from field) *HandlerLock {
 		case "redis":
 			f.readLockRedis(name, field, lock)
 		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, lockFields)))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, lockFields, lockSynonyms)))
 		}
 	}
 	if len(keys) > 1 {

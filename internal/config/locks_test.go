@@ -65,6 +65,7 @@ func TestHandlerLockRefused(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"a text for a lock", "on", `.lock (resqued.yaml:1): must be a map, if only {} for a lock with nothing special`},
 		{"nothing for a lock", "", `.lock (resqued.yaml:1): must be a map, if only {} for a lock with nothing special`},
+		{"a gem's name", "{identifier: [0]}", `.lock.identifier (resqued.yaml:1): unknown key; did you mean "args"?`},
 		{"an unknown field", "{timeot: 1}", `.lock.timeot (resqued.yaml:1): unknown key; did you mean "timeout"?`},
 		{"a negative timeout", "{timeout: -1}", `.lock.timeout "-1" (resqued.yaml:1): must not be negative`},
 		{"one number for arguments", "{args: 0}", `.lock.args (resqued.yaml:1): must be a list of the arguments that count, from 0: [0]`},

@@ -95,11 +95,7 @@ func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 		case "state_limit":
 			f.readSize(name, field, &l.StateLimit, leastState, maxState)
 		default:
-			meant := longJobSynonyms[strings.ToLower(field.name)]
-			if meant == "" {
-				meant = nearest(field.name, longJobFields)
-			}
-			f.refuse(name, "", field.line, unknown(meant))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, longJobFields, longJobSynonyms)))
 		}
 	}
 	return l

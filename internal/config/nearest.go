@@ -2,9 +2,15 @@ package config
 
 import "strings"
 
-// nearest returns the candidate that name most likely means, or "". It ignores dashes and case.
-func nearest(name string, candidates []string) string {
+// nearest returns what was most likely meant by name: what synonyms say, else the closest
+// candidate, else "". It ignores dashes and case.
+func nearest(name string, candidates []string, synonyms ...map[string]string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	for _, s := range synonyms {
+		if meant := s[plain]; meant != "" {
+			return meant
+		}
+	}
 	if len(plain) > maxValue {
 		return ""
 	}

@@ -86,11 +86,7 @@ func (f *file) readRetry(at string, from field) *HandlerRetry {
 				return nil
 			})
 		default:
-			meant := retrySynonyms[strings.ToLower(field.name)]
-			if meant == "" {
-				meant = nearest(field.name, retryFields)
-			}
-			f.refuse(name, "", field.line, unknown(meant))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, retryFields, retrySynonyms)))
 		}
 	}
 	if len(r.Backoff) == 0 {

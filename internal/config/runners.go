@@ -32,7 +32,8 @@ var runnerFields = []string{
 var runnerSynonyms = map[string]string{
 	"threads": "concurrency", "thread_count": "concurrency", "jobs_per_fork": "jobs_per_runner", "max_jobs": "jobs_per_runner",
 	"preload": "fork", "template": "fork", "forks": "fork", "start_timeout": "boot_timeout", "class": "classes", "timeout": "boot_timeout",
-	"max_memory": "max_rss",
+	"max_memory": "max_rss", "cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
+	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
 }
 
 // runnerName matches names of runners, which are used in an environment variable, logs and tables.
@@ -43,15 +44,6 @@ func checkRunnerName(name string) error {
 		return errors.New("the name of a runner is letters, digits, \"_\", \"-\" and \".\", and 64 characters at most")
 	}
 	return nil
-}
-
-func suggestRunnerField(name string) string {
-	for _, synonyms := range []map[string]string{runnerSynonyms, fieldSynonyms} {
-		if meant := synonyms[strings.ToLower(name)]; slices.Contains(runnerFields, meant) {
-			return meant
-		}
-	}
-	return nearest(name, runnerFields)
 }
 
 func (f *file) readRunners(section field) {
@@ -115,7 +107,7 @@ func (f *file) readRunner(from field) Runner {
 		case "classes":
 			r.Classes = f.readClasses(name, field)
 		default:
-			f.refuse(name, "", field.line, unknown(suggestRunnerField(field.name)))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, runnerFields, runnerSynonyms)))
 		}
 	}
 	if !saysFork {

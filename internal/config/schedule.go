@@ -96,11 +96,7 @@ func (f *file) readSchedule(from field) schedule.Definition {
 		case "rails_env", "custom_job_class", "persist":
 			f.refuse(name, "", field.line, "is resque-scheduler's and not supported; remove it")
 		default:
-			meant := scheduleSynonyms[strings.ToLower(field.name)]
-			if meant == "" {
-				meant = nearest(field.name, scheduleFields)
-			}
-			f.refuse(name, "", field.line, unknown(meant))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, scheduleFields, scheduleSynonyms)))
 		}
 	}
 	if len(f.errs) > before {
