@@ -269,7 +269,7 @@ func TestManifests(t *testing.T) {
 	require.Positive(t, c.DrainTimeout, "without a bound the kernel ends a drain, and its jobs")
 	require.Equal(t, []string{"resqued", "drain"}, one.Lifecycle.PreStop.Exec.Command)
 	for _, p := range []*probe{one.StartupProbe, one.LivenessProbe} {
-		require.Contains(t, p.Exec.Command, "--alive", "a restart mends no Redis, and ends a drain")
+		require.Contains(t, p.Exec.Command, "--alive", "a restart does not repair Redis, and it ends a drain")
 	}
 	require.Equal(t, []string{"resqued", "health"}, one.ReadinessProbe.Exec.Command)
 	patience, err := time.ParseDuration(one.LivenessProbe.Exec.Command[len(one.LivenessProbe.Exec.Command)-1])
@@ -323,4 +323,20 @@ func TestKEDA(t *testing.T) {
 	require.Contains(t, latency.Metadata["query"], "resqued_queue_age_seconds")
 	behavior := scaled.Advanced.HorizontalPodAutoscalerConfig.Behavior.ScaleDown
 	require.Positive(t, behavior.StabilizationWindowSeconds)
+}
+
+// Kustomize replaces an image that the manifests have.
+func TestKustomization(t *testing.T) {
+	t.Parallel()
+	var k struct {
+		Resources []string
+		Images    []struct{ Name string }
+	}
+	text, err := os.ReadFile("kustomization.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &k))
+	require.Equal(t, []string{"resqued.yaml"}, k.Resources)
+	manifests, err := os.ReadFile(k.Resources[0])
+	require.NoError(t, err)
+	require.Contains(t, string(manifests), "image: "+k.Images[0].Name+":")
 }

@@ -155,10 +155,10 @@ var defects = []defect{
 
 	{"K", "what USR1 has killed runs again when its process dies", []edit{
 		{"internal/master/recover.go", `told := d.killed || slices.Contains(d.tokens, job.Token) || slices.Contains(policy.registered.Fails, job.Token)`, `told := false && slices.Contains(policy.registered.Fails, job.Token)`},
-	}, aborted, []string{"C14"}},
+	}, aborted, []string{"C14", "C4"}},
 
 	{"P", "whom a daemon may not signal is dead", []edit{
-		{"internal/sys/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if unix.Kill(id.PID, 0) != nil {`},
+		{"internal/sys/procfs/id.go", `if errors.Is(unix.Kill(id.PID, 0), unix.ESRCH) {`, `if err := unix.Kill(id.PID, 0); errors.Is(err, err) && err != nil {`},
 		{"internal/sys/procfs/gone.go", `return t.View != "" && t.View == view() || t.Cgroup != "" && emptied(t.Cgroup)`, `return true`},
 	}, quietly, []string{"C4"}},
 	{"P", "worker ids come back with the pids of a container", []edit{
