@@ -40,7 +40,8 @@ var phrases = []phrase{
 var comment = map[string]*regexp.Regexp{
 	".lua": regexp.MustCompile(`--\s?(.*)$`), ".js": regexp.MustCompile(`//\s?(.*)$`),
 	".rb": regexp.MustCompile(`#\s?(.*)$`), ".py": regexp.MustCompile(`#\s?(.*)$`), ".sh": regexp.MustCompile(`#\s?(.*)$`),
-	".md": regexp.MustCompile(`^(.*)$`),
+	".yaml": regexp.MustCompile(`#\s?(.*)$`), ".yml": regexp.MustCompile(`#\s?(.*)$`), ".service": regexp.MustCompile(`#\s?(.*)$`),
+	".md": regexp.MustCompile(`^(.*)$`), ".html": regexp.MustCompile(`^(.*)$`),
 }
 
 // TestProse reads comments, pages, and the texts that programs print.
