@@ -50,7 +50,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	d.Signal(syscall.SIGCONT)
 	await(store.EventResumed, "resume")
 	d.Signal(usr1)
-	await(store.EventKilled, "goes on")
+	await(store.EventKilled, "continues")
 	d.Configure("interval: nonsense\n")
 	d.Signal(syscall.SIGHUP)
 	await(store.EventRefused, "nonsense")

@@ -29,7 +29,7 @@ func startTwoStores(t *testing.T) *twoStores {
 	config := fmt.Sprintf("stores:\n  a: {redis_url: %q, queues: [a]}\n  b: {redis_url: %q, queues: [b, 'b_*']}\n", s.servers[0].URL(), s.servers[1].URL())
 	space := redistest.Namespace(t)
 	for i, store := range []string{"a", "b"} {
-		s.daemons[i] = harness.Start(t, harness.Options{App: true, Config: config, Namespace: space, Args: []string{"--store", store}})
+		s.daemons[i] = harness.Start(t, harness.Options{App: true, Threads: 8, Config: config, Namespace: space, Args: []string{"--store", store}})
 	}
 	return s
 }

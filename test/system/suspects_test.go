@@ -96,7 +96,7 @@ func TestPoisonAmongMany(t *testing.T) {
 	require.Equal(t, "Resque::DirtyExit", failures[0].Exception)
 	require.Contains(t, failures[0].Error, "exit code 9")
 	require.Contains(t, failures[0].Error, "death 3 of 3")
-	require.NotContains(t, failures[0].Error, "beside it")
+	require.NotContains(t, failures[0].Error, "at the same time")
 	started := d.Noted("started")
 	require.Equal(t, "3", started[strconv.Itoa(poison)])
 	delete(started, strconv.Itoa(poison))
