@@ -74,7 +74,7 @@ func (e environ) unknown(where string) []Warning {
 			continue
 		}
 		rest = strings.ToLower(rest)
-		if meant := suggest(rest); meant != "" && !strings.HasPrefix(meant, "handlers") {
+		if meant := suggest(rest); slices.ContainsFunc(keys, func(k key) bool { return k.name == meant }) {
 			warnings = append(warnings, Warning{
 				Key: meant, Code: "unknown_variable",
 				Message: fmt.Sprintf("%s (%s) has no effect. Did you mean RESQUED_%s?", variable, where, strings.ToUpper(meant)),

@@ -225,7 +225,7 @@ func (s *Server) failPage(w http.ResponseWriter, r *http.Request, e *Error) {
 
 // notices are the messages after a change; % is a number.
 var notices = map[string]string{
-	"paused": "The queue waits, on all machines.", "resumed": "The queue is worked again.", "purged": "% jobs were removed.",
+	"paused": "The queue waits, on all machines.", "resumed": "The queue is no longer paused.", "purged": "% jobs were removed.",
 	"repaired": "The keys of the queue match again.", "matched": "The keys of the queue matched already.",
 	"killed": "% jobs were told to stop. One that does not costs its process.", "retried": "% failures were retried.", "removed": "% were removed.",
 	"ordered": "The daemon was told; it follows within seconds.", "released": "The lock was released.",

@@ -224,7 +224,7 @@ func TestForms(t *testing.T) {
 		assert.Contains(t, s.get(to), "The queue waits, on all machines.")
 		status, _, to = s.post("/queues/a%2Fb", "act", "resume")
 		require.Equal(t, http.StatusSeeOther, status)
-		assert.Contains(t, s.get(to), "The queue is worked again.")
+		assert.Contains(t, s.get(to), "The queue is no longer paused.")
 	})
 	t.Run("purge asks, and asks again when the number has changed", func(t *testing.T) {
 		status, body, _ := s.post("/queues/a%2Fb", "act", "purge")

@@ -75,6 +75,8 @@ class TestRunner < RunnerTest
     peer = start(concurrency: 2)
     3.times { assert_equal "ThreadError", peer.job("Odd", "thread_exit")["exception"] }
     assert_equal ["done"], peer.job("Echo").keys
+    peer.write(leave: true)
+    assert_nil peer.read, "it leaves"
   end
 
   def test_a_job_cannot_break_the_socket_or_the_next_job

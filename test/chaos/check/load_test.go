@@ -250,6 +250,13 @@ func TestTicks(t *testing.T) {
 		t.Parallel()
 		require.Empty(t, judge(func(b *book) { lost(b); b.tick(14*second + second/2) }).Violations)
 		requireFails(t, judge(func(b *book) { lost(b); b.tick(14*second + second/2); b.tick(18*second + second/2) }), "jobs have run by")
+		kill := Fault{Kind: "worker-kill", Procs: []string{"p1"}, From: 18*second + second/40, To: 18*second + second/40, Effect: Kills}
+		requireFails(t, judge(func(b *book) {
+			b.h.byID["chaos-8"][17].Outcome = ""
+			b.fault(kill)
+			b.tick(18*second + second/2)
+			lost(b)
+		}), "jobs have not run by")
 	})
 	t.Run("those of an outage come when it is over", func(t *testing.T) {
 		t.Parallel()

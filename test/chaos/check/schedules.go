@@ -107,7 +107,8 @@ func judgeTicks(r *Result, s *Schedule, part []window, owed int) int {
 			return 0
 		}
 	}
-	return max(least+owed-atMost, 0)
+	// Only jobs that are certainly more than the ticks are late ones.
+	return max(least-atMost, 0) + max(owed-max(sure-most, 0), 0)
 }
 
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05") }

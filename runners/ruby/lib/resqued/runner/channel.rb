@@ -86,12 +86,15 @@ module Resqued
       # Writes one line, for callers that know that this is the runner's own process. If the
       # socket is closed, the process ends: its jobs will run elsewhere.
       def write(line)
-        @writing.synchronize do
-          line << LINE_FEED
-          written = some(line)
-          while written < line.bytesize
-            line = line.byteslice(written..-1)
+        # An exception in between would leave half a line. The daemon reads, or the process ends.
+        Thread.handle_interrupt(Object => :never) do
+          @writing.synchronize do
+            line << LINE_FEED
             written = some(line)
+            while written < line.bytesize
+              line = line.byteslice(written..-1)
+              written = some(line)
+            end
           end
         end
       rescue SystemCallError, IOError

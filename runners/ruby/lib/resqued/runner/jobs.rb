@@ -59,6 +59,11 @@ module Resqued
         end
       end
 
+      # The thread has ended in its job.
+      def ended(thread)
+        @mutex.synchronize { @running.delete_if { |_, job| job.over && job.thread.equal?(thread) } }
+      end
+
       # Whether the runner is to exit and has answered all its jobs.
       def left?
         @mutex.synchronize { @leaving && @running.empty? }
@@ -67,6 +72,7 @@ module Resqued
       def wait_saved(job, count)
         @mutex.synchronize do
           await { job.saved >= count }
+        ensure
           hand_over
         end
       end
@@ -74,6 +80,7 @@ module Resqued
       def wait_locked(job)
         @mutex.synchronize do
           await { !job.locked.nil? }
+        ensure
           hand_over
         end
         job.locked

@@ -124,6 +124,7 @@ module Resqued
               work
             ensure
               # Thread.exit in a job ends the thread, not the runner.
+              @jobs.ended(Thread.current)
               @jobs.leaving? ? done << true : start_again(done)
             end
           end
