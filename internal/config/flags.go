@@ -16,8 +16,8 @@ const ConfigFlag = "config"
 
 // AddGlobalFlags registers every command's settings: -c --config, --redis-url, -n --namespace.
 func AddGlobalFlags(flags *pflag.FlagSet) {
-	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` (RESQUED_CONFIG; else ./resqued.yaml, /etc/resqued/resqued.yaml); none: read none")
-	flags.String(StoreFlag, "", "one of several stores of the configuration, by its `name` (RESQUED_STORE)")
+	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` or none (RESQUED_CONFIG, ./resqued.yaml, /etc/resqued/resqued.yaml)")
+	flags.String(StoreFlag, "", "store of the configuration, by `name` (RESQUED_STORE)")
 	flags.Lookup(StoreFlag).Annotations = map[string][]string{annotation: {StoreFlag}}
 	addFlags(flags, globalFlag)
 }

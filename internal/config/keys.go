@@ -63,17 +63,17 @@ var keys = []key{
 	},
 	{
 		name: "redis_password_file",
-		help: "`file` that holds the password for Redis",
+		help: "`file` with the Redis password",
 		kind: text(func(c *Config) *string { return &c.RedisPasswordFile }),
 	},
 	{
 		name: "redis_ca_file",
-		help: "`file` of certificates to trust for TLS to Redis, instead of the system's",
+		help: "`file` of certificates to trust for Redis, instead of the system's",
 		kind: text(func(c *Config) *string { return &c.RedisCAFile }),
 	},
 	{
 		name: "redis_cert_file",
-		help: "`file` of the certificate that is presented to Redis",
+		help: "`file` of the client certificate for Redis",
 		kind: text(func(c *Config) *string { return &c.RedisCertFile }),
 	},
 	{
@@ -83,12 +83,12 @@ var keys = []key{
 	},
 	{
 		name: "allow_eviction", def: "false",
-		help: "accept a Redis that may throw away jobs when its memory is full",
+		help: "accept a Redis that may evict jobs when its memory is full",
 		kind: boolean(func(c *Config) *bool { return &c.AllowEviction }),
 	},
 	{
 		name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
-		help: "prefix of every key in Redis",
+		help: "prefix of Redis keys",
 		kind: namespace(),
 	},
 	{
@@ -98,7 +98,7 @@ var keys = []key{
 	},
 	{
 		name: "database_url_file",
-		help: "`file` that holds database_url",
+		help: "`file` with database_url",
 		kind: text(func(c *Config) *string { return &c.DatabaseURLFile }),
 	},
 	{
@@ -108,17 +108,17 @@ var keys = []key{
 	},
 	{
 		name: "thread_count", env: []string{"THREAD_COUNT"}, def: "1", short: "t",
-		help: "threads of each worker process, that is, jobs at a time",
+		help: "threads (jobs at a time) of each worker process",
 		kind: number(func(c *Config) *int { return &c.ThreadCount }, 1, maxThreads, "each is registered as a worker in Redis"),
 	},
 	{
 		name: "jobs_per_fork", env: []string{"JOBS_PER_FORK"}, def: "1",
-		help: "jobs after which a worker process is replaced (0: no limit)",
+		help: "jobs before a worker process is replaced (0: no limit)",
 		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 = no limit"),
 	},
 	{
 		name: "max_rss", def: rssAuto,
-		help: "memory above which a worker process is replaced (0: no limit; auto: its part of what the control group allows)",
+		help: "memory above which a worker process is replaced (0: no limit; auto: its share of the cgroup limit)",
 		kind: rssOrAuto(),
 	},
 	{
@@ -128,17 +128,17 @@ var keys = []key{
 	},
 	{
 		name: "max_retiring", def: "1",
-		help: "retiring processes that may exist in addition to the full number",
+		help: "retiring processes allowed beyond the full number",
 		kind: number(func(c *Config) *int { return &c.MaxRetiring }, 1, maxWorkers, "and at most worker_count"),
 	},
 	{
 		name: "queues", env: []string{"QUEUES", "QUEUE"},
-		help: "queues in order of priority: `names` and globs, caps (mail:8, reports:25%), exclusions (!low)",
+		help: "queues by priority: `names`, globs, caps (mail:8, reports:25%), exclusions (!low)",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return c.Queues.String() }},
 	},
 	{
 		name: "interval", env: []string{"INTERVAL"}, def: "0.1",
-		help: "how often an idle daemon looks for jobs (0: leave when every queue is empty)",
+		help: "how often an idle daemon looks for jobs (0: leave when all queues are empty)",
 		kind: duration(func(c *Config) *time.Duration { return &c.Interval }, interval),
 	},
 	{
@@ -148,17 +148,17 @@ var keys = []key{
 	},
 	{
 		name: "waker", def: WakerAuto,
-		help: "wait for jobs in Redis, so that an idle daemon finds one at once (auto: where Redis has connections to spare)",
+		help: "wait in Redis, to find jobs at once when idle (auto: if it has spare connections)",
 		kind: waker(),
 	},
 	{
 		name: "drain_timeout", def: "0",
-		help: "time after which a drain stops its jobs, which go back to their queues, or fail with 50s,fail (0: never)",
+		help: "time after which a drain stops and requeues its jobs (50s,fail: fails them; 0: never)",
 		kind: drainTimeout(),
 	},
 	{
 		name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
-		help: "time that a killed job has to stop before its process is killed",
+		help: "time for a killed job to stop before its process is killed",
 		kind: duration(func(c *Config) *time.Duration { return &c.TermTimeout }, positive),
 	},
 	{
@@ -168,62 +168,62 @@ var keys = []key{
 	},
 	{
 		name: "on_worker_death", env: []string{"ON_WORKER_DEATH"}, def: "requeue",
-		help: "what happens to the jobs of a worker process that dies",
+		help: "what happens to the jobs of a dead worker process",
 		kind: oneOf(func(c *Config) *string { return &c.OnWorkerDeath }, "requeue", "fail"),
 	},
 	{
 		name: "max_deaths", def: "3",
-		help: "worker processes that a job may take with it before it is recorded as failed; four times as many if master or machine died, too",
+		help: "deaths of its worker process before a job fails; four times as many if master or machine died too",
 		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
 	},
 	{
 		name: "host_dead_hook",
-		help: "`command` that proves that a silent host is dead, or fences it",
+		help: "`command` that proves a silent host dead, or fences it",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.HostDeadHook, ",") }},
 	},
 	{
 		name: "host_dead_after", def: "0",
-		help: "silence after which host_dead_hook is asked (0: two and a half beats)",
+		help: "silence before host_dead_hook is asked (0: two and a half beats)",
 		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadAfter }, hostSilence),
 	},
 	{
 		name: "host_dead_timeout", def: "30",
-		help: "time after which host_dead_hook is killed",
+		help: "time before host_dead_hook is killed",
 		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadTimeout }, hostPatience),
 	},
 	{
 		name: "failure_backend", def: "resque",
-		help: "where failures are recorded: resque (failed) or multi-queue (<queue>_failed)",
+		help: "where failures go: resque (failed) or multi-queue (<queue>_failed)",
 		kind: oneOf(func(c *Config) *string { return &c.FailureBackend }, "resque", "multi-queue"),
 	},
 	{
 		name: "long_job_silence", def: "300",
-		help: "time without a sign of life after which a long job that runs is looked for",
+		help: "silence before a running long job is looked for",
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobSilence }, positive),
 	},
 	{
 		name: "long_job_wait", def: "300",
-		help: "time in a queue after which the payload of a long job is looked for",
+		help: "time in a queue before a long job's payload is looked for",
 		kind: duration(func(c *Config) *time.Duration { return &c.LongJobWait }, positive),
 	},
 	{
 		name: "prune_queues", def: "168h",
-		help: "time after which the name of a queue is removed that is empty and that nothing names (0: never)",
+		help: "time before the name of an empty queue that nothing names is removed (0: never)",
 		kind: duration(func(c *Config) *time.Duration { return &c.PruneQueues }, zeroOr(time.Second)),
 	},
 	{
 		name: "pidfile", env: []string{"PIDFILE"},
-		help: "`file` to write the master's process id to",
+		help: "`file` for the master's process id",
 		kind: text(func(c *Config) *string { return &c.PIDFile }),
 	},
 	{
 		name: "control_socket",
-		help: "`path` of the socket for reload and upgrade (empty: a place of its own; off: without)",
+		help: "`path` of the socket for reload and upgrade (empty: the default path; off: none)",
 		kind: text(func(c *Config) *string { return &c.ControlSocket }),
 	},
 	{
 		name: "statsd_host", env: []string{"STATSD_HOST"},
-		help: "`host` that gets statsd metrics (empty: none)",
+		help: "`host` for statsd metrics (empty: none)",
 		kind: host(func(c *Config) *string { return &c.StatsdHost }, "statsd_port"),
 	},
 	{
@@ -238,17 +238,17 @@ var keys = []key{
 	},
 	{
 		name: "locketed_queues", env: []string{"LOCKET_QUEUES"}, def: "*",
-		help: "queues whose jobs take a job lock: `names` and globs (* all, !* none)",
+		help: "queues with job locks: `names` and globs (* all, !* none)",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.LocketedQueues, ",") }},
 	},
 	{
 		name: "heartbeat_frequency", env: []string{"LOCKET_HEARTBEAT_FREQUENCY"}, def: "30",
-		help: "longest time between two extensions of a job lock",
+		help: "longest time between renewals of a job lock",
 		kind: duration(func(c *Config) *time.Duration { return &c.HeartbeatFrequency }, wholeSeconds),
 	},
 	{
 		name: "job_lock_duration", env: []string{"LOCKET_JOB_LOCK_DURATION"}, def: "35",
-		help: "expiry of a job lock that is not extended",
+		help: "expiry of a job lock without renewal",
 		kind: duration(func(c *Config) *time.Duration { return &c.JobLockDuration }, wholeSeconds),
 	},
 	{
@@ -258,7 +258,7 @@ var keys = []key{
 	},
 	{
 		name: "lines", def: LinesAuto,
-		help: "where jobs wait whose lock is held: auto in a line for each lock, in their order, off at the tail",
+		help: "where jobs wait for a held lock: auto in order, in a line per lock; off at the tail",
 		kind: oneOf(func(c *Config) *string { return &c.Lines }, LinesAuto, "off"),
 	},
 	{
@@ -273,37 +273,37 @@ var keys = []key{
 	},
 	{
 		name: "on_lock_lost", def: "requeue",
-		help: "what happens to a job whose job lock is gone",
+		help: "what happens to a job that lost its lock",
 		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),
 	},
 	{
 		name: "unique_queues", env: []string{"UNIQUE_QUEUES"},
-		help: "queues that hold a payload at most once: `names` and globs (* all)",
+		help: "queues that hold a payload once: `names` and globs (* all)",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.UniqueQueues, ",") }},
 	},
 	{
 		name: "unique_queues_strict", def: "false",
-		help: "refuse a unique queue whose keys are out of step, instead of repairing it",
+		help: "refuse a unique queue that is out of step, instead of repairing it",
 		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
 	},
 	{
 		name: "env_keep",
-		help: "variables that commands get although they sound like secrets: `names` and globs",
+		help: "variables passed to commands although they sound secret: `names` and globs",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvKeep, ",") }},
 	},
 	{
 		name: "env_drop",
-		help: "variables that commands do not get: `names` and globs; wins over env_keep",
+		help: "variables withheld from commands: `names` and globs; wins over env_keep",
 		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvDrop, ",") }},
 	},
 	{
 		name: "persistent_schedules", def: "false",
-		help: "work the schedules, too, that resque-scheduler keeps in Redis",
+		help: "also work resque-scheduler's schedules in Redis",
 		kind: boolean(func(c *Config) *bool { return &c.PersistentSchedules }),
 	},
 	{
 		name: "scheduler_lock", def: SchedulerLockNone,
-		help: "share the master lock of resque-scheduler, so that either it or resqued keeps the schedules",
+		help: "share the master lock of resque-scheduler: only one of the two keeps the schedules",
 		kind: schedulerLock(),
 	},
 	{
@@ -323,12 +323,12 @@ var keys = []key{
 	},
 	{
 		name: "log_level", def: "info",
-		help: "least level that is logged",
+		help: "lowest level to log",
 		kind: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
 	},
 	{
 		name: "log_jobs", def: "false",
-		help: "log the start and the end of every job, at level info",
+		help: "log start and end of every job, at level info",
 		kind: boolean(func(c *Config) *bool { return &c.LogJobs }),
 	},
 }
