@@ -17,20 +17,22 @@ const drainLook = 200 * time.Millisecond
 func (a *cli) drainCommand() *cobra.Command {
 	var noWait bool
 	c := &cobra.Command{
-		Use: "drain [PID]", Annotations: noRedis, Short: "have the daemon of this machine finish its jobs and leave: for containers",
-		Long: `Ask a running daemon of this machine, by its control socket, to take no new job, to finish
-those that it has, and to leave, as signal QUIT does; then wait until it has left. Jobs that
-still run after drain_timeout are stopped and go back to their queues. Exit code 0: it has
-left, or with --no-wait it drains; 3: none runs.
+		Use: "drain [PID]", Annotations: noRedis, Short: "drain the daemon of this machine: for containers",
+		Long: `Ask a daemon on this machine, through its control socket, to take no new jobs,
+finish its jobs and leave, as signal QUIT does. Then wait until it has left.
+Jobs that still run after drain_timeout are stopped and go back to their
+queues. Exit codes: 0 it has left (with --no-wait: it drains), 3 none runs.
+Without PID or --socket it asks the only daemon that it finds here, whatever
+Redis that uses.
 
-This is what a container without a shell needs to stop in order ("preStop" of Kubernetes).
-A service manager that starts again what has ended starts the daemon again: stop the service
+It stops a container that has no shell ("preStop" of Kubernetes). A service
+manager that restarts ended services starts the daemon again: stop the service
 there. "workers drain" does the same from any machine.`,
 		Example: "  " + a.name + " drain",
 	}
 	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", 0, "how long to wait for its end; 0: as long as it takes")
-	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for its end")
+	patience := c.Flags().Duration("timeout", 0, "longest wait for its end (0: no limit)")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := *socket
 		if path == "" {

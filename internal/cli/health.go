@@ -31,18 +31,20 @@ type healthView struct {
 func (a *cli) healthCommand() *cobra.Command {
 	var alive bool
 	c := &cobra.Command{
-		Use: "health [PID]", Annotations: noRedis, Short: "say whether the daemon of this machine works: for containers and probes",
-		Long: `Ask a running daemon of this machine how it is, by its control socket. Exit code 0: it takes
-jobs, or is paused. Exit code 3: it does not run, does not answer, is
-starting or leaving, no worker process is ready, a runner has not booted, or Redis is away.
+		Use: "health [PID]", Annotations: noRedis, Short: "check the daemon of this machine: for containers and probes",
+		Long: `Ask a daemon on this machine for its state, through its control socket. Exit
+code 0: it takes jobs, or is paused. Exit code 3: it does not run or answer, is
+starting or leaving, no worker process is ready, a runner has not booted, or
+Redis is away. Without PID or --socket it asks the only daemon that it finds
+here, whatever Redis that uses.
 
-With --alive any answer is enough. Use it for checks that restart a daemon:
-a restart does not repair Redis, and it ends a drain.`,
+With --alive any answer is enough. Use it for checks that restart a daemon: a
+restart does not repair Redis, and it ends a drain.`,
 		Example: "  " + a.name + " health\n  " + a.name + " health --alive\n  HEALTHCHECK CMD [\"" + a.name + "\", \"health\"]",
 	}
 	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", healthPatience, "how long to wait for the answer")
-	c.Flags().BoolVar(&alive, "alive", false, "only whether it answers")
+	patience := c.Flags().Duration("timeout", healthPatience, "longest wait for the answer")
+	c.Flags().BoolVar(&alive, "alive", false, "any answer is enough")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *patience <= 0 {
 			return usage("", "--timeout %s: use more than 0", *patience)

@@ -40,15 +40,16 @@ func (a *cli) reloadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:         "reload [PID]",
 		Annotations: noRedis,
-		Short:       "have a daemon read its configuration again, or change to a new version",
-		Long: `Ask a running daemon of this machine to read its configuration again and to replace its
-worker processes one by one. If its program has been replaced on disk since it was
-started, it changes to that one instead, without a gap; see "upgrade".
+		Short:       "reload the configuration, or change to a new version",
+		Long: `Ask a daemon on this machine to read its configuration again and replace its
+worker processes one by one. If its program has been replaced on disk, it
+changes to that one instead, without a gap; see "upgrade". Without PID or
+--socket it asks the only daemon that it finds here, whatever Redis that uses.
 
-The command waits for the verdict. Exit code 0: the new configuration, or the new
-version, is in force, which is when its first worker process is ready; the others
-follow one after another, and jobs in hand finish. Otherwise nothing has changed, and
-the reason is printed. HUP does the same, without an answer.`,
+The command waits for the result. Exit code 0: the new configuration or version
+is in force, that is, its first worker process is ready; the others follow one
+by one, and running jobs finish. Otherwise nothing has changed, and the reason
+is printed. HUP does the same without an answer.`,
 		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
 			"  " + a.name + " reload 4711     one of several; so does --store, where each works another",
 	}
@@ -59,16 +60,17 @@ func (a *cli) upgradeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:         "upgrade [PID]",
 		Annotations: noRedis,
-		Short:       "have a daemon change to the program that is now on disk, without a gap",
-		Long: `Ask a running daemon of this machine to start its program anew, as it was started, with the
-same arguments and environment. The new master reads the configuration and starts a worker
-process; when that is ready it takes over, slot by slot, while the old one finishes the
-jobs that it has and leaves. If the new version does not come up the old one continues as if
-nothing had happened.
+		Short:       "change a daemon to the program now on disk, without a gap",
+		Long: `Ask a daemon on this machine to start its program again, with the same
+arguments and environment. The new master reads the configuration and starts a
+worker process. Once that is ready it takes over slot by slot; the old master
+finishes its jobs and leaves. If the new version does not come up, the old one
+continues. Without PID or --socket it asks the only daemon that it finds here,
+whatever Redis that uses.
 
-The process id changes: a supervisor other than systemd that watches it takes the end of
-the old one for the end of the daemon. The command waits for the verdict; exit code 0: the new
-version is in charge.`,
+The process id changes: a supervisor other than systemd takes this for the end
+of the daemon. The command waits for the result; exit code 0: the new version
+is in charge.`,
 		Example: "  " + a.name + " upgrade",
 	}
 	protocol := c.Flags().Bool("protocol", false, "print what this program can take over, and ask no daemon")
@@ -87,7 +89,7 @@ version is in charge.`,
 // asks completes a verb that sends a request to a daemon.
 func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", verdictPatience, "how long to wait for the verdict; 0: as long as it takes; longer by default where runners may boot for longer")
+	patience := c.Flags().Duration("timeout", verdictPatience, "longest wait for the result (0: no limit); the default grows with slow runner boots")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		path := *socket
 		if path == "" {
@@ -112,7 +114,7 @@ func patienceOf(path string) time.Duration {
 
 // addSocketFlag makes a verb take a daemon's process id or --socket.
 func addSocketFlag(c *cobra.Command) *string {
-	socket := c.Flags().String("socket", "", "control socket of the daemon, `path` (control_socket)")
+	socket := c.Flags().String("socket", "", "`path` of its control socket (control_socket)")
 	c.Args = func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 1:
