@@ -41,23 +41,23 @@ func (a *cli) failedCommand() *cobra.Command {
 		return a.list(c, true, func(ctx context.Context, s *store.Store) (*listing, error) { return a.listFailed(ctx, s, o) })
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().BoolVar(&o.flat, "flat", false, "one line for each failure instead of one for each kind")
-		c.Flags().Int64Var(&o.limit, "limit", failedLimit, "how many of the newest failures to look at; with a filter 100000")
+		c.Flags().BoolVar(&o.flat, "flat", false, "a line per failure, not per kind")
+		c.Flags().Int64Var(&o.limit, "limit", failedLimit, "most failures to read, newest first; 100000 with a filter")
 		o.add(c, a)
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "failed", Annotations: shows, Short: "list failed jobs, show, retry or remove them", RunE: ls,
-		Long: `List failed jobs, those that failed in the same way together, or show one with its
-payload and backtrace: those of the failed list and of the lists that Resque's multi-queue
-failure backend has for queues.
+		Use: "failed", Annotations: shows, Short: "list, show, retry or remove failed jobs", RunE: ls,
+		Long: `List failed jobs, grouped by kind, or show one with its payload and backtrace.
+This covers the failed list and the per-queue lists of Resque's multi-queue
+failure backend.
 
-Failures are of one kind if class, exception, queue and message are the same. In messages
-numbers count as #, UUIDs and other ids as <id>, and quoted texts as "…". EXAMPLE (-o wide,
--o json) is the id of the newest, for "failed show".
+Failures are of one kind if class, exception, queue and message are the same.
+In messages, numbers count as #, UUIDs and other ids as <id>, quoted texts as
+"…". EXAMPLE (-o wide, -o json) is the id of the newest, for "failed show".
 
-An id is a digest of the record and its place among the others, counted from the oldest. The
-beginning of the digest does, too, but takes a look at all records.`,
+An id is a digest of the record and its place, counted from the oldest. The
+beginning of the digest is enough, but then all records are read.`,
 		Example: "  " + a.name + " failed --newer-than 1h\n  " + a.name + " failed --flat --class Mail\n  " + a.name + " failed show 0af6af819782@41",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -67,7 +67,7 @@ beginning of the digest does, too, but takes a look at all records.`,
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Annotations: shows, Short: "list failed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list failed jobs (default)", Args: exactly(0, "no arguments"), RunE: ls,
 	}))
 	parent.AddCommand(&cobra.Command{
 		Use: "show ID…", Annotations: shows, Short: "show failures with their backtraces",

@@ -47,12 +47,12 @@ type failureFilter struct {
 
 func (o *failureFilter) add(c *cobra.Command, a *cli) {
 	f := c.Flags()
-	f.StringVar(&o.filter.Class, "class", "", "jobs of this class")
-	f.StringVar(&o.filter.Error, "error", "", "whose exception or message contains this `text`")
-	f.StringVar(&o.pattern, "match", "", "whose exception or message fits this `regexp`")
-	f.StringVar(&o.filter.Queue, "queue", "", "from this queue")
-	durationVar(f, &o.older, "older-than", 0, "that failed longer ago")
-	durationVar(f, &o.newer, "newer-than", 0, "that failed within this time")
+	f.StringVar(&o.filter.Class, "class", "", "only this class")
+	f.StringVar(&o.filter.Error, "error", "", "only with this `text` in exception or message")
+	f.StringVar(&o.pattern, "match", "", "only if exception or message matches this `regexp`")
+	f.StringVar(&o.filter.Queue, "queue", "", "only from this queue")
+	durationVar(f, &o.older, "older-than", 0, "only failures older than this")
+	durationVar(f, &o.newer, "newer-than", 0, "only failures newer than this")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {
@@ -78,9 +78,9 @@ func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 	o := editOptions{retry: retry}
 	c := &cobra.Command{
 		Use: "rm [ID…]", Annotations: edits, Short: "remove failures",
-		Long: `Remove the records of failed jobs: those named, or those that a filter selects. On a
-terminal a filter asks first; elsewhere it needs --yes. A payload that is kept next to its
-record, because it is too large for it, goes too, unless the job was retried.`,
+		Long: `Remove the records of failed jobs, by id or by filter. With a filter it asks
+first on a terminal; elsewhere it needs --yes. A payload that was too large for
+its record is removed too, unless the job was retried.`,
 		Example: "  " + a.name + " failed rm 0af6af819782\n  " + a.name + " failed rm --class Mail --error Timeout --dry-run",
 		Args: func(c *cobra.Command, args []string) error {
 			filtered := slices.ContainsFunc(failedFilters, c.Flags().Changed)
@@ -103,25 +103,25 @@ record, because it is too large for it, goes too, unless the job was retried.`,
 	}
 	if retry {
 		c.Use, c.Short = "retry [ID…]", "push failed jobs again"
-		c.Long = `Push failed jobs again, unchanged, to the queues that they came from: those named, or
-those that a filter selects. Their records stay and say when they were retried; a
-filter leaves out jobs that were retried before. On a terminal a filter asks first;
-elsewhere it needs --yes.
+		c.Long = `Push failed jobs again, unchanged, to the queues they came from, by id or by
+filter. Their records stay and say when they were retried; a filter skips jobs
+that were retried before. With a filter it asks first on a terminal; elsewhere
+it needs --yes.
 
-A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it is. Mend it and
-give it with --payload-file; its bytes are what "failed show" tells.`
+A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it
+is. Fix it and pass it with --payload-file; "failed show" prints its bytes.`
 		c.Example = "  " + a.name + " failed retry 0af6af819782\n  " + a.name + " failed retry --class Mail --error Timeout --dry-run\n" +
 			"  " + a.name + " failed retry --all --yes\n" +
 			"  " + a.name + " failed show 0af6af819782@41 -o json | jq -j '.items[0].payload' >job.json\n" +
 			"  " + a.name + " failed retry 0af6af819782@41 --payload-file job.json"
-		c.Flags().BoolVar(&o.filter.Again, "again", false, "also those that were retried before")
-		c.Flags().StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) in place of the one failure that is named")
+		c.Flags().BoolVar(&o.filter.Again, "again", false, "also those retried before")
+		c.Flags().StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) instead of the named failure")
 	}
 	f := c.Flags()
 	o.add(c, a)
 	f.BoolVar(&o.filter.All, "all", false, "all failures")
-	f.IntVar(&o.filter.Limit, "limit", 0, "at most so many, the oldest of each list first (0 = any number)")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only tell how many these are")
+	f.IntVar(&o.filter.Limit, "limit", 0, "most failures, oldest of each list first (0: no limit)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	return c

@@ -16,10 +16,10 @@ const jobLimit = 1000
 type jobFilter struct{ view.JobFilter }
 
 func (f *jobFilter) add(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.Queues, "queue", nil, "only jobs of these `queues`")
-	c.Flags().StringSliceVar(&f.Classes, "class", nil, "only jobs of these `classes`")
-	durationVar(c.Flags(), &f.OlderThan, "older-than", 0, "only jobs that have been running for longer")
-	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "how many jobs at most, those that run longest")
+	c.Flags().StringSliceVar(&f.Queues, "queue", nil, "only these `queues`")
+	c.Flags().StringSliceVar(&f.Classes, "class", nil, "only these `classes`")
+	durationVar(c.Flags(), &f.OlderThan, "older-than", 0, "only jobs running longer than this")
+	c.Flags().IntVar(&f.Limit, "limit", jobLimit, "most jobs, longest running first")
 }
 
 // given reports whether a flag selects jobs.
@@ -43,17 +43,17 @@ func (a *cli) jobsCommand() *cobra.Command {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listJobs(ctx, s, &filter) })
 	}
 	parent := &cobra.Command{
-		Use: "jobs", Annotations: shows, Short: "list running jobs, kill one; find, move and remove waiting ones", RunE: ls,
-		Long: `List the jobs that are running, those first that have been running longest. STATE is
+		Use: "jobs", Annotations: shows, Short: "list or kill running jobs; find, move or remove waiting ones", RunE: ls,
+		Long: `List running jobs, longest running first. STATE is
 
   running
   killed   it was told to stop, and has not stopped yet
   stale    its process has no lease in Redis: it is dead, or cut off
   foreign  its worker is not resqued's
 
-ID is the one in the job's payload, or else names its process and this run of it. A
-part of it, four characters or more from its beginning or its end, is enough to find
-the job again. Jobs that wait are found by "jobs find", shown by "queues show".`,
+ID is the id in the payload, or else names the process and this run. Four
+characters or more from its beginning or end are enough. For waiting jobs see
+"jobs find" and "queues show".`,
 		Example: "  " + a.name + " jobs --class Import\n  " + a.name + " jobs show 9f1c55d0a7b2\n  " + a.name + " jobs kill 9f1c55d0a7b2",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -64,11 +64,11 @@ the job again. Jobs that wait are found by "jobs find", shown by "queues show".`
 	}
 	filter.add(parent)
 	list := &cobra.Command{
-		Use: "ls", Annotations: shows, Short: "list running jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list running jobs (default)", Args: exactly(0, "no arguments"), RunE: ls,
 	}
 	filter.add(list)
 	show := &cobra.Command{
-		Use: "show ID…", Annotations: shows, Short: "show all that is known of running jobs",
+		Use: "show ID…", Annotations: shows, Short: "show running jobs in full",
 		Args: someJobs, ValidArgsFunction: a.live(runNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showJobs(ctx, s, args) })

@@ -52,24 +52,24 @@ func (a *cli) jobsKillCommand() *cobra.Command {
 	wait := true
 	c := &cobra.Command{
 		Use: "kill ID…", Annotations: edits, Short: "kill running jobs, wherever they run",
-		Long: `Kill running jobs, on this machine or another: the request goes through Redis. It
-names this run of the job, so it never hits the job that comes next.
+		Long: `Kill running jobs on any machine, through Redis. The request names this run of
+the job, so it never hits the next one.
 
-A job is told to stop: the context of a handler in Go ends, the processes of a
-command get TERM, and KILL after half of --force-after at the latest. One that still
-runs after --force-after costs its worker process. That takes nothing new, its other
-jobs may finish first (for resque_term_timeout at most), then it is ended, and
-replaced. A killed job is recorded as failed, or goes back to the tail of its queue
-with --requeue.
+The job is told to stop: the context of a Go handler ends; the processes of a
+command get TERM, and KILL after half of --force-after at the latest. If it
+still runs after --force-after, its worker process takes no new jobs, lets its
+other jobs finish (for resque_term_timeout at most), and is ended and replaced.
+A killed job is recorded as failed, or with --requeue goes back to the tail of
+its queue.
 
-The command waits until the jobs have ended, and says how:
+The command waits until the jobs have ended, and reports how:
 
   cancelled         the job stopped
-  process_recycled  it did not; siblings_lost counts the jobs of the same process that
-                    failed with it, normally none
-  finished          it was faster, or did not care, and finished by itself
+  process_recycled  it did not; siblings_lost counts the other jobs of its
+                    process that failed with it, normally none
+  finished          it finished by itself
 
-It exits with 1 if one still runs.`,
+Exit code 1: a job still runs.`,
 		Example: "  " + a.name + " jobs kill 9f1c55d0a7b2\n  " + a.name + " jobs kill 9f1c55d0a7b2 --force-after 1m --requeue\n" +
 			"  " + a.name + " jobs kill --class Import --older-than 1h --dry-run",
 		ValidArgsFunction: a.live(runNames),
@@ -92,12 +92,12 @@ It exits with 1 if one still runs.`,
 		},
 	}
 	o.filter.add(c)
-	durationVar(c.Flags(), &o.force, "force-after", defaultForce, "how long a job may take to stop before its process has to go")
-	c.Flags().BoolVar(&o.requeue, "requeue", false, "put the jobs back into their queues instead of recording a failure")
+	durationVar(c.Flags(), &o.force, "force-after", defaultForce, "time for a job to stop before its process is replaced")
+	c.Flags().BoolVar(&o.requeue, "requeue", false, "put jobs back into their queues instead of failing them")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the jobs have ended")
-	c.Flags().BoolVar(&o.noWait, "no-wait", false, "only leave the request")
+	c.Flags().BoolVar(&o.noWait, "no-wait", false, "do not wait")
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask, with filters")
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "only show which jobs these are")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
 	a.completeFilter(c)
 	_ = c.RegisterFlagCompletionFunc("force-after", cobra.NoFileCompletions)
 	return c

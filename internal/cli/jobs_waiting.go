@@ -39,12 +39,12 @@ var waitingFilters = []string{"id", "class", "args", "match", "older-than"}
 
 func (o *waitingFlags) add(c *cobra.Command, a *cli) {
 	f := c.Flags()
-	f.StringSliceVar(&o.queues, "queue", nil, "only in these `queues`; * ? [a-z] and ! as in the configuration")
-	f.StringSliceVar(&o.filter.Classes, "class", nil, "jobs of these `classes`; * ? [a-z] and ! as with queues")
-	f.StringSliceVar(&o.filter.IDs, "id", nil, `jobs with these ids, as "jobs find" shows them`)
-	f.StringVar(&o.args, "args", "", "jobs with exactly these arguments, a `JSON` array such as [42,\"de\"]")
-	f.StringVar(&o.pattern, "match", "", "whose arguments, written as JSON, fit this `regexp` somewhere")
-	f.DurationVar(&o.older, "older-than", 0, `that were enqueued longer ago; "rm" and "move" know it only of jobs whose payload holds "enqueued_at"`)
+	f.StringSliceVar(&o.queues, "queue", nil, "only these `queues`, also * ? [a-z] and !")
+	f.StringSliceVar(&o.filter.Classes, "class", nil, "only these `classes`, also * ? [a-z] and !")
+	f.StringSliceVar(&o.filter.IDs, "id", nil, `only these ids, as "jobs find" shows them`)
+	f.StringVar(&o.args, "args", "", "only these exact arguments, a `JSON` array: [42,\"de\"]")
+	f.StringVar(&o.pattern, "match", "", "only if the arguments as JSON match this `regexp`")
+	f.DurationVar(&o.older, "older-than", 0, `only jobs enqueued longer ago than this; "rm" and "move" need "enqueued_at" in the payload`)
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 	for _, flag := range []string{"id", "args", "match", "older-than"} {
@@ -125,14 +125,15 @@ func (a *cli) jobsFindCommand() *cobra.Command {
 	var o waitingFlags
 	var all, payloads bool
 	c := &cobra.Command{
-		Use: "find", Annotations: reads, Short: "find jobs that wait in queues",
-		Long: `Find jobs that wait in queues, by class, arguments, id and age. Without a condition it
-lists what waits. POSITION counts from 1, the job that is next; workers take jobs meanwhile.
-ID is the one in the payload, or else the beginning of its SHA-256; equal payloads share it.
+		Use: "find", Annotations: reads, Short: "find waiting jobs",
+		Long: `Find waiting jobs by class, arguments, id and age, or without a condition list
+them. POSITION counts from 1, the next job, and changes as workers take jobs.
+ID is the id in the payload, or else the beginning of its SHA-256, which equal
+payloads share.
 
-It looks at the first 10,000 jobs of all these queues together, and says so if there are more;
---all looks at all of them. Jobs that wait for their time are listed by "schedule", those that
-wait to run alone after their process has died are counted by "queues -o wide".`,
+It looks at the first 10,000 jobs of all these queues together, and says so if
+there are more; --all looks at all. "schedule" lists delayed jobs; "queues -o
+wide" counts jobs that wait to run alone after their process died.`,
 		Example: "  " + a.name + " jobs find --class 'Mail*' --match '\"de\"'\n  " + a.name + " jobs find --queue mail --args '[42]' -o json",
 		Args:    exactly(0, "no arguments; see --class and --args"),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -143,9 +144,9 @@ wait to run alone after their process has died are counted by "queues -o wide".`
 		},
 	}
 	o.add(c, a)
-	c.Flags().IntVar(&o.filter.Limit, "limit", waitingShown, "how many jobs at most (0 = any number)")
-	c.Flags().BoolVar(&all, "all", false, "look at all jobs, however many wait")
-	c.Flags().BoolVar(&payloads, "payload", false, "with -o json: the whole payloads, too")
+	c.Flags().IntVar(&o.filter.Limit, "limit", waitingShown, "most jobs (0: no limit)")
+	c.Flags().BoolVar(&all, "all", false, "look at all jobs")
+	c.Flags().BoolVar(&payloads, "payload", false, "with -o json: also the whole payloads")
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	return c
 }

@@ -40,27 +40,28 @@ type waitingEditView struct {
 func (a *cli) editWaitingCommand(move bool) *cobra.Command {
 	e := &waitingEdit{move: move}
 	c := &cobra.Command{
-		Use: "rm", Annotations: edits, Short: "remove jobs that wait in queues",
-		Long: `Remove jobs that wait in queues, by class, arguments, id and age; "jobs find" with the same
-flags lists them. The set and the times of a unique queue, markers of loner classes and counts
-of deaths follow. On a terminal it asks first; elsewhere it needs --yes.
+		Use: "rm", Annotations: edits, Short: "remove waiting jobs",
+		Long: `Remove waiting jobs by class, arguments, id and age; "jobs find" with the same
+flags lists them. Their entries in the set and the times of a unique queue,
+loner markers and counts of deaths go too. On a terminal it asks first;
+elsewhere it needs --yes.
 
-Jobs that run, that wait for their time ("schedule rm") or to run alone after their process has
-died ("queues purge") stay. So do slices of long jobs, since the run would be taken for lost and
-resumed: use "longjobs cancel".`,
+Running jobs stay, as do delayed jobs ("schedule rm"), jobs that wait to run
+alone after their process died ("queues purge"), and slices of long jobs: use
+"longjobs cancel", since a run without its slice counts as lost and is resumed.`,
 		Example: "  " + a.name + " jobs rm --queue mail --class Newsletter --dry-run\n  " + a.name + " jobs rm --class Mail --args '[42]' --yes",
 	}
 	if move {
 		c.Use, c.Short = "move --to QUEUE", "move jobs that wait to another queue"
-		c.Long = `Move jobs that wait to the tail of another queue, or with --head to its head, unchanged and in
-their order; "jobs find" with the same flags lists them. Each job is taken out and pushed in one
-step, so whatever breaks, it waits in exactly one queue. Its entries in the set and the times
-of a unique queue, its loner marker and its count of deaths follow. A job stays if
-the other queue is unique and an equal one waits there. On a terminal it asks first; elsewhere
-it needs --yes.
+		c.Long = `Move waiting jobs, unchanged and in order, to the tail of another queue, or
+with --head to its head; "jobs find" with the same flags lists them. Each job
+moves in one step, so it is always in exactly one queue. Its entries in the set
+and the times of a unique queue, its loner marker and its count of deaths
+follow. A job stays if the other queue is unique and an equal one waits there.
+On a terminal it asks first; elsewhere it needs --yes.
 
-Jobs that run, that wait for their time or to run alone ("queues move") stay, and slices of long
-jobs, which go on in the queue of their run.`
+Running and delayed jobs stay, as do jobs that wait to run alone ("queues
+move") and slices of long jobs, which continue in the queue of their run.`
 		c.Example = "  " + a.name + " jobs move --queue mail --class Newsletter --to bulk\n  " + a.name + " jobs move --class Mail --args '[42]' --to mail_high --head --yes"
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
@@ -85,14 +86,14 @@ jobs, which go on in the queue of their run.`
 	c.RunE = func(c *cobra.Command, _ []string) error { return a.editWaiting(c, e) }
 	e.add(c, a)
 	f := c.Flags()
-	f.IntVar(&e.filter.Limit, "limit", 0, "how many jobs at most, the first of each queue (0 = any number)")
+	f.IntVar(&e.filter.Limit, "limit", 0, "most jobs, first of each queue (0: no limit)")
 	f.BoolVar(&e.yes, "yes", false, "do not ask")
-	f.BoolVar(&e.dryRun, "dry-run", false, "only tell how many these are")
+	f.BoolVar(&e.dryRun, "dry-run", false, "only show what would change")
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	if move {
-		f.StringVar(&e.to, "to", "", "the `queue` that they are moved to")
-		f.BoolVar(&e.head, "head", false, "to its head, to be taken next")
-		f.BoolVar(&e.unknown, "unknown", false, "also to a queue that does not exist yet")
+		f.StringVar(&e.to, "to", "", "destination `queue`")
+		f.BoolVar(&e.head, "head", false, "to its head")
+		f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
 		_ = c.RegisterFlagCompletionFunc("to", a.live(queueNames))
 	}
 	return c

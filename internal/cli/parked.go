@@ -24,13 +24,13 @@ func (a *cli) parkedCommand() *cobra.Command {
 		return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listParked(ctx, s, limit) })
 	}
 	parent := &cobra.Command{
-		Use: "parked", Annotations: shows, Short: "list jobs whose end could not be written, put them back or remove them", RunE: ls,
+		Use: "parked", Annotations: shows, Short: "list, put back or remove jobs whose end could not be written", RunE: ls,
 		Long: `List what could not be written where it belongs. STATE is
 
-  waits  a key that holds something else is in the way of the job's end, see REASON. When
-         that key is moved away or removed, the job takes its place within half a minute
-  kept   the payload of a failed job, too large for its failure record, which refers to it.
-         "failed retry" runs it again`,
+  waits  a key that holds something else blocks the job's end, see REASON. When
+         it is moved or removed, the job takes its place within half a minute
+  kept   the payload of a failed job, too large for its failure record, which
+         refers to it. "failed retry" runs it again`,
 		Example: "  " + a.name + " parked\n  " + a.name + " parked payload ID > payload.json\n  " + a.name + " parked retry ID",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -40,10 +40,10 @@ func (a *cli) parkedCommand() *cobra.Command {
 		},
 	}
 	list := &cobra.Command{
-		Use: "ls", Annotations: shows, Short: "list what is parked (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list what is parked (default)", Args: exactly(0, "no arguments"), RunE: ls,
 	}
 	for _, c := range []*cobra.Command{parent, list} {
-		c.Flags().IntVar(&limit, "limit", parkedLimit, "how many at most, the oldest first")
+		c.Flags().IntVar(&limit, "limit", parkedLimit, "most parked jobs, oldest first")
 		_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	}
 	payload := &cobra.Command{
@@ -65,8 +65,8 @@ func (a *cli) parkedCommand() *cobra.Command {
 	}
 	retry := &cobra.Command{
 		Use: "retry ID…", Annotations: edits, Short: "put jobs where they belong now",
-		Long: `Put jobs where they belong now: what waits there where it was to go, and the payload of
-a failed job to the tail of its queue. Its failure record stays.`,
+		Long: `Put jobs where they belong now: those that wait in their place, the payload of
+a failed job at the tail of its queue. Its failure record stays.`,
 		Args: someParked, ValidArgsFunction: a.live(parkedNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.eachParked(c, args, "put back", func(ctx context.Context, s *store.Store, id string) error { return s.Replace(ctx, id) })
@@ -74,8 +74,8 @@ a failed job to the tail of its queue. Its failure record stays.`,
 	}
 	yes := false
 	remove := &cobra.Command{
-		Use: "rm ID…", Annotations: edits, Short: "remove parked jobs for good, payloads and all",
-		Long: "Remove parked jobs for good, payloads and all. On a terminal it asks first; elsewhere it\nneeds --yes.",
+		Use: "rm ID…", Annotations: edits, Short: "remove parked jobs and their payloads for good",
+		Long: "Remove parked jobs and their payloads for good.\nOn a terminal it asks first; elsewhere it needs --yes.",
 		Args: someParked, ValidArgsFunction: a.live(parkedNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			if !yes {

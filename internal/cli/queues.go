@@ -28,30 +28,30 @@ func (a *cli) queuesCommand() *cobra.Command {
 		Long: `List queues, or show what waits in them. STATE is
 
   run      a worker serves the queue
-  starved  a worker does, but when last tried all of its jobs were locked
+  starved  a worker does, but at its last try all jobs were locked
   orphan   jobs wait and no worker serves it
   idle     no worker serves it and it is empty
   paused   its jobs wait until "queues resume"
   broken   its key in Redis is not a list
 
-WHY says why its jobs wait, as far as Redis knows: behind a queue that comes first
-while no thread is free, capped, paused (by which key), locked, its daemons paused
-or draining, or no worker has it. It is empty where a job may be taken; "queues show"
-says it of each daemon.
+WHY says why its jobs wait, as far as Redis knows: another queue comes first
+and no thread is free, capped, paused (by which key), locked, its daemons are
+paused or draining, or no worker has it. It is empty if a job can be taken;
+"queues show" gives the reason for each daemon.
 
-OLDEST is known for jobs that say when they were pushed; plain Resque payloads do
-not. CAP is the most threads of one daemon that may work on the queue. SUSPECTS (-o
-wide) wait outside of the queue to run alone, because their worker process has died.`,
+OLDEST needs jobs that say when they were pushed; plain Resque payloads do not.
+CAP is the most threads of one daemon for the queue. SUSPECTS (-o wide) are
+jobs whose worker process died; they wait outside the queue to run alone.`,
 		Example: "  " + a.name + " queues\n  " + a.name + " queues show mail --limit 3",
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	}
 	parent.AddCommand(&cobra.Command{
-		Use: "ls [QUEUE…]", Annotations: shows, Short: "list queues (what the bare noun does)",
+		Use: "ls [QUEUE…]", Annotations: shows, Short: "list queues (default)",
 		Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
 	})
 	limit := int64(maxShown)
 	show := &cobra.Command{
-		Use: "show QUEUE…", Annotations: shows, Short: "show the first jobs that wait in a queue",
+		Use: "show QUEUE…", Annotations: shows, Short: "show the first jobs of a queue",
 		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,7 +63,7 @@ wide) wait outside of the queue to run alone, because their worker process has d
 			})
 		},
 	}
-	show.Flags().Int64Var(&limit, "limit", maxShown, "how many jobs of each queue")
+	show.Flags().Int64Var(&limit, "limit", maxShown, "most jobs of each queue")
 	parent.AddCommand(show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false), a.unlineQueuesCommand())
 	return parent
 }

@@ -19,27 +19,27 @@ func (a *cli) moveQueueCommand() *cobra.Command {
 	var toStore string
 	var back bool
 	c := &cobra.Command{
-		Use: "move FROM TO | move QUEUE --to STORE", Annotations: edits, Short: "move all jobs of a queue to another one, or to another store",
-		Long: `Move all jobs that wait in a queue to the tail of another one, or with --head to its head, in
-their order, in steps that each take the server a few milliseconds. Each job is taken out and
-pushed in one step, so whatever breaks, it waits in exactly one of them, and the command can be
-given again. Suspects, which wait outside of the queue to run alone, move, too. Jobs that are pushed
-meanwhile may stay, and so do:
+		Use: "move FROM TO | move QUEUE --to STORE", Annotations: edits, Short: "move all jobs of a queue to another queue or store",
+		Long: `Move all waiting jobs of a queue, in order, to the tail of another one, or with
+--head to its head, in steps of a few milliseconds. Each job moves in one step,
+so it is always in exactly one queue, and you can repeat the command. Suspects,
+which wait outside the queue to run alone, move too. Jobs pushed during the
+move may stay, and so do
 
   duplicates           the other queue is unique, and an equal job waits there
-  slices of long jobs  they go on in the queue of their run
+  slices of long jobs  they continue in the queue of their run
 
-With --to they go to the queue of the same name in another store, in batches, each job once. Jobs
-that are on their way when the command is interrupted are named by "doctor"; the command, given
-again, continues with them. Suspects stay, and jobs of loner classes, and jobs that wait
-for their time; unique queues are refused. First change the routes, so that new jobs go to the
-other store; then move what waits. The store that they come from is that of --store, or the
-only other one. --back takes jobs back that are on their way to a store which
-is gone for good.
+With --to they go to the queue of the same name in another store, in batches,
+each job once. After an interruption "doctor" names the jobs on their way;
+repeat the command to continue. Suspects, jobs of loner classes and delayed
+jobs stay; unique queues are refused. First change the routes, so that new jobs
+go to the other store; then move the waiting ones. They come from the store of
+--store, or the only other one. --back takes back jobs on their way to a store
+that is gone for good.
 
-Pauses are not moved: the jobs of a paused queue are worked if the other one is not paused. The
-queue that was left keeps its name until "queues rm" or "queues prune". On a terminal it asks
-first; elsewhere it needs --yes.`,
+Pauses do not move: the jobs of a paused queue run if the other queue is not
+paused. The queue keeps its name until "queues rm" or "queues prune". On a
+terminal it asks first; elsewhere it needs --yes.`,
 		Example: "  " + a.name + " queues move mail_old mail\n  " + a.name + " queues move mail --to bulk",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -67,12 +67,12 @@ first; elsewhere it needs --yes.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&toStore, "to", "", "to the queue of that name in another `store`")
-	f.BoolVar(&back, "back", false, "with --to: take back what is on its way there")
-	f.BoolVar(&e.head, "head", false, "to its head, to be taken next")
-	f.BoolVar(&e.unknown, "unknown", false, "also to a queue that does not exist yet")
+	f.StringVar(&toStore, "to", "", "to this `store`")
+	f.BoolVar(&back, "back", false, "with --to: take back jobs on their way there")
+	f.BoolVar(&e.head, "head", false, "to its head")
+	f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
 	f.BoolVar(&e.yes, "yes", false, "do not ask")
-	f.BoolVar(&e.dryRun, "dry-run", false, "only tell how many jobs these are")
+	f.BoolVar(&e.dryRun, "dry-run", false, "only show what would change")
 	return c
 }
 
@@ -124,10 +124,11 @@ func (a *cli) pruneQueuesCommand() *cobra.Command {
 	var yes, dryRun bool
 	c := &cobra.Command{
 		Use: "prune [QUEUE…]", Annotations: edits, Short: "remove the names of empty queues that no worker names",
-		Long: `Remove queues in which nothing waits from the list of queues, those named or all: unless they
-are paused, a job of them runs, or a worker names them. A worker that has them by a pattern such as
-* or img_* does not: the queue exists again with its first job, and is worked then. What is known
-of their jobs goes, too. On a terminal it asks first; elsewhere it needs --yes.`,
+		Long: `Remove the names of empty queues, those given or all, unless they are paused,
+one of their jobs runs, or a worker names them. A pattern such as * or img_*
+does not count: the queue exists again with its first job, and is worked then.
+Records of their jobs go too. On a terminal it asks first; elsewhere it needs
+--yes.`,
 		Example:           "  " + a.name + " queues prune --dry-run",
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -165,7 +166,7 @@ of their jobs goes, too. On a terminal it asks first; elsewhere it needs --yes.`
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only tell which these are")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
 	return c
 }
 

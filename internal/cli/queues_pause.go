@@ -54,15 +54,15 @@ func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
 	}
 	f := c.Flags()
 	if pause {
-		c.Long = `Let the jobs of queues wait: from now on no daemon takes one, on any machine, until
-"queues resume". Jobs that run go on, and new ones can be enqueued. Ruby's workers obey
-if they have resque-pause. Signal USR2 pauses one daemon with all of its queues.`
+		c.Long = `Pause queues on all machines until "queues resume": no daemon takes their jobs.
+Running jobs continue, and new ones can be enqueued. Ruby workers obey if they
+have resque-pause. Signal USR2 pauses one daemon with all its queues.`
 		c.Example = "  " + a.name + " queues pause mail\n  " + a.name + " queues pause --all"
-		f.BoolVar(&all, "all", false, "all queues, those that come to be later included")
-		f.BoolVar(&unknown, "unknown", false, "also queues that do not exist yet")
+		f.BoolVar(&all, "all", false, "all queues, also later ones")
+		f.BoolVar(&unknown, "unknown", false, "allow queues that do not exist yet")
 	} else {
-		c.Long = `Work paused queues again; daemons notice within their interval. --all ends a pause of
-all queues ("queues pause --all", and Resque's own pause-all-workers); queues that were
+		c.Long = `Resume paused queues; daemons notice within their interval. --all ends a pause
+of all queues ("queues pause --all" and Resque's pause-all-workers); queues
 paused by name stay paused.`
 		c.Example = "  " + a.name + " queues resume mail\n  " + a.name + " queues resume --all"
 		f.BoolVar(&all, "all", false, "end a pause of all queues")

@@ -22,15 +22,16 @@ type removedView struct {
 
 // removeQueuesCommand makes "queues purge", which keeps the queue, and "queues rm".
 func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
-	verb, short := "rm", "remove queues with all jobs that wait in them"
+	verb, short := "rm", "remove queues with all their waiting jobs"
 	if keep {
-		verb, short = "purge", "remove all jobs that wait in queues"
+		verb, short = "purge", "remove all waiting jobs of queues"
 	}
 	var yes, dryRun bool
 	c := &cobra.Command{
 		Use: verb + " QUEUE…", Annotations: edits, Short: short,
-		Long: strings.ToUpper(short[:1]) + short[1:] + `, and what is known of the locks of these jobs.
-Jobs that run are not touched. On a terminal it asks first; elsewhere it needs --yes.`,
+		Long: strings.ToUpper(short[:1]) + short[1:] + `, and the records of their locks.
+Running jobs are not touched. On a terminal it asks first; elsewhere it needs
+--yes.`,
 		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -71,7 +72,7 @@ Jobs that run are not touched. On a terminal it asks first; elsewhere it needs -
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only tell how many jobs these are")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
 	return c
 }
 

@@ -14,10 +14,11 @@ func (a *cli) tenantsCommand() *cobra.Command {
 	limit := lockLimit
 	c := &cobra.Command{
 		Use: "tenants QUEUE…", Annotations: reads, Short: "list the tenants of fair queues",
-		Long: `List the tenants of fair queues whose jobs wait for their turn, the next one first,
-and how many jobs each has. "(back)" are the jobs of all tenants that came back without
-having run: they are next. Jobs that no worker process has moved to a line yet, which
-is soon done, are not among them, nor are those that wait for a lock, see "locks waiting".`,
+		Long: `List the tenants of fair queues with waiting jobs, the next one first, and how
+many jobs each has. "(back)" are jobs of all tenants that came back without
+having run: they are next. Missing are jobs that no worker process has moved to
+a line yet, which takes a moment, and jobs that wait for a lock, see "locks
+waiting".`,
 		Args: a.namesQueue, ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, queues []string) error {
 			if limit < 1 {
@@ -26,7 +27,7 @@ is soon done, are not among them, nor are those that wait for a lock, see "locks
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listTenants(ctx, s, queues, limit) })
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", lockLimit, "how many tenants of a queue to list at most")
+	c.Flags().IntVar(&limit, "limit", lockLimit, "most tenants of a queue")
 	return c
 }
 

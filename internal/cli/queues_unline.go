@@ -11,12 +11,12 @@ import (
 
 func (a *cli) unlineQueuesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "unline QUEUE…", Annotations: edits, Short: "put jobs that wait in lines back to the head of their queue",
-		Long: `Put the jobs that wait for a lock, or for the turn of their tenant, back to the head of their
-queue. Only resqued finds jobs in lines, so give this command before workers of other programs take over: stop
-the daemons that work the queue, then run it. The order within each line stays.
-
-Suspects, which wait outside of their queue to run alone, stay; "queues move" moves them.`,
+		Use: "unline QUEUE…", Annotations: edits, Short: "put jobs in lines back to the head of their queue",
+		Long: `Put jobs that wait for a lock or the turn of their tenant back to the head of
+their queue, in the order of each line. Only resqued finds jobs in lines:
+before other programs take over a queue, stop its daemons and run this.
+Suspects, which wait outside the queue to run alone, stay; "queues move" moves
+them.`,
 		Example:           "  " + a.name + " queues unline mail",
 		Args:              a.namesQueue,
 		ValidArgsFunction: a.live(queueNames),
