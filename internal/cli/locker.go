@@ -41,13 +41,13 @@ type lockerFlags struct{ urlFile, table string }
 func (a *cli) lockerCommand() *cobra.Command {
 	parent := &cobra.Command{
 		Use: "locker", Annotations: noRedis, Short: "locks across servers, in PostgreSQL",
-		Long: `Locks across servers, kept in a table of a PostgreSQL database: run a command on
-one server at a time, see who holds what, and release or remove it. The table is that
-of the Ruby gem locker, which takes part.
+		Long: `Locks across servers, in a PostgreSQL table shared with the Ruby gem locker:
+run a command on one server at a time, list who holds what, release or remove
+locks.
 
-The database is that of $DATABASE_URL, of database_url in the configuration, or of
---database-url-file, a file with the URL in it. A password is never taken from the
-command line, which every user can read.`,
+The database is $DATABASE_URL, database_url in the configuration, or the URL in
+the file of --database-url-file. The command line never takes a password, since
+every user could read it.`,
 		Example: fmt.Sprintf("  %[1]s locker migrate\n  %[1]s locker run feeds --blocking -- ./check-feeds\n  %[1]s locker ls", a.name),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -58,7 +58,7 @@ command line, which every user can read.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	f := &lockerFlags{}
-	parent.PersistentFlags().StringVar(&f.urlFile, "database-url-file", "", "`file` that holds the URL of the database")
+	parent.PersistentFlags().StringVar(&f.urlFile, "database-url-file", "", "`file` with the URL of the database")
 	parent.PersistentFlags().StringVar(&f.table, "table", locker.DefaultTable, "table of the locks, also schema.table")
 	parent.AddCommand(a.lockerRunCommand(f), a.lockerGuardCommand(), a.lockerListCommand(f), a.lockerReleaseCommand(f),
 		a.lockerPruneCommand(f), a.lockerMigrateCommand(f))

@@ -56,9 +56,9 @@ func viewRow(r locker.Row) rowView {
 
 func (a *cli) lockerListCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Annotations: shows, Short: "who holds which lock",
-		Long: `List the locks of the table: held ones, those of holders that died ("expired"), and
-those that are free and keep their sequence.`,
+		Use: "ls", Annotations: shows, Short: "list locks",
+		Long: `List the locks of the table: held ones, "expired" ones, whose holder died, and
+free ones, which keep their sequence.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
@@ -107,12 +107,12 @@ func (a *cli) lockerReleaseCommand(f *lockerFlags) *cobra.Command {
 	var force, now bool
 	c := &cobra.Command{
 		Use: "release KEY", Annotations: noRedis, Short: "release a lock whose holder is gone, or with --force any",
-		Long: `Release a lock: one whose lease is over, or, with --force, one that is held. Its
-holder is told, and its command ended; the next one gets the lock when that is done, or
-at the end of the lease. With --now the next one gets it at once, and may run at the same time as a
-holder that still works: for one that is known to be dead.
+		Long: `Release a lock whose lease is over or, with --force, one that is held. Its
+holder ends the command; the next one gets the lock then, or when the lease
+ends. With --now the next one gets it at once and may run alongside a holder
+that still works: use it for a holder known to be dead.
 
-Exit codes: 1 it is held, 4 there is no such lock.`,
+Exit codes: 1 the lock is held, 4 no such lock.`,
 		Args: exactly(1, "a key"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
@@ -153,8 +153,8 @@ Exit codes: 1 it is held, 4 there is no such lock.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "release a lock that is held, when its holder has ended")
-	c.Flags().BoolVar(&now, "now", false, "release a lock that is held, while its holder may work")
+	c.Flags().BoolVar(&force, "force", false, "release a held lock after its holder has ended")
+	c.Flags().BoolVar(&now, "now", false, "release a held lock at once, although its holder may work")
 	return c
 }
 
@@ -179,9 +179,9 @@ func (a *cli) revoke(c *cobra.Command, pool *pgxpool.Pool, table string, r locke
 func (a *cli) lockerPruneCommand(f *lockerFlags) *cobra.Command {
 	idle := defaultIdle
 	c := &cobra.Command{
-		Use: "prune", Annotations: noRedis, Short: "remove the rows of locks that are no longer used",
-		Long: `Remove the rows of locks that are free and have been for a while. A key that
-comes back continues above every sequence that was ever given out.`,
+		Use: "prune", Annotations: noRedis, Short: "remove the rows of unused locks",
+		Long: `Remove the rows of locks that have been free for --older-than. A key that comes
+back continues above every sequence ever issued.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if idle < 0 {
@@ -202,15 +202,15 @@ comes back continues above every sequence that was ever given out.`,
 			})
 		},
 	}
-	durationVar(c.Flags(), &idle, "older-than", idle, "how long the lock must have been free")
+	durationVar(c.Flags(), &idle, "older-than", idle, "only locks free longer than this")
 	return c
 }
 
 func (a *cli) lockerMigrateCommand(f *lockerFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "migrate", Annotations: noRedis, Short: "make the table of locks",
-		Long: `Make the table of locks, or add to an existing one what it lacks. To run it again is
-harmless.`,
+		Use: "migrate", Annotations: noRedis, Short: "create the table of locks",
+		Long: `Create the table of locks, or add what an existing one lacks. You can run it
+again.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {

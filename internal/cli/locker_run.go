@@ -38,19 +38,20 @@ func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
 	c := &cobra.Command{
 		Use: "run KEY -- CMD…", Annotations: noRedis, Short: "run a command while holding a lock",
-		Long: `Run a command on one server at a time: take the lock KEY, run CMD, release the lock.
-Without --blocking nothing runs when another has the lock.
+		Long: `Run a command on one server at a time: take the lock KEY, run CMD, release the
+lock. Without --blocking nothing runs if another holds the lock.
 
 CMD gets LOCKER_SEQUENCE in its environment, a number that grows with every
-acquisition of the key. It runs in a process group of its own, to which the signals
-TERM, INT, HUP, QUIT, USR1, USR2, CONT and WINCH are passed; what it leaves in that
-group is killed when it ends. At a terminal it runs in this process's group, so that it
-can read what is typed, and gets INT, QUIT and WINCH from the terminal alone.
-If the lock cannot be renewed, the command gets TERM, then KILL, before anybody else can
-have the lock; also if this process is killed or stopped (^Z).
+acquisition of the key. It runs in its own process group. TERM, INT, HUP, QUIT,
+USR1, USR2, CONT and WINCH are passed to the group; processes left in it are
+killed when CMD ends. At a terminal CMD runs in the group of this process, so
+that it can read input, and gets INT, QUIT and WINCH from the terminal alone.
 
-Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not be
-started; 70 the lock was stolen, 75 the lock was not obtained.`,
+If the lock cannot be renewed, or this process is killed or stopped (^Z), CMD
+gets TERM, then KILL, before another can get the lock.
+
+Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not
+start; 70 the lock was stolen, 75 the lock was not obtained.`,
 		Example: fmt.Sprintf("  %[1]s locker run feeds -- ./check-feeds\n"+
 			"  %[1]s locker run migrations --blocking --block-timeout 5m -- rails db:migrate", a.name),
 		Args: func(c *cobra.Command, args []string) error {
@@ -69,9 +70,9 @@ started; 70 the lock was stolen, 75 the lock was not obtained.`,
 	}
 	flags := c.Flags()
 	flags.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
-	durationVar(flags, &o.BlockTimeout, "block-timeout", 0, "wait no longer than this (0: for ever); needs --blocking")
-	durationVar(flags, &o.LockFor, "lock-for", locker.DefaultLockFor, "how long the lock stays when its holder dies")
-	durationVar(flags, &o.RenewEvery, "renew-every", 0, "time between two renewals (default a third of --lock-for)")
+	durationVar(flags, &o.BlockTimeout, "block-timeout", 0, "longest wait with --blocking (0: no limit)")
+	durationVar(flags, &o.LockFor, "lock-for", locker.DefaultLockFor, "time before the lock of a dead holder ends")
+	durationVar(flags, &o.RenewEvery, "renew-every", 0, "time between renewals (default: a third of --lock-for)")
 	return c
 }
 

@@ -43,9 +43,9 @@ func (a *cli) locksCommand() *cobra.Command {
 		return a.listLocks(c.Context(), r.Config, kind, most, check)
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&kind, "kind", "", "only these: locket, timeout, loner or postgres")
-		c.Flags().IntVar(&limit, "limit", lockLimit, "how many locks to list at most")
-		c.Flags().BoolVar(&check, "check", false, "exit with 3 if there are orphans")
+		c.Flags().StringVar(&kind, "kind", "", "only this kind: locket, timeout, loner or postgres")
+		c.Flags().IntVar(&limit, "limit", lockLimit, "most locks")
+		c.Flags().BoolVar(&check, "check", false, "exit code 3 if there are orphans")
 		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock))
 		return c
 	}
@@ -53,25 +53,25 @@ func (a *cli) locksCommand() *cobra.Command {
 		Use: "locks", Annotations: shows, Short: "list locks and who holds them, or release one", RunE: ls,
 		Long: `List locks and who holds them. KIND is
 
-  locket   a job lock: of jobs with the same key one runs at a time
-  timeout  a class lock, perhaps with a time limit
-  loner    the marker of a job that waits and lets no equal one wait as well
-  postgres a lock in the table of locker, where database_url names a PostgreSQL: of a
-           class, or of anybody else
+  locket    a job lock: of jobs with the same key one runs at a time
+  timeout   a class lock, perhaps with a time limit
+  loner     the marker of a waiting job that keeps equal ones out
+  postgres  a lock of a class or another program in locker's table, where
+            database_url names a PostgreSQL
 
-and STATE is
+STATE is
 
-  held     its job runs, or, with a marker, waits
-  stale    its job's process has no lease: it is dead, or cut off from Redis; the
-           lock goes when the job is recovered
-  expired  its time is past, but its job still runs, or waits; in PostgreSQL: its
-           holder is dead, or cut off, and the next job that wants the lock takes it over
-  orphan   its job is gone; the next job that wants the lock takes it over
-  foreign  another program's (a Ruby gem's, for example), of which no more is known
+  held     its job runs or, for a marker, waits
+  stale    its job's process has no lease: it is dead, or cut off from Redis;
+           the lock goes when the job is recovered
+  expired  its time is over, but its job still runs or waits; in PostgreSQL its
+           holder is dead or cut off, and the next job takes it over
+  orphan   its job is gone; the next job takes it over
+  foreign  another program's, such as a Ruby gem's; no more is known
 
-Locks that are kept in another Redis show with --redis-url; who holds them is not
-known there, and no orphan is called one. Those in PostgreSQL are released with
-"locker release".`,
+--redis-url shows locks kept in another Redis; their holders are not known
+there, so none is called an orphan. Release those in PostgreSQL with "locker
+release".`,
 		Example: "  " + a.name + " locks --kind timeout\n  " + a.name + " locks --check\n" +
 			"  " + a.name + " locks release lock:Graph:42",
 		Args: func(c *cobra.Command, args []string) error {
@@ -83,7 +83,7 @@ known there, and no orphan is called one. Those in PostgreSQL are released with
 	})
 	parent.AddCommand(
 		flags(&cobra.Command{
-			Use: "ls", Annotations: shows, Short: "list locks (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+			Use: "ls", Annotations: shows, Short: "list locks (default)", Args: exactly(0, "no arguments"), RunE: ls,
 		}),
 		a.locksShowCommand(), a.locksReleaseCommand(), a.locksWaitingCommand(), a.locksUniqueCommand(),
 		a.locksRepairCommand())

@@ -25,16 +25,15 @@ func (a *cli) locksReleaseCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "release KEY…", Annotations: edits, Short: "release locks whose job is gone, or with --force any",
-		Long: `Release locks: those whose job is gone, whose process has no lease, or, with
---force, any. KEY is what "locks" shows, or the key with its namespace.
+		Long: `Release locks whose job is gone, whose process has no lease or, with --force,
+any. KEY is what "locks" shows, or the key with its namespace.
 
-A lock whose job still runs keeps another job from doing the same: kill the job
-instead, and its lock goes with it. If the lock is released anyway, the job
-finds out with its process's next beat, a few seconds later, and is killed then; up
-to that moment another one may run as well. Of a lock that is not resqued's no command can
-tell whether it is in use, so that needs --force as well.
+If the job still runs, kill it instead: its lock goes with it. If you release
+the lock anyway, the job is killed at the next beat of its process, a few
+seconds later; until then another job may run as well. Whether another
+program's lock is in use is unknown, so it needs --force too.
 
-Exit codes: 1 one was refused, 4 there is no such lock.`,
+Exit codes: 1 a lock was refused, 4 no such lock.`,
 		Example: "  " + a.name + " locks release loner:lock:Export:7",
 		Args:    someKeys, ValidArgsFunction: a.live(lockKeys),
 		RunE: func(c *cobra.Command, args []string) error {

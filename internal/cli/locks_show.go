@@ -16,7 +16,7 @@ import (
 
 func (a *cli) locksShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show KEY…", Annotations: shows, Short: "show all that is known of a lock",
+		Use: "show KEY…", Annotations: shows, Short: "show locks in full",
 		Args: someKeys, ValidArgsFunction: a.live(lockKeys),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.showLocks(ctx, s, args) })
@@ -28,15 +28,15 @@ func (a *cli) locksWaitingCommand() *cobra.Command {
 	limit := lockLimit
 	c := &cobra.Command{
 		Use: "waiting [QUEUE…]", Annotations: shows, Short: "list queues whose jobs wait for locks, or the lines of some",
-		Long: `List the queues in which jobs are known to be locked. STATE is starved when that
-is all of them, so that the queue is skipped until a lock is released; SINCE is how
-long this has been known, at most about half a minute before it is looked at again;
-LOCKS is how many locks are in the way. LINED of the locked jobs wait in a line for
-their lock, and run in the order in which they were pushed; the others were put back at
-the tail. Of queues that only others than resqued work, only LOCKED is known.
+		Long: `List the queues with jobs known to be locked. STATE is starved if all of them
+are; the queue is skipped until a lock is released. SINCE is how long this has
+been known; it is checked again after about half a minute at most. LOCKS counts
+the locks in the way. LINED locked jobs wait in a line for their lock and run
+in the order they were pushed; the others were put back at the tail. For queues
+that only other programs work, only LOCKED is known.
 
-With QUEUE: list the lines of these queues, a row for each lock. STATE is ready when
-the lock was released, so that the next job of the line may be taken.`,
+With QUEUE: list the lines of these queues, a row for each lock. STATE is ready
+when the lock was released and the next job of the line may be taken.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, queues []string) error {
 			if len(queues) == 0 {
@@ -48,7 +48,7 @@ the lock was released, so that the next job of the line may be taken.`,
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listLines(ctx, s, queues, limit) })
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", lockLimit, "how many lines of a queue to list at most")
+	c.Flags().IntVar(&limit, "limit", lockLimit, "most lines of a queue")
 	return c
 }
 

@@ -21,10 +21,10 @@ func (a *cli) locksUniqueCommand() *cobra.Command {
 	var check bool
 	c := &cobra.Command{
 		Use: "unique [QUEUE…]", Annotations: shows, Short: "list unique queues and whether their keys match",
-		Long: `List the queues that unique_queues names, and those that others keep unique, with
-the lengths of the queue, its set of payloads and its list of times. They are
-out-of-step when these differ: a Ruby worker refuses to take a job then. A daemon repairs
-that within seconds if the queue is not too long, "locks repair" at once.`,
+		Long: `List the queues that unique_queues names and those that others keep unique,
+with the lengths of the queue, its set of payloads and its list of times. If
+these differ, the queue is out-of-step and a Ruby worker takes no job of it. A
+daemon repairs it within seconds if it is not too long, "locks repair" at once.`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.live(queueNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withConfig(c, func(ctx context.Context, s *store.Store, cfg config.Config) error {
@@ -32,7 +32,7 @@ that within seconds if the queue is not too long, "locks repair" at once.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&check, "check", false, "exit with 3 if one is out of step")
+	c.Flags().BoolVar(&check, "check", false, "exit code 3 if one is out of step")
 	return c
 }
 
@@ -83,15 +83,14 @@ func (a *cli) locksRepairCommand() *cobra.Command {
 	var forget bool
 	c := &cobra.Command{
 		Use: "repair QUEUE…", Annotations: edits, Short: "make the keys of unique queues match again",
-		Long: `Bring the set of payloads and the list of times of unique queues in step with the
-queue. Of jobs that are equal all but the first are dropped: such a queue holds them
-once. It is one step, and meanwhile Redis does nothing else: 0.1 to 0.2 s for 100,000 short
-jobs, one to two if they have 2 KB.
+		Long: `Rebuild the set of payloads and the list of times of unique queues from the
+queue, and drop all but the first of equal jobs. This blocks Redis for 0.1 to
+0.2 s for 100,000 short jobs, 1 to 2 s if they have 2 KB.
 
-A queue must be unique for that: named by unique_queues, or kept so by others. Of one that
-is unique no more --forget removes the set and the times, and drops nothing.
+The queue must be unique: named by unique_queues, or kept unique by others. If
+it no longer is, --forget removes the set and the times, and drops no job.
 
-Exit codes: 1 one was not repaired, 4 there is no such queue.`,
+Exit codes: 1 a queue was not repaired, 4 no such queue.`,
 		Example: "  " + a.name + " locks unique\n  " + a.name + " locks repair orders",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -109,7 +108,7 @@ Exit codes: 1 one was not repaired, 4 there is no such queue.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&forget, "forget", false, "remove the keys of queues that are unique no more")
+	c.Flags().BoolVar(&forget, "forget", false, "remove the keys of queues no longer unique")
 	return c
 }
 
