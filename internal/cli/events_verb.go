@@ -24,14 +24,15 @@ func (a *cli) eventsCommand() *cobra.Command {
 	var f view.EventFilter
 	var follow bool
 	c := &cobra.Command{
-		Use: "events", Annotations: shows, Short: "list what happened to daemons, and what people did", Args: exactly(0, "no arguments"),
-		Long: `List what happened, the newest first: daemons that started, stopped, took over from an older
-version or read their configuration again; worker processes that died, or were replaced for their
-memory or their age; jobs that were told to stop, lost locks; and what people changed by this
-program: pauses, purges, retries, removals, kills. There is no event per job.
+		Use: "events", Annotations: shows, Short: "list events of daemons and changes by people", Args: exactly(0, "no arguments"),
+		Long: `List events, newest first: daemons that started, stopped, took over from an
+older version or reloaded; worker processes that died, or were replaced for
+their memory or age; jobs that were told to stop, and lost locks; and changes
+made with this program: pauses, purges, retries, removals, kills. There is no
+event per job.
 
-About 10,000 events are kept in Redis. They are written as well as it goes: what happens while Redis
-does not answer may be missing, and of many alike within a minute only the first are there.`,
+Redis keeps about 10,000 events. Those from times when Redis did not answer may
+be missing; of many alike within a minute only the first are kept.`,
 		Example: "  " + a.name + " events --limit 20\n  " + a.name + " events --kind died,killed\n  " + a.name + " events --follow",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.Limit < 1 || f.Limit > store.MaxEvents {
@@ -56,8 +57,8 @@ does not answer may be missing, and of many alike within a minute only the first
 	flags := c.Flags()
 	flags.IntVar(&f.Limit, "limit", 50, "how many at most")
 	flags.StringSliceVar(&f.Kinds, "kind", nil, "only these `kinds`, such as died,killed")
-	flags.StringVar(&f.Before, "before", "", "only those before this `id`: the \"next\" of -o json")
-	flags.BoolVarP(&follow, "follow", "f", false, "show the newest, and then each one that comes, the newest last")
+	flags.StringVar(&f.Before, "before", "", "only those before this `id` (\"next\" of -o json)")
+	flags.BoolVarP(&follow, "follow", "f", false, "show the newest, then each new one, newest last")
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("before", cobra.NoFileCompletions)
 	_ = c.RegisterFlagCompletionFunc("kind", words(eventKinds()...))

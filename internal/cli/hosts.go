@@ -30,22 +30,23 @@ func (a *cli) hostsCommand() *cobra.Command {
 		})
 	}
 	parent := &cobra.Command{
-		Use: "hosts [HOST…]", Annotations: shows, Short: "list the hosts that daemons run on, or say that one is dead",
-		Long: `List the hosts, and containers, on which worker processes of resqued are registered. STATE is
+		Use: "hosts [HOST…]", Annotations: shows, Short: "list hosts of daemons, or declare one dead",
+		Long: `List the hosts and containers where worker processes of resqued are registered.
+STATE is
 
-  alive   a process or a master of it has been heard of
-  silent  none has for longer than a host that works is ever silent: dead, stopped, or cut off from
-          Redis. Its jobs run again when its leases have ended, see ENDS, or at once if it is
-          said to be dead: by "hosts dead", or by host_dead_hook of a configuration
+  alive   a process or master there gave a sign of life
+  silent  no sign of life for longer than a working host ever needs: dead,
+          stopped or cut off from Redis. Its jobs run again when its leases end
+          (ENDS), or at once if "hosts dead" or host_dead_hook declares it dead
   ended   its leases have ended: any daemon recovers its jobs
 
-SIGN is how long ago that was. BOOT stands for the boot of the host; a name is listed twice where
-it has booted again, or where containers share it.`,
+SIGN is the age of the last sign of life. BOOT identifies the boot of the host;
+a name is listed twice if it has booted again or containers share it.`,
 		Example: "  " + a.name + " hosts\n  " + a.name + " hosts dead web-1 --yes",
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
 	}
 	parent.AddCommand(&cobra.Command{
-		Use: "ls [HOST…]", Annotations: shows, Short: "list hosts (what the bare noun does)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
+		Use: "ls [HOST…]", Annotations: shows, Short: "list hosts (default)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
 	}, a.hostsDeadCommand())
 	return parent
 }
@@ -105,17 +106,20 @@ type deadView struct {
 func (a *cli) hostsDeadCommand() *cobra.Command {
 	var yes, dryRun bool
 	c := &cobra.Command{
-		Use: "dead HOST…", Annotations: edits, Short: "say that hosts are dead, so that their jobs run again at once",
-		Long: `Say that hosts are dead: that their power is off, or that they will never be heard of again. Then the
-leases of their processes end, and within seconds any daemon recovers their jobs.
+		Use: "dead HOST…", Annotations: edits, Short: "declare hosts dead, so that their jobs run again at once",
+		Long: `Declare hosts dead: powered off, or never to be heard of again. The leases of
+their processes end, and within seconds any daemon recovers their jobs.
 
-HOST is a name, or a name and a boot, web-1:0123abcd, as "hosts" shows them. Only hosts that are
-silent can be dead: one that gives a sign of life is refused, also if it does so in the last moment.
-Should one still live, cut off or stopped, its processes end with the next thing that they
-say to Redis, and that changes nothing; but until then its jobs may run at the same time as the second runs of
-the same. So see to it that it is off. On a terminal it asks first; elsewhere it needs --yes.
+HOST is a name, or a name and a boot, web-1:0123abcd, as "hosts" shows them.
+Only silent hosts qualify: a host that gives a sign of life, even at the last
+moment, is refused.
 
-Exit codes: 1 one was refused, 4 there is no such host.`,
+If a host still lives, cut off or stopped, its processes end at their next
+contact with Redis, which changes nothing there. Until then its jobs may run
+twice at the same time, so make sure that it is off. On a terminal it asks
+first; elsewhere it needs --yes.
+
+Exit codes: 1 a host was refused, 4 no such host.`,
 		Example: "  " + a.name + " hosts dead web-1 --dry-run\n  " + a.name + " hosts dead web-1 --yes",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -129,7 +133,7 @@ Exit codes: 1 one was refused, 4 there is no such host.`,
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only tell which hosts these are, and how many jobs they have in hand")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show these hosts and how many jobs they run")
 	return c
 }
 

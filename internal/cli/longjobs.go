@@ -34,17 +34,17 @@ func (a *cli) longjobsCommand() *cobra.Command {
 		})
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&f.Class, "class", "", "runs of this class")
-		c.Flags().StringVar(&status, "status", "", "runs that are queued, running, paused, completed, failed, cancelled or superseded")
-		c.Flags().IntVar(&f.Limit, "limit", longLimit, "how many")
+		c.Flags().StringVar(&f.Class, "class", "", "only this class")
+		c.Flags().StringVar(&status, "status", "", "only queued, running, paused, completed, failed, cancelled or superseded")
+		c.Flags().IntVar(&f.Limit, "limit", longLimit, "most runs")
 		_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 		_ = c.RegisterFlagCompletionFunc("status", words("queued", "running", "paused", "completed", "failed", "cancelled", "superseded"))
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "longjobs", Annotations: shows, Short: "list long jobs with their progress, start, pause, requeue or cancel them", RunE: ls,
-		Long: `List runs of long jobs: those that wait or run first, with how far they are and how long
-the rest of their last step takes at the speed so far, then those that have ended.`,
+		Use: "longjobs", Annotations: shows, Short: "list, start, pause, requeue or cancel long jobs", RunE: ls,
+		Long: `List runs of long jobs: first those that wait or run, with their progress and
+the estimated time left in their last step, then those that have ended.`,
 		Example: "  " + a.name + " longjobs\n  " + a.name + " longjobs --watch\n  " + a.name + " longjobs show 6f1c",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -54,7 +54,7 @@ the rest of their last step takes at the speed so far, then those that have ende
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Annotations: shows, Short: "list long jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list long jobs (default)", Args: exactly(0, "no arguments"), RunE: ls,
 	}), a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("pause"), a.editLongjobsCommand("resume"), a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
 	return parent
 }

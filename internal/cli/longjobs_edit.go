@@ -23,27 +23,27 @@ type longjobVerb struct {
 func longjobVerbs() map[string]longjobVerb {
 	return map[string]longjobVerb{
 		"requeue": {
-			done: "requeued", event: store.EventRequeued, short: "have long jobs go on that have failed or were cancelled",
-			long: `Have runs go on that have failed or were cancelled, from where they were. One whose last
-slice is still running has to wait for its end.`,
+			done: "requeued", event: store.EventRequeued, short: "continue failed or cancelled long jobs",
+			long: `Continue failed or cancelled runs from where they were. A run is refused while
+its last slice still runs.`,
 			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Requeue(ctx, uuid) },
 		},
 		"cancel": {
 			done: "cancelled", event: store.EventCanceled, short: "end long jobs for good", still: "the code of its last slice runs still",
-			long: `End runs that wait or run, for good. A running slice saves nothing more; it ends within
-seconds, if its code listens.`,
+			long: `End waiting or running runs for good. A running slice saves nothing more; it
+ends within seconds if its code listens.`,
 			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Cancel(ctx, uuid) },
 		},
 		"pause": {
-			done: "paused", event: store.EventPaused, short: "pause long jobs until they are resumed", still: "its slice ends before the next unit",
-			long: `Have runs that wait or run do nothing more until "longjobs resume". They keep what they
-remember, for as long as it takes; one that is running ends its slice before its next unit. A
-paused run is still the one that "longjobs start" finds, and can be cancelled.`,
+			done: "paused", event: store.EventPaused, short: "pause long jobs", still: "its slice ends before the next unit",
+			long: `Pause waiting or running runs until "longjobs resume". They keep their state
+for any time; a running slice ends before its next unit. "longjobs start" still
+finds a paused run, and you can cancel it.`,
 			do: func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Pause(ctx, uuid) },
 		},
 		"resume": {
-			done: "resumed", event: store.EventResumed, short: "have paused long jobs go on",
-			long: "Have runs that are paused go on, from where they were.",
+			done: "resumed", event: store.EventResumed, short: "continue paused long jobs",
+			long: "Continue paused runs from where they were.",
 			do:   func(ctx context.Context, client *longjob.Client, uuid string) error { return client.Resume(ctx, uuid) },
 		},
 	}

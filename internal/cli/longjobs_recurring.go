@@ -16,10 +16,10 @@ import (
 
 func (a *cli) recurringCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "recurring", Annotations: shows, Short: "list recurring long jobs, pause or forget them", Args: exactly(0, "no arguments"),
-		Long: `List the classes of long jobs whose runs are enqueued by themselves: how many subjects they
-have, how many of their runs wait or run and may do so, how many subjects are due though the
-last tick has not started them, and when the next one of the others is due.`,
+		Use: "recurring", Annotations: shows, Short: "list, pause or forget recurring long jobs", Args: exactly(0, "no arguments"),
+		Long: `List recurring long jobs: how many subjects they have, how many runs are active
+and may be (BACKLOG), how many due subjects the last tick did not start
+(WAITING), and when the next one is due.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.withStore(c, a.listRecurring) },
 	}
 	c.AddCommand(

@@ -18,7 +18,7 @@ import (
 
 func (a *cli) showLongjobCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show UUID", Annotations: shows, Short: "show one long job, with what it remembers", Args: exactly(1, "the UUID of a long job, or its beginning"),
+		Use: "show UUID", Annotations: shows, Short: "show a long job and its state", Args: exactly(1, "the UUID of a long job, or its beginning"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
 				long := longstore.New(s.Redis())

@@ -24,9 +24,10 @@ func (a *cli) startLongjobCommand() *cobra.Command {
 	var f startFlags
 	c := &cobra.Command{
 		Use: "start CLASS [ARG…]", Annotations: adds, Short: "enqueue a run of a long job",
-		Long: `Enqueue a run of a long job, unless one with the same arguments waits or runs. An ARG is
-read as by "enqueue". With --debounce one that has begun is followed by one more; with
---always it is superseded: it saves nothing more and does not go on.`,
+		Long: `Enqueue a run of a long job, unless one with the same arguments waits or runs.
+ARGs are read as by "enqueue". With --debounce one more run follows one that
+has begun; with --always that one is superseded: it saves nothing more and
+ends.`,
 		Example: "  " + a.name + " longjobs start Migrate north\n  " + a.name + " longjobs start Migrate --json '[\"north\"]' -o name",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -51,12 +52,12 @@ read as by "enqueue". With --debounce one that has begun is followed by one more
 			return a.startLongjob(c, args[0], parsed, f)
 		},
 	}
-	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice; default: the class's own")
-	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices; default: the class's own")
-	c.Flags().StringVar(&f.tenant, "tenant", "", "whose run it is: those of one tenant take turns")
-	c.Flags().StringVar(&f.list, "json", "", "all arguments as one JSON `list`, - reads it from standard input")
-	c.Flags().BoolVar(&f.debounce, "debounce", false, "have one more run follow one that has begun")
-	c.Flags().BoolVar(&f.always, "always", false, "take the place of one that waits or runs")
+	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice (default: the class's)")
+	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices (default: the class's)")
+	c.Flags().StringVar(&f.tenant, "tenant", "", "tenant of the run: runs of one tenant take turns")
+	c.Flags().StringVar(&f.list, "json", "", "all arguments as a JSON `list` (- reads standard input)")
+	c.Flags().BoolVar(&f.debounce, "debounce", false, "follow a run that has begun with one more")
+	c.Flags().BoolVar(&f.always, "always", false, "supersede one that waits or runs")
 	_ = c.RegisterFlagCompletionFunc("tenant", cobra.NoFileCompletions)
 	for _, name := range []string{"queue", "requeue-queue"} {
 		_ = c.RegisterFlagCompletionFunc(name, a.live(queueNames))

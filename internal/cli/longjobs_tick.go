@@ -28,11 +28,11 @@ func (a *cli) tickRecurringCommand() *cobra.Command {
 	var f tickFlags
 	c := &cobra.Command{
 		Use: "tick CLASS", Annotations: adds, Short: "enqueue the runs of a recurring long job that are due now",
-		Long: `Enqueue runs of a class that are due, spread evenly over the interval, as the ticks of a
-recurring job in Go do; for a program that keeps a list of subjects itself, and is run every few
-minutes by a schedule. With --subjects they come on standard input, one JSON value each: the list of
-the arguments of its runs, one argument that is not a list, or
-{"args": …, "interval_s": 3600, "tenant": "…"}.`,
+		Long: `Enqueue the due runs of a class, spread evenly over the interval, as the ticks
+of a recurring job in Go do. It is for a program that keeps its own list of
+subjects: let a schedule run it every few minutes. With --subjects they come on
+standard input, one JSON value each: the list of arguments of a run, one
+argument that is not a list, or {"args": …, "interval_s": 3600, "tenant": "…"}.`,
 		Example: "  echo '\"north\" \"south\"' | " + a.name + " longjobs recurring tick Invoices --interval 24h --subjects",
 		Args:    exactly(1, "the class"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,12 +61,12 @@ the arguments of its runs, one argument that is not a list, or
 			})
 		},
 	}
-	c.Flags().DurationVar(&f.interval, "interval", 24*time.Hour, "the time between two runs of a subject")
-	c.Flags().DurationVar(&f.every, "every", 0, "the time between two ticks; default: 5m, or a tenth of the interval if that is less")
-	c.Flags().IntVar(&f.backlog, "backlog", 0, "how many runs may wait or run; default: 100")
-	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice; default: the class's own")
-	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices; default: the class's own")
-	c.Flags().BoolVar(&f.subjects, "subjects", false, "read the subjects from standard input; without it there is one, without arguments")
+	c.Flags().DurationVar(&f.interval, "interval", 24*time.Hour, "time between runs of a subject")
+	c.Flags().DurationVar(&f.every, "every", 0, "time between ticks (default: 5m, or a tenth of the interval if less)")
+	c.Flags().IntVar(&f.backlog, "backlog", 0, "most runs that wait or run (default: 100)")
+	c.Flags().StringVar(&f.queue, "queue", "", "queue of the first slice (default: the class's)")
+	c.Flags().StringVar(&f.requeueQueue, "requeue-queue", "", "queue of further slices (default: the class's)")
+	c.Flags().BoolVar(&f.subjects, "subjects", false, "read subjects from standard input (default: one without arguments)")
 	for _, name := range []string{"queue", "requeue-queue"} {
 		_ = c.RegisterFlagCompletionFunc(name, a.live(queueNames))
 	}

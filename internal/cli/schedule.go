@@ -23,8 +23,8 @@ type delayedFilter struct {
 }
 
 func (f *delayedFilter) add(c *cobra.Command, a *cli) {
-	c.Flags().StringVar(&f.Queue, "queue", "", "jobs for this queue")
-	c.Flags().StringVar(&f.Class, "class", "", "jobs of this class")
+	c.Flags().StringVar(&f.Queue, "queue", "", "only this queue")
+	c.Flags().StringVar(&f.Class, "class", "", "only this class")
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
 }
@@ -44,24 +44,23 @@ func (a *cli) scheduleCommand() *cobra.Command {
 	}
 	flags := func(c *cobra.Command) *cobra.Command {
 		f.add(c, a)
-		c.Flags().IntVar(&limit, "limit", scheduleLimit, "how many of the delayed jobs that come next")
+		c.Flags().IntVar(&limit, "limit", scheduleLimit, "most delayed jobs, next first")
 		return c
 	}
 	parent := flags(&cobra.Command{
-		Use: "schedule", Annotations: shows, Short: "list schedules and delayed jobs, run them now or remove them", RunE: ls,
-		Long: `List schedules, and then the jobs that wait for their time, those first that come next.
-
-Schedules come from the configuration, from resque-scheduler's keys in Redis, and from
-daemons with another configuration. NEXT is when the next tick comes;
-LAST what came of the last one, and when that was:
+		Use: "schedule", Annotations: shows, Short: "list, run or remove schedules and delayed jobs", RunE: ls,
+		Long: `List schedules, then delayed jobs, the next ones first. Schedules come from the
+configuration, from resque-scheduler's keys in Redis, and from daemons with
+another configuration. NEXT is when the next tick comes, LAST the result and
+time of the last one:
 
   ok         its job was enqueued
-  skipped    not: the one before had not come to its end (if_running)
-  duplicate  not: an equal one waited in its unique queue
-  missed     not: no daemon ran then (catch_up)
+  skipped    not enqueued: the previous one had not ended (if_running)
+  duplicate  not enqueued: an equal one waited in its unique queue
+  missed     not enqueued: no daemon ran then (catch_up)
 
-Delayed jobs run once: they were enqueued with --in or --at, by this program or by
-resque-scheduler, or have asked to run again later.`,
+Delayed jobs run once: they were enqueued with --in or --at, by this program or
+resque-scheduler, or asked to run again later.`,
 		Example: "  " + a.name + " schedule -c resqued.yaml\n  " + a.name + " schedule --class Mail\n  " + a.name + " schedule run nightly\n  " + a.name + " schedule rm 0af6af819782",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -71,7 +70,7 @@ resque-scheduler, or have asked to run again later.`,
 		},
 	})
 	parent.AddCommand(flags(&cobra.Command{
-		Use: "ls", Annotations: shows, Short: "list schedules and delayed jobs (what the bare noun does)", Args: exactly(0, "no arguments"), RunE: ls,
+		Use: "ls", Annotations: shows, Short: "list schedules and delayed jobs (default)", Args: exactly(0, "no arguments"), RunE: ls,
 	}), a.editScheduleCommand(true), a.editScheduleCommand(false))
 	return parent
 }
@@ -126,12 +125,12 @@ func (a *cli) editScheduleCommand(run bool) *cobra.Command {
 	var f delayedFilter
 	e := scheduleEdit{run: run}
 	c := &cobra.Command{
-		Use: "rm [NAME…]", Annotations: edits, Short: "remove delayed jobs, or schedules that are kept in Redis",
-		Long: `Remove jobs that wait for their time: those named, or those that a filter selects. On a
-terminal a filter asks first; elsewhere it needs --yes.
+		Use: "rm [NAME…]", Annotations: edits, Short: "remove delayed jobs, or schedules kept in Redis",
+		Long: `Remove delayed jobs, by id or by filter. With a filter it asks first on a
+terminal; elsewhere it needs --yes.
 
-The name of a schedule removes one that is kept in Redis, and what is known of one that
-is no longer in any configuration. One of the configuration is removed there.`,
+The name of a schedule removes it from Redis, or the records of one that no
+configuration has any more. Remove one of the configuration there.`,
 		Example: "  " + a.name + " schedule rm 0af6af819782\n  " + a.name + " schedule rm --class Mail --dry-run",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -147,15 +146,15 @@ is no longer in any configuration. One of the configuration is removed there.`,
 	}
 	if run {
 		c.Use, c.Short = "run [NAME…]", "push delayed jobs, or those of schedules, now"
-		c.Long = `Push jobs that wait for their time to their queues now: those named, or those that a
-filter selects. On a terminal a filter asks first; elsewhere it needs --yes.
+		c.Long = `Push delayed jobs to their queues now, by id or by filter. With a filter it
+asks first on a terminal; elsewhere it needs --yes.
 
-The name of a schedule enqueues its job now, besides its ticks, which stay as they are.`
+The name of a schedule enqueues its job now, in addition to its ticks.`
 		c.Example = "  " + a.name + " schedule run 0af6af819782\n  " + a.name + " schedule run --all --yes"
 	}
 	f.add(c, a)
-	c.Flags().BoolVar(&f.all, "all", false, "all jobs that wait for their time")
-	c.Flags().BoolVar(&e.dryRun, "dry-run", false, "only tell how many these are")
+	c.Flags().BoolVar(&f.all, "all", false, "all delayed jobs")
+	c.Flags().BoolVar(&e.dryRun, "dry-run", false, "only show what would change")
 	c.Flags().BoolVar(&e.yes, "yes", false, "do not ask")
 	return c
 }

@@ -24,16 +24,16 @@ func (a *cli) statsCommand() *cobra.Command {
 	var before *view.Stats // with --watch: the last result
 	c := &cobra.Command{
 		Use: "stats", Annotations: shows, Short: "show totals and rates",
-		Long: `Show totals: jobs that were processed and that failed, with their rates, what runs
-on how many threads, what waits and for how long, delayed jobs, failure records,
-parked jobs, and long jobs that wait or run.
+		Long: `Show totals and rates of processed and failed jobs, running jobs and threads,
+waiting jobs and their longest wait, delayed jobs, failure records, parked
+jobs, and long jobs that wait or run.
 
-The rates are measured for --interval; --interval 0 leaves them out. With --watch they
-are those from one result to the next, and the first has none. A counter that was set
-back meanwhile has none either. The longest wait is known for jobs that say when
-they were pushed; plain Resque payloads do not.
+Rates are measured for --interval; 0 leaves them out. With --watch they are
+those between two results, so the first has none, nor has a counter that was
+reset. The longest wait needs jobs that say when they were pushed; plain Resque
+payloads do not.
 
-It asks for lengths only: it costs as much for a million jobs as for one.`,
+It asks for lengths only: a million jobs cost no more than one.`,
 		Example: "  " + a.name + " stats\n  " + a.name + " stats --interval 10s -o json\n  " + a.name + " stats --watch=5s",
 		Args: func(c *cobra.Command, args []string) error {
 			if interval < 0 || interval > statsLongest {
@@ -65,7 +65,7 @@ It asks for lengths only: it costs as much for a million jobs as for one.`,
 			})
 		},
 	}
-	durationVar(c.Flags(), &interval, "interval", statsEvery, "for how long rates are measured; 0 = not at all")
+	durationVar(c.Flags(), &interval, "interval", statsEvery, "time to measure rates (0: no rates)")
 	_ = c.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions)
 	return c
 }

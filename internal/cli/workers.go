@@ -56,25 +56,25 @@ func (a *cli) workersCommand() *cobra.Command {
 	})
 	parent := &cobra.Command{
 		Use: "workers [WORKER…]", Annotations: shows, Short: "list masters and other workers, or show what they do",
-		Long: `List the masters of resqued, host:pid, and the workers of others, or show what
-they do. A name may be cut short: web-1 is all workers of that host. STATE is that
-of the master (starting, running, paused, draining, killing), idle or busy of other
-workers, or
+		Long: `List the masters of resqued, host:pid, and other workers, or show what they do.
+A name may be cut short: web-1 is all workers of that host. STATE is that of
+the master (starting, running, paused, draining, killing), idle or busy for
+other workers, or
 
-  stale    its lease in Redis is past: it is dead, or cut off from Redis
+  stale    its lease in Redis is over: it is dead, or cut off from Redis
   ghost    it is registered, but has no process of resqued
   broken   its entry in Redis is not a hash: only its processes are known
 
-RECYCLE is how soon the next worker process is replaced, BEAT how long ago a worker
-process was last heard of: RSS and the jobs that are done are as old. CONFIG is a
-digest of the configuration without its secrets. DIFFERS says in what a master is not
-like most of them: version, config, or a setting that all daemons must share.`,
+RECYCLE is how soon the next worker process is replaced, BEAT the age of the
+last sign of life of a worker process; RSS and job counts are as old. CONFIG is
+a digest of the configuration without secrets. DIFFERS says how a master
+differs from most: version, config, or a setting that all daemons must share.`,
 		Example: "  " + a.name + " workers\n  " + a.name + " workers show web-1",
 		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
 	}
 	parent.AddCommand(
 		&cobra.Command{
-			Use: "ls [WORKER…]", Annotations: shows, Short: "list workers (what the bare noun does)",
+			Use: "ls [WORKER…]", Annotations: shows, Short: "list workers (default)",
 			Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
 		},
 		&cobra.Command{

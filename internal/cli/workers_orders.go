@@ -44,21 +44,22 @@ type orderOptions struct {
 }
 
 var orderTexts = map[store.Verb][2]string{
-	store.OrderPause: {"have masters take no more jobs, as signal USR2", `Have masters take no more jobs until "workers resume": jobs that run go on. It is what signal
-USR2 does. A pause of queues ("queues pause") is another thing, and stays what it is. With --wait
-the command waits until they are paused.`},
-	store.OrderResume: {"have paused masters work again, as signal CONT", `Have paused masters work again, as signal CONT does. Queues that are paused ("queues resume") stay
-so. With --wait the command waits until they run.`},
-	store.OrderDrain: {"have masters finish their jobs and leave, as signal QUIT", `Have masters finish the jobs that they run and leave, as signal QUIT does. Of a worker process that
-is named the successor starts first, as with recycle. With --wait the command waits until the
-masters have left. On a terminal it asks first; elsewhere it needs --yes.
+	store.OrderPause: {"stop masters from taking jobs, as signal USR2", `Stop masters from taking jobs until "workers resume", as signal USR2 does;
+running jobs continue. Pauses of queues ("queues pause") are independent.
+--wait waits until they are paused.`},
+	store.OrderResume: {"let paused masters work again, as signal CONT", `Let paused masters work again, as signal CONT does. Paused queues ("queues
+resume") stay paused. --wait waits until they run.`},
+	store.OrderDrain: {"let masters finish their jobs and leave, as signal QUIT", `Let masters finish their running jobs and leave, as signal QUIT does. For a
+named worker process the successor starts first, as with recycle. --wait waits
+until they have left. On a terminal it asks first; elsewhere it needs --yes.
 
-A service manager that restarts what has ended, such as systemd with Restart=always, starts a
-drained daemon again at once. To keep a machine from working, use "workers pause", or stop the
-service there.`},
-	store.OrderRecycle: {"replace worker processes", `Replace all worker processes of masters, or those that are named, as if they had come of age: the
-successors start first, with the same configuration, which is not read again; who is replaced
-finishes its jobs, at most max_retiring of them in addition to the full number at a time. With --wait the command waits until none of those of now takes jobs any more.`},
+A service manager that restarts ended services, such as systemd with
+Restart=always, starts a drained daemon again at once. To keep a machine from
+working, use "workers pause", or stop the service there.`},
+	store.OrderRecycle: {"replace worker processes", `Replace all worker processes of masters, or those named. Successors start
+first, with the configuration in use, which is not read again; the old ones
+finish their jobs, at most max_retiring of them at a time beyond the full
+number. --wait waits until no old one takes jobs.`},
 }
 
 func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
@@ -67,10 +68,10 @@ func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
 		Use: string(verb) + " HOST|MASTER|PROCESS…", Annotations: edits, Short: orderTexts[verb][0],
 		Long: orderTexts[verb][1] + `
 
-HOST means all masters of that host, MASTER is host:pid as "workers" lists it. The order waits in
-Redis until the master looks, which takes a few seconds, and is dropped after a minute. So any
-user who may write to this Redis may give it. Workers of Ruby, and versions of resqued that do not know
-orders, get a signal on their machine instead.`,
+HOST means all its masters, MASTER is host:pid as "workers" lists it. The order
+waits in Redis until the master reads it, a few seconds later, and is dropped
+after a minute. Any user who can write to this Redis can give it. Ruby workers
+and older versions of resqued need a signal on their machine instead.`,
 		Example: "  " + a.name + " workers " + string(verb) + " web-1\n  " + a.name + " workers " + string(verb) + " web-1:4242 --wait",
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -95,9 +96,9 @@ orders, get a signal on their machine instead.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&o.all, "all", false, "all masters that live")
-	f.BoolVar(&o.wait, "wait", false, "wait for the effect, however long that takes")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only tell which masters these are")
+	f.BoolVar(&o.all, "all", false, "all live masters")
+	f.BoolVar(&o.wait, "wait", false, "wait until it is done, without limit")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
 	if verb == store.OrderDrain {
 		f.BoolVar(&o.yes, "yes", false, "do not ask")
 	}
