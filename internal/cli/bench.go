@@ -39,16 +39,16 @@ func (a *cli) benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "measure what this machine and this Redis can do",
-		Long: `Work jobs that do nothing with three daemons in turn: with the defaults (1 process ×
-1 thread × 1 job), with this configuration, and with values tuned for this machine; and
-recommend what to set. No code or command of yours runs.
+		Long: `Measure three daemons on jobs that do nothing: with the defaults (1 process × 1
+thread × 1 job), with this configuration, and tuned for this machine. Then
+recommend settings. None of your code or commands runs.
 
-It is a load on Redis for a few seconds, at most --time and --jobs for each daemon. All
-keys are in a namespace of their own, <namespace>:resqued-bench:…, and are removed at
-the end, also after ^C. Where Redis is on another machine, busy, very large, or
-has other daemons in it, it asks first; without a terminal it needs --yes.
+Each daemon loads Redis for at most --time and --jobs. All keys are in a
+separate namespace, <namespace>:resqued-bench:…, and are removed at the end,
+also after ^C. If Redis is on another machine, busy, very large, or used by
+other daemons, bench asks first; without a terminal it needs --yes.
 
---clean removes what a bench has left behind that was killed.`,
+--clean removes what a killed bench left behind.`,
 		Example:     "  " + a.name + " bench\n  " + a.name + " bench --dev\n  " + a.name + " bench -w 4 -t 8 --jobs-per-fork 1000 --yes -o json",
 		Args:        exactly(0, "no arguments"),
 		Annotations: daemon,
@@ -60,10 +60,10 @@ has other daemons in it, it asks first; without a terminal it needs --yes.
 			_ = c.Flags().MarkHidden(k)
 		}
 	}
-	c.Flags().DurationVar(&o.time, "time", 2*time.Second, "how long each daemon is measured")
-	c.Flags().IntVar(&o.jobs, "jobs", 200_000, "how many jobs each of them may work")
-	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask, whatever else uses this Redis")
-	c.Flags().BoolVar(&o.clean, "clean", false, "only remove what a bench has left behind that was killed")
+	c.Flags().DurationVar(&o.time, "time", 2*time.Second, "time per daemon")
+	c.Flags().IntVar(&o.jobs, "jobs", 200_000, "most jobs per daemon")
+	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	c.Flags().BoolVar(&o.clean, "clean", false, "only remove what a killed bench left behind")
 	return c
 }
 

@@ -152,11 +152,11 @@ func (a *cli) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   a.name,
 		Short: "work the jobs of Resque queues",
-		Long: `resqued works the jobs of Resque queues: a master process, worker processes that
-are replaced before they grow, threads, and a lock around every job.
+		Long: `Work the jobs of Resque queues with a master process, worker processes that are
+replaced before they grow, threads, and a lock for each job.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
-4 no such thing, 69 Redis or PostgreSQL does not answer.`,
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running, 4
+not found, 69 Redis or PostgreSQL does not answer.`,
 		Example: fmt.Sprintf("  %[1]s dev                       try it, nothing else needed\n"+
 			"  %[1]s work --queues '*'         work every queue of $REDIS_URL\n"+
 			"  %[1]s enqueue Mail 42 hi --queue mail", a.name),
@@ -171,12 +171,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running,
 	root.SetVersionTemplate(versionLine())
 	f := root.PersistentFlags()
 	config.AddGlobalFlags(f)
-	f.BoolVar(&a.dev, "dev", false, "use the Redis of a running \"resqued dev\"")
-	f.StringVarP(&a.flags.output, "output", "o", outTable, "`form` of results: table, wide, json, yaml or name")
-	f.BoolVar(&a.flags.noHeaders, "no-headers", false, "tables without their first line")
+	f.BoolVar(&a.dev, "dev", false, "use the Redis of \"resqued dev\"")
+	f.StringVarP(&a.flags.output, "output", "o", outTable, "`form`: table, wide, json, yaml or name")
+	f.BoolVar(&a.flags.noHeaders, "no-headers", false, "no table headers")
 	f.BoolVar(&a.flags.noColour, "no-color", false, "no colours (NO_COLOR)")
 	f.BoolVarP(&a.flags.quiet, "quiet", "q", false, "errors only")
-	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "say more")
+	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "more detail")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("See: "+c.CommandPath()+" --help", "%s", flagError(c, err))
 	})

@@ -14,7 +14,7 @@ import (
 
 func (a *cli) configCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "config", Annotations: noRedis, Short: "check the configuration, show what it comes to, or write a first one",
+		Use: "config", Annotations: noRedis, Short: "check, show or write a configuration",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -25,15 +25,17 @@ func (a *cli) configCommand() *cobra.Command {
 	}
 	var connects bool
 	check := &cobra.Command{
-		Use: "check", Annotations: reads, Short: "say what is wrong with the configuration",
-		Long: `Read the configuration as "work" would, and say everything that is wrong with
-it. Exit code 2 when it could not work. It also says how many tasks (threads of the
-kernel) the daemon may need, and warns of limits of this process that are smaller.
+		Use: "check", Annotations: reads, Short: "check the configuration",
+		Long: `Read the configuration as "work" does and report every mistake. Also report how
+many tasks (kernel threads) the daemon may need, and warn if a limit of this
+process is lower.
 
-With --connect it also tries what the configuration names: Redis (the connection, the
-password, version, role, eviction policy, and every script, as "work" does at its start),
-statsd (one datagram) and, where class locks are kept there, PostgreSQL. Exit codes: 2 wrong
-configuration, 69 a server cannot be reached, 1 one refuses something.`,
+With --connect, also try Redis (connection, password, version, role, eviction
+policy and every script), statsd (one datagram) and, for class locks there,
+PostgreSQL.
+
+Exit codes: 2 wrong configuration, 69 a server cannot be reached, 1 a server
+refuses something.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c, connects) },
 	}

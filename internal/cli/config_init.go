@@ -21,10 +21,10 @@ func (a *cli) configInitCommand() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "init [FILE]", Annotations: noRedis, Short: "write a first configuration with values for this machine",
-		Long: `Write a configuration file with comments: a worker process for each processor, 8 to
-16 threads in each, processes that are replaced after a thousand jobs or when they grow.
-It is valid as it is; put your queues and handlers in. FILE is ./` + starterFile + ` unless given,
-- is standard output. A file that exists is left alone without --force.
+		Long: `Write a configuration file with comments: a worker process per processor, with
+8 to 16 threads, replaced after a thousand jobs or when it grows. It is valid as
+it is; add your queues and handlers. FILE is ./` + starterFile + ` by default,
+- is standard output. An existing file is kept without --force.
 
 --redis-url and --namespace are written into it; the environment is not.`,
 		Example: "  " + a.name + " config init\n  " + a.name + " config init --redis-url redis://db:6379/0 - | less",

@@ -37,18 +37,19 @@ func (a *cli) devCommand() *cobra.Command {
 	var o devOptions
 	c := &cobra.Command{
 		Use:   devVerb,
-		Short: "try it: a Redis, two worker processes, demo jobs and a dashboard, nothing else needed",
-		Long: `Run a daemon with a Redis of its own and show every finished job. The Redis is a
-private redis-server if one is installed, else one that is built in; it listens
-on 127.0.0.1 only, and what it holds is lost at the end. Handlers are those of the
-configuration file, of this program, and some for demonstration. Unless told
-otherwise it works all queues with 2 processes of 4 threads, each process for 100
-jobs. --runner gives the command of a runner, which performs the classes of an
-application (docs/runners.md). With -v the log is shown, too, and in it what commands print.
+		Short: "try it: Redis, workers, demo jobs and a dashboard",
+		Long: `Run a daemon with its own Redis and show every finished job. The Redis is a
+private redis-server if one is installed, else a built-in one. It listens on
+127.0.0.1 only, and its data is lost at the end. Handlers come from the
+configuration file, this program and a demo set. By default it works all queues
+with 2 processes of 4 threads, each process for 100 jobs. --runner performs the
+classes of an application (docs/runners.md). -v also shows the log, with the
+output of commands.
 
-The dashboard listens on 127.0.0.1 only; any user of this machine may change things there.
+The dashboard listens on 127.0.0.1 only; any user of this machine can change
+things there.
 
-The first ^C finishes the running jobs, a second one kills them.`,
+The first ^C finishes running jobs, the second kills them.`,
 		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +
 			a.name + " enqueue Hello you --dev        (in another terminal)",
 		Args:        exactly(0, "no arguments"),
@@ -62,7 +63,7 @@ The first ^C finishes the running jobs, a second one kills them.`,
 	}
 	c.Flags().BoolVar(&o.noDemo, "no-demo", false, "enqueue no demo jobs")
 	c.Flags().BoolVar(&o.noWeb, "no-web", false, "start no dashboard")
-	c.Flags().StringVar(&o.webListen, "web-listen", webListen, "`address` of the dashboard; unless given, another port where that one is taken")
+	c.Flags().StringVar(&o.webListen, "web-listen", webListen, "`address` of the dashboard (if unset and taken: another port)")
 	_ = c.RegisterFlagCompletionFunc("web-listen", cobra.NoFileCompletions)
 	return c
 }

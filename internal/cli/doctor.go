@@ -18,19 +18,19 @@ import (
 
 func (a *cli) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Annotations: reads, Short: "look for what is wrong, and say how to fix it",
-		Long: `Check the configuration, the Redis server, the daemons, queues, locks, parked jobs,
-schedules, and the units of resqued that systemd has loaded on this machine. Each finding
-says what to do. Nothing is changed. STATUS is
+		Use: "doctor", Annotations: reads, Short: "find problems and suggest fixes",
+		Long: `Check the configuration, Redis, daemons, queues, locks, parked jobs, schedules,
+and the resqued units that systemd has loaded on this machine. Each finding
+suggests a fix. Nothing is changed. STATUS is
 
   ok    as it should be
-  warn  it works, and may not be meant
+  warn  it works, but may not be intended
   FAIL  jobs wait for it, or a promise of docs/reliability.md does not hold
 
-With -o json each finding has a code; docs/operations.md has a runbook under it.
+With -o json each finding has a code; docs/operations.md has its runbook.
 
-Exit codes: 0 nothing has failed, 3 something has, 69 Redis does not answer, 1 it refuses
-the password.`,
+Exit codes: 0 nothing failed, 3 something failed, 69 Redis does not answer, 1
+Redis refuses the password.`,
 		Example: "  " + a.name + " doctor\n  " + a.name + " doctor -o json | jq '.checks[] | select(.status == \"fail\")'",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c) },

@@ -33,22 +33,23 @@ func (a *cli) enqueueCommand() *cobra.Command {
 		Use:         "enqueue CLASS [ARG…]",
 		Annotations: adds,
 		Short:       "push a job, now or later",
-		Long: `Push a job to its queue. An ARG that is JSON is passed as such (42, true,
-'{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed while
-one with the same class lock waits or runs; that is said, and is not a failure.
+		Long: `Push a job to its queue. An ARG that is JSON is passed as JSON (42, true,
+'{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed
+while one with the same class lock waits or runs; that is reported, and is not
+a failure.
 
-With --in or --at the job waits for its time, in the keys of resque-scheduler; see
-"schedule". A running daemon moves it to its queue then.
+With --in or --at the job is delayed, in the keys of resque-scheduler (see
+"schedule"), until a running daemon moves it to its queue.
 
-Without a CLASS, --json - reads one job from each line of standard input, and pushes
-thousands at a time. A line is a JSON object with "class", and if need be "args" (a
-list), "queue", "in" and "at".
+Without CLASS, --json - reads one job per line from standard input and pushes
+thousands at a time. A line is a JSON object with "class" and optionally "args"
+(a list), "queue", "in" and "at".
 
-A queue that no worker works, and a class that none of them has a handler for, are
-pushed to anyway, with a warning.`,
+If no worker works the queue or handles the class, the job is pushed anyway,
+with a warning.`,
 		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
-			"  %[1]s enqueue Mail 42 hi --in 5m\n"+
+			"  %[1]s enqueue Mail 42 hi --queue mail --in 5m\n"+
 			"  %[1]s enqueue Hello you --dev\n"+
 			"  echo '{\"class\": \"Mail\", \"args\": [42], \"queue\": \"mail\"}' | %[1]s enqueue --json -", a.name),
 		Args: func(c *cobra.Command, args []string) error {
@@ -74,8 +75,8 @@ pushed to anyway, with a warning.`,
 			return a.enqueue(c, args[0], parsed, queue, when)
 		},
 	}
-	c.Flags().StringVar(&queue, "queue", "", "queue; default: the class's own, as the configuration or a running daemon has it")
-	c.Flags().StringVar(&list, "json", "", "all arguments as one JSON `list`, - reads it from standard input; without a CLASS - reads jobs")
+	c.Flags().StringVar(&queue, "queue", "", "queue (default: the class's, from the configuration or a running daemon)")
+	c.Flags().StringVar(&list, "json", "", "all arguments as a JSON `list` (- reads standard input; without CLASS, jobs)")
 	when.add(c)
 	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
 	_ = c.RegisterFlagCompletionFunc("json", cobra.NoFileCompletions)

@@ -80,7 +80,7 @@ func (a *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
 		Annotations: noRedis,
-		Short:       "print the version; with -o json its commit and date, too",
+		Short:       "print the version; -o json adds commit and date",
 		Args:        exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.formOfErrors() != "" {

@@ -33,7 +33,7 @@ func (a *cli) addWatch(c *cobra.Command) {
 		return
 	}
 	every := new(watchInterval)
-	c.Flags().Var(every, "watch", fmt.Sprintf("show it again at each `interval`, such as --watch=5s (%s)", watchEvery))
+	c.Flags().Var(every, "watch", fmt.Sprintf("refresh every `interval`, such as 5s (%s)", watchEvery))
 	c.Flags().Lookup("watch").NoOptDefVal = watchEvery.String()
 	run, check := c.RunE, c.Args
 	c.Args = func(c *cobra.Command, args []string) error {

@@ -56,36 +56,36 @@ type webOptions struct {
 func (a *cli) webCommand() *cobra.Command {
 	var o webOptions
 	c := &cobra.Command{
-		Use: "web", Annotations: reads, Short: "serve the dashboard, a JSON API and metrics of all daemons by HTTP",
-		Long: `Serve what the other verbs show and do as pages for a browser, as a JSON API
-(/api/v1, described at /api/v1/openapi.yaml), metrics of all daemons for Prometheus
-(/metrics), and the state of this server for probes, which need no login
-(/healthz, /readyz). It only needs Redis:
-run one for all machines. Nothing depends on it. Of several stores each has its
-pages, API and metrics below /store/NAME, unless --store names one.
+		Use: "web", Annotations: reads, Short: "serve the dashboard, a JSON API and metrics by HTTP",
+		Long: `Serve what the other verbs show and do: pages for a browser, a JSON API
+(/api/v1, described at /api/v1/openapi.yaml), Prometheus metrics of all daemons
+(/metrics), and probes of this server without login (/healthz, /readyz). It
+only needs Redis: run one for all machines. Nothing depends on it. Each of
+several stores has its pages, API and metrics below /store/NAME, unless --store
+names one.
 
-Every user of this machine may look, unless --require-login. Changes need an operator: someone with a
-token of that role ("web token add"), a user of this machine or of a trusted proxy
-who is named with --operators, or, with --operator, anybody on this machine.
-Addresses that others reach need tokens or a trusted proxy.
+Every user of this machine may look, unless --require-login. Changes need an
+operator: a token of that role ("web token add"), a user of this machine or of
+a trusted proxy named by --operators or, with --operator, any user of this
+machine. Addresses that other machines reach need tokens or a trusted proxy.
 
-A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
+A socket passed by systemd wins over --listen. See docs/dashboard.md.`,
 		Example: "  " + a.name + " web --operator\n  " + a.name + " web --listen unix:/run/resqued/web.sock --operators deploy\n" +
 			"  " + a.name + " web --listen 0.0.0.0:5678 --host jobs.example.com --tokens web-tokens",
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return a.web(c, o) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N for a socket that is passed")
-	f.BoolVar(&o.operator, "operator", false, "any user of this machine may change things without a login")
-	f.StringVar(&o.prefix, "path-prefix", "", "`path` under which everything is served, behind a proxy that passes it on")
-	f.StringSliceVar(&o.hosts, "host", nil, "`name` under which the server is asked for, besides localhost and addresses; * = any")
-	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies whose --user-header is believed, such as 10.0.0.0/8; by a unix socket unix:USER, the user that they run as")
-	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes who has logged in")
-	f.StringSliceVar(&o.operators, "operators", nil, "`names` of the users who may change things")
-	f.BoolVar(&o.hideArgs, "hide-args", false, "show the arguments of jobs to operators only")
+	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N (a passed socket)")
+	f.BoolVar(&o.operator, "operator", false, "any user of this machine may change things")
+	f.StringVar(&o.prefix, "path-prefix", "", "`path` prefix, behind a proxy that passes it on")
+	f.StringSliceVar(&o.hosts, "host", nil, "host `name` to accept, in addition to localhost and addresses (*: any)")
+	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies to believe, such as 10.0.0.0/8, or unix:USER, their user on a unix socket")
+	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes the user")
+	f.StringSliceVar(&o.operators, "operators", nil, "`names` of users who may change things")
+	f.BoolVar(&o.hideArgs, "hide-args", false, "show job arguments to operators only")
 	addTokensFlag(f, &o.tokens)
-	f.BoolVar(&o.requireLogin, "require-login", false, "visitors from this machine have to log in, too")
+	f.BoolVar(&o.requireLogin, "require-login", false, "also visitors from this machine must log in")
 	// For a parent process: the server ends with it, however it ends.
 	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
 	_ = f.MarkHidden("while-stdin")
@@ -97,7 +97,7 @@ A socket that systemd passes wins over --listen. docs/dashboard.md has more.`,
 }
 
 func addTokensFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "tokens", webTokens, "`file` with the names of tokens, their roles and digests; empty: none")
+	f.StringVar(to, "tokens", webTokens, "`file` of tokens (empty: none)")
 }
 
 func (a *cli) web(c *cobra.Command, o webOptions) error {

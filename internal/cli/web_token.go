@@ -22,10 +22,10 @@ func (a *cli) webTokenCommand() *cobra.Command {
 	var path string
 	parent := &cobra.Command{
 		Use: "token", Annotations: noRedis, Short: "add, list and remove the tokens with which people log in",
-		Long: `Add, list and remove the tokens with which people and programs log in to "web": as
-the password in a browser, with any user name, or as "Authorization: Bearer TOKEN". A
-token is shown once; the file holds its name, its role and its SHA-256. A server that
-runs reads the file again when it has changed.`,
+		Long: `Add, list and remove the tokens with which people and programs log in to "web":
+as the password in a browser, with any user name, or as "Authorization: Bearer
+TOKEN". A token is shown once; the file holds its name, role and SHA-256. A
+running server reads a changed file again.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownVerb(c, args[0])
@@ -42,10 +42,10 @@ runs reads the file again when it has changed.`,
 		Args:    exactly(1, "one name"),
 		RunE:    func(_ *cobra.Command, args []string) error { return a.addToken(path, args[0], role) },
 	}
-	add.Flags().StringVar(&role, "role", role, "what it may do: viewer or operator")
+	add.Flags().StringVar(&role, "role", role, "viewer or operator")
 	_ = add.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{web.Viewer.String(), web.Operator.String()}, cobra.ShellCompDirectiveNoFileComp))
 	parent.AddCommand(add, &cobra.Command{
-		Use: "list", Annotations: noRedis, Aliases: []string{"ls"}, Short: "list the tokens (what the bare noun does)", Args: exactly(0, "no arguments"),
+		Use: "list", Annotations: noRedis, Aliases: []string{"ls"}, Short: "list the tokens (default)", Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
 	}, &cobra.Command{
 		Use: "remove NAME", Annotations: noRedis, Aliases: []string{"rm"}, Short: "remove a token: its user is logged out", Args: exactly(1, "one name"),

@@ -17,23 +17,23 @@ func (a *cli) workCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "work",
 		Short: "run the daemon: a master and its worker processes",
-		Long: `Work jobs until told to stop. QUIT finishes what runs and leaves, TERM and INT
-kill it, USR1 kills it and continues, USR2 pauses, CONT resumes, HUP reads the
-configuration again and replaces the worker processes one by one, or changes to the
-program that has been put in the place of the running one ("reload" does so and waits).
+		Long: `Work jobs until told to stop. QUIT finishes running jobs and leaves, TERM and
+INT kill them and leave, USR1 kills them and continues, USR2 pauses, CONT
+resumes. HUP reads the configuration again and replaces the worker processes
+one by one, or changes to a new program on disk ("reload" does so and waits).
 
-Every flag below is a key of the configuration file too (worker_count) and an
-environment variable (RESQUED_WORKER_COUNT, or as Resque calls it, WORKER_COUNT).
-"resqued config show" prints what it all comes to.
+Every flag below is also a key of the configuration file (worker_count) and an
+environment variable (RESQUED_WORKER_COUNT, or Resque's WORKER_COUNT). "resqued
+config show" prints the result.
 
-Of a configuration with several stores a daemon works the one that --store names.
+With several stores, a daemon works the one that --store names.
 
-Classes of Ruby, Python or Node run in a process that stays, a runner: --runner gives
-its command, and it performs every class without a handler (docs/runners.md).
+--runner is the command of a runner, a process that stays and performs the
+classes of Ruby, Python or Node without a handler (docs/runners.md).
 
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
-2 wrong configuration; 78 none of the worker processes can use the configuration.`,
-		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 JOBS_PER_FORK=100 QUEUES=critical,mail:8 " + a.name + " work\n  " +
+2 wrong configuration; 78 no worker process can use the configuration.`,
+		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 QUEUES=critical,mail:8 " + a.name + " work\n  " +
 			a.name + " work --queues '*' --runner 'bundle exec resqued-runner config/environment'",
 		Args:        exactly(0, "no arguments"),
 		Annotations: daemon,
