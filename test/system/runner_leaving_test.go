@@ -71,6 +71,8 @@ handlers:
 	d.AwaitLog("it has begun")
 	d.Signal(quit)
 	require.Zero(t, d.Exit())
-	require.EqualValues(t, 1, d.Client.ZCard(t.Context(), d.Key("resqued:delayed")).Val(), "it runs again after a second")
+	// It runs again after a second, which may be over.
+	later, due := d.Client.ZCard(t.Context(), d.Key("resqued:delayed")).Val(), d.Client.LLen(t.Context(), d.Key("queue:mail")).Val()
+	require.EqualValues(t, 1, later+due)
 	require.Empty(t, d.Failures())
 }
