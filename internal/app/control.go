@@ -32,6 +32,7 @@ type controls struct {
 	path     string // as configured
 	version  string
 	store    string // the one of several stores; "" = there is one without a name
+	redis    string // see RedisOf
 	requests chan master.Request
 	log      *zap.Logger
 	servers  []*control.Server // the last one is in use
@@ -99,7 +100,7 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 		return reply
 	}
 	if waits := c.waits.Load(); waits != nil {
-		reply.OK, reply.State, reply.Store = r.Do == control.Status, string(signals.Starting), c.store
+		reply.OK, reply.State, reply.Store, reply.Redis = r.Do == control.Status, string(signals.Starting), c.store, c.redis
 		reply.Text = "the daemon is starting: " + *waits
 		return reply
 	}
@@ -121,7 +122,7 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
 	reply.State, reply.Ready, reply.Outage, reply.Trouble, reply.Takes = v.State, v.Ready, v.Outage, v.Trouble, v.Takes
 	if r.Do == control.Status {
-		reply.Store = c.store
+		reply.Store, reply.Redis = c.store, c.redis
 	}
 	if v.PID != 0 {
 		reply.PID = v.PID

@@ -8,6 +8,9 @@ import (
 	"github.com/resqued/resqued/internal/store"
 )
 
+// RedisOf names the Redis and the namespace of a configuration, without the password.
+func RedisOf(c config.Config) string { return c.Redacted().RedisURL + " (" + c.Namespace + ")" }
+
 // OpenStore opens the store of a configuration. client is the name that Redis shows for its
 // connections.
 func OpenStore(c config.Config, client string) (*store.Store, error) {

@@ -103,7 +103,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	runners := &templates{now: first}
 	defer runners.stop()
-	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, requests: make(chan master.Request), log: d.Log}
+	asked := &controls{path: d.Config.ControlSocket, version: d.Program.Version, store: d.Config.Store, redis: RedisOf(d.Config.Config), requests: make(chan master.Request), log: d.Log}
 	if d.Dev != nil || d.bench {
 		asked.path = NoControl
 	}

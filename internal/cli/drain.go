@@ -22,8 +22,8 @@ func (a *cli) drainCommand() *cobra.Command {
 finish its jobs and leave, as signal QUIT does. Then wait until it has left.
 Jobs that still run after drain_timeout are stopped and go back to their
 queues. Exit codes: 0 it has left (with --no-wait: it drains), 3 none runs.
-Without PID or --socket it asks the only daemon that it finds here, whatever
-Redis that uses.
+Without PID or --socket it asks the only daemon that it finds here, unless the
+configuration names another Redis than that daemon's.
 
 It stops a container that has no shell ("preStop" of Kubernetes). A service
 manager that restarts ended services starts the daemon again: stop the service
@@ -37,7 +37,7 @@ there. "workers drain" does the same from any machine.`,
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlOf(c, args); err != nil {
+			if path, err = a.controlToChange(c, args); err != nil {
 				return err
 			}
 		}

@@ -44,7 +44,8 @@ func (a *cli) reloadCommand() *cobra.Command {
 		Long: `Ask a daemon on this machine to read its configuration again and replace its
 worker processes one by one. If its program has been replaced on disk, it
 changes to that one instead, without a gap; see "upgrade". Without PID or
---socket it asks the only daemon that it finds here, whatever Redis that uses.
+--socket it asks the only daemon that it finds here, unless the configuration
+names another Redis than that daemon's.
 
 The command waits for the result. Exit code 0: the new configuration or version
 is in force, that is, its first worker process is ready; the others follow one
@@ -66,7 +67,7 @@ arguments and environment. The new master reads the configuration and starts a
 worker process. Once that is ready it takes over slot by slot; the old master
 finishes its jobs and leaves. If the new version does not come up, the old one
 continues. Without PID or --socket it asks the only daemon that it finds here,
-whatever Redis that uses.
+unless the configuration names another Redis than that daemon's.
 
 The process id changes: a supervisor other than systemd takes this for the end
 of the daemon. The command waits for the result; exit code 0: the new version
@@ -94,7 +95,7 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlOf(c, args); err != nil {
+			if path, err = a.controlToChange(c, args); err != nil {
 				return err
 			}
 		}
@@ -126,6 +127,29 @@ func addSocketFlag(c *cobra.Command) *string {
 	}
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return socket
+}
+
+// controlToChange is controlOf for an order. It refuses a daemon without a given process id if the
+// configuration names another Redis: the daemon may belong to another application.
+func (a *cli) controlToChange(c *cobra.Command, args []string) (string, error) {
+	path, err := a.controlOf(c, args)
+	if err != nil || len(args) > 0 {
+		return path, err
+	}
+	r, broken := a.loadAs(c, config.Options{})
+	if broken != nil || r.RedisURL == "" || r.ControlSocket == path || r.Sources["redis_url"].Kind == config.FromDefault && r.Sources["namespace"].Kind == config.FromDefault {
+		return path, nil
+	}
+	now, err := control.Ask(path, control.Status, verdictMargin)
+	ours := app.RedisOf(r.Config)
+	if err != nil || now.Redis == "" || now.Redis == ours {
+		return path, nil // the order itself meets the error
+	}
+	return "", &problem{
+		exit: exitUsage, code: "usage",
+		lines: []string{fmt.Sprintf("the daemon that runs here, %d, works %s; the configuration names %s", now.PID, now.Redis, ours)},
+		hint:  fmt.Sprintf("To mean it anyway: %s %d.", c.CommandPath(), now.PID),
+	}
 }
 
 // controlOf returns the requested daemon's control socket: the configured one, else one that is

@@ -49,6 +49,8 @@ type Reply struct {
 	// Store is the store that the daemon works, in an answer to Status; "" = the configuration
 	// names none.
 	Store string `json:"store,omitempty"`
+	// Redis is what its configuration says of Redis, without the password, and the namespace.
+	Redis string `json:"redis,omitempty"`
 }
 
 // maxLine bounds a message, in bytes.

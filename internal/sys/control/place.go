@@ -93,8 +93,8 @@ func removeDead(dir string) {
 type Found struct {
 	Path string
 	PID  int
-	// Version, Status and Store are from its reply.
-	Version, Status, Store string
+	// Version, Status, Store and Redis are from its reply.
+	Version, Status, Store, Redis string
 	// Err: the socket exists, but the daemon could not be asked.
 	Err error
 }
@@ -150,5 +150,5 @@ func ask(found []Found, path string) []Found {
 	if errors.Is(err, ErrNoDaemon) || reply.Elsewhere {
 		return found
 	}
-	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Store: reply.Store, Err: err})
+	return append(found, Found{Path: path, PID: reply.PID, Version: reply.Version, Status: reply.Text, Store: reply.Store, Redis: reply.Redis, Err: err})
 }
