@@ -167,9 +167,6 @@ func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.Exchan
 		if same != (locked || job.LockKey == "") {
 			t.Fatalf("I4: %s was given back: %v, with its lock: %v; %v", job.Token, same, locked, reply.Jobs)
 		}
-		if !same && theQueue(job.Queue).Unique {
-			m.droppedBack(t, storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}, again.Completions)
-		}
 	}
 	reply.Duplicates = append(reply.Duplicates, first.Duplicates...)
 	reply.OutOfStep = append(reply.OutOfStep, first.OutOfStep...)
@@ -182,20 +179,6 @@ func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply 
 		t.Fatalf("exchange: %v, stuck %v, wrong %v", err, reply.Stuck, reply.WrongType)
 	}
 	return reply
-}
-
-// droppedBack notes that a job which had lost its lock did not go back, because an equal one is there.
-func (m *model) droppedBack(t *rapid.T, it storetest.Item, ended []store.Completion) {
-	due := m.count[it]
-	for _, c := range ended {
-		if c.Job.Queue == it.Queue && string(c.Job.Payload) == it.Payload {
-			due--
-		}
-	}
-	if live, _ := m.Look(t).Places(t); live[it] > 0 && live[it] < due {
-		m.See("duplicate dropped")
-		m.count[it]--
-	}
 }
 
 // settle takes over what a reply tells.
