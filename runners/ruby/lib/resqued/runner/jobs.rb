@@ -45,6 +45,7 @@ module Resqued
           end
           @taken += 1
           job.thread = Thread.current
+          interrupt(job) if job.cancelled # before a thread had it
           wake_watcher if @watcher_parked
           hand_over
           job
@@ -273,7 +274,11 @@ module Resqued
 
         job.cancelled = message["why"] || "killed"
         job.final = message["final"]
-        job.thread&.raise(@term.new("SIGTERM"))
+        interrupt(job) if job.thread
+      end
+
+      def interrupt(job)
+        job.thread.raise(@term.new("SIGTERM"))
       end
     end
   end
