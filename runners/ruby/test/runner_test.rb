@@ -238,6 +238,18 @@ class TestRunner < RunnerTest
     end
   end
 
+  # All threads were busy, so the watcher has read both lines.
+  def test_a_cancel_before_a_thread_has_the_job
+    term = Resqued::Runner.term_exception
+    jobs = Resqued::Runner::Jobs.new(nil, term)
+    jobs.send(:dispatch, "job" => { "number" => 1 })
+    jobs.send(:dispatch, "cancel" => 1, "why" => "timeout")
+    Thread.handle_interrupt(term => :never) do
+      assert_equal 1, jobs.take.number
+      assert_raises(term) { Thread.handle_interrupt(term => :immediate) { sleep } }
+    end
+  end
+
   # A cancel that comes after the job has ended, before resqued knows.
   def test_a_late_cancel_does_not_hit_what_comes_next
     ours, theirs = UNIXSocket.pair
