@@ -167,6 +167,9 @@ func (m *model) repeat(t *rapid.T, first store.ExchangeReply, again store.Exchan
 		if same != (locked || job.LockKey == "") {
 			t.Fatalf("I4: %s was given back: %v, with its lock: %v; %v", job.Token, same, locked, reply.Jobs)
 		}
+		if !same && theQueue(job.Queue).Unique {
+			m.droppedBack(t, storetest.Item{Queue: job.Queue, Payload: string(job.Payload)}, again.Completions, slices.Concat(first.Duplicates, reply.Duplicates))
+		}
 	}
 	reply.Duplicates = append(reply.Duplicates, first.Duplicates...)
 	reply.OutOfStep = append(reply.OutOfStep, first.OutOfStep...)
@@ -179,6 +182,22 @@ func (m *model) call(t *rapid.T, req store.ExchangeRequest) store.ExchangeReply 
 		t.Fatalf("exchange: %v, stuck %v, wrong %v", err, reply.Stuck, reply.WrongType)
 	}
 	return reply
+}
+
+// droppedBack notes that a job which had lost its lock did not go back, because an equal one waits.
+// Of the ends in the same call, those of done jobs and of duplicates are not counted yet.
+func (m *model) droppedBack(t *rapid.T, it storetest.Item, ends []store.Completion, duplicates []int) {
+	due := m.count[it]
+	for i, c := range ends {
+		if c.Job.Queue == it.Queue && string(c.Job.Payload) == it.Payload && (c.Kind == store.Done || slices.Contains(duplicates, i)) {
+			due--
+		}
+	}
+	live, failed := m.Look(t).Places(t)
+	if live[it] > 0 && live[it]+failed[it] < due {
+		m.See("duplicate dropped")
+		m.count[it]--
+	}
 }
 
 // settle takes over what a reply tells.
