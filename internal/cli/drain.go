@@ -37,7 +37,7 @@ there. "workers drain" does the same from any machine.`,
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlToChange(c, args); err != nil {
+			if path, err = a.controlOf(c, args, true); err != nil {
 				return err
 			}
 		}

@@ -52,7 +52,7 @@ restart does not repair Redis, and it ends a drain.`,
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlOf(c, args); err != nil {
+			if path, err = a.controlOf(c, args, false); err != nil {
 				return err
 			}
 		}

@@ -95,7 +95,7 @@ func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
 		path := *socket
 		if path == "" {
 			var err error
-			if path, err = a.controlToChange(c, args); err != nil {
+			if path, err = a.controlOf(c, args, true); err != nil {
 				return err
 			}
 		}
@@ -129,32 +129,10 @@ func addSocketFlag(c *cobra.Command) *string {
 	return socket
 }
 
-// controlToChange is controlOf for an order. It refuses a daemon without a given process id if the
-// configuration names another Redis: the daemon may belong to another application.
-func (a *cli) controlToChange(c *cobra.Command, args []string) (string, error) {
-	path, err := a.controlOf(c, args)
-	if err != nil || len(args) > 0 {
-		return path, err
-	}
-	r, broken := a.loadAs(c, config.Options{})
-	if broken != nil || r.RedisURL == "" || r.ControlSocket == path || r.Sources["redis_url"].Kind == config.FromDefault && r.Sources["namespace"].Kind == config.FromDefault {
-		return path, nil
-	}
-	now, err := control.Ask(path, control.Status, verdictMargin)
-	ours := app.RedisOf(r.Config)
-	if err != nil || now.Redis == "" || now.Redis == ours {
-		return path, nil // the order itself meets the error
-	}
-	return "", &problem{
-		exit: exitUsage, code: "usage",
-		lines: []string{fmt.Sprintf("the daemon that runs here, %d, works %s; the configuration names %s", now.PID, now.Redis, ours)},
-		hint:  fmt.Sprintf("To mean it anyway: %s %d.", c.CommandPath(), now.PID),
-	}
-}
-
 // controlOf returns the requested daemon's control socket: the configured one, else one that is
-// found.
-func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
+// found. For an order, a daemon without a given process id is refused if the configuration names
+// another Redis: the daemon may belong to another application.
+func (a *cli) controlOf(c *cobra.Command, args []string, order bool) (string, error) {
 	places, pid := app.ControlPlaces(), 0
 	// A broken configuration is for the daemon to refuse, if it can be found anyway.
 	r, broken := a.loadAs(c, config.Options{})
@@ -179,7 +157,16 @@ func (a *cli) controlOf(c *cobra.Command, args []string) (string, error) {
 	case len(matching) == 1 && matching[0].Err != nil:
 		return "", matching[0].Err
 	case len(matching) == 1:
-		return matching[0].Path, nil
+		f := matching[0]
+		named := broken == nil && r.RedisURL != "" && (r.Sources["redis_url"].Kind != config.FromDefault || r.Sources["namespace"].Kind != config.FromDefault)
+		if order && named && pid == 0 && f.Path != places.Configured && f.Redis != "" && f.Redis != app.RedisOf(r.Config) {
+			return "", &problem{
+				exit: exitUsage, code: "usage",
+				lines: []string{fmt.Sprintf("the daemon that runs here, %d, works %s; the configuration names %s", f.PID, f.Redis, app.RedisOf(r.Config))},
+				hint:  fmt.Sprintf("To mean it anyway: %s %d.", c.CommandPath(), f.PID),
+			}
+		}
+		return f.Path, nil
 	case len(matching) == 0 && broken != nil:
 		return "", broken
 	case len(matching) == 0 && pid != 0:

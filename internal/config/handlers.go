@@ -31,9 +31,13 @@ var leavingSignals = map[string]syscall.Signal{
 	"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 }
 
-var fieldSynonyms = map[string]string{
+// programSynonyms are those that handlers and runners share.
+var programSynonyms = map[string]string{
 	"cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
 	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
+}
+
+var handlerSynonyms = map[string]string{
 	"longjob": "long_job", "long": "long_job", "slice": "long_job.slice", "enqueue_to_queue": "queue",
 	"loner": "lock.loner", "unique": "lock.loner", "on_locked": "lock.on_locked", "lock_failed": "lock.on_locked", "class_wide": "lock.class_wide",
 	"identifier": "lock.args", "lock_timeout": "lock.timeout", "lock_key": "lock.key", "redis_lock_key": "lock.key", "lock_redis": "lock.redis",
@@ -105,7 +109,7 @@ func (f *file) readHandler(class field) Handler {
 		case "long_job":
 			h.LongJob = f.readLongJob(name, field)
 		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, handlerFields, fieldSynonyms)))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, handlerFields, handlerSynonyms, programSynonyms)))
 		}
 	}
 	if h.AtMostOnce && h.Retry != nil {

@@ -32,8 +32,7 @@ var runnerFields = []string{
 var runnerSynonyms = map[string]string{
 	"threads": "concurrency", "thread_count": "concurrency", "jobs_per_fork": "jobs_per_runner", "max_jobs": "jobs_per_runner",
 	"preload": "fork", "template": "fork", "forks": "fork", "start_timeout": "boot_timeout", "class": "classes", "timeout": "boot_timeout",
-	"max_memory": "max_rss", "cmd": "command", "argv": "command", "exec": "command", "run": "command", "args": "command",
-	"cwd": "dir", "workdir": "dir", "directory": "dir", "environment": "env", "grace": "kill_after",
+	"max_memory": "max_rss",
 }
 
 // runnerName matches names of runners, which are used in an environment variable, logs and tables.
@@ -107,7 +106,7 @@ func (f *file) readRunner(from field) Runner {
 		case "classes":
 			r.Classes = f.readClasses(name, field)
 		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, runnerFields, runnerSynonyms)))
+			f.refuse(name, "", field.line, unknown(nearest(field.name, runnerFields, runnerSynonyms, programSynonyms)))
 		}
 	}
 	if !saysFork {
