@@ -1,12 +1,15 @@
 package config
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write the columns of docs/configuration.md that follow from the keys")
 
 // rows returns the tables of docs/configuration.md that have the given columns,
 // cells trimmed.
@@ -43,9 +46,17 @@ func quoted(values ...string) string {
 
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	t.Run("it lists the keys of the code, in order, with default, variable and flag", func(t *testing.T) {
+	t.Run("its rows of keys are those of the code", func(t *testing.T) {
 		t.Parallel()
-		var want [][]string
+		const page, head = "../../docs/configuration.md", "| Key | Meaning | Unit | Default | Environment | Flag |"
+		var want []string
+		said := map[string][]string{}
+		for _, cells := range rows(t, head) {
+			require.Len(t, cells, 6)
+			require.NotEmpty(t, cells[1])
+			require.NotEmpty(t, cells[2])
+			said[cells[0]] = cells
+		}
 		for _, k := range keys {
 			variables := k.env
 			if len(variables) == 0 {
@@ -58,16 +69,29 @@ func TestDocumentation(t *testing.T) {
 			if k.short != "" {
 				flags = append([]string{"-" + k.short}, flags...)
 			}
-			want = append(want, []string{quoted(k.name), quoted(k.def), quoted(variables...), quoted(flags...)})
+			cells := said[quoted(k.name)]
+			require.NotNil(t, cells, "docs/configuration.md says nothing of %s: add | `%[1]s` | meaning | unit | | | |, and run the test with -update", k.name)
+			want = append(want, "| "+strings.Join([]string{cells[0], cells[1], cells[2], quoted(k.def), quoted(variables...), quoted(flags...)}, " | ")+" |")
 		}
-		var got [][]string
-		for _, cells := range rows(t, "| Key | Meaning | Unit | Default | Environment | Flag |") {
-			require.Len(t, cells, 6)
-			require.NotEmpty(t, cells[1])
-			require.NotEmpty(t, cells[2])
-			got = append(got, []string{cells[0], cells[3], cells[4], cells[5]})
+		// The rows of each table follow its head; a table has those that the page lists there.
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		var made []string
+		inside, next := false, 0
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSuffix(line, "\n")
+			inside = line == head || inside && strings.HasPrefix(line, "|")
+			if inside && strings.HasPrefix(line, "| `") {
+				require.Less(t, next, len(want), "docs/configuration.md has a key twice, or one that does not exist")
+				line, next = want[next], next+1
+			}
+			made = append(made, line+"\n")
 		}
-		require.Equal(t, want, got)
+		if *update {
+			require.NoError(t, os.WriteFile(page, []byte(strings.Join(made, "")), 0o644))
+			return
+		}
+		require.Equal(t, string(text), strings.Join(made, ""), "go test ./internal/config -run TestDocumentation -update")
 	})
 
 	for what, want := range map[string]struct {

@@ -20,7 +20,8 @@ const (
 	minPayload = 128
 )
 
-// key is a setting. docs/configuration.md is checked against this table.
+// key is a setting. docs/configuration.md has its defaults, variables and flags from this table:
+// `go test ./internal/config -run TestDocumentation -update`.
 type key struct {
 	name string
 	// env are variables besides RESQUED_<NAME>, which always works and wins.
