@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,67 @@ func TestAges(t *testing.T) {
 		}
 	})
 
+	t.Run("what users do to a queue", func(t *testing.T) {
+		t.Parallel()
+		// Each begins with ten jobs of the first look and ten of the second, and changes the queue.
+		for name, c := range map[string]struct {
+			change func(f *aged)
+			queue  string
+			after  func(none, first, second time.Time) (from, to time.Time)
+		}{
+			"purge, then push": {func(f *aged) {
+				_, err := f.RemoveQueue(f.t.Context(), "mail", true)
+				require.NoError(f.t, err)
+				f.push("mail", numbered(100, 103)...)
+			}, "mail", func(_, _, second time.Time) (time.Time, time.Time) { return second, time.Now() }},
+			"remove the first ten": {func(f *aged) {
+				gone, err := f.Dequeue(f.t.Context(), "mail", func(p []byte) bool { return slices.Contains(numbered(0, 10), string(p)) }, nil)
+				require.NoError(f.t, err)
+				require.EqualValues(f.t, 10, gone)
+			}, "mail", func(_, first, second time.Time) (time.Time, time.Time) { return first, second }},
+			"move the first ten away": {func(f *aged) {
+				f.moved(store.MoveRequest{From: "mail", To: "other", Limit: 10}, 10)
+			}, "mail", func(_, first, second time.Time) (time.Time, time.Time) { return first, second }},
+			"move to a queue": {func(f *aged) {
+				f.moved(store.MoveRequest{From: "mail", To: "other"}, 20)
+			}, "other", func(_, _, second time.Time) (time.Time, time.Time) { return second, time.Now() }},
+			"move before others": {func(f *aged) {
+				f.push("other", numbered(200, 205)...)
+				f.look()
+				f.moved(store.MoveRequest{From: "mail", To: "other", Head: true}, 20)
+				f.exchange(store.ExchangeRequest{Wants: f.wants(20), Queues: []store.Queue{{Name: "other"}}})
+			}, "other", func(_, _, second time.Time) (time.Time, time.Time) { return second, time.Now() }},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := start(t)
+				none := f.looked
+				f.push("mail", numbered(0, 10)...)
+				f.look()
+				first := f.looked
+				f.push("mail", numbered(10, 20)...)
+				f.look()
+				second := f.looked
+				c.change(f)
+				f.look()
+				from, to := c.after(none, first, second)
+				f.between(c.queue, from, to)
+			})
+		}
+	})
+
+	t.Run("equal jobs after a purge are only an estimate", func(t *testing.T) {
+		t.Parallel()
+		f := start(t)
+		f.push("mail", numbered(0, 10)...)
+		f.look()
+		_, err := f.RemoveQueue(t.Context(), "mail", true)
+		require.NoError(t, err)
+		f.push("mail", numbered(0, 3)...)
+		f.look()
+		require.Equal(t, queueage.Estimate, f.age("mail").Source)
+	})
+
 	t.Run("of many one looks, and strangers' keys harm nothing", func(t *testing.T) {
 		t.Parallel()
 		f := start(t)
@@ -206,6 +268,14 @@ func TestOldLooks(t *testing.T) {
 	f.look()
 	f.look()
 	require.NotZero(t, f.age("mail").Pushed)
+}
+
+func (f *aged) moved(r store.MoveRequest, want int64) {
+	f.t.Helper()
+	r.Pick = func([]byte) (string, bool) { return "", true }
+	report, err := f.MoveJobs(f.t.Context(), r)
+	require.NoError(f.t, err)
+	require.Equal(f.t, want, report.Moved)
 }
 
 // counted has the history count jobs of a queue.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/testkit/proctest"
 	"github.com/resqued/resqued/internal/testkit/redistest"
 )
 
@@ -75,6 +76,33 @@ func worksAt(t *testing.T, opts store.Options) {
 	historyWorksAt(t, s)
 	uniqueWorksAt(t, s)
 	waitsAt(t, s)
+	agesWorkAt(t, s)
+}
+
+// agesWorkAt looks at queues twice, so that it also searches payloads and reads counts.
+func agesWorkAt(t *testing.T, s *store.Store) {
+	t.Helper()
+	for range 2 {
+		for range 2 { // equal ones, so counts are read
+			_, err := s.Push(t.Context(), "aged", []byte("{}"))
+			require.NoError(t, err)
+		}
+		looked := func() bool {
+			mine, err := s.LookAtAges(t.Context())
+			require.NoError(t, err)
+			return mine
+		}
+		proctest.Await(t, time.Minute, looked, "its turn to look")
+	}
+	queues, err := s.QueueList(t.Context())
+	require.NoError(t, err)
+	for _, q := range queues {
+		if q.Name == "aged" {
+			require.NotZero(t, q.Age.Pushed)
+			return
+		}
+	}
+	t.Fatal("no queue aged")
 }
 
 func TestPlacesToFindRedis(t *testing.T) {

@@ -10,7 +10,8 @@
 //
 // A job found at the first look has waited at least since then. If payloads are equal byte for
 // byte, a look cannot tell which one it has found, and counts the ended jobs instead, which the
-// history knows some seconds later. A job that returns to the head of its queue counts as old as
+// history knows some seconds later. Once the job at the end was removed, the ages of those that wait then are
+// estimates: the queue may as well have been purged, and have got equal jobs. A job that returns to the head of its queue counts as old as
 // the oldest mark left. A job that returns to the tail counts as new, as do jobs whose lock is
 // held and that cannot wait in a line.
 package queueage
@@ -31,7 +32,7 @@ type Source string
 const (
 	Exact    Source = "exact"    // the payload says when it was pushed
 	Measured Source = "measured" // from a mark: at most a second or two, or 2 %, more than the job's age
-	Estimate Source = "estimate" // some of the queue's payloads are equal, or the last look was too long ago
+	Estimate Source = "estimate" // some payloads are equal or may be, or the last look was too long ago
 	AtLeast  Source = "at_least" // the job was there at the first look, or at the first one after a pause
 )
 
@@ -133,10 +134,11 @@ func (l *List) See(s Look) {
 		}
 		total = max(last, l.first+max(0, taken)+s.Len-1)
 		l.unsure = total
-	case s.Middle >= 0:
-		total = l.middle.n + s.Len - 1 - s.Middle
-	case s.Front >= 0:
-		total = l.front.n + s.Len - 1 - s.Front
+	case s.Middle >= 0 || s.Front >= 0: // the end was removed, or all jobs were, and an equal one came
+		if total = l.middle.n + s.Len - 1 - s.Middle; s.Middle < 0 {
+			total = l.front.n + s.Len - 1 - s.Front
+		}
+		l.unsure = total
 	}
 	if s.Rough && total > last { // the new jobs have waited for less, but it is unknown how much
 		s.From, l.before = s.To, total

@@ -133,7 +133,9 @@ func TestAgesOfAModel(t *testing.T) {
 				if off < 1-most-0.001 && len(q.jobs) > 150 || off < -0.001 && !removes || off > most && part > 0.02*most {
 					t.Fatalf("second %d, job %d of %d: off by %.3f s, %.1f %% of its age (%s)", second, place, len(q.jobs), off, 100*part, source)
 				}
-				require.Equal(t, queueage.Measured, source)
+				if !removes { // otherwise the numbers may be estimates
+					require.Equal(t, queueage.Measured, source)
+				}
 			}
 		}
 	})
