@@ -169,6 +169,7 @@ not found, 69 Redis or PostgreSQL does not answer.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetVersionTemplate(versionLine())
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", "Flags.FlagUsagesWrapped 80 "))
 	f := root.PersistentFlags()
 	config.AddGlobalFlags(f)
 	f.BoolVar(&a.dev, "dev", false, "use the Redis of \"resqued dev\"")

@@ -51,7 +51,7 @@ with a warning.`,
 			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
 			"  %[1]s enqueue Mail 42 hi --queue mail --in 5m\n"+
 			"  %[1]s enqueue Hello you --dev\n"+
-			"  echo '{\"class\": \"Mail\", \"args\": [42], \"queue\": \"mail\"}' | %[1]s enqueue --json -", a.name),
+			"  echo '{\"class\":\"Mail\",\"args\":[42],\"queue\":\"mail\"}' | %[1]s enqueue --json -", a.name),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && list != "-" {
 				return usage("See: "+c.CommandPath()+" --help", "which class?")

@@ -112,7 +112,7 @@ A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it
 is. Fix it and pass it with --payload-file; "failed show" prints its bytes.`
 		c.Example = "  " + a.name + " failed retry 0af6af819782\n  " + a.name + " failed retry --class Mail --error Timeout --dry-run\n" +
 			"  " + a.name + " failed retry --all --yes\n" +
-			"  " + a.name + " failed show 0af6af819782@41 -o json | jq -j '.items[0].payload' >job.json\n" +
+			"  " + a.name + " failed show 0af6af819782@41 -o json |\n    jq -j '.items[0].payload' >job.json\n" +
 			"  " + a.name + " failed retry 0af6af819782@41 --payload-file job.json"
 		c.Flags().BoolVar(&o.filter.Again, "again", false, "also those retried before")
 		c.Flags().StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) instead of the named failure")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
@@ -9,13 +11,18 @@ import (
 	"github.com/resqued/resqued"
 )
 
-// Each verb has a kind: changes of other versions' records must be guarded.
+// Each verb has a kind: changes of other versions' records must be guarded. Its help fits 80 columns.
 func TestKindsOfVerbs(t *testing.T) {
 	t.Parallel()
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {
 			assert.NotEmpty(t, sub.Annotations["kind"], "%s needs Annotations of format.go", sub.CommandPath())
+			for line := range strings.Lines(sub.Long + "\n" + sub.UsageString()) {
+				if !strings.HasPrefix(line, "Use \"") { // written by cobra
+					assert.LessOrEqual(t, utf8.RuneCountInString(line), 81, "%s --help: %s", sub.CommandPath(), line)
+				}
+			}
 			walk(sub)
 		}
 	}

@@ -53,7 +53,7 @@ gets TERM, then KILL, before another can get the lock.
 Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not
 start; 70 the lock was stolen, 75 the lock was not obtained.`,
 		Example: fmt.Sprintf("  %[1]s locker run feeds -- ./check-feeds\n"+
-			"  %[1]s locker run migrations --blocking --block-timeout 5m -- rails db:migrate", a.name),
+			"  %[1]s locker run migrate --blocking --block-timeout 5m -- rails db:migrate", a.name),
 		Args: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return usage("Example: "+c.CommandPath()+" feeds -- ./check-feeds", "write the key, then --, then the command")

@@ -33,7 +33,7 @@ of a recurring job in Go do. It is for a program that keeps its own list of
 subjects: let a schedule run it every few minutes. With --subjects they come on
 standard input, one JSON value each: the list of arguments of a run, one
 argument that is not a list, or {"args": …, "interval_s": 3600, "tenant": "…"}.`,
-		Example: "  echo '\"north\" \"south\"' | " + a.name + " longjobs recurring tick Invoices --interval 24h --subjects",
+		Example: "  echo '\"north\" \"south\"' | " + a.name + " longjobs recurring tick Invoices \\\n    --interval 24h --subjects",
 		Args:    exactly(1, "the class"),
 		RunE: func(c *cobra.Command, args []string) error {
 			r := longjob.Recurring{Interval: f.interval, Every: f.every, Backlog: f.backlog}

@@ -52,7 +52,7 @@ is in force, that is, its first worker process is ready; the others follow one
 by one, and running jobs finish. Otherwise nothing has changed, and the reason
 is printed. HUP does the same without an answer.`,
 		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
-			"  " + a.name + " reload 4711     one of several; so does --store, where each works another",
+			"  " + a.name + " reload 4711     one of several (or --store)",
 	}
 	return a.asks(c, control.Reload)
 }

@@ -34,7 +34,7 @@ classes of Ruby, Python or Node without a handler (docs/runners.md).
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 2 wrong configuration; 78 no worker process can use the configuration.`,
 		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 QUEUES=critical,mail:8 " + a.name + " work\n  " +
-			a.name + " work --queues '*' --runner 'bundle exec resqued-runner config/environment'",
+			a.name + " work --queues '*' \\\n    --runner 'bundle exec resqued-runner config/environment'",
 		Args:        exactly(0, "no arguments"),
 		Annotations: daemon,
 		RunE:        func(c *cobra.Command, _ []string) error { return a.work(c) },
