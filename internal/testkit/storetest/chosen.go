@@ -36,12 +36,12 @@ func chosen(t *testing.T, all []Mutant) []Mutant {
 	return some
 }
 
-// changedScripts returns the names, without ".lua", of the scripts that differ from the base, by
-// default the newest commit that is six hours older than HEAD.
+// changedScripts returns the names, without ".lua", of the scripts that differ from the base in more
+// than lines of comments. The base is by default the newest commit that is six hours older than HEAD.
 var changedScripts = sync.OnceValues(func() (map[string]bool, error) {
 	out, err := exec.Command("sh", "-c", `
 		base=${1:-$(git rev-list -1 --before=$(($(git log -1 --format=%ct) - 21600)) HEAD)} &&
-		git diff --name-only "$base" -- ":(top)*.lua" && git ls-files --others --exclude-standard -- ":(top)*.lua"`, "sh", testlevel.Base()).Output()
+		git diff --numstat -I "^ *--" "$base" -- ":(top)*.lua" && git ls-files --others --exclude-standard -- ":(top)*.lua"`, "sh", testlevel.Base()).Output()
 	if err != nil {
 		return nil, err
 	}
