@@ -15,7 +15,7 @@ const (
 	// A second exchange leaves when this percentage of the threads has ended its job. With less,
 	// calls are small and cost more than waiting for the previous one; with more, they rarely
 	// overlap. Longer jobs leave the server time for smaller calls, and end one by one. Measured
-	// for 10 and 50 threads, see docs/performance.md.
+	// for 10 and 50 threads, see bench/RESULTS.md.
 	overlapBrief, overlapOther = 30, 15
 )
 
