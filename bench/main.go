@@ -14,7 +14,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -153,12 +152,12 @@ func runRole(role string) error {
 		return fmt.Errorf("no peer %q", sp.Peer)
 	}
 	ctx := context.Background()
-	h, err := newHandler(ctx, &sp, all[i])
+	shared, _, err := job.Open(sp.Shared)
 	if err != nil {
 		return err
 	}
 	if role == roleWorker {
-		return all[i].work(ctx, &sp, h)
+		return all[i].work(ctx, &sp, &job.Handler{Spec: sp.job(), Shared: shared})
 	}
 	c, err := all[i].client(ctx, &sp)
 	if err != nil {
@@ -168,29 +167,11 @@ func runRole(role string) error {
 	if err := pushAll(ctx, c, &sp.Scenario, 2*sp.Scenario.Goroutines); err != nil {
 		return err
 	}
-	h.Shared.Pass()
+	shared.Pass()
 	if err := pushAll(ctx, c, &sp.Scenario, sp.Jobs); err != nil {
 		return err
 	}
-	h.Shared.Done.Store(int64(sp.Jobs))
-	h.Shared.Last.Store(int64(job.Monotonic()))
+	shared.Done.Store(int64(sp.Jobs))
+	shared.Last.Store(int64(job.Monotonic()))
 	return forever()
 }
-
-func newHandler(ctx context.Context, sp *spec, p *peer) (*job.Handler, error) {
-	s, _, err := job.Open(sp.Shared)
-	if err != nil {
-		return nil, err
-	}
-	h := &job.Handler{Spec: sp.job(), Shared: s}
-	if h.Spec.Chain != "" {
-		c, err := p.client(ctx, sp)
-		if err != nil {
-			return nil, err
-		}
-		h.Push = c.enqueue
-	}
-	return h, nil
-}
-
-func splitAddr(addr string) (host, port string, err error) { return net.SplitHostPort(addr) }

@@ -36,7 +36,7 @@ func (r *report) markdown() string {
 	b.WriteString("\n" + method + "\n")
 	r.targets(&b)
 	r.ratios(&b)
-	if slices.ContainsFunc(r.scenarios, func(s scenario) bool { return s.isFleet() }) {
+	if slices.ContainsFunc(r.scenarios, func(s scenario) bool { return s.Kind == kindFleet }) {
 		r.fleets(&b)
 	}
 	for i := range r.scenarios {
@@ -89,7 +89,7 @@ func (r *report) ratios(b *strings.Builder) {
 }
 
 func (r *report) scenario(b *strings.Builder, s *scenario) {
-	if s.isFleet() && len(r.of(s.Name, "resqued")) > 0 {
+	if s.Kind == kindFleet && len(r.of(s.Name, "resqued")) > 0 {
 		return // its row is in one table with the others
 	}
 	fmt.Fprintf(b, "## %s: %s\n\n", s.Name, s.Title)

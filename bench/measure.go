@@ -37,10 +37,8 @@ type result struct {
 	// Stolen is the share of processor time that a hypervisor gave to others.
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
-	Latencies []float64 `json:"latencies_ms,omitempty"`
-	// Connections of a fleet, and the share of late calls of simulated hosts.
-	Connections float64 `json:"connections,omitempty"`
-	Late        float64 `json:"late,omitempty"`
+	Latencies   []float64 `json:"latencies_ms,omitempty"`
+	Connections float64   `json:"connections,omitempty"` // without jobs
 	// Gaps are the longest times without a job in milliseconds: in quiet, and over a reload.
 	Gaps  []float64       `json:"gaps_ms,omitempty"`
 	Calls map[string]call `json:"calls,omitempty"`
@@ -129,8 +127,6 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.proportion(ctx)
 	case kindFleet:
 		err = m.fleet(ctx)
-	case kindHosts:
-		err = m.hosts(ctx)
 	}
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(dir, stderrName))
@@ -208,6 +204,9 @@ func (m *measurement) launch(role string) error {
 // lookEvery is the polling interval of the harness. It does not affect precision, because
 // results have the workers' own times, but polling takes processor time from the workers.
 const lookEvery = 10 * time.Millisecond
+
+// wait bounds the time until the first job begins.
+const wait = time.Minute
 
 func (m *measurement) until(ctx context.Context, what string, limit time.Duration, ok func() bool) error {
 	for end := time.Now().Add(limit); !ok(); pause(lookEvery) {
@@ -294,7 +293,7 @@ func (m *measurement) remember(field string) {
 // job to the end of the n-th. For no peer does it include the start of the workers.
 func (m *measurement) drain(ctx context.Context) error {
 	n := m.jobs()
-	if err := m.p.fill(ctx, m.t, m.s, m.waiting(n)); err != nil {
+	if err := m.p.fill(ctx, m.t, m.s, max(n, m.s.Depth)); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
 	if m.t.pg != nil {
@@ -306,17 +305,10 @@ func (m *measurement) drain(ctx context.Context) error {
 	if err := m.work(ctx, roleWorker, n); err != nil {
 		return err
 	}
-	if m.p.name == "resqued" && m.whole && !m.s.Chain && m.s.Depth == 0 {
+	if m.p.name == "resqued" && m.whole && m.s.Depth == 0 {
 		return checkResqued(ctx, m.t, n)
 	}
 	return nil
-}
-
-func (m *measurement) waiting(n int) int {
-	if m.s.Chain {
-		return 1
-	}
-	return max(n, m.s.Depth)
 }
 
 func (m *measurement) enqueue(ctx context.Context) error {
@@ -380,7 +372,7 @@ func (m *measurement) latency(ctx context.Context) error {
 	end := time.Now().Add(budget)
 	for i := 0; i <= samples && (i < 3 || time.Now().Before(end)); i++ {
 		pause(20*time.Millisecond + time.Duration(rand.Int64N(int64(130*time.Millisecond))))
-		if err := c.enqueue(ctx, m.s.queueOf(0), int64(job.Monotonic()), m.sp.text()); err != nil {
+		if err := c.enqueue(ctx, m.s.queueOf(0), int64(job.Monotonic()), m.s.text()); err != nil {
 			return err
 		}
 		if err := m.until(ctx, "for a job to begin", wait, func() bool { return m.shared.Latencies.Load() > int64(i) }); err != nil {
@@ -403,18 +395,25 @@ func (m *measurement) idle(ctx context.Context) error {
 		return err
 	}
 	pause(settle)
+	defer m.remember("VmRSS")
+	return m.quiet(ctx, window)
+}
+
+// quiet measures for a while in which nothing happens.
+func (m *measurement) quiet(ctx context.Context, window time.Duration) error {
 	from, err := m.instant(ctx)
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	pause(window)
 	to, err := m.instant(ctx)
 	if err != nil {
 		return err
 	}
-	m.remember("VmRSS")
-	m.costs(from, to, window.Seconds())
+	m.costs(from, to, time.Since(began).Seconds())
 	m.r.WorkerCPU /= 1000 // milliseconds per second
 	m.r.ServerCPU /= 1000
+	m.r.Connections = to.server.connections
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/resqued/resqued/bench/job"
@@ -31,7 +32,10 @@ type peer struct {
 
 type client interface {
 	enqueue(ctx context.Context, queue string, n int64, text string) error
-	// bulk pushes jobs numbered from n on in one call.
+}
+
+// bulker is a client with a call for many jobs, numbered from n on.
+type bulker interface {
 	bulk(ctx context.Context, queue string, n int64, count int, text string) error
 }
 
@@ -52,17 +56,10 @@ type spec struct {
 
 func (sp *spec) job() job.Spec {
 	s := &sp.Scenario
-	j := job.Spec{
-		Shared: sp.Shared, Wait: s.Wait, Sleep: s.Sleep, Latency: s.Kind == kindLatency, Command: s.Command || s.Runner,
-		Text: s.text(), Redis: sp.Redis, Namespace: resqueNamespace, Profile: sp.Profile,
+	return job.Spec{
+		Shared: sp.Shared, Wait: s.Wait, Sleep: s.Sleep, Latency: s.Kind == kindLatency, Command: s.Command || s.Runner, Profile: sp.Profile,
 	}
-	if s.Chain {
-		j.Chain = s.queueOf(0)
-	}
-	return j
 }
-
-func (sp *spec) text() string { return sp.Scenario.text() }
 
 func (s *scenario) text() string {
 	if s.Size > 0 {
@@ -72,9 +69,52 @@ func (s *scenario) text() string {
 }
 
 func peers() []*peer {
-	return append([]*peer{
-		resquedPeer(), asynqPeer(), riverPeer(false), riverPeer(true), gocraftPeer(), rawPeer(), redisBenchmarkPeer(), spawnPeer(),
-	}, rubyPeers()...)
+	return append([]*peer{resquedPeer(), asynqPeer(), riverPeer(false), riverPeer(true), gocraftPeer()}, rubyPeers()...)
+}
+
+// fillByClient fills the queues with the peer's own client, because its jobs are more than list
+// elements.
+func fillByClient(open func(ctx context.Context, sp *spec) (client, error)) func(ctx context.Context, t *target, s *scenario, n int) error {
+	return func(ctx context.Context, t *target, s *scenario, n int) error {
+		sp := &spec{Scenario: *s}
+		sp.Scenario.Goroutines = 10
+		sp.address(t)
+		c, err := open(ctx, sp)
+		if err != nil {
+			return err
+		}
+		if _, ok := c.(bulker); ok && (s.Queues == 1 || s.LastOnly) {
+			sp.Scenario.Bulk, sp.Scenario.Goroutines = true, 1
+		}
+		return pushAll(ctx, c, &sp.Scenario, n)
+	}
+}
+
+// pushAll pushes jobs one by one, or in bulk into one queue.
+func pushAll(ctx context.Context, c client, s *scenario, n int) error {
+	const bulkSize = 1000
+	text := s.text()
+	many, _ := c.(bulker)
+	errs := make(chan error, s.Goroutines)
+	for g := range s.Goroutines {
+		go func() {
+			var err error
+			if s.Bulk {
+				for i := 0; i < n && err == nil; i += bulkSize {
+					err = many.bulk(ctx, s.queueOf(0), int64(i), min(bulkSize, n-i), text)
+				}
+			}
+			for i := g; i < n && err == nil && !s.Bulk; i += s.Goroutines {
+				err = c.enqueue(ctx, s.queueOf(i), int64(i), text)
+			}
+			errs <- err
+		}()
+	}
+	var err error
+	for range s.Goroutines {
+		err = errors.Join(err, <-errs)
+	}
+	return err
 }
 
 func resquePayload(n int64, text string) []byte {

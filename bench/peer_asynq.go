@@ -36,12 +36,12 @@ func workAsynq(_ context.Context, sp *spec, h *job.Handler) error {
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: sp.Redis, PoolSize: sp.Scenario.Threads + 10}, asynq.Config{
 		Concurrency: sp.Scenario.Threads, Queues: queues, StrictPriority: len(names) > 1, LogLevel: asynq.ErrorLevel,
 	})
-	return server.Run(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+	return server.Run(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		var a job.Args
 		if err := json.Unmarshal(task.Payload(), &a); err != nil {
 			return err
 		}
-		return h.Perform(ctx, a.N, a.Text)
+		return h.Perform(a.N)
 	}))
 }
 
@@ -59,5 +59,3 @@ func (c *asynqClient) enqueue(ctx context.Context, queue string, n int64, text s
 	_, err = c.client.EnqueueContext(ctx, asynq.NewTask(job.Class, payload), asynq.Queue(queue))
 	return err
 }
-
-func (c *asynqClient) bulk(context.Context, string, int64, int, string) error { return errNoBulk }

@@ -24,16 +24,8 @@ func gocraftPeer() *peer {
 		},
 		fill: func(ctx context.Context, t *target, s *scenario, n int) error {
 			text := s.text()
-			names := s.queueNames()
-			for i, name := range names {
-				count := n / s.Queues
-				if s.LastOnly {
-					count = 0
-				}
-				if i == len(names)-1 {
-					count = n - count*(len(names)-1)
-				}
-				err := t.redis.push(ctx, gocraftNamespace+":jobs:"+name, true, count, func(j int) []byte {
+			for i, name := range s.queueNames() {
+				err := t.redis.push(ctx, gocraftNamespace+":jobs:"+name, true, s.inQueue(i, n), func(j int) []byte {
 					b, err := json.Marshal(work.Job{
 						Name: name, ID: fmt.Sprintf("%024x", j), EnqueuedAt: 1700000000, Args: map[string]any{"n": j, "text": text},
 					})
@@ -59,18 +51,18 @@ func gocraftPool(addr string, size int) *redis.Pool {
 
 type gocraftContext struct{}
 
-func workGocraft(ctx context.Context, sp *spec, h *job.Handler) error {
+func workGocraft(_ context.Context, sp *spec, h *job.Handler) error {
 	threads := sp.Scenario.Threads
 	pool := work.NewWorkerPool(gocraftContext{}, uint(threads), gocraftNamespace, gocraftPool(sp.Redis, threads+10))
 	names := sp.Scenario.queueNames()
 	for i, name := range names {
 		// Its queues are its job types.
 		pool.JobWithOptions(name, work.JobOptions{Priority: uint(len(names) - i), MaxFails: 1}, func(j *work.Job) error {
-			n, text := j.ArgInt64("n"), j.ArgString("text")
+			n, _ := j.ArgInt64("n"), j.ArgString("text")
 			if err := j.ArgError(); err != nil {
 				return err
 			}
-			return h.Perform(ctx, n, text)
+			return h.Perform(n)
 		})
 	}
 	pool.Start()
@@ -87,5 +79,3 @@ func (c *gocraftClient) enqueue(_ context.Context, queue string, n int64, text s
 	_, err := c.enqueuer.Enqueue(queue, work.Q{"n": n, "text": text})
 	return err
 }
-
-func (c *gocraftClient) bulk(context.Context, string, int64, int, string) error { return errNoBulk }

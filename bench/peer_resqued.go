@@ -35,23 +35,7 @@ func fillResque(ctx context.Context, t *target, s *scenario, n int) error {
 		if err := t.redis.client.SAdd(ctx, resqueNamespace+":queues", queue).Err(); err != nil {
 			return err
 		}
-		count := 0
-		for j := range min(n, s.Queues) { // the first job of each queue is enough
-			if s.queueOf(j) == queue {
-				count++
-			}
-		}
-		switch {
-		case s.LastOnly && i == s.Queues-1:
-			count = n
-		case s.LastOnly:
-			count = 0
-		case count > 0:
-			count = n / s.Queues
-			if i < n%s.Queues {
-				count++
-			}
-		}
+		count := s.inQueue(i, n)
 		payload := func(j int) []byte { return resquePayload(int64(j*s.Queues+i), text) }
 		switch {
 		case s.App == "active_job":

@@ -51,8 +51,8 @@ type riverWorker struct {
 }
 
 // Work runs one job.
-func (w *riverWorker) Work(ctx context.Context, j *river.Job[riverArgs]) error {
-	return w.h.Perform(ctx, j.Args.N, j.Args.Text)
+func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
+	return w.h.Perform(j.Args.N)
 }
 
 func workRiver(tuned bool) func(ctx context.Context, sp *spec, h *job.Handler) error {

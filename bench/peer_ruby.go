@@ -1,22 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/bench/job"
 )
@@ -40,7 +33,6 @@ func rubyPeers() []*peer {
 		}}),
 		resque("resque-forking", "Resque, as many workers", 200, true),
 		resque("resque", "Resque without forks, as many workers", 2000, false),
-		rubyPeer(&peer{name: "echo", title: "an echo of lines by as many runners", guess: 20000, fill: func(context.Context, *target, *scenario, int) error { return nil }}),
 	}
 }
 
@@ -49,7 +41,7 @@ func rubyPeer(p *peer) *peer {
 		switch {
 		case !s.Runner:
 			return "performs Ruby classes only"
-		case s.Kind != kindQueue || s.RunnerJobs > 0 || s.RunnerThreads > 0 && p.name != "echo" || s.Delay > 0 && p.name != "sidekiq":
+		case s.Kind != kindQueue || s.RunnerJobs > 0 || s.RunnerThreads > 0 || s.Delay > 0 && p.name != "sidekiq":
 			return "is measured once"
 		}
 		gems := s.gems()
@@ -165,9 +157,6 @@ func runnerSection(sp *spec) (string, error) {
 // were taken. No other count exists for all peers. The jobs in hand at the end are few compared
 // to n.
 func (m *measurement) drainQueue(ctx context.Context) error {
-	if m.p.name == "echo" {
-		return m.echo(ctx)
-	}
 	// Peers that start quickly must not gain from jobs done while others boot.
 	const head = 1500 * time.Millisecond
 	n := int(float64(m.jobs()) * (1 + head.Seconds()/m.b.o.window.Seconds()))
@@ -224,105 +213,4 @@ func (m *measurement) drainQueue(ctx context.Context) error {
 		return checkResqued(ctx, m.t, n)
 	}
 	return nil
-}
-
-// echo lets runners answer the lines of jobs and do nothing else: the limit of the socket and
-// Ruby.
-func (m *measurement) echo(ctx context.Context) error {
-	shim, err := filepath.Abs(runnerShim)
-	if err != nil {
-		return err
-	}
-	app, err := filepath.Abs("ruby/app.rb")
-	if err != nil {
-		return err
-	}
-	processes := m.s.Processes * m.s.Threads / max(m.s.RunnerThreads, 1)
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	var done atomic.Int64
-	var ready, over sync.WaitGroup
-	begin, stop := make(chan struct{}), make(chan struct{})
-	failed := make(chan error, processes)
-	for range processes {
-		ready.Add(1)
-		over.Go(func() {
-			if err := answer(ctx, m.s, shim, app, &ready, begin, stop, &done); err != nil {
-				failed <- err
-			}
-		})
-	}
-	ready.Wait()
-	began := time.Now()
-	close(begin)
-	pause(m.b.o.window)
-	n, took := done.Load(), time.Since(began)
-	close(stop)
-	over.Wait()
-	select {
-	case err := <-failed:
-		return err
-	default:
-	}
-	m.r.Jobs, m.r.Seconds = int(n), took.Seconds()
-	m.r.Rate = float64(n) / took.Seconds()
-	return nil
-}
-
-// answer drives one runner, with as many jobs at a time as it performs, until stop is closed.
-func answer(ctx context.Context, s *scenario, shim, app string, ready *sync.WaitGroup, begin, stop chan struct{}, done *atomic.Int64) error {
-	jobs := max(s.RunnerThreads, 1)
-	told := sync.OnceFunc(ready.Done)
-	defer told()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	_ = unix.SetNonblock(pair[0], true)
-	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
-	defer func() { _ = ours.Close() }()
-	cmd := exec.CommandContext(ctx, "ruby", shim, app)
-	cmd.Env = append(rubyEnv(), "APP="+strings.Join(s.gems(), ","), "RESQUED_FD=3", "RESQUED_RUNNER=echo", "RESQUED_CONCURRENCY="+strconv.Itoa(jobs))
-	cmd.ExtraFiles = []*os.File{theirs}
-	err = cmd.Start()
-	_ = theirs.Close()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = cmd.Wait() }()
-	defer func() { _ = ours.Close() }()
-	in := bufio.NewReaderSize(ours, 64<<10)
-	if _, err := in.ReadBytes('\n'); err != nil {
-		return errors.New("a runner has not said hello")
-	}
-	told()
-	<-begin
-	number := 0
-	send := func() error {
-		number++
-		_, err := fmt.Fprintf(ours, `{"job":{"number":%d,"id":"host:1-2:0.1/%d","class":"Noop","queue":"q0000","attempt":1,"max_attempts":null,"deaths":0,`+
-			`"enqueued_at":null,"deadline":null,"worker":"host~resqued:1.2-3:q0000","lock_key":"resque:locket:job_locks:Noop[%d]","fence":%d,`+
-			`"payload":{"class":"Noop","args":[%d,"a subject of some length"]}}}`+"\n", number, number, number, number, number)
-		return err
-	}
-	for range jobs {
-		if err := send(); err != nil {
-			return err
-		}
-	}
-	for {
-		select {
-		case <-stop:
-			return nil
-		default:
-		}
-		line, err := in.ReadSlice('\n')
-		if err != nil || !strings.HasPrefix(string(line), `{"done"`) {
-			return fmt.Errorf("a runner said %q: %w", line, errors.Join(err, io.ErrUnexpectedEOF))
-		}
-		done.Add(1)
-		if err := send(); err != nil {
-			return err
-		}
-	}
 }

@@ -82,6 +82,8 @@ func (s *redisServer) snapshot(ctx context.Context) (counters, error) {
 		switch {
 		case name == "total_commands_processed":
 			c.commands = number()
+		case name == "connected_clients":
+			c.connections = number()
 		case name == "total_reads_processed":
 			c.reads = number()
 		case name == "total_net_input_bytes" || name == "total_net_output_bytes":
@@ -131,5 +133,6 @@ type call struct {
 type counters struct {
 	cpu                    time.Duration
 	commands, reads, bytes float64
+	connections            float64
 	calls                  map[string]call
 }

@@ -95,7 +95,7 @@ func (r *report) line(s *scenario) string {
 		switch s.Kind {
 		case kindLatency:
 			parts = append(parts, fmt.Sprintf("%s %s ms", p.name, human(quantile(r.pooled(s.Name, p.name), 0.5))))
-		case kindIdle, kindFleet, kindHosts:
+		case kindIdle, kindFleet:
 			parts = append(parts, fmt.Sprintf("%s %s/s", p.name, human(r.spread(s.Name, p.name, func(m *result) float64 { return m.Commands }).Median)))
 		case kindReload:
 			parts = append(parts, fmt.Sprintf("%s %s ms", p.name, r.spread(s.Name, p.name, func(m *result) float64 { return m.Gaps[1] })))

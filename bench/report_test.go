@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -70,6 +71,17 @@ func TestQueueOf(t *testing.T) {
 		}
 		if s.LastOnly && s.queueOf(0) != names[len(names)-1] || !s.LastOnly && s.queueOf(s.Queues-1) != names[s.Queues-1] {
 			t.Errorf("jobs are in %s", s.queueOf(0))
+		}
+		for _, n := range []int{1, 7, 1500} {
+			there := make([]int, s.Queues)
+			for j := range n {
+				there[slices.Index(names, s.queueOf(j))]++
+			}
+			for i := range there {
+				if s.inQueue(i, n) != there[i] {
+					t.Errorf("%d of %d jobs are in queue %d, not %d", there[i], n, i, s.inQueue(i, n))
+				}
+			}
 		}
 	}
 }

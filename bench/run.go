@@ -70,15 +70,15 @@ type turn struct {
 func newTurn(ctx context.Context, s *scenario, o *options, rep *report) *turn {
 	t := &turn{scenario: s, to: o.rounds}
 	switch {
-	case (s.Kind == kindIdle || s.isFleet()) && o.short:
+	case (s.Kind == kindIdle || s.Kind == kindFleet) && o.short:
 		t.from, t.to = 1, 1
-	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindReload || s.Kind == kindMemory || s.isFleet():
+	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindReload || s.Kind == kindMemory || s.Kind == kindFleet:
 		t.from = 1
 	}
 	for _, p := range o.peers {
 		why := ""
 		switch {
-		case s.isFleet() && p.name != "resqued":
+		case s.Kind == kindFleet && p.name != "resqued":
 			continue
 		case s.Kind == kindFleet:
 			why = noFleet(ctx)

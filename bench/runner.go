@@ -72,7 +72,7 @@ func (m *measurement) runners(ctx context.Context) (key string, err error) {
 func (m *measurement) feed(ctx context.Context, key string) {
 	payloads := make([]any, 1000)
 	for i := range payloads {
-		payloads[i] = resquePayload(int64(i), m.sp.text())
+		payloads[i] = resquePayload(int64(i), m.s.text())
 	}
 	for ; ctx.Err() == nil; pause(lookEvery) {
 		if m.t.redis.client.LLen(ctx, key).Val() < 5000 {

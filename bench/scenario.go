@@ -15,7 +15,6 @@ const (
 	kindReload  = "reload"  // an application is reloaded under load
 	kindMemory  = "memory"  // the memory of several runners of one application
 	kindFleet   = "fleet"   // many masters without jobs
-	kindHosts   = "hosts"   // the calls of many hosts without jobs
 )
 
 // scenario is one row of the report. The zero value is the base: one process, one queue, jobs
@@ -32,7 +31,6 @@ type scenario struct {
 	Size        int           // bytes of the job's second argument
 	PerFork     int           // JOBS_PER_FORK
 	Depth       int           // at least this many jobs wait
-	Chain       bool          // each job pushes the next, so one waits
 	Locked      bool          // every second waiting job is locked by another process
 	OneLock     bool          // all jobs have the same lock
 	Command     bool          // jobs are external programs
@@ -127,21 +125,13 @@ func scenarios() []scenario {
 		{Name: "fleet-queues-2000", Title: "16 masters, 2,000 queues", Masters: 16, Queues: 2000},
 		{Name: "fleet-queues-10000", Title: "1 master, 10,000 queues", Masters: 1, Queues: 10_000},
 		{Name: "fleet-queues-100000", Title: "1 master, 100,000 queues", Masters: 1, Queues: 100_000},
-		{Name: "fleet-hosts-48", Title: "48 simulated hosts × 8 processes, 10 queues", Masters: 48, Kind: kindHosts},
-		{Name: "fleet-hosts-500", Title: "500 simulated hosts × 8 processes, 10 queues", Masters: 500, Kind: kindHosts},
-		{Name: "fleet-hosts-1000", Title: "1,000 simulated hosts × 8 processes, 10 queues", Masters: 1000, Kind: kindHosts},
 	} {
-		if f.Queues = max(f.Queues, 1); f.Kind == kindHosts {
-			f.Queues, f.Processes, f.Threads = 10, 8, 4
-		} else {
-			f.Kind, f.Processes, f.Threads = kindFleet, 1, 4
-		}
+		f.Kind, f.Queues, f.Processes, f.Threads = kindFleet, max(f.Queues, 1), 1, 4
 		all = append(all, f)
 	}
 	return append(all,
 		drain("defaults", "no-op jobs, the defaults: 1 × 1 thread, JOBS_PER_FORK 1", scenario{Threads: 1, PerFork: 1, Short: true}),
 		drain("tuned", "no-op jobs, 2 × 16 threads, JOBS_PER_FORK 1000", scenario{Threads: 16, Processes: 2, PerFork: 1000, Short: true}),
-		drain("depth-1", "1 job waits (each pushes the next), 50 threads", scenario{Chain: true}),
 		drain("depth-1e5", "10⁵ jobs wait, 50 threads", scenario{Depth: 100_000}),
 		drain("depth-1e7", "10⁷ jobs wait, 50 threads", scenario{Depth: 10_000_000}),
 		drain("queues-100", "100 queues with jobs, 50 threads", scenario{Queues: 100}),
@@ -161,8 +151,6 @@ func scenarios() []scenario {
 	)
 }
 
-func (s *scenario) isFleet() bool { return s.Kind == kindFleet || s.Kind == kindHosts }
-
 // queueNames returns the queues of a scenario, the most important first. The names end in a
 // number, so asynq sorts them in this order too.
 func (s *scenario) queueNames() []string {
@@ -179,6 +167,17 @@ func (s *scenario) queueOf(i int) string {
 		n = i % s.Queues
 	}
 	return fmt.Sprintf("q%04d", n)
+}
+
+// inQueue returns how many of n jobs are in the i-th queue.
+func (s *scenario) inQueue(i, n int) int {
+	switch {
+	case !s.LastOnly:
+		return (n + s.Queues - 1 - i) / s.Queues
+	case i == s.Queues-1:
+		return n
+	}
+	return 0
 }
 
 func (s *scenario) env() []string {

@@ -64,7 +64,6 @@ func goals() []goal {
 		{title: "enqueue, 1 goroutine, over asynq", figure: over("enqueue-1", "asynq"), limit: 1},
 		{title: "enqueue, 10 goroutines, over asynq", figure: over("enqueue-10", "asynq"), limit: 3},
 		{title: "enqueue in bulk, over one by one", figure: within("enqueue-bulk", "enqueue-1"), limit: 20},
-		{title: "command handlers, of the program alone", figure: over("command", "spawn"), limit: 0.6, percent: true},
 		{title: "idle pick-up, p99 ≤ INTERVAL", limit: float64(interval / time.Millisecond), atMost: true, unit: " ms", figure: func(r *report) float64 {
 			return quantile(r.pooled("latency", "resqued"), 0.99)
 		}},
@@ -75,7 +74,6 @@ func goals() []goal {
 		{title: "no-op Active Jobs, over Sidekiq with as many threads", figure: over("runner-active-job", "sidekiq"), limit: 1},
 		{title: "no-op Ruby classes, over as many workers of Resque without forks", figure: over("runner-noop", "resque"), limit: 1.5},
 		{title: "no-op Ruby classes, over as many workers of Resque", figure: over("runner-noop", "resque-forking"), limit: 30},
-		{title: "no-op Ruby classes, of an echo by as many runners", figure: over("runner-noop", "echo"), limit: 0.35, percent: true},
 		{title: "2 runners of 10 threads, of 20 runners", figure: within("runner-threads", "runner-noop"), limit: 1, percent: true},
 		{title: "jobs_per_runner 100, of no recycling", figure: within("runner-recycle", "runner-noop"), limit: 0.8, percent: true},
 		{title: "SIGHUP under load, longest time without a job", limit: 1000, atMost: true, unit: " ms", figure: func(r *report) float64 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/bench/job"
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/daemon"
 )
 
@@ -34,11 +33,6 @@ func handlers() (*resqued.Handlers, error) {
 		return nil, err
 	}
 	h := &job.Handler{Spec: spec, Shared: shared}
-	if spec.Chain != "" {
-		if h.Push, err = pusher(spec); err != nil {
-			return nil, err
-		}
-	}
 	handlers := resqued.New()
 	if spec.Command {
 		handlers.Hook(resqued.Hooks{
@@ -46,23 +40,12 @@ func handlers() (*resqued.Handlers, error) {
 			AfterPerform:  func(context.Context, *resqued.Job) { shared.End() },
 		})
 	} else {
-		resqued.Handle(handlers, job.Class, func(ctx context.Context, a job.Args) error { return h.Perform(ctx, a.N, a.Text) })
+		resqued.Handle(handlers, job.Class, func(_ context.Context, a job.Args) error { return h.Perform(a.N) })
 	}
 	if spec.Profile != "" {
 		handlers.Hook(resqued.Hooks{AfterFork: func(context.Context) error { return profile(shared, spec.Profile) }})
 	}
 	return handlers, nil
-}
-
-func pusher(spec job.Spec) (func(ctx context.Context, queue string, n int64, text string) error, error) {
-	c, err := client.New(client.Options{URL: "redis://" + spec.Redis + "/0", Namespace: spec.Namespace, PoolSize: 4})
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, queue string, n int64, text string) error {
-		_, err := c.Enqueue(ctx, job.Class, []any{n, text}, client.Queue(queue))
-		return err
-	}, nil
 }
 
 // profile records a CPU profile of a worker process until the measurement is over.

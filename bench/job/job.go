@@ -3,7 +3,6 @@
 package job
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -23,11 +22,7 @@ type Spec struct {
 	Sleep   time.Duration // how long a job sleeps
 	Latency bool          // the first argument is the time at which the job was sent
 	Command bool          // jobs are external programs
-	// Chain is the queue to which each job pushes the next one, with Text; "" means none.
-	Chain, Text string
-	Redis       string // the address of the server
-	Namespace   string
-	Profile     string // prefix of the files of CPU profiles, "" = none
+	Profile string        // prefix of the files of CPU profiles, "" = none
 }
 
 // FromEnv returns the Spec that the harness gave this process.
@@ -49,12 +44,10 @@ type Args struct {
 type Handler struct {
 	Spec   Spec
 	Shared *Shared
-	// Push pushes the next job of a chain.
-	Push func(ctx context.Context, queue string, n int64, text string) error
 }
 
-// Perform runs a job with its two arguments.
-func (h *Handler) Perform(ctx context.Context, n int64, _ string) error {
+// Perform runs a job with its first argument.
+func (h *Handler) Perform(n int64) error {
 	h.Shared.Begin()
 	if h.Spec.Latency {
 		h.Shared.Late(n)
@@ -66,11 +59,6 @@ func (h *Handler) Perform(ctx context.Context, n int64, _ string) error {
 	}
 	if h.Spec.Sleep > 0 {
 		time.Sleep(h.Spec.Sleep)
-	}
-	if h.Spec.Chain != "" {
-		if err := h.Push(ctx, h.Spec.Chain, n+1, h.Spec.Text); err != nil {
-			return err
-		}
 	}
 	h.Shared.End()
 	return nil

@@ -36,7 +36,7 @@ func waiters(b *testing.B, spec job.Spec) {
 	for i := range 50 {
 		threads.Go(func() {
 			for n := i; n < b.N; n += 50 {
-				if err := h.Perform(b.Context(), int64(n), ""); err != nil {
+				if err := h.Perform(int64(n)); err != nil {
 					panic(err)
 				}
 			}
