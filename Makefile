@@ -4,8 +4,6 @@ GO      ?= go
 # Every tool runs from tools/go.mod, so that none becomes a dependency of resqued.
 TOOL    := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# What builds packages and releases; it has the module of the tools.
-RELEASE := cd tools && $(GO) run ./release
 
 # One line per package, the output of what failed, and the totals at the end.
 TESTS   := $(TOOL) gotestsum --format pkgname --hide-summary skipped
@@ -145,7 +143,7 @@ fuzz: ## run each fuzzer for FUZZTIME (10s) and keep what reaches new code
 	sh scripts/fuzz
 
 package: ## build .deb and .rpm for amd64 and arm64 in dist
-	$(RELEASE) build -only packages
+	sh scripts/release packages
 
 package-test: ## install, upgrade under load and remove the packages under a real systemd (as root)
 	sh scripts/provide $(CHANNELS)
@@ -153,8 +151,7 @@ package-test: ## install, upgrade under load and remove the packages under a rea
 	RESQUED_TEST_PACKAGES=1 $(TESTS) -- -timeout 25m ./test/packages
 
 release: licenses ## build all of a release in dist: archives, packages, bills of materials, checksums
-	$(RELEASE) build
-	$(RELEASE) notes >../dist/NOTES.md
+	sh scripts/release
 
 runners: ## build the runners as a gem, a wheel and a tarball for npm in dist
 	sh scripts/runners dist
@@ -163,13 +160,13 @@ repositories: ## make apt and yum repositories of the packages in dist; SIGN_KEY
 	sh scripts/repositories dist
 
 cut: ## give what is unreleased in CHANGELOG.md a version: make cut VERSION=v1.2.3
-	$(RELEASE) cut -version $(VERSION)
+	sh scripts/release cut '$(VERSION)'
 
 reproduce: ## build a release of HEAD twice, in two places, and compare the checksums
 	sh scripts/reproduce
 
 licenses: ## check the licences of all dependencies
-	$(RELEASE) licenses
+	$(GO) build -C tools -o $(CURDIR)/bin/release ./release && bin/release licenses
 
 clean: ## remove what these targets built
 	rm -rf bin dist

@@ -70,9 +70,8 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	for _, version := range []string{first, second} {
-		cmd := exec.Command("go", "run", "./release", "build", "-only", "packages",
-			"-targets", "linux/"+runtime.GOARCH, "-version", version, "-out", filepath.Join(folder, version))
-		cmd.Dir = "../../tools"
+		cmd := exec.Command("sh", "../../scripts/release", "packages")
+		cmd.Env = append(os.Environ(), "VERSION="+version, "TARGETS=linux/"+runtime.GOARCH, "OUT="+filepath.Join(folder, version))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}

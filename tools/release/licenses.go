@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -53,36 +55,41 @@ type listed struct {
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|unlicense)([.-].*)?$|\.LICENSE$`)
 
-func (r *repository) linked(targets []target) ([]dependency, error) {
+// releaseTargets are those of a release.
+var releaseTargets = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"}
+
+func linked(root string, targets ...string) ([]dependency, error) {
 	var packages []listed
-	for _, t := range targets {
-		some, err := r.list([]string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch}, "./cmd/resqued")
+	for _, target := range targets {
+		system, arch, _ := strings.Cut(target, "/")
+		some, err := list(root, []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + arch}, "./cmd/resqued")
 		if err != nil {
 			return nil, err
 		}
 		packages = append(packages, some...)
 	}
-	return r.dependencies(packages)
+	return dependencies(root, packages)
 }
 
 // list describes packages and everything that they import.
-func (r *repository) list(env []string, args ...string) (packages []listed, err error) {
-	out, err := r.command(env, "go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, args...)...).Output()
+func list(root string, env []string, args ...string) (packages []listed, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module"}, args...)...)
+	cmd.Dir, cmd.Stderr, cmd.Env = root, os.Stderr, append(os.Environ(), env...)
+	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+	for decoder := json.NewDecoder(bytes.NewReader(out)); decoder.More(); {
 		var p listed
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return packages, nil
-		} else if err != nil {
+		if err := decoder.Decode(&p); err != nil {
 			return nil, err
 		}
 		packages = append(packages, p)
 	}
+	return packages, nil
 }
 
-func (r *repository) dependencies(packages []listed) ([]dependency, error) {
+func dependencies(root string, packages []listed) ([]dependency, error) {
 	found := map[string]*dependency{}
 	get := func(kind, path, version string) *dependency {
 		if found[kind+path] == nil {
@@ -90,35 +97,30 @@ func (r *repository) dependencies(packages []listed) ([]dependency, error) {
 		}
 		return found[kind+path]
 	}
-	embedded, err := r.embedded()
+	out, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
+		return nil, err
+	}
+	goroot, version, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if err := get(standard, "std", version).read(goroot, goroot); err != nil {
 		return nil, err
 	}
 	for _, p := range packages {
 		switch {
 		case p.Standard:
-			goroot, err := r.output("go", "env", "GOROOT", "GOVERSION")
+		case p.ImportPath == module+"/internal/web/pages":
+			assets, err := embedded(root)
 			if err != nil {
 				return nil, err
 			}
-			folder, version, _ := strings.Cut(goroot, "\n")
-			if std := get(standard, "std", version); len(std.texts) == 0 {
-				err = std.read(folder, folder)
-			}
-			if err != nil {
-				return nil, err
-			}
-		case p.Module.Main:
-			for _, e := range embedded {
-				if inside, err := filepath.Rel(p.Dir, r.path(e.folder)); err != nil || inside != "assets" {
-					continue
-				}
-				text, err := os.ReadFile(r.path(filepath.Join(e.folder, e.path+".LICENSE")))
+			for name, version := range assets {
+				text, err := os.ReadFile(filepath.Join(p.Dir, "assets", name+".LICENSE"))
 				if err != nil {
 					return nil, err
 				}
-				get(npmPackage, e.path, e.version).texts["LICENSE"] = text
+				get(npmPackage, name, version).texts["LICENSE"] = text
 			}
+		case p.Module.Main:
 		default:
 			// From the package up to its module: some contain code of others, with its licence.
 			d := get(goModule, p.Module.Path, p.Module.Version)
@@ -205,12 +207,7 @@ func licenseTexts(all []dependency) []byte {
 	fmt.Fprintf(&out, "resqued contains the following software, under these licences.\n")
 	for _, d := range all {
 		fmt.Fprintf(&out, "\n%s\n%s %s (%s)\n", strings.Repeat("=", 79), d.path, d.version, strings.Join(d.licenses, ", "))
-		names := make([]string, 0, len(d.texts))
-		for name := range d.texts {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(d.texts)) {
 			fmt.Fprintf(&out, "\n--- %s\n\n%s\n", name, bytes.TrimSpace(d.texts[name]))
 		}
 	}
@@ -218,21 +215,16 @@ func licenseTexts(all []dependency) []byte {
 }
 
 // checkLicenses checks the licences of all dependencies, including those of the tests.
-func (r *repository) checkLicenses(out io.Writer) error {
-	var targets []target
-	for text := range strings.SplitSeq(defaultTargets, ",") {
-		system, arch, _ := strings.Cut(text, "/")
-		targets = append(targets, target{system, arch})
-	}
-	linked, err := r.linked(targets)
+func checkLicenses(root string, out io.Writer) error {
+	linked, err := linked(root, releaseTargets...)
 	if err != nil {
 		return err
 	}
-	packages, err := r.list(nil, "-test", "./...")
+	packages, err := list(root, nil, "-test", "./...")
 	if err != nil {
 		return err
 	}
-	all, err := r.dependencies(packages)
+	all, err := dependencies(root, packages)
 	if err != nil {
 		return err
 	}
@@ -247,18 +239,14 @@ func (r *repository) checkLicenses(out io.Writer) error {
 	return errors.Join(allowed(linked, allowedLinked), allowed(all, allowedTests))
 }
 
-// asset is a package of npm whose files the dashboard embeds.
-type asset struct{ path, version, folder string }
-
 var assetLine = regexp.MustCompile(`(?m)^\s*([\w@/-]+) (\d\S*) \S+== .*=\$pages/`)
 
-func (r *repository) embedded() (all []asset, err error) {
-	text, err := os.ReadFile(r.path("scripts/vendor-assets"))
-	if err != nil {
-		return nil, err
-	}
+// embedded returns the versions of the packages of npm whose files the dashboard embeds.
+func embedded(root string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "scripts/vendor-assets"))
+	versions := map[string]string{}
 	for _, match := range assetLine.FindAllSubmatch(text, -1) {
-		all = append(all, asset{path: string(match[1]), version: string(match[2]), folder: "internal/web/pages/assets"})
+		versions[string(match[1])] = string(match[2])
 	}
-	return all, nil
+	return versions, err
 }

@@ -8,104 +8,96 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestVersionOf(t *testing.T) {
+// TestScript runs scripts/release with a repository and a changelog of its own.
+func TestScript(t *testing.T) {
 	t.Parallel()
-	for described, want := range map[string]string{
-		"v1.2.3-0-g133ba66":            "v1.2.3",
-		"v1.2.3-rc.1-0-g133ba66":       "v1.2.3-rc.1",
-		"v1.2.3-5-g133ba66":            "v1.2.3+5.g133ba66",
-		"v1.2.3-rc.1-5-g133ba66-dirty": "v1.2.3-rc.1+5.g133ba66.dirty",
-		"v0.0.0-1161-g133ba66":         "v0.0.0+1161.g133ba66",
-		"v1.2.3-0-g133ba66-dirty":      "v1.2.3+0.g133ba66.dirty",
+	root := t.TempDir()
+	script, err := os.ReadFile("../../scripts/release")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const log = "# Changelog\n\n## Unreleased\n\n- **New**: a thing.\n\n## 1.0.0 — 2026-01-02\n\n- The first.\n"
+	for name, text := range map[string]string{"scripts/release": string(script), "CHANGELOG.md": log} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sh := func(script string) (string, error) {
+		cmd := exec.Command("sh", "-ec", "release() { sh scripts/release \"$@\"; }\n"+script)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	for _, c := range []struct{ script, want string }{
+		{`git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm one && release version | sed 's/g.*/g/'`, "0.0.0+1.g"},
+		{`git tag v1.2.3-rc.1 && release version`, "1.2.3-rc.1"},
+		{`echo >>scripts/release && release version | sed 's/g[^.]*/g/'`, "1.2.3-rc.1+0.g.dirty"},
+		{`git -c user.name=a -c user.email=a@b commit -qam two && release version | sed 's/g[^.]*/g/'`, "1.2.3-rc.1+1.g"},
+		{`VERSION=v1.0.0 release notes`, "- The first."},
+		{`VERSION=1.0.0+5.g133ba66 release notes`, "- **New**: a thing."},
+		{`VERSION=1.1.0-rc.1 release notes`, "- **New**: a thing."},
+		{`VERSION=1.1.0 release notes`, ""},
+		{`release cut v1.0.0`, ""},
+		{`release cut ''`, ""},
+		{`release cut 1.2`, ""},
+		{`release cut 'v1.2.3 4'`, ""},
+		{`release cut 1.2.3+5`, ""},
+		{`release cut v1.1.0 && sed "s/$(date -u +%F)/DAY/" CHANGELOG.md`, strings.TrimSpace(strings.Replace(log, "Unreleased\n", "Unreleased\n\n## 1.1.0 — DAY\n", 1))},
+		{`VERSION=1.1.0 release notes`, "- **New**: a thing."},
+		{`release cut v1.2.0`, ""}, // without a line in the changelog
 	} {
-		if got, err := versionOf(described); got != want || err != nil {
-			t.Errorf("%s: %s, %v, not %s", described, got, err, want)
-		}
-	}
-	if got, err := versionOf("133ba66"); err == nil {
-		t.Errorf("no version is %s", got)
-	}
-}
-
-const log = "# Changelog\n\n## Unreleased\n\n- **New**: a thing.\n\n## 1.0.0 — 2026-01-02\n\n- The first.\n"
-
-func TestCut(t *testing.T) {
-	t.Parallel()
-	day := time.Date(2026, 11, 25, 23, 0, 0, 0, time.UTC)
-	got, err := cutLog(log, "1.1.0", day)
-	want := "# Changelog\n\n## Unreleased\n\n## 1.1.0 — 2026-11-25\n\n- **New**: a thing.\n\n## 1.0.0 — 2026-01-02\n\n- The first.\n"
-	if got != want || err != nil {
-		t.Errorf("%v\n%s", err, got)
-	}
-	for name, text := range map[string]string{"1.1.0": "- **New**: a thing.", "1.0.0": "- The first.", "Unreleased": ""} {
-		if found, ok := section(got, name); found != text || !ok {
-			t.Errorf("%s: %q", name, found)
-		}
-	}
-	if _, err := cutLog(got, "1.2.0", day); err == nil {
-		t.Error("a release without a line in the changelog")
-	}
-	if _, err := cutLog(log, "1.0.0", day); err == nil {
-		t.Error("the same version twice")
-	}
-	for _, bad := range []string{"", "1.2", "v1.2.3 4", "1.2.3+5"} {
-		if validVersion.MatchString(bad) {
-			t.Errorf("%q is a version", bad)
-		}
-	}
-}
-
-func TestNotes(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]string{
-		"1.0.0": "- The first.", "1.0.0+5.g133ba66": "- **New**: a thing.", "1.1.0-rc.1": "- **New**: a thing.", "1.1.0": "",
-	} {
-		if got, err := notes(log, version); got != want || (err == nil) != (want != "") {
-			t.Errorf("%s: %q, %v", version, got, err)
+		if out, err := sh(c.script); (err == nil) != (c.want != "") || err == nil && out != c.want {
+			t.Errorf("%s: %v, %q", c.script, err, out)
 		}
 	}
 }
 
 func TestArchiveIsReproducible(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	path := func(name string) string { return filepath.Join(folder, name) }
-	for _, name := range []string{"a", "b"} {
-		if err := os.WriteFile(path(name), []byte(name), 0o600); err != nil {
+	date := time.Unix(1_700_000_000, 0)
+	var made [2]bytes.Buffer
+	for i, umask := range []os.FileMode{0o777, 0o700} {
+		folder := filepath.Join(t.TempDir(), "r")
+		for name, mode := range map[string]os.FileMode{"a": 0o644, "b/program": 0o755, "c": 0o600} {
+			path := filepath.Join(folder, name)
+			err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), mode&umask),
+				os.Chtimes(path, time.Time{}, date.Add(time.Duration(i)*time.Hour)))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := writeArchive(&made[i], folder, date); err != nil {
 			t.Fatal(err)
 		}
 	}
-	date := time.Unix(1_700_000_000, 0)
-	one, two := []entry{{"b", path("b"), 0o755}, {"a", path("a"), 0o644}}, []entry{{"a", path("a"), 0o644}, {"b", path("b"), 0o755}}
-	var first, second bytes.Buffer
-	if err := writeArchive(&first, "r", one, date); err != nil {
-		t.Fatal(err)
+	if !bytes.Equal(made[0].Bytes(), made[1].Bytes()) {
+		t.Error("the archive depends on the times or the modes of the files")
 	}
-	now := time.Now().Add(time.Hour)
-	if err := errors.Join(os.Chtimes(path("a"), now, now), os.Chmod(path("b"), 0o777), writeArchive(&second, "r", two, date)); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the archive depends on the order, the times or the modes of the files")
-	}
-	unzipped, err := gzip.NewReader(&first)
+	unzipped, err := gzip.NewReader(&made[0])
 	if err != nil {
 		t.Fatal(err)
 	}
+	var names []string
 	for archive := tar.NewReader(unzipped); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil || h.Uid != 0 || h.Uname != "" || !h.ModTime.Equal(date) || !strings.HasPrefix(h.Name, "r/") {
-			t.Errorf("%+v, %v", h, err)
+		if err != nil || h.Uid != 0 || h.Uname != "" || !h.ModTime.Equal(date) {
+			t.Fatalf("%+v, %v", h, err)
 		}
+		names = append(names, h.Name)
+	}
+	if got := strings.Join(names, " "); got != "r/a r/b/program r/c" {
+		t.Error(got)
 	}
 }
 
@@ -175,8 +167,8 @@ func TestLicenses(t *testing.T) {
 // Embedded packages are found in the script that fetches them.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	all, err := (&repository{root: "../.."}).embedded()
-	if err != nil || len(all) != 1 || all[0].path != "idiomorph" {
+	all, err := embedded("../..")
+	if err != nil || len(all) != 1 || all["idiomorph"] == "" {
 		t.Errorf("%v, %v", all, err)
 	}
 }

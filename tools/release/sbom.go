@@ -5,8 +5,8 @@ import (
 	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -19,7 +19,11 @@ const module = "github.com/resqued/resqued"
 
 // sbom writes the contents of a program as CycloneDX: the modules that the program itself
 // names, with their checksums and licences, the standard library, and embedded packages.
-func (b *build) sbom(t target, program, file string) error {
+func sbom(root, version, program string, out io.Writer) error {
+	date, err := sourceDate()
+	if err != nil {
+		return err
+	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err
@@ -28,22 +32,28 @@ func (b *build) sbom(t target, program, file string) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(content)
-	bom := cdx.NewBOM()
-	bom.SerialNumber = serial(sum)
-	main := cdx.Component{
-		BOMRef: "pkg:golang/" + module + "@v" + b.version, Type: cdx.ComponentTypeApplication,
-		Name: "resqued", Version: b.version, PackageURL: "pkg:golang/" + module + "@v" + b.version + "?goos=" + t.os + "&goarch=" + t.arch,
-		Licenses: licenses([]string{"MIT"}),
-		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
-	}
+	settings := map[string]string{}
 	var properties []cdx.Property
 	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
 		if strings.HasPrefix(s.Key, "vcs") || strings.HasPrefix(s.Key, "GO") || s.Key == "CGO_ENABLED" {
 			properties = append(properties, cdx.Property{Name: "go:" + s.Key, Value: s.Value})
 		}
 	}
-	bom.Metadata = &cdx.Metadata{Timestamp: b.date.Format(time.RFC3339), Component: &main, Properties: &properties}
+	deps, err := linked(root, settings["GOOS"]+"/"+settings["GOARCH"])
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(content)
+	bom := cdx.NewBOM()
+	bom.SerialNumber = serial(sum)
+	main := cdx.Component{
+		BOMRef: "pkg:golang/" + module + "@v" + version, Type: cdx.ComponentTypeApplication, Name: "resqued", Version: version,
+		PackageURL: "pkg:golang/" + module + "@v" + version + "?goos=" + settings["GOOS"] + "&goarch=" + settings["GOARCH"],
+		Licenses:   licenses([]string{"MIT"}),
+		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
+	}
+	bom.Metadata = &cdx.Metadata{Timestamp: date.Format(time.RFC3339), Component: &main, Properties: &properties}
 
 	var components []cdx.Component
 	var refs []string
@@ -65,7 +75,7 @@ func (b *build) sbom(t target, program, file string) error {
 		if m.Replace != nil {
 			return fmt.Errorf("%s is replaced by %s", m.Path, m.Replace.Path)
 		}
-		i := slices.IndexFunc(b.deps, func(d dependency) bool { return d.kind == goModule && d.path == m.Path && d.version == m.Version })
+		i := slices.IndexFunc(deps, func(d dependency) bool { return d.kind == goModule && d.path == m.Path && d.version == m.Version })
 		if i < 0 {
 			return fmt.Errorf("%s %s is linked, and not among those whose licences were looked for", m.Path, m.Version)
 		}
@@ -73,20 +83,16 @@ func (b *build) sbom(t target, program, file string) error {
 		if err != nil {
 			return fmt.Errorf("%s: sum %q: %w", m.Path, m.Sum, err)
 		}
-		add(b.deps[i], hex.EncodeToString(hash))
+		add(deps[i], hex.EncodeToString(hash))
 	}
-	for _, d := range b.deps {
+	for _, d := range deps {
 		if d.kind != goModule {
 			add(d, "")
 		}
 	}
 	bom.Components = &components
 	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6), out.Close())
+	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
 // serial returns a UUID of the list, which must be unique: it is derived from the program.
