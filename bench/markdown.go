@@ -99,10 +99,6 @@ func (r *report) scenario(b *strings.Builder, s *scenario) {
 	case kindIdle:
 		b.WriteString(row("peer", "commands/s", "worker CPU ms/s", "server CPU ms/s", "memory of a worker process, MiB", "of all, MiB") +
 			row("---", "--:", "--:", "--:", "--:", "--:"))
-	case kindReload:
-		b.WriteString(row("peer", "longest time without a job, ms", "over the reloads, ms") + row("---", "--:", "--:"))
-	case kindMemory:
-		b.WriteString(row("peer", "one runner alone, MiB", "all with their template, MiB", "ratio") + row("---", "--:", "--:", "--:"))
 	default:
 		b.WriteString(row("peer", "jobs/s", "jobs/min", "worker CPU ms/1,000", "server CPU ms/1,000", "commands/job", "reads/job", "bytes/job", "peak MiB (all)") +
 			row("---", "--:", "--:", "--:", "--:", "--:", "--:", "--:", "--:"))
@@ -120,10 +116,6 @@ func (r *report) scenario(b *strings.Builder, s *scenario) {
 			b.WriteString(row(p.title, human(quantile(l, 0.5)), human(quantile(l, 0.99)), human(quantile(l, 1)), fmt.Sprint(len(l))))
 		case kindIdle:
 			b.WriteString(row(p.title, commands.String(), of(workerCPU).String(), of(serverCPU).String(), human(memory.Median), human(all.Median)))
-		case kindReload:
-			b.WriteString(row(p.title, of(func(m *result) float64 { return m.Gaps[0] }).String(), of(func(m *result) float64 { return m.Gaps[1] }).String()))
-		case kindMemory:
-			b.WriteString(row(p.title, memory.String(), all.String(), of(proportion).String()))
 		default:
 			b.WriteString(row(p.title, of(rate).String(), human(of(rate).Median*60), human(of(workerCPU).Median), human(of(serverCPU).Median),
 				human(commands.Median), human(of(func(m *result) float64 { return m.Reads }).Median),

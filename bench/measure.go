@@ -37,11 +37,9 @@ type result struct {
 	// Stolen is the share of processor time that a hypervisor gave to others.
 	Stolen float64 `json:"stolen,omitempty"`
 	// Milliseconds from enqueue to start.
-	Latencies   []float64 `json:"latencies_ms,omitempty"`
-	Connections float64   `json:"connections,omitempty"` // without jobs
-	// Gaps are the longest times without a job in milliseconds: in quiet, and over a reload.
-	Gaps  []float64       `json:"gaps_ms,omitempty"`
-	Calls map[string]call `json:"calls,omitempty"`
+	Latencies   []float64       `json:"latencies_ms,omitempty"`
+	Connections float64         `json:"connections,omitempty"` // without jobs
+	Calls       map[string]call `json:"calls,omitempty"`
 }
 
 type bench struct {
@@ -121,10 +119,6 @@ func (b *bench) measure(ctx context.Context, s *scenario, p *peer, round int) (*
 		err = m.idle(ctx)
 	case kindQueue:
 		err = m.drainQueue(ctx)
-	case kindReload:
-		err = m.reload(ctx)
-	case kindMemory:
-		err = m.proportion(ctx)
 	case kindFleet:
 		err = m.fleet(ctx)
 	}

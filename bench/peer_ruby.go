@@ -148,9 +148,8 @@ func runnerSection(sp *spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d, env: {REDIS_URL: %q, BOOT: %q, OBJECTS: %q, APP: %q}}\nhandlers:\n  \"*\": {runner: app}\n",
-		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs, "redis://"+sp.Redis+"/0",
-		strconv.FormatFloat(s.Boot.Seconds(), 'g', -1, 64), strconv.Itoa(s.Objects), strings.Join(s.gems(), ",")), nil
+	return fmt.Sprintf("runners:\n  app: {command: [ruby, %q, %q], concurrency: %d, jobs_per_runner: %d, env: {REDIS_URL: %q, APP: %q}}\nhandlers:\n  \"*\": {runner: app}\n",
+		shim, app, max(s.RunnerThreads, 1), s.RunnerJobs, "redis://"+sp.Redis+"/0", strings.Join(s.gems(), ",")), nil
 }
 
 // drainQueue measures how fast jobs are taken, by the length of the queue since the first ones

@@ -75,9 +75,6 @@ func rate(m *result) float64      { return m.Rate }
 func serverCPU(m *result) float64 { return m.ServerCPU }
 func workerCPU(m *result) float64 { return m.WorkerCPU }
 
-// proportion returns the memory of all processes divided by that of one.
-func proportion(m *result) float64 { return m.MemoryAll / m.Memory }
-
 func (r *report) pooled(scenario, peer string) []float64 {
 	var all []float64
 	for _, m := range r.of(scenario, peer) {
@@ -97,10 +94,6 @@ func (r *report) line(s *scenario) string {
 			parts = append(parts, fmt.Sprintf("%s %s ms", p.name, human(quantile(r.pooled(s.Name, p.name), 0.5))))
 		case kindIdle, kindFleet:
 			parts = append(parts, fmt.Sprintf("%s %s/s", p.name, human(r.spread(s.Name, p.name, func(m *result) float64 { return m.Commands }).Median)))
-		case kindReload:
-			parts = append(parts, fmt.Sprintf("%s %s ms", p.name, r.spread(s.Name, p.name, func(m *result) float64 { return m.Gaps[1] })))
-		case kindMemory:
-			parts = append(parts, fmt.Sprintf("%s %s ×", p.name, r.spread(s.Name, p.name, proportion)))
 		default:
 			parts = append(parts, fmt.Sprintf("%s %s", p.name, human(r.spread(s.Name, p.name, rate).Median)))
 		}

@@ -72,7 +72,7 @@ func newTurn(ctx context.Context, s *scenario, o *options, rep *report) *turn {
 	switch {
 	case (s.Kind == kindIdle || s.Kind == kindFleet) && o.short:
 		t.from, t.to = 1, 1
-	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindReload || s.Kind == kindMemory || s.Kind == kindFleet:
+	case s.Kind == kindLatency || s.Kind == kindIdle || s.Kind == kindFleet:
 		t.from = 1
 	}
 	for _, p := range o.peers {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -12,8 +13,6 @@ const (
 	kindLatency = "latency" // an idle worker gets one job now and then
 	kindIdle    = "idle"    // nothing happens
 	kindQueue   = "queue"   // like drain, but counted by the length of the queue
-	kindReload  = "reload"  // an application is reloaded under load
-	kindMemory  = "memory"  // the memory of several runners of one application
 	kindFleet   = "fleet"   // many masters without jobs
 )
 
@@ -40,10 +39,7 @@ type scenario struct {
 	RunnerThreads, RunnerJobs int
 	// App is what the application of the Ruby classes loads: "" = nothing, "resque" = the gem,
 	// "active_job" = that and Active Job.
-	App string
-	// Boot is how long the application takes to load, Objects how many small objects it has.
-	Boot       time.Duration
-	Objects    int
+	App        string
 	Delay      time.Duration // of each request to Redis, and of each reply
 	Waker      bool          // waker: on, and a longer interval when idle
 	Processors int           // GOMAXPROCS of the workers; 0 = Go's default
@@ -104,18 +100,11 @@ func scenarios() []scenario {
 		{Name: "runner-active-job", Title: "no-op Active Jobs, 2 × 10 at a time", App: "active_job", Threads: 10, Short: true},
 		{Name: "runner-threads", Title: "no-op Ruby classes by the gem, 2 runners of 10 threads", App: "resque", Threads: 10, RunnerThreads: 10, Short: true},
 		{Name: "runner-recycle", Title: "no-op Ruby classes by the gem, 2 × 10 runners, jobs_per_runner 100", App: "resque", Threads: 10, RunnerJobs: 100},
-		{Name: "runner-hup", Title: "SIGHUP under load, an application that boots for 3 s, 2 × 4 runners", Kind: kindReload, Boot: 3 * time.Second},
-		{Name: "runner-memory", Title: "2 × 4 runners of an application of 800,000 small objects, after 500 jobs each", Kind: kindMemory, Objects: 800_000},
 		{Name: "sidekiqload", Title: "no-op Ruby classes, 1 × 30 at a time, 1 ms to Redis", App: "resque", Processes: 1, Threads: 30, Delay: time.Millisecond / 2},
 		{Name: "sidekiqload-threads", Title: "no-op Ruby classes, 1 runner of 30 threads, 1 ms to Redis", App: "resque", Processes: 1, Threads: 30, RunnerThreads: 30, Delay: time.Millisecond / 2},
 		{Name: "sidekiqload-active-job", Title: "no-op Active Jobs, 1 × 30 at a time, 1 ms to Redis", App: "active_job", Processes: 1, Threads: 30, Delay: time.Millisecond / 2},
 	} {
-		if r.Kind == "" {
-			r.Kind = kindQueue
-		}
-		if r.Runner, r.Queues, r.Threads = true, 1, max(r.Threads, 4); r.Processes == 0 {
-			r.Processes = 2
-		}
+		r.Kind, r.Runner, r.Queues, r.Processes = kindQueue, true, 1, cmp.Or(r.Processes, 2)
 		all = append(all, r)
 	}
 	for _, f := range []scenario{

@@ -76,12 +76,6 @@ func goals() []goal {
 		{title: "no-op Ruby classes, over as many workers of Resque", figure: over("runner-noop", "resque-forking"), limit: 30},
 		{title: "2 runners of 10 threads, of 20 runners", figure: within("runner-threads", "runner-noop"), limit: 1, percent: true},
 		{title: "jobs_per_runner 100, of no recycling", figure: within("runner-recycle", "runner-noop"), limit: 0.8, percent: true},
-		{title: "SIGHUP under load, longest time without a job", limit: 1000, atMost: true, unit: " ms", figure: func(r *report) float64 {
-			return r.spread("runner-hup", "resqued", func(m *result) float64 { return m.Gaps[1] }).Median
-		}},
-		{title: "memory of 8 runners with their template, of one", figure: func(r *report) float64 {
-			return r.spread("runner-memory", "resqued", proportion).Median
-		}, limit: 2, atMost: true},
 		{title: "memory of a worker process at rest, 16 threads", limit: 30, atMost: true, unit: " MiB", figure: func(r *report) float64 {
 			return r.spread("idle", "resqued", func(m *result) float64 { return m.Memory }).Median
 		}},
