@@ -61,7 +61,7 @@ func output(ctx context.Context, dir string, argv ...string) (string, error) {
 // commit. remove removes the directory.
 func (o *options) build(ctx context.Context) (remove func(), err error) {
 	remove = func() {}
-	if o.previous == "" || o.beside != "" {
+	if o.previous == "" {
 		return remove, nil
 	}
 	dir, err := os.MkdirTemp("", "chaos-beside-")
@@ -81,29 +81,24 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 	return remove, err
 }
 
-// findBeside gives the daemons a second program, if the options name one: -beside a program, or
-// -previous a commit to build. Each start of a daemon alternates between the two, as if the
-// fleet were upgraded and rolled back all the time.
+// findBeside gives the daemons the program of another version, if one was built. Each start of a
+// daemon alternates between the two, as if the fleet were upgraded and rolled back all the time.
 func (c *chaos) findBeside() error {
-	beside, name := c.o.beside, c.o.beside
-	if c.o.built != "" {
-		beside, name = c.o.built, "commit "+c.o.previous
-	}
-	if beside == "" {
+	if c.o.built == "" {
 		return nil
 	}
 	for i, m := range c.daemons() {
-		m.beside, m.turn = beside, (i+1)%2
+		m.beside, m.turn = c.o.built, (i+1)%2
 		if m.user == 0 {
 			continue
 		}
 		// Its user can access only the directory of the run.
 		m.beside = filepath.Join(c.dir, "daemon-beside")
-		if err := copyFile(beside, m.beside); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := copyFile(c.o.built, m.beside); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
-	fmt.Printf("chaos: each daemon is now this version, now %s, by turns\n", name)
+	fmt.Printf("chaos: each daemon is now this version, now commit %s, by turns\n", c.o.previous)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func TestTurns(t *testing.T) {
 			require.Equal(t, []string{"new", "old", "new", "old"}, seen)
 		}
 	}
-	c := newChaos(options{beside: "/bin/true"})
+	c := newChaos(options{built: "/bin/true"})
 	c.dir = dir
 	c.machines = []*machine{{name: "a", program: "new", user: oneUser}, {name: "b", program: "new"}, {name: "c", program: "new", user: otherUser}}
 	require.NoError(t, c.findBeside())

@@ -67,7 +67,6 @@ func allKinds() []kind {
 		{"redis-sleep", "Redis hangs for 0.3–1.5 s", 5 * time.Second, 0, debugSleep(false)},
 		{"redis-stuck", "Redis hangs for longer than a lease", 5 * time.Second, 0, debugSleep(true)},
 		{"redis-uneven", "Redis comes back for one after the other", 5 * time.Second, 0, redisUneven},
-		{"client-pause", "CLIENT PAUSE for 0.3–2 s", 5 * time.Second, 0, clientPause},
 		{"client-kill", "every connection closed by Redis", 3 * time.Second, 0, clientKill},
 		{"script-flush", "SCRIPT FLUSH", 3 * time.Second, 0, scriptFlush},
 		{"maxmemory", "memory full", 5 * time.Second, 0, maxmemory},
@@ -77,9 +76,7 @@ func allKinds() []kind {
 		{"acl-scripts", "right to run scripts taken for 0.5–2 s", 5 * time.Second, 0, withoutScripts},
 		{"acl-command", "right to a command of scripts taken for 0.3–1.5 s", 5 * time.Second, 0, withoutCommand},
 
-		{"net-delay", "20–150 ms of delay", 3 * time.Second, 0, netDelay},
-		{"net-jitter", "up to 50–300 ms of jitter", 3 * time.Second, 0, netJitter},
-		{"net-cut", "every connection reset", 3 * time.Second, 0, netCut},
+		{"net-slow", "up to 450 ms of delay", 3 * time.Second, 0, netSlow},
 		{"net-down", "network down for 0.3–1 s", 5 * time.Second, 0, netDown},
 		{"net-half-open", "silence for 0.3–1 s", 5 * time.Second, 0, netHold(false)},
 		{"net-partition", "silence for longer than a lease", 6 * time.Second, 0, netHold(true)},

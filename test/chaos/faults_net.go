@@ -31,28 +31,11 @@ func (c *chaos) lasting(ctx context.Context, f *check.Fault, m *machine, d time.
 // slowTime is how long a network stays slow.
 const slowTime = 1200 * time.Millisecond
 
-func netDelay(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	delay := between(r, 20*time.Millisecond, 150*time.Millisecond)
-	err := c.lasting(ctx, f, c.hit(f, r), slowTime, func(p *faultproxy.Proxy) { p.SetDelay(delay, 0) })
-	f.Note += ", " + span(delay) + " each way"
-	return err
-}
-
-func netJitter(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	jitter := between(r, 50*time.Millisecond, 300*time.Millisecond)
-	err := c.lasting(ctx, f, c.hit(f, r), slowTime, func(p *faultproxy.Proxy) { p.SetDelay(0, jitter) })
-	f.Note += ", up to " + span(jitter) + " each way"
-	return err
-}
-
-func netCut(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	m := c.hit(f, r)
-	seen := marks{m: m.seen()}
-	f.From = procfs.BootTime()
-	n := m.proxy.Cut()
-	lasted(f, "%d connections", n)
-	err := c.working(ctx, f, f.To, m)
-	c.noticed(f, seen, silence...)
+// netSlow delays what is sent either way, by more and by less.
+func netSlow(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
+	delay, jitter := between(r, 0, 150*time.Millisecond), between(r, 50*time.Millisecond, 300*time.Millisecond)
+	err := c.lasting(ctx, f, c.hit(f, r), slowTime, func(p *faultproxy.Proxy) { p.SetDelay(delay, jitter) })
+	f.Note += ", " + span(delay) + " to " + span(delay+jitter) + " each way"
 	return err
 }
 

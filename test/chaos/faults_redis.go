@@ -105,21 +105,6 @@ func redisUneven(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) er
 	return c.allWorking(ctx, f, seen)
 }
 
-func clientPause(ctx context.Context, c *chaos, f *check.Fault, r *rand.Rand) error {
-	d := between(r, 300*time.Millisecond, 2*time.Second)
-	mode := []string{"ALL", "WRITE"}[r.IntN(2)]
-	seen := c.marks()
-	f.Effect, f.From = check.Disturbs, procfs.BootTime()
-	if err := c.server.ctl().Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), mode).Err(); err != nil {
-		return err
-	}
-	if !pause(ctx, d) {
-		return context.Cause(ctx)
-	}
-	lasted(f, "%s for %s", mode, span(d))
-	return c.allWorking(ctx, f, seen)
-}
-
 func clientKill(ctx context.Context, c *chaos, f *check.Fault, _ *rand.Rand) error {
 	seen := c.marks()
 	f.From = procfs.BootTime()

@@ -30,9 +30,6 @@ func (c *chaos) place() error {
 	if add("b", 6, 1, hostName("chaos-b")).place == nil {
 		fmt.Println("chaos: no host names of their own here: all daemons are on one host")
 	}
-	if !c.o.pair {
-		return nil
-	}
 	program, err := hide(c.dir, c.ledgerDir)
 	if err != nil {
 		fmt.Printf("chaos: no daemons here that do not see each other: %v\n", err)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/test/chaos/check"
 )
@@ -52,7 +54,7 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	bounds, names := make([]check.Bound, len(kinds)), make([]string, len(kinds))
 	texts := map[string]string{}
 	for i, k := range kinds {
-		bounds[i] = check.Bound{Kind: k.name, Recover: time.Duration(float64(k.bound) * c.o.slack), Leases: k.leases, Longest: c.leaseOf("")}
+		bounds[i] = check.Bound{Kind: k.name, Recover: k.bound, Leases: k.leases, Longest: c.leaseOf("")}
 		names[i] = k.name
 		texts[k.name] = k.text
 	}
@@ -60,16 +62,12 @@ func (c *chaos) judge(ctx context.Context) (bool, error) {
 	results := append(c.verdicts(append(left, c.trouble...), kinds), check.Recovery(faults, bounds, c.history.Waited))
 	often := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(rare, name) })
 	results = append(results, check.Vacuous(faults, often, c.o.leastFaults(), c.recovered(), c.o.leastRecoveries(), results))
-	table := check.Table(faults, names)
-	if err := c.writeTable(table, texts); err != nil {
-		return false, err
-	}
-	return c.report(results, table)
+	return c.report(results, c.tableOf(check.Table(faults, names), texts))
 }
 
 // verdicts runs the checks of the history.
 func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
-	h, second := c.history, time.Duration(float64(time.Second)*c.o.slack)
+	h := c.history
 	h.Sort()
 	h.Silent, h.Killed = c.said(silentLine), c.said(killedLine)
 	for i, p := range c.probes {
@@ -82,8 +80,8 @@ func (c *chaos) verdicts(left []string, kinds []kind) []check.Result {
 	}
 	c.instant.Notes = []string{fmt.Sprintf("at most %d jobs in lines", c.lined)}
 	results := []check.Result{
-		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h), check.Starvation(h, c.probes, second), check.Order(h),
-		check.Residue(left), check.Failures(h, c.o.bystanders), check.Retries(h), check.Delayed(h, second), check.Ticks(h), check.LongJobs(h), c.leases.Result,
+		check.Conservation(h), c.instant, check.Overlap(h), check.Fence(h), check.Repeats(h), check.Starvation(h, c.probes, time.Second), check.Order(h),
+		check.Residue(left), check.Failures(h), check.Retries(h), check.Delayed(h, time.Second), check.Ticks(h), check.LongJobs(h), c.leases.Result,
 	}
 	if slices.ContainsFunc(kinds, func(k kind) bool { return k.name == "usr1-crash" }) {
 		results = append(results, check.Aborts(h))
@@ -190,7 +188,7 @@ func (c *chaos) residue(ctx context.Context) []string {
 	} {
 		for _, k := range ctl.Keys(ctx, key(pattern)).Val() {
 			if !killed(strings.TrimPrefix(k, key("resqued:master:"))) {
-				left = append(left, "key "+k+c.content(ctx, k))
+				left = append(left, fmt.Sprintf("key %s = %.200q", k, value(ctx, ctl, k)))
 			}
 		}
 	}
@@ -239,16 +237,22 @@ func (c *chaos) deaths(ctx context.Context) (left []string) {
 	return left
 }
 
-func (c *chaos) content(ctx context.Context, k string) string {
-	switch c.server.ctl().Type(ctx, k).Val() {
+// value returns the value of a key of Redis.
+func value(ctx context.Context, ctl *redis.Client, k string) string {
+	var v any
+	switch ctl.Type(ctx, k).Val() {
 	case "string":
-		return fmt.Sprintf(" = %.100q", c.server.ctl().Get(ctx, k).Val())
+		v = ctl.Get(ctx, k).Val()
 	case "hash":
-		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl().HGetAll(ctx, k).Val()))
+		v = ctl.HGetAll(ctx, k).Val()
 	case "set":
-		return fmt.Sprintf(" = %.200q", fmt.Sprint(c.server.ctl().SMembers(ctx, k).Val()))
+		v = ctl.SMembers(ctx, k).Val()
+	case "zset":
+		v = ctl.ZRangeWithScores(ctx, k, 0, -1).Val()
+	case "list":
+		v = ctl.LRange(ctx, k, 0, -1).Val()
 	}
-	return ""
+	return fmt.Sprint(v)
 }
 
 func (c *chaos) discard() {
@@ -319,20 +323,7 @@ func (c *chaos) dump() error {
 	defer cancel()
 	ctl := c.server.ctl()
 	for _, k := range ctl.Keys(ctx, "*").Val() {
-		var v any
-		switch ctl.Type(ctx, k).Val() {
-		case "string":
-			v = ctl.Get(ctx, k).Val()
-		case "hash":
-			v = ctl.HGetAll(ctx, k).Val()
-		case "set":
-			v = ctl.SMembers(ctx, k).Val()
-		case "zset":
-			v = ctl.ZRangeWithScores(ctx, k, 0, -1).Val()
-		case "list":
-			v = ctl.LRange(ctx, k, 0, -1).Val()
-		}
-		text := fmt.Sprintf("%q", fmt.Sprint(v))
+		text := strconv.Quote(value(ctx, ctl, k))
 		_, _ = fmt.Fprintf(f, "%s %s\n", strconv.Quote(k), text[:min(len(text), 4000)])
 	}
 	return nil

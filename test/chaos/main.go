@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -65,12 +66,8 @@ func runHarness(args []string) int {
 	flags.DurationVar(&o.settle, "settle", maxSettle, "how long all jobs may take to end when nothing is broken any more")
 	flags.DurationVar(&o.slow, "slow", 0, "how long one command at a time runs, if it is to outlive leases; 0 = 6/5 of a lease of 10s and more, else there is none")
 	flags.DurationVar(&o.lease, "lease", defaultLease, "how long a worker process lives in Redis without a sign of life; the shortest, see -mixed")
-	flags.Float64Var(&o.slack, "slack", 1, "by how much a slow machine may exceed the times to recover")
-	flags.BoolVar(&o.bystanders, "bystanders", false, "allow jobs to fail that only died beside others")
-	flags.BoolVar(&o.pair, "pair", true, "have two daemons on one host that do not see each other, where that is permitted")
 	flags.BoolVar(&o.mixed, "mixed", true, "have daemons of different job_lock_duration side by side: -lease, 2s more, and twice as long and 1s")
-	flags.StringVar(&o.beside, "beside", "", "the harness's program of another version: each daemon is now this one, now that one, at each start")
-	flags.StringVar(&o.previous, "previous", "", "as -beside, with a program that is built from this commit (HEAD^); left out where git does not have it")
+	flags.StringVar(&o.previous, "previous", "", "a commit (HEAD^): each daemon is now of this version, now of that one, at each start; left out where git does not have it")
 	flags.StringVar(&faults, "faults", "", "only these kinds of faults, separated by commas; or all but those with a ! before them")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/chaos [flags]\n\n")
@@ -86,6 +83,11 @@ func runHarness(args []string) int {
 	if faults != "" {
 		o.only = strings.Split(faults, ",")
 	}
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"profile", "seed", "dir", "keep", "v", "table"}, f.Name) {
+			o.given += fmt.Sprintf(" -%s='%s'", f.Name, f.Value)
+		}
+	})
 	if err := o.check(); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return exitUsage

@@ -110,7 +110,7 @@ var nightly = map[string]string{
 	// Parts of tests.
 	"TestCommandsOfADeadMaster/with_on_master_death":                                                                        "TestJobsOfADeadMaster; internal/handler TestCommandsDieWithTheWorker",
 	"TestDrainWithoutRedis/(it_hangs|what_has_ended|an_end_that)":                                                           "internal/workerproc TestDrainThatIsNotRecorded; internal/store TestParkedEnds",
-	"TestHostileServer/(an_array|a_line|values|a_text).*job_in_hand":                                                        "TestHostileServer with HTTP; chaos net-cut",
+	"TestHostileServer/(an_array|a_line|values|a_text).*job_in_hand":                                                        "TestHostileServer with HTTP; chaos net-down",
 	"TestJobsOfADeadMaster/(SIGUSR1|TERM_ends|the_end_of|what_its_code)":                                                    "internal/workerproc TestTheMasterDies; internal/workerproc TestKill",
 	"TestKillMatrix/(go,_(sleeps|channel|read|flock)|command,_ignores)":                                                     "the rest of TestKillMatrix; internal/handler TestKill",
 	"TestLockIsLost/(.*does_not_listen|redis_has_lost)":                                                                     "internal/workerproc TestJobsDoNotOutliveTheirLocks; chaos redis-empty",

@@ -38,7 +38,7 @@ func TestAborts(t *testing.T) {
 	t.Parallel()
 	b := aborted()
 	b.run("chaos-2", "p2", "", 6*second, 7*second, ledger.End)
-	for _, r := range []Result{Aborts(b.h), Repeats(b.h), Failures(b.h, false)} {
+	for _, r := range []Result{Aborts(b.h), Repeats(b.h), Failures(b.h)} {
 		require.Empty(t, r.Violations, r.Name)
 	}
 	require.Contains(t, Aborts(b.h).String(), "1 jobs in hand at USR1, 1 taken after it")
@@ -67,7 +67,7 @@ func TestAborts(t *testing.T) {
 		b.push("chaos-4")
 		b.run("chaos-4", "p3", "", 4*second, 5*second, ledger.Fail)
 		b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-4", Exception: ExpectDeath, Error: "Job was killed", At: 5 * second})
-		require.Empty(t, Failures(b.h, false).Violations)
+		require.Empty(t, Failures(b.h).Violations)
 		b.run("chaos-4", "p2", "", 6*second, 7*second, ledger.End)
 		requireFails(t, Repeats(b.h), "chaos-4 ran again")
 	})

@@ -83,7 +83,7 @@ func TestGoodHistory(t *testing.T) {
 	t.Parallel()
 	h := good().h
 	for _, r := range []Result{
-		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h, false), Recovery(h.Faults, nil, nil), Residue(nil),
+		Conservation(h), Overlap(h), Fence(h), Repeats(h), Failures(h), Recovery(h.Faults, nil, nil), Residue(nil),
 		Vacuous(h.Faults, []string{"worker-kill"}, 1, 1, 1, []Result{Overlap(h)}),
 	} {
 		require.Empty(t, r.Violations, r.Name)
@@ -304,7 +304,7 @@ func TestFailures(t *testing.T) {
 		if prepare != nil {
 			prepare(b)
 		}
-		return Failures(b.h, false)
+		return Failures(b.h)
 	}
 	ran := func(b *book) { b.run("chaos-9", "p1", "", 10*second, 11*second, ledger.Fail) }
 	kill := func(effect Effect, at time.Duration) func(b *book) {
@@ -340,11 +340,6 @@ func TestFailures(t *testing.T) {
 	r := failed(ExpectDone, third, deaths(false, 3))
 	requireFails(t, r, "died beside others")
 	require.Contains(t, r.String(), "1 bystanders")
-	b := good()
-	b.push("chaos-9")
-	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: ExpectDeath, Error: third.Error})
-	deaths(false, 3)(b)
-	require.Empty(t, Failures(b.h, true).Violations)
 }
 
 func TestStarvation(t *testing.T) {

@@ -301,9 +301,9 @@ func (h *History) deaths(id string) (all, own int) {
 	return all, own
 }
 
-// Failures is the part of C7 about jobs: each failed job has a reason of its own. bystanders
-// allows jobs that died because of others in their process.
-func Failures(h *History, bystanders bool) Result {
+// Failures is the part of C7 about jobs: each failed job has a reason of its own. That others in
+// its process died is not one.
+func Failures(h *History) Result {
 	r := Result{Name: "C7 failures"}
 	kinds := map[string]int{}
 	beside := 0
@@ -326,9 +326,7 @@ func Failures(h *History, bystanders bool) Result {
 		kinds[why]++
 		if all, own := h.deaths(f.ID); why == "its deaths" && p.Expect != ExpectDeath && own < all {
 			beside++
-			if !bystanders {
-				r.fail([]string{f.ID}, "%s only died beside others and failed: %s", f.ID, f.Error)
-			}
+			r.fail([]string{f.ID}, "%s only died beside others and failed: %s", f.ID, f.Error)
 		}
 	}
 	for _, why := range keys(kinds) {

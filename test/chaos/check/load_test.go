@@ -46,7 +46,7 @@ func exhausted() *book {
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	for _, b := range []*book{retrying(), exhausted()} {
-		for _, r := range []Result{Retries(b.h), Repeats(b.h), Conservation(b.h), Failures(b.h, false)} {
+		for _, r := range []Result{Retries(b.h), Repeats(b.h), Conservation(b.h), Failures(b.h)} {
 			require.Empty(t, r.Violations, r.Name)
 		}
 		require.Positive(t, Retries(b.h).Looked)
@@ -304,9 +304,9 @@ func TestTicks(t *testing.T) {
 		requireFails(t, judge(func(b *book) { failed(b); b.without(15*second, 16*second) }), "jobs have not run by")
 		b := scheduled()
 		failed(b)
-		requireFails(t, Failures(b.h, false), "schedule second failed")
+		requireFails(t, Failures(b.h), "schedule second failed")
 		b.fault(Fault{Kind: "term", From: 9 * second, To: 10 * second, Effect: Fails})
-		require.Empty(t, Failures(b.h, false).Violations)
+		require.Empty(t, Failures(b.h).Violations)
 	})
 	t.Run("what was missed for more than a minute is made up for as the schedule says", func(t *testing.T) {
 		t.Parallel()

@@ -179,7 +179,7 @@ func TestLocksLost(t *testing.T) {
 	b.fault(Fault{Kind: "redis-away", From: 11 * second, To: 14 * second, Effect: Disturbs})
 	require.Empty(t, Repeats(b.h).Violations)
 	b.h.Failed = append(b.h.Failed, Failed{ID: "chaos-9", Exception: "Resqued::LockLost", Error: "resqued: job lock lost: no heartbeat for 2s", At: 12 * second})
-	requireFails(t, Failures(b.h, false), "chaos-9")
+	requireFails(t, Failures(b.h), "chaos-9")
 
 	b = good()
 	b.push("chaos-9")
