@@ -40,7 +40,7 @@ func demoted(t *testing.T, staleReads string) (f *fixture, next *redis.Client) {
 		all.Go(func() { _, err := f.Push(t.Context(), "before", []byte("{}")); require.NoError(t, err) })
 		all.Go(func() { require.NoError(t, f.Ping(t.Context())) })
 	}
-	require.Eventually(t, func() bool { return proxy.Counts().Connections >= 2*connections }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return proxy.Connections.Load() >= 2*connections }, 30*time.Second, time.Millisecond)
 	proxy.Release()
 	all.Wait()
 

@@ -29,7 +29,6 @@ func (p *Proxy) Cut() int {
 	for _, l := range links {
 		l.cut()
 	}
-	p.counts.cut.Add(int64(len(links)))
 	return len(links)
 }
 

@@ -64,10 +64,6 @@ func (l *link) forwardRequests() {
 			return
 		}
 		buf = raw
-		l.proxy.counts.requests.Add(1)
-		if request.Script() {
-			l.proxy.counts.scripts.Add(1)
-		}
 		if !silent(request) {
 			d := l.proxy.marked(request)
 			if !l.caught(d, request, false) {
@@ -109,7 +105,6 @@ func (l *link) forwardReplies() {
 			default: // unrequested: a server that says why it hangs up
 			}
 		}
-		l.proxy.counts.replies.Add(1)
 		if !l.pass(burst) {
 			return
 		}
@@ -121,7 +116,6 @@ func (l *link) forwardReplies() {
 
 // lose discards the reply that was just read, and resets or mutes the connection.
 func (l *link) lose(d *Drop) {
-	l.proxy.counts.dropped.Add(1)
 	close(d.done)
 	if d.Mute {
 		// The client may keep sending. It gets no answer until it gives up.

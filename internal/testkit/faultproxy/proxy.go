@@ -44,13 +44,9 @@ type Proxy struct {
 	drops   []*Drop
 	closing bool
 
-	done   sync.WaitGroup
-	counts struct{ connections, requests, scripts, replies, dropped, cut atomic.Int64 }
-}
-
-// Counts counts what has passed through a proxy.
-type Counts struct {
-	Connections, Requests, Scripts, Replies, Dropped, Cut int64
+	done sync.WaitGroup
+	// Connections counts all connections, refused ones too.
+	Connections atomic.Int64
 }
 
 // Listen opens the proxy's port. Connections wait until Run serves them.
@@ -90,20 +86,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 }
 
-// Counts returns what has passed through the proxy so far.
-func (p *Proxy) Counts() Counts {
-	return Counts{
-		Connections: p.counts.connections.Load(), Requests: p.counts.requests.Load(), Scripts: p.counts.scripts.Load(),
-		Replies: p.counts.replies.Load(), Dropped: p.counts.dropped.Load(), Cut: p.counts.cut.Load(),
-	}
-}
-
 // serve forwards one connection until either side or a fault ends it.
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	network, address, refused := p.config.Network, p.config.Address, p.refuse || p.closing
 	p.mu.Unlock()
-	p.counts.connections.Add(1)
+	p.Connections.Add(1)
 	if refused {
 		reset(client)
 		return

@@ -57,7 +57,7 @@ func TestProxy(t *testing.T) {
 	t.Run("bytes go through unchanged in both protocols", func(t *testing.T) {
 		t.Parallel()
 		for _, protocol := range []int{2, 3} {
-			p, c, _ := setup(t, protocol)
+			_, c, _ := setup(t, protocol)
 			key := redistest.Namespace(t)
 			big := strings.Repeat("\r\n$5\r\n", 200_000)
 			require.NoError(t, c.Set(t.Context(), key, big, 0).Err())
@@ -72,8 +72,6 @@ func TestProxy(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "100", c.Get(t.Context(), key+"n").Val())
 			require.Equal(t, redis.Nil, c.Get(t.Context(), key+"none").Err())
-			counts := p.Counts()
-			require.Equal(t, counts.Requests, counts.Replies)
 		}
 	})
 
@@ -97,7 +95,6 @@ func TestProxy(t *testing.T) {
 			<-gone
 			require.Equal(t, "3", beside.Get(t.Context(), key).Val())
 			require.NoError(t, run(t.Context()))
-			require.Equal(t, int64(1), p.Counts().Dropped)
 		}
 	})
 
