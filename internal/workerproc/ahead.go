@@ -12,22 +12,11 @@ import (
 
 // ahead predicts the end of a process. The loop owns all fields.
 type ahead struct {
-	jobsPerFork, threads int
-	lead                 time.Duration // how long a start takes
-	link                 *link
-
+	*shared
 	told bool // the master knows
 	// before and since are the jobs begun at two moments. The pace is measured from the earlier
 	// one, some start times ago.
 	before, since mark
-}
-
-func newAhead(cfg Config, id identity, link *link) *ahead {
-	a := &ahead{jobsPerFork: cfg.JobsPerFork, threads: cfg.Threads, link: link}
-	if !id.alone {
-		a.lead = id.lead
-	}
-	return a
 }
 
 type mark struct {
@@ -37,8 +26,8 @@ type mark struct {
 
 // foresee asks for a successor when the remaining jobs last about as long as its start.
 func (a *ahead) foresee(begun int, now time.Time) {
-	lead := a.lead
-	if a.told || lead <= 0 {
+	lead := a.id.lead // how long a start takes
+	if a.told || lead <= 0 || a.id.alone {
 		return
 	}
 	if a.before.at.IsZero() {
@@ -50,11 +39,11 @@ func (a *ahead) foresee(begun int, now time.Time) {
 	if now.Sub(a.since.at) >= 4*lead {
 		a.before, a.since = a.since, mark{now, begun}
 	}
-	if n < a.threads && took < lead {
+	if n < a.cfg.Threads && took < lead {
 		return // too early to judge
 	}
 	// Half as long again, because start times vary.
-	if float64(took)*float64(a.jobsPerFork-begun) > 1.5*float64(lead)*float64(n) {
+	if float64(took)*float64(a.cfg.JobsPerFork-begun) > 1.5*float64(lead)*float64(n) {
 		return
 	}
 	a.told = true

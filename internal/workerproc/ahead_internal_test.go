@@ -26,7 +26,9 @@ func TestForesee(t *testing.T) {
 	// how many were left when the master was notified.
 	run := func(jobsPerFork, each int, every time.Duration, before ...time.Duration) (left []int) {
 		var to sent
-		a := newAhead(Config{JobsPerFork: jobsPerFork, Threads: each}, identity{lead: lead}, newLink(&to, nil, nil))
+		s := newShared(Config{JobsPerFork: jobsPerFork, Threads: each}, Deps{Conn: &to})
+		s.id.lead = lead
+		a := &ahead{shared: s}
 		begun := 0
 		now := time.Unix(0, 0)
 		for _, pause := range before { // one job each

@@ -37,78 +37,33 @@ type beatResult struct {
 	err      error
 }
 
-type beatStore interface {
-	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
-	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
-	Enroll(ctx context.Context, e store.Enrollment) (again []int, unfailed int, err error)
-	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
-}
-
-type crew interface {
-	counter
-	workers() int
-	worker(thread int) string
-	flush() []store.WorkerStat
-	flushed(thread int) store.WorkerStat
-}
-
-type dooms interface {
-	show(info map[string]string)
-	doom(jobs []*job, cause error, grace time.Duration)
-}
-
-// leavings are records of jobs that this process does not know.
-type leavings interface {
-	suspect(tokens []string) []string
-	giveBack(records []store.Reserved)
-}
-
-type reporter interface {
-	report()
-}
-
 // beats extends the lease and the locks, and shows in Redis what the process does. The goroutine
-// of heart calls Redis; it reads only id, store and registrar. The loop owns the other fields,
-// and both use the channels.
+// of heart calls Redis; it reads only id, d and registrar. The loop owns the other fields, and
+// both use the channels.
 type beats struct {
-	cfg       Config
-	id        identity
-	store     beatStore
+	*shared
 	registrar *registrar
-	life      *life
-	lease     *lease
-	troubles  *troubles
-	jobs      jobs
-	threads   crew
-	kills     dooms
-	leftovers leavings
-	reports   reporter
-	log       *zap.Logger
+	threads   *threads
+	kills     *kills
+	leftovers *leftovers
+	reports   *reports
 
-	runners func() string // nil = none
-	showed  string        // the last text of runners sent
-
-	calling bool // a call is under way
-	soon    bool // beat again after that call
-	looked  int  // threads whose registration was checked
-	now     bell // to the loop: beat before the next one is due; any goroutine may ring
+	showed  string // the last text of Deps.Runners sent
+	calling bool   // a call is under way
+	soon    bool   // beat again after that call
+	looked  int    // threads whose registration was checked
 	calls   chan beatCall
 	answers chan beatResult
 }
 
-func newBeats(cfg Config, id identity, d Deps, registrar *registrar, life *life, lease *lease, troubles *troubles, now bell) *beats {
+func newBeats(s *shared, registrar *registrar, threads *threads, kills *kills, leftovers *leftovers, reports *reports) *beats {
 	return &beats{
-		cfg: cfg, id: id, store: d.Store, registrar: registrar, life: life, lease: lease, troubles: troubles, log: d.Log, runners: d.Runners,
-		now: now, calls: make(chan beatCall, 1), answers: make(chan beatResult, 1),
+		shared: s, registrar: registrar, threads: threads, kills: kills, leftovers: leftovers, reports: reports,
+		calls: make(chan beatCall, 1), answers: make(chan beatResult, 1),
 	}
 }
 
-// watch sets the parts that beats show and that handle what beats find.
-func (b *beats) watch(jobs jobs, threads crew, kills dooms, leftovers leavings, reports reporter) {
-	b.jobs, b.threads, b.kills, b.leftovers, b.reports = jobs, threads, kills, leftovers, reports
-}
-
-func (b *beats) beatNow() {
+func (b *beats) hurry() {
 	b.soon = b.calling
 	b.beat()
 }
@@ -120,15 +75,15 @@ func (b *beats) beat() {
 		return
 	}
 	r := &store.BeatRequest{Proc: b.id.proc, Info: map[string]string{
-		"state": string(b.life.state), "done": strconv.Itoa(b.threads.jobsDone()), "busy": strconv.Itoa(len(b.jobs)),
+		"state": string(b.life.state), "done": strconv.Itoa(b.threads.done), "busy": strconv.Itoa(len(b.jobs)),
 		"rss": strconv.FormatInt(rss(), 10),
 	}}
 	for _, j := range b.jobs {
 		r.Jobs = append(r.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey, Held: j.claim.State().Held})
 	}
 	b.kills.show(r.Info)
-	if b.runners != nil {
-		if text := b.runners(); text != b.showed {
+	if b.d.Runners != nil {
+		if text := b.d.Runners(); text != b.showed {
 			r.Info[store.InfoRunners], b.showed = text, text
 		}
 	}
@@ -169,17 +124,17 @@ func (b *beats) heart(work context.Context) {
 		case call := <-b.calls:
 			r := beatResult{call: call, sent: procfs.BootTime()}
 			if call.beat != nil {
-				r.reply, r.err = b.store.Beat(work, *call.beat)
+				r.reply, r.err = b.d.Store.Beat(work, *call.beat)
 				if errors.Is(r.err, store.ErrWiped) && b.registrar.rejoin(work) == nil {
 					r.sent = procfs.BootTime()
-					r.reply, r.err = b.store.Beat(work, *call.beat)
+					r.reply, r.err = b.d.Store.Beat(work, *call.beat)
 				}
 			} else if call.enroll != nil {
-				r.again, r.unfailed, r.err = b.store.Enroll(work, *call.enroll)
+				r.again, r.unfailed, r.err = b.d.Store.Enroll(work, *call.enroll)
 			} else if call.leftovers != nil {
-				r.leftovers, r.err = b.store.Records(work, b.id.proc, call.leftovers)
+				r.leftovers, r.err = b.d.Store.Records(work, b.id.proc, call.leftovers)
 			} else {
-				r.err = b.store.WriteMirrors(work, b.id.proc, call.mirrors)
+				r.err = b.d.Store.WriteMirrors(work, b.id.proc, call.mirrors)
 			}
 			b.answers <- r
 		}
@@ -202,7 +157,7 @@ func (b *beats) onBeat(r beatResult) {
 	case r.err != nil:
 		b.troubles.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
 		b.troubles.redisAway(r.err)
-		time.AfterFunc(min(beatAgain, b.cfg.BeatEvery/4), b.now.ring)
+		time.AfterFunc(min(beatAgain, b.cfg.BeatEvery/4), b.beatNow.ring)
 		return
 	case r.call.enroll != nil:
 		b.enrolled(r)

@@ -10,20 +10,18 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/sys/procfs"
-	"github.com/resqued/resqued/internal/thread"
 )
 
-// pulse is a Redis that answers beats, and everything that beats need from the other parts.
+// pulse is a Redis that answers beats.
 type pulse struct {
+	Store
 	beats, enrolled, registered int
 	asked                       store.BeatRequest
 	reply                       store.BeatReply
 	errs                        []error // of the next beats
 	mirrored                    []store.Mirror
-	doomed                      map[string]error
-	reported                    int
-	returned                    []store.Reserved
 }
 
 func (p *pulse) Beat(_ context.Context, b store.BeatRequest) (store.BeatReply, error) {
@@ -60,28 +58,14 @@ func (p *pulse) Register(context.Context, store.Registration) error {
 	return nil
 }
 
-func (p *pulse) jobsDone() int                     { return 5 }
-func (p *pulse) workers() int                      { return 2 }
-func (p *pulse) worker(int) string                 { return "w" }
-func (p *pulse) flush() []store.WorkerStat         { return nil }
-func (p *pulse) flushed(int) store.WorkerStat      { return store.WorkerStat{} }
-func (p *pulse) show(info map[string]string)       { info["shown"] = "1" }
-func (p *pulse) report()                           { p.reported++ }
-func (p *pulse) suspect(tokens []string) []string  { return tokens }
-func (p *pulse) giveBack(records []store.Reserved) { p.returned = records }
-
-func (p *pulse) doom(jobs []*job, cause error, _ time.Duration) {
-	for _, j := range jobs {
-		p.doomed[j.Token] = cause
-	}
-}
-
 func beating(t *testing.T) (*parts, *beats, *pulse) {
 	t.Helper()
-	s, p := setup(t), &pulse{doomed: map[string]error{}}
-	b := newBeats(s.cfg, s.id, s.deps, newRegistrar(p, s.deps.Log), s.life, s.lease, s.troubles, s.beatNow)
-	b.store = p
-	b.watch(s.jobs, p, p, p, p)
+	s, p := setup(t), &pulse{}
+	s.d.Store = p
+	x := s.exchanges()
+	k := &kills{shared: s.shared, exchanges: x}
+	b := newBeats(s.shared, newRegistrar(s.shared), x.threads, k,
+		&leftovers{shared: s.shared, exchanges: x, threads: x.threads}, newReports(s.shared, x.threads, k, x.threads.counted))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -102,7 +86,8 @@ func TestBeats(t *testing.T) {
 		t.Parallel()
 		s, b, p := beating(t)
 		j := s.job("1")
-		j.LockKey = "l"
+		j.LockKey, j.stop.fails = "l", true
+		b.threads.done = 5
 		s.lease.renewed = 0
 		before := procfs.BootTime()
 		b.beat()
@@ -111,18 +96,18 @@ func TestBeats(t *testing.T) {
 		b.onBeat(r)
 		require.Equal(t, 1, p.beats)
 		require.Equal(t, []store.Running{{Token: "1", LockKey: "l"}}, p.asked.Jobs)
-		require.Equal(t, "1", p.asked.Info["shown"])
+		require.Equal(t, "1", p.asked.Info[store.InfoFails])
 		require.Equal(t, "5", p.asked.Info["done"])
 		require.Equal(t, r.sent, s.lease.renewed)
 		require.GreaterOrEqual(t, s.lease.renewed, before)
-		require.Equal(t, 1, p.reported)
+		require.Equal(t, []string{proc.Beat}, s.told())
 	})
 
 	t.Run("one that is wanted meanwhile follows", func(t *testing.T) {
 		t.Parallel()
 		_, b, p := beating(t)
 		b.beat()
-		b.beatNow()
+		b.hurry()
 		b.onBeat(<-b.answers)
 		b.onBeat(<-b.answers)
 		require.Equal(t, 2, p.beats)
@@ -132,13 +117,12 @@ func TestBeats(t *testing.T) {
 	t.Run("jobs whose lock is lost are told, others are not", func(t *testing.T) {
 		t.Parallel()
 		s, b, p := beating(t)
-		s.job("1")
-		s.job("2")
+		j, other := s.job("1"), s.job("2")
 		p.reply.Lost, p.reply.Gone = []string{"1", "7"}, []string{"2"}
 		b.beat()
 		b.onBeat(<-b.answers)
-		require.Len(t, p.doomed, 1)
-		require.ErrorIs(t, p.doomed["1"], resqued.ErrLockLost)
+		require.ErrorIs(t, j.stop.cause, resqued.ErrLockLost)
+		require.NoError(t, other.stop.cause)
 		require.Equal(t, 1, s.logged.FilterMessageSnippet("vanished").Len())
 	})
 
@@ -167,7 +151,7 @@ func TestBeats(t *testing.T) {
 		b.onBeat(<-b.answers)
 		require.Equal(t, renewed, s.lease.renewed)
 		<-s.beatNow
-		b.beatNow()
+		b.hurry()
 		b.onBeat(<-b.answers)
 		require.Greater(t, s.lease.renewed, renewed)
 		require.Equal(t, 1, s.logged.FilterMessageSnippet("redis is back").Len())
@@ -209,12 +193,16 @@ func TestBeats(t *testing.T) {
 	t.Run("unknown records are read and given back", func(t *testing.T) {
 		t.Parallel()
 		_, b, p := beating(t)
+		b.leftovers.exchanges.sequence = 3
 		p.reply.Left = []string{"3"}
+		b.beat()
+		b.onBeat(<-b.answers)
+		require.False(t, b.calling)
 		b.beat()
 		b.onBeat(<-b.answers)
 		require.True(t, b.calling)
 		b.onBeat(<-b.answers)
-		require.Equal(t, []store.Reserved{{Token: "3"}}, p.returned)
+		require.Equal(t, "3", b.leftovers.exchanges.ended[0].Job.Token)
 	})
 
 	t.Run("a process that leaves does not beat", func(t *testing.T) {
@@ -227,22 +215,13 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// ledger works the jobs of some tokens, and records how others end.
-type ledger struct {
-	busy     map[string]bool
-	ended    []store.Completion
-	recorded []*job
-}
-
-func (l *ledger) carries(token string, _ int) bool { return l.busy[token] }
-func (l *ledger) end(c store.Completion, _ bool)   { l.ended = append(l.ended, c) }
-func (l *ledger) whose(*store.Reserved) int        { return 1 }
-func (l *ledger) record(j *job, _ thread.Outcome)  { l.recorded = append(l.recorded, j) }
-
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
-	s, e := setup(t), &ledger{busy: map[string]bool{"2": true}}
-	l := newLeftovers(0, classes{}, s.jobs, e, e, s.deps.Log)
+	s := setup(t)
+	x := s.exchanges()
+	x.sequence = 4
+	unsettled(x, "2")
+	l := &leftovers{shared: s.shared, exchanges: x, threads: x.threads}
 	s.job("1")
 	require.Empty(t, l.suspect([]string{"1", "2", "3"}))
 	require.Equal(t, []string{"3", "4"}, l.suspect([]string{"1", "2", "3", "4"}), "two beats in a row tell of it")
@@ -255,11 +234,10 @@ func TestLeftovers(t *testing.T) {
 		{Token: "3", Payload: []byte(`{"class":"A","args":[]}`)},
 		{Token: "4", Payload: []byte(`{"class":"Once","args":[]}`)},
 	})
-	require.Len(t, e.ended, 1)
-	require.Equal(t, "3", e.ended[0].Job.Token)
-	require.Equal(t, store.Returned, e.ended[0].Kind)
-	require.True(t, e.ended[0].Held)
-	require.Len(t, e.recorded, 1)
-	require.Equal(t, "4", e.recorded[0].Token)
-	require.True(t, e.recorded[0].leftover)
+	require.Len(t, x.ended, 3)
+	require.Equal(t, "3", x.ended[1].Job.Token)
+	require.Equal(t, store.Returned, x.ended[1].Kind)
+	require.Equal(t, "4", x.ended[2].Job.Token)
+	require.Equal(t, store.Failed, x.ended[2].Kind)
+	require.True(t, x.ended[1].Held && x.ended[2].Held)
 }

@@ -1,7 +1,6 @@
 package workerproc
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -18,10 +17,6 @@ const (
 	buryFrom = 50 * time.Millisecond
 	buryTo   = 2 * time.Second
 )
-
-type burial interface {
-	Bury(ctx context.Context, proc string, v store.Verdict) error
-}
 
 // recordDeath handles a job whose runner has died, on its thread's goroutine. A job that may not
 // run again has failed. Others go back to the head of their queue, like the jobs of a dead
@@ -50,7 +45,7 @@ func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 	v := store.Verdict{Token: j.Token, Action: store.Suspect}
 	said := time.Time{}
 	for pause := buryFrom; ; pause = min(2*pause, buryTo) {
-		err := t.burial.Bury(t.work, t.id.proc, v)
+		err := t.d.Store.Bury(t.work, t.id.proc, v)
 		if err == nil || errors.Is(err, store.ErrFenced) || t.work.Err() != nil {
 			break // recorded, or left to recovery
 		}
@@ -68,11 +63,11 @@ func (t *threads) recordDeath(j *job, out thread.Outcome) thread.Outcome {
 
 func (t *threads) buried(j *job, out thread.Outcome) {
 	t.done++
-	t.stats.Count(statsd.RunnerDied, 1)
+	t.d.Stats.Count(statsd.RunnerDied, 1)
 	t.counted.end(j.countedClass(), j.Queue, thread.Requeued, out.Ran, 0)
 	t.log.Warn("a runner died with a job, which runs again", append(jobFields(j), zap.Int("deaths", j.Deaths+1), zap.Duration("ran", out.Ran),
 		zap.String("error", out.Message))...)
-	if t.observe != nil {
-		t.observe(Event{Job: &j.job, Outcome: out})
+	if t.d.Observe != nil {
+		t.d.Observe(Event{Job: &j.job, Outcome: out})
 	}
 }

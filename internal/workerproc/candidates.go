@@ -12,7 +12,7 @@ const manyQueues = 64
 
 // candidates are the queues that exchanges try. The loop owns all fields.
 type candidates struct {
-	cfg       Config
+	*shared
 	polled    bool          // a first poll of all queues is complete
 	waiting   []string      // queues with jobs, as of the last complete poll
 	queues    []store.Queue // those to try, in order of priority

@@ -65,7 +65,7 @@ func (p *Process) boot() error {
 				return err
 			}
 			registered = make(chan error, 1)
-			p.registrar.registration = newRegistration(p.cfg, p.id, p.life)
+			p.registrar.registration = p.newRegistration()
 			p.helpers.Go(func() { registered <- p.registrar.join(ctx) })
 		case err := <-p.registrar.waits:
 			p.troubles.redisAway(err)

@@ -16,13 +16,10 @@ const countedEvery = time.Second
 // counted are the ends of jobs that were not sent to the master yet, for the history. The loop
 // owns all fields.
 type counted struct {
-	link *link
-	log  *zap.Logger
+	*shared
 	sums history.Sums
 	sent time.Time
 }
-
-func newCounted(link *link, log *zap.Logger) *counted { return &counted{link: link, log: log} }
 
 // end counts the end of a job, or of one run of it. waited is 0 if unknown.
 func (c *counted) end(class, queue string, result thread.Result, ran, waited time.Duration) {

@@ -32,7 +32,7 @@ func TestCountedJobsReachTheMaster(t *testing.T) {
 		s := setup(t)
 		master := &deaf{sent: s.master}
 		s.link.conn = master
-		c := newCounted(s.link, s.deps.Log)
+		c := &counted{shared: s.shared}
 		host := history.NewCollector("vm")
 		heard := func() map[history.Name]*history.Sum {
 			for _, m := range *s.master {

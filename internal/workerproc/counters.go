@@ -42,6 +42,3 @@ func (c *counters) flush() []store.WorkerStat {
 	}
 	return counted
 }
-
-// flushed returns a thread's counts up to the last flush.
-func (c *counters) flushed(thread int) store.WorkerStat { return c.before[thread] }

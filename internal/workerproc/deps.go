@@ -114,7 +114,7 @@ type Store interface {
 	WriteMirrors(ctx context.Context, proc string, mirrors []store.Mirror) error
 	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
 	DropKills(ctx context.Context, proc string, tokens ...string) error
-	burial
+	Bury(ctx context.Context, proc string, v store.Verdict) error
 }
 
 // Conn is the socket to the master; *proc.Conn implements it.

@@ -19,9 +19,9 @@ const lookFor = 16
 const mostQueues = 16
 
 func (b *beats) looks() []string {
-	ids := make([]string, min(lookFor, b.threads.workers()))
+	ids := make([]string, min(lookFor, len(b.threads.slots)))
 	for i := range ids {
-		ids[i] = b.threads.worker(b.looked % b.threads.workers())
+		ids[i] = b.threads.slots[b.looked%len(b.threads.slots)].worker
 		b.looked++
 	}
 	return ids
@@ -31,10 +31,10 @@ func (b *beats) enroll() {
 	if b.calling || b.life.leaving {
 		return
 	}
-	e := &store.Enrollment{Proc: b.id.proc, Started: b.registrar.registration.Started, Threads: make([]store.EnrolledThread, b.threads.workers())}
+	e := &store.Enrollment{Proc: b.id.proc, Started: b.registrar.registration.Started, Threads: make([]store.EnrolledThread, len(b.threads.slots))}
 	for i := range e.Threads {
-		e.Threads[i].WorkerStat = b.threads.flushed(i)
-		e.Threads[i].Worker = b.threads.worker(i)
+		e.Threads[i].WorkerStat = b.threads.before[i]
+		e.Threads[i].Worker = b.threads.slots[i].worker
 	}
 	for _, j := range b.jobs {
 		e.Threads[j.thread].Token = j.Token

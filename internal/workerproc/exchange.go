@@ -26,36 +26,11 @@ type exchangeResult struct {
 	err  error
 }
 
-type exchangeStore interface {
-	Exchange(ctx context.Context, req store.ExchangeRequest) (store.ExchangeReply, error)
-	Beat(ctx context.Context, b store.BeatRequest) (store.BeatReply, error)
-	Records(ctx context.Context, proc string, tokens []string) ([]store.Reserved, error)
-}
-
-// rejoiner registers the process again in a Redis that has lost its data.
-type rejoiner interface {
-	rejoin(ctx context.Context) error
-}
-
-// exchanger carries out the calls of the lanes. Each lane's goroutine executes run; the fields
-// do not change.
+// exchanger carries out the calls of the lanes. Each lane's goroutine executes run, which uses
+// only what any goroutine may.
 type exchanger struct {
-	id           identity
-	lockDuration time.Duration
-	locketed     func(queue string) bool
-	store        exchangeStore
-	registrar    rejoiner
-	namer        Namer
-	tenants      Tenants // nil = no queue has tenants
-	beatNow      bell
-	failing      *failing // shows others that calls fail; nil = off
-	log          *zap.Logger
-}
-
-func newExchanger(cfg Config, id identity, s exchangeStore, r rejoiner, namer Namer, tenants Tenants, beatNow bell, log *zap.Logger) *exchanger {
-	return &exchanger{
-		id: id, lockDuration: cfg.LockDuration, locketed: cfg.Locketed, store: s, registrar: r, namer: namer, tenants: tenants, beatNow: beatNow, log: log,
-	}
+	*shared
+	registrar *registrar
 }
 
 // run carries out the calls of a lane until their outcome is certain.
@@ -77,9 +52,9 @@ func (e *exchanger) run(work context.Context, l *lane, answers chan<- exchangeRe
 // so the loop must not do it.
 func (e *exchanger) nameAll(unnamed []store.LockName) []store.LockName {
 	for i := range unnamed {
-		unnamed[i].Name = e.namer.Name(unnamed[i].Queue, unnamed[i].Payload)
-		if e.tenants != nil {
-			unnamed[i].Tenant = e.tenants.Tenant(unnamed[i].Queue, unnamed[i].Payload)
+		unnamed[i].Name = e.d.Namer.Name(unnamed[i].Queue, unnamed[i].Payload)
+		if e.d.Tenants != nil {
+			unnamed[i].Tenant = e.d.Tenants.Tenant(unnamed[i].Queue, unnamed[i].Payload)
 		}
 	}
 	return unnamed
@@ -93,13 +68,13 @@ const jobLocks = "locket:job_locks:"
 // does not exclude what it must. A daemon that takes no locks in their queue runs them with the
 // lock of their line.
 func (e *exchanger) sort(r *exchangeResult) {
-	if e.namer == nil {
+	if e.d.Namer == nil {
 		return
 	}
 	jobs := r.reply.Jobs[:0]
 	for _, job := range r.reply.Jobs {
 		_, name, _ := strings.Cut(job.LockKey, jobLocks)
-		if job.Lined && e.locketed(job.Queue) && name != e.namer.Name(job.Queue, job.Payload) {
+		if job.Lined && e.cfg.Locketed(job.Queue) && name != e.d.Namer.Name(job.Queue, job.Payload) {
 			r.renamed = append(r.renamed, job)
 		} else {
 			jobs = append(jobs, job)
@@ -122,10 +97,10 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		if !req.Repeat {
 			sent = procfs.BootTime()
 		}
-		reply, err := e.store.Exchange(work, req)
+		reply, err := e.d.Store.Exchange(work, req)
 		switch {
 		case err == nil:
-			e.failing.note(nil)
+			e.troubles.exchange.note(nil)
 			if !down.IsZero() {
 				e.log.Info("redis is back", zap.Duration("after", time.Since(down)))
 				e.beatNow.ring()
@@ -137,7 +112,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 		case errors.Is(err, store.ErrFenced):
 			// The lease is past, or was not extended for long. If no other process has recovered
 			// the jobs, a beat revives it.
-			_, err := e.store.Beat(work, store.BeatRequest{Proc: e.id.proc})
+			_, err := e.d.Store.Beat(work, store.BeatRequest{Proc: e.id.proc})
 			if err != nil && !req.Repeat {
 				req.Wants, req.Queues = nil, nil // ends must not wait for a lease
 			}
@@ -148,7 +123,7 @@ func (e *exchanger) exchangeUntilKnown(work context.Context, l *lane, req store.
 				e.beatNow.ring() // that beat knows the locks
 			}
 		default:
-			e.failing.note(err)
+			e.troubles.exchange.note(err)
 			req.Repeat = req.Repeat || !rdb.Unexecuted(err)
 			if down.IsZero() {
 				what := "redis refuses"
@@ -187,7 +162,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 		one := store.ExchangeRequest{
 			Proc: req.Proc, Master: req.Master, Completions: req.Completions[i : i+1 : i+1], Lane: l.number, Sending: l.sending, Repeat: true,
 		}
-		reply, err := e.store.Exchange(work, one)
+		reply, err := e.d.Store.Exchange(work, one)
 		switch {
 		case err == nil:
 			r.reply.Applied[i] = reply.Applied[0]
@@ -200,7 +175,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 			i++
 			continue
 		case errors.Is(err, store.ErrFenced):
-			if _, err := e.store.Beat(work, store.BeatRequest{Proc: e.id.proc}); errors.Is(err, store.ErrFenced) {
+			if _, err := e.d.Store.Beat(work, store.BeatRequest{Proc: e.id.proc}); errors.Is(err, store.ErrFenced) {
 				r.err = ErrFenced
 				return r
 			}
@@ -212,7 +187,7 @@ func (e *exchanger) oneByOne(work context.Context, l *lane, req store.ExchangeRe
 		sleep(work, 100*time.Millisecond)
 	}
 	for len(req.Wants) > 0 && work.Err() == nil {
-		jobs, err := e.store.Records(work, req.Proc, tokensOf(req.Wants))
+		jobs, err := e.d.Store.Records(work, req.Proc, tokensOf(req.Wants))
 		if err == nil {
 			for i := range jobs {
 				jobs[i].Lined = true // perhaps
@@ -243,7 +218,7 @@ func tokensOf(wants []store.Want) []string {
 // between, other processes may have them: the error is ErrFenced.
 func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent time.Duration) (since time.Duration, err error) {
 	now := procfs.BootTime()
-	if len(jobs) == 0 || now-sent < part(e.lockDuration, lockStop)/4 {
+	if len(jobs) == 0 || now-sent < part(e.cfg.LockDuration, lockStop)/4 {
 		return sent, nil
 	}
 	b := store.BeatRequest{Proc: e.id.proc}
@@ -251,7 +226,7 @@ func (e *exchanger) renewed(work context.Context, jobs []store.Reserved, sent ti
 		b.Jobs = append(b.Jobs, store.Running{Token: j.Token, LockKey: j.LockKey})
 	}
 	// The loop's next beat stops jobs whose lock is lost.
-	switch _, err := e.store.Beat(work, b); {
+	switch _, err := e.d.Store.Beat(work, b); {
 	case errors.Is(err, store.ErrFenced):
 		return sent, ErrFenced
 	case err != nil:

@@ -17,6 +17,7 @@ import (
 
 // answering is a Redis that gives predefined answers to exchanges.
 type answering struct {
+	Store
 	answers []error // nil: it is carried out
 	reqs    []store.ExchangeRequest
 	beats   []error
@@ -56,7 +57,7 @@ func (a *answering) Records(context.Context, string, []string) ([]store.Reserved
 	return a.records, nil
 }
 
-func (a *answering) rejoin(context.Context) error {
+func (a *answering) Register(context.Context, store.Registration) error {
 	a.joined++
 	return nil
 }
@@ -66,6 +67,11 @@ type badScript string
 
 func (e badScript) Error() string { return string(e) }
 func (e badScript) RedisError()   {}
+
+func exchanging(a *answering) *exchanger {
+	s := newShared(Config{LockDuration: time.Minute}, Deps{Store: a, Log: zap.NewNop()})
+	return &exchanger{s, newRegistrar(s)}
+}
 
 func TestExchangeUntilKnown(t *testing.T) {
 	t.Parallel()
@@ -81,9 +87,8 @@ func TestExchangeUntilKnown(t *testing.T) {
 		t.Helper()
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			beatNow := newBell()
-			e := newExchanger(Config{LockDuration: time.Minute}, identity{proc: "p"}, a, a, nil, nil, beatNow, zap.NewNop())
-			check(t, e.exchangeUntilKnown(t.Context(), newLane(1), req), beatNow)
+			e := exchanging(a)
+			check(t, e.exchangeUntilKnown(t.Context(), newLane(1), req), e.beatNow)
 		})
 	}
 
@@ -151,8 +156,7 @@ func TestExchangeUntilKnown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		a := &answering{answers: []error{errors.New("away")}}
-		e := newExchanger(Config{}, identity{}, a, a, nil, nil, newBell(), zap.NewNop())
-		require.Error(t, e.exchangeUntilKnown(ctx, newLane(0), request()).err)
+		require.Error(t, exchanging(a).exchangeUntilKnown(ctx, newLane(0), request()).err)
 	})
 }
 
@@ -189,7 +193,7 @@ func TestExchanges(t *testing.T) {
 	t.Run("no more jobs are asked for than the process may start, and none unless it runs", func(t *testing.T) {
 		t.Parallel()
 		c := stopped(t, 8, 1)
-		c.cfg.JobsPerFork, c.idlers.begun = 10, 7
+		c.cfg.JobsPerFork, c.idlers.used = 10, 7
 		c.idlers.idle = []int{0, 1, 2, 3, 4}
 		require.Equal(t, 3, c.wantedJobs())
 		c.life.state = "paused"

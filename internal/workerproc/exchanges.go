@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"go.uber.org/zap"
-
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -21,26 +19,11 @@ const maxBatch = 100
 // has not looked at all jobs.
 const maxRetries = 512
 
-type vacancies interface {
-	vacant() int
-	take(n int, into []int) []int
-	free(threads []int)
-	shortID(thread int) string
-	jobsBegun() int
-	jobsUsed() int
-	endedBriefly() bool
-}
-
 // exchanges decides what the next exchange reports and asks for, and on which lane. The loop
 // owns all fields; the poller reads sends.
 type exchanges struct {
-	cfg      Config
-	id       identity
-	life     *life
-	threads  vacancies
-	stats    Stats
-	troubles *troubles
-	log      *zap.Logger
+	*shared
+	threads *threads
 
 	lanes   []*lane
 	answers chan exchangeResult // from the exchangers
@@ -63,11 +46,10 @@ type exchanges struct {
 	names []store.LockName // for the next exchange
 }
 
-func newExchanges(cfg Config, id identity, l *life, stats Stats, troubles *troubles, log *zap.Logger) *exchanges {
+func newExchanges(s *shared) *exchanges {
 	return &exchanges{
-		cfg: cfg, id: id, life: l, stats: stats, troubles: troubles, log: log,
-		answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
-		candidates: candidates{cfg: cfg},
+		shared: s, answers: make(chan exchangeResult, lanes), killed: map[string]bool{}, stuck: newStuckEnds(), hungry: true,
+		candidates: candidates{shared: s},
 	}
 }
 
@@ -97,7 +79,7 @@ func (x *exchanges) send() {
 // overlaps reports whether enough has ended for a second call.
 func (x *exchanges) overlaps() bool {
 	percent := overlapOther
-	if x.threads.endedBriefly() {
+	if x.threads.pace.brief {
 		percent = overlapBrief
 	}
 	return 100*len(x.ended) >= percent*x.cfg.Threads
@@ -107,7 +89,7 @@ func (x *exchanges) overlaps() bool {
 // call leaves. If it took all of them, the other lane would stay empty. If it took most, the
 // server would finish the rest before they are back.
 func (x *exchanges) share() int {
-	if len(x.lanes) == 1 || !x.threads.endedBriefly() {
+	if len(x.lanes) == 1 || !x.threads.pace.brief {
 		return maxBatch
 	}
 	return min((x.cfg.Threads+1)/2, maxBatch)
@@ -160,7 +142,7 @@ func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
 	for i := range req.Wants {
 		var token string
 		token, tokens, _ = strings.Cut(tokens, " ")
-		req.Wants[i] = store.Want{Token: token, Worker: x.threads.shortID(l.threads[n-1-i])}
+		req.Wants[i] = store.Want{Token: token, Worker: x.threads.slots[l.threads[n-1-i]].brief}
 	}
 }
 
@@ -170,7 +152,7 @@ func (x *exchanges) wantedJobs() int {
 	}
 	n := min(x.threads.vacant(), maxBatch)
 	if x.cfg.JobsPerFork > 0 {
-		n = min(n, x.cfg.JobsPerFork-x.threads.jobsUsed()-x.awaited())
+		n = min(n, x.cfg.JobsPerFork-x.threads.used-x.awaited())
 	}
 	return max(n, 0)
 }
@@ -209,7 +191,7 @@ func (x *exchanges) onSuspects() store.Suspects {
 	switch {
 	case x.id.alone:
 		return store.OnlySuspects
-	case x.cfg.Threads == 1 && x.threads.jobsBegun() == 0:
+	case x.cfg.Threads == 1 && x.threads.begun == 0:
 		return store.TakeSuspects
 	default:
 		return store.SetApart
@@ -243,12 +225,10 @@ func (x *exchanges) untold() int {
 	return n
 }
 
-func (x *exchanges) stuckCount() int { return len(x.stuck.ends) }
-
 // settledSince reports whether no call is under way, none was sent since, and all ends are
 // recorded.
 func (x *exchanges) settledSince(sends int64) bool {
-	return sends == x.sends.Load() && !x.unsettled() && x.stuckCount() == 0
+	return sends == x.sends.Load() && !x.unsettled() && len(x.stuck.ends) == 0
 }
 
 // unsettled reports whether a call is under way or an end is unsent.

@@ -26,30 +26,11 @@ const parting = 150 * time.Millisecond
 // longer.
 const unhurried = time.Second
 
-type unrecorded interface {
-	unsettled() bool
-	// killedTokens returns the tokens of killed jobs among them.
-	killedTokens() []string
-}
-
-type retirer interface {
-	retire(reason string)
-}
-
 // kills stops jobs, and ends the process if they do not stop. The loop owns all fields.
 type kills struct {
-	cfg        Config
-	life       *life
-	link       *link
-	alarm      *alarm
-	lease      *lease
-	jobs       jobs // read, except for marking those that have to stop
-	unrecorded unrecorded
-	process    retirer
-	stats      Stats
-	beatNow    bell
-	exit       func()
-	log        *zap.Logger
+	*shared
+	exchanges *exchanges // has ends that are not recorded
+	retire    func(reason string)
 
 	told       int       // kill orders received from the master
 	taintedAt  time.Time // when a job made the process have to end
@@ -58,20 +39,11 @@ type kills struct {
 	showed     bool      // the last beat named jobs told to stop
 }
 
-func newKills(cfg Config, d Deps, life *life, link *link, alarm *alarm, lease *lease, beatNow bell, jobs jobs, unrecorded unrecorded, process retirer) *kills {
-	return &kills{
-		cfg: cfg, life: life, link: link, alarm: alarm, lease: lease, beatNow: beatNow, jobs: jobs,
-		unrecorded: unrecorded, process: process, stats: d.Stats, exit: d.Exit, log: d.Log,
-	}
-}
-
 func (k *kills) tainted() bool { return !k.taintedAt.IsZero() }
-
-func (k *kills) orders() int { return k.told }
 
 // doomed returns how many jobs were told to stop and have no recorded end.
 func (k *kills) doomed() int {
-	n := len(k.unrecorded.killedTokens())
+	n := len(k.exchanges.killedTokens())
 	for _, j := range k.jobs {
 		if j.stop.cause != nil {
 			n++
@@ -117,7 +89,7 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 		}
 		if lost && !j.stop.lockLost {
 			j.stop.lockLost = true
-			k.stats.Count(statsd.LockLost, 1)
+			k.d.Stats.Count(statsd.LockLost, 1)
 			newly++
 		}
 		if j.stop.by.IsZero() || deadline.Before(j.stop.by) {
@@ -160,7 +132,7 @@ func (k *kills) overdue() {
 			k.log.Info("a job ignores that it was told to stop; its process has to go",
 				j.named(), zap.NamedError("cause", j.cause()))
 		}
-		k.process.retire("tainted")
+		k.retire("tainted")
 		k.beatNow.ring()
 	}
 	locked := false
@@ -175,7 +147,7 @@ func (k *kills) overdue() {
 		k.alarm.wake(limit)
 		return
 	}
-	if k.unrecorded.unsettled() {
+	if k.exchanges.unsettled() {
 		if k.partedAt.IsZero() {
 			k.partedAt = now
 		}
@@ -213,7 +185,7 @@ func (k *kills) die(stubborn []*job, reason string) {
 		m.Tokens = append(m.Tokens, j.Token)
 	}
 	// Killed jobs whose end has not reached Redis still count as killed.
-	m.Tokens = append(m.Tokens, k.unrecorded.killedTokens()...)
+	m.Tokens = append(m.Tokens, k.exchanges.killedTokens()...)
 	if err := k.link.send(m); err != nil {
 		k.log.Error("cannot tell the master which jobs were killed", zap.Error(err))
 	}
@@ -224,7 +196,7 @@ func (k *kills) die(stubborn []*job, reason string) {
 	}
 	k.log.Log(level, "ending the process", zap.String("reason", reason), zap.Int("jobs_not_stopped", len(stubborn)))
 	_ = k.log.Sync()
-	k.exit()
+	k.d.Exit()
 	k.life.fatal = fmt.Errorf("killed jobs still run: %s", reason) // reached only in tests, where Exit returns
 }
 
@@ -272,7 +244,7 @@ func (k *kills) watchLocks() {
 // to end, and those that have failed if it dies. Another master may recover them.
 func (k *kills) show(info map[string]string) {
 	var killed, stubborn []string
-	fails := k.unrecorded.killedTokens()
+	fails := k.exchanges.killedTokens()
 	now := time.Now()
 	for token, j := range k.jobs {
 		late := !now.Before(j.ends(k.cfg.TermTimeout))

@@ -16,21 +16,10 @@ import (
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
-// ending fakes the pending exchanges and the retirement of the process.
-type ending struct {
-	pending bool
-	killed  []string
-	retired []string
-}
-
-func (e *ending) unsettled() bool        { return e.pending }
-func (e *ending) killedTokens() []string { return e.killed }
-func (e *ending) retire(reason string)   { e.retired = append(e.retired, reason) }
-
-func killing(t *testing.T) (*parts, *kills, *ending) {
+func killing(t *testing.T) (*parts, *kills) {
 	t.Helper()
-	s, e := setup(t), &ending{}
-	return s, newKills(s.cfg, s.deps, s.life, s.link, s.alarm, s.lease, s.beatNow, s.jobs, e, e), e
+	s := setup(t)
+	return s, &kills{shared: s.shared, exchanges: s.exchanges(), retire: func(string) {}}
 }
 
 func TestKills(t *testing.T) {
@@ -38,9 +27,9 @@ func TestKills(t *testing.T) {
 
 	t.Run("a killed job is told why, the master which, and others see it at once", func(t *testing.T) {
 		t.Parallel()
-		s, k, e := killing(t)
+		s, k := killing(t)
 		j, other := s.job("1"), s.job("2")
-		e.killed = []string{"0"}
+		k.exchanges.killed["0"] = true
 		k.kill(resqued.ErrKilled, []*job{j}, time.Minute)
 		require.ErrorIs(t, context.Cause(&j.ctx), resqued.ErrKilled)
 		require.NoError(t, other.ctx.Err())
@@ -51,7 +40,7 @@ func TestKills(t *testing.T) {
 		k.show(info)
 		require.Equal(t, map[string]string{store.InfoKilled: "1", store.InfoStubborn: "", store.InfoFails: "0 1"}, info)
 		delete(s.jobs, "1")
-		e.killed = nil
+		clear(k.exchanges.killed)
 		clear(info)
 		k.show(info)
 		require.Equal(t, map[string]string{store.InfoKilled: "", store.InfoStubborn: "", store.InfoFails: ""}, info)
@@ -62,7 +51,7 @@ func TestKills(t *testing.T) {
 
 	t.Run("a job that shall run again is not named", func(t *testing.T) {
 		t.Parallel()
-		s, k, _ := killing(t)
+		s, k := killing(t)
 		j := s.job("1")
 		j.stop.request = &store.KillRequest{Requeue: true}
 		k.kill(resqued.ErrKilled, []*job{j}, time.Minute)
@@ -75,11 +64,13 @@ func TestKills(t *testing.T) {
 	t.Run("a stubborn job ends the process, after its neighbours and what has ended", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s, k, e := killing(t)
+			s, k := killing(t)
+			var retired []string
+			k.retire = func(reason string) { retired = append(retired, reason) }
 			k.cfg.TermTimeout = time.Minute
 			j := s.job("1")
 			s.job("2")
-			e.pending = true
+			unsettled(k.exchanges, "3")
 			k.kill(resqued.ErrKilled, []*job{j}, time.Second)
 			s.told()
 			k.overdue()
@@ -87,7 +78,7 @@ func TestKills(t *testing.T) {
 			<-time.After(time.Second)
 			k.overdue()
 			require.True(t, k.tainted())
-			require.Equal(t, []string{"tainted"}, e.retired)
+			require.Equal(t, []string{"tainted"}, retired)
 			<-time.After(2 * parting)
 			k.overdue()
 			require.Zero(t, s.exits.Load(), "its neighbour may finish")
@@ -109,7 +100,7 @@ func TestKills(t *testing.T) {
 
 	t.Run("a class lock that is lost stops its job", func(t *testing.T) {
 		t.Parallel()
-		s, k, _ := killing(t)
+		s, k := killing(t)
 		j, lost := s.job("1"), errors.New("lost")
 		j.claim.Update(func(c *classlock.ClaimState) { c.Lost, c.Grace = lost, time.Hour })
 		k.overdue()
@@ -119,7 +110,7 @@ func TestKills(t *testing.T) {
 
 	t.Run("without a beat, jobs that hold locks stop", func(t *testing.T) {
 		t.Parallel()
-		s, k, _ := killing(t)
+		s, k := killing(t)
 		locked, free, young := s.job("1"), s.job("2"), s.job("3")
 		locked.LockKey, young.LockKey = "l", "y"
 		s.lease.renewed = procfs.BootTime() - 19*time.Second
@@ -136,7 +127,7 @@ func TestKills(t *testing.T) {
 	t.Run("without master and Redis the process ends itself", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			s, k, _ := killing(t)
+			s, k := killing(t)
 			k.abandon()
 			<-time.After(2 * orphanPatience)
 			k.abandon()
@@ -158,6 +149,7 @@ func TestKills(t *testing.T) {
 
 // requested is a Redis that holds requests.
 type requested struct {
+	Store
 	kills   map[string]store.KillRequest
 	dropped []string
 	err     error
@@ -172,25 +164,17 @@ func (r *requested) DropKills(_ context.Context, _ string, tokens ...string) err
 	return nil
 }
 
-// killed records what is killed.
-type killed map[string]time.Duration
-
-func (k killed) kill(_ error, jobs []*job, grace time.Duration) {
-	for _, j := range jobs {
-		k[j.Token] = grace
-	}
-}
-
 func TestKillRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, k := setup(t), killed{}
+		s, k := killing(t)
 		r := &requested{kills: map[string]store.KillRequest{"1": {Grace: time.Minute}, "9": {}}}
-		q := newKillRequests(s.id, r, s.life, s.jobs, k, s.troubles, s.deps.Log)
+		s.d.Store = r
+		q := newKillRequests(s.shared, k)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go q.run(ctx)
-		s.job("1")
+		j := s.job("1")
 		q.ask()
 		synctest.Wait()
 		require.Empty(t, q.found, "short jobs cost nothing")
@@ -198,13 +182,13 @@ func TestKillRequests(t *testing.T) {
 		q.ask()
 		q.ask()
 		q.onKillRequests(<-q.found)
-		require.Equal(t, killed{"1": time.Minute}, k)
+		require.Equal(t, time.Now().Add(time.Minute), j.stop.by)
+		require.Equal(t, []string{proc.Killing}, s.told())
 		require.Empty(t, r.dropped)
-		delete(k, "1")
 		<-time.After(askEvery)
 		q.ask()
 		q.onKillRequests(<-q.found)
-		require.Empty(t, k, "it is told once")
+		require.Empty(t, s.told(), "it is told once")
 		require.Equal(t, []string{"9"}, r.dropped)
 		<-time.After(askEvery)
 		r.err = errors.New("away")

@@ -6,49 +6,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/selector"
-	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
 )
-
-// idlers are threads without jobs, for tests of exchanges alone.
-type idlers struct {
-	idle  []int
-	brief bool
-	begun int
-}
-
-func (i *idlers) vacant() int               { return len(i.idle) }
-func (i *idlers) free(threads []int)        { i.idle = append(i.idle, threads...) }
-func (i *idlers) shortID(thread int) string { return fmt.Sprint(thread) }
-func (i *idlers) jobsBegun() int            { return i.begun }
-func (i *idlers) jobsUsed() int             { return i.begun }
-func (i *idlers) endedBriefly() bool        { return i.brief }
-
-func (i *idlers) take(n int, into []int) []int {
-	rest := len(i.idle) - n
-	into = append(into, i.idle[rest:]...)
-	i.idle = i.idle[:rest]
-	return into
-}
 
 // calling are exchanges whose calls are not executed: the test acts as the loop.
 type calling struct {
 	*exchanges
-	idlers *idlers
+	idlers *threads // without jobs
 }
 
 func stopped(t *testing.T, threads, lanes int) calling {
 	t.Helper()
-	queues, _, err := selector.Parse([]string{"q"}, threads)
-	require.NoError(t, err)
-	cfg := Config{Threads: threads, Queues: queues}.withDefaults()
-	x := newExchanges(cfg, identity{}, &life{state: signals.Running}, silent{}, newTroubles(zap.NewNop()), zap.NewNop())
+	s := setup(t)
+	s.cfg.Threads = threads
+	x := s.exchanges()
 	x.saw([]string{"q"})
-	c := calling{x, &idlers{}}
-	x.threads = c.idlers
+	c := calling{x, x.threads}
+	c.idlers.idle = nil
 	for i := range lanes {
 		x.lanes = append(x.lanes, newLane(i))
 	}
@@ -88,14 +64,14 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	t.Run("all at once", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 9, 2)
-		p.idlers.brief = true
+		p.idlers.pace.brief = true
 		p.ends(0, 1, 2, 3, 4, 5, 6, 7, 8)
 		require.Equal(t, [][2]int{{5, 5}, {4, 4}}, p.sent())
 	})
 	t.Run("the rest waits for the other lane", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 10, 2)
-		p.idlers.brief = true
+		p.idlers.pace.brief = true
 		p.ends(0, 1, 2)
 		require.Equal(t, [][2]int{{3, 3}}, p.sent())
 		p.ends(3, 4, 5, 6, 7, 8, 9)
@@ -109,7 +85,7 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	t.Run("threads that have no job ask at once", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 10, 2)
-		p.idlers.brief = true
+		p.idlers.pace.brief = true
 		p.idlers.idle = append(p.idlers.idle, 8, 9)
 		p.ends(0, 1, 2, 3, 4, 5, 6)
 		require.Equal(t, [][2]int{{5, 7}}, p.sent())
@@ -124,7 +100,7 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 		t.Parallel()
 		for brief, least := range map[bool]int{true: 3, false: 2} {
 			p := stopped(t, 10, 2)
-			p.idlers.brief = brief
+			p.idlers.pace.brief = brief
 			p.ends(0)
 			require.Equal(t, [][2]int{{1, 1}}, p.sent())
 			for i := 1; i < least; i++ {
@@ -138,7 +114,7 @@ func TestCallsShareWhatEndsAtOnce(t *testing.T) {
 	t.Run("one lane", func(t *testing.T) {
 		t.Parallel()
 		p := stopped(t, 3, 1)
-		p.idlers.brief = true
+		p.idlers.pace.brief = true
 		p.ends(0, 1, 2)
 		require.Equal(t, [][2]int{{3, 3}}, p.sent())
 	})
@@ -175,7 +151,7 @@ func TestPushed(t *testing.T) {
 	t.Parallel()
 	p := stopped(t, 1, 1)
 	var err error
-	p.candidates.cfg.Queues, _, err = selector.Parse([]string{"*"}, 1)
+	p.cfg.Queues, _, err = selector.Parse([]string{"*"}, 1)
 	require.NoError(t, err)
 	p.idlers.idle = []int{0}
 	p.polled = false

@@ -21,31 +21,13 @@ var hurried = 2 * time.Second
 // jobs.
 var errUnrecorded = errors.New("redis has not taken all that has ended; it will be recovered")
 
-type leaveStore interface {
-	Unregister(ctx context.Context, proc string) (held int, err error)
-}
-
-// remains is what exchanges have not brought to Redis.
-type remains interface {
-	unsettled() bool
-	stuckCount() int
-	untold() int
-}
-
 // leaving ends the process in order. The loop owns all fields. A goroutine started by
-// leaveIfDone executes unregister, which reads only id and store, and answers over left.
+// leaveIfDone executes unregister, which reads only id and d, and answers over left.
 type leaving struct {
-	cfg       Config
-	id        identity
+	*shared
 	work      context.Context // of the whole process
 	helpers   *sync.WaitGroup
-	store     leaveStore
-	life      *life
-	link      *link
-	alarm     *alarm
-	jobs      jobs
-	exchanges remains
-	log       *zap.Logger
+	exchanges *exchanges
 
 	left      chan error
 	hurry     func()    // bounds a leaving that waits for Redis; nil until it begins
@@ -54,11 +36,8 @@ type leaving struct {
 	empty     bool      // it leaves because all queues are empty
 }
 
-func newLeaving(work context.Context, helpers *sync.WaitGroup, cfg Config, id identity, d Deps, life *life, link *link, alarm *alarm, jobs jobs, exchanges remains) *leaving {
-	return &leaving{
-		cfg: cfg, id: id, work: work, helpers: helpers, store: d.Store, life: life, link: link, alarm: alarm, jobs: jobs,
-		exchanges: exchanges, log: d.Log, left: make(chan error, 1),
-	}
+func newLeaving(work context.Context, helpers *sync.WaitGroup, s *shared, exchanges *exchanges) *leaving {
+	return &leaving{shared: s, work: work, helpers: helpers, exchanges: exchanges, left: make(chan error, 1)}
 }
 
 func (v *leaving) hurryUp() {
@@ -93,7 +72,7 @@ func (v *leaving) leaveIfDone() {
 	default:
 		return
 	}
-	if v.exchanges.unsettled() || v.exchanges.stuckCount() > 0 && v.life.state != signals.Killing {
+	if v.exchanges.unsettled() || len(v.exchanges.stuck.ends) > 0 && v.life.state != signals.Killing {
 		v.leaveUnrecorded()
 		return
 	}
@@ -143,7 +122,7 @@ func (v *leaving) leaveUnrecorded() {
 // up its jobs keeps trying; for others, their master or the next one removes the entry.
 func (v *leaving) unregister(ctx context.Context) error {
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
-		held, err := v.store.Unregister(ctx, v.id.proc)
+		held, err := v.d.Store.Unregister(ctx, v.id.proc)
 		switch {
 		case err == nil && held == 0:
 			return nil
@@ -164,7 +143,7 @@ var errListed = errors.New("unregister")
 func (v *leaving) farewell(err error, done int) {
 	reason := ""
 	switch {
-	case errors.Is(err, errListed) && v.exchanges.stuckCount() == 0:
+	case errors.Is(err, errListed) && len(v.exchanges.stuck.ends) == 0:
 		v.log.Warn("left while redis is away; the registration of this process is removed later", zap.Error(err))
 		reason = proc.Listed
 	case err != nil:

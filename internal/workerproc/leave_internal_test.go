@@ -10,23 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-// listed is a Redis in which the process is registered, and the ends that exchanges have not
-// delivered.
+// listed is a Redis in which the process is registered.
 type listed struct {
-	err            error
-	held           int
-	pending        bool
-	stuck, unknown int
+	Store
+	err  error
+	held int
 }
 
 func (l *listed) Unregister(context.Context, string) (int, error) { return l.held, l.err }
-func (l *listed) unsettled() bool                                 { return l.pending }
-func (l *listed) stuckCount() int                                 { return l.stuck }
-func (l *listed) untold() int                                     { return l.unknown }
 
 func TestLeaving(t *testing.T) {
 	t.Parallel()
@@ -37,8 +33,8 @@ func TestLeaving(t *testing.T) {
 			s, r := setup(t), &listed{}
 			var helpers sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
-			v := newLeaving(ctx, &helpers, s.cfg, s.id, s.deps, s.life, s.link, s.alarm, s.jobs, r)
-			v.store = r
+			s.d.Store = r
+			v := newLeaving(ctx, &helpers, s.shared, s.exchanges())
 			test(t, s, v, r)
 			cancel()
 			helpers.Wait()
@@ -54,10 +50,10 @@ func TestLeaving(t *testing.T) {
 			v.leaveIfDone()
 			require.False(t, s.life.leaving)
 			clear(s.jobs)
-			r.pending = true
+			unsettled(v.exchanges, "1")
 			v.leaveIfDone()
 			require.False(t, s.life.leaving)
-			r.pending = false
+			v.exchanges.ended = nil
 			v.leaveIfDone()
 			require.True(t, s.life.leaving)
 			v.farewell(<-v.left, 3)
@@ -83,7 +79,8 @@ func TestLeaving(t *testing.T) {
 
 	t.Run("a drain that Redis does not record ends after the time of a kill", func(t *testing.T) {
 		leaves(t, func(t *testing.T, s *parts, v *leaving, r *listed) {
-			s.life.state, r.pending, r.unknown = signals.Draining, true, 1
+			s.life.state = signals.Draining
+			unsettled(v.exchanges, "1")
 			v.leaveIfDone()
 			<-time.After(s.cfg.TermTimeout - time.Millisecond)
 			v.leaveIfDone()
@@ -113,21 +110,16 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// counts are the inputs of reports from the other parts.
-type counts struct{ done int }
-
-func (c *counts) jobsDone() int { return c.done }
-func (c *counts) orders() int   { return 2 }
-func (c *counts) doomed() int   { return 1 }
-func (c *counts) full() bool    { return false }
-
 func TestReports(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, c := setup(t), &counts{done: 4}
+		s, k := killing(t)
 		s.cfg.MaxRSS = 1 << 60
-		s.job("1")
-		r := newReports(s.cfg, s.id, s.life, s.link, s.lease, s.jobs, c, c, s.troubles, newCounted(s.link, s.deps.Log))
+		s.job("1").stop.cause = resqued.ErrKilled
+		k.told = 2
+		c := k.exchanges.threads
+		c.done = 4
+		r := newReports(s.shared, c, k, c.counted)
 		r.report()
 		m := (*s.master)[0]
 		require.Equal(t, proc.Message{
@@ -162,7 +154,7 @@ func TestSuspectsAreToldOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := setup(t)
-		u := newSuspects(false, s.link)
+		u := &suspects{shared: s.shared}
 		u.tell(0, false)
 		require.Empty(t, s.told(), "no news")
 		u.tell(2, false)
@@ -173,7 +165,8 @@ func TestSuspectsAreToldOf(t *testing.T) {
 		u.tell(0, false)
 		u.tell(0, false)
 		require.Len(t, s.told(), 2)
-		alone := newSuspects(true, s.link)
+		s.id.alone = true
+		alone := &suspects{shared: s.shared}
 		alone.tell(0, true)
 		alone.tell(0, false)
 		require.Len(t, s.told(), 2, "the one that is for suspects always tells")

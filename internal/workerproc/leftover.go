@@ -17,31 +17,14 @@ import (
 // lost: no thread runs them, and no process recovers them while this one lives. A job that two
 // beats in a row find goes back to its queue.
 
-type busyWith interface {
-	endings
-	carries(token string, n int) bool
-}
-
-type recorder interface {
-	whose(r *store.Reserved) int
-	record(j *job, out thread.Outcome)
-}
-
 // leftovers finds jobs that Redis has records of and this process does not know. The loop owns
 // all fields.
 type leftovers struct {
-	maxPayload int64
-	handlers   Handlers
-	jobs       jobs
-	exchanges  busyWith
-	threads    recorder
-	log        *zap.Logger
+	*shared
+	exchanges *exchanges
+	threads   *threads
 
 	told []string // tokens that the last beat found
-}
-
-func newLeftovers(maxPayload int64, handlers Handlers, jobs jobs, exchanges busyWith, threads recorder, log *zap.Logger) *leftovers {
-	return &leftovers{maxPayload: maxPayload, handlers: handlers, jobs: jobs, exchanges: exchanges, threads: threads, log: log}
 }
 
 // suspect compares a beat's tokens with the previous beat's. If one is in both, it returns all
@@ -68,8 +51,8 @@ func (l *leftovers) giveBack(records []store.Reserved) {
 			continue
 		}
 		l.log.Error("redis has lost how a job ended", zap.String("queue", wire.Printable(r.Queue, 100)), zap.String("token", r.Token))
-		if env, err := wire.Parse(r.Payload, l.maxPayload); err == nil {
-			if class, ok := l.handlers.Lookup(env.Class, env.Wrappers...); ok && class.AtMostOnce {
+		if env, err := wire.Parse(r.Payload, l.cfg.MaxPayload); err == nil {
+			if class, ok := l.d.Handlers.Lookup(env.Class, env.Wrappers...); ok && class.AtMostOnce {
 				index := l.threads.whose(&r)
 				l.threads.record(&job{
 					Reserved: r, job: resqued.Job{ID: env.ID, Class: env.Class, Queue: r.Queue, Payload: r.Payload},

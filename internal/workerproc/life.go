@@ -3,9 +3,37 @@ package workerproc
 import (
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
+
+// shared is what the parts of a process have in common. cfg, id, d and log do not change once the
+// process is assembled, so any goroutine may read them. The loop owns the rest.
+type shared struct {
+	cfg Config
+	id  identity
+	d   Deps
+	log *zap.Logger
+
+	life     *life
+	link     *link
+	troubles *troubles
+	alarm    *alarm
+	lease    *lease
+	beatNow  bell // any goroutine may ring
+	jobs     jobs // in hand; only threads adds and removes some
+}
+
+func newShared(cfg Config, d Deps) *shared {
+	s := &shared{
+		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(),
+		lease: newLease(cfg.LockDuration, d.LocksEnd), beatNow: newBell(), jobs: jobs{},
+	}
+	s.link = newLink(d.Conn, d.Log, s.troubles)
+	return s
+}
 
 // identity is who this process is, from the master's welcome. It never changes.
 type identity struct {

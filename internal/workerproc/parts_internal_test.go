@@ -11,24 +11,16 @@ import (
 
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // parts are what several parts share, for the test of one of them.
 type parts struct {
-	cfg      Config
-	id       identity
-	deps     Deps
-	life     *life
-	master   *sent
-	link     *link
-	troubles *troubles
-	alarm    *alarm
-	lease    *lease
-	beatNow  bell
-	jobs     jobs
-	logged   *observer.ObservedLogs
-	exits    atomic.Int64
+	*shared
+	master *sent
+	logged *observer.ObservedLogs
+	exits  atomic.Int64
 }
 
 // setup returns the shared parts of a running process with two threads.
@@ -37,19 +29,29 @@ func setup(t *testing.T) *parts {
 	queues, _, err := selector.Parse([]string{"q"}, 2)
 	require.NoError(t, err)
 	core, logged := observer.New(zap.DebugLevel)
-	log := zap.New(core)
-	s := &parts{
-		cfg: Config{Threads: 2, Queues: queues, TermTimeout: time.Second, LockDuration: 35 * time.Second}.withDefaults(),
-		id:  identity{proc: "p", master: "m", slots: 1}, life: newLife(), master: &sent{}, alarm: newAlarm(),
-		beatNow: newBell(), jobs: jobs{}, logged: logged,
-	}
+	s := &parts{master: &sent{}, logged: logged}
+	s.shared = newShared(
+		Config{Threads: 2, Queues: queues, TermTimeout: time.Second, LockDuration: 35 * time.Second}.withDefaults(),
+		Deps{
+			Conn: s.master, Stats: silent{}, Log: zap.New(core), Exit: func() { s.exits.Add(1) }, Handlers: classes{},
+			SetTitle: func(string) {},
+		})
+	s.id = identity{proc: "p", master: "m", slots: 1}
 	s.life.state, s.life.started = signals.Running, time.Now()
-	s.deps = Deps{Conn: s.master, Stats: silent{}, Log: log, Exit: func() { s.exits.Add(1) }, Handlers: classes{}}
-	s.troubles = newTroubles(log)
-	s.link = newLink(s.master, log, s.troubles)
-	s.lease = newLease(s.cfg.LockDuration, nil)
 	s.lease.renewed = procfs.BootTime()
 	return s
+}
+
+// exchanges returns exchanges without lanes, with idle threads that are not started.
+func (s *parts) exchanges() *exchanges {
+	x := newExchanges(s.shared)
+	x.threads = newThreads(neverEnding, s.shared, x, &counted{shared: s.shared})
+	return x
+}
+
+// unsettled makes exchanges have an end to send.
+func unsettled(x *exchanges, token string) {
+	x.add(store.Completion{Job: &store.Reserved{Token: token}})
 }
 
 // job puts a job in hand.

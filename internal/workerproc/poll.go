@@ -1,14 +1,13 @@
 package workerproc
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/statsd"
@@ -61,22 +60,14 @@ type pollResult struct {
 	err   error
 }
 
-type pollStore interface {
-	Poll(ctx context.Context, r store.PollRequest) (store.PollReply, error)
-	MoveDue(ctx context.Context, caller string, unique func(queue string) bool) (store.Due, error)
-	DelayedQueues(ctx context.Context) ([]string, error)
-}
-
 // poller looks for queues with jobs. Its own goroutine executes run; the loop calls look, hurry,
 // set, beCalm and pollForAll. The fields that both use are atomic or channels; the others do not
 // change.
 type poller struct {
-	cfg     pollerConfig
-	store   pollStore
-	stats   Stats
-	log     *zap.Logger
+	*shared
 	helpers *sync.WaitGroup // the waits of the waker
 	sends   func() int64
+	waits   int // how many queues the waker waits for at a time
 
 	results chan pollResult // to the loop
 	pushed  chan string     // to the loop: a queue that was empty now holds something
@@ -87,7 +78,7 @@ type poller struct {
 	mode    atomic.Int32
 	forAll  atomic.Bool // the master makes this process look at every interval
 	unarmed atomic.Bool // the waker wants to know when the loop is calm
-	// worked is when the process last had work, since cfg.started.
+	// worked is when the process last had work, since life.started.
 	worked atomic.Int64
 
 	covered int // consecutive looks after which the waker waited for all queues
@@ -97,26 +88,9 @@ type poller struct {
 	masters int // as of the last look that returned it
 }
 
-type pollerConfig struct {
-	// forwarder is the caller's name where callers take turns to move delayed jobs:
-	// store.Helper. "" = always moves them.
-	forwarder  string
-	interval   time.Duration
-	untilEmpty bool
-	alone      bool
-	queues     selector.Spec
-	unique     func(queue string) bool
-	started    time.Time
-	// openWaiter, waits and fleetWaits are from Deps.
-	openWaiter        func(waits int) (Waiter, error)
-	waits, fleetWaits int
-	// stretch: the interval is the default and may grow, see pause.
-	stretch bool
-}
-
-func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, helpers *sync.WaitGroup, log *zap.Logger) *poller {
+func newPoller(s *shared, sends func() int64, helpers *sync.WaitGroup) *poller {
 	return &poller{
-		cfg: cfg, store: s, stats: stats, sends: sends, helpers: helpers, log: log, spread: 1,
+		shared: s, sends: sends, helpers: helpers, waits: cmp.Or(s.d.Waits, store.MaxWaits), spread: 1,
 		results: make(chan pollResult, 1), pushed: make(chan string, 1), now: newBell(), calm: newBell(), turned: newBell(),
 	}
 }
@@ -125,10 +99,10 @@ func newPoller(cfg pollerConfig, s pollStore, stats Stats, sends func() int64, h
 // an idle process only this goroutine runs: while nothing waits, even the loop sleeps.
 func (p *poller) run(work context.Context) {
 	var fixed []string
-	for _, c := range p.cfg.queues.Resolve(nil) {
+	for _, c := range p.cfg.Queues.Resolve(nil) {
 		fixed = append(fixed, c.Queue)
 	}
-	timer := time.NewTimer(p.cfg.interval)
+	timer := time.NewTimer(p.cfg.Interval)
 	defer timer.Stop()
 	w := newWaker(work, p)
 	defer w.close()
@@ -205,15 +179,15 @@ func (p *poller) run(work context.Context) {
 // nothing for all may take a job the next moment and then have no thread for another. So an
 // interval that was set is kept, as is that of a process which has just worked.
 func (p *poller) pause() time.Duration {
-	idle := time.Since(p.cfg.started)-time.Duration(p.worked.Load()) >= awake
-	if p.cfg.stretch && p.covered > 0 && idle && !p.cfg.untilEmpty && p.cfg.interval < asleep {
-		return min(p.cfg.interval<<min(p.covered, 16), asleep-asleep/20)
+	idle := time.Since(p.life.started)-time.Duration(p.worked.Load()) >= awake
+	if p.cfg.StretchInterval && p.covered > 0 && idle && !p.cfg.UntilEmpty && p.cfg.Interval < asleep {
+		return min(p.cfg.Interval<<min(p.covered, 16), asleep-asleep/20)
 	}
-	pause := max(p.cfg.interval, asleep)
-	if p.forAll.Load() || p.cfg.untilEmpty || !idle {
-		pause = p.cfg.interval - p.cfg.interval/20
+	pause := max(p.cfg.Interval, asleep)
+	if p.forAll.Load() || p.cfg.UntilEmpty || !idle {
+		pause = p.cfg.Interval - p.cfg.Interval/20
 	}
-	if p.cfg.stretch && idle {
+	if p.cfg.StretchInterval && idle {
 		pause = max(pause, min(time.Duration(float64(pause)*p.spread), longAsleep))
 	}
 	return pause
@@ -233,17 +207,17 @@ func (p *poller) spreads(shared bool, masters int) {
 }
 
 // hurry makes the process look at every interval for a while.
-func (p *poller) hurry() { p.worked.Store(int64(time.Since(p.cfg.started))) }
+func (p *poller) hurry() { p.worked.Store(int64(time.Since(p.life.started))) }
 
 func (p *poller) look() { p.now.ring() }
 
 // lookAround asks for all queues, in parts if there are very many.
 func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) pollResult {
 	r := pollResult{sends: p.sends(), began: time.Now()}
-	ask := store.PollRequest{All: p.cfg.queues.Dynamic() && !p.cfg.alone, Fixed: fixed, Fresh: fresh, Share: min(p.cfg.interval, asleep) * 2 / 5}
-	if p.cfg.untilEmpty {
+	ask := store.PollRequest{All: p.cfg.Queues.Dynamic() && !p.id.alone, Fixed: fixed, Fresh: fresh, Share: min(p.cfg.Interval, asleep) * 2 / 5}
+	if p.cfg.UntilEmpty {
 		// Before the queues: a job that comes back in between is seen there.
-		later, err := p.store.DelayedQueues(work)
+		later, err := p.d.Store.DelayedQueues(work)
 		if err != nil {
 			r.err = err
 			return r
@@ -254,7 +228,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 	var suspects map[string]int
 	moved := false
 	for {
-		reply, err := p.store.Poll(work, ask)
+		reply, err := p.d.Store.Poll(work, ask)
 		if err != nil {
 			r.err = err
 			return r
@@ -262,8 +236,12 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		if reply.Due && !moved {
 			// The master moves them, too, and logs failures. With this move it can look less
 			// often.
-			due, _ := p.store.MoveDue(work, p.cfg.forwarder, p.cfg.unique)
-			p.stats.Count(statsd.Duplicate, due.Dropped)
+			caller := store.Helper // helpers take turns
+			if p.cfg.UntilEmpty {
+				caller = "" // it must leave nothing when it leaves
+			}
+			due, _ := p.d.Store.MoveDue(work, caller, p.cfg.Unique)
+			p.d.Stats.Count(statsd.Duplicate, due.Dropped)
 			moved, ask.Cursor, ask.Fresh, r.reasons = true, "", true, nil
 			continue
 		}
@@ -281,11 +259,11 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 		}
 	}
 	locked := r.reasons.With(store.Locked, store.Lined)
-	if r.waiting = r.reasons.With(store.Free); p.cfg.alone {
+	if r.waiting = r.reasons.With(store.Free); p.id.alone {
 		r.waiting = slices.Sorted(maps.Keys(suspects))
 	}
-	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(locked), countSuspects(p.cfg.queues, suspects)
-	if !p.cfg.alone {
+	r.any, r.locked, r.suspects = p.ours(r.waiting), p.ours(locked), countSuspects(p.cfg.Queues, suspects)
+	if !p.id.alone {
 		r.waiting = append(r.waiting, locked...) // the end of any job may free one
 		slices.Sort(r.waiting)
 	}
@@ -294,7 +272,7 @@ func (p *poller) lookAround(work context.Context, fixed []string, fresh bool) po
 
 // ours reports whether this process works one of the queues.
 func (p *poller) ours(queues []string) bool {
-	return len(queues) > 0 && slices.ContainsFunc(p.cfg.queues.Resolve(queues), func(c selector.Choice) bool {
+	return len(queues) > 0 && slices.ContainsFunc(p.cfg.Queues.Resolve(queues), func(c selector.Choice) bool {
 		return slices.Contains(queues, c.Queue)
 	})
 }

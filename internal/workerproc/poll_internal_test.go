@@ -19,6 +19,7 @@ import (
 
 // waitingQueues is a Redis that only answers which queues have jobs.
 type waitingQueues struct {
+	Store
 	mu    sync.Mutex
 	reply store.PollReply
 	err   error
@@ -79,8 +80,8 @@ func TestPoller(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w := setup(t), &waitingQueues{}
 			var helpers sync.WaitGroup
-			p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: stretch},
-				w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
+			s.d.Store, s.cfg.Interval, s.cfg.StretchInterval = w, interval, stretch
+			p := newPoller(s.shared, func() int64 { return 7 }, &helpers)
 			ctx, cancel := context.WithCancel(t.Context())
 			helpers.Go(func() { p.run(ctx) })
 			test(t, p, w)
@@ -228,10 +229,9 @@ func TestPoller(t *testing.T) {
 					require.NoError(t, err)
 					var helpers sync.WaitGroup
 					waiter := &patient{names: c.names, push: make(chan bool)}
-					p := newPoller(pollerConfig{
-						interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: !c.fixed,
-						openWaiter: func(int) (Waiter, error) { return waiter, nil }, waits: cmp.Or(c.limit, 16),
-					}, w, silent{}, func() int64 { return 7 }, &helpers, s.deps.Log)
+					s.d.Store, s.cfg.Interval, s.cfg.StretchInterval = w, interval, !c.fixed
+					s.d.OpenWaiter, s.d.Waits = func(int) (Waiter, error) { return waiter, nil }, cmp.Or(c.limit, 16)
+					p := newPoller(s.shared, func() int64 { return 7 }, &helpers)
 					ctx, cancel := context.WithCancel(t.Context())
 					helpers.Go(func() { p.run(ctx) })
 					helpers.Go(func() { // the loop, which does nothing
@@ -291,11 +291,11 @@ func TestLooksOfAFleet(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, f := setup(t), &fleetOfPollers{masters: c.masters}
+				s.d.Store, s.cfg.Interval, s.cfg.StretchInterval = f, interval, true
 				var helpers sync.WaitGroup
 				ctx, cancel := context.WithCancel(t.Context())
 				for i := range c.masters {
-					p := newPoller(pollerConfig{interval: interval, queues: s.cfg.Queues, unique: s.cfg.Unique, started: time.Now(), stretch: true},
-						f, silent{}, func() int64 { return 0 }, &helpers, s.deps.Log)
+					p := newPoller(s.shared, func() int64 { return 0 }, &helpers)
 					p.set(pollQuiet)
 					p.pollForAll(true)
 					helpers.Go(func() {

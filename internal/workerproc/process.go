@@ -12,8 +12,8 @@
 // A process that its master declares Alone takes one job that may have killed its process, and
 // leaves.
 //
-// Process assembles the parts. Each part is a struct with a constructor, declares as interfaces
-// what it needs of the others, and is tested without them:
+// Process assembles the parts. Each part is a struct that has what all share and the parts that it
+// calls:
 //
 //	threads     threads.go, record.go, job.go, counters.go      the threads and the jobs in hand
 //	exchanges   exchanges.go, verdict.go, lane.go, stuck.go     what to tell Redis and what to ask for
@@ -25,12 +25,11 @@
 //	reports     report.go, ahead.go, suspects.go                what the master is told
 //	leaving     leave.go                                        the end
 //
-// life.go, link.go, lease.go, trouble.go and bell.go hold small shared state. process.go is the
+// life.go, link.go, lease.go, trouble.go and bell.go hold what the parts share. process.go is the
 // loop, control.go handles the master and the operator, and deps.go is what a process is given.
 package workerproc
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +40,6 @@ import (
 
 	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/signals"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
@@ -57,21 +55,10 @@ var mirrorAfter = time.Second
 var ErrFenced = errors.New("this process has been given up for dead: its lease was past")
 
 // Process is one worker process: the loop and its parts. The goroutine of Run owns all fields.
-// New makes life, link, troubles, alarm and beatNow; assemble makes the parts that need the
-// process's identity.
+// New makes what they share; assemble makes the parts, which need the process's identity.
 type Process struct {
-	cfg Config
-	d   Deps
-	log *zap.Logger
-	id  identity
+	*shared
 
-	life     *life
-	link     *link
-	troubles *troubles
-	alarm    *alarm
-	beatNow  bell
-
-	lease     *lease
 	registrar *registrar
 	exchanger *exchanger
 	exchanges *exchanges
@@ -105,12 +92,8 @@ func New(cfg Config, d Deps) (*Process, error) {
 	if cfg.Threads < 1 {
 		return nil, fmt.Errorf("%d threads: a worker process needs one at least", cfg.Threads)
 	}
-	cfg = cfg.withDefaults()
-	p := &Process{
-		cfg: cfg, d: d, log: d.Log, life: newLife(), troubles: newTroubles(d.Log), alarm: newAlarm(), beatNow: newBell(),
-	}
+	p := &Process{shared: newShared(cfg.withDefaults(), d)}
 	p.leaves, p.tellLeaving = context.WithCancel(context.Background())
-	p.link = newLink(d.Conn, d.Log, p.troubles)
 	return p, nil
 }
 
@@ -142,36 +125,21 @@ func (p *Process) assemble(id identity) {
 	if id.alone {
 		p.cfg = p.cfg.alone()
 	}
-	cfg, d := p.cfg, p.d
-	p.lease = newLease(cfg.LockDuration, d.LocksEnd)
-	p.registrar = newRegistrar(d.Store, p.log)
-	p.exchanger = newExchanger(cfg, id, d.Store, p.registrar, d.Namer, d.Tenants, p.beatNow, p.log)
-	p.exchanger.failing = &p.troubles.exchange
-	p.exchanges = newExchanges(cfg, id, p.life, d.Stats, p.troubles, p.log)
-	p.counted = newCounted(p.link, p.log)
-	p.threads = newThreads(p.work, cfg, id, d, p.exchanges, p.alarm, p.counted)
+	s := p.shared
+	p.registrar = newRegistrar(s)
+	p.exchanger = &exchanger{s, p.registrar}
+	p.exchanges = newExchanges(s)
+	p.counted = &counted{shared: s}
+	p.threads = newThreads(p.work, s, p.exchanges, p.counted)
 	p.exchanges.threads = p.threads // each needs the other
-	jobs := p.threads.jobs
-	forwarder := store.Helper
-	if cfg.UntilEmpty {
-		forwarder = "" // it must leave nothing when it leaves
-	}
-	p.poller = newPoller(pollerConfig{
-		forwarder: forwarder,
-		interval:  cfg.Interval, untilEmpty: cfg.UntilEmpty, alone: id.alone, queues: cfg.Queues, unique: cfg.Unique,
-		started: p.life.started, openWaiter: d.OpenWaiter, waits: cmp.Or(d.Waits, store.MaxWaits), fleetWaits: d.FleetWaits, stretch: cfg.StretchInterval,
-	}, d.Store, d.Stats, p.exchanges.sends.Load, &p.helpers, p.log)
-	p.kills = newKills(cfg, d, p.life, p.link, p.alarm, p.lease, p.beatNow, jobs, p.exchanges, p)
-	p.requests = newKillRequests(id, d.Store, p.life, jobs, p.kills, p.troubles, p.log)
-	p.reports = newReports(cfg, id, p.life, p.link, p.lease, jobs, p.threads, p.kills, p.troubles, p.counted)
-	if d.SetTitle != nil {
-		p.reports.title = d.SetTitle
-	}
-	p.beats = newBeats(cfg, id, d, p.registrar, p.life, p.lease, p.troubles, p.beatNow)
-	p.beats.watch(jobs, p.threads, p.kills, newLeftovers(cfg.MaxPayload, d.Handlers, jobs, p.exchanges, p.threads, p.log), p.reports)
-	p.suspects = newSuspects(id.alone, p.link)
-	p.ahead = newAhead(cfg, id, p.link)
-	p.leaving = newLeaving(p.work, &p.helpers, cfg, id, d, p.life, p.link, p.alarm, jobs, p.exchanges)
+	p.poller = newPoller(s, p.exchanges.sends.Load, &p.helpers)
+	p.kills = &kills{shared: s, exchanges: p.exchanges, retire: p.retire}
+	p.requests = newKillRequests(s, p.kills)
+	p.reports = newReports(s, p.threads, p.kills, p.counted)
+	p.beats = newBeats(s, p.registrar, p.threads, p.kills, &leftovers{shared: s, exchanges: p.exchanges, threads: p.threads}, p.reports)
+	p.suspects = &suspects{shared: s}
+	p.ahead = &ahead{shared: s}
+	p.leaving = newLeaving(p.work, &p.helpers, s, p.exchanges)
 }
 
 // startHelpers starts the parts' goroutines, which end with work.
@@ -231,7 +199,7 @@ func (p *Process) loop() error {
 		case <-p.d.Roomier:
 			p.roomChanged()
 		case <-p.beatNow:
-			p.beats.beatNow()
+			p.beats.hurry()
 		case <-p.work.Done():
 			return context.Cause(p.work)
 		}
@@ -239,7 +207,7 @@ func (p *Process) loop() error {
 			return p.life.fatal
 		}
 		p.step()
-		if busy := len(p.threads.jobs) > 0 || p.exchanges.stuckCount() > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
+		if busy := len(p.threads.jobs) > 0 || len(p.exchanges.stuck.ends) > 0 || p.life.state == signals.Killing || p.link.gone; busy != ticking {
 			ticking = busy
 			tick.Stop()
 			if busy {

@@ -24,7 +24,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 			j.stop.cause = claim.Lost
 		}
 		if !j.stop.lockLost && claim.Lost != nil {
-			t.stats.Count(statsd.LockLost, 1)
+			t.d.Stats.Count(statsd.LockLost, 1)
 		}
 	}
 	c.Killed = j.stop.request != nil
@@ -70,7 +70,7 @@ func (t *threads) record(j *job, out thread.Outcome) {
 	if out.Result != thread.Requeued { // like the counters in Redis
 		t.done++
 	}
-	t.ends.end(c, j.stop.cause != nil && !again)
+	t.exchanges.end(c, j.stop.cause != nil && !again)
 	t.logEnd(j, out)
 }
 
@@ -130,8 +130,8 @@ func (t *threads) logEnd(j *job, out thread.Outcome) {
 		waited = max(0, j.StartedAt.Sub(j.job.EnqueuedAt))
 	}
 	t.tally(j, class, out, waited)
-	if t.observe != nil {
-		t.observe(Event{Job: &j.job, Outcome: out})
+	if t.d.Observe != nil {
+		t.d.Observe(Event{Job: &j.job, Outcome: out})
 	}
 	done := out.Result == thread.Done || out.Result == thread.Interrupted || out.Result == thread.Requeued
 	if done && !t.cfg.LogJobs && !t.log.Core().Enabled(zap.DebugLevel) {
@@ -180,9 +180,9 @@ func (t *threads) tally(j *job, class string, out thread.Outcome, waited time.Du
 	var held *classlock.HeldError
 	switch {
 	case out.Result != thread.Requeued || ran != statsd.Unknown:
-		t.stats.Job(class, string(out.Result), ran, waited)
+		t.d.Stats.Job(class, string(out.Result), ran, waited)
 	case errors.As(out.Err, &held):
-		t.stats.Count(statsd.Locked, 1)
+		t.d.Stats.Count(statsd.Locked, 1)
 	}
 }
 

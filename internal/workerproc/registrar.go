@@ -16,23 +16,16 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-type registrarStore interface {
-	Register(ctx context.Context, r store.Registration) error
-}
-
 // registrar registers the process in Redis. The goroutine of join owns at until join has
 // returned. The rest is constant once join has begun, and any goroutine may call rejoin.
 type registrar struct {
-	store        registrarStore
-	log          *zap.Logger
+	*shared
 	registration store.Registration
 	at           time.Duration // the boot time at which the registration was sent
 	waits        chan error    // why join waits; holds one, the oldest
 }
 
-func newRegistrar(s registrarStore, log *zap.Logger) *registrar {
-	return &registrar{store: s, log: log, waits: make(chan error, 1)}
-}
+func newRegistrar(s *shared) *registrar { return &registrar{shared: s, waits: make(chan error, 1)} }
 
 // join waits for Redis as long as it takes, including for the right password or a permission. It
 // reports why over waits, so that the master does not end a process that only waits.
@@ -40,7 +33,7 @@ func (r *registrar) join(ctx context.Context) error {
 	told := ""
 	for wait := 50 * time.Millisecond; ; wait = min(wait*2, 2*time.Second) {
 		r.at = procfs.BootTime()
-		err := r.store.Register(ctx, r.registration)
+		err := r.d.Store.Register(ctx, r.registration)
 		if err == nil {
 			return nil
 		}
@@ -63,17 +56,18 @@ func (r *registrar) join(ctx context.Context) error {
 // finds that their locks are gone.
 func (r *registrar) rejoin(ctx context.Context) error {
 	r.log.Error("redis has lost its data, this process and its locks among it; registering again")
-	err := r.store.Register(ctx, r.registration)
+	err := r.d.Store.Register(ctx, r.registration)
 	if err != nil {
 		r.log.Error("cannot register again; trying with the next beat", zap.Error(err))
 	}
 	return err
 }
 
-func newRegistration(cfg Config, id identity, life *life) store.Registration {
+func (s *shared) newRegistration() store.Registration {
+	cfg, id, life := s.cfg, s.id, s.life
 	ids := make([]string, cfg.Threads)
 	for i := range ids {
-		ids[i] = workerID(cfg, id, i)
+		ids[i] = s.workerID(i)
 	}
 	state := life.wanted
 	if state == signals.Waiting {

@@ -10,33 +10,13 @@ import (
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
-type counter interface {
-	jobsDone() int
-}
-
-type load interface {
-	counter
-	full() bool
-}
-
-type killCounts interface {
-	orders() int
-	doomed() int
-}
-
 // reports sends the master reports and asks it for a successor. The loop owns all fields.
 type reports struct {
-	cfg      Config
-	id       identity
-	life     *life
-	link     *link
-	lease    *lease
-	jobs     jobs
-	threads  load
-	kills    killCounts
-	troubles *troubles
-	counted  *counted
-	title    func(text string) // shows what the process does
+	*shared
+	threads *threads
+	kills   *kills
+	counted *counted
+	title   func(text string) // shows what the process does
 
 	asked     bool // the master knows that age or memory is used up
 	weighed   int  // jobs done at the last memory check, at weighedAt
@@ -44,10 +24,12 @@ type reports struct {
 	foundAt   time.Time // when found was last sent
 }
 
-func newReports(cfg Config, id identity, life *life, link *link, lease *lease, jobs jobs, threads load, kills killCounts, troubles *troubles, counted *counted) *reports {
-	return &reports{
-		cfg: cfg, id: id, life: life, link: link, lease: lease, jobs: jobs, threads: threads, kills: kills, troubles: troubles, counted: counted, title: proc.SetTitle,
+func newReports(s *shared, threads *threads, kills *kills, counted *counted) *reports {
+	r := &reports{shared: s, threads: threads, kills: kills, counted: counted, title: s.d.SetTitle}
+	if r.title == nil {
+		r.title = proc.SetTitle
 	}
+	return r
 }
 
 // report sends the master a report and the counts, and sets the process's title. If age or
@@ -56,8 +38,8 @@ func (r *reports) report() {
 	r.counted.send()
 	size := rss()
 	m := proc.Message{
-		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.jobsDone(), RSS: size,
-		Kills: r.kills.orders(), Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
+		Type: proc.Beat, State: string(r.life.state), Busy: len(r.jobs), Full: r.threads.full(), Done: r.threads.done, RSS: size,
+		Kills: r.kills.told, Doomed: r.kills.doomed(), LockEnd: r.lease.end(),
 	}
 	r.troubles.show(&m)
 	r.link.tell(m)
@@ -70,7 +52,7 @@ func (r *reports) report() {
 		who = "worker for a suspect"
 	}
 	r.title(fmt.Sprintf(proc.TitleOf+"%s: %s, %d/%d busy, %d%s done",
-		who, r.life.state, len(r.jobs), r.cfg.Threads, r.threads.jobsDone(), quota))
+		who, r.life.state, len(r.jobs), r.cfg.Threads, r.threads.done, quota))
 	if !r.life.running() || r.asked {
 		return
 	}
@@ -95,14 +77,14 @@ const weighEvery = 50 * time.Millisecond
 // checkMemory checks the process's memory when a job has ended: until the next report, other
 // jobs could use as much again.
 func (r *reports) checkMemory() {
-	if r.cfg.MaxRSS <= 0 || r.threads.jobsDone() == r.weighed || r.asked || !r.life.running() {
+	if r.cfg.MaxRSS <= 0 || r.threads.done == r.weighed || r.asked || !r.life.running() {
 		return
 	}
 	now := time.Now()
 	if now.Sub(r.weighedAt) < weighEvery {
 		return
 	}
-	r.weighed, r.weighedAt = r.threads.jobsDone(), now
+	r.weighed, r.weighedAt = r.threads.done, now
 	if size := rss(); size > r.cfg.MaxRSS {
 		r.ask(proc.Message{Type: proc.Retires, Reason: "memory", RSS: size, MaxRSS: r.cfg.MaxRSS})
 	}

@@ -18,25 +18,11 @@ var (
 	askAfter = time.Second
 )
 
-type killStore interface {
-	Kills(ctx context.Context, proc string) (map[string]store.KillRequest, error)
-	DropKills(ctx context.Context, proc string, tokens ...string) error
-}
-
-type killer interface {
-	kill(cause error, jobs []*job, grace time.Duration)
-}
-
 // killRequests finds requests to kill jobs in hand. The goroutine of run calls Redis; it reads
-// only id and store. The loop owns the other fields, and both use the channels.
+// only id and d. The loop owns the other fields, and both use the channels.
 type killRequests struct {
-	id       identity
-	store    killStore
-	life     *life
-	jobs     jobs
-	killer   killer
-	troubles *troubles
-	log      *zap.Logger
+	*shared
+	kills *kills
 
 	asking  bool
 	askedAt time.Time
@@ -45,11 +31,8 @@ type killRequests struct {
 	found   chan foundKills // from the goroutine
 }
 
-func newKillRequests(id identity, s killStore, life *life, jobs jobs, killer killer, troubles *troubles, log *zap.Logger) *killRequests {
-	return &killRequests{
-		id: id, store: s, life: life, jobs: jobs, killer: killer, troubles: troubles, log: log,
-		asks: make(chan []string, 1), found: make(chan foundKills, 1),
-	}
+func newKillRequests(s *shared, kills *kills) *killRequests {
+	return &killRequests{shared: s, kills: kills, asks: make(chan []string, 1), found: make(chan foundKills, 1)}
 }
 
 type foundKills struct {
@@ -81,10 +64,10 @@ func (q *killRequests) run(work context.Context) {
 		case strays := <-q.asks:
 			var r foundKills
 			if len(strays) > 0 {
-				r.err = q.store.DropKills(work, q.id.proc, strays...)
+				r.err = q.d.Store.DropKills(work, q.id.proc, strays...)
 			}
 			if r.err == nil {
-				r.kills, r.err = q.store.Kills(work, q.id.proc)
+				r.kills, r.err = q.d.Store.Kills(work, q.id.proc)
 			}
 			q.found <- r
 		}
@@ -108,7 +91,7 @@ func (q *killRequests) onKillRequests(r foundKills) {
 		case j.stop.request == nil || *j.stop.request != request:
 			q.log.Info("told to kill a job", j.named(), zap.Duration("grace", request.Grace), zap.Bool("requeue", request.Requeue))
 			j.stop.request = &request
-			q.killer.kill(resqued.ErrKilled, []*job{j}, request.Grace)
+			q.kills.kill(resqued.ErrKilled, []*job{j}, request.Grace)
 		}
 	}
 }

@@ -17,14 +17,11 @@ import (
 var tellEvery = time.Second
 
 type suspects struct {
-	alone bool
-	link  *link
+	*shared
 	// count is the last number sent, at at.
 	count int
 	at    time.Time
 }
-
-func newSuspects(alone bool, link *link) *suspects { return &suspects{alone: alone, link: link} }
 
 // alone returns the configuration of a process for one suspect.
 func (c Config) alone() Config {
@@ -50,7 +47,7 @@ func countSuspects(queues selector.Spec, suspects map[string]int) int {
 // tell sends the master the number of waiting suspects, if that is news. took: this process has
 // taken one.
 func (s *suspects) tell(n int, took bool) {
-	if n == s.count && !s.alone && (n == 0 || time.Since(s.at) < tellEvery) {
+	if n == s.count && !s.id.alone && (n == 0 || time.Since(s.at) < tellEvery) {
 		return
 	}
 	s.count, s.at = n, time.Now()

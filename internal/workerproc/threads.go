@@ -24,11 +24,6 @@ type slot struct {
 	assigned chan *job
 }
 
-type endings interface {
-	// end notes the end of a job. killed: the job was told to stop and must not run again.
-	end(c store.Completion, killed bool)
-}
-
 // runner runs a job and calls done with its outcome; *thread.Runner implements it.
 type runner interface {
 	Run(ctx context.Context, job *resqued.Job, claim *classlock.Claim, done func(thread.Outcome))
@@ -38,26 +33,17 @@ type runner interface {
 // goroutine executes perform and recordDeath, which read only constant fields and answer over
 // outcomes.
 type threads struct {
-	cfg      Config
-	id       identity
-	work     context.Context // parent of the jobs' contexts
-	handlers Handlers
-	runner   runner
-	ends     endings
-	burial   burial
-	alarm    *alarm
-	ring     func() // alarm.ring
-	capacity func() int
-	stats    Stats
-	counted  *counted
-	observe  func(Event)
-	log      *zap.Logger
+	*shared
+	work      context.Context // parent of the jobs' contexts
+	runner    runner
+	exchanges *exchanges
+	ring      func() // alarm.ring
+	counted   *counted
 
 	slots    []*slot
 	byWorker map[string]int // index of a slot by its brief id
 	outcomes chan outcome   // from the threads
 
-	jobs jobs
 	idle []int // threads without a job that wait for none
 	pace pace
 	counters
@@ -69,15 +55,14 @@ type pace struct {
 	fresh bool          // all jobs in hand have begun in this step
 }
 
-func newThreads(work context.Context, cfg Config, id identity, d Deps, ends endings, alarm *alarm, counted *counted) *threads {
+func newThreads(work context.Context, s *shared, exchanges *exchanges, counted *counted) *threads {
 	t := &threads{
-		cfg: cfg, id: id, work: work, handlers: d.Handlers, runner: d.Runner, ends: ends, burial: d.Store, alarm: alarm, ring: alarm.ring, capacity: d.Capacity,
-		stats: d.Stats, counted: counted, observe: d.Observe, log: d.Log,
-		byWorker: map[string]int{}, outcomes: make(chan outcome, cfg.Threads), jobs: jobs{},
+		shared: s, work: work, runner: s.d.Runner, exchanges: exchanges, ring: s.alarm.ring, counted: counted,
+		byWorker: map[string]int{}, outcomes: make(chan outcome, s.cfg.Threads),
 	}
-	workers := make([]string, cfg.Threads)
+	workers := make([]string, s.cfg.Threads)
 	for i := range workers {
-		workers[i] = workerID(cfg, id, i)
+		workers[i] = s.workerID(i)
 		s := &slot{worker: workers[i], brief: wire.BriefWorkerID(workers[i]), assigned: make(chan *job, 1)}
 		t.slots, t.idle = append(t.slots, s), append(t.idle, i)
 		t.byWorker[s.brief] = i
@@ -103,14 +88,14 @@ func (t *threads) close() {
 
 // vacant returns how many threads have no job and wait for none, within Capacity.
 func (t *threads) vacant() int {
-	if t.capacity == nil {
+	if t.d.Capacity == nil {
 		return len(t.idle)
 	}
-	return max(0, min(len(t.idle), t.capacity()-(len(t.slots)-len(t.idle))))
+	return max(0, min(len(t.idle), t.d.Capacity()-(len(t.slots)-len(t.idle))))
 }
 
 // full reports whether the jobs in hand use up Capacity.
-func (t *threads) full() bool { return t.capacity != nil && t.capacity() <= len(t.jobs) }
+func (t *threads) full() bool { return t.d.Capacity != nil && t.d.Capacity() <= len(t.jobs) }
 
 // take removes the last n idle threads and appends them to into.
 func (t *threads) take(n int, into []int) []int {
@@ -121,23 +106,6 @@ func (t *threads) take(n int, into []int) []int {
 }
 
 func (t *threads) free(threads []int) { t.idle = append(t.idle, threads...) }
-
-// shortID returns a thread's worker id as used in records.
-func (t *threads) shortID(thread int) string { return t.slots[thread].brief }
-
-func (t *threads) jobsBegun() int { return t.begun }
-
-// jobsUsed returns how many begun jobs count for JobsPerFork.
-func (t *threads) jobsUsed() int { return t.used }
-
-func (t *threads) jobsDone() int { return t.done }
-
-// endedBriefly reports whether the last ended job took less than briefly.
-func (t *threads) endedBriefly() bool { return t.pace.brief }
-
-func (t *threads) workers() int { return len(t.slots) }
-
-func (t *threads) worker(thread int) string { return t.slots[thread].worker }
 
 // beginAll hands reserved jobs to idle threads. Their request was sent at sent.
 func (t *threads) beginAll(reserved []store.Reserved, sent time.Duration, now time.Time) {
@@ -191,7 +159,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 		j.job.EnqueuedAt = r.EnqueuedAt // its queue knows when it was pushed
 	}
 	*jobctx.RunOf(&j.job) = jobctx.Run{Proc: t.id.proc, Token: r.Token, Fence: r.Fence, Wrappers: env.Wrappers}
-	if class, ok := t.handlers.Lookup(env.Class, env.Wrappers...); ok {
+	if class, ok := t.d.Handlers.Lookup(env.Class, env.Wrappers...); ok {
 		j.rules = rules{
 			known: true, timeout: min(class.Timeout, longest), atMostOnce: class.AtMostOnce, resumes: class.Resumes,
 			byRunner: class.Command != nil && class.Command.Runner != "",
@@ -222,7 +190,7 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 	}
 	t.log.Info("a large payload takes the place of the reference to it", zap.String("queue", wire.Printable(j.Queue, 200)),
 		zap.String("parked", wire.Printable(ref.ID, 300)), zap.Int64("bytes", ref.Size))
-	t.ends.end(store.Completion{
+	t.exchanges.end(store.Completion{
 		Job: &j.Reserved, Kind: store.Restored, Parked: ref.ID, Survived: true, Failure: store.File(f, t.id.proc+"#"+j.Token),
 	}, false)
 }
@@ -230,7 +198,7 @@ func (t *threads) restore(j *job, ref wire.Reference) {
 // unwrap puts the bytes inside a payload of class Resqued::InvalidPayload back into their queue.
 // They are a job after all, and the lock taken for the outer payload is not theirs.
 func (t *threads) unwrap(j *job) {
-	t.ends.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
+	t.exchanges.end(store.Completion{Job: &j.Reserved, Kind: store.Requeued, Payload: j.Payload, Survived: true}, false)
 	t.log.Info("a payload that was refused before goes back to its queue as it was", zap.String("queue", wire.Printable(j.Queue, 200)))
 }
 
@@ -279,7 +247,7 @@ func (t *threads) finish(o outcome) {
 	delete(t.jobs, o.job.Token)
 	t.idle = append(t.idle, o.job.thread)
 	if o.job.runnerDied {
-		t.counted.link.happened(store.EventDied, fmt.Sprintf("a runner, with %s of queue %s: %s", o.job.countedClass(), o.job.Queue, o.Message), 1)
+		t.link.happened(store.EventDied, fmt.Sprintf("a runner, with %s of queue %s: %s", o.job.countedClass(), o.job.Queue, o.Message), 1)
 	}
 	if o.Result == thread.Died {
 		t.buried(o.job, o.Outcome)
@@ -288,8 +256,8 @@ func (t *threads) finish(o outcome) {
 	t.record(o.job, o.Outcome)
 }
 
-func workerID(cfg Config, id identity, thread int) string {
-	return wire.WorkerID(id.proc, cfg.Host, id.slot, thread, cfg.PID, cfg.Queues.Names())
+func (s *shared) workerID(thread int) string {
+	return wire.WorkerID(s.id.proc, s.cfg.Host, s.id.slot, thread, s.cfg.PID, s.cfg.Queues.Names())
 }
 
 // takeOutcomes finishes the jobs that have ended in between, so that they go with the same

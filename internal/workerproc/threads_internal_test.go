@@ -14,19 +14,6 @@ import (
 	"github.com/resqued/resqued/internal/thread"
 )
 
-// ends records the ends of jobs.
-type ends struct {
-	ends   []store.Completion
-	killed []string
-}
-
-func (e *ends) end(c store.Completion, killed bool) {
-	e.ends = append(e.ends, c)
-	if killed {
-		e.killed = append(e.killed, c.Job.Token)
-	}
-}
-
 // scripted runs each job as its class demands.
 type scripted struct{}
 
@@ -44,15 +31,15 @@ func (scripted) Run(ctx context.Context, job *resqued.Job, _ *classlock.Claim, d
 
 func TestThreads(t *testing.T) {
 	t.Parallel()
-	s, e := setup(t), &ends{}
-	th := newThreads(t.Context(), s.cfg, s.id, s.deps, e, s.alarm, newCounted(s.link, s.deps.Log))
+	e := setup(t).exchanges()
+	th := e.threads
 	th.runner = scripted{}
 	th.start()
 	defer th.close()
 	reserve := func(token, payload string) store.Reserved {
 		thread := th.take(1, nil)[0]
 		th.free([]int{thread})
-		return store.Reserved{Token: token, Worker: th.shortID(thread), Queue: "q", Payload: []byte(payload)}
+		return store.Reserved{Token: token, Worker: th.slots[thread].brief, Queue: "q", Payload: []byte(payload)}
 	}
 	begin := func(jobs ...store.Reserved) { th.beginAll(jobs, 0, time.Now()) }
 
@@ -63,14 +50,14 @@ func TestThreads(t *testing.T) {
 	th.finish(<-th.outcomes)
 	require.Equal(t, 2, th.vacant())
 	require.Empty(t, th.jobs)
-	require.Equal(t, store.Done, e.ends[0].Kind)
-	require.True(t, th.endedBriefly())
-	require.Equal(t, 1, th.jobsDone())
+	require.Equal(t, store.Done, e.ended[0].Kind)
+	require.True(t, th.pace.brief)
+	require.Equal(t, 1, th.done)
 
 	// A payload that is not a job ends without a thread.
 	begin(reserve("2", `garbage`))
 	require.Equal(t, 2, th.vacant())
-	require.Equal(t, store.Failed, e.ends[1].Kind)
+	require.Equal(t, store.Failed, e.ended[1].Kind)
 
 	// A job that was told to stop counts as killed, and does not run again.
 	begin(reserve("3", `{"class":"Once","args":[]}`))
@@ -78,9 +65,9 @@ func TestThreads(t *testing.T) {
 	j.stop.cause = resqued.ErrKilled
 	j.ctx.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
-	require.Equal(t, store.Failed, e.ends[2].Kind)
-	require.Equal(t, []string{"3"}, e.killed)
-	require.False(t, th.endedBriefly())
+	require.Equal(t, store.Failed, e.ended[2].Kind)
+	require.Equal(t, []string{"3"}, e.killedTokens())
+	require.False(t, th.pace.brief)
 
 	// A job that asks for it runs again instead.
 	begin(reserve("4", `{"class":"Once","args":[]}`))
@@ -88,12 +75,12 @@ func TestThreads(t *testing.T) {
 	j.stop.cause, j.stop.request = resqued.ErrKilled, &store.KillRequest{Requeue: true}
 	j.ctx.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
-	require.Equal(t, store.Requeued, e.ends[3].Kind)
-	require.True(t, e.ends[3].Killed)
-	require.Equal(t, []string{"3"}, e.killed)
+	require.Equal(t, store.Requeued, e.ended[3].Kind)
+	require.True(t, e.ended[3].Killed)
+	require.Equal(t, []string{"3"}, e.killedTokens())
 
-	require.Equal(t, 4, th.jobsBegun())
-	require.Equal(t, 3, th.jobsDone(), "what goes back is not done")
+	require.Equal(t, 4, th.begun)
+	require.Equal(t, 3, th.done, "what goes back is not done")
 	var processed, failed int
 	for _, stat := range th.flush() {
 		processed, failed = processed+stat.Processed, failed+stat.Failed
@@ -101,14 +88,14 @@ func TestThreads(t *testing.T) {
 	require.Equal(t, 3, processed, "what goes back does not count")
 	require.Equal(t, 2, failed)
 	require.Empty(t, th.flush())
-	require.Equal(t, 3, th.flushed(0).Processed+th.flushed(1).Processed)
+	require.Equal(t, 3, th.before[0].Processed+th.before[1].Processed)
 }
 
 func TestThreadsAskLastFirst(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.cfg.Threads = 3
-	th := newThreads(t.Context(), s.cfg, s.id, s.deps, &ends{}, s.alarm, newCounted(s.link, s.deps.Log))
+	th := s.exchanges().threads
 	require.Equal(t, []int{1, 2}, th.take(2, nil))
 	require.Equal(t, 1, th.vacant())
 	th.free([]int{2, 1})

@@ -36,9 +36,6 @@ type fault struct {
 }
 
 func (f *failing) note(err error) {
-	if f == nil {
-		return
-	}
 	if err == nil {
 		f.state.Store(nil)
 		return

@@ -29,8 +29,8 @@ func (x *exchanges) take(r *exchangeResult) []store.Reserved {
 }
 
 func (x *exchanges) judge(r *exchangeResult) {
-	x.stats.Count(statsd.Locked, r.reply.Bounced)
-	x.stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
+	x.d.Stats.Count(statsd.Locked, r.reply.Bounced)
+	x.d.Stats.Count(statsd.Duplicate, len(r.reply.Duplicates))
 	for _, queue := range r.reply.OutOfStep {
 		name := wire.Printable(queue, 200)
 		x.troubles.complain("step "+queue, "a unique queue is skipped: its keys do not match; run: resqued locks repair "+name, zap.String("queue", name))

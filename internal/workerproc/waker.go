@@ -82,12 +82,12 @@ type waker struct {
 
 func newWaker(work context.Context, p *poller) *waker {
 	w := &waker{
-		p: p, work: work, open: p.cfg.openWaiter, log: p.log, ended: make(chan waked, max(p.cfg.waits, 1)),
+		p: p, work: work, open: p.d.OpenWaiter, log: p.log, ended: make(chan waked, max(p.waits, 1)),
 		luck: rand.Float64(), armed: map[string]bool{}, sick: map[string]time.Time{}, timer: time.NewTimer(time.Hour), pause: rest,
-		watchlist: watchlist{queues: p.cfg.queues, most: p.cfg.waits, limit: p.cfg.waits, place: rand.Float64()},
+		watchlist: watchlist{queues: p.cfg.Queues, most: p.waits, limit: p.waits, place: rand.Float64()},
 	}
 	w.timer.Stop()
-	if p.cfg.untilEmpty || p.cfg.alone {
+	if p.cfg.UntilEmpty || p.id.alone {
 		w.open = nil
 	}
 	return w
@@ -152,21 +152,21 @@ func (w *waker) saw(r pollResult) (covered bool) {
 	}
 	w.p.unarmed.Store(behind && !w.timing)
 	return !behind && !sick && w.waiter != nil && w.left == 0 && len(r.reasons.With(store.Paused)) == 0 && r.suspects == 0 &&
-		(!w.p.cfg.queues.Dynamic() || w.known == r.known)
+		(!w.p.cfg.Queues.Dynamic() || w.known == r.known)
 }
 
 // share sets how many queues to wait for, by the number of masters: they share the connections
 // that the server has for waiting, and each push wakes all waiters. If there are more masters
 // than waits, some wait, for one queue each. Small changes in the number of masters are ignored.
 func (w *waker) share(masters int) {
-	if w.p.cfg.fleetWaits == 0 || masters == 0 {
+	if w.p.d.FleetWaits == 0 || masters == 0 {
 		return
 	}
-	n := w.p.cfg.fleetWaits / masters
-	if n == 0 && w.luck*float64(masters) < float64(w.p.cfg.fleetWaits) {
+	n := w.p.d.FleetWaits / masters
+	if n == 0 && w.luck*float64(masters) < float64(w.p.d.FleetWaits) {
 		n = 1
 	}
-	n = min(n, w.p.cfg.waits)
+	n = min(n, w.p.waits)
 	if n >= w.limit && n < w.limit+max(1, w.limit/2) {
 		return
 	}
@@ -267,7 +267,7 @@ func (w *waker) lengthen() time.Duration {
 	if worked := w.p.worked.Load(); worked != w.worked {
 		w.worked, w.pause = worked, 0
 	}
-	w.pause = min(max(2*w.pause, rest), max(w.p.cfg.interval, asleep))
+	w.pause = min(max(2*w.pause, rest), max(w.p.cfg.Interval, asleep))
 	return w.pause
 }
 

@@ -28,10 +28,9 @@ func TestWakersShare(t *testing.T) {
 	spec, _, err := selector.Parse(queues, 1)
 	require.NoError(t, err)
 	for _, masters := range []int{1, 2, 4, 32, 33, 100, 500, 512, 513, 1000, 5000} {
-		p := newPoller(pollerConfig{
-			queues: spec, waits: one, fleetWaits: all,
-			openWaiter: func(int) (Waiter, error) { return &patient{}, nil },
-		}, &waitingQueues{}, silent{}, func() int64 { return 0 }, &sync.WaitGroup{}, s.deps.Log)
+		s.cfg.Queues, s.d.Waits, s.d.FleetWaits = spec, one, all
+		s.d.OpenWaiter = func(int) (Waiter, error) { return &patient{}, nil }
+		p := newPoller(s.shared, func() int64 { return 0 }, &sync.WaitGroup{})
 		total, waits := 0, map[string]int{}
 		for i := range masters {
 			w := newWaker(t.Context(), p)
@@ -67,15 +66,15 @@ func TestWakerFollowsTheFleet(t *testing.T) {
 		var mu sync.Mutex
 		var opened []int
 		var helpers sync.WaitGroup
-		p := newPoller(pollerConfig{
-			interval: time.Second, queues: spec, unique: s.cfg.Unique, started: time.Now(), waits: 8, fleetWaits: 16,
-			openWaiter: func(waits int) (Waiter, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				opened = append(opened, waits)
-				return &patient{}, nil
-			},
-		}, polls, silent{}, func() int64 { return 0 }, &helpers, s.deps.Log)
+		s.d.Store, s.cfg.Interval, s.cfg.Queues = polls, time.Second, spec
+		s.d.Waits, s.d.FleetWaits = 8, 16
+		s.d.OpenWaiter = func(waits int) (Waiter, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			opened = append(opened, waits)
+			return &patient{}, nil
+		}
+		p := newPoller(s.shared, func() int64 { return 0 }, &helpers)
 		ctx, cancel := context.WithCancel(t.Context())
 		helpers.Go(func() { p.run(ctx) })
 		p.set(pollQuiet)
