@@ -42,7 +42,7 @@ type call struct {
 	died death
 
 	number int64
-	// lines are the process's lines about the job, if it has several slots.
+	// lines are the process's lines about the job.
 	lines   chan answer
 	refresh *program.Refresher
 	end     context.CancelFunc // ends the requests of refresh
@@ -73,11 +73,7 @@ func (c *call) perform() (begun bool, err error) {
 		c.ctx, c.stop = context.WithCancelCause(c.ctx)
 		defer c.stop(nil)
 	}
-	if q.slots == 1 {
-		begun, err = c.one()
-	} else {
-		begun, err = c.many()
-	}
+	begun, err = c.carryOut()
 	if c.refresh != nil {
 		late := time.AfterFunc(drainFor, c.end)
 		c.refresh.End()

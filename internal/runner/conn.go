@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +20,10 @@ import (
 type conn struct {
 	file *os.File
 	raw  syscall.RawConn
+	from *program.Lasting
 	in   *bufio.Reader
+	// half is since when a line without its end has arrived, in ns of the epoch; 0 = none has.
+	half atomic.Int64
 
 	writing sync.Mutex // held for each line
 	after   bool       // a line was written after the last job's; under writing
@@ -31,8 +36,24 @@ func newConn(fd int) (*conn, error) {
 		_ = c.file.Close()
 		return nil, err
 	}
-	c.raw, c.in = raw, bufio.NewReaderSize(&program.Lasting{File: c.file}, 4<<10)
+	c.raw, c.from = raw, &program.Lasting{File: c.file}
+	c.in = bufio.NewReaderSize(c, 4<<10)
 	return c, nil
+}
+
+// Read reads for in, and notes half.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	switch end := bytes.LastIndexByte(p[:n], '\n'); {
+	case n == 0:
+	case end == n-1:
+		c.half.Store(0)
+	case end >= 0:
+		c.half.Store(time.Now().UnixNano())
+	default:
+		c.half.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	return n, err
 }
 
 // line returns the next line without its line break, valid until the next call. An incomplete
@@ -80,11 +101,6 @@ func (c *conn) waiting() (bool, error) {
 		return false, io.EOF
 	}
 	return true, nil
-}
-
-func (c *conn) whole() bool {
-	some, _ := c.in.Peek(c.in.Buffered())
-	return bytes.IndexByte(some, '\n') >= 0
 }
 
 func (c *conn) write(line []byte) error {

@@ -63,6 +63,11 @@ func TestHalfALine(t *testing.T) {
 		f.changes(t, old)
 		require.Eventually(t, func() bool { return !exists(old) }, soon, time.Millisecond)
 	}
+
+	f := setup(t, false, 4, "", func(o *Options) { o.tick, o.lineFor = time.Millisecond, 10*time.Millisecond })
+	require.NoError(t, f.run(t.Context(), "Half", f.path("half")))
+	old := f.read(t, "half")
+	require.Eventually(t, func() bool { return !exists(old) }, soon, time.Millisecond, "no other job need come")
 }
 
 // Endless output holds up neither a job nor the end.

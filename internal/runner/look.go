@@ -170,29 +170,19 @@ func (p *Pool) look() {
 	}
 }
 
-// lookAt handles the output of a process without a job, and replaces the process when it is too
-// large or too old.
+// lookAt replaces a process when it is too large or too old, or has begun a line without a job
+// and not ended it.
 func (p *Pool) lookAt(q *process) {
 	p.mu.Lock()
 	if q.state != ready {
 		p.mu.Unlock()
 		return
 	}
-	borrowed := q.slots == 1 && q.busy == 0
-	if borrowed {
-		for i, other := range p.idle {
-			if other == q {
-				p.idle = append(p.idle[:i], p.idle[i+1:]...)
-				break
-			}
-		}
-		q.busy++
-	}
-	since, pid, old := q.since, int(q.pid.Load()), q.replaced
-	age := time.Since(q.born)
+	idle, pid, old := q.busy == 0, int(q.pid.Load()), q.replaced
+	age, half := time.Since(q.born), q.conn.half.Load()
 	p.mu.Unlock()
-	if borrowed && !q.strays() {
-		p.give(q)
+	if idle && half != 0 && time.Since(time.Unix(0, half)) > p.o.lineFor {
+		q.breaks(nil, errHalf)
 		return
 	}
 	rss := resident(pid)
@@ -212,10 +202,4 @@ func (p *Pool) lookAt(q *process) {
 		p.succeed(q)
 	}
 	p.mu.Unlock()
-	if borrowed {
-		p.put(q, false)
-		p.mu.Lock()
-		q.since = since
-		p.mu.Unlock()
-	}
 }

@@ -3,8 +3,8 @@
 //
 // A Pool holds the processes of one runner. Each is forked by the runner's template or started
 // by this process. Its goroutine manages its life (process.go), and it takes jobs in its slots.
-// With a single slot, the thread that holds it writes the job and reads the answer itself
-// (call_one.go); with several, a goroutine of the process reads for all (call_many.go).
+// The thread that holds a slot writes the job; another goroutine of the process reads the answers
+// (call_lines.go).
 package runner
 
 import (

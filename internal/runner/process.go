@@ -50,13 +50,14 @@ type process struct {
 	ended  chan struct{}
 	ending *EndError
 
-	// number is the last job's number; owned by the reader, or under mu with several slots.
-	number int64
+	// broken is what ended the reader; set before ended is closed.
+	broken error
 
 	mu sync.Mutex
 	// how is why it was killed; the first reason counts.
-	how   string
-	calls map[int64]*call // the jobs in it, with several slots
+	how    string
+	number int64           // the last job's
+	calls  map[int64]*call // the jobs in it
 	// current is the job in a process with one slot.
 	current atomic.Pointer[resqued.Job]
 	line    []byte // buffer for a job's line, under conn.writing
@@ -112,9 +113,7 @@ func (q *process) live(delay time.Duration) {
 	if err == nil {
 		p.ready(q, time.Since(began))
 		var reader sync.WaitGroup
-		if q.slots > 1 {
-			reader.Go(q.read)
-		}
+		reader.Go(q.read)
 		q.handle.await()
 		close(q.exited)
 		// Other holders of the socket must not delay the end.

@@ -3,11 +3,29 @@ package runner
 import (
 	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-func (c *call) many() (begun bool, err error) {
+var (
+	errSecondHello = errors.New("is a second hello")
+	errStrange     = errors.New("names a job that it does not have")
+	errHalf        = errors.New("has no end")
+)
+
+// carryOut hands out the job and handles what the process says about it.
+func (c *call) carryOut() (begun bool, err error) {
 	q, p := c.q, c.q.pool
+	if q.slots == 1 {
+		if !q.restOfLine() {
+			p.give(q)
+			return false, nil
+		}
+		q.current.Store(c.job)
+		defer q.current.Store(nil)
+	}
 	c.lines = make(chan answer, 8)
+	defer c.disarm()
 	q.mu.Lock()
 	q.number++
 	c.number = q.number
@@ -16,7 +34,6 @@ func (c *call) many() (begun bool, err error) {
 	over, err := c.hand()
 	if err != nil { // the line is incomplete, so the job has not begun
 		cancelled := c.settle(over)
-		c.disarm()
 		q.forget(c.number)
 		q.hangUp(err)
 		p.give(q)
@@ -29,19 +46,52 @@ func (c *call) many() (begun bool, err error) {
 	end := c.watch()
 	a, ok := c.listen()
 	end()
-	cancelled := c.settle(over)
-	c.disarm()
-	if cancelled || c.outOfTime {
+	stopped := c.settle(over) || c.outOfTime
+	if q.slots > 1 {
+		c.disarm() // for its other jobs
+	}
+	if stopped { // the state left behind by interrupted code is unknown
 		p.leave(q)
 	}
 	p.put(q, ok)
-	if !ok {
+	switch {
+	case !ok && q.slots == 1 && errors.Is(q.broken, unix.ECONNRESET) && q.conn.last():
+		// It has not read something written last: the job, or part of it, if nothing followed.
+		return false, nil
+	case !ok:
 		return true, c.lost()
-	}
-	if c.outOfTime {
+	case stopped && q.slots == 1, c.outOfTime:
 		<-q.ended
 	}
 	return true, c.judge(&a)
+}
+
+// disarm keeps the process from being killed for this job.
+func (c *call) disarm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// restOfLine waits for the rest of a line that a process without a job has begun, and reports
+// whether the process is still usable.
+func (q *process) restOfLine() bool {
+	if q.conn.half.Load() == 0 {
+		return true
+	}
+	for late := time.After(q.pool.o.lineFor); q.conn.half.Load() != 0; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-q.exited:
+			return false
+		case <-late:
+			q.breaks(nil, errHalf)
+			return false
+		}
+	}
+	return true
 }
 
 // listen handles lines about the job until it has ended; false: the process is gone.
@@ -64,12 +114,13 @@ func (c *call) listen() (answer, bool) {
 	}
 }
 
-// read reads the lines of a process with several slots, until its end.
+// read reads the lines of a process until its end.
 func (q *process) read() {
 	var until time.Time // set once the process has ended: until when its last words are delivered
 	for {
 		line, err := q.conn.line()
 		if err != nil {
+			q.broken = err
 			if errors.Is(err, errTooLong) {
 				q.breaks(line, err)
 			}
