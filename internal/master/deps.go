@@ -150,13 +150,12 @@ type Notifier interface {
 
 // Linux is the real System.
 type Linux struct {
-	Spawner proc.Spawner
-	strays  procfs.Strays
+	strays procfs.Strays
 }
 
 // Spawn starts a worker process.
 func (l *Linux) Spawn(spec proc.Spec) (Child, error) {
-	child, err := l.Spawner.Spawn(spec)
+	child, err := proc.Spawn(spec)
 	if err != nil {
 		return nil, err
 	}

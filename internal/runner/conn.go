@@ -119,24 +119,3 @@ func (c *conn) last() bool {
 }
 
 func (c *conn) close() { _ = c.file.Close() }
-
-// socketPair returns two connected stream sockets: this process's non-blocking end and the
-// runner's blocking one.
-func socketPair() (ours int, theirs *os.File, err error) {
-	syscall.ForkLock.RLock()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(fds[0])
-		unix.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return -1, nil, os.NewSyscallError("socketpair", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		_ = unix.Close(fds[0])
-		_ = unix.Close(fds[1])
-		return -1, nil, os.NewSyscallError("fcntl", err)
-	}
-	return fds[0], os.NewFile(uintptr(fds[1]), "runner's end"), nil
-}

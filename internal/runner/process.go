@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/sys/mark"
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -138,7 +140,7 @@ func (q *process) boot() error {
 	q.tag, q.mark = fmt.Sprintf("%s/%d", own, n), m
 	q.out.log, q.out.about = p.log, q.about
 	q.out.quiet.Store(p.failing()) // its output is in the error, which is logged from time to time
-	ours, theirs, err := socketPair()
+	ours, theirs, err := proc.Socketpair(unix.SOCK_STREAM, "runner")
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler/cmdslice"
+	"github.com/resqued/resqued/internal/sys/proc"
 )
 
 // A late reader still gets what a process wrote before its end.
@@ -53,7 +55,7 @@ func TestSliceOfOneThatDoesNotRead(t *testing.T) {
 // pair returns a process's socket and the process's end of it.
 func pair(t *testing.T) (*conn, *os.File) {
 	t.Helper()
-	ours, theirs, err := socketPair()
+	ours, theirs, err := proc.Socketpair(unix.SOCK_STREAM, "runner")
 	require.NoError(t, err)
 	c, err := newConn(ours)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -83,14 +84,13 @@ func (t *Template) start(p *process) error {
 		}
 		p.reading.Go(func() { program.EachLine(from, func(line []byte, left int) { t.said(stream, line, left) }) })
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, socket, err := proc.Socketpair(unix.SOCK_STREAM, "control socket of a template")
 	if err != nil {
-		return fmt.Errorf("socket: %w", err)
+		return err
 	}
-	_ = unix.SetNonblock(pair[0], true)
-	p.socket = os.NewFile(uintptr(pair[0]), "control socket of a template")
+	p.socket = os.NewFile(uintptr(ours), "control socket of a template")
 	p.control = bufio.NewReaderSize(p.socket, 64<<10)
-	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control socket of a template"))
+	theirs = append(theirs, socket)
 	path, err := find(t.o.Argv)
 	if err != nil {
 		return err

@@ -147,9 +147,9 @@ func said(text []byte) string {
 
 // Beside is the other one of two masters.
 type Beside struct {
+	*Conn
 	pid     int
 	process *os.Process
-	conn    *Conn
 	once    sync.Once
 }
 
@@ -167,16 +167,11 @@ func (i Invocation) Start() (*Beside, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, err := socketpair()
-	if err != nil {
-		return nil, fmt.Errorf("socket to the new master: %w", err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "socket of the new master")
-	defer func() { _ = theirs.Close() }()
-	conn, err := newConn(pair[0], packets, "socket to the new master")
+	conn, theirs, err := connected()
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = theirs.Close() }()
 	p, err := os.StartProcess(i.Path, i.Args, &os.ProcAttr{
 		Dir: i.Dir, Env: append(slices.Clone(i.Env), besideEnv+"=1"),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, theirs},
@@ -186,7 +181,7 @@ func (i Invocation) Start() (*Beside, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return &Beside{pid: p.Pid, process: p, conn: conn}, nil
+	return &Beside{Conn: conn, pid: p.Pid, process: p}, nil
 }
 
 // InheritBeside takes over the socket to the master that started this one to replace it. It
@@ -212,24 +207,18 @@ func InheritBeside() (*Beside, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("inherit: the master %d: %w", pid, err)
 	}
-	return &Beside{pid: pid, process: p, conn: conn}, nil
+	return &Beside{Conn: conn, pid: pid, process: p}, nil
 }
 
 // PID returns the process id of the other master.
 func (b *Beside) PID() int { return b.pid }
-
-// Send sends it a message; see Conn.Send.
-func (b *Beside) Send(m Message) error { return b.conn.Send(m) }
-
-// Recv waits for a message from it; see Conn.Recv.
-func (b *Beside) Recv() (Message, error) { return b.conn.Recv() }
 
 // Kill sends it SIGKILL, through a process handle where the kernel has one.
 func (b *Beside) Kill() error { return b.process.Kill() }
 
 // Close closes the socket; a Recv under way returns io.EOF.
 func (b *Beside) Close() error {
-	err := b.conn.Close()
+	err := b.Conn.Close()
 	b.once.Do(func() { _ = b.process.Release() })
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,38 @@ type Conn struct {
 
 type rawConn interface {
 	Control(f func(fd uintptr)) error
+}
+
+// connected returns a Conn and the file of its other end, for a new process.
+func connected() (*Conn, *os.File, error) {
+	ours, theirs, err := Socketpair(packets, "control socket")
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := newConn(ours, packets, "control socket")
+	if err != nil {
+		_ = theirs.Close()
+	}
+	return conn, theirs, err
+}
+
+// Socketpair returns two connected sockets that no other process inherits: this process's
+// non-blocking end, and the end to pass to a new process.
+func Socketpair(kind int, name string) (ours int, theirs *os.File, err error) {
+	// No process may be forked between Socketpair and the last CloseOnExec.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
+	if err != nil {
+		return -1, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	unix.CloseOnExec(pair[0])
+	unix.CloseOnExec(pair[1])
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		_, _ = unix.Close(pair[0]), unix.Close(pair[1])
+		return -1, nil, fmt.Errorf("%s: non-blocking: %w", name, err)
+	}
+	return pair[0], os.NewFile(uintptr(pair[1]), name), nil
 }
 
 // newConn takes over fd, a non-blocking socket of that kind.

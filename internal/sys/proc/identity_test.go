@@ -38,7 +38,7 @@ func TestIdentity(t *testing.T) {
 
 	t.Run("a dead process that was not reaped is dead", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-zombie", act{Act: "deaf"})
+		c := spawned(t, "p-zombie", act{Act: "deaf"})
 		hello(t, c)
 		s, err := procfs.ReadStat(c.PID())
 		require.NoError(t, err)

@@ -100,9 +100,8 @@ func workerPart() int {
 // masterPart spawns a worker process and waits for its own end. Its main
 // goroutine is on the main thread.
 func masterPart() int {
-	s := &Spawner{}
 	config, _ := json.Marshal(act{Act: "echo"})
-	c, err := s.Spawn(Spec{
+	c, err := Spawn(Spec{
 		Proc: "p", Title: "resqued: worker", Config: config,
 		DieWithMaster: os.Getenv("DIE") != "",
 	})
@@ -136,10 +135,9 @@ func sweepPart() int {
 		return 1
 	}
 	config, _ := json.Marshal(act{Act: "tree"})
-	spawner := &Spawner{}
 	dead, other := self.Child(0, 1), self.Child(1, 2)
 	for _, name := range []string{dead, other} {
-		c, err := spawner.Spawn(Spec{Proc: name, Title: "resqued: worker", Config: config})
+		c, err := Spawn(Spec{Proc: name, Title: "resqued: worker", Config: config})
 		if err == nil {
 			_, err = c.Recv()
 		}

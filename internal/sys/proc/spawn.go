@@ -32,7 +32,7 @@ type Spec struct {
 	Title string
 	// Config is passed in memory, never in argv or the environment.
 	Config []byte
-	// Env is the process's environment; nil = the Spawner's. Variables for this process's own
+	// Env is the process's environment; nil = this process's. Variables for this process's own
 	// supervision are left out.
 	Env []string
 	// Files are further descriptors of the process, from FirstFile on.
@@ -42,31 +42,22 @@ type Spec struct {
 	DieWithMaster bool
 }
 
-// Spawner starts worker processes from this process's own binary.
-type Spawner struct {
-	// Env is the children's environment; nil = this process's. Variables for this process's own
-	// supervision are left out.
-	Env []string
-	// Stdout and Stderr; nil = this process's.
-	Stdout, Stderr *os.File
-}
-
 // The kernel sends a parent-death signal when the parent *thread* ends. The main thread lives as
 // long as the process, so the main goroutine stays on it. Only an init function can arrange
 // that.
 func init() { lockMainThread() }
 
-// Spawn starts a worker process. With spec.DieWithMaster it must be called on the main goroutine
-// of the program, and fails elsewhere. The caller must call Wait.
-func (s *Spawner) Spawn(spec Spec) (*Child, error) {
-	child, err := s.spawn(spec)
+// Spawn starts a worker process from this process's own binary. With spec.DieWithMaster it must be
+// called on the main goroutine of the program, and fails elsewhere. The caller must call Wait.
+func Spawn(spec Spec) (*Child, error) {
+	child, err := spawn(spec)
 	if err != nil {
 		return nil, fmt.Errorf("spawn %s: %w", spec.Proc, err)
 	}
 	return child, nil
 }
 
-func (s *Spawner) spawn(spec Spec) (*Child, error) {
+func spawn(spec Spec) (*Child, error) {
 	// Without a terminal: a background process that reads one is stopped, and neither ends nor
 	// beats.
 	attr := &syscall.SysProcAttr{Setsid: true}
@@ -85,40 +76,32 @@ func (s *Spawner) spawn(spec Spec) (*Child, error) {
 		return nil, err
 	}
 	defer func() { _ = config.Close() }()
-	pair, err := socketpair()
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "control socket of worker")
-	defer func() { _ = theirs.Close() }()
-	conn, err := newConn(pair[0], packets, "control socket of master")
+	conn, theirs, err := connected()
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = theirs.Close() }()
 	program, err := Executable()
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	p, err := os.StartProcess(program, []string{padded(spec.Title)}, &os.ProcAttr{
-		Env:   s.environ(spec),
-		Files: append([]*os.File{null, or(s.Stdout, os.Stdout), or(s.Stderr, os.Stderr), theirs, config}, spec.Files...),
+		Env:   spec.environ(),
+		Files: append([]*os.File{null, os.Stdout, os.Stderr, theirs, config}, spec.Files...),
 		Sys:   attr,
 	})
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	c := &Child{process: p, conn: conn, sweeper: newSweeper(spec.Proc)}
+	c := &Child{process: p, Conn: conn, sweeper: newSweeper(spec.Proc)}
 	c.sweeper.Started(p.Pid)
 	return c, nil
 }
 
-func (s *Spawner) environ(spec Spec) []string {
-	base := spec.Env
-	if base == nil {
-		base = s.Env
-	}
+func (s Spec) environ() []string {
+	base := s.Env
 	if base == nil {
 		base = os.Environ()
 	}
@@ -132,20 +115,13 @@ func (s *Spawner) environ(spec Spec) []string {
 			env = append(env, v)
 		}
 	}
-	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+spec.Proc)
-}
-
-func or(f, other *os.File) *os.File {
-	if f != nil {
-		return f
-	}
-	return other
+	return append(env, procfs.RoleEnv+"="+procfs.WorkerRole, procfs.ProcEnv+"="+s.Proc)
 }
 
 // Child is a worker process, for its master.
 type Child struct {
+	*Conn
 	process *os.Process
-	conn    *Conn
 	sweeper *procfs.Sweeper
 	once    sync.Once
 	exit    Exit
@@ -153,12 +129,6 @@ type Child struct {
 
 // PID returns the operating system's process id.
 func (c *Child) PID() int { return c.process.Pid }
-
-// Send writes one message to the worker process; see Conn.Send.
-func (c *Child) Send(m Message) error { return c.conn.Send(m) }
-
-// Recv waits for a message of the worker process; see Conn.Recv.
-func (c *Child) Recv() (Message, error) { return c.conn.Recv() }
 
 // Kill sends SIGKILL through a process handle, which cannot hit a later process with the same
 // pid.
@@ -172,12 +142,6 @@ func (c *Child) Wait() Exit {
 	})
 	return c.exit
 }
-
-// CloseRead ends receiving; see Conn.CloseRead.
-func (c *Child) CloseRead() error { return c.conn.CloseRead() }
-
-// Close closes the control socket; a Recv under way returns io.EOF.
-func (c *Child) Close() error { return c.conn.Close() }
 
 // Exit is how a process ended.
 type Exit struct {

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"fmt"
 	"os"
 	"syscall"
 
@@ -28,20 +27,3 @@ func dieWithParent(*syscall.SysProcAttr) error { return nil }
 // closeRead does nothing, because a shutdown would drop buffered messages here. Recv ends when
 // the last process that holds the other end is gone.
 func closeRead(int) error { return nil }
-
-func socketpair() (pair [2]int, err error) {
-	// No process may be forked between Socketpair and the last CloseOnExec.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if pair, err = unix.Socketpair(unix.AF_UNIX, packets, 0); err != nil {
-		return pair, err
-	}
-	for _, fd := range pair {
-		unix.CloseOnExec(fd)
-		if err = unix.SetNonblock(fd, true); err != nil {
-			_, _ = unix.Close(pair[0]), unix.Close(pair[1])
-			return pair, fmt.Errorf("non-blocking: %w", err)
-		}
-	}
-	return pair, nil
-}

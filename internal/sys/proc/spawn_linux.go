@@ -32,7 +32,3 @@ func dieWithParent(attr *syscall.SysProcAttr) error {
 
 // closeRead makes a socket return its buffered messages and then its end.
 func closeRead(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) }
-
-func socketpair() ([2]int, error) {
-	return unix.Socketpair(unix.AF_UNIX, packets|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-}

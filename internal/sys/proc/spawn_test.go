@@ -18,12 +18,12 @@ import (
 	"github.com/resqued/resqued/internal/testkit/testlevel"
 )
 
-func spawn(t *testing.T, s *Spawner, name string, a act) *Child {
+func spawned(t *testing.T, name string, a act, env ...string) *Child {
 	t.Helper()
 	testlevel.Integration(t)
 	config, err := json.Marshal(a)
 	require.NoError(t, err)
-	c, err := s.Spawn(Spec{Proc: name, Title: "resqued: worker 1 of 1", Config: config})
+	c, err := Spawn(Spec{Proc: name, Title: "resqued: worker 1 of 1", Config: config, Env: env})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.Kill()
@@ -55,7 +55,7 @@ func TestSpawn(t *testing.T) {
 
 	t.Run("a worker process says hello and hears its master", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "host:1:2-3:1.1", act{Act: "echo"})
+		c := spawned(t, "host:1:2-3:1.1", act{Act: "echo"})
 		m := hello(t, c)
 		require.Equal(t, c.PID(), m.PID)
 		require.Equal(t, Protocol, m.Protocol)
@@ -68,7 +68,7 @@ func TestSpawn(t *testing.T) {
 	t.Run("the configuration arrives, and stands in neither argv nor environment", func(t *testing.T) {
 		t.Parallel()
 		secret := strings.Repeat("hunter2 ", 7500)
-		c := spawn(t, &Spawner{}, "p-secret", act{Act: "deaf", Secret: secret})
+		c := spawned(t, "p-secret", act{Act: "deaf", Secret: secret})
 		require.Equal(t, secret, hello(t, c).Reason)
 		require.NotContains(t, procFile(t, c.PID(), "environ"), "hunter2")
 		require.NotContains(t, procFile(t, c.PID(), "cmdline"), "hunter2")
@@ -82,17 +82,16 @@ func TestSpawn(t *testing.T) {
 
 	t.Run("the environment has the tags, and nothing of the master's supervision", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{Env: []string{
+		c := spawned(t, "p-env", act{Act: "deaf"},
 			"KEEP=1", "NOTIFY_SOCKET=/run/x", "WATCHDOG_USEC=1", "WATCHDOG_PID=1", "LISTEN_FDS=1",
-			"RESQUED_PROC=outer", "RESQUED_ROLE=other",
-		}}, "p-env", act{Act: "deaf"})
+			"RESQUED_PROC=outer", "RESQUED_ROLE=other")
 		hello(t, c)
 		require.Equal(t, "KEEP=1\x00RESQUED_ROLE=worker\x00RESQUED_PROC=p-env\x00", procFile(t, c.PID(), "environ"))
 	})
 
 	t.Run("it has its own session and process group, no input, a name and a title that fits", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-title", act{Act: "title"})
+		c := spawned(t, "p-title", act{Act: "title"})
 		hello(t, c)
 		pgid, err := unix.Getpgid(c.PID())
 		require.NoError(t, err)
@@ -112,12 +111,12 @@ func TestSpawn(t *testing.T) {
 
 	t.Run("its exit code, or the signal that ended it, is told", func(t *testing.T) {
 		t.Parallel()
-		left := spawn(t, &Spawner{}, "p-exit", act{Act: "exit"}).Wait()
+		left := spawned(t, "p-exit", act{Act: "exit"}).Wait()
 		require.Equal(t, 3, left.Code)
 		require.Equal(t, "exit code 3", left.String())
 		require.Greater(t, left.MaxRSS, int64(1<<20))
 
-		c := spawn(t, &Spawner{}, "p-kill", act{Act: "deaf"})
+		c := spawned(t, "p-kill", act{Act: "deaf"})
 		hello(t, c)
 		require.NoError(t, c.Kill())
 		require.Equal(t, syscall.SIGKILL, c.Wait().Signal)
@@ -127,7 +126,7 @@ func TestSpawn(t *testing.T) {
 
 	t.Run("the kernel's parent-death signal is refused off the main thread", func(t *testing.T) {
 		t.Parallel()
-		_, err := (&Spawner{}).Spawn(Spec{Proc: "p", DieWithMaster: true})
+		_, err := Spawn(Spec{Proc: "p", DieWithMaster: true})
 		require.ErrorContains(t, err, "main thread")
 	})
 }
@@ -187,7 +186,7 @@ func TestConn(t *testing.T) {
 
 	t.Run("a side that does not read is found out in milliseconds", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-deaf", act{Act: "deaf"})
+		c := spawned(t, "p-deaf", act{Act: "deaf"})
 		hello(t, c)
 		begin := time.Now()
 		sent := 0
@@ -203,7 +202,7 @@ func TestConn(t *testing.T) {
 
 	t.Run("the last words of a side that left without reading are heard", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-words", act{Act: "last words"})
+		c := spawned(t, "p-words", act{Act: "last words"})
 		// Unread by the worker process when it leaves, or refused: both happen.
 		_ = c.Send(Message{Type: Welcome})
 		_ = c.Send(Message{Type: SetState})
@@ -219,7 +218,7 @@ func TestConn(t *testing.T) {
 
 	t.Run("closing ends a Recv", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-close", act{Act: "deaf"})
+		c := spawned(t, "p-close", act{Act: "deaf"})
 		hello(t, c)
 		done := make(chan error)
 		go func() {
@@ -232,7 +231,7 @@ func TestConn(t *testing.T) {
 
 	t.Run("a message that could not be received whole is not sent", func(t *testing.T) {
 		t.Parallel()
-		c := spawn(t, &Spawner{}, "p-long", act{Act: "echo"})
+		c := spawned(t, "p-long", act{Act: "echo"})
 		hello(t, c)
 		require.ErrorContains(t, c.Send(Message{Type: SetState, Reason: strings.Repeat("x", maxMessage)}), "longer")
 	})

@@ -36,8 +36,8 @@ func marked(name string) (n int) {
 func TestSweepBelowALivingProcess(t *testing.T) {
 	t.Parallel()
 	name, other := unique("p-slow"), unique("p-slow-2")
-	c := spawn(t, &Spawner{}, name, act{Act: "tree"})
-	d := spawn(t, &Spawner{}, other, act{Act: "tree"})
+	c := spawned(t, name, act{Act: "tree"})
+	d := spawned(t, other, act{Act: "tree"})
 	hello(t, c)
 	hello(t, d)
 	for _, name := range []string{name, other} {
@@ -73,7 +73,7 @@ func TestSweepOfAMaster(t *testing.T) {
 func TestWorkerProcessesAreKnownUntilTheyAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	name := unique("p-known")
-	c := spawn(t, &Spawner{}, name, act{Act: "deaf"})
+	c := spawned(t, name, act{Act: "deaf"})
 	hello(t, c)
 	st, err := procfs.ReadStat(c.PID())
 	require.NoError(t, err)
