@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"sync/atomic"
@@ -104,28 +105,24 @@ func (c *controls) answer(ctx context.Context, r control.Request) control.Reply 
 		reply.Text = "the daemon is starting: " + *waits
 		return reply
 	}
-	verdicts := make(chan master.Verdict, 1)
-	request := master.Request{Status: r.Do == control.Status, Upgrade: r.Do == control.Upgrade, Answer: func(v master.Verdict) { verdicts <- v }}
-	v := master.Verdict{Text: "the daemon has ended"}
+	replies := make(chan control.Reply, 1)
+	request := master.Request{Do: r.Do, Answer: func(reply control.Reply) { replies <- reply }}
+	said := control.Reply{Text: "the daemon has ended"}
 	select {
 	case c.requests <- request:
 		select {
-		case v = <-verdicts:
+		case said = <-replies:
 		case <-ctx.Done():
 			select {
-			case v = <-verdicts:
+			case said = <-replies:
 			default:
 			}
 		}
 	case <-ctx.Done():
 	}
-	reply.OK, reply.Elsewhere, reply.Text = v.OK, v.Elsewhere, v.Text
-	reply.State, reply.Ready, reply.Outage, reply.Trouble, reply.Takes = v.State, v.Ready, v.Outage, v.Trouble, v.Takes
+	said.PID, said.Version = cmp.Or(said.PID, reply.PID), c.version
 	if r.Do == control.Status {
-		reply.Store, reply.Redis = c.store, c.redis
+		said.Store, said.Redis = c.store, c.redis
 	}
-	if v.PID != 0 {
-		reply.PID = v.PID
-	}
-	return reply
+	return said
 }

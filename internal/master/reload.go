@@ -9,35 +9,17 @@ import (
 
 	"github.com/resqued/resqued/internal/signals"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/sys/control"
 )
 
-// Request asks a master for a reload or an upgrade. The loop calls Answer once; it must not
-// block.
+// Request is a request to a master. The loop calls Answer once; it must not block. A reply without
+// PID is about this process.
 type Request struct {
-	// Status asks only for the master's state.
-	Status bool
-	// Upgrade restarts the program even if its file is unchanged. Without it, a changed file
-	// causes an upgrade, otherwise the configuration is read again.
-	Upgrade bool
-	Answer  func(Verdict)
-}
-
-// Verdict is the outcome of a request.
-type Verdict struct {
-	OK bool
-	// Elsewhere: another master is in charge by now; ask that one.
-	Elsewhere bool
-	// PID is the process in charge; 0 = this one.
-	PID int
-	// Text says what is in force and what is under way, or why nothing has changed.
-	Text string
-
-	// State to Takes answer Status; control.Reply describes them.
-	State   string
-	Ready   int
-	Outage  string
-	Trouble string
-	Takes   time.Duration
+	// Do is control.Status, Upgrade or Reload. Upgrade restarts the program even if its file is
+	// unchanged. Reload does that if the file has changed, otherwise the configuration is read
+	// again.
+	Do     string
+	Answer func(control.Reply)
 }
 
 // rereading is the reading of a new configuration or the start of a new master, outside the
@@ -68,18 +50,18 @@ type roll struct {
 
 func (m *Master) requested(r Request) {
 	switch {
-	case r.Status:
+	case r.Do == control.Status:
 		outage, trouble := m.outage(), ""
 		if m.d.Trouble != nil {
 			trouble = m.d.Trouble()
 		}
-		r.Answer(Verdict{Trouble: trouble, OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage, Takes: m.patience()})
+		r.Answer(control.Reply{Trouble: trouble, OK: true, Text: m.status(outage), Elsewhere: m.given(), State: m.shown(), Ready: m.count().ready, Outage: outage, Takes: m.patience()})
 	case m.leaving():
-		r.Answer(Verdict{Text: "the daemon is stopping"})
+		r.Answer(control.Reply{Text: "the daemon is stopping"})
 	case m.given():
-		r.Answer(Verdict{Elsewhere: true, PID: m.handing.peer.PID(), Text: m.elsewhere()})
-	case m.d.Reload == nil && !r.Upgrade:
-		r.Answer(Verdict{Text: "this daemon cannot read its configuration again"})
+		r.Answer(control.Reply{Elsewhere: true, PID: m.handing.peer.PID(), Text: m.elsewhere()})
+	case m.d.Reload == nil && r.Do != control.Upgrade:
+		r.Answer(control.Reply{Text: "this daemon cannot read its configuration again"})
 	default:
 		m.reread.next = append(m.reread.next, r)
 		m.reload()
@@ -113,7 +95,7 @@ func (m *Master) reload() {
 // upgrades reports whether the next reload is an upgrade, and why that is unknown.
 func (m *Master) upgrades() (bool, error) {
 	for _, r := range m.reread.next {
-		if r.Upgrade {
+		if r.Do == control.Upgrade {
 			return true, nil
 		}
 	}
@@ -151,7 +133,7 @@ func (m *Master) reloaded(r reread) {
 		m.await(r.peer)
 	case m.leaving():
 		r.cfg.dropped()
-		m.answer(Verdict{Text: "the daemon is stopping"})
+		m.answer(control.Reply{Text: "the daemon is stopping"})
 	case r.err != nil:
 		what := "the new configuration cannot be used; the old one stays"
 		if r.upgrade {
@@ -165,7 +147,7 @@ func (m *Master) reloaded(r reread) {
 	}
 }
 
-func (m *Master) answer(v Verdict) {
+func (m *Master) answer(v control.Reply) {
 	for _, r := range m.reread.asked {
 		r.Answer(v)
 	}
@@ -178,7 +160,7 @@ func (m *Master) refuse(what, why string) {
 	m.refused = why
 	m.told.at = time.Time{} // the status shows it before they hear of it
 	m.tell()
-	m.answer(Verdict{Text: why})
+	m.answer(control.Reply{Text: why})
 	if m.roll != nil && m.roll.proven { // the rollout continues
 		m.d.Notifier.Ready()
 		m.reloadAgain()
@@ -219,7 +201,7 @@ func (m *Master) proven(w *worker) {
 		m.cfg.InForce()
 	}
 	m.d.Notifier.Ready()
-	m.answer(Verdict{OK: true, Text: "the new configuration is in force: its first worker process is ready, and the others are replaced one after another"})
+	m.answer(control.Reply{OK: true, Text: "the new configuration is in force: its first worker process is ready, and the others are replaced one after another"})
 }
 
 // resize adapts the number of slots. Worker processes of removed slots finish and leave.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/control"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
@@ -75,7 +76,7 @@ func TestReload(t *testing.T) {
 
 	bubble(t, "the next one waits for few of the jobs of those that the one before replaces", func(t *testing.T) {
 		f, _ := reloading(t, 3, nil)
-		again := func(name string) <-chan Verdict {
+		again := func(name string) <-chan control.Reply {
 			next := f.m.cfg
 			next.Worker = []byte(name)
 			f.reload = func() (Config, error) { return next, nil }

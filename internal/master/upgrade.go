@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/control"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
@@ -144,7 +145,7 @@ func (m *Master) onSuccessor(h heard) {
 		m.give()
 	case proc.InCharge:
 		m.inCharge(false) // only now, so that one of them always has it
-		m.answer(Verdict{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
+		m.answer(control.Reply{OK: true, PID: n.peer.PID(), Text: fmt.Sprintf(
 			"process %d is in charge: its first worker process is ready, and the others follow one after another; process %d finishes its jobs and leaves",
 			n.peer.PID(), m.d.Self.PID)})
 	case proc.Filled:
@@ -186,7 +187,7 @@ func (m *Master) give() {
 		m.tellPeer(n.peer, proc.Message{Type: proc.Signal, Reason: signals.Name(syscall.SIGHUP)})
 	}
 	for _, r := range m.reread.next {
-		r.Answer(Verdict{Elsewhere: true, PID: n.peer.PID(), Text: m.elsewhere()})
+		r.Answer(control.Reply{Elsewhere: true, PID: n.peer.PID(), Text: m.elsewhere()})
 	}
 	m.reread.next = nil
 }
@@ -276,7 +277,7 @@ func (m *Master) dismiss(why string) {
 	_ = m.handing.peer.Close()
 	m.handing = nil
 	if m.leaving() {
-		m.answer(Verdict{Text: why})
+		m.answer(control.Reply{Text: why})
 		return
 	}
 	m.refuse(refusedVersion, why)
@@ -340,7 +341,7 @@ func (m *Master) partFromPeers() {
 		_ = m.taking.elder.Close()
 	}
 	for _, r := range append(m.reread.asked, m.reread.next...) {
-		r.Answer(Verdict{Text: "the daemon has ended"})
+		r.Answer(control.Reply{Text: "the daemon has ended"})
 	}
 }
 

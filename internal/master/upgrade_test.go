@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/signals"
+	"github.com/resqued/resqued/internal/sys/control"
 	"github.com/resqued/resqued/internal/sys/proc"
 )
 
@@ -120,9 +121,9 @@ func upgrading(t *testing.T, n int, started error) (*fixture, *fakePeer, []*fake
 }
 
 // ask sends a request and returns a channel for the verdict.
-func (f *fixture) ask(r Request) <-chan Verdict {
-	verdicts := make(chan Verdict, 1)
-	r.Answer = func(v Verdict) { verdicts <- v }
+func (f *fixture) ask(r Request) <-chan control.Reply {
+	verdicts := make(chan control.Reply, 1)
+	r.Answer = func(v control.Reply) { verdicts <- v }
 	f.requests <- r
 	synctest.Wait()
 	return verdicts
@@ -223,12 +224,12 @@ func TestUpgrade(t *testing.T) {
 
 	bubble(t, "a longer time to boot gives a new version longer, and it is said", func(t *testing.T) {
 		f := setup(t, func(_ *fixture, c *Config) { c.BootTimeout = 3 * time.Minute })
-		require.Equal(t, 210*time.Second, (<-f.ask(Request{Status: true})).Takes)
+		require.Equal(t, 210*time.Second, (<-f.ask(Request{Do: control.Status})).Takes)
 	})
 
 	bubble(t, "the service manager is asked for the time that it may take", func(t *testing.T) {
 		f, _, _ := upgrading(t, 2, nil)
-		f.ask(Request{Upgrade: true})
+		f.ask(Request{Do: control.Upgrade})
 		synctest.Wait()
 		require.Equal(t, 1, f.systemd.count("extend "+(upgradePatience+extension).String()))
 	})
@@ -251,7 +252,7 @@ func TestUpgrade(t *testing.T) {
 		bubble(t, "nothing changes if the new version "+name, func(t *testing.T) {
 			f, peer, up := upgrading(t, 2, c.start)
 			before := f.standing()
-			asked := f.ask(Request{Upgrade: true})
+			asked := f.ask(Request{Do: control.Upgrade})
 			if c.fail != nil {
 				c.fail(f, peer)
 			}
