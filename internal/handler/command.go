@@ -181,7 +181,7 @@ func (c *command) try(ctx context.Context, job *resqued.Job, s *slice) error {
 	status, how, err := p.wait(ctx, c.KillAfter, s)
 	slow.Stop()
 	c.runner.tells()
-	late := time.AfterFunc(drainFor, answered)
+	late := time.AfterFunc(program.DrainFor, answered)
 	out.drain()
 	late.Stop()
 	if failed, ok := errors.AsType[*launch.Error](err); ok {
@@ -230,7 +230,7 @@ func (c *command) judge(status syscall.WaitStatus, killed bool, stderr string) e
 	case failure.ExitCode == exitRequeue:
 		return fmt.Errorf("%q exited with code %d: %w", c.Argv[0], exitRequeue, resqued.Requeue(requeueAfter))
 	case failure.ExitCode == exitDiscard:
-		return fmt.Errorf("%w: %q exited with code %d%s", resqued.Discard, c.Argv[0], exitDiscard, after(stderr))
+		return fmt.Errorf("%w: %q exited with code %d%s", resqued.Discard, c.Argv[0], exitDiscard, program.Said(stderr))
 	case failure.ExitCode == exitDone && !killed:
 		return nil
 	default:

@@ -2,10 +2,9 @@ package handler
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 // CommandError says that a command failed.
@@ -22,16 +21,9 @@ type CommandError struct {
 func (e *CommandError) Error() string {
 	how := fmt.Sprintf("exit code %d", e.ExitCode)
 	if e.Signal != 0 {
-		name := unix.SignalName(e.Signal)
-		if name == "" {
-			name = fmt.Sprintf("signal %d", int(e.Signal))
-		}
-		how = "ended by " + name
-		if e.CoreDump {
-			how += " (core dumped)"
-		}
+		how = program.EndedBy(e.Signal, e.CoreDump)
 	}
-	return fmt.Sprintf("%s: %s%s", e.Program, how, after(e.Stderr))
+	return fmt.Sprintf("%s: %s%s", e.Program, how, program.Said(e.Stderr))
 }
 
 // Exception is the exception name in the failure record.
@@ -39,14 +31,3 @@ func (e *CommandError) Exception() string { return "Resqued::CommandFailed" }
 
 // ExitStatus is the exit code for the class's Retry.
 func (e *CommandError) ExitStatus() int { return e.ExitCode }
-
-func after(stderr string) string {
-	switch {
-	case stderr == "":
-		return ", nothing on stderr"
-	case strings.Contains(stderr, "\n"):
-		return ":\n" + stderr
-	default:
-		return ": " + stderr
-	}
-}

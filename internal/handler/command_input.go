@@ -71,17 +71,9 @@ func encodeJob(job *resqued.Job, s *slice) []byte {
 	b = wire.AppendString(append(b, `,"class":`...), job.Class)
 	b = append(append(b, `,"args":`...), job.Args.String()...)
 	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
-	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
-	b = append(b, `,"max_attempts":`...)
-	if job.MaxAttempts > 0 {
-		b = strconv.AppendInt(b, int64(job.MaxAttempts), 10)
-	} else {
-		b = append(b, "null"...)
-	}
-	b = program.AppendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
-	b = program.AppendTime(append(b, `,"deadline":`...), job.Deadline)
+	b = program.AppendAttempt(b, job)
 	if s != nil {
-		b = s.describe(b)
+		b = append(append(program.AppendSlice(b, s.Slice), `,"state":`...), s.State...)
 	}
 	return append(b, "}\n"...)
 }

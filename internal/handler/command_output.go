@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -15,33 +13,25 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-const (
-	// drainFor is how long to wait for output when a command's processes are gone: then only a
-	// foreign process that was given a pipe can hold it open.
-	drainFor = time.Second
-)
-
-// output reads a command's output. One goroutine reads each pipe, from connect until drain or
-// abandon.
+// output reads a command's output, from connect until drain or abandon.
 type output struct {
+	program.Output
 	log     *zap.Logger
 	refresh *program.Refresher
 	slice   *slice
 	tail    program.Tail
-	readers []*os.File
 	theirs  []*os.File
-	wg      sync.WaitGroup
 	// junk: a line on fd 3 was not a message. Only its reader uses this.
 	junk bool
 }
 
 // connect opens the pipes and returns the command's ends, for its descriptors from 1 on.
 func (o *output) connect() ([]*os.File, error) {
-	stdout, err := o.pipe(func(r io.Reader) { o.logLines("stdout", r) })
+	stdout, err := o.pipe(func(r io.Reader) { program.LogLines("stdout", r, o.said) })
 	if err != nil {
 		return nil, err
 	}
-	stderr, err := o.pipe(func(r io.Reader) { o.logLines("stderr", io.TeeReader(r, &o.tail)) })
+	stderr, err := o.pipe(func(r io.Reader) { program.LogLines("stderr", io.TeeReader(r, &o.tail), o.said) })
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +56,12 @@ func (o *output) connect() ([]*os.File, error) {
 }
 
 func (o *output) pipe(read func(io.Reader)) (*os.File, error) {
-	r, w, err := os.Pipe()
+	w, err := o.Pipe(func(r *program.Lasting) { read(r) })
 	if err != nil {
 		o.abandon()
 		return nil, err
 	}
-	o.readers, o.theirs = append(o.readers, r), append(o.theirs, w)
-	o.wg.Go(func() { read(&program.Lasting{File: r}) })
+	o.theirs = append(o.theirs, w)
 	return w, nil
 }
 
@@ -90,30 +79,14 @@ func (o *output) abandon() {
 }
 
 func (o *output) drain() {
-	for _, r := range o.readers {
-		// Fails only on files without deadlines; pipes have them.
-		_ = r.SetReadDeadline(time.Now().Add(drainFor))
-	}
-	o.wg.Wait()
-	for _, r := range o.readers {
-		_ = r.Close()
-	}
-	o.readers = nil
+	o.Drain()
 	o.refresh.End()
 	if o.slice != nil {
 		o.slice.replies.close()
 	}
 }
 
-func (o *output) logLines(stream string, r io.Reader) {
-	program.EachLine(r, func(line []byte, left int) {
-		fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
-		if left > 0 {
-			fields = append(fields, zap.Int("bytes_left_out", left))
-		}
-		o.log.Info("command output", fields...)
-	})
-}
+func (o *output) said(fields ...zap.Field) { o.log.Info("command output", fields...) }
 
 // report takes a line of fd 3: one JSON object.
 func (o *output) report(line []byte, left int) {

@@ -9,12 +9,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler/cmdslice"
 	"github.com/resqued/resqued/internal/sys/program"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 const (
@@ -23,9 +21,6 @@ const (
 	// exitTerm is the exit code with which a shell reports that a program died of TERM, and with
 	// which some runtimes then end themselves.
 	exitTerm = 128 + int(syscall.SIGTERM)
-	// maxStderr bounds the part of stderr that becomes the error of a run, in bytes. The run
-	// would keep the beginning of a longer text.
-	maxStderr = 7 << 10
 )
 
 // slices performs a job of a class of long jobs: the class decides the command's input and the
@@ -50,16 +45,6 @@ type slice struct {
 	replies replies
 	// broken is what ended the reports; only their reader writes it.
 	broken error
-}
-
-// describe appends the members of the job's line that only a slice has.
-func (s *slice) describe(b []byte) []byte {
-	b = wire.AppendString(append(b, `,"run":`...), s.Run)
-	b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
-	b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
-	b = strconv.AppendInt(append(b, `,"units":`...), s.Units, 10)
-	b = wire.AppendString(append(b, `,"message":`...), s.Message)
-	return append(append(b, `,"state":`...), s.State...)
 }
 
 func (s *slice) environ() []string {
@@ -89,7 +74,7 @@ func (s *slice) report(line cmdslice.Line) {
 
 // judge turns the program's end into the slice's.
 func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr string) error {
-	stderr = ending(stderr, maxStderr)
+	stderr = program.RunError(stderr)
 	s.Stderr = stderr
 	if s.broken != nil {
 		return s.broken
@@ -108,18 +93,6 @@ func (s *slice) judge(c *command, status syscall.WaitStatus, how stopped, stderr
 		return nil
 	}
 	return c.judge(status, how.killed, stderr)
-}
-
-// ending returns the end of a text, at most max bytes after an ellipsis.
-func ending(text string, max int) string {
-	if len(text) <= max {
-		return text
-	}
-	text = text[len(text)-max:]
-	for !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "…" + text
 }
 
 // replies writes lines into the pipe of a command that may not read them. Each reply covers all

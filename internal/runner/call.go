@@ -25,9 +25,6 @@ const (
 	exitFor = 500 * time.Millisecond
 	// keptLine is the largest buffer for a job's line that a process keeps, in bytes.
 	keptLine = 64 << 10
-	// maxStderr bounds the part of stderr that becomes the error of a run of a long job, in
-	// bytes. The run would keep the beginning of a longer text.
-	maxStderr = 7 << 10
 )
 
 var errNotStarted = errors.New("it was not given to its runner")
@@ -75,7 +72,7 @@ func (c *call) perform() (begun bool, err error) {
 	}
 	begun, err = c.carryOut()
 	if c.refresh != nil {
-		late := time.AfterFunc(drainFor, c.end)
+		late := time.AfterFunc(program.DrainFor, c.end)
 		c.refresh.End()
 		late.Stop()
 		c.end()
@@ -275,7 +272,7 @@ func (c *call) judge(a *answer) error {
 	case kindDiscard:
 		text := wire.PrintableLines(a.text, maxMessage)
 		if c.slice != nil {
-			c.slice.Stderr = ending(text, maxStderr)
+			c.slice.Stderr = program.RunError(text)
 		}
 		if text == "" {
 			return resqued.Discard

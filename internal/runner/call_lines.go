@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/resqued/resqued/internal/sys/program"
 )
 
 var (
@@ -151,7 +153,7 @@ func (q *process) read() {
 		case <-q.exited:
 			// Its last words count, but a job that does not take them must not block others.
 			if until.IsZero() {
-				until = time.Now().Add(drainFor)
+				until = time.Now().Add(program.DrainFor)
 			}
 			select {
 			case c.lines <- a:

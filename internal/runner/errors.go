@@ -2,10 +2,9 @@ package runner
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -52,16 +51,7 @@ type EndError struct {
 	Stderr string
 }
 
-func (e *EndError) Error() string {
-	text := e.brief()
-	switch {
-	case e.Stderr == "":
-		return text + ", nothing on stderr"
-	case strings.Contains(e.Stderr, "\n"):
-		return text + ":\n" + e.Stderr
-	}
-	return text + ": " + e.Stderr
-}
+func (e *EndError) Error() string { return e.brief() + program.Said(e.Stderr) }
 
 func (e *EndError) brief() string {
 	return fmt.Sprintf("process %d of runner %s %s", e.PID, wire.Printable(e.Runner, shownName), e.How)
@@ -72,18 +62,6 @@ func (e *EndError) Exception() string { return "Resqued::RunnerEnded" }
 
 func stubborn(after time.Duration) string {
 	return fmt.Sprintf("was killed, because its job did not end within %s after it was told to", after)
-}
-
-// ending returns the end of a text, at most max bytes after an ellipsis.
-func ending(text string, max int) string {
-	if len(text) <= max {
-		return text
-	}
-	text = text[len(text)-max:]
-	for !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return "…" + text
 }
 
 type absentError struct {

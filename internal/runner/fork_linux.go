@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/resqued/resqued/internal/sys/launch"
 	"github.com/resqued/resqued/internal/sys/mark"
 	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/wire"
@@ -178,7 +179,7 @@ func (h *forked) kill() {
 func (h *forked) await() {
 	conn, err := h.file.SyscallConn()
 	if err == nil {
-		err = conn.Read(over)
+		err = conn.Read(launch.Ended)
 	}
 	if err == nil {
 		return
@@ -189,16 +190,6 @@ func (h *forked) await() {
 			return
 		}
 	}
-}
-
-// over reports whether a pidfd's process has ended.
-func over(pidfd uintptr) bool {
-	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, 0)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Poll(poll, 0)
-	}
-	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }
 
 // reap implements handle. The template reports the exit status over another pipe.

@@ -39,15 +39,7 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 	b = wire.AppendString(append(b, `,"id":`...), job.ID)
 	b = wire.AppendString(append(b, `,"class":`...), class)
 	b = wire.AppendString(append(b, `,"queue":`...), job.Queue)
-	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(job.Attempt), 10)
-	b = append(b, `,"max_attempts":`...)
-	if job.MaxAttempts > 0 {
-		b = strconv.AppendInt(b, int64(job.MaxAttempts), 10)
-	} else {
-		b = append(b, "null"...)
-	}
-	b = program.AppendTime(append(b, `,"enqueued_at":`...), job.EnqueuedAt)
-	b = program.AppendTime(append(b, `,"deadline":`...), job.Deadline)
+	b = program.AppendAttempt(b, job)
 	b = strconv.AppendInt(append(b, `,"deaths":`...), int64(job.Deaths), 10)
 	b = wire.AppendString(append(b, `,"worker":`...), job.Worker)
 	if job.LockKey != "" {
@@ -56,12 +48,7 @@ func appendJob(b []byte, number int64, job *resqued.Job, s *cmdslice.Slice, died
 	switch {
 	case s != nil:
 		b = appendFlat(append(b, `,"args":`...), []byte(resqued.Args(s.Args).String()))
-		b = wire.AppendString(append(b, `,"run":`...), s.Run)
-		b = strconv.AppendInt(append(b, `,"slice":`...), s.Number, 10)
-		b = strconv.AppendInt(append(b, `,"fence":`...), s.Fence, 10)
-		b = strconv.AppendInt(append(b, `,"units":`...), s.Units, 10)
-		b = wire.AppendString(append(b, `,"message":`...), s.Message)
-		b = appendFlat(append(b, `,"state":`...), s.State)
+		b = appendFlat(append(program.AppendSlice(b, s), `,"state":`...), s.State)
 	case job.LockKey != "":
 		b = strconv.AppendInt(append(b, `,"fence":`...), job.Fence(), 10)
 	}

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"io"
-	"os"
 	"sync"
 	"syscall"
 
@@ -20,11 +18,12 @@ type lastWords struct {
 	skip int // unread bytes from earlier jobs
 }
 
-func (w *lastWords) of(r *os.File) io.Reader {
+func (w *lastWords) of(r *program.Lasting) *program.Lasting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.raw, _ = r.SyscallConn() // fails only for a nil file
-	return &program.Lasting{File: r, Sys: w.read}
+	w.raw, _ = r.File.SyscallConn() // fails only for a nil file
+	r.Sys = w.read
+	return r
 }
 
 func (w *lastWords) read(fd int, p []byte) (n int, err error) {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // Process describes a process of a runner.
@@ -185,13 +186,13 @@ func (p *Pool) lookAt(q *process) {
 		q.breaks(nil, errHalf)
 		return
 	}
-	rss := resident(pid)
+	rss := procfs.Resident(pid)
 	why := ""
 	switch {
 	case old:
 	case p.o.MaxAge > 0 && age > p.o.MaxAge:
 		why = "max_age"
-	case p.o.MaxRSS > 0 && rss > p.o.MaxRSS && (!q.forked || proportional(pid, rss) > p.o.MaxRSS):
+	case p.o.MaxRSS > 0 && rss > p.o.MaxRSS && (!q.forked || procfs.Proportional(pid, rss) > p.o.MaxRSS):
 		why = "max_rss"
 	}
 	p.mu.Lock()

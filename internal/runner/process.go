@@ -16,6 +16,7 @@ import (
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/sys/mark"
 	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/program"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -119,7 +120,7 @@ func (q *process) live(delay time.Duration) {
 		q.handle.await()
 		close(q.exited)
 		// Other holders of the socket must not delay the end.
-		_ = q.conn.file.SetReadDeadline(time.Now().Add(drainFor))
+		_ = q.conn.file.SetReadDeadline(time.Now().Add(program.DrainFor))
 		reader.Wait()
 	}
 	if err != nil {
@@ -245,7 +246,7 @@ func (q *process) end(err error) {
 	if q.status != nil {
 		how = q.reported()
 	}
-	q.out.drain()
+	q.out.Drain()
 	if q.conn != nil {
 		q.conn.close()
 	}

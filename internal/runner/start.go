@@ -96,14 +96,7 @@ func (q *process) reported() string {
 func describe(status syscall.WaitStatus) string {
 	switch {
 	case status.Signaled():
-		name := unix.SignalName(status.Signal())
-		if name == "" {
-			name = fmt.Sprintf("signal %d", int(status.Signal()))
-		}
-		if status.CoreDump() {
-			name += " (core dumped)"
-		}
-		return "was ended by " + name
+		return "was " + program.EndedBy(status.Signal(), status.CoreDump())
 	case status.Exited():
 		return fmt.Sprintf("exited with code %d", status.ExitStatus())
 	}

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/resqued/resqued/internal/sys/proc"
+	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
 // reports sends the master reports and asks it for a successor. The loop owns all fields.
@@ -100,16 +100,4 @@ func (r *reports) found() {
 	r.link.tell(proc.Message{Type: proc.Found})
 }
 
-// rss returns this process's resident memory in bytes; 0 if unknown.
-func rss() int64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
-}
+func rss() int64 { return procfs.Resident(os.Getpid()) }

@@ -6,17 +6,14 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/resqued/resqued/internal/sys/proc"
 	"github.com/resqued/resqued/internal/sys/program"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 type process struct {
@@ -24,8 +21,7 @@ type process struct {
 	greeting struct{ Language, App string }
 	socket   *os.File
 	control  *bufio.Reader
-	readers  []*os.File
-	reading  sync.WaitGroup
+	out      program.Output
 	tail     program.Tail
 	late     atomic.Bool // it was killed because it was not ready in time
 	hung     atomic.Bool // it was killed because it took no request
@@ -73,16 +69,17 @@ func (t *Template) start(p *process) error {
 	}
 	theirs = append(theirs, null)
 	for _, stream := range []string{"stdout", "stderr"} {
-		r, w, err := os.Pipe()
+		w, err := p.out.Pipe(func(r *program.Lasting) {
+			var from io.Reader = r
+			if stream == "stderr" {
+				from = io.TeeReader(r, &p.tail)
+			}
+			program.LogLines(stream, from, func(fields ...zap.Field) { t.log.Info("template output", fields...) })
+		})
 		if err != nil {
 			return err
 		}
-		theirs, p.readers = append(theirs, w), append(p.readers, r)
-		var from io.Reader = r
-		if stream == "stderr" {
-			from = io.TeeReader(r, &p.tail)
-		}
-		p.reading.Go(func() { program.EachLine(from, func(line []byte, left int) { t.said(stream, line, left) }) })
+		theirs = append(theirs, w)
 	}
 	ours, socket, err := proc.Socketpair(unix.SOCK_STREAM, "control socket of a template")
 	if err != nil {
@@ -106,24 +103,10 @@ func (t *Template) start(p *process) error {
 	return nil
 }
 
-func (t *Template) said(stream string, line []byte, left int) {
-	fields := []zap.Field{zap.String("stream", stream), zap.String("line", wire.Printable(string(line), program.MaxLine))}
-	if left > 0 {
-		fields = append(fields, zap.Int("bytes_left_out", left))
-	}
-	t.log.Info("template output", fields...)
-}
-
 // close waits for the process's output, but not for its runners, which have other pipes, nor for
 // foreign processes that hold these open.
 func (p *process) close() {
-	for _, r := range p.readers {
-		_ = r.SetReadDeadline(time.Now().Add(drainFor))
-	}
-	p.reading.Wait()
-	for _, r := range p.readers {
-		_ = r.Close()
-	}
+	p.out.Drain()
 	if p.socket != nil {
 		_ = p.socket.Close()
 	}

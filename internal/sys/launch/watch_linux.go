@@ -37,7 +37,7 @@ func (p *Process) unwatch() {
 func (p *Process) awaitExit() {
 	if p.handle != nil {
 		if conn, err := p.handle.SyscallConn(); err == nil {
-			_ = conn.Read(ended)
+			_ = conn.Read(Ended)
 		}
 	}
 	// Blocks only if the poller was early.
@@ -54,10 +54,13 @@ func AwaitExit(pid int) {
 	}
 }
 
-// ended reports whether a pidfd's process has ended, or poll fails, as it does if this process
+// Ended reports whether a pidfd's process has ended, or poll fails, as it does if this process
 // may have no files.
-func ended(pidfd uintptr) bool {
+func Ended(pidfd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(poll, 0)
+	}
 	return err != nil || n > 0 && poll[0].Revents&unix.POLLIN != 0
 }

@@ -28,11 +28,8 @@ func MemoryLimit() int64 {
 func memory(root string) (machine, limit int64) {
 	text, _ := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	for line := range strings.Lines(string(text)) {
-		if amount, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(amount), " kB"), 10, 64)
-			if err == nil {
-				machine = kib << 10
-			}
+		if n, ok := kibOf(line, "MemTotal:"); ok {
+			machine = n
 		}
 	}
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -46,4 +43,34 @@ func memory(root string) (machine, limit int64) {
 		}
 	}
 	return machine, limit
+}
+
+// kibOf reads the line "name 4096 kB", in bytes.
+func kibOf(line, name string) (n int64, ok bool) {
+	amount, ok := strings.CutPrefix(line, name)
+	kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(amount), " kB"), 10, 64)
+	return kib << 10, ok && err == nil
+}
+
+// Resident returns the memory of a process in bytes; 0 if unknown.
+func Resident(pid int) int64 {
+	text, err := read("/proc/" + strconv.Itoa(pid) + "/statm")
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// Proportional returns the memory of a process that shares some with others, such as forks of one
+// process: shared memory counts in part. It returns rss if that is unknown.
+func Proportional(pid int, rss int64) int64 {
+	text, _ := read("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	for line := range strings.Lines(string(text)) {
+		if n, ok := kibOf(line, "Pss:"); ok {
+			return n
+		}
+	}
+	return rss
 }

@@ -162,3 +162,9 @@ func Memory() int64 {
 	}
 	return int64(size)
 }
+
+// Resident returns 0: the memory of another process is unknown here.
+func Resident(int) int64 { return 0 }
+
+// Proportional returns rss.
+func Proportional(_ int, rss int64) int64 { return rss }

@@ -82,11 +82,11 @@ func (t *Tail) trim() {
 // Text returns the kept text, at most MaxTail bytes, printable except for line breaks and tabs.
 func (t *Tail) Text() string {
 	t.trim()
-	end := printable(bytes.TrimRight(t.buf, " \t\r\n"))
+	end := wire.PrintableLines(string(bytes.TrimRight(t.buf, " \t\r\n")), 0)
 	if !t.cut {
 		return Ends(end, MaxTail)
 	}
-	return first(printable(t.head), maxHead) + "…" + last(end, MaxTail-maxHead-len("…"))
+	return first(wire.PrintableLines(string(t.head), 0), maxHead) + "…" + last(end, MaxTail-maxHead-len("…"))
 }
 
 // Ends returns at most most bytes of a text: the first quarter from its beginning, the rest from
@@ -98,18 +98,32 @@ func Ends(text string, most int) string {
 	return first(text, most/4) + "…" + last(text, most-most/4-len("…"))
 }
 
-// printable makes text printable except for line breaks and tabs.
-func printable(text []byte) string {
-	var b strings.Builder
-	for raw := strings.ReplaceAll(string(text), "\r\n", "\n"); ; {
-		i := strings.IndexAny(raw, "\n\t")
-		if i < 0 {
-			b.WriteString(wire.Printable(raw, 0))
-			return b.String()
-		}
-		b.WriteString(wire.Printable(raw[:i], 0))
-		b.WriteByte(raw[i])
-		raw = raw[i+1:]
+// maxRunError bounds the error of a run of a long job, in bytes. The run would keep the beginning
+// of a longer text.
+const maxRunError = 7 << 10
+
+// RunError returns the part of stderr that becomes the error of a run of a long job: its end,
+// after an ellipsis.
+func RunError(stderr string) string {
+	if len(stderr) <= maxRunError {
+		return stderr
+	}
+	stderr = stderr[len(stderr)-maxRunError:]
+	for !utf8.RuneStart(stderr[0]) {
+		stderr = stderr[1:]
+	}
+	return "…" + stderr
+}
+
+// Said returns stderr as the end of an error's text.
+func Said(stderr string) string {
+	switch {
+	case stderr == "":
+		return ", nothing on stderr"
+	case strings.Contains(stderr, "\n"):
+		return ":\n" + stderr
+	default:
+		return ": " + stderr
 	}
 }
 
