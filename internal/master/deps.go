@@ -108,7 +108,6 @@ type Store interface {
 	// CheckEviction returns an error if Redis may evict jobs.
 	CheckEviction(ctx context.Context) error
 	LookAround(ctx context.Context, digest, place, self string) (store.Around, error)
-	EnlistLocal(ctx context.Context, place string) error
 	// NoteOtherWorkers notes the queues of other programs' workers, unless that was done less
 	// than every ago.
 	NoteOtherWorkers(ctx context.Context, every time.Duration) error

@@ -1,7 +1,6 @@
 package master
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -567,8 +566,6 @@ type fakeRedis struct {
 	held     map[string][]store.Reserved
 	bad      []string
 	orphans  []string
-	unlisted error // why processes of an older version are not listed
-	enlists  int
 	ahead    time.Duration // of its clock
 	full     error         // nothing can be moved
 	procs    []string
@@ -666,13 +663,6 @@ func (r *fakeRedis) SettingsOf(context.Context, string) (host, settings string, 
 
 func (r *fakeRedis) local(place string) []string {
 	return slices.DeleteFunc(slices.Clone(r.procs), func(p string) bool { return !strings.HasPrefix(p, place+":") })
-}
-
-func (r *fakeRedis) EnlistLocal(context.Context, string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.enlists++
-	return cmp.Or(r.down, r.unlisted)
 }
 
 func (r *fakeRedis) ProcFields(_ context.Context, name string, _ []string) (map[string]string, error) {

@@ -10,9 +10,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// maxUnread bounds how many masters and processes of other versions are remembered.
-const maxUnread = 1000
-
 // noteUnread warns once of each daemon whose format this program does not read: daemons that
 // read it recover its jobs.
 func (j *recoverer) noteUnread(all []store.Unread) {
@@ -26,13 +23,9 @@ func (j *recoverer) noteUnread(all []store.Unread) {
 		if strings.HasPrefix(u.ID, master+":") {
 			key, what = u.ID, "a worker process whose lease is past has written in a format that this version does not read; its jobs are left to daemons that read it"
 		}
-		if j.unread[key] {
+		if !j.first("format of " + key) {
 			continue
 		}
-		if len(j.unread) >= maxUnread {
-			clear(j.unread)
-		}
-		j.unread[key] = true
 		j.log.Warn(what, zap.String("other", wire.Printable(u.ID, 200)), zap.String("other_host", wire.Printable(u.Host, 200)),
 			zap.String("other_version", wire.Printable(u.Version, 100)), zap.String("other_format", wire.Printable(u.Format, 20)),
 			zap.String("reads", store.FormatsRead()))

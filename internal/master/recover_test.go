@@ -359,23 +359,6 @@ func TestRounds(t *testing.T) {
 		require.True(t, f.sys.hasSwept("h:b:9-9:0.0"))
 	})
 
-	bubble(t, "those of others do not wait until processes of an older version are known", func(t *testing.T) {
-		f := setup(t, func(f *fixture, _ *Config) { f.redis.unlisted = errors.New("OOM command not allowed") })
-		f.up(2)
-		f.redis.hold("far:away:7-8:0.1", reserved("a", 0))
-		f.redis.set(func() { f.redis.orphans = []string{"far:away:7-8:0.1"} })
-		f.wait(roundEvery * 3)
-		require.Equal(t, []string{"a requeue"}, f.redis.seen())
-		require.Len(t, f.logs.FilterMessageSnippet("older version").All(), 1)
-		f.redis.set(func() { f.redis.unlisted = nil })
-		f.wait(roundEvery * 2)
-		var enlists int
-		f.redis.set(func() { enlists, f.redis.unlisted = f.redis.enlists, errors.New("asked again") })
-		require.Greater(t, enlists, 2, "it is tried again")
-		f.wait(roundEvery * 2)
-		f.redis.set(func() { require.Equal(t, enlists, f.redis.enlists) })
-	})
-
 	bubble(t, "what a dead master of this machine has left is recovered at the start", func(t *testing.T) {
 		const gone, drains, lives, far = "h:b:5-5:0.0", "h:b:5-5:1.1", "h:b:6-6:0.0", "far:away:5-5:0.0"
 		f := setup(t, func(f *fixture, _ *Config) {

@@ -3,7 +3,6 @@ package master
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -77,12 +76,8 @@ type recoverer struct {
 	orders  chan store.Order
 
 	pending []*deadProcess
-	// enlisted: processes of this machine that an older version has registered are known.
-	enlisted bool
 	// notedAt is when this recoverer last asked to note the queues of other programs' workers.
 	notedAt time.Time
-	// unlisted: the log says that they are not known yet.
-	unlisted bool
 	// complaint is the last logged error, which is not repeated.
 	complaint string
 	// outage is set while Redis does not answer the rounds; the loop reads it. afflicted is what
@@ -92,16 +87,25 @@ type recoverer struct {
 	// evicts: Redis may evict jobs, as of the last look.
 	evicts bool
 	clock  clock
-	// unreadable names the processes whose bad records were logged.
-	unreadable map[string]bool
 	// failed counts the failed recoveries of other masters' processes.
 	failed map[string]int
-	// differing are the digests of other masters' settings that were compared.
-	differing map[string]bool
-	// unread are the masters and processes that were logged because their format is unreadable.
-	unread map[string]bool
-	// left names the dead masters whose jobs were left to their lease.
-	left map[string]bool
+	// said is what was logged about others and is not logged again.
+	said map[string]bool
+}
+
+// maxSaid bounds said.
+const maxSaid = 1000
+
+// first reports whether something is to be said for the first time.
+func (j *recoverer) first(what string) bool {
+	if j.said[what] {
+		return false
+	}
+	if len(j.said) >= maxSaid {
+		clear(j.said)
+	}
+	j.said[what] = true
+	return true
 }
 
 // parkTries is the number of tries after which a job that cannot be moved where it belongs is
@@ -112,7 +116,7 @@ func newRecoverer(d Deps) *recoverer {
 	return &recoverer{
 		store: d.Store, sys: d.System, log: d.Log.Named("recoverer"), self: d.Self, stats: d.Stats,
 		dead: make(chan deadProcess), rounds: make(chan round), reports: make(chan report), orders: make(chan store.Order),
-		unreadable: map[string]bool{}, failed: map[string]int{}, left: map[string]bool{}, differing: map[string]bool{}, unread: map[string]bool{},
+		failed: map[string]int{}, said: map[string]bool{},
 	}
 }
 
@@ -171,8 +175,7 @@ func (j *recoverer) raise(ctx context.Context, name string, d death, policy deat
 	if err != nil {
 		return r, err
 	}
-	if len(bad) > 0 && !j.unreadable[name] {
-		j.unreadable[name] = true
+	if len(bad) > 0 && j.first("records of "+name) {
 		j.log.Error("records of a dead process cannot be read and stay in redis", zap.String("proc", name), zap.Int("records", len(bad)),
 			zap.Strings("tokens", bad[:min(len(bad), maxNamed)]))
 	}
@@ -242,22 +245,11 @@ func (j *recoverer) look(ctx context.Context, r round) {
 	j.unpark(call)
 	j.noteOtherWorkers(ctx, call)
 	asked := procfs.BootTime()
-	var unlisted error
-	if !j.enlisted {
-		unlisted = j.store.EnlistLocal(call, j.self.Place())
-		j.enlisted = unlisted == nil
-	}
 	around, err := j.store.LookAround(call, r.shared.Digest, j.self.Place(), j.self.String())
 	if err != nil {
 		j.suffer(ctx, "orphaned jobs cannot be looked for", err, began)
 		return
 	}
-	if unlisted != nil && !j.unlisted {
-		// As on a full server. Rounds still recover them by their leases.
-		j.unlisted = true
-		j.log.Warn("dead processes of this machine that an older version has registered are recovered when their leases have ended", zap.Error(unlisted))
-	}
-	local := around.Local
 	j.clock.see(j.log, around.Now, asked, procfs.BootTime())
 	j.compare(call, r.shared, around.Others)
 	j.noteUnread(around.Unread)
@@ -265,9 +257,6 @@ func (j *recoverer) look(ctx context.Context, r round) {
 		j.log.Info("redis is back", zap.Duration("after", time.Since(o.since)))
 	}
 	j.complaint, j.afflicted = "", ""
-	maps.DeleteFunc(j.left, func(master string, _ bool) bool {
-		return !slices.ContainsFunc(local, func(name string) bool { return strings.HasPrefix(name, master+":") })
-	})
 	var others, gone, late []string
 	for _, name := range around.Orphans {
 		switch {
@@ -277,7 +266,7 @@ func (j *recoverer) look(ctx context.Context, r round) {
 			others = append(others, name)
 		}
 	}
-	dead := slices.DeleteFunc(local, func(name string) bool { return !j.isGone(call, name) })
+	dead := slices.DeleteFunc(around.Local, func(name string) bool { return !j.isGone(call, name) })
 	// Sweep first: that needs no Redis, and remains of one process must not wait for the
 	// recovery of another's jobs.
 	for _, name := range dead {
@@ -324,10 +313,9 @@ func (j *recoverer) isGone(ctx context.Context, name string) bool {
 
 // leave logs once why the jobs of a dead master are not recovered at once.
 func (j *recoverer) leave(master proc.Identity, why string) {
-	if j.left[master.String()] {
+	if !j.first("left by " + master.String()) {
 		return
 	}
-	j.left[master.String()] = true
 	j.log.Info("jobs of a daemon of this machine that is dead run again when its lease has ended, or when it is back",
 		zap.Stringer("master", master), zap.String("because", why))
 }

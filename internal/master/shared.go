@@ -25,25 +25,19 @@ type Difference struct {
 	Breaks string
 }
 
-// maxDiffering bounds how many configurations of others are remembered.
-const maxDiffering = 1000
-
 // compare logs differences from other masters of the fleet in settings that they must share,
 // once per configuration. Equal settings cost nothing.
 func (j *recoverer) compare(ctx context.Context, own Shared, others map[string]string) {
 	for _, id := range slices.Sorted(maps.Keys(others)) {
-		pair := own.Digest + " " + others[id]
-		if own.Differs == nil || j.differing[pair] {
+		pair := "settings " + own.Digest + " " + others[id]
+		if own.Differs == nil || j.said[pair] {
 			continue
 		}
 		host, text, err := j.store.SettingsOf(ctx, id)
 		if err != nil || text == "" {
 			continue // the next round asks again
 		}
-		if len(j.differing) >= maxDiffering {
-			clear(j.differing)
-		}
-		j.differing[pair] = true
+		j.first(pair)
 		for _, d := range own.Differs(text) {
 			j.log.Warn("another daemon of this fleet has another setting that all of them must share: "+d.Breaks,
 				zap.String("setting", wire.Printable(d.Setting, 200)),

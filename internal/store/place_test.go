@@ -41,20 +41,13 @@ func TestLocalProcesses(t *testing.T) {
 			require.Empty(t, f.here("a:b"))
 			require.False(t, f.exists("resqued:place:a:b"))
 		})
-		t.Run("beside versions that keep no such set", func(t *testing.T) {
+		t.Run("one that is no longer among the processes", func(t *testing.T) {
 			f := setup(t, server)
 			f.register("a:b:2-3:0.0")
 			f.register("a:b:2-3:1.0")
-			f.register("a:c:2-3:1.0")
-			require.NoError(t, f.redis.Del(t.Context(), f.key("resqued:place:a:b")).Err(), "as if an older one had registered them")
-			require.Empty(t, f.here("a:b"))
-			require.NoError(t, f.EnlistLocal(t.Context(), "a:b"))
-			require.Equal(t, []string{"a:b:2-3:0.0", "a:b:2-3:1.0"}, f.here("a:b"))
-			require.NoError(t, f.redis.ZRem(t.Context(), f.key("resqued:procs"), "a:b:2-3:0.0").Err(), "as if an older one had removed it")
+			require.NoError(t, f.redis.ZRem(t.Context(), f.key("resqued:procs"), "a:b:2-3:0.0").Err())
 			require.Equal(t, []string{"a:b:2-3:1.0"}, f.here("a:b"))
 			require.Equal(t, []string{"a:b:2-3:1.0"}, f.redis.SMembers(t.Context(), f.key("resqued:place:a:b")).Val())
-			require.NoError(t, f.EnlistLocal(t.Context(), "elsewhere:b"))
-			require.False(t, f.exists("resqued:place:elsewhere:b"))
 		})
 		t.Run("beside a key of another type", func(t *testing.T) {
 			f := setup(t, server)
@@ -127,18 +120,4 @@ func TestLookAroundOfAFleet(t *testing.T) {
 		require.Less(t, looks, 5000, "they are never found")
 		f.here("a:b")
 	}
-}
-
-// TestEnlistOnAFullServer: what an older version has registered cannot be listed there, and the rest goes on.
-func TestEnlistOnAFullServer(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	f := setup(t, server)
-	f.register("a:b:2-3:0.0")
-	require.NoError(t, f.redis.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	require.NoError(t, f.EnlistLocal(t.Context(), "a:b"), "it is known")
-	require.Equal(t, []string{"a:b:2-3:0.0"}, f.here("a:b"))
-	require.NoError(t, f.redis.SRem(t.Context(), f.key("resqued:place:a:b"), "a:b:2-3:0.0").Err())
-	require.ErrorContains(t, f.EnlistLocal(t.Context(), "a:b"), "OOM")
-	require.NoError(t, f.EnlistLocal(t.Context(), "elsewhere:b"))
 }

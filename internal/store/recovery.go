@@ -84,28 +84,6 @@ func (s *Store) SettingsOf(ctx context.Context, master string) (host, settings s
 	return host, settings, nil
 }
 
-// EnlistLocal makes LookAround know the processes of a place that were registered by a version without that
-// set. It reads the names of all processes.
-func (s *Store) EnlistLocal(ctx context.Context, place string) error {
-	all, err := s.db.Read.ZRange(ctx, s.db.Key(keyProcs), 0, -1).Result()
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
-	}
-	// A full server refuses to add even existing members.
-	known, err := s.db.Read.SMembers(ctx, s.db.Key(keyPlace)+place).Result()
-	if err != nil {
-		return fmt.Errorf("list the processes of %s: %w", place, err)
-	}
-	local := slices.DeleteFunc(all, func(proc string) bool { return !strings.HasPrefix(proc, place+":") || slices.Contains(known, proc) })
-	if len(local) == 0 {
-		return nil
-	}
-	if err := s.db.Write.SAdd(ctx, s.db.Key(keyPlace)+place, local).Err(); err != nil {
-		return fmt.Errorf("note the processes of %s: %w", place, err)
-	}
-	return nil
-}
-
 // ProcFields returns fields of a process's entry, without missing ones.
 func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (map[string]string, error) {
 	values, err := s.db.Read.HMGet(ctx, s.db.Key(keyProcInfo)+proc, names...).Result()
