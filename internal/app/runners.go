@@ -18,7 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/sys/procfs"
 	"github.com/resqued/resqued/internal/sys/program"
-	"github.com/resqued/resqued/internal/wire"
 )
 
 type pools map[string]*runner.Pool
@@ -57,11 +56,6 @@ func runnerOptions(c config.Config, name string) runner.Options {
 	}
 	if o.JobsPerRunner == 0 {
 		o.JobsPerRunner = c.JobsPerFork
-	}
-	if len(r.Classes) > 0 {
-		o.Performs = func(class string, wrappers ...string) bool {
-			return wire.Performs(r.Classes, append([]string{class}, wrappers...)...)
-		}
 	}
 	return o
 }

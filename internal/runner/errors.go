@@ -78,13 +78,3 @@ func (e *absentError) Error() string {
 }
 
 func (e *absentError) Unwrap() error { return e.why }
-
-// classError says that a runner does not perform a class.
-type classError struct{ runner, class string }
-
-func (e *classError) Error() string {
-	return fmt.Sprintf(`runner %s does not perform class "%s": it is not among its classes in the configuration`,
-		wire.Printable(e.runner, shownName), wire.Printable(e.class, shownName))
-}
-
-func (e *classError) Exception() string { return "Resqued::UnknownClass" }

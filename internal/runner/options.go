@@ -53,10 +53,8 @@ type Options struct {
 	// KillAfter is how long a job may take to stop when told to, unless its class says
 	// otherwise; 0 = 10 s. It is at most half of KillGrace, if that is set.
 	KillAfter, KillGrace time.Duration
-	// Performs reports whether jobs of a class in these wrappers may be performed; nil = all.
-	Performs func(class string, wrappers ...string) bool
-	Proc     string
-	Log      *zap.Logger
+	Proc                 string
+	Log                  *zap.Logger
 
 	// For tests: patience replaces inHand, backOffFrom the first pause after an unusable
 	// process, lineFor restOfLine.

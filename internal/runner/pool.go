@@ -13,7 +13,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/handler/cmdslice"
-	"github.com/resqued/resqued/internal/jobctx"
 	"github.com/resqued/resqued/internal/sys/launch"
 	"github.com/resqued/resqued/internal/sys/program"
 )
@@ -95,9 +94,6 @@ func (p *Pool) cannotFork(err error) {
 
 // Perform implements handler.Runner.
 func (p *Pool) Perform(ctx context.Context, job *resqued.Job, killAfter time.Duration, s *cmdslice.Slice) error {
-	if p.o.Performs != nil && !p.o.Performs(job.Class, jobctx.RunOf(job).Wrappers...) {
-		return &classError{p.o.Name, job.Class}
-	}
 	killAfter = p.o.killAfter(killAfter)
 	until := time.Now().Add(p.waits(job))
 	if job.Deaths > 0 && s == nil {
