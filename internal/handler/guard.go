@@ -11,7 +11,7 @@ import (
 // guardFrame and performFrame are below all frames of a handler; the others are resqued's own in
 // between.
 const (
-	guardFrame   = "github.com/resqued/resqued/internal/handler.guard"
+	guardFrame   = "github.com/resqued/resqued/internal/handler.Guard"
 	performFrame = "github.com/resqued/resqued/internal/handler.(*Set).Perform"
 	ownFrame     = "github.com/resqued/resqued/internal/handler."
 	lockFrame    = "github.com/resqued/resqued/internal/locket."
@@ -20,10 +20,7 @@ const (
 
 // Guard runs a function of the program on its own goroutine and returns its error, or an error
 // for a panic or runtime.Goexit.
-func Guard(fn func() error) error { return guard(fn) }
-
-// guard runs fn on its own goroutine and returns its error, or an error for what ended it.
-func guard(fn func() error) error {
+func Guard(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		returned := false

@@ -264,7 +264,7 @@ func (s *Set) tellFailure(ctx context.Context, job *resqued.Job, failure error) 
 		if h.OnFailure == nil {
 			continue
 		}
-		err := guard(func() error {
+		err := Guard(func() error {
 			h.OnFailure(ctx, job, failure)
 			return nil
 		})

@@ -194,7 +194,7 @@ func (r *failureRaw) scan(s *scanner) bool {
 	if s.space(); !s.open() {
 		return false
 	}
-	for more := !s.emptyObject(); more; {
+	for more := !s.empty('}'); more; {
 		key, ok := s.key()
 		if !ok {
 			return false

@@ -134,12 +134,7 @@ func (p *printer) plain() {
 func (p *printer) array(element func(), before, between, after string) {
 	p.out = append(p.out, before...)
 	p.s.pos++
-	more := true
-	if p.s.space(); p.s.peek() == ']' {
-		p.s.pos++
-		more = false
-	}
-	for more {
+	for more := !p.s.empty(']'); more; {
 		p.s.space()
 		element()
 		if more, _ = p.s.next(']'); more {
@@ -157,7 +152,7 @@ func (p *printer) object() {
 	var members [][]byte // the last text of each key, slices of out
 	places := map[string]int{}
 	again := false
-	for more := !p.s.emptyObject(); more; {
+	for more := !p.s.empty('}'); more; {
 		key, _ := p.s.key()
 		from := len(p.out)
 		p.text(string(key))

@@ -95,7 +95,7 @@ func (e *Envelope) scan(s *scanner) bool {
 		return false
 	}
 	var seen keySet
-	for more := !s.emptyObject(); more; {
+	for more := !s.empty('}'); more; {
 		key, ok := s.key()
 		if !ok {
 			return false
@@ -165,8 +165,7 @@ func (e *Envelope) scanArgs(s *scanner) bool {
 		return s.failf(`"args" is %s, not an array`, kindOf(c))
 	}
 	s.pos++
-	if s.space(); s.peek() == ']' {
-		s.pos++
+	if s.empty(']') {
 		return true
 	}
 	args := make(resqued.Args, 0, 4)

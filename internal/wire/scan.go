@@ -79,8 +79,9 @@ func (s *scanner) other(c byte) bool {
 	return s.failf("it is %s, not an object", kindOf(c))
 }
 
-func (s *scanner) emptyObject() bool {
-	if s.space(); s.peek() == '}' {
+// empty takes the closing byte of an empty object or array.
+func (s *scanner) empty(closing byte) bool {
+	if s.space(); s.peek() == closing {
 		s.pos++
 		return true
 	}
@@ -150,22 +151,11 @@ func (s *scanner) value(depth int) bool {
 }
 
 func (s *scanner) object(depth int) bool {
-	for more := !s.emptyObject(); more; {
-		if s.space(); s.peek() != '"' {
-			return s.unexpected("a key")
-		}
-		if !s.str() {
+	for more := !s.empty('}'); more; {
+		_, ok := s.key()
+		if !ok || !s.value(depth+1) {
 			return false
 		}
-		if s.space(); s.peek() != ':' {
-			return s.unexpected("a colon")
-		}
-		s.pos++
-		s.space()
-		if !s.value(depth + 1) {
-			return false
-		}
-		var ok bool
 		if more, ok = s.next('}'); !ok {
 			return false
 		}
@@ -174,11 +164,7 @@ func (s *scanner) object(depth int) bool {
 }
 
 func (s *scanner) array(depth int) bool {
-	if s.space(); s.peek() == ']' {
-		s.pos++
-		return true
-	}
-	for more := true; more; {
+	for more := !s.empty(']'); more; {
 		s.space()
 		if !s.value(depth + 1) {
 			return false

@@ -48,7 +48,7 @@ func (e *Envelope) unwrap() {
 		return
 	}
 	s.pos++
-	for more := !s.emptyObject(); more; {
+	for more := !s.empty('}'); more; {
 		key, _ := s.key()
 		start := s.pos
 		s.value(1)

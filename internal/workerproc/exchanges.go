@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -39,8 +38,7 @@ type exchanges struct {
 	// incomplete scan.
 	hungry   bool
 	retries  int
-	sequence int    // the last token
-	digits   []byte // buffer for tokens
+	sequence int // the last token
 
 	candidates
 	names []store.LockName // for the next exchange
@@ -131,18 +129,10 @@ func (x *exchanges) want(l *lane, n int, req *store.ExchangeRequest) {
 	req.Queues, req.Empty = x.queues, x.skippable
 	req.Names, req.NamedClasses, req.Suspects = x.names, x.cfg.NamedClasses, x.onSuspects()
 	l.threads = x.threads.take(n, l.threads[:0])
-	x.digits = x.digits[:0]
-	for i := range n {
-		x.digits = strconv.AppendInt(x.digits, int64(x.sequence+1+i), 10)
-		x.digits = append(x.digits, ' ')
-	}
-	tokens := string(x.digits) // one allocation for all
-	x.sequence += n
 	req.Wants = make([]store.Want, n)
 	for i := range req.Wants {
-		var token string
-		token, tokens, _ = strings.Cut(tokens, " ")
-		req.Wants[i] = store.Want{Token: token, Worker: x.threads.slots[l.threads[n-1-i]].brief}
+		x.sequence++
+		req.Wants[i] = store.Want{Token: strconv.Itoa(x.sequence), Worker: x.threads.slots[l.threads[n-1-i]].brief}
 	}
 }
 
