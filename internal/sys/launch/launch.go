@@ -19,6 +19,8 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,8 +93,14 @@ type request struct {
 // not wait until the program has begun. The caller must call Wait.
 func (l *Launcher) Start(program Program) (*Process, error) {
 	p := &Process{program: program, launcher: l}
-	err := p.prepare()
-	if err == nil && !l.plain.Load() {
+	for _, text := range slices.Concat(program.Argv, program.Env, []string{program.Dir}) {
+		if strings.ContainsRune(text, 0) { // no program can be given it
+			return nil, &Error{Op: "exec", Path: program.Argv[0], Err: syscall.EINVAL}
+		}
+	}
+	p.prepare()
+	var err error
+	if !l.plain.Load() {
 		err = l.run(p.clone)
 	}
 	if errors.Is(err, errNoClone) {

@@ -55,18 +55,9 @@ func (p *Process) MarksItself() bool { return p.memory.list != nil }
 // pending is the result of a system call that has not returned.
 const pending = ^uintptr(0) >> 1
 
-func (p *Process) prepare() error {
+func (p *Process) prepare() {
 	p.pidfd = -1
-	m := &p.memory
-	m.candidates = candidates(p.program.Argv[0])
-	for _, list := range [][]string{m.candidates, p.program.Argv, p.program.Env, {p.program.Dir}} {
-		for _, text := range list {
-			if strings.ContainsRune(text, 0) {
-				return &Error{Op: "exec", Path: p.program.Argv[0], Err: syscall.EINVAL}
-			}
-		}
-	}
-	return nil
+	p.memory.candidates = candidates(p.program.Argv[0])
 }
 
 func candidates(name string) []string {

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"errors"
-	"strings"
 	"syscall"
 	"time"
 
@@ -14,17 +13,7 @@ import (
 
 type start struct{}
 
-// prepare refuses strings that no program can be given.
-func (p *Process) prepare() error {
-	for _, list := range [][]string{p.program.Argv, p.program.Env, {p.program.Dir}} {
-		for _, text := range list {
-			if strings.ContainsRune(text, 0) {
-				return &Error{Op: "exec", Path: p.program.Argv[0], Err: syscall.EINVAL}
-			}
-		}
-	}
-	return nil
-}
+func (p *Process) prepare() {}
 
 func (p *Process) clone() error { return errNoClone }
 

@@ -3,7 +3,6 @@ package procfs
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,8 +13,9 @@ func OOMKills() OOM { return oomKills("/") }
 
 func oomKills(root string) OOM {
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	for _, file := range oomFiles(string(groups)) {
-		if n, ok := oomCount(filepath.Join(root, "sys/fs/cgroup", file)); ok {
+	// In a container, version 1's path is relative to another root; the last file then counts.
+	for _, file := range limitFiles(string(groups), "memory", "memory.events", "memory.oom_control") {
+		if n, ok := oomCount(filepath.Join(root, file)); ok {
 			return OOM{Kills: n, Where: "its control group"}
 		}
 	}
@@ -23,23 +23,6 @@ func oomKills(root string) OOM {
 		return OOM{Kills: n, Where: "this machine"}
 	}
 	return OOM{}
-}
-
-// oomFiles returns the files that may have a control group's count: version 2 first, then
-// version 1, whose paths in a container are relative to another root.
-func oomFiles(groups string) []string {
-	var files []string
-	for line := range strings.Lines(groups) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
-		switch {
-		case len(parts) != 3:
-		case parts[1] == "":
-			files = append([]string{filepath.Join(parts[2], "memory.events")}, files...)
-		case slices.Contains(strings.Split(parts[1], ","), "memory"):
-			files = append(files, filepath.Join("memory", parts[2], "memory.oom_control"), "memory/memory.oom_control")
-		}
-	}
-	return files
 }
 
 // oomCount reads the line "oom_kill 3".
