@@ -52,11 +52,9 @@ type transaction interface {
 	highest(ctx context.Context) ([]string, error)
 	// estimate returns about how many rows match.
 	estimate(ctx context.Context) (int64, error)
-	// edge returns the key of the nth row of a span, whether rows match or not, or nil if there
+	// edge returns the key of the nth row of a span, or of its nth matching row; nil if there
 	// are fewer rows.
-	edge(ctx context.Context, sp span, n int) ([]string, error)
-	// bound is like edge for matching rows.
-	bound(ctx context.Context, sp span, n int) ([]string, error)
+	edge(ctx context.Context, sp span, n int, matching bool) ([]string, error)
 	// sweep deletes the matching rows of a span.
 	sweep(ctx context.Context, sp span) (int64, error)
 	// candidates returns the first n matching rows of a span, in the order of the key. With
@@ -66,6 +64,9 @@ type transaction interface {
 	byKey(ctx context.Context) error
 	matching(ctx context.Context, keys [][]string) ([][]string, error)
 	remove(ctx context.Context, keys [][]string) (int64, error)
+	// lend is called before the program gets the transaction, back afterwards.
+	lend(ctx context.Context) error
+	back(ctx context.Context) error
 	// intact returns an error if the program has ended the transaction that was lent to it, as
 	// far as that is known without a round trip.
 	intact() error
@@ -139,6 +140,25 @@ func (s *scan) clock() func() {
 		defer s.mu.Unlock()
 		s.slowest = max(s.slowest, time.Since(began))
 	}
+}
+
+func first(keys [][]string, err error) ([]string, error) {
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	return keys[0], nil
+}
+
+// columnList returns the quoted columns that are passed to the function.
+func columnList(columns []string, quoted func(column string) string) string {
+	if len(columns) == 0 {
+		return "*"
+	}
+	list := make([]string, len(columns))
+	for i, column := range columns {
+		list[i] = quoted(column)
+	}
+	return strings.Join(list, ", ")
 }
 
 func tuple(parts []string) string {

@@ -1,6 +1,7 @@
 package sqlscan
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,26 +22,20 @@ import (
 func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		// Without the right, the rows exist but all their columns are NULL.
-		rows, err := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
-		if err != nil {
-			return 0, err
-		}
-		defer rows.Close()
-		var user string
-		var may bool
-		var seconds float64
-		for rows.Next() {
-			if err := rows.Scan(&user, &may, &seconds); err != nil {
-				return 0, err
-			}
-		}
+		// CollectExactlyOneRow returns the error of Query.
+		rows, _ := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
+		lag, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[struct {
+			User    string
+			May     bool
+			Seconds float64
+		}])
 		switch {
-		case rows.Err() != nil:
-			return 0, rows.Err()
-		case !may:
-			return 0, refusal{fmt.Errorf("user %q may not see it in pg_stat_replication: GRANT pg_monitor TO %s", user, pgx.Identifier{user}.Sanitize())}
+		case err != nil:
+			return 0, err
+		case !lag.May:
+			return 0, refusal{fmt.Errorf("user %q may not see it in pg_stat_replication: GRANT pg_monitor TO %s", lag.User, pgx.Identifier{lag.User}.Sanitize())}
 		}
-		return time.Duration(seconds * float64(time.Second)), nil
+		return time.Duration(lag.Seconds * float64(time.Second)), nil
 	}
 }
 
@@ -82,32 +77,16 @@ func replicaLag(ctx context.Context, replica *sql.DB, show string) (most time.Du
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	columns, err := rows.Columns()
-	if err != nil {
-		return 0, err
-	}
 	sources := 0
 	for ; rows.Next(); sources++ {
-		values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
+		row, err := named(rows)
+		if err != nil {
 			return 0, err
 		}
-		var behind sql.NullString
-		why := []string{"its replication does not run, so it is not known how far it is behind"}
-		for i, column := range columns {
-			switch {
-			case strings.HasPrefix(column, "Seconds_Behind_"): // _Master or _Source
-				behind = values[i]
-			case slices.Contains([]string{"Last_IO_Error", "Last_SQL_Error"}, column) && values[i].String != "":
-				why = append(why, values[i].String)
-			}
-		}
-		seconds, err := strconv.ParseInt(behind.String, 10, 64)
+		seconds, err := strconv.ParseInt(cmp.Or(row["Seconds_Behind_Master"], row["Seconds_Behind_Source"]), 10, 64)
 		if err != nil {
-			return 0, errors.New(strings.Join(why, ": "))
+			why := []string{"its replication does not run, so it is not known how far it is behind", row["Last_IO_Error"], row["Last_SQL_Error"]}
+			return 0, errors.New(strings.Join(slices.DeleteFunc(why, func(s string) bool { return s == "" }), ": "))
 		}
 		most = max(most, time.Duration(seconds)*time.Second)
 	}

@@ -34,11 +34,7 @@ type MySQLQuery struct {
 // ScanDeleteMySQL is ScanDelete for MySQL (8.0 or newer) and MariaDB (10.6 or newer), with any
 // database/sql driver for them, such as github.com/go-sql-driver/mysql.
 func ScanDeleteMySQL(ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options) error {
-	m, err := onMySQL(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return m.rows(ctx, nil)
+	return onMySQL(r, key, db, q, o).rows(ctx, nil)
 }
 
 // ScanDestroyMySQL is ScanDestroy for MySQL and MariaDB. scan converts a row: it calls
@@ -47,28 +43,9 @@ func ScanDeleteMySQL(ctx context.Context, r *longjob.Runner, key string, db *sql
 func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, tx *sql.Tx, row T) error,
 ) error {
-	m, err := onMySQL(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return m.rows(ctx, func(ctx context.Context, s *rowScan, t transaction, keys [][]string) (int, error) {
-		all, err := fetchMySQL(ctx, t, keys, scan)
-		if err != nil {
-			return 0, err
-		}
-		if len(all) != len(keys) {
-			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
-		}
-		mt := t.(*myTx)
-		if err := mt.lend(ctx); err != nil {
-			return 0, err
-		}
-		handled, err := s.call(mt, len(all), func(i int) error { return fn(ctx, mt.tx, all[i]) })
-		if err == nil {
-			err = mt.back(ctx)
-		}
-		return handled, err
-	})
+	return onMySQL(r, key, db, q, o).rows(ctx, each(readsMySQL(scan), func(ctx context.Context, t transaction, row T) error {
+		return fn(ctx, t.(*myTx).tx, row)
+	}))
 }
 
 // ReviewingSelectLoopMySQL is ReviewingSelectLoop for MySQL and MariaDB. scan converts a row as
@@ -76,13 +53,7 @@ func ScanDestroyMySQL[T any](ctx context.Context, r *longjob.Runner, key string,
 func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, row T) error,
 ) error {
-	m, err := onMySQL(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return (&review[T]{scan: m.scan, fn: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
-		return fetchMySQL(ctx, t, keys, scan)
-	}}).run(ctx)
+	return (&review[T]{scan: onMySQL(r, key, db, q, o).scan, fn: fn, fetch: readsMySQL(scan)}).run(ctx)
 }
 
 // ReviewingSelectBatchesMySQL is ReviewingSelectBatches for MySQL and MariaDB. scan converts a
@@ -90,24 +61,12 @@ func ReviewingSelectLoopMySQL[T any](ctx context.Context, r *longjob.Runner, key
 func ReviewingSelectBatchesMySQL[T any](ctx context.Context, r *longjob.Runner, key string, db *sql.DB, q MySQLQuery, o Options,
 	scan func(rows *sql.Rows) (T, error), fn func(ctx context.Context, rows []T) error,
 ) error {
-	m, err := onMySQL(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return (&review[T]{scan: m.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
-		return fetchMySQL(ctx, t, keys, scan)
-	}}).run(ctx)
+	return (&review[T]{scan: onMySQL(r, key, db, q, o).scan, batch: fn, fetch: readsMySQL(scan)}).run(ctx)
 }
 
 // SubjectsMySQL is Subjects for MySQL and MariaDB.
 func SubjectsMySQL(db *sql.DB, query string, args ...any) func(ctx context.Context) ([]string, error) {
-	return func(ctx context.Context) ([]string, error) {
-		subjects, err := subjectsMySQL(ctx, db, query, args)
-		if err != nil {
-			return nil, fmt.Errorf("sqlscan: subjects: %w", err)
-		}
-		return subjects, nil
-	}
+	return subjects(func(ctx context.Context) ([]string, error) { return subjectsMySQL(ctx, db, query, args) })
 }
 
 func subjectsMySQL(ctx context.Context, db *sql.DB, query string, args []any) (all []string, err error) {
@@ -164,13 +123,10 @@ type flavour struct {
 	explain string
 }
 
-func onMySQL(r *longjob.Runner, step string, db *sql.DB, q MySQLQuery, o Options) (*mysql, error) {
+func onMySQL(r *longjob.Runner, step string, db *sql.DB, q MySQLQuery, o Options) *mysql {
 	m := &mysql{scan: newScan(r, step, o), db: db, q: q}
 	m.d = m
-	if q.Table == "" {
-		return nil, m.wrap(refusal{errors.New("no table")})
-	}
-	return m, nil
+	return m
 }
 
 func (m *mysql) table() string {

@@ -122,32 +122,20 @@ func (t *myTx) keys(ctx context.Context, st *statement) (keys [][]string, err er
 	return keys, err
 }
 
-func (t *myTx) key(ctx context.Context, st *statement) ([]string, error) {
-	keys, err := t.keys(ctx, st)
-	if err != nil || len(keys) == 0 {
-		return nil, err
-	}
-	return keys[0], nil
-}
-
 func (t *myTx) highest(ctx context.Context) ([]string, error) {
 	st := newMyStatement()
 	st.add("SELECT %s FROM %s ORDER BY %s LIMIT 1", t.t.text(), t.from(), t.t.order(" DESC"))
-	return t.key(ctx, st)
+	return first(t.keys(ctx, st))
 }
 
-func (t *myTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
+func (t *myTx) edge(ctx context.Context, sp span, n int, matching bool) ([]string, error) {
 	st := newMyStatement()
 	st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.in(st, sp))
+	if matching {
+		st.add(" AND %s", t.where(st))
+	}
 	st.add(" ORDER BY %s LIMIT %d, 1", t.t.order(""), n-1)
-	return t.key(ctx, st)
-}
-
-func (t *myTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
-	st := newMyStatement()
-	st.add("SELECT %s FROM %s WHERE %s", t.t.text(), t.from(), t.in(st, sp))
-	st.add(" AND %s ORDER BY %s LIMIT %d, 1", t.where(st), t.t.order(""), n-1)
-	return t.key(ctx, st)
+	return first(t.keys(ctx, st))
 }
 
 // sweep uses the syntax for several tables, because a DELETE from one table takes no index
@@ -226,19 +214,15 @@ func (t *myTx) remove(ctx context.Context, keys [][]string) (int64, error) {
 
 func (t *myTx) removeParts(ctx context.Context, parts [][][]string) (done int64, err error) {
 	for _, part := range parts {
-		n, err := t.removeAtOnce(ctx, part)
+		st := newMyStatement()
+		st.add("DELETE FROM %s WHERE %s", t.table(), t.t.among(st, part))
+		n, err := t.alter(ctx, st)
 		if err != nil {
 			return 0, err
 		}
 		done += n
 	}
 	return done, nil
-}
-
-func (t *myTx) removeAtOnce(ctx context.Context, keys [][]string) (int64, error) {
-	st := newMyStatement()
-	st.add("DELETE FROM %s WHERE %s", t.table(), t.t.among(st, keys))
-	return t.alter(ctx, st)
 }
 
 // chunks splits keys into parts for statements. Without keys there is one empty part.
@@ -249,30 +233,24 @@ func chunks(keys [][]string) [][][]string {
 	return slices.Collect(slices.Chunk(keys, chunk))
 }
 
-func fetchMySQL[T any](ctx context.Context, tx transaction, keys [][]string, scan func(rows *sql.Rows) (T, error)) (all []T, err error) {
-	t := tx.(*myTx)
-	columns := "*"
-	if len(t.q.Columns) > 0 {
-		names := make([]string, len(t.q.Columns))
-		for i, column := range t.q.Columns {
-			names[i] = quoted(column)
+func readsMySQL[T any](scan func(rows *sql.Rows) (T, error)) fetch[T] {
+	return func(ctx context.Context, tx transaction, keys [][]string) (all []T, err error) {
+		t := tx.(*myTx)
+		for _, part := range chunks(keys) {
+			st := newMyStatement()
+			st.add("SELECT %s FROM %s WHERE %s", columnList(t.q.Columns, quoted), t.from(), t.t.among(st, part))
+			st.add(" ORDER BY %s", t.t.order(""))
+			err := t.each(ctx, st, func(rows *sql.Rows) error {
+				row, err := scan(rows)
+				all = append(all, row)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
-		columns = strings.Join(names, ", ")
+		return all, nil
 	}
-	for _, part := range chunks(keys) {
-		st := newMyStatement()
-		st.add("SELECT %s FROM %s WHERE %s", columns, t.from(), t.t.among(st, part))
-		st.add(" ORDER BY %s", t.t.order(""))
-		err := t.each(ctx, st, func(rows *sql.Rows) error {
-			row, err := scan(rows)
-			all = append(all, row)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }
 
 func (t *myTx) estimate(ctx context.Context) (total int64, err error) {
@@ -280,31 +258,38 @@ func (t *myTx) estimate(ctx context.Context) (total int64, err error) {
 	st.add("%s SELECT 1 FROM %s WHERE %s", t.flavour.explain, t.table(), t.where(st))
 	first := true
 	err = t.each(ctx, st, func(rows *sql.Rows) error {
-		columns, err := rows.Columns()
+		row, err := named(rows)
 		if err != nil || !first {
 			return err
 		}
 		first = false
-		values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
-			return err
-		}
-		share, n := 100.0, 0.0
-		for i, column := range columns {
-			switch column {
-			case "rows":
-				n, _ = strconv.ParseFloat(values[i].String, 64) // NULL counts as 0
-			case "filtered":
-				if f, err := strconv.ParseFloat(values[i].String, 64); err == nil {
-					share = f
-				}
-			}
+		n, _ := strconv.ParseFloat(row["rows"], 64) // NULL counts as 0
+		share, err := strconv.ParseFloat(row["filtered"], 64)
+		if err != nil {
+			share = 100
 		}
 		total = int64(n * share / 100)
 		return nil
 	})
 	return total, err
+}
+
+// named returns the columns of a row by their names; NULL as "".
+func named(rows *sql.Rows) (map[string]string, error) {
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return nil, err
+	}
+	row := make(map[string]string, len(columns))
+	for i, column := range columns {
+		row[column] = values[i].String
+	}
+	return row, nil
 }

@@ -45,6 +45,9 @@ func (t *myTx) know(ctx context.Context) (err error) {
 }
 
 func (t *myTx) describe(ctx context.Context) (*myTable, error) {
+	if t.q.Table == "" {
+		return nil, refusal{errors.New("no table")}
+	}
 	schema := sql.NullString{String: t.q.Database, Valid: t.q.Database != ""}
 	st := newMyStatement()
 	st.add("SELECT COALESCE(ENGINE, ''), TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s", st.arg(schema), st.arg(t.q.Table))

@@ -1,6 +1,7 @@
 package sqlscan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -100,30 +101,22 @@ var (
 )
 
 func (o Options) defaults() Options {
-	if o.Batch <= 0 {
-		o.Batch = DefaultBatch
-	}
+	o.Batch = orDefault(o.Batch, DefaultBatch)
 	o.Parallel = max(o.Parallel, 1)
-	if o.Window == 0 {
-		o.Window = DefaultWindow * o.Batch
-	}
-	if o.Calls <= 0 {
-		o.Calls = DefaultCalls
-	}
-	for _, d := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{
-		{&o.StatementTimeout, DefaultStatementTimeout},
-		{&o.LockTimeout, DefaultLockTimeout},
-		{&o.IdleTimeout, DefaultIdleTimeout},
-		{&o.HoldFor, DefaultHoldFor},
-		{&o.Patience, DefaultPatience},
-		{&o.MaxLag, DefaultMaxLag},
-	} {
-		if *d.value <= 0 {
-			*d.value = d.def
-		}
-	}
+	o.Window = cmp.Or(o.Window, DefaultWindow*o.Batch)
+	o.Calls = orDefault(o.Calls, DefaultCalls)
+	o.StatementTimeout = orDefault(o.StatementTimeout, DefaultStatementTimeout)
+	o.LockTimeout = orDefault(o.LockTimeout, DefaultLockTimeout)
+	o.IdleTimeout = orDefault(o.IdleTimeout, DefaultIdleTimeout)
+	o.HoldFor = orDefault(o.HoldFor, DefaultHoldFor)
+	o.Patience = orDefault(o.Patience, DefaultPatience)
+	o.MaxLag = orDefault(o.MaxLag, DefaultMaxLag)
 	return o
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
 }

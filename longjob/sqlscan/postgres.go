@@ -3,7 +3,6 @@ package sqlscan
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -21,11 +20,7 @@ import (
 // is deleted. It ends at the highest key that exists when it begins. Rows added above that key
 // stay; some of the rows added below it are deleted.
 func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options) error {
-	p, err := onPostgres(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return p.rows(ctx, nil)
+	return onPostgres(r, key, db, q, o).rows(ctx, nil)
 }
 
 // ScanDestroy is like ScanDelete, but calls fn for each row before it is deleted. scan converts
@@ -42,28 +37,9 @@ func ScanDelete(ctx context.Context, r *longjob.Runner, key string, db DB, q Que
 func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, tx pgx.Tx, row T) error,
 ) error {
-	p, err := onPostgres(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return p.rows(ctx, func(ctx context.Context, s *rowScan, t transaction, keys [][]string) (int, error) {
-		all, err := fetch(ctx, t, keys, scan)
-		if err != nil {
-			return 0, err
-		}
-		if len(all) != len(keys) {
-			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
-		}
-		pt := t.(*pgTx)
-		if err := pt.release(ctx); err != nil {
-			return 0, err
-		}
-		handled, err := s.call(pt, len(all), func(i int) error { return fn(ctx, pt.lent(), all[i]) })
-		if err == nil {
-			err = pt.byKey(ctx)
-		}
-		return handled, err
-	})
+	return onPostgres(r, key, db, q, o).rows(ctx, each(reads(scan), func(ctx context.Context, t transaction, row T) error {
+		return fn(ctx, t.(*pgTx).lent(), row)
+	}))
 }
 
 // ReviewingSelectLoop calls fn for each row that matches a query, and runs the query again
@@ -84,13 +60,7 @@ func ScanDestroy[T any](ctx context.Context, r *longjob.Runner, key string, db D
 func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, row T) error,
 ) error {
-	p, err := onPostgres(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return (&review[T]{scan: p.scan, fn: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
-		return fetch(ctx, t, keys, scan)
-	}}).run(ctx)
+	return (&review[T]{scan: onPostgres(r, key, db, q, o).scan, fn: fn, fetch: reads(scan)}).run(ctx)
 }
 
 // ReviewingSelectBatches is like ReviewingSelectLoop, but calls fn once for all rows of a
@@ -98,31 +68,23 @@ func ReviewingSelectLoop[T any](ctx context.Context, r *longjob.Runner, key stri
 func ReviewingSelectBatches[T any](ctx context.Context, r *longjob.Runner, key string, db DB, q Query, o Options,
 	scan pgx.RowToFunc[T], fn func(ctx context.Context, rows []T) error,
 ) error {
-	p, err := onPostgres(r, key, db, q, o)
-	if err != nil {
-		return err
-	}
-	return (&review[T]{scan: p.scan, batch: fn, fetch: func(ctx context.Context, t transaction, keys [][]string) ([]T, error) {
-		return fetch(ctx, t, keys, scan)
-	}}).run(ctx)
+	return (&review[T]{scan: onPostgres(r, key, db, q, o).scan, batch: fn, fetch: reads(scan)}).run(ctx)
 }
 
-func fetch[T any](ctx context.Context, t transaction, keys [][]string, scan pgx.RowToFunc[T]) (all []T, err error) {
-	s := t.(*pgTx)
-	columns := "*"
-	if len(s.q.Columns) > 0 {
-		columns = columnList(s.q.Columns)
+func reads[T any](scan pgx.RowToFunc[T]) fetch[T] {
+	return func(ctx context.Context, t transaction, keys [][]string) (all []T, err error) {
+		s := t.(*pgTx)
+		st := newStatement()
+		unnested, values := s.t.unnest(st, keys)
+		st.add("SELECT resqued_row.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s OFFSET 0) resqued_row ORDER BY resqued_key.place",
+			unnested, columnList(s.q.Columns, func(column string) string { return pgx.Identifier{column}.Sanitize() }), s.t.name, s.t.row(), tuple(values))
+		err = s.each(ctx, st, func(rows pgx.Rows) error {
+			row, err := scan(rows)
+			all = append(all, row)
+			return err
+		})
+		return all, err
 	}
-	st := newStatement()
-	unnested, values := s.t.unnest(st, keys)
-	st.add("SELECT resqued_row.* FROM %s CROSS JOIN LATERAL (SELECT %s FROM %s WHERE %s = %s OFFSET 0) resqued_row ORDER BY resqued_key.place",
-		unnested, columns, s.t.name, s.t.row(), tuple(values))
-	err = s.each(ctx, st, func(rows pgx.Rows) error {
-		row, err := scan(rows)
-		all = append(all, row)
-		return err
-	})
-	return all, err
 }
 
 type postgres struct {
@@ -132,13 +94,10 @@ type postgres struct {
 	t  *table // once it is known
 }
 
-func onPostgres(r *longjob.Runner, step string, db DB, q Query, o Options) (*postgres, error) {
+func onPostgres(r *longjob.Runner, step string, db DB, q Query, o Options) *postgres {
 	p := &postgres{scan: newScan(r, step, o), db: db, q: q}
 	p.d = p
-	if len(q.Table) == 0 {
-		return nil, p.wrap(refusal{errors.New("no table")})
-	}
-	return p, nil
+	return p
 }
 
 func (s *postgres) table() string { return s.q.Table.Sanitize() }
@@ -273,12 +232,14 @@ func (s *pgTx) byKey(ctx context.Context) error {
 		"set_config('plan_cache_mode', 'force_custom_plan', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '3', true)")
 }
 
-// release resets settings that must not affect the program's statements.
-func (s *pgTx) release(ctx context.Context) error {
+// lend resets settings that must not affect the program's statements.
+func (s *pgTx) lend(ctx context.Context) error {
 	return s.set(ctx, "set_config('enable_sort', NULL, true), set_config('jit', NULL, true), "+
 		"set_config('enable_hashjoin', NULL, true), set_config('enable_mergejoin', NULL, true), "+
 		"set_config('plan_cache_mode', NULL, true), set_config('datestyle', NULL, true), set_config('extra_float_digits', NULL, true), set_config('enable_seqscan', NULL, true)")
 }
+
+func (s *pgTx) back(ctx context.Context) error { return s.byKey(ctx) }
 
 func (s *pgTx) set(ctx context.Context, settings string) error {
 	st := newStatement()

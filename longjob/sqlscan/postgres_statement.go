@@ -87,32 +87,20 @@ func (s *pgTx) keys(ctx context.Context, st *statement) (keys [][]string, err er
 	return keys, err
 }
 
-func (s *pgTx) key(ctx context.Context, st *statement) ([]string, error) {
-	keys, err := s.keys(ctx, st)
-	if err != nil || len(keys) == 0 {
-		return nil, err
-	}
-	return keys[0], nil
-}
-
 func (s *pgTx) highest(ctx context.Context) ([]string, error) {
 	st := newStatement()
 	st.add("SELECT %s FROM %s ORDER BY %s DESC LIMIT 1", s.t.text(""), s.t.name, strings.Join(s.t.cols, " DESC, "))
-	return s.key(ctx, st)
+	return first(s.keys(ctx, st))
 }
 
-func (s *pgTx) edge(ctx context.Context, sp span, n int) ([]string, error) {
-	st := newStatement()
-	st.add("SELECT %s FROM %s WHERE %s", s.t.text(""), s.t.name, s.in(st, sp))
-	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(), n-1)
-	return s.key(ctx, st)
-}
-
-func (s *pgTx) bound(ctx context.Context, sp span, n int) ([]string, error) {
-	st, where := s.asking()
+func (s *pgTx) edge(ctx context.Context, sp span, n int, matching bool) ([]string, error) {
+	st, where := newStatement(), "true"
+	if matching {
+		st, where = s.asking()
+	}
 	st.add("SELECT %s FROM %s WHERE %s AND %s", s.t.text(""), s.t.name, s.in(st, sp), where)
 	st.add(" ORDER BY %s OFFSET %d LIMIT 1", s.t.list(), n-1)
-	return s.key(ctx, st)
+	return first(s.keys(ctx, st))
 }
 
 // hidden wraps a condition so that the planner cannot analyze it: its estimate must not lead

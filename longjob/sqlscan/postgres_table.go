@@ -38,6 +38,9 @@ ORDER BY i.indisprimary DESC, i.indexrelid`
 
 func (s *pgTx) describe(ctx context.Context) (*table, error) {
 	t := &table{name: s.q.Table.Sanitize()}
+	if t.name == "" {
+		return nil, refusal{errors.New("no table")}
+	}
 	inherited, found, nullable := false, false, []string(nil)
 	st := newStatement()
 	st.args = []any{t.name}
@@ -125,12 +128,4 @@ func (t *table) unnest(st *statement, keys [][]string) (rows string, values []st
 		values = append(values, fmt.Sprintf("resqued_key.c%d::%s", i, typ))
 	}
 	return fmt.Sprintf("unnest(%s) WITH ORDINALITY AS resqued_key(%s, place)", strings.Join(arrays, ", "), strings.Join(names, ", ")), values
-}
-
-func columnList(columns []string) string {
-	quoted := make([]string, len(columns))
-	for i, column := range columns {
-		quoted[i] = pgx.Identifier{column}.Sanitize()
-	}
-	return strings.Join(quoted, ", ")
 }

@@ -41,7 +41,7 @@ type reviewed struct {
 // rows of a batch.
 type review[T any] struct {
 	*scan
-	fetch func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
+	fetch fetch[T]
 	fn    func(ctx context.Context, row T) error
 	batch func(ctx context.Context, rows []T) error
 	// few is roughly how many rows there is time for; 0 = as many as are read.

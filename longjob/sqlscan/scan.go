@@ -102,6 +102,30 @@ type rowScan struct {
 
 type visit func(ctx context.Context, s *rowScan, tx transaction, keys [][]string) (int, error)
 
+// fetch reads the rows of some keys, in their order.
+type fetch[T any] func(ctx context.Context, tx transaction, keys [][]string) ([]T, error)
+
+// each returns a visit that calls fn for each row, with the transaction that is lent to it.
+func each[T any](read fetch[T], fn func(ctx context.Context, tx transaction, row T) error) visit {
+	return func(ctx context.Context, s *rowScan, tx transaction, keys [][]string) (int, error) {
+		all, err := read(ctx, tx, keys)
+		if err != nil {
+			return 0, err
+		}
+		if len(all) != len(keys) {
+			return 0, fmt.Errorf("%d rows are locked, %d are read", len(keys), len(all))
+		}
+		if err := tx.lend(ctx); err != nil {
+			return 0, err
+		}
+		handled, err := s.call(tx, len(all), func(i int) error { return fn(ctx, tx, all[i]) })
+		if err == nil {
+			err = tx.back(ctx)
+		}
+		return handled, err
+	}
+}
+
 func (s *scan) rows(ctx context.Context, visit visit) error {
 	if visit == nil && !s.chosen {
 		s.most = maxSwept
@@ -316,7 +340,7 @@ func (s *rowScan) batch(ctx context.Context, tx transaction, at place) (next pla
 // sweep deletes a batch in one statement, which fails if a row is locked.
 func (s *rowScan) sweep(ctx context.Context, tx transaction, next place, size int) (place, int64, error) {
 	sp := span{from: next.Last, to: next.Edge}
-	last, err := tx.bound(ctx, sp, size)
+	last, err := tx.edge(ctx, sp, size, true)
 	if err != nil {
 		return next, 0, err
 	}
@@ -368,7 +392,7 @@ func (s *scan) look(ctx context.Context, tx transaction, at *place) (err error) 
 		if size, usual := s.size(*at), min(DefaultBatch, s.most); size < usual {
 			n = max(n*size/usual, 1)
 		}
-		if at.Edge, err = tx.edge(ctx, span{from: at.Last, to: at.End}, n); err == nil && at.Edge != nil {
+		if at.Edge, err = tx.edge(ctx, span{from: at.Last, to: at.End}, n, false); err == nil && at.Edge != nil {
 			err = at.behind(at.Edge)
 		}
 	}

@@ -16,31 +16,23 @@ type Querier interface {
 // order of the rows and without NULLs. With longjob.Each it provides the subjects of a
 // recurring long job.
 func Subjects(db Querier, sql string, args ...any) func(ctx context.Context) ([]string, error) {
+	// Every type converts to text, even if pgx does not know it. The newline ends a comment.
+	sql = "SELECT s.subject::text FROM (" + sql + "\n) AS s(subject) WHERE s.subject::text IS NOT NULL"
+	return subjects(func(ctx context.Context) ([]string, error) {
+		rows, err := db.Query(ctx, sql, args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[string])
+	})
+}
+
+func subjects(read func(ctx context.Context) ([]string, error)) func(ctx context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
-		subjects, err := subjects(ctx, db, sql, args)
+		all, err := read(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("sqlscan: subjects: %w", err)
 		}
-		return subjects, nil
+		return all, nil
 	}
-}
-
-func subjects(ctx context.Context, db Querier, sql string, args []any) ([]string, error) {
-	// Every type converts to text, even if pgx does not know it. The newline ends a comment.
-	rows, err := db.Query(ctx, "SELECT s.subject::text FROM ("+sql+"\n) AS s(subject)", args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []string
-	for rows.Next() {
-		var subject *string
-		if err := rows.Scan(&subject); err != nil {
-			return nil, err
-		}
-		if subject != nil {
-			all = append(all, *subject)
-		}
-	}
-	return all, rows.Err()
 }
