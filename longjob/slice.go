@@ -53,15 +53,14 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 			return adopt(ctx, s, job, class, o)
 		}
 		return foreign(uuid, class, err)
-	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy),
-		errors.Is(err, longstore.ErrWait), errors.Is(err, longstore.ErrPaused):
-		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
 	case errors.Is(err, longstore.ErrUnread):
 		return resqued.Requeue(unreadPause) // a process of the other version may take it then
-	case err != nil:
+	case err != nil && (passing(err) || errors.Is(err, longstore.ErrSuperseded)):
 		return again() // the next process that begins it finds out
+	case err != nil:
+		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	}
 	slice.Number, slice.Fence = record.Number("slice"), record.Number("fence")
 	r := newRunner(s, slice, class, o, record)
@@ -144,8 +143,7 @@ func begin(ctx context.Context, s *longstore.Store, slice longstore.Slice) (long
 }
 
 func passing(err error) bool {
-	return err != nil && !errors.Is(err, longstore.ErrGone) && !errors.Is(err, longstore.ErrOver) && !errors.Is(err, longstore.ErrStale) &&
-		!errors.Is(err, longstore.ErrBusy) && !errors.Is(err, longstore.ErrWait) && !errors.Is(err, longstore.ErrPaused) && !errors.Is(err, longstore.ErrBehind) && !errors.Is(err, longstore.ErrOther) && !errors.Is(err, longstore.ErrUnread) && !errors.Is(err, longstore.ErrSuperseded)
+	return err != nil && !longstore.Replied(err)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -169,18 +167,9 @@ func (r *Runner) run(ctx context.Context, fn function, args resqued.Args) error 
 	watcher.Go(func() { r.watch(watch) })
 	result := make(chan error, 1)
 	go func() {
-		returned := false
-		var err error
-		defer func() {
-			if v := recover(); v != nil {
-				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-			} else if !returned {
-				err = errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
-			}
-			result <- err
-		}()
-		err = fn(ctx, r, args)
-		returned = true
+		err := errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
+		defer func() { result <- err }()
+		err = guarded(ctx, func(ctx context.Context) error { return fn(ctx, r, args) })
 	}()
 	err := <-result
 	stop()
@@ -251,7 +240,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", resqued.Discard, stopped)
 	}
 	for _, fn := range r.atEnd {
-		if fnErr := r.guarded(ctx, fn); fnErr != nil && (err == nil || errors.Is(err, ErrYield)) {
+		if fnErr := guarded(ctx, fn); fnErr != nil && (err == nil || errors.Is(err, ErrYield)) {
 			err, yielded = fmt.Errorf("at the end of the slice: %w", fnErr), false
 		}
 	}
@@ -289,7 +278,7 @@ func (r *Runner) end(ctx context.Context, err error) error {
 }
 
 // guarded calls a function of the program and turns a panic into an error.
-func (r *Runner) guarded(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+func guarded(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())

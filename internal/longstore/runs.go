@@ -112,56 +112,67 @@ func SliceOf(uuid, id string) int64 {
 	return n
 }
 
+// replied is the error of a reply by a script. The same call would be answered the same way again.
+type replied string
+
+func (e replied) Error() string { return string(e) }
+
+// Replied reports whether an error is a reply about a slice or a run, and not a fault.
+func Replied(err error) bool {
+	_, ok := errors.AsType[replied](err)
+	return ok
+}
+
 // Why a slice or a run was left unchanged.
-var (
-	ErrGone       = errors.New("no such run of a long job")
-	ErrOther      = errors.New("the run is one of another class of long jobs")
-	ErrOver       = errors.New("the run of the long job is over")
-	ErrStale      = errors.New("another slice of the long job is next")
-	ErrWait       = errors.New("the tenant of the long job has enough slices; this one waits for its turn")
-	ErrBehind     = errors.New("the code of the run before this one is running still")
-	ErrBusy       = errors.New("another process runs this slice of the long job")
-	ErrSuperseded = errors.New("this slice of the long job is not the one that counts any more")
-	ErrLease      = errors.New("the lease of the process is past")
-	ErrEnding     = errors.New("a slice of the long job is running still")
-	ErrUnread     = errors.New("another version of resqued has written this run of a long job, in a format that this one does not read")
-	ErrNewer      = errors.New("a newer run of the same kind waits or runs")
-	ErrPaused     = errors.New("the run of the long job is paused")
-	ErrNotPaused  = errors.New("the run of the long job is not paused")
+const (
+	ErrGone       = replied("no such run of a long job")
+	ErrOther      = replied("the run is one of another class of long jobs")
+	ErrOver       = replied("the run of the long job is over")
+	ErrStale      = replied("another slice of the long job is next")
+	ErrWait       = replied("the tenant of the long job has enough slices; this one waits for its turn")
+	ErrBehind     = replied("the code of the run before this one is running still")
+	ErrBusy       = replied("another process runs this slice of the long job")
+	ErrSuperseded = replied("this slice of the long job is not the one that counts any more")
+	ErrEnding     = replied("a slice of the long job is running still")
+	ErrUnread     = replied("another version of resqued has written this run of a long job, in a format that this one does not read")
+	ErrNewer      = replied("a newer run of the same kind waits or runs")
+	ErrPaused     = replied("the run of the long job is paused")
+	ErrNotPaused  = replied("the run of the long job is not paused")
 )
 
+// ErrLease ends when the process renews its lease.
+var ErrLease = errors.New("the lease of the process is past")
+
+var replies = map[string]error{
+	"GONE": ErrGone, "NONE": ErrGone, "OTHER": ErrOther, "OVER": ErrOver, "STALE": ErrStale, "MOVED": ErrStale, "WAIT": ErrWait,
+	"BEHIND": ErrBehind, "BUSY": ErrBusy, "SUPERSEDED": ErrSuperseded, "LOST": ErrSuperseded, "ENDING": ErrEnding, "UNREAD": ErrUnread,
+	"NEWER": ErrNewer, "PAUSED": ErrPaused, "RUNS": ErrNotPaused, "LEASE": ErrLease,
+}
+
 func errorOf(list []string) error {
-	if len(list) == 0 {
-		return errors.New("unexpected reply")
-	}
-	switch list[0] {
-	case "GONE":
-		return ErrGone
-	case "OVER":
-		if len(list) > 1 {
-			return fmt.Errorf("%w: %s", ErrOver, list[1])
-		}
-		return ErrOver
-	case "STALE":
-		return ErrStale
-	case "WAIT":
-		return ErrWait
-	case "BUSY":
-		return ErrBusy
-	case "OTHER":
-		return ErrOther
-	case "UNREAD":
-		return ErrUnread
-	case "BEHIND":
-		return ErrBehind
-	case "PAUSED":
-		return ErrPaused
-	case "SUPERSEDED", "LOST":
-		return ErrSuperseded
-	case "LEASE":
-		return ErrLease
+	switch {
+	case len(list) == 2 && list[0] == "OVER":
+		return fmt.Errorf("%w: %s", ErrOver, list[1])
+	case len(list) > 0 && replies[list[0]] != nil:
+		return replies[list[0]]
 	}
 	return fmt.Errorf("unexpected reply %q", list)
+}
+
+// change runs a script that replies with one word: done, one of replies, or the status of a run that is over.
+func (s *Store) change(ctx context.Context, script *rdb.Script, uuid, done string, args ...any) error {
+	raw, err := s.db.Eval(ctx, script, s.db.Key(keyRun)+uuid, append([]any{s.db.Prefix, uuid}, args...))
+	if err != nil {
+		return err
+	}
+	text, _ := raw.(string)
+	switch {
+	case text == done:
+		return nil
+	case replies[text] != nil:
+		return replies[text]
+	}
+	return fmt.Errorf("%w: %s", ErrOver, text)
 }
 
 // Slice names one slice of a run, and the job that runs it.
@@ -305,83 +316,25 @@ func appendMap(args []any, m map[string]string) []any {
 // Cancel ends a run for good. The error is ErrOver if it had already ended, and ErrEnding if it has ended now
 // but a slice still runs.
 func (s *Store) Cancel(ctx context.Context, uuid string, keep time.Duration) error {
-	raw, err := s.db.Eval(ctx, cancelScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, keep.Milliseconds()})
-	if err != nil {
-		return err
-	}
-	switch text, _ := raw.(string); text {
-	case "CANCELLED":
-		return nil
-	case "ENDING":
-		return ErrEnding
-	case "GONE":
-		return ErrGone
-	default:
-		return fmt.Errorf("%w: %s", ErrOver, text)
-	}
+	return s.change(ctx, cancelScript, uuid, "CANCELLED", keep.Milliseconds())
 }
 
 // Pause stops a run before its next unit, until Resume. It may be repeated. The error is ErrOver if the run is
 // over, and ErrEnding if it is paused now but a slice still runs, until its next unit.
 func (s *Store) Pause(ctx context.Context, uuid string) error {
-	raw, err := s.db.Eval(ctx, pauseScript, s.db.Key(keyRun)+uuid, []any{s.db.Prefix, uuid, rdb.Known().Oldest, rdb.Known().Newest})
-	if err != nil {
-		return err
-	}
-	switch text, _ := raw.(string); text {
-	case "PAUSED":
-		return nil
-	case "ENDING":
-		return ErrEnding
-	case "GONE":
-		return ErrGone
-	case "UNREAD":
-		return ErrUnread
-	default:
-		return fmt.Errorf("%w: %s", ErrOver, text)
-	}
+	return s.change(ctx, pauseScript, uuid, "PAUSED", rdb.Known().Oldest, rdb.Known().Newest)
 }
 
 // Resume continues a paused run. r is the run as last read.
 func (s *Store) Resume(ctx context.Context, r Record) error {
 	slice := r.Number("slice")
-	raw, err := s.db.Eval(ctx, resumeScript, s.db.Key(keyRun)+r.UUID,
-		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Known().Oldest, rdb.Known().Newest})
-	if err != nil {
-		return err
-	}
-	switch text, _ := raw.(string); text {
-	case "RESUMED":
-		return nil
-	case "GONE":
-		return ErrGone
-	case "RUNS":
-		return ErrNotPaused
-	case "MOVED":
-		return ErrStale
-	case "UNREAD":
-		return ErrUnread
-	default:
-		return fmt.Errorf("%w: %s", ErrOver, text)
-	}
+	return s.change(ctx, resumeScript, r.UUID, "RESUMED", slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Known().Oldest, rdb.Known().Newest)
 }
 
 // Refuse notes that a program took a slice whose class it does not know; the payload must go back. The error is
 // ErrGone if there is no such run of l.Class, and ErrOver, ErrStale or ErrBusy if the payload is void.
 func (s *Store) Refuse(ctx context.Context, l Slice) error {
-	raw, err := s.db.Eval(ctx, refuseScript, s.db.Key(keyRun)+l.UUID,
-		[]any{s.db.Prefix, l.UUID, l.Number, l.Class, l.Run.Proc, l.Run.Token, rdb.Known().Oldest, rdb.Known().Newest})
-	if err != nil {
-		return err
-	}
-	switch text, _ := raw.(string); text {
-	case "OK":
-		return nil
-	case "NONE":
-		return ErrGone
-	default:
-		return errorOf([]string{text})
-	}
+	return s.change(ctx, refuseScript, l.UUID, "OK", l.Number, l.Class, l.Run.Proc, l.Run.Token, rdb.Known().Oldest, rdb.Known().Newest)
 }
 
 // Leave notes that a slice's code has ended after its run, so that the tenant may have another slice.
@@ -401,29 +354,7 @@ func (s *Store) Turns(ctx context.Context, silent time.Duration, n int) error {
 // the run as last read.
 func (s *Store) Again(ctx context.Context, r Record, lost bool) error {
 	slice := r.Number("slice")
-	raw, err := s.db.Eval(ctx, againScript, s.db.Key(keyRun)+r.UUID,
-		[]any{s.db.Prefix, r.UUID, slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost), rdb.Known().Oldest, rdb.Known().Newest})
-	if err != nil {
-		return err
-	}
-	switch text, _ := raw.(string); text {
-	case "QUEUED":
-		return nil
-	case "GONE":
-		return ErrGone
-	case "MOVED":
-		return ErrStale
-	case "ENDING":
-		return ErrEnding
-	case "NEWER":
-		return ErrNewer
-	case "PAUSED":
-		return ErrPaused
-	case "UNREAD":
-		return ErrUnread
-	default:
-		return fmt.Errorf("%w: %s", ErrOver, text)
-	}
+	return s.change(ctx, againScript, r.UUID, "QUEUED", slice, Payload(r.Fields["class"], r.UUID, slice+1), rdb.Flag(lost), rdb.Known().Oldest, rdb.Known().Newest)
 }
 
 // Forget removes at most n runs that ended long enough ago, and locks without a holder.

@@ -2,7 +2,6 @@ package longstore
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -140,8 +139,7 @@ func (s *Sweeper) goesOn(ctx context.Context, r Record) error {
 			"Another program may work its queue, or it was emptied", zap.String("uuid", r.UUID),
 			zap.String("class", wire.Printable(r.Fields["class"], 200)), zap.String("queue", wire.Printable(r.Fields["queue"], 200)))
 		return nil
-	case errors.Is(err, ErrGone), errors.Is(err, ErrOver), errors.Is(err, ErrStale),
-		errors.Is(err, ErrEnding), errors.Is(err, ErrNewer), errors.Is(err, ErrUnread), errors.Is(err, ErrPaused):
+	case Replied(err):
 		return nil // it has moved
 	default:
 		return err
