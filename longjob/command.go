@@ -53,21 +53,15 @@ type commandSlice struct {
 }
 
 func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.RunFunc) error {
-	leaving := false
-	r.touched = nil // until the program reports a step, which it need not do
-	select {
-	case <-r.leaving: // the program would only be told to stop
-		return r.endSlice(false)
-	case <-r.pausing:
-		return r.endSlice(false)
-	default:
+	r.touched = nil                         // until the program reports a step, which it need not do
+	if err := r.Continue(ctx); err != nil { // the program would only be told to stop
+		return err
 	}
 	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}
-	over, ended, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	leaving, over, ended := false, make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(watched)
+		defer close(over)
 		leaving = c.untilOver(ended)
-		close(over)
 	}()
 	s := &cmdslice.Slice{
 		Args: args, Run: r.UUID(), Number: r.slice.Number, Fence: r.Fence(), Units: r.units, State: r.ownState(), Message: r.message,
@@ -75,7 +69,7 @@ func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.Ru
 	}
 	err := run(ctx, s)
 	close(ended)
-	<-watched
+	<-over
 	if err != nil {
 		return err
 	}
@@ -267,20 +261,11 @@ func (c *commandSlice) show(s *shown) {
 	if s.step == nil && s.done == nil && s.total == nil {
 		return // only a message
 	}
-	i := slices.IndexFunc(r.steps, func(st Step) bool { return st.Name == name })
-	if i < 0 {
-		i = len(r.steps)
-		r.steps = append(r.steps, Step{Name: name})
-		if len(r.steps) > maxSteps {
-			r.steps = slices.Clone(r.steps[1:])
-			i--
-		}
-	}
 	if r.touched == nil {
 		r.touched = map[string]bool{}
 	}
 	r.touched[name] = true
-	st := &r.steps[i]
+	st := r.shown(name)
 	if s.done != nil {
 		st.Done = *s.done
 	}
