@@ -189,15 +189,6 @@ func (l *Lock) giveBack(ctx context.Context, lost error) error {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	_, on := pause(ctx, d, nil)
+	return on
 }

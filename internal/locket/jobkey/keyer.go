@@ -44,21 +44,17 @@ type Keyer struct {
 	patterns bool
 	class    func(name string, wrappers ...string) (*resqued.Class, bool)
 	all      func(job *resqued.Job) string
-	log      *zap.Logger
+	panics   panics // by class, "" = All
 
-	mu       sync.Mutex
-	cache    cache
-	panicked map[string]bool // by class, "" = All
+	mu    sync.Mutex
+	cache cache
 }
 
 // New returns a Keyer. It fails for an unknown style or a bad template.
 func New(cfg Config) (*Keyer, error) {
 	k := &Keyer{
-		style: cfg.Style, class: cfg.Class, all: cfg.All, log: cfg.Log,
-		classes: map[string]func(job *resqued.Job) string{}, panicked: map[string]bool{},
-	}
-	if k.log == nil {
-		k.log = zap.NewNop()
+		style: cfg.Style, class: cfg.Class, all: cfg.All, classes: map[string]func(job *resqued.Job) string{},
+		panics: panics{log: cfg.Log, text: "the function for job lock keys panicked, job_lock_key is used instead; further panics of it are not logged"},
 	}
 	switch {
 	case k.style == Ruby34:
@@ -152,7 +148,7 @@ func (k *Keyer) compute(queue string, payload []byte) (key string, ok bool) {
 	if fn != nil {
 		job := &resqued.Job{ID: env.ID, Queue: queue, Payload: payload, EnqueuedAt: env.EnqueuedAt}
 		job.Class, job.Args = env.As(name)
-		if key, ok = k.call(name, fn, job); key != "" {
+		if key, ok = k.panics.call(name, fn, job, zap.String("job_lock_key", k.style)); key != "" {
 			return shorten(key), true
 		}
 	}
@@ -182,23 +178,33 @@ func (k *Keyer) styled(queue string, payload []byte, env *wire.Envelope) (key st
 	}
 }
 
-// call calls the program's function and logs its first panic.
-func (k *Keyer) call(name string, fn func(job *resqued.Job) string, job *resqued.Job) (key string, ok bool) {
+// panics calls functions of the program and logs the first panic of each.
+type panics struct {
+	log  *zap.Logger // nil = none is logged
+	text string
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// call returns the result of a function; ok is false if it panicked.
+func (p *panics) call(name string, fn func(job *resqued.Job) string, job *resqued.Job, fields ...zap.Field) (result string, ok bool) {
 	defer func() {
 		reason := recover()
 		if reason == nil {
 			return
 		}
-		key, ok = "", false
-		k.mu.Lock()
-		again := k.panicked[name]
-		k.panicked[name] = true
-		k.mu.Unlock()
-		if !again {
-			k.log.Error("the function for job lock keys panicked, job_lock_key is used instead; further panics of it are not logged",
-				zap.String("class", wire.Printable(job.Class, 80)), zap.String("queue", wire.Printable(job.Queue, 80)),
-				zap.String("panic", wire.Printable(fmt.Sprint(reason), 500)), zap.String("job_lock_key", k.style), zap.Stack("stack"))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.log == nil || p.seen[name] {
+			return
 		}
+		if p.seen == nil {
+			p.seen = map[string]bool{}
+		}
+		p.seen[name] = true
+		p.log.Error(p.text, append(fields, zap.String("class", wire.Printable(job.Class, 80)), zap.String("queue", wire.Printable(job.Queue, 80)),
+			zap.String("panic", wire.Printable(fmt.Sprint(reason), 500)), zap.Stack("stack"))...)
 	}()
 	return fn(job), true
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 
@@ -78,11 +77,8 @@ type TenantsConfig struct {
 
 // Tenants determines the tenants of jobs. It is safe for concurrent use.
 type Tenants struct {
-	rules map[string]*TenantRule
-	log   *zap.Logger
-
-	mu       sync.Mutex
-	panicked map[string]bool // by rule
+	rules  map[string]*TenantRule
+	panics panics // by rule
 }
 
 // TenantRule is how the tenants of a queue are distinguished.
@@ -100,10 +96,9 @@ type TenantRule struct {
 // NewTenants returns Tenants; rules may be empty. It fails if a rule has a mistake, or neither the
 // configuration nor the program says how tenants are distinguished.
 func NewTenants(cfg TenantsConfig) (*Tenants, error) {
-	t := &Tenants{rules: map[string]*TenantRule{}, log: cfg.Log, panicked: map[string]bool{}}
-	if t.log == nil {
-		t.log = zap.NewNop()
-	}
+	t := &Tenants{rules: map[string]*TenantRule{}, panics: panics{
+		log: cfg.Log, text: "the function that names tenants panicked, the job counts as one without a tenant; further panics of it are not logged",
+	}}
 	names := map[string]bool{}
 	for name := range cfg.Rules {
 		names[name] = true
@@ -162,28 +157,8 @@ func (t *Tenants) Tenant(queue string, payload []byte) string {
 	if rule.template != nil {
 		return shorten(rule.template.Fill(queue, env))
 	}
-	return shorten(t.call(rule, &resqued.Job{
+	tenant, _ := t.panics.call(rule.name, rule.fn, &resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: queue, Args: env.Args, Payload: payload, EnqueuedAt: env.EnqueuedAt,
-	}))
-}
-
-// call calls the program's function and logs its first panic.
-func (t *Tenants) call(rule *TenantRule, job *resqued.Job) (tenant string) {
-	defer func() {
-		reason := recover()
-		if reason == nil {
-			return
-		}
-		t.mu.Lock()
-		again := t.panicked[rule.name]
-		t.panicked[rule.name] = true
-		t.mu.Unlock()
-		tenant = ""
-		if !again {
-			t.log.Error("the function that names tenants panicked, the job counts as one without a tenant; further panics of it are not logged",
-				zap.String("class", wire.Printable(job.Class, 80)), zap.String("queue", wire.Printable(job.Queue, 80)),
-				zap.String("panic", wire.Printable(fmt.Sprint(reason), 500)), zap.Stack("stack"))
-		}
-	}()
-	return rule.fn(job)
+	})
+	return shorten(tenant)
 }
