@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -241,85 +242,47 @@ func (s *review[T]) next(b *batch[T]) bool {
 	return true
 }
 
-// callAtOnce calls the function for several rows at a time. Each has a transaction of its own.
+// callAtOnce calls the function for several rows at a time, each on a goroutine and with a
+// transaction of its own. The first error ends the others.
 func (s *review[T]) callAtOnce(ctx context.Context, b *batch[T]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := calls{cancel: cancel, free: make(chan struct{}, s.o.Parallel)}
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards failed and b.used
+	var failed error
+	free := make(chan struct{}, s.o.Parallel)
 	for began := time.Now(); b.passed < len(b.found) && (b.passed == 0 || time.Since(began) < s.o.HoldFor); b.passed++ {
 		if !s.next(b) {
 			continue
 		}
-		row := b.rows[b.passed]
-		if !c.begin(ctx, &holder{s: s.scan}, func(ctx context.Context) error { return s.fn(ctx, row) }) {
+		row, h := b.rows[b.passed], &holder{s: s.scan}
+		free <- struct{}{}
+		mu.Lock()
+		over := failed != nil
+		mu.Unlock()
+		if over {
 			break
 		}
+		all.Go(func() {
+			err := errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
+			defer func() {
+				if v := recover(); v != nil { // the process survives
+					err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+				}
+				err = h.end(ctx, err)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil && failed == nil {
+					failed, b.used = err, h.asked()
+					cancel()
+				}
+				<-free
+			}()
+			err = h.call(ctx, func(ctx context.Context) error { return s.fn(ctx, row) })
+		})
 	}
-	err := c.end()
-	b.used = c.used
-	return err
-}
-
-type calls struct {
-	cancel func()
-	free   chan struct{}
-	all    sync.WaitGroup
-
-	mu    sync.Mutex
-	err   error
-	used  bool // the failed call had asked for a transaction
-	panic any
-}
-
-// begin calls the function on a goroutine, after waiting for a free slot. It returns false if a
-// call has failed; cancel then ends the others.
-func (c *calls) begin(ctx context.Context, h *holder, fn func(ctx context.Context) error) bool {
-	c.free <- struct{}{}
-	c.mu.Lock()
-	failed := c.err != nil || c.panic != nil
-	c.mu.Unlock()
-	if failed {
-		return false
-	}
-	c.all.Go(func() {
-		done := false
-		var err error
-		defer func() {
-			v := recover()
-			if !done {
-				_ = h.end(ctx, errPanic)
-			}
-			if !done && v == nil {
-				v = "the function ended its goroutine (runtime.Goexit) instead of returning"
-			}
-			c.mu.Lock()
-			if v != nil && c.panic == nil {
-				c.panic = v
-			}
-			if err != nil && c.err == nil {
-				c.err, c.used = err, h.asked()
-			}
-			c.mu.Unlock()
-			if err != nil || v != nil {
-				c.cancel()
-			}
-			<-c.free
-		}()
-		err = h.call(ctx, fn)
-		done = true
-		err = h.end(ctx, err)
-	})
-	return true
-}
-
-// end waits for the running calls. It turns the panic of one into the job's, so the process
-// survives.
-func (c *calls) end() error {
-	c.all.Wait()
-	if c.panic != nil {
-		panic(c.panic)
-	}
-	return c.err
+	all.Wait()
+	return failed
 }
 
 // endRound ends a round. last is true if there was nothing to do in it.
