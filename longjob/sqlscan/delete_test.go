@@ -25,36 +25,9 @@ func (b *bed) deletes(where string, o sqlscan.Options, args ...any) func(ctx con
 	}
 }
 
-func TestScanDelete(t *testing.T) {
+func TestScanDeletePostgres(t *testing.T) {
 	t.Parallel()
 	small := sqlscan.Options{Batch: 10}
-
-	t.Run("what matches is gone, the rest stays, and each batch is a unit", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, longjob.Options{MaxUnits: 1})
-		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text)")
-		b.sql("INSERT INTO t SELECT i, CASE WHEN i % 3 = 0 THEN 'keep' ELSE 'drop' END FROM generate_series(1, 1000) i; ANALYZE t")
-		run := b.completes(b.deletes("kind = $1 -- not kept", small, "drop"))
-		require.Empty(t, b.text("SELECT id FROM t WHERE id % 3 > 0"))
-		require.Equal(t, "333", b.text("SELECT count(*) FROM t WHERE id % 3 = 0"))
-		require.EqualValues(t, 667, run.Steps[0].Done)
-		require.EqualValues(t, 667, run.Steps[0].Total)
-		require.Equal(t, run.Slices, int(run.Units), "each batch is one")
-		require.GreaterOrEqual(t, run.Units, int64(67))
-		require.LessOrEqual(t, b.watch.rows, int64(10))
-	})
-
-	t.Run("an empty table, and one of which nothing matches", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, longjob.Options{})
-		b.sql("CREATE TABLE t (id bigint PRIMARY KEY)")
-		b.completes(b.deletes("", small))
-		b.sql("INSERT INTO t SELECT generate_series(1, 1000)")
-		run := b.completes(b.deletes("id < 0", small))
-		require.Equal(t, "1000", b.text("SELECT count(*) FROM t"))
-		require.EqualValues(t, 0, run.Steps[0].Done)
-		require.EqualValues(t, 5, run.Units, "a window is 200 rows")
-	})
 
 	t.Run("a step that is done does nothing", func(t *testing.T) {
 		t.Parallel()
@@ -89,18 +62,6 @@ func TestScanDelete(t *testing.T) {
 		}
 	})
 
-	t.Run("what is added above the end stays, wherever a window ends", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, longjob.Options{})
-		b.sql("CREATE TABLE t (id bigint PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 100)")
-		b.watch.on("DELETE", nth(3, func() {
-			b.sql("INSERT INTO t SELECT generate_series(101, 200)")
-			b.sql("DELETE FROM t WHERE id = 100")
-		}))
-		b.completes(b.deletes("", sqlscan.Options{Batch: 3, Window: 7}))
-		require.Equal(t, "101 200 100", b.text("SELECT concat_ws(' ', min(id), max(id), count(*)) FROM t"))
-	})
-
 	t.Run("rows that come and go", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, longjob.Options{})
@@ -126,34 +87,13 @@ func TestScanDelete(t *testing.T) {
 	})
 }
 
-// Rows locked by others are skipped, and visited again in the end.
-func TestLockedRows(t *testing.T) {
+func TestLockedRowsPostgres(t *testing.T) {
 	t.Parallel()
 	fill := func(t *testing.T, o longjob.Options) *bed {
 		b := setup(t, o)
 		b.sql("CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT i, 'drop' FROM generate_series(1, 100) i")
 		return b
 	}
-
-	t.Run("nobody waits for them, and they go when they are free", func(t *testing.T) {
-		t.Parallel()
-		b := fill(t, longjob.Options{MaxUnits: 1})
-		tx := b.begin("SELECT FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
-		b.fn = b.deletes("kind = 'drop'", sqlscan.Options{Batch: 10})
-		res, err := b.Enqueue(t.Context(), "Scan", nil)
-		require.NoError(t, err)
-		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
-			_, more := b.slice()
-			require.True(t, more, "it waits for them")
-		}
-		_, err = tx.Exec(t.Context(), "UPDATE t SET kind = 'keep' WHERE id = 4")
-		require.NoError(t, err)
-		require.NoError(t, tx.Commit(t.Context()))
-		run := b.goOn(res.UUID)
-		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
-		require.Equal(t, "4", b.text("SELECT id FROM t"))
-		require.EqualValues(t, 99, run.Steps[0].Done)
-	})
 
 	const goes = "CREATE FUNCTION goes(t) RETURNS bool LANGUAGE sql AS $$ SELECT $1.kind = 'drop' $$"
 
@@ -187,16 +127,6 @@ func TestLockedRows(t *testing.T) {
 			})
 		})
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t WHERE kind = 'seen'"))
-	})
-
-	t.Run("not for ever", func(t *testing.T) {
-		t.Parallel()
-		b := fill(t, longjob.Options{Retries: -1})
-		b.begin("SELECT FROM t WHERE id = 7 FOR UPDATE")
-		run := b.run(b.deletes("", sqlscan.Options{Batch: 10, Patience: time.Second}))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, sqlscan.ErrLocked.Error()+` for 1s: 1, one of them is ["7"]`)
-		require.Equal(t, "7", b.text("SELECT id FROM t"))
 	})
 
 	t.Run("more than it remembers", func(t *testing.T) {

@@ -144,26 +144,8 @@ func TestStatementsOfTheFunctionThatTakeTooLong(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsPostgres(t *testing.T) {
 	t.Parallel()
-	terminate := func(b *bed) func() {
-		return func() {
-			require.Equal(b.t, "true", b.text("SELECT bool_and(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE application_name = $1", b.pool.Config().ConnConfig.RuntimeParams["application_name"]))
-		}
-	}
-	for _, statement := range []string{"begin", "set_config", "SKIP LOCKED", "DELETE", "commit"} {
-		t.Run("the connection is cut before "+statement, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, longjob.Options{})
-			b.sql(hundred)
-			b.watch.on(statement, nth(3, terminate(b)))
-			run := b.completes(b.deletes("", sqlscan.Options{Batch: 10}))
-			require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
-			require.EqualValues(t, 100, run.Steps[0].Done)
-			require.Equal(t, 1, run.Slices)
-		})
-	}
-
 	t.Run("the server crashes", func(t *testing.T) {
 		t.Parallel()
 		own := pgtest.Start(t, pgtest.Options{Durable: true})
@@ -201,19 +183,6 @@ func TestFaults(t *testing.T) {
 		require.Contains(t, run.Error, "as it should")
 		require.Equal(t, "8", b.text("SELECT last_value FROM tries"))
 		require.Equal(t, "100", b.text("SELECT count(*) FROM t"))
-	})
-
-	t.Run("what another try would not change fails at once", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, longjob.Options{Retries: -1})
-		b.sql(hundred)
-		b.sql("CREATE TABLE u (t bigint REFERENCES t); INSERT INTO u VALUES (91), (70); " + raises("false", "40001"))
-		run := b.run(b.deletes("", sqlscan.Options{Batch: 50}))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, "violates foreign key constraint")
-		require.Contains(t, run.Error, `row ["70"]: `)
-		require.Equal(t, "50", b.text("SELECT count(*) FROM t"), "the batch before is done")
-		require.EqualValues(t, 50, run.Steps[0].Done)
 	})
 
 	t.Run("a row that another table refers to is named, if COMMIT alone checks that", func(t *testing.T) {

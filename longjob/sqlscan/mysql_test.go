@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +17,7 @@ import (
 	"github.com/resqued/resqued/longjob/sqlscan"
 )
 
-// numbers fills table t: SEQUENCE tables are MariaDB's.
-const myKinds = "CREATE TABLE t (id bigint PRIMARY KEY, kind text); INSERT INTO t SELECT seq, IF(seq % 3 = 0, 'keep', 'drop') FROM seq_1_to_1000"
-
+// SEQUENCE tables are MariaDB's.
 const myHundred = "CREATE TABLE t (id bigint PRIMARY KEY, name varchar(20) NOT NULL DEFAULT 'f'); INSERT INTO t SELECT seq, CONCAT('f', seq) FROM seq_1_to_100; CREATE TABLE log (id bigint)"
 
 // patient has limits that no test meets, however busy the machine is.
@@ -29,47 +26,9 @@ func patient(o sqlscan.Options) sqlscan.Options {
 	return o
 }
 
-func TestScanDeleteMySQL(t *testing.T) {
+func TestSessionsMySQL(t *testing.T) {
 	t.Parallel()
 	small := patient(sqlscan.Options{Batch: 10})
-
-	t.Run("what matches is gone, the rest stays, and each batch is a unit", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
-		b.sql(myKinds)
-		run := b.completes(b.deletes("kind = ? -- not kept", small, "drop"))
-		require.Empty(t, b.text("SELECT id FROM t WHERE id % 3 > 0"))
-		require.Equal(t, "333", b.text("SELECT COUNT(*) FROM t WHERE id % 3 = 0"))
-		require.EqualValues(t, 667, run.Steps[0].Done)
-		require.InDelta(t, 800, run.Steps[0].Total, 300, "the estimate of the planner")
-		require.Equal(t, run.Slices, int(run.Units), "each batch is one")
-		require.GreaterOrEqual(t, run.Units, int64(67))
-		require.LessOrEqual(t, b.watch.rows, int64(10))
-	})
-
-	t.Run("an empty table, and one of which nothing matches", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{})
-		b.sql("CREATE TABLE t (id bigint PRIMARY KEY)")
-		b.completes(b.deletes("", small))
-		b.sql("INSERT INTO t SELECT seq FROM seq_1_to_1000")
-		run := b.completes(b.deletes("id < 0", small))
-		require.Equal(t, "1000", b.text("SELECT COUNT(*) FROM t"))
-		require.EqualValues(t, 0, run.Steps[0].Done)
-		require.EqualValues(t, 5, run.Units, "a window is 200 rows")
-	})
-
-	t.Run("what is added above the end stays, wherever a window ends", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{})
-		b.sql(myHundred)
-		b.watch.on("DELETE", nth(3, func() {
-			b.sql("INSERT INTO t SELECT seq, 'new' FROM seq_101_to_200")
-			b.sql("DELETE FROM t WHERE id = 100")
-		}))
-		b.completes(b.deletes("", patient(sqlscan.Options{Batch: 3, Window: 7})))
-		require.Equal(t, "101 200 100", b.text("SELECT CONCAT_WS(' ', MIN(id), MAX(id), COUNT(*)) FROM t"))
-	})
 
 	t.Run("the server wants a key in each WHERE", func(t *testing.T) {
 		t.Parallel()
@@ -200,144 +159,6 @@ func TestRefusedMySQL(t *testing.T) {
 	}
 }
 
-// Rows locked by others are skipped, and visited again in the end.
-func TestLockedRowsMySQL(t *testing.T) {
-	t.Parallel()
-	t.Run("the scan goes on, and they go when they are free", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
-		b.sql(myHundred)
-		tx := b.begin()
-		b.in(tx, "SELECT * FROM t WHERE id IN (3, 4, 50, 100) FOR UPDATE")
-		b.fn = b.deletes("name <> 'keep'", patient(sqlscan.Options{Batch: 10}))
-		res, err := b.Enqueue(t.Context(), "Scan", nil)
-		require.NoError(t, err)
-		for b.text("SELECT id FROM t ORDER BY id") != "3 4 50 100" {
-			_, more := b.slice()
-			run, err := b.Get(t.Context(), res.UUID)
-			require.NoError(t, err)
-			require.True(t, more, "it waits for them; %s %s", run.Status, run.Error)
-		}
-		b.in(tx, "UPDATE t SET name = 'keep' WHERE id = 4")
-		require.NoError(t, tx.Commit())
-		run := b.goOn(res.UUID)
-		require.Equal(t, longjob.StatusCompleted, run.Status, run.Error)
-		require.Equal(t, "4", b.text("SELECT id FROM t"))
-		require.EqualValues(t, 99, run.Steps[0].Done)
-	})
-
-	t.Run("not for ever", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{Retries: -1})
-		b.sql(myHundred)
-		b.in(b.begin(), "SELECT * FROM t WHERE id = 7 FOR UPDATE")
-		run := b.run(b.deletes("", patient(sqlscan.Options{Batch: 10, Patience: time.Second})))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, sqlscan.ErrLocked.Error()+` for 1s: 1, one of them is ["7"]`)
-		require.Equal(t, "7", b.text("SELECT id FROM t"))
-	})
-
-	t.Run("a function does not get them", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{})
-		b.sql(myHundred)
-		tx := b.begin()
-		b.in(tx, "UPDATE t SET name = 'changed' WHERE id IN (5, 6, 95)")
-		var seen []file
-		b.completes(b.destroys("name <> 'x'", patient(sqlscan.Options{Batch: 10, KeepRows: true}), func(ctx context.Context, _ *longjob.Runner, _ *sql.Tx, f file) error {
-			if seen = append(seen, f); len(seen) == 97 {
-				_, err := tx.ExecContext(ctx, "UPDATE t SET name = 'x' WHERE id = 6")
-				return errors.Join(err, tx.Commit())
-			}
-			return nil
-		}))
-		require.Equal(t, []file{{5, "changed"}, {95, "changed"}}, seen[97:])
-		require.Equal(t, "100", b.text("SELECT COUNT(*) FROM t"), "KeepRows")
-	})
-}
-
-func TestScanDestroyMySQL(t *testing.T) {
-	t.Parallel()
-	small := patient(sqlscan.Options{Batch: 10})
-
-	t.Run("each row is handed over in order, and what is done with it in the transaction is kept", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{MaxUnits: 1})
-		b.sql(myHundred)
-		var seen []int64
-		run := b.completes(b.destroys("id > 20", small, func(ctx context.Context, r *longjob.Runner, tx *sql.Tx, f file) error {
-			seen = append(seen, f.ID)
-			n, err := longjob.State(r, "n", 0)
-			if err != nil {
-				return err
-			}
-			if err := longjob.SetState(r, "n", n+1); err != nil {
-				return err
-			}
-			_, err = tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", n+1)
-			return err
-		}))
-		require.Len(t, seen, 80)
-		require.True(t, slices.IsSorted(seen))
-		require.Equal(t, "20 20", b.text("SELECT CONCAT_WS(' ', COUNT(*), MAX(id)) FROM t"))
-		require.Equal(t, "80 80", b.text("SELECT CONCAT_WS(' ', COUNT(*), MAX(id)) FROM log"))
-		require.EqualValues(t, 80, run.Steps[0].Done)
-	})
-
-	t.Run("an error undoes its batch, and no other", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{Retries: -1})
-		b.sql(myHundred)
-		calls, broken := 0, errors.New("broken")
-		run := b.run(b.destroys("", small, func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, f file) error {
-			calls++
-			_, err := tx.ExecContext(ctx, "INSERT INTO log VALUES (?)", f.ID)
-			if f.ID == 25 && broken != nil {
-				return broken
-			}
-			return err
-		}))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, "broken")
-		require.Equal(t, "80", b.text("SELECT COUNT(*) FROM t"))
-		require.Equal(t, "20", b.text("SELECT MAX(id) FROM log"))
-		broken = nil
-		require.NoError(t, b.Requeue(t.Context(), run.UUID))
-		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status)
-		require.Equal(t, "100 100", b.text("SELECT CONCAT_WS(' ', COUNT(*), COUNT(DISTINCT id)) FROM log"))
-		require.Equal(t, 105, calls, "at most the batch is repeated")
-	})
-
-	t.Run("a panic leaves nothing locked", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{Retries: -1})
-		b.sql(myHundred)
-		run := b.run(b.destroys("", small, func(context.Context, *longjob.Runner, *sql.Tx, file) error { panic("as it should") }))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		b.sql("SELECT * FROM t FOR UPDATE NOWAIT")
-	})
-
-	t.Run("a function that takes longer than a transaction may stand still is not called again and again", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{Retries: -1})
-		b.sql(myHundred)
-		calls := 0
-		run := b.run(b.destroys("", patient(sqlscan.Options{Batch: 1, IdleTimeout: time.Second}), func(ctx context.Context, _ *longjob.Runner, tx *sql.Tx, _ file) error {
-			calls++
-			var id int64
-			require.NoError(t, tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id))
-			for b.text("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?", id) != "0" {
-				<-time.After(50 * time.Millisecond)
-			}
-			return nil
-		}))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Equal(t, 1, calls, run.Error)
-		require.Contains(t, run.Error, "IdleTimeout")
-		require.Equal(t, "100", b.text("SELECT COUNT(*) FROM t"))
-	})
-}
-
 func TestReviewingSelectLoopMySQL(t *testing.T) {
 	t.Parallel()
 	t.Run("until nothing matches, also what comes meanwhile", func(t *testing.T) {
@@ -389,19 +210,6 @@ func TestReviewingSelectLoopMySQL(t *testing.T) {
 
 func TestFaultsMySQL(t *testing.T) {
 	t.Parallel()
-	for _, statement := range []string{"SELECT @@", "begin", "LIMIT", "DELETE", "COMMIT"} {
-		t.Run("the connection is cut before "+statement, func(t *testing.T) {
-			t.Parallel()
-			b := setupMySQL(t, longjob.Options{})
-			b.sql(myHundred)
-			b.watch.on(statement, nth(3, b.cut))
-			run := b.completes(b.deletes("", patient(sqlscan.Options{Batch: 10})))
-			require.Equal(t, "0", b.text("SELECT COUNT(*) FROM t"))
-			require.EqualValues(t, 100, run.Steps[0].Done)
-			require.Equal(t, 1, run.Slices)
-		})
-	}
-
 	t.Run("the server crashes", func(t *testing.T) {
 		t.Parallel()
 		own := mysqltest.Start(t, mysqltest.Options{Durable: true})
@@ -443,27 +251,6 @@ func TestFaultsMySQL(t *testing.T) {
 		require.NoError(t, <-done)
 		require.Equal(t, "100 100", b.text("SELECT CONCAT_WS(' ', COUNT(*), COUNT(DISTINCT id)) FROM log"))
 	})
-
-	for name, scan := range map[string]func(b *myBed) func(ctx context.Context, r *longjob.Runner) error{
-		"ScanDelete": func(b *myBed) func(ctx context.Context, r *longjob.Runner) error {
-			return b.deletes("", patient(sqlscan.Options{Batch: 50}))
-		},
-		"ScanDestroy": func(b *myBed) func(ctx context.Context, r *longjob.Runner) error {
-			return b.destroys("", patient(sqlscan.Options{Batch: 50}), func(context.Context, *longjob.Runner, *sql.Tx, file) error { return nil })
-		},
-	} {
-		t.Run("a row that another table refers to is named: "+name, func(t *testing.T) {
-			t.Parallel()
-			b := setupMySQL(t, longjob.Options{Retries: -1})
-			b.sql(myHundred)
-			b.sql("CREATE TABLE u (t bigint, FOREIGN KEY (t) REFERENCES t (id)); INSERT INTO u VALUES (91), (70)")
-			run := b.run(scan(b))
-			require.Equal(t, longjob.StatusFailed, run.Status)
-			require.Contains(t, run.Error, `row ["70"]: `)
-			require.Contains(t, run.Error, "a foreign key constraint fails")
-			require.Equal(t, "50", b.text("SELECT COUNT(*) FROM t"), "the batch before is done")
-		})
-	}
 
 	t.Run("a statement that takes too long has less to do", func(t *testing.T) {
 		t.Parallel()
