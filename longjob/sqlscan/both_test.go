@@ -3,6 +3,7 @@
 package sqlscan_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -172,6 +173,58 @@ func TestScanDestroy(t *testing.T) {
 		require.Equal(t, 1, calls, run.Error)
 		require.Contains(t, run.Error, "IdleTimeout")
 		require.Equal(t, "100", s.text("SELECT count(*) FROM t"))
+	})
+}
+
+func TestReviewingSelectLoop(t *testing.T) {
+	t.Parallel()
+	rename := func(s *shop, id int64) { s.sql("UPDATE t SET name = 'done' WHERE id = ?", id) }
+
+	for name, o := range map[string]sqlscan.Options{"in windows": {Batch: 10, Window: 20}, "without": {Batch: 10, Window: -1}, "one by one": {HoldFor: time.Nanosecond}} {
+		both(t, "until nothing matches, also what comes meanwhile, "+name, longjob.Options{MaxUnits: 2}, func(t *testing.T, s *shop) {
+			o := patient(o)
+			o.HoldFor = cmp.Or(o.HoldFor, time.Hour)
+			calls := map[int64]int{}
+			run := s.completes(s.review(o, func(_ context.Context, _ *longjob.Runner, _ exec, f file) error {
+				calls[f.ID]++
+				switch {
+				case f.ID == 50 && calls[50] == 1: // one row before it, one after the end
+					s.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
+				case f.ID == 60: // another transaction makes the change
+					s.sql("DELETE FROM t WHERE id = 70")
+				}
+				rename(s, f.ID)
+				return nil
+			}))
+			require.Empty(t, s.text("SELECT id FROM t WHERE name <> 'done'"))
+			require.GreaterOrEqual(t, len(calls), 101)
+			for id, n := range calls {
+				require.Equal(t, 1, n, "row %d", id)
+			}
+			require.InDelta(t, 102, run.Steps[0].Done, 1)
+		})
+	}
+
+	both(t, "a row that goes on matching is not worked for ever", longjob.Options{Retries: -1, MaxUnits: 1}, func(t *testing.T, s *shop) {
+		calls := map[int64]int{}
+		run := s.run(s.review(patient(sqlscan.Options{Batch: 10, Calls: 2, HoldFor: time.Hour}), func(_ context.Context, _ *longjob.Runner, _ exec, f file) error {
+			if calls[f.ID]++; f.ID != 7 && f.ID != 77 {
+				rename(s, f.ID)
+			}
+			return nil
+		}))
+		require.Equal(t, longjob.StatusFailed, run.Status)
+		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2, after 2 calls each")
+		require.Contains(t, run.Error, `["77"]`)
+		require.Equal(t, "7 77", s.text("SELECT id FROM t WHERE name <> 'done' ORDER BY id"))
+		require.Len(t, calls, 100)
+		require.Equal(t, []int{1, 2, 2}, []int{calls[1], calls[7], calls[77]})
+		require.EqualValues(t, 98, run.Steps[0].Done)
+
+		rename(s, 7)
+		rename(s, 77)
+		require.NoError(t, s.Requeue(t.Context(), run.UUID))
+		require.Equal(t, longjob.StatusCompleted, s.goOn(run.UUID).Status, "another program has changed them")
 	})
 }
 

@@ -159,53 +159,15 @@ func TestRefusedMySQL(t *testing.T) {
 	}
 }
 
-func TestReviewingSelectLoopMySQL(t *testing.T) {
+func TestOneConnectionIsEnoughMySQL(t *testing.T) {
 	t.Parallel()
-	t.Run("until nothing matches, also what comes meanwhile", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{MaxUnits: 2})
-		b.sql(myHundred)
-		calls := map[int64]int{}
-		b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{Batch: 10, Window: 20}), func(_ context.Context, f file) error {
-			calls[f.ID]++
-			if f.ID == 50 && calls[50] == 1 { // one row before it, one after the end
-				b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
-			}
-			b.sql("UPDATE t SET name = 'done' WHERE id = ?", f.ID)
-			return nil
-		}))
-		require.Empty(t, b.text("SELECT id FROM t WHERE name <> 'done'"))
-		require.Len(t, calls, 102)
-		for id, n := range calls {
-			require.Equal(t, 1, n, "row %d", id)
-		}
-	})
-
-	t.Run("a row that goes on matching is not worked for ever", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{Retries: -1})
-		b.sql(myHundred)
-		run := b.run(b.reviews("name <> 'done'", patient(sqlscan.Options{Batch: 10, Calls: 2}), func(_ context.Context, f file) error {
-			if f.ID != 7 {
-				b.sql("UPDATE t SET name = 'done' WHERE id = ?", f.ID)
-			}
-			return nil
-		}))
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 1, after 2 calls each")
-		require.Contains(t, run.Error, `["7"]`)
-	})
-
-	t.Run("one connection is enough", func(t *testing.T) {
-		t.Parallel()
-		b := setupMySQL(t, longjob.Options{})
-		b.sql(myHundred)
-		b.db.SetMaxOpenConns(1)
-		b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{}), func(ctx context.Context, f file) error {
-			_, err := b.db.ExecContext(ctx, "UPDATE t SET name = 'done' WHERE id = ?", f.ID)
-			return err
-		}))
-	})
+	b := setupMySQL(t, longjob.Options{})
+	b.sql(myHundred)
+	b.db.SetMaxOpenConns(1)
+	b.completes(b.reviews("name <> 'done'", patient(sqlscan.Options{}), func(ctx context.Context, f file) error {
+		_, err := b.db.ExecContext(ctx, "UPDATE t SET name = 'done' WHERE id = ?", f.ID)
+		return err
+	}))
 }
 
 func TestFaultsMySQL(t *testing.T) {

@@ -26,64 +26,9 @@ func (b *bed) reviews(where string, o sqlscan.Options, fn func(ctx context.Conte
 	}
 }
 
-func TestReviewingSelectLoop(t *testing.T) {
+func TestReviewingSelectLoopPostgres(t *testing.T) {
 	t.Parallel()
 	rename := func(b *bed, id int64) { b.sql("UPDATE t SET name = 'done' WHERE id = $1", id) }
-
-	t.Run("until nothing matches, also what comes meanwhile", func(t *testing.T) {
-		t.Parallel()
-		for name, o := range map[string]sqlscan.Options{"in windows": {Batch: 10, Window: 20}, "without": {Batch: 10, Window: -1}, "one by one": {HoldFor: time.Nanosecond}} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t, longjob.Options{MaxUnits: 2})
-				b.sql(files)
-				calls := map[int64]int{}
-				run := b.completes(b.reviews("name <> 'done'", o, func(_ context.Context, f file) error {
-					calls[f.ID]++
-					switch {
-					case f.ID == 50 && calls[50] == 1: // one row before it, one after the end
-						b.sql("INSERT INTO t VALUES (-1, 'new'), (200, 'new')")
-					case f.ID == 60: // another transaction makes the change
-						b.sql("DELETE FROM t WHERE id = 70")
-					}
-					rename(b, f.ID)
-					return nil
-				}))
-				require.Empty(t, b.text("SELECT id FROM t WHERE name <> 'done'"))
-				require.GreaterOrEqual(t, len(calls), 101)
-				for id, n := range calls {
-					require.Equal(t, 1, n, "row %d", id)
-				}
-				require.InDelta(t, 102, run.Steps[0].Done, 1)
-			})
-		}
-	})
-
-	t.Run("a row that goes on matching is not worked for ever", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t, longjob.Options{Retries: -1, MaxUnits: 1})
-		b.sql(files)
-		calls := map[int64]int{}
-		fn := b.reviews("name <> 'done'", sqlscan.Options{Batch: 10, Calls: 2}, func(_ context.Context, f file) error {
-			if calls[f.ID]++; f.ID != 7 && f.ID != 77 {
-				rename(b, f.ID)
-			}
-			return nil
-		})
-		run := b.run(fn)
-		require.Equal(t, longjob.StatusFailed, run.Status)
-		require.Contains(t, run.Error, sqlscan.ErrStuck.Error()+": 2, after 2 calls each")
-		require.Contains(t, run.Error, `["77"]`)
-		require.Equal(t, "7 77", b.text("SELECT id FROM t WHERE name <> 'done' ORDER BY id"))
-		require.Len(t, calls, 100)
-		require.Equal(t, []int{1, 2, 2}, []int{calls[1], calls[7], calls[77]})
-		require.EqualValues(t, 98, run.Steps[0].Done)
-
-		rename(b, 7)
-		rename(b, 77)
-		require.NoError(t, b.Requeue(t.Context(), run.UUID))
-		require.Equal(t, longjob.StatusCompleted, b.goOn(run.UUID).Status, "somebody has helped them")
-	})
 
 	t.Run("or is left alone", func(t *testing.T) {
 		t.Parallel()
