@@ -100,36 +100,12 @@ func TestLocksInPostgres(t *testing.T) {
 		require.ErrorContains(t, out.Err, "make the table with: resqued locker migrate")
 	})
 
-	// waiting starts a job that waits until it is told to stop.
-	waiting := func(t *testing.T, lock lock, o options) (*locks, *classlock.Claim, <-chan thread.Outcome) {
-		t.Helper()
-		o.database = server.URL("")
-		begun := make(chan struct{})
-		l := newLocks(t, graph(func(ctx context.Context, _ resqued.Args) error {
-			close(begun)
-			select {
-			case <-ctx.Done():
-			case <-time.After(patience):
-			}
-			return ctx.Err()
-		}, lock), o)
-		job, claim := l.reserve("Graph", `[]`)
-		result := make(chan thread.Outcome, 1)
-		go func() { result <- l.runner.Run(t.Context(), job, claim) }()
-		select {
-		case <-begun:
-		case <-time.After(patience):
-			require.Fail(t, "the job did not begin")
-		}
-		return l, claim, result
-	}
-
 	for name, timeout := range map[string]time.Duration{"without a time limit": 0, "with a time limit": time.Hour} {
 		t.Run("one "+name+" is extended, and missed when it is stolen", func(t *testing.T) {
 			t.Parallel()
 			lock := inPostgres
 			lock.Timeout = timeout
-			l, claim, result := waiting(t, lock, options{ttl: 30 * time.Second, beat: 50 * time.Millisecond})
+			l, claim, result := waiting(t, lock, options{database: server.URL(""), ttl: 30 * time.Second, beat: 50 * time.Millisecond})
 			for range 3 {
 				exec(t, l, "locked_until = clock_timestamp() AT TIME ZONE 'UTC' + interval '5 seconds'")
 				require.Eventually(t, func() bool { return row(t, l).Left > 20*time.Second }, patience, 10*time.Millisecond)
@@ -145,17 +121,14 @@ func TestLocksInPostgres(t *testing.T) {
 			lock := inPostgres
 			lock.Timeout = timeout
 			var mine *flaky
-			l, claim, result := waiting(t, lock, options{ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s classlock.Store) classlock.Store {
+			l, claim, result := waiting(t, lock, options{database: server.URL(""), ttl: 8 * time.Second, beat: 50 * time.Millisecond, wrap: func(s classlock.Store) classlock.Store {
 				f := &flaky{Store: s, hang: true}
 				if _, ok := s.(interface{ KeepsAll() bool }); ok {
 					mine = f
 				}
 				return f
 			}})
-			// Nothing else may end it.
-			mine.mu.Lock()
-			mine.all = true
-			mine.mu.Unlock()
+			mine.fail() // nothing else may end it
 			ends := l.Ends()
 			require.Greater(t, ends, procfs.BootTime())
 			out := <-result
