@@ -163,48 +163,6 @@ func TestCommand(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(c.dir, "go"), nil, 0o600))
 		require.NoError(t, <-done)
 	})
-
-	t.Run("an ordinary job of the class becomes a run, one for all equal ones", func(t *testing.T) {
-		t.Parallel()
-		c := newCommands(t, `exit 0`, longjob.Options{Slice: never})
-		for range 2 {
-			require.NoError(t, c.redis.SAdd(t.Context(), c.ns+":queues", "q").Err())
-			require.NoError(t, c.redis.RPush(t.Context(), c.ns+":queue:q", `{"class":"C","args":["north", 1.0]}`).Err())
-		}
-		for range 2 {
-			k := c.take("q")
-			require.NotNil(t, k)
-			err := c.call(k)
-			require.NoError(t, err)
-			k.complete(err)
-		}
-		runs, err := c.List(t.Context(), longjob.Filter{})
-		require.NoError(t, err)
-		require.Len(t, runs, 1)
-		require.Equal(t, `["north",1.0]`, runs[0].Args.String())
-		run, err := c.slice(runs[0].UUID)
-		require.NoError(t, err)
-		require.Equal(t, longjob.StatusCompleted, run.Status)
-	})
-
-	t.Run("so does one whose argument looks like a run, if that is said, but not a slice of one that is gone", func(t *testing.T) {
-		t.Parallel()
-		c := newCommands(t, `exit 0`, longjob.Options{Slice: never, UUIDArgument: true})
-		const id = "00000000-0000-4000-8000-000000000000"
-		require.NoError(t, c.redis.SAdd(t.Context(), c.ns+":queues", "q").Err())
-		for _, payload := range []string{`{"class":"C","args":["` + id + `"],"id":"` + id + `.2"}`, `{"class":"C","args":["` + id + `"]}`} {
-			runs, err := c.List(t.Context(), longjob.Filter{})
-			require.NoError(t, err)
-			require.Empty(t, runs)
-			require.NoError(t, c.redis.RPush(t.Context(), c.ns+":queue:q", payload).Err())
-			k := c.take("q")
-			k.complete(c.call(k))
-		}
-		runs, err := c.List(t.Context(), longjob.Filter{})
-		require.NoError(t, err)
-		require.Len(t, runs, 1)
-		require.Equal(t, `["`+id+`"]`, runs[0].Args.String())
-	})
 }
 
 // TestCommandEnds checks how a slice ends, and the status of the run afterwards.
@@ -284,18 +242,6 @@ func TestCommandEnds(t *testing.T) {
 		run, err := c.slice(c.enqueue("C", nil))
 		require.NoError(t, err)
 		require.Equal(t, longjob.StatusQueued, run.Status, run.Error)
-		require.Equal(t, `{"n":1}`, state(run))
-	})
-
-	t.Run("a run that failed goes on from what was saved", func(t *testing.T) {
-		t.Parallel()
-		c := newCommands(t, save+`exit 1`, longjob.Options{Slice: never, Retries: 1, RetryAfter: time.Hour})
-		uuid := c.enqueue("C", nil)
-		run, err := c.slice(uuid)
-		require.NoError(t, err)
-		require.Equal(t, longjob.StatusQueued, run.Status)
-		require.Contains(t, run.Error, "exit code 1")
-		require.Equal(t, 1, run.Failures)
 		require.Equal(t, `{"n":1}`, state(run))
 	})
 

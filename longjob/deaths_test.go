@@ -163,33 +163,6 @@ func TestDeaths(t *testing.T) {
 		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
 	})
 
-	t.Run("without job locks nobody else begins a slice that runs", func(t *testing.T) {
-		t.Parallel()
-		b := newBed(t)
-		b.unlocked = true
-		begun, goOn := make(chan struct{}, 2), make(chan struct{})
-		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
-			begun <- struct{}{}
-			<-goOn
-			return r.WorkOnce(ctx, "a", func(context.Context) error { return nil })
-		}, longjob.Options{Queue: "q"})
-		uuid := b.enqueue("L", nil)
-		k := b.take("q")
-		require.NoError(t, b.redis.RPush(t.Context(), b.ns+":queue:q", string(k.reserved.Payload), `{"class":"L","args":["`+uuid+`"]}`).Err())
-		result := make(chan error, 1)
-		go func() { result <- k.perform() }()
-		<-begun
-		for range 2 {
-			other := b.take("q")
-			err := other.perform()
-			require.ErrorIs(t, err, resqued.Discard)
-			other.complete(err)
-		}
-		close(goOn)
-		require.NoError(t, <-result)
-		require.Equal(t, longjob.StatusCompleted, b.run(uuid).Status)
-	})
-
 	t.Run("a lost lock means that nothing is saved and the slice runs again", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)

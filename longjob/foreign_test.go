@@ -64,6 +64,8 @@ func TestJobsWithAUUID(t *testing.T) {
 	t.Run("an argument, where that is said", func(t *testing.T) {
 		t.Parallel()
 		b, ran, push := setup(t, true)
+		require.ErrorIs(t, push(`{"class":"A","args":["`+unknown+`"],"id":"`+unknown+`.2"}`), resqued.Discard)
+		require.Empty(t, list(t, b), "it names a slice, whose run is gone")
 		require.NoError(t, push(`{"class":"A","args":["`+unknown+`"]}`))
 		b.work("qA")
 		require.Equal(t, []string{"A " + unknown}, *ran)

@@ -39,8 +39,6 @@ type bed struct {
 	next  atomic.Int64
 
 	crashed, buried chan struct{}
-
-	unlocked bool // queues have no job locks
 }
 
 func newBed(t *testing.T) *bed {
@@ -83,7 +81,7 @@ func (b *bed) take(queues ...string) *taken {
 	proc := b.proc()
 	req := store.ExchangeRequest{Proc: proc, Master: "m", Wants: []store.Want{{Token: "t", Worker: "h/0.0:1:q"}}, Suspects: store.TakeSuspects}
 	for _, q := range queues {
-		req.Queues = append(req.Queues, store.Queue{Name: q, Locked: !b.unlocked})
+		req.Queues = append(req.Queues, store.Queue{Name: q, Locked: true})
 	}
 	reply, err := b.store.Exchange(b.t.Context(), req)
 	require.NoError(b.t, err)

@@ -120,23 +120,6 @@ func TestSteps(t *testing.T) {
 		require.Equal(t, []string{"outer"}, names(run.Steps))
 	})
 
-	t.Run("a list that has changed goes on with what is not done", func(t *testing.T) {
-		t.Parallel()
-		b := newBed(t)
-		items := []string{"b", "d"}
-		var done []string
-		longjob.Register(b.h, "L", func(ctx context.Context, r *longjob.Runner, _ struct{}) error {
-			return longjob.WorkEach(ctx, r, "e", items, func(_ context.Context, s string) error {
-				done = append(done, s)
-				items = []string{"a", "b", "c", "d"}
-				return nil
-			})
-		}, quick())
-		b.enqueue("L", nil)
-		b.work("q", "low")
-		require.Equal(t, []string{"b", "a", "c", "d"}, done)
-	})
-
 	t.Run("iterators, channels, sources that know where to begin, and trees", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)

@@ -106,24 +106,6 @@ func TestTenant(t *testing.T) {
 		require.Error(t, <-result)
 	})
 
-	t.Run("a run that fails lets others go on while it waits", func(t *testing.T) {
-		t.Parallel()
-		b := newBed(t)
-		var ran []int
-		longjob.Register(b.h, "L", func(_ context.Context, _ *longjob.Runner, n int) error {
-			if ran = append(ran, n); n == 1 {
-				return context.DeadlineExceeded
-			}
-			return nil
-		}, longjob.Options{Queue: "q", RetryAfter: time.Hour})
-		for n := range 3 {
-			_, err := b.Enqueue(t.Context(), "L", n+1, longjob.Tenant("a"))
-			require.NoError(t, err)
-		}
-		b.work("q")
-		require.Equal(t, []int{1, 2, 3}, ran)
-	})
-
 	t.Run("names that are none", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t)

@@ -48,33 +48,6 @@ func TestTenants(t *testing.T) {
 		w.finish()
 	})
 
-	t.Run("runs of a tenant take turns", func(t *testing.T) {
-		t.Parallel()
-		w := setup(t, 1)
-		for i := range 5 {
-			w.add(longstore.Always, fmt.Sprint("a", i), "a")
-		}
-		var order []string
-		for range 15 {
-			h := w.take()
-			w.begin(h)
-			order = append(order, h.slice.UUID)
-			w.end(h, longstore.Yields)
-		}
-		require.Equal(t, order[:5], order[5:10])
-		require.Equal(t, order[:5], order[10:])
-		w.finish()
-	})
-
-	t.Run("a cancelled run keeps its slice until its code has ended", func(t *testing.T) {
-		t.Parallel()
-		w, h := cancelled(t)
-		require.Empty(t, w.list("queue:q"))
-		w.end(h, longstore.Yields)
-		require.Len(t, w.list("queue:q"), 1)
-		w.finish()
-	})
-
 	t.Run("its process dies instead", func(t *testing.T) {
 		t.Parallel()
 		w, h := cancelled(t)
