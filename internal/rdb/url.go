@@ -56,10 +56,6 @@ func newClient(o Options, retries int) (Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis_url: %w", withoutURL(err))
 	}
-	pool := o.PoolSize
-	if pool == 0 {
-		pool = DefaultPoolSize
-	}
 	certificates, err := o.certificates()
 	if err != nil {
 		return nil, err
@@ -73,7 +69,7 @@ func newClient(o Options, retries int) (Conn, error) {
 		}
 		opts.MaxRetries = retries
 		opts.ClientName, opts.DisableIdentity = o.ClientName, true
-		opts.PoolSize = pool
+		opts.PoolSize = cmp.Or(o.PoolSize, DefaultPoolSize)
 		opts.PipelinePoolSize = -1
 		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = dialTimeout, IOTimeout, IOTimeout
 		opts.DialerRetries = 1
@@ -84,13 +80,13 @@ func newClient(o Options, retries int) (Conn, error) {
 		opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
 		return redis.NewClient(opts), nil
 	case "redis-sentinel", "rediss-sentinel":
-		return newSentinel(u, o, pool, retries)
+		return newSentinel(u, o, retries)
 	case "redis-cluster", "rediss-cluster":
 		if !hashTagged(o.Namespace) {
 			return nil, fmt.Errorf("namespace %q: a Redis Cluster needs all keys in one slot; "+
 				"use a hash-tagged namespace such as %q for every producer and worker", o.Namespace, "{"+o.Namespace+"}")
 		}
-		return newCluster(u, o, pool, retries)
+		return newCluster(u, o, retries)
 	default:
 		return nil, fmt.Errorf("redis_url %q: scheme %q is not known; use redis://, rediss://, unix://, "+
 			"redis-sentinel:// or redis-cluster:// (rediss-… for TLS)", redact(u), u.Scheme)
@@ -98,7 +94,7 @@ func newClient(o Options, retries int) (Conn, error) {
 }
 
 // newSentinel reads redis-sentinel://[user:password@]host:port[,host:port…]/master[/db].
-func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
+func newSentinel(u *url.URL, o Options, retries int) (Conn, error) {
 	master, dbText, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
 	if master == "" || u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-sentinel://host:26379,host:26379/MASTER-NAME[/db]", redact(u))
@@ -111,22 +107,10 @@ func newSentinel(u *url.URL, o Options, pool, retries int) (Conn, error) {
 		}
 		db = n
 	}
-	opts := &redis.FailoverOptions{
-		MasterName: master, SentinelAddrs: hosts(u, "26379"), DB: db,
-		MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool, PipelinePoolSize: -1,
-		DialTimeout: dialTimeout, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout, DialerRetries: 1,
-		ContextTimeoutEnabled: true,
-		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
-		SentinelUsername: u.Query().Get("sentinel_username"),
-		SentinelPassword: u.Query().Get("sentinel_password"),
-	}
-	opts.Username, opts.Password = userinfo(u)
-	opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
-	if u.Scheme == "rediss-sentinel" {
-		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	opts.Dialer = dialer(opts.TLSConfig, o.share)
-	client := redis.NewFailoverClient(opts)
+	opts := o.nodes(u, "26379", retries)
+	opts.MasterName, opts.DB = master, db
+	opts.SentinelUsername, opts.SentinelPassword = u.Query().Get("sentinel_username"), u.Query().Get("sentinel_password")
+	client := redis.NewFailoverClient(opts.Failover())
 	client.AddHook(askedSentinels{master})
 	return client, nil
 }
@@ -158,29 +142,36 @@ func (askedSentinels) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 }
 
 // newCluster reads redis-cluster://[user:password@]host:port[,host:port…].
-func newCluster(u *url.URL, o Options, pool, retries int) (Conn, error) {
+func newCluster(u *url.URL, o Options, retries int) (Conn, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("redis_url %q: write redis-cluster://host:6379,host:6379", redact(u))
 	}
-	opts := &redis.ClusterOptions{
-		Addrs: hosts(u, "6379"), MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true, PoolSize: pool,
-		DialTimeout: dialTimeout, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout, DialerRetries: 1,
-		ContextTimeoutEnabled: true,
-		ReadBufferSize:        o.buffer(), WriteBufferSize: o.buffer(),
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	opts := o.nodes(u, "6379", retries)
 	if retries < 0 {
 		// The cluster client would repeat commands as redirects, too; Client.Once does so where
 		// it is safe.
 		opts.MaxRedirects = -1
 	}
-	opts.Username, opts.Password = userinfo(u)
+	return redis.NewClusterClient(opts.Cluster()), nil
+}
+
+// nodes returns the options of a client for several addresses.
+func (o Options) nodes(u *url.URL, port string, retries int) *redis.UniversalOptions {
+	opts := &redis.UniversalOptions{
+		Addrs: hosts(u, port), MaxRetries: retries, ClientName: o.ClientName, DisableIdentity: true,
+		PoolSize: cmp.Or(o.PoolSize, DefaultPoolSize), PipelinePoolSize: -1,
+		DialTimeout: dialTimeout, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout, DialerRetries: 1, ContextTimeoutEnabled: true,
+		ReadBufferSize: o.buffer(), WriteBufferSize: o.buffer(),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Username:                 u.User.Username(),
+	}
+	opts.Password, _ = u.User.Password()
 	opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
-	if u.Scheme == "rediss-cluster" {
+	if OverTLS(o.URL) {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	opts.Dialer = dialer(opts.TLSConfig, o.share)
-	return redis.NewClusterClient(opts), nil
+	return opts
 }
 
 // certificates returns a configuration with the given certificates of the CA and the client.
@@ -247,11 +238,6 @@ func hosts(u *url.URL, port string) []string {
 		}
 	}
 	return list
-}
-
-func userinfo(u *url.URL) (user, password string) {
-	password, _ = u.User.Password()
-	return u.User.Username(), password
 }
 
 // hashTagged reports whether all keys with this prefix are in one slot.
