@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Server is a server's self-description. Fields that it does not report (no right to INFO, another
@@ -33,8 +31,24 @@ type Server struct {
 	Ahead     time.Duration `json:"-"`
 }
 
-// Server asks the server about itself. It only fails if the server does not answer. In a cluster,
-// one node answers.
+// Info asks the server of the namespace for sections of INFO. It only fails if the server does not answer.
+func (c *Client) Info(ctx context.Context, sections ...string) (string, error) {
+	node, err := c.Node(ctx)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, section := range sections {
+		part, err := node.Info(ctx, section).Result()
+		if err != nil && Unreachable(err) {
+			return "", err
+		}
+		text.WriteString(part + "\n")
+	}
+	return text.String(), nil
+}
+
+// Server asks the server of the namespace about itself. It only fails if the server does not answer.
 func (c *Client) Server(ctx context.Context) (Server, error) {
 	var s Server
 	for range 3 {
@@ -47,48 +61,31 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 			s.RoundTrip, s.Ahead = took, now.Sub(began.Add(took/2))
 		}
 	}
-	var text strings.Builder
-	for _, section := range []string{"server", "replication", "memory", "clients", "persistence"} {
-		part, err := c.Read.Info(ctx, section).Result()
-		if err != nil && Unreachable(err) {
-			return s, err
-		}
-		text.WriteString(part + "\n")
+	text, err := c.Info(ctx, "server", "replication", "memory", "clients", "persistence")
+	if err != nil {
+		return s, err
 	}
+	field := func(name string) string { return InfoField(text, name) }
 	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(InfoField(text.String(), name), 10, 64)
+		n, _ := strconv.ParseInt(field(name), 10, 64)
 		return n
 	}
-	s.Version, s.Role = InfoField(text.String(), "redis_version"), InfoField(text.String(), "role")
-	s.Memory, s.MemoryLimit, s.Policy = number("used_memory"), number("maxmemory"), InfoField(text.String(), "maxmemory_policy")
+	s.Version, s.Role = field("redis_version"), field("role")
+	s.Memory, s.MemoryLimit, s.Policy = number("used_memory"), number("maxmemory"), field("maxmemory_policy")
 	s.Clients, s.ClientLimit = number("connected_clients"), number("maxclients")
-	switch on := InfoField(text.String(), "aof_enabled"); on {
+	switch on := field("aof_enabled"); on {
 	case "0", "1":
 		logged := on == "1"
 		s.AppendOnly = &logged
 	}
 	switch {
-	case InfoField(text.String(), "aof_last_write_status") == "err":
+	case field("aof_last_write_status") == "err":
 		s.Unsaved = "append only file"
-	case InfoField(text.String(), "rdb_last_bgsave_status") == "err":
+	case field("rdb_last_bgsave_status") == "err":
 		s.Unsaved = "snapshot"
 	}
-	if s.ClientLimit == 0 {
-		s.ClientLimit = c.clientLimit(ctx)
+	if node, err := c.Node(ctx); err == nil && s.ClientLimit == 0 { // INFO does not contain it before Redis 7
+		s.ClientLimit, _ = strconv.ParseInt(node.ConfigGet(ctx, "maxclients").Val()["maxclients"], 10, 64)
 	}
 	return s, nil
-}
-
-// clientLimit asks for maxclients, which INFO does not contain before Redis 7.
-func (c *Client) clientLimit(ctx context.Context) int64 {
-	// A cluster has a limit per node.
-	if _, cluster := c.Read.(*redis.ClusterClient); cluster {
-		return 0
-	}
-	values, err := c.Read.ConfigGet(ctx, "maxclients").Result()
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.ParseInt(values["maxclients"], 10, 64)
-	return n
 }

@@ -40,19 +40,14 @@ type ServerLoad struct {
 
 // Load reads the server's load.
 func (s *Store) Load(ctx context.Context) (l ServerLoad, err error) {
+	text, err := s.db.Info(ctx, "server", "stats", "cpu")
+	if err != nil {
+		return l, fmt.Errorf("ask redis for its load: %w", err)
+	}
 	node, err := s.db.Node(ctx)
 	if err != nil {
 		return l, err
 	}
-	var all strings.Builder
-	for _, section := range []string{"server", "stats", "cpu"} {
-		part, err := node.Info(ctx, section).Result()
-		if err != nil && rdb.Unreachable(err) {
-			return l, fmt.Errorf("ask redis for its load: %w", err)
-		}
-		all.WriteString(part + "\r\n")
-	}
-	text := all.String()
 	l.Version = rdb.InfoField(text, "redis_version")
 	l.PerSecond, _ = strconv.ParseInt(rdb.InfoField(text, "instantaneous_ops_per_sec"), 10, 64)
 	l.Keys, _ = node.DBSize(ctx).Result()

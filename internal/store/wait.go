@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,27 +89,11 @@ func (s *Store) CanWait(ctx context.Context) error {
 // Connections returns how many connections the server accepts, and how many are free. known is false if the
 // server does not report them: its user lacks the rights to INFO and CONFIG, or a service hides its limit.
 func (s *Store) Connections(ctx context.Context) (most, free int, known bool) {
-	node, err := s.db.Node(ctx)
-	if err != nil {
+	server, err := s.db.Server(ctx)
+	if err != nil || server.Clients <= 0 || server.ClientLimit <= 0 {
 		return 0, 0, false
 	}
-	info, err := node.Info(ctx, "clients").Result()
-	if err != nil {
-		return 0, 0, false
-	}
-	used, err := strconv.Atoi(rdb.InfoField(info, "connected_clients"))
-	if err != nil {
-		return 0, 0, false
-	}
-	limit := rdb.InfoField(info, "maxclients") // since Redis 7
-	if limit == "" {
-		limit = node.ConfigGet(ctx, "maxclients").Val()["maxclients"]
-	}
-	most, err = strconv.Atoi(limit)
-	if err != nil || most <= 0 {
-		return 0, 0, false
-	}
-	return most, max(most-used, 0), true
+	return int(server.ClientLimit), int(max(server.ClientLimit-server.Clients, 0)), true
 }
 
 func waitError(err error) error {
