@@ -108,7 +108,7 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 	pipe := s.db.Write.Pipeline()
 	last, clock := pipe.HGet(ctx, meta, metaAged), pipe.Time(ctx)
 	known, shown := pipe.HKeys(ctx, s.db.Key(keyAgeLists)), pipe.HKeys(ctx, s.db.Key(keyAge))
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	if err := cmp.Or(known.Err(), shown.Err()); redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return s.db.Write.Del(ctx, s.db.Key(keyAge), s.db.Key(keyAgeLists)).Err() // only resqued uses these keys
 	} else if err != nil {
@@ -127,21 +127,12 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 	if err := s.seeAges(ctx, lists, since); err != nil {
 		return err
 	}
-	var states, ages []any
-	gone, quiet := map[string]bool{}, map[string]bool{}
-	for _, field := range known.Val() {
-		gone[field] = true
-	}
-	for _, name := range shown.Val() {
-		quiet[name] = true
-	}
-	oldest := map[string]*agedList{}
+	states, ages, oldest := map[string]string{}, map[string]string{}, map[string]*agedList{}
 	for _, l := range lists {
 		if l.err != nil || l.look.Len == 0 {
 			continue
 		}
-		states = append(states, l.key, l.known.String())
-		delete(gone, l.key)
+		states[l.key] = l.known.String()
 		o := oldest[l.queue]
 		if at, _ := l.known.Pushed(0); o != nil {
 			if first, _ := o.known.Pushed(0); first <= at {
@@ -155,27 +146,28 @@ func (s *Store) lookAtAges(ctx context.Context) error {
 		if partly[name] {
 			source = queueage.AtLeast
 		}
-		ages = append(ages, name, fmt.Sprintf("%d %d %s %t", at, now, source, l.line))
-		delete(quiet, name)
+		ages[name] = fmt.Sprintf("%d %d %s %t", at, now, source, l.line)
 	}
 	whole := now
 	if len(lists) >= maxAged {
 		whole = 0
 	}
 	pipe = s.db.Write.Pipeline()
-	change := func(key string, set []any, remove map[string]bool) {
-		for part := range slices.Chunk(set, 200) {
+	change := func(key string, set map[string]string, before []string) {
+		for part := range slices.Chunk(pairs(set), 200) {
 			pipe.HSet(ctx, s.db.Key(key), part...)
 		}
-		for field := range remove {
-			pipe.HDel(ctx, s.db.Key(key), field)
+		for _, field := range before {
+			if _, still := set[field]; !still {
+				pipe.HDel(ctx, s.db.Key(key), field)
+			}
 		}
 		if len(set) > 0 {
 			pipe.Expire(ctx, s.db.Key(key), agesTTL)
 		}
 	}
-	change(keyAgeLists, states, gone)
-	change(keyAge, ages, quiet)
+	change(keyAgeLists, states, known.Val())
+	change(keyAge, ages, shown.Val())
 	pipe.HSet(ctx, meta, metaAged, whole)
 	_, err = pipe.Exec(ctx)
 	return err

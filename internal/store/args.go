@@ -13,6 +13,14 @@ func letters(pairs ...any) string {
 	return string(b)
 }
 
+// with appends a list to a script's arguments.
+func with[T any](args []any, list ...T) []any {
+	for _, one := range list {
+		args = append(args, one)
+	}
+	return args
+}
+
 // seconds rounds up: a lock must not end before the promised time.
 func seconds(d time.Duration) int64 { return roundUp(d, time.Second) }
 

@@ -98,40 +98,14 @@ func (s *Store) AcquireLock(ctx context.Context, req AcquireRequest) (AcquireRep
 	} else {
 		req.Queue, req.Payload = "", nil // only for the marker, and maybe large
 	}
-	list, err := s.evalLock(ctx, classlockAcquireScript, req.HeldLock,
+	return s.evalLock(ctx, classlockAcquireScript, req.HeldLock,
 		s.ttl(req.HeldLock), marker, rdb.Flag(req.Elsewhere), req.Queue, req.Payload, s.leaseLeft().Milliseconds())
-	if err != nil {
-		return AcquireReply{}, err
-	}
-	switch list[0] {
-	case "FENCED":
-		return AcquireReply{}, ErrFenced
-	case "LATE":
-		return AcquireReply{Late: true}, nil
-	case "OK":
-		return AcquireReply{Got: true, Expires: expiry(list[1])}, nil
-	case "HELD":
-		return AcquireReply{Holder: Holder(list[1])}, nil
-	}
-	return AcquireReply{}, fmt.Errorf("script classlock_acquire: unexpected reply %q", list)
 }
 
 // RefreshLock restarts the time of a class lock. Without Got, the lock is no longer the job's; Holder then has
 // it, "" = free.
 func (s *Store) RefreshLock(ctx context.Context, l HeldLock) (AcquireReply, error) {
-	list, err := s.evalLock(ctx, classlockRefreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
-	if err != nil {
-		return AcquireReply{}, err
-	}
-	switch list[0] {
-	case "FENCED":
-		return AcquireReply{}, ErrFenced
-	case "LOST":
-		return AcquireReply{Holder: Holder(list[1])}, nil
-	case "OK":
-		return AcquireReply{Got: true, Expires: expiry(list[1])}, nil
-	}
-	return AcquireReply{}, fmt.Errorf("script classlock_refresh: unexpected reply %q", list)
+	return s.evalLock(ctx, classlockRefreshScript, l, s.ttl(l), rdb.Flag(l.Elsewhere))
 }
 
 // ExtendLock restarts the time of a class lock for its holder, and reports whether it is held.
@@ -163,21 +137,27 @@ func expiry(value string) int64 {
 	return n
 }
 
-func (s *Store) evalLock(ctx context.Context, sc *rdb.Script, l HeldLock, more ...any) ([]string, error) {
+func (s *Store) evalLock(ctx context.Context, sc *rdb.Script, l HeldLock, more ...any) (AcquireReply, error) {
 	key := s.db.Key(rdb.KeyInflight) + l.Proc
 	if l.Elsewhere {
 		key = s.db.Key(l.Key)
 	}
 	args := append([]any{s.db.Prefix, l.Proc, l.Token, s.db.Key(l.Key), l.Timeout.Milliseconds()}, more...)
-	raw, err := s.db.Eval(ctx, sc, key, args)
+	list, err := s.db.EvalList(ctx, sc, key, args, 1, 2)
 	if err != nil {
-		return nil, err
+		return AcquireReply{}, err
 	}
-	list := rdb.Texts(raw)
-	if len(list) == 0 || list[0] != "FENCED" && list[0] != "LATE" && len(list) < 2 {
-		return nil, fmt.Errorf("script %s: unexpected reply %v", sc.Name, raw)
+	switch status := list.Text(0); {
+	case status == "FENCED":
+		return AcquireReply{}, ErrFenced
+	case status == "LATE":
+		return AcquireReply{Late: true}, nil
+	case status == "OK" && len(list) == 2:
+		return AcquireReply{Got: true, Expires: expiry(list.Text(1))}, nil
+	case (status == "HELD" || status == "LOST") && len(list) == 2:
+		return AcquireReply{Holder: Holder(list.Text(1))}, nil
 	}
-	return list, nil
+	return AcquireReply{}, fmt.Errorf("script %s: unexpected reply %q", sc.Name, list)
 }
 
 // KeepLocks extends this process's locks without a time limit that are kept elsewhere, and returns the indexes
@@ -221,16 +201,11 @@ type LockState struct {
 // LockState returns the holder of a class lock and whether a loner job waits for it. Expired entries and
 // those of dead processes do not count.
 func (s *Store) LockState(ctx context.Context, key string, elsewhere bool) (LockState, error) {
-	raw, err := s.db.Eval(ctx, classlockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)})
+	list, err := s.db.EvalList(ctx, classlockStateScript, s.db.Key(key), []any{s.db.Prefix, s.db.Key(MarkerKey(key)), rdb.Flag(elsewhere)}, 2)
 	if err != nil {
 		return LockState{}, err
 	}
-	list, _ := raw.([]any)
-	if len(list) != 2 {
-		return LockState{}, fmt.Errorf("script classlock_state: unexpected reply %v", raw)
-	}
-	value, _ := list[0].(string)
-	return LockState{Holder: Holder(value), Marked: rdb.Number(list[1]) == 1}, nil
+	return LockState{Holder: Holder(list.Text(0)), Marked: list.Number(1) == 1}, nil
 }
 
 // The outcomes of EnqueueLoner.
@@ -272,29 +247,24 @@ func (s *Store) EnqueueLoner(ctx context.Context, req LonerRequest) (LonerReply,
 	case req.Elsewhere:
 		ttl = seconds(elsewhereMarkTTL)
 	}
-	raw, err := s.db.Eval(ctx, enqueueLonerScript, s.db.Key(req.Key), []any{
+	list, err := s.db.EvalList(ctx, enqueueLonerScript, s.db.Key(req.Key), []any{
 		s.db.Prefix, s.db.Key(MarkerKey(req.Key)), req.Timeout.Milliseconds(), ttl,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Strict, 's', req.Elsewhere, 'e'),
-	})
+	}, 1, 2)
 	if err != nil {
 		return LonerReply{}, fmt.Errorf("push to %q: %w", req.Queue, err)
 	}
-	list, _ := raw.([]any)
-	reply := LonerReply{}
-	if len(list) > 0 {
-		reply.Status, _ = list[0].(string)
-	}
+	reply := LonerReply{Status: list.Text(0)}
 	switch {
 	case reply.Status == LonerPushed && len(list) == 2:
-		reply.Length = rdb.Number(list[1])
+		reply.Length = list.Number(1)
 	case reply.Status == LonerLocked && len(list) == 2:
-		value, _ := list[1].(string)
-		reply.Holder = Holder(value)
+		reply.Holder = Holder(list.Text(1))
 	case reply.Status == LonerDuplicate:
 	case reply.Status == "STEP":
 		return LonerReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", req.Queue, ErrOutOfStep, req.Queue)
 	default:
-		return LonerReply{}, fmt.Errorf("script enqueue_loner: unexpected reply %v", raw)
+		return LonerReply{}, fmt.Errorf("script enqueue_loner: unexpected reply %v", list)
 	}
 	return reply, nil
 }

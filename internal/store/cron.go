@@ -6,6 +6,7 @@ import (
 	"crypto/sha1" //nolint:gosec // as script.go
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,45 +139,34 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 		}
 		args = append(args, name, print)
 	}
-	raw, err := s.db.Eval(ctx, schedulesScript, s.db.Key(keyStored), args)
+	list, err := s.db.EvalList(ctx, schedulesScript, s.db.Key(keyStored), args, 8)
 	if err != nil {
 		return SchedulesReply{}, err
 	}
-	list, _ := raw.([]any)
-	if len(list) != 8 {
-		return SchedulesReply{}, fmt.Errorf("script schedules: unexpected reply %v", raw)
-	}
-	r := SchedulesReply{Now: time.UnixMilli(rdb.Number(list[0])), InCharge: rdb.Number(list[1]) == 1}
-	r.Holder, _ = list[2].(string)
-	r.Digest, _ = list[3].(string)
+	r := SchedulesReply{Now: time.UnixMilli(list.Number(0)), InCharge: list.Number(1) == 1, Holder: list.Text(2), Digest: list.Text(3)}
 	switch {
 	case !req.Stored:
 	case r.Digest == manyStored:
-		all, err := s.stored(ctx)
-		if err != nil {
+		all := map[string]string{}
+		if err := s.eachField(ctx, keyStored, func(name, definition string) { all[name] = definition }); err != nil {
 			return SchedulesReply{}, err
 		}
 		if r.Digest = digestOf(all); r.Digest != req.Digest {
 			r.Stored = all
 		}
 	case r.Digest != req.Digest:
-		r.Stored = map[string]string{}
-		pairs := rdb.Texts(list[4])
-		for i := 0; i+1 < len(pairs); i += 2 {
-			r.Stored[pairs[i]] = pairs[i+1]
-		}
+		r.Stored = maps.Collect(list.Pairs(4))
 	}
-	for _, record := range rdb.Texts(list[5]) {
+	for _, record := range list.Texts(5) {
 		r.Records = append(r.Records, parseCronRecord(record))
 	}
-	for _, last := range rdb.Texts(list[6]) {
+	for _, last := range list.Texts(6) {
 		r.Last = append(r.Last, wire.ParseStart(last))
 	}
 	r.Kept = map[string]KeptNote{}
-	notes := rdb.Texts(list[7])
-	for i := 0; i+1 < len(notes); i += 2 {
-		_, keeper, _ := strings.Cut(notes[i+1], " ")
-		r.Kept[notes[i]] = KeptNote{Raw: notes[i+1], Keeper: keeper}
+	for name, note := range list.Pairs(7) {
+		_, keeper, _ := strings.Cut(note, " ")
+		r.Kept[name] = KeptNote{Raw: note, Keeper: keeper}
 	}
 	if len(r.Records) != len(req.Names) || len(r.Last) != len(req.Names) {
 		return SchedulesReply{}, fmt.Errorf("script schedules: %d records for %d names", len(r.Records), len(req.Names))
@@ -186,24 +176,6 @@ func (s *Store) Schedules(ctx context.Context, req SchedulesRequest) (SchedulesR
 
 // manyStored is the digest if Redis has too many schedules for one script.
 const manyStored = "many"
-
-// stored reads the schedules kept in Redis, page by page. A tick compares its schedule's definition
-// again.
-func (s *Store) stored(ctx context.Context) (map[string]string, error) {
-	all := map[string]string{}
-	for cursor := uint64(0); ; {
-		page, next, err := s.db.Read.HScan(ctx, s.db.Key(keyStored), cursor, "", 500).Result()
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", s.db.Key(keyStored), err)
-		}
-		for i := 0; i+1 < len(page); i += 2 {
-			all[page[i]] = page[i+1]
-		}
-		if cursor = next; cursor == 0 {
-			return all, nil
-		}
-	}
-}
 
 func sum1(text string) string {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as script.go
@@ -276,40 +248,28 @@ func (s *Store) Tick(ctx context.Context, req TickRequest) (TickReply, error) {
 	if !req.Tick.IsZero() {
 		from = tick
 	}
-	raw, err := s.db.Eval(ctx, tickScript, s.db.Key(keyCron), []any{
+	list, err := s.db.EvalList(ctx, tickScript, s.db.Key(keyCron), []any{
 		s.db.Prefix, req.Name, req.Known.Raw, req.Print, req.Since.UnixMilli(), tick, from, req.Missed, req.Jobs,
 		req.Queue, req.Payload, letters(req.Unique, 'u', req.Unique && req.Strict, 's', req.Claim, 'c'), req.IfRunning,
 		req.Stored, req.Shown, wire.FormatStart(time.Now()), s.schedulerLockKey(req.SchedulerLock), req.SchedulerLock.Me, req.Keeper,
-	})
+	}, 2, 3, 6)
 	if err != nil {
 		return TickReply{}, fmt.Errorf("schedule %q: %w", req.Name, err)
 	}
-	list, _ := raw.([]any)
-	if len(list) < 2 {
-		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
-	}
-	r := TickReply{Now: time.UnixMilli(rdb.Number(list[1]))}
-	r.Status, _ = list[0].(string)
-	text := ""
-	if len(list) > 2 {
-		text, _ = list[2].(string)
-	}
-	switch r.Status {
-	case TickDone:
-		if len(list) != 6 {
-			return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
-		}
-		r.Record = parseCronRecord(text)
-		r.Enqueued, r.Skipped, r.Duplicates = int(rdb.Number(list[3])), int(rdb.Number(list[4])), int(rdb.Number(list[5]))
-	case TickChanged:
-		r.Record = parseCronRecord(text)
-	case TickHeld:
-		r.Holder = text
-	case TickStuck:
-		r.Reason = text
-	case TickEarly, TickGone:
+	r := TickReply{Status: list.Text(0), Now: time.UnixMilli(list.Number(1))}
+	switch {
+	case r.Status == TickDone && len(list) == 6:
+		r.Record = parseCronRecord(list.Text(2))
+		r.Enqueued, r.Skipped, r.Duplicates = int(list.Number(3)), int(list.Number(4)), int(list.Number(5))
+	case r.Status == TickChanged && len(list) == 3:
+		r.Record = parseCronRecord(list.Text(2))
+	case r.Status == TickHeld && len(list) == 3:
+		r.Holder = list.Text(2)
+	case r.Status == TickStuck && len(list) == 3:
+		r.Reason = list.Text(2)
+	case r.Status == TickEarly, r.Status == TickGone:
 	default:
-		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", raw)
+		return TickReply{}, fmt.Errorf("script tick: unexpected reply %v", list)
 	}
 	return r, nil
 }

@@ -166,29 +166,21 @@ func (s *Store) ownDelayed(ctx context.Context, after DelayedPlace) iter.Seq2[De
 			from = float64(last.UnixMilli() - 1)
 		default:
 			from = after.Score
-			for z, err := range s.rising(ctx, key, from, after.Index-1) {
-				if err != nil {
-					yield(DelayedJob{}, err)
-					return
-				}
-				if job := read(z); after.is(&job) {
-					leave = after.Index
-				}
-				break
-			}
-			if leave == 0 {
-				for z, err := range s.rising(ctx, key, from, 0) {
+			for _, skip := range []int64{after.Index - 1, 0} { // it is nearly always where it was
+				for z, err := range s.rising(ctx, key, from, skip) {
 					if err != nil {
 						yield(DelayedJob{}, err)
 						return
 					}
-					if z.score != from {
-						break
-					}
 					if job := read(z); after.is(&job) {
 						leave = z.index
+					}
+					if leave > 0 || z.score != from || skip > 0 {
 						break
 					}
+				}
+				if leave > 0 {
+					break
 				}
 			}
 		}

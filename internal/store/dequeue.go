@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/deaths", "dequeue")
+	dequeueScript     = rdb.NewScript(Lua, "dequeue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/deaths", "lib/taking", "dequeue")
 	removeQueueScript = rdb.NewScript(Lua, "remove_queue", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/suspects", "lib/deaths", "lib/pruned", "remove_queue")
 )
 
@@ -60,18 +60,10 @@ func (s *Store) dequeueFrom(ctx context.Context, queue string, place place, matc
 }
 
 func (s *Store) dequeue(ctx context.Context, queue string, place place, from int64, size int, payloads []string) (gone [][]byte, err error) {
-	args := make([]any, 0, 5+len(payloads))
-	args = append(args, s.db.Prefix, queue, from, size, place.line)
-	for _, p := range payloads {
-		args = append(args, p)
-	}
-	raw, err := s.db.Eval(ctx, dequeueScript, place.key, args)
+	args := with([]any{s.db.Prefix, queue, from, size, place.line}, payloads...)
+	marks, err := s.db.EvalMarks(ctx, dequeueScript, place.key, args, len(payloads))
 	if err != nil {
 		return nil, err
-	}
-	marks, _ := raw.(string)
-	if len(marks) != len(payloads) {
-		return nil, fmt.Errorf("script dequeue: %d answers for %d payloads", len(marks), len(payloads))
 	}
 	for i, p := range payloads {
 		if marks[i] == '1' {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,15 +64,11 @@ func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue st
 	}
 	args := []any{s.db.Prefix, dueJobs, rule, caller}
 	for range askedRounds {
-		raw, err := s.db.Eval(ctx, moveDueScript, s.db.Key(rdb.KeyDelayed), args)
+		list, err := s.db.EvalList(ctx, moveDueScript, s.db.Key(rdb.KeyDelayed), args, 7)
 		if err != nil {
 			return Due{}, fmt.Errorf("move delayed jobs: %w", err)
 		}
-		list, _ := raw.([]any)
-		if len(list) != 7 {
-			return Due{}, fmt.Errorf("script move_due: unexpected reply %v", raw)
-		}
-		asked := rdb.Texts(list[3])
+		asked := list.Texts(3)
 		if len(asked) == 0 || unique == nil {
 			return parseDue(list), nil
 		}
@@ -82,15 +79,14 @@ func (s *Store) MoveDue(ctx context.Context, caller string, unique func(queue st
 	return Due{More: true}, nil
 }
 
-func parseDue(list []any) Due {
-	wait := rdb.Number(list[2])
-	due := Due{Moved: int(rdb.Number(list[0])), Dropped: int(rdb.Number(list[1])), Wrong: rdb.Texts(list[4]), More: wait == 0, Masters: int(rdb.Number(list[6]))}
-	if wait > 0 {
-		due.Next = time.Duration(wait) * time.Millisecond
+func parseDue(list rdb.List) Due {
+	wait := list.Number(2)
+	due := Due{
+		Moved: int(list.Number(0)), Dropped: int(list.Number(1)), Wrong: list.Texts(4), Masters: int(list.Number(6)),
+		More: wait == 0, Next: time.Duration(max(wait, 0)) * time.Millisecond,
 	}
-	malformed := rdb.Texts(list[5])
-	for i := 0; i+1 < len(malformed); i += 2 {
-		due.Malformed = append(due.Malformed, MalformedItem{key: malformed[i], Item: []byte(malformed[i+1])})
+	for key, item := range list.Pairs(5) {
+		due.Malformed = append(due.Malformed, MalformedItem{key: key, Item: []byte(item)})
 	}
 	return due
 }
@@ -120,34 +116,23 @@ func (s *Store) FailMalformed(ctx context.Context, malformed []MalformedItem, li
 	return int(rdb.Number(raw)), nil
 }
 
-const (
-	requeuedPages = 20
-	requeuedPage  = 1000
-)
+const requeuedMost = 20_000
 
 // DelayedQueues returns the queues of jobs that wait to run again because their handler asked for it. Of very
 // many waiting jobs it only reads the first ones. Jobs enqueued to run later do not count.
 func (s *Store) DelayedQueues(ctx context.Context) ([]string, error) {
 	var queues []string
-	for page := range int64(requeuedPages) {
-		members, err := s.db.Read.ZRange(ctx, s.db.Key(rdb.KeyDelayed), page*requeuedPage, (page+1)*requeuedPage-1).Result()
-		if err != nil {
-			return nil, fmt.Errorf("list delayed jobs: %w", err)
+	read := 0
+	for z, err := range s.rising(ctx, s.db.Key(rdb.KeyDelayed), math.Inf(-1), 0) {
+		if read++; err != nil || read > requeuedMost {
+			return queues, err
 		}
-		for _, member := range members {
-			if queue, _, ok := parseDelayed(member); ok && requeued(member) && !slices.Contains(queues, queue) {
-				queues = append(queues, queue)
-			}
-		}
-		if len(members) < requeuedPage {
-			break
+		requeued := !strings.HasPrefix(z.member, laterID) && !strings.HasPrefix(z.member, stuckID)
+		if queue, _, ok := parseDelayed(z.member); ok && requeued && !slices.Contains(queues, queue) {
+			queues = append(queues, queue)
 		}
 	}
 	return queues, nil
-}
-
-func requeued(member string) bool {
-	return !strings.HasPrefix(member, laterID) && !strings.HasPrefix(member, stuckID)
 }
 
 // parseDelayed reads a member of resqued:delayed; rdb/lua/lib/records.lua writes it.

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,40 +105,34 @@ func clip(text string, most int) string { return wire.Printable(text, most) }
 
 // Events returns at most limit events before the one with an id, the newest first; "" = from the newest.
 func (s *Store) Events(ctx context.Context, before string, limit int) ([]Event, error) {
-	start := "+"
-	if before != "" {
-		if err := checkEventID(before); err != nil {
-			return nil, err
-		}
-		if start = idBefore(before); start == "" {
-			return nil, nil
-		}
-	}
-	entries, err := s.db.Read.XRevRangeN(ctx, s.db.Key(keyEvents), start, "-", int64(min(max(limit, 1), MaxEvents))).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
-	}
-	return eventsOf(entries), nil
+	return events(before, limit, func(from string, n int64) *redis.XMessageSliceCmd {
+		return s.db.Read.XRevRangeN(ctx, s.db.Key(keyEvents), cmp.Or(from, "+"), "-", n)
+	})
 }
 
 // EventsAfter returns the events after the one with an id, the oldest first; "" = from the oldest.
 func (s *Store) EventsAfter(ctx context.Context, after string, limit int) ([]Event, error) {
-	start := "-"
-	if after != "" {
-		if err := checkEventID(after); err != nil {
-			return nil, err
+	return events(after, limit, func(from string, n int64) *redis.XMessageSliceCmd {
+		return s.db.Read.XRangeN(ctx, s.db.Key(keyEvents), cmp.Or(from, "-"), "+", n)
+	})
+}
+
+// events reads at most limit events that follow the one with an id. A range without it, "(", needs Redis 6.2.
+func events(id string, limit int, read func(from string, n int64) *redis.XMessageSliceCmd) ([]Event, error) {
+	if id != "" {
+		ms, n, ok := splitEventID(id)
+		if !ok {
+			return nil, &EventIDError{id}
 		}
-		ms, n, _ := splitEventID(after)
-		if n++; n == 0 {
-			ms++
-		}
-		start = fmt.Sprintf("%d-%d", ms, n) // "(" needs Redis 6.2
+		id = fmt.Sprintf("%d-%d", ms, n)
 	}
-	entries, err := s.db.Read.XRangeN(ctx, s.db.Key(keyEvents), start, "+", int64(min(max(limit, 1), MaxEvents))).Result()
+	limit = min(max(limit, 1), MaxEvents)
+	entries, err := read(id, int64(limit)+1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
-	return eventsOf(entries), nil
+	entries = slices.DeleteFunc(entries, func(e redis.XMessage) bool { return e.ID == id })
+	return eventsOf(entries[:min(len(entries), limit)]), nil
 }
 
 // EventIDError says that a text is not an event's id.
@@ -144,13 +140,6 @@ type EventIDError struct{ ID string }
 
 func (e *EventIDError) Error() string {
 	return fmt.Sprintf("%q is not an id of an event; it has the form 1764000000000-0", e.ID)
-}
-
-func checkEventID(id string) error {
-	if _, _, ok := splitEventID(id); !ok {
-		return &EventIDError{id}
-	}
-	return nil
 }
 
 func splitEventID(id string) (ms, n uint64, ok bool) {
@@ -161,18 +150,6 @@ func splitEventID(id string) (ms, n uint64, ok bool) {
 	}
 	n, err = strconv.ParseUint(second, 10, 64)
 	return ms, n, err == nil
-}
-
-// idBefore returns the id before another one, "" if there is none.
-func idBefore(id string) string {
-	ms, n, _ := splitEventID(id)
-	switch {
-	case n > 0:
-		return fmt.Sprintf("%d-%d", ms, n-1)
-	case ms > 0:
-		return strconv.FormatUint(ms-1, 10) // with any second number
-	}
-	return ""
 }
 
 // eventsOf reads entries of the stream. They may come from any program, so unknown parts are dropped and long

@@ -9,7 +9,7 @@ import (
 
 // exchangeScript's parts are in the order of use; see lua/exchange_fast.lua.
 var exchangeScript = rdb.NewScript(Lua, "exchange",
-	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_take",
+	"lib/base", "lib/payload", "lib/rights", "exchange_fast", "exchange_plain", "exchange_start", "exchange_first", "exchange_take",
 	"lib/records", "lib/blocked_queues", "lib/lines", "lib/line_locks", "lib/unique", "lib/delay", "lib/suspects", "lib/deaths", "lib/pause", "lib/parked", "lib/grace",
 	"exchange_slow", "exchange_finish", "exchange_wants", "exchange_locks", "exchange_reserve", "exchange_lines", "exchange_tenants", "exchange_fair", "exchange_queues")
 
@@ -22,11 +22,12 @@ func (s *Store) Exchange(ctx context.Context, req ExchangeRequest) (ExchangeRepl
 	for i := range req.Completions {
 		s.fit(ctx, &req.Completions[i].Failure, req.Completions[i].Job.Payload)
 	}
-	raw, err := s.db.Eval(ctx, exchangeScript, s.db.Key(rdb.KeyInflight)+req.Proc, s.exchangeArgs(req))
+	order := plainFirst(req.Completions)
+	raw, err := s.db.Eval(ctx, exchangeScript, s.db.Key(rdb.KeyInflight)+req.Proc, s.exchangeArgs(req, order))
 	if err != nil {
 		return ExchangeReply{}, err
 	}
-	return parseExchange(raw, req.Completions, req.Wants)
+	return parseExchange(raw, order, req.Wants)
 }
 
 // leaseLeft is how long a process's lease must still last when it takes jobs: by the server's clock, it has

@@ -16,19 +16,18 @@ const maxEmpty = 64
 
 // exchangeArgs returns the script's arguments. Frequent texts are passed as pointers, because an interface
 // of a pointer needs no allocation.
-func (s *Store) exchangeArgs(req ExchangeRequest) []any {
-	order := plainFirst(req.Completions)
+func (s *Store) exchangeArgs(req ExchangeRequest, order order) []any {
 	plain, others := order.plain, len(req.Completions)-order.plain
 	args := make([]any, 0, 4+2*plain+9*others+2+4*len(req.Names)+len(req.NamedClasses))
 	args = append(args, s.db.Prefix, req.Proc, req.Master, s.exchangeHead(req, order))
 	for at := range plain {
-		args = append(args, &req.Completions[order.index(at)].Job.Token)
+		args = append(args, &req.Completions[order.indices[at]].Job.Token)
 	}
 	for at := range order.locked {
-		args = append(args, &req.Completions[order.index(at)].Job.LockKey)
+		args = append(args, &req.Completions[order.indices[at]].Job.LockKey)
 	}
 	for at := range others {
-		c := &req.Completions[order.index(plain+at)]
+		c := &req.Completions[order.indices[plain+at]]
 		var flags, worker any = "", ""
 		text := c.Failure.text()
 		gap, large := c.Failure.flags()

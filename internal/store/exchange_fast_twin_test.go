@@ -49,18 +49,19 @@ func newTwins(t *testing.T, defects ...storetest.Mutant) *twins {
 	// Small replies, so that payloads need not be large to fill one, and few queues that
 	// are read at a time.
 	for i, s := range w.stores {
-		take := []string{`(nread == 0 and empty + 8 or 16)`, `(nread == 0 and empty + 1 or 2)`}
+		changes := map[string][]string{
+			"exchange_start": {`maxbytes = 0, 4194304`, `maxbytes = 0, 100000`},
+			"exchange_first": {`math.min(empty + 8, n)`, `math.min(empty + 1, n)`},
+			"exchange_take":  {`math.min(nread + 16, n)`, `math.min(nread + 2, n)`},
+		}
 		for _, d := range defects {
-			switch {
-			case i > 0:
-			case d[1] == "exchange_take":
-				take = append(take, d[2:]...)
-			default:
-				require.NoError(t, storetest.Alter(s.Redis(), d[1], d[2:]...))
+			if i == 0 {
+				changes[d[1]] = append(changes[d[1]], d[2:]...)
 			}
 		}
-		require.NoError(t, storetest.Alter(s.Redis(), "exchange_start", `maxbytes = 0, 4194304`, `maxbytes = 0, 100000`))
-		require.NoError(t, storetest.Alter(s.Redis(), "exchange_take", take...))
+		for part, change := range changes {
+			require.NoError(t, storetest.Alter(s.Redis(), part, change...))
+		}
 	}
 	require.NoError(t, storetest.Alter(w.stores[1].Redis(), "exchange_fast", `fastpath, style = fastpath == '1',`, `fastpath, style = false,`))
 	return w

@@ -101,24 +101,24 @@ func (w *twins) steal(t *rapid.T) {
 	})
 }
 
-// handOverDefects are of the part of exchange_take that hands a lock over.
+// handOverDefects are of the part of exchange_first that hands a lock over.
 var handOverDefects = []storetest.Mutant{
-	{"the queue is paused", "exchange_take", `keys[#keys + 1] = at and prefix .. 'pause:queue:' .. queue or nil`, ``},
-	{"another line is ready", "exchange_take", `keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]`, ``},
-	{"jobs wait in a queue", "exchange_take", `if i > empty then keys[#keys + 1] = prefix .. 'queue:' .. names[i] end`, ``},
-	{"more than a line is in the way", "exchange_take", `if met == 1 and n == nqueue then`, `if n == nqueue then`},
-	{"queues are left to be looked at", "exchange_take", `if met == 1 and n == nqueue then`, `if met == 1 and nwant > 0 then`},
-	{"it stays in its line", "exchange_take", `call('LPOP', list)
-          return`, `return`},
-	{"it has no record", "exchange_take", `call('HSET', inflight, token, record)
-          call('LPOP', list)`, `call('LPOP', list)`},
-	{"it does not get the lock", "exchange_take", `call('SET', lock, me .. token, 'EX', ttl)`, ``},
-	{"it counts as one in a line", "exchange_take", `pcall_('HINCRBY', lined, queue, '-1')`, `pcall_('HINCRBY', lined, queue, '0')`},
-	{"it was the last of its line", "exchange_take", `fence = waiting[2] and`, `fence = waiting[1] and`},
+	{"the queue is paused", "exchange_first", `keys[#keys + 1] = at and prefix .. 'pause:queue:' .. queue or nil`, ``},
+	{"another line is ready", "exchange_first", `keys[#keys + 1] = prefix .. 'resqued:ready:' .. names[i]`, ``},
+	{"jobs wait in a queue", "exchange_first", `if i > empty then keys[#keys + 1] = prefix .. 'queue:' .. names[i] end`, ``},
+	{"more than a line is in the way", "exchange_first", `if met == 1 and n == nqueue then`, `if n == nqueue then`},
+	{"queues are left to be looked at", "exchange_first", `if met == 1 and n == nqueue then`, `if met == 1 and nwant > 0 then`},
+	{"it stays in its line", "exchange_first", `call('LPOP', list)
+        return`, `return`},
+	{"it has no record", "exchange_first", `call('HSET', inflight, token, record)
+        call('LPOP', list)`, `call('LPOP', list)`},
+	{"it does not get the lock", "exchange_first", `call('SET', lock, me .. token, 'EX', ttl)`, ``},
+	{"it counts as one in a line", "exchange_first", `pcall_('HINCRBY', lined, queue, '-1')`, `pcall_('HINCRBY', lined, queue, '0')`},
+	{"it was the last of its line", "exchange_first", `fence = waiting[2] and`, `fence = waiting[1] and`},
 	{"the lock was not held", "exchange_plain", `pcall_('GET', ARGV[locksat]) == me .. ARGV[plainat]`, `true`},
-	{"it is not handed over and stays held", "exchange_take", `call('DEL', lock)
-      released.kept = false`, `released.kept = false`},
-	{"it may not be handed over and stays held", "exchange_take", `if released.kept and not going then
+	{"it is not handed over and stays held", "exchange_first", `call('DEL', lock)
+    released.kept = false`, `released.kept = false`},
+	{"it may not be handed over and stays held", "exchange_first", `if released.kept and not going then
   call('DEL', ARGV[locksat])`, `if released.kept and not going then`},
 }
 

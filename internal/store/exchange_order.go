@@ -11,56 +11,27 @@ const maxPlain = 1000
 // order is the script's order of completions: plain ones first, and of these the ones with a lock.
 type order struct {
 	plain, locked int
-	indices       []int // nil: unchanged order
+	indices       []int
 }
-
-func (o order) index(at int) int {
-	if o.indices == nil {
-		return at
-	}
-	return o.indices[at]
-}
-
-const (
-	plainLocked = iota
-	plainUnlocked
-	notPlain
-)
 
 func plainFirst(completions []Completion) order {
-	var o order
-	asTheyAre, last := true, plainLocked
-	each := func(take func(i, class int)) {
+	o := order{indices: make([]int, 0, len(completions))}
+	collect := func(plain, locked bool) int {
 		room := maxPlain
 		for i := range completions {
-			class := notPlain
-			if room > 0 && completions[i].plain() {
-				class = plainLocked
-				if completions[i].Job.LockKey == "" {
-					class = plainUnlocked
-				}
+			c := &completions[i]
+			isPlain := room > 0 && c.plain()
+			if isPlain {
 				room--
 			}
-			take(i, class)
+			if isPlain == plain && (!plain || (c.Job.LockKey != "") == locked) {
+				o.indices = append(o.indices, i)
+			}
 		}
+		return len(o.indices)
 	}
-	each(func(_, class int) {
-		asTheyAre, last = asTheyAre && class >= last, class
-		if class != notPlain {
-			o.plain++
-		}
-		if class == plainLocked {
-			o.locked++
-		}
-	})
-	if asTheyAre {
-		return o
-	}
-	o.indices = make([]int, len(completions))
-	next := [...]int{plainLocked: 0, plainUnlocked: o.locked, notPlain: o.plain}
-	each(func(i, class int) {
-		o.indices[next[class]] = i
-		next[class]++
-	})
+	o.locked = collect(true, true)
+	o.plain = collect(true, false)
+	collect(false, false)
 	return o
 }

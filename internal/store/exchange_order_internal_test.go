@@ -21,8 +21,7 @@ func TestPlainFirst(t *testing.T) {
 		o := plainFirst(completions)
 		require.LessOrEqual(t, o.plain, maxPlain)
 		var all []int
-		for at := range completions {
-			i := o.index(at)
+		for at, i := range o.indices {
 			all = append(all, i)
 			if at < o.plain {
 				require.True(t, completions[i].plain())

@@ -11,16 +11,16 @@ import (
 // The number of parts of a reply before the jobs, on the fast path and otherwise.
 const fastHeader, slowHeader = 2, 10
 
-func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeReply, error) {
-	list, ok := raw.([]any)
-	if !ok || len(list) == 0 {
+func parseExchange(raw any, order order, wants []Want) (ExchangeReply, error) {
+	parts, _ := raw.([]any)
+	list := rdb.List(parts)
+	if len(list) == 0 {
 		return ExchangeReply{}, fmt.Errorf("script exchange: unexpected reply %T", raw)
 	}
 	if list[0] == "FENCED" {
 		return ExchangeReply{}, ErrFenced
 	}
-	first, _ := list[0].(string)
-	marks, fast := strings.CutPrefix(first, "+")
+	marks, fast := strings.CutPrefix(list.Text(0), "+")
 	header := slowHeader
 	if fast {
 		header = fastHeader
@@ -31,25 +31,22 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 	reply := ExchangeReply{}
 	var reasons, lined []string
 	if fast {
-		reply.More = rdb.Number(list[1]) == 1
+		reply.More = list.Number(1) == 1
 	} else {
-		marks, _ = list[3].(string)
-		reasons = rdb.Texts(list[4])
-		reply.Bounced, reply.More = int(rdb.Number(list[1])), rdb.Number(list[2]) == 1
-		reply.WrongType, reply.OutOfStep = rdb.Texts(list[5]), rdb.Texts(list[6])
-		unnamed := rdb.Texts(list[7])
-		for i := 0; i+1 < len(unnamed); i += 2 {
-			reply.Unnamed = append(reply.Unnamed, LockName{Queue: unnamed[i], Payload: []byte(unnamed[i+1])})
+		marks, reasons = list.Text(3), list.Texts(4)
+		reply.Bounced, reply.More = int(list.Number(1)), list.Number(2) == 1
+		reply.WrongType, reply.OutOfStep = list.Texts(5), list.Texts(6)
+		for queue, payload := range list.Pairs(7) {
+			reply.Unnamed = append(reply.Unnamed, LockName{Queue: queue, Payload: []byte(payload)})
 		}
-		reply.Suspects, lined = int(rdb.Number(list[8])), rdb.Texts(list[9])
+		reply.Suspects, lined = int(list.Number(8)), list.Texts(9)
 	}
-	if len(marks) != len(completions) {
-		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(completions))
+	if len(marks) != len(order.indices) {
+		return ExchangeReply{}, fmt.Errorf("script exchange: %d answers for %d completions", len(marks), len(order.indices))
 	}
-	reply.Applied = make([]bool, len(completions))
-	order := plainFirst(completions)
-	for at := range completions {
-		i, mark := order.index(at), marks[at]
+	reply.Applied = make([]bool, len(marks))
+	for at, i := range order.indices {
+		mark := marks[at]
 		reply.Applied[i] = mark == '1' || mark == 'u' || mark == 'p'
 		if mark == 'u' {
 			reply.Duplicates = append(reply.Duplicates, i)
@@ -78,18 +75,15 @@ func parseExchange(raw any, completions []Completion, wants []Want) (ExchangeRep
 	}
 	reply.Jobs = make([]Reserved, 0, (len(list)-header)/step)
 	for i := header; i < len(list); i += step {
-		record, _ := list[i+step-1].(string)
-		var token string
+		token := list.Text(i)
 		if fast {
 			token = wants[i-header].Token
-		} else {
-			token, _ = list[i].(string)
 		}
-		job, err := ParseRecord(token, record)
+		job, err := ParseRecord(token, list.Text(i+step-1))
 		if err != nil {
 			return ExchangeReply{}, err
 		}
-		job.Lined = fast && rdb.Number(list[1]) == 2 || slices.Contains(lined, token)
+		job.Lined = fast && list.Number(1) == 2 || slices.Contains(lined, token)
 		reply.Jobs = append(reply.Jobs, job)
 	}
 	return reply, nil

@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/resqued/resqued/internal/rdb"
 )
@@ -72,11 +75,30 @@ func HoldLane(s *Store) (leave func()) {
 	return func() { t.running.Go(func() { t.lane(s) }) }
 }
 
-// FaultyTransfer is Transfer with a function that is called after each script; its error ends the
-// call as a kill would.
-func FaultyTransfer(ctx context.Context, from, to *Store, r TransferRequest, fault func(step string) error) (int64, error) {
-	r.fault = fault
-	return from.Transfer(ctx, to, r)
+// Killer ends the calls of stores after some scripts, as a kill would.
+type Killer struct {
+	// After is called after each script; its error is the script's.
+	After func() error
+}
+
+// Watch makes a store's scripts call After.
+func (k *Killer) Watch(s *Store) { s.db.Write.AddHook(k) }
+
+func (*Killer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*Killer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (k *Killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && k.After != nil && strings.HasPrefix(cmd.Name(), "eval") {
+			err = k.After()
+			cmd.SetErr(err)
+		}
+		return err
+	}
 }
 
 // LateDelivery is a repeated delivery of what is on its way now, which can be called later.

@@ -338,12 +338,8 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 		if len(page) == 0 {
 			return false, nil
 		}
-		bytes := 0
-		for _, record := range page {
-			bytes += len(record)
-		}
 		edits, removed := t.editsOf(w, pos, page), int64(0)
-		batch := editBatch(pos, int64(bytes/len(page)))
+		batch := editBatch(pos, bytesOf(page)/int64(len(page)))
 		for some := range slices.Chunk(edits, batch) {
 			marks, err := s.failedEdit(ctx, w.List, some, removed, false)
 			if err != nil {
@@ -361,12 +357,7 @@ func (s *Store) editInPlace(ctx context.Context, w FailedWork, t *FailedTargets,
 			}
 		}
 		pos += int64(len(page)) - removed
-		switch {
-		case bytes > pageBytes:
-			size = max(1, size/2)
-		case bytes < pageBytes/4:
-			size = min(2*size, pageElements)
-		}
+		size = nextPage(size, page, pageBytes, pageElements)
 	}
 	return false, nil
 }
@@ -378,12 +369,8 @@ func (s *Store) failedEdit(ctx context.Context, list string, some []placedEdit, 
 	for i := range some {
 		args = some[i].args(args, some[i].index-before)
 	}
-	raw, err := s.db.Eval(ctx, failedEditScript, s.db.Key(list), args)
-	if err != nil {
+	if marks, err = s.db.EvalMarks(ctx, failedEditScript, s.db.Key(list), args, len(some)); err != nil {
 		return "", fmt.Errorf("edit failures of %q: %w", list, err)
-	}
-	if marks, _ = raw.(string); len(marks) != len(some) {
-		return "", fmt.Errorf("script failed_edit: %d answers for %d records", len(marks), len(some))
 	}
 	return marks, nil
 }

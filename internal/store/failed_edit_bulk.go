@@ -39,32 +39,34 @@ type sifting struct {
 
 func (s *Store) sifting(list string) *sifting { return &sifting{s: s, list: list, token: rand.Text()} }
 
-func (f *sifting) call(ctx context.Context, op string, more ...any) (answer string, list []any, err error) {
+func (f *sifting) call(ctx context.Context, op string, more ...any) (answer string, list rdb.List, err error) {
 	args := append([]any{f.s.db.Prefix, f.list, f.token, siftLease.Milliseconds(), op}, more...)
-	raw, err := f.s.db.Eval(ctx, failedEditBulkScript, f.s.db.Key(f.list), args)
+	list, err = f.s.db.EvalList(ctx, failedEditBulkScript, f.s.db.Key(f.list), args, 1, 2, 3, 4)
 	if err != nil {
 		return "", nil, fmt.Errorf("edit failures of %q: %w", f.list, err)
 	}
-	list, _ = raw.([]any)
-	if len(list) == 0 {
-		return "", nil, fmt.Errorf("script failed_edit_bulk: unexpected reply %v", raw)
-	}
-	answer, _ = list[0].(string)
-	return answer, list, nil
+	return list.Text(0), list, nil
 }
 
 // back brings back the passed records. held is for how long another sifting must not be disturbed.
 func (f *sifting) back(ctx context.Context) (held time.Duration, err error) {
+	return f.join(ctx, "back")
+}
+
+// join moves records until the list is one again: with "back" the passed ones, with "on" the others.
+func (f *sifting) join(ctx context.Context, op string) (held time.Duration, err error) {
 	for {
-		answer, list, err := f.call(ctx, "back")
+		answer, list, err := f.call(ctx, op)
 		switch {
 		case err != nil:
 			return 0, err
 		case answer == "HELD" && len(list) == 2:
-			return time.Duration(rdb.Number(list[1])) * time.Millisecond, nil
+			return time.Duration(list.Number(1)) * time.Millisecond, nil
+		case answer == "LOST":
+			return 0, nil // another process has done it
 		case answer != "OK" || len(list) != 2:
 			return 0, fmt.Errorf("script failed_edit_bulk: unexpected reply %v", list)
-		case rdb.Number(list[1]) == 0:
+		case list.Number(1) == 0:
 			return 0, nil
 		}
 	}
@@ -189,9 +191,9 @@ func (s *Store) DropFailed(ctx context.Context, w *WholeFailures) (n int64, err 
 		case err != nil:
 			return n, err
 		case answer == "OK" && len(reply) >= 3:
-			n += rdb.Number(reply[1])
-			if w.Len = rdb.Number(reply[2]); w.Len > 0 && len(reply) == 4 {
-				w.first, _ = reply[3].(string)
+			n += reply.Number(1)
+			if w.Len = reply.Number(2); w.Len > 0 && len(reply) == 4 {
+				w.first = reply.Text(3)
 			}
 			held, tries = w.Len > 0, 0
 			continue
@@ -244,10 +246,7 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 		if len(page) == 0 {
 			return false, nil
 		}
-		args, bytes := []any{len(page), page[len(page)-1]}, 0
-		for _, record := range page {
-			bytes += len(record)
-		}
+		args := []any{len(page), page[len(page)-1]}
 		edits := t.editsOf(w, 0, page)
 		for i := range edits {
 			args = edits[i].args(args, edits[i].index)
@@ -266,24 +265,15 @@ func (s *Store) sift(ctx context.Context, w FailedWork, t *FailedTargets) (again
 		default: // LOST: silent for too long, so others have brought the records back
 			return true, nil
 		}
-		marks := ""
-		if len(reply) == 3 {
-			marks, _ = reply[2].(string)
-		}
-		if len(marks) != len(edits) {
-			return false, fmt.Errorf("script failed_edit_bulk: %d answers for %d records", len(marks), len(edits))
+		if len(reply) != 3 || len(reply.Text(2)) != len(edits) {
+			return false, fmt.Errorf("script failed_edit_bulk: unexpected reply %v for %d records", reply, len(edits))
 		}
 		moved = 0
-		f.passed += rdb.Number(reply[1])
-		for i := range edits {
-			t.ended(w, edits[i].record, edits[i].FailedEdit, FailedOutcome(marks[i]))
+		f.passed += reply.Number(1)
+		for i, mark := range []byte(reply.Text(2)) {
+			t.ended(w, edits[i].record, edits[i].FailedEdit, FailedOutcome(mark))
 		}
-		switch {
-		case bytes > siftBytes:
-			size = max(1, size/2)
-		case bytes < siftBytes/2:
-			size = min(2*size, limit)
-		}
+		size = nextPage(size, page, siftBytes, limit)
 	}
 	return false, nil
 }
@@ -294,21 +284,10 @@ func (f *sifting) end(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count failures of %q: %w", f.list, err)
 	}
+	op := "on"
 	if left > f.passed {
-		_, err := f.back(ctx)
-		return err
+		op = "back"
 	}
-	for {
-		answer, reply, err := f.call(ctx, "on")
-		switch {
-		case err != nil:
-			return err
-		case answer == "LOST", answer == "HELD":
-			return nil // another process has done it
-		case answer != "OK" || len(reply) != 2:
-			return fmt.Errorf("script failed_edit_bulk: unexpected reply %v", reply)
-		case rdb.Number(reply[1]) == 0:
-			return nil
-		}
-	}
+	_, err = f.join(ctx, op)
+	return err
 }

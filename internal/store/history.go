@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,11 +71,7 @@ func (s *Store) ForgetHistory(ctx context.Context, names []history.Name) error {
 // counting twice.
 func (s *Store) AddHistory(ctx context.Context, series []history.Series) (left []history.Series, err error) {
 	for _, m := range series {
-		names := make([]history.Name, 0, len(m.Sums))
-		for name := range m.Sums {
-			names = append(names, name)
-		}
-		slices.SortFunc(names, history.Name.Compare)
+		names := slices.SortedFunc(maps.Keys(m.Sums), history.Name.Compare)
 		rest := history.Series{Minute: m.Minute, Sums: map[history.Name]*history.Sum{}}
 		for batch := range slices.Chunk(names, historyBatch) {
 			if rdb.Unreachable(err) || ctx.Err() != nil {
@@ -116,7 +113,7 @@ func (s *Store) addBatch(ctx context.Context, m history.Series, names []history.
 			written[i] = append(written[i], s.bitfield(ctx, pipe, w))
 		}
 	}
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	err = named.Err()
 	for i, name := range names {
 		unexecuted := true
@@ -201,14 +198,20 @@ func (s *Store) historyStrings(ctx context.Context, keys []string) ([][]byte, er
 // NoteLevels notes the lengths of non-empty queues, and reports whether it was this call's turn: one caller per
 // levelsEvery gets it.
 func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err error) {
-	minute := now.Unix() / 60
-	mine, err = s.db.Write.SetNX(ctx, s.db.Key(keyLevelsTurn), minute, levelsEvery).Result()
-	if err != nil || !mine {
-		return false, wrapLevels(err)
+	mine, err = s.db.Write.SetNX(ctx, s.db.Key(keyLevelsTurn), now.Unix()/60, levelsEvery).Result()
+	if err == nil && mine {
+		err = s.noteLevels(ctx, now)
 	}
+	if err != nil {
+		return mine, fmt.Errorf("note the lengths of queues: %w", err)
+	}
+	return mine, nil
+}
+
+func (s *Store) noteLevels(ctx context.Context, now time.Time) error {
 	queues, err := s.longest(ctx, maxLevels)
 	if err != nil {
-		return true, wrapLevels(err)
+		return err
 	}
 	names := make([]string, len(queues))
 	for i, q := range queues {
@@ -219,18 +222,18 @@ func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err e
 		locked[i] = pipe.SCard(ctx, s.db.Key(keyBlocked)+names[i])
 	})
 	if err != nil {
-		return true, wrapLevels(err)
+		return err
 	}
 	at := 0
 	for batch := range slices.Chunk(names, headBatch) {
 		heads, err := s.Heads(ctx, batch)
 		if err != nil {
-			return true, wrapLevels(err)
+			return err
 		}
 		read := s.db.Read.Pipeline()
 		aged := s.agesOf(ctx, read, batch)
 		if _, err := read.Exec(ctx); err != nil && rdb.Unreachable(err) {
-			return true, wrapLevels(err)
+			return err
 		}
 		ages := aged()
 		pipe := s.db.Write.Pipeline()
@@ -239,39 +242,27 @@ func (s *Store) NoteLevels(ctx context.Context, now time.Time) (mine bool, err e
 			if age := ages[i].Head(head); !age.Pushed.IsZero() {
 				l.Oldest = max(0, now.Sub(age.Pushed))
 			}
-			s.bitfield(ctx, pipe, history.WriteLevel(batch[i], minute, l))
+			s.bitfield(ctx, pipe, history.WriteLevel(batch[i], now.Unix()/60, l))
 			at++
 		}
 		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) != "" || ctx.Err() != nil) {
-			return true, wrapLevels(err)
+			return err
 		}
 	}
-	return true, nil
-}
-
-func wrapLevels(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("note the lengths of queues: %w", err)
+	return nil
 }
 
 // longest returns at most most non-empty queues, the longest first.
 func (s *Store) longest(ctx context.Context, most int) ([]QueueInfo, error) {
 	var names []string
-	for cursor := uint64(0); ; {
-		part, next, err := s.db.Read.SScan(ctx, s.db.Key(keyQueues), cursor, "", 1000).Result()
-		if err != nil {
-			return nil, err
+	all := s.db.Read.SScan(ctx, s.db.Key(keyQueues), 0, "", 1000).Iterator()
+	for len(names) < maxLookedAt && all.Next(ctx) {
+		if name := all.Val(); name != "" && len(name) <= history.MaxName {
+			names = append(names, name)
 		}
-		for _, name := range part {
-			if name != "" && len(name) <= history.MaxName {
-				names = append(names, name)
-			}
-		}
-		if cursor = next; cursor == 0 || len(names) >= maxLookedAt {
-			break
-		}
+	}
+	if err := all.Err(); err != nil {
+		return nil, err
 	}
 	slices.Sort(names)
 	names = slices.Compact(names) // a scan may return one twice

@@ -74,28 +74,22 @@ type SilentRequest struct {
 // jump of its clock), it returns none for one lease.
 func (s *Store) SilentHosts(ctx context.Context, r SilentRequest) (hosts []Host, now time.Time, err error) {
 	opts := s.opts.Load()
-	raw, err := s.db.Eval(ctx, silentHostsScript, s.db.Key(keyProcs), []any{
+	list, err := s.db.EvalList(ctx, silentHostsScript, s.db.Key(keyProcs), []any{
 		s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), r.Place, r.After.Milliseconds(), MasterTTL.Milliseconds(),
 		r.Most, r.For.Milliseconds(), r.Turn,
 	})
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	list, _ := raw.([]any)
-	if len(list) == 0 {
-		return nil, time.Time{}, fmt.Errorf("script silent_hosts: unexpected reply %v", raw)
-	}
 	for _, one := range list[1:] {
 		v, _ := one.([]any)
 		if len(v) != 5 {
-			return nil, time.Time{}, fmt.Errorf("script silent_hosts: unexpected reply %v", raw)
+			return nil, time.Time{}, fmt.Errorf("script silent_hosts: unexpected reply %v", list)
 		}
-		texts := rdb.Texts(v)
-		hosts = append(hosts, Host{
-			Place: texts[0], Last: time.UnixMilli(rdb.Number(v[1])), Procs: int(rdb.Number(v[2])), BootID: texts[3], Address: texts[4],
-		})
+		h := rdb.List(v)
+		hosts = append(hosts, Host{Place: h.Text(0), Last: time.UnixMilli(h.Number(1)), Procs: int(h.Number(2)), BootID: h.Text(3), Address: h.Text(4)})
 	}
-	return hosts, time.UnixMilli(rdb.Number(list[0])), nil
+	return hosts, time.UnixMilli(list.Number(0)), nil
 }
 
 // HostVerdict is a finding about a host.
@@ -132,26 +126,22 @@ type HostOutcome struct {
 // SettleHost applies a verdict. A dead host's processes are fenced: if it lives after all, they end with their next
 // call, which changes nothing.
 func (s *Store) SettleHost(ctx context.Context, v HostVerdict) (HostOutcome, error) {
-	raw, err := s.db.Eval(ctx, hostVerdictScript, s.db.Key(keyProcs), []any{
+	list, err := s.db.EvalList(ctx, hostVerdictScript, s.db.Key(keyProcs), []any{
 		s.db.Prefix, v.Place, rdb.Flag(v.Dead), v.Last.UnixMilli(), MasterTTL.Milliseconds(), v.Turn, v.Pause.Milliseconds(),
 		rdb.Known().Oldest, rdb.Known().Newest,
-	})
+	}, 1, 2, 3)
 	if err != nil {
 		return HostOutcome{}, err
 	}
-	list, _ := raw.([]any)
-	if len(list) == 0 {
-		return HostOutcome{}, fmt.Errorf("script host_verdict: unexpected reply %v", raw)
-	}
-	o := HostOutcome{Outcome: rdb.Texts(list)[0]}
+	o := HostOutcome{Outcome: list.Text(0)}
 	switch {
 	case o.Outcome == HostFenced && len(list) == 3:
-		o.Procs, o.Left = rdb.Texts(list[1]), int(rdb.Number(list[2]))
+		o.Procs, o.Left = list.Texts(1), int(list.Number(2))
 		slices.Sort(o.Procs)
 	case o.Outcome == HostAlive && len(list) == 2:
-		o.Last = time.UnixMilli(rdb.Number(list[1]))
+		o.Last = time.UnixMilli(list.Number(1))
 	case len(list) != 1:
-		return HostOutcome{}, fmt.Errorf("script host_verdict: unexpected reply %v", raw)
+		return HostOutcome{}, fmt.Errorf("script host_verdict: unexpected reply %v", list)
 	}
 	return o, nil
 }
@@ -191,7 +181,7 @@ func (s *Store) Hosts(ctx context.Context) (hosts []Host, now time.Time, err err
 			masters[master] = pipe.PTTL(ctx, s.db.Key(keyMaster)+master)
 		}
 	}
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	for master, left := range masters {
 		ttl, err := left.Result()
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -59,17 +58,12 @@ const pageOf = 1000
 
 func (s *Store) members(ctx context.Context, key string) ([]string, error) {
 	var all []string
-	for cursor := uint64(0); ; {
-		page, next, err := s.db.Read.SScan(ctx, key, cursor, "", pageOf).Result()
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, page...); next == 0 {
-			sort.Strings(all)
-			return slices.Compact(all), nil // additions during the scan may cause duplicates
-		}
-		cursor = next
+	names := s.db.Read.SScan(ctx, key, 0, "", pageOf).Iterator()
+	for names.Next(ctx) {
+		all = append(all, names.Val())
 	}
+	slices.Sort(all)
+	return slices.Compact(all), names.Err() // additions during the scan may cause duplicates
 }
 
 // fieldsOf returns the existing fields of a hash, like HGETALL.
@@ -180,7 +174,7 @@ func (s *Store) WorkerList(ctx context.Context) ([]WorkerInfo, error) {
 func (s *Store) WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error) {
 	pipe := s.db.Read.Pipeline()
 	members, fields := pipe.SMembers(ctx, s.db.Key(keyWorkers)), pipe.HGetAll(ctx, s.db.Key(keyWorkers)+":heartbeat")
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	if ids, err = members.Result(); err != nil {
 		return nil, nil, fmt.Errorf("list workers (%s): %w", s.db.Key(keyWorkers), err)
 	}
@@ -233,7 +227,7 @@ func (s *Store) ProcList(ctx context.Context) ([]ProcInfo, error) {
 			return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.Fence, b.Fence), strings.Compare(a.Token, b.Token))
 		})
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Proc < out[j].Proc })
+	slices.SortFunc(out, func(a, b ProcInfo) int { return strings.Compare(a.Proc, b.Proc) })
 	return out, nil
 }
 
@@ -248,24 +242,21 @@ func (s *Store) MasterList(ctx context.Context) (map[string]map[string]string, e
 		return nil, fmt.Errorf("list masters (%s): %w", s.db.Key(keyMasters), err)
 	}
 	out := map[string]map[string]string{}
-	for batch := range slices.Chunk(ids, 500) {
-		pipe := s.db.Read.Pipeline()
-		all := make([]*redis.MapStringStringCmd, len(batch))
-		for i, id := range batch {
-			all[i] = pipe.HGetAll(ctx, s.db.Key(keyMaster)+id)
+	all := make([]*redis.MapStringStringCmd, len(ids))
+	err = s.readEach(ctx, len(ids), func(pipe redis.Pipeliner, i int) { all[i] = pipe.HGetAll(ctx, s.db.Key(keyMaster)+ids[i]) })
+	if err != nil {
+		return nil, fmt.Errorf("read masters: %w", err)
+	}
+	for i, id := range ids {
+		fields, err := all[i].Result()
+		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+			fields, err = map[string]string{FieldUnread: err.Error()}, nil
 		}
-		told(pipe.Exec(ctx))
-		for i, id := range batch {
-			fields, err := all[i].Result()
-			if redis.HasErrorPrefix(err, "WRONGTYPE") {
-				fields, err = map[string]string{FieldUnread: err.Error()}, nil
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read master %q: %w", id, err)
-			}
-			if len(fields) > 0 {
-				out[id] = fields
-			}
+		if err != nil {
+			return nil, fmt.Errorf("read master %q: %w", id, err)
+		}
+		if len(fields) > 0 {
+			out[id] = fields
 		}
 	}
 	return out, nil
@@ -299,7 +290,7 @@ func (s *Store) Payloads(ctx context.Context, queue string, offset, limit int64)
 func (s *Store) Stats(ctx context.Context) (processed, failed int64, err error) {
 	pipe := s.db.Read.Pipeline() // MGET does not report a key of the wrong type
 	values := []*redis.StringCmd{pipe.Get(ctx, s.db.Key(keyProcessed)), pipe.Get(ctx, s.db.Key(keyFailures))}
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	for i, into := range []*int64{&processed, &failed} {
 		text, err := values[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {

@@ -21,7 +21,6 @@ const (
 	keyHeld      = "resqued:held:"
 	keyProcs     = "resqued:procs"
 	keyProcInfo  = "resqued:proc:"
-	keyPlace     = "resqued:place:"
 	keyMaster    = "resqued:master:"
 	keyMasters   = "resqued:masters"
 	keySchedule  = "delayed_queue_schedule" // this and the next two are resque-scheduler's

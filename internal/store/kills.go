@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,20 +103,14 @@ func (s *Store) Kills(ctx context.Context, proc string) (map[string]KillRequest,
 
 // DropKills removes requests for jobs that no longer have a record.
 func (s *Store) DropKills(ctx context.Context, proc string, tokens ...string) error {
-	args := []any{s.db.Prefix, proc}
-	for _, token := range tokens {
-		args = append(args, token)
-	}
-	_, err := s.db.Eval(ctx, dropKillsScript, s.db.Key(rdb.KeyInflight)+proc, args)
+	_, err := s.db.Eval(ctx, dropKillsScript, s.db.Key(rdb.KeyInflight)+proc, with([]any{s.db.Prefix, proc}, tokens...))
 	return err
 }
 
 // KillStates returns the progress of some kills, in the order of runs.
 func (s *Store) KillStates(ctx context.Context, runs []RunName) ([]KillState, error) {
 	out := make([]KillState, 0, len(runs))
-	for len(runs) > 0 {
-		batch := runs[:min(len(runs), stateBatch)]
-		runs = runs[len(batch):]
+	for batch := range slices.Chunk(runs, stateBatch) {
 		// Record and answer are read at the same moment.
 		records, answers := make([]*redis.BoolCmd, len(batch)), make([]*redis.StringCmd, len(batch))
 		infos := make([]*redis.SliceCmd, len(batch))

@@ -89,27 +89,20 @@ func (s *Store) enqueueLater(ctx context.Context, id string, jobs []LaterJob) []
 	for i := range jobs {
 		args = append(args, &jobs[i].Queue, jobs[i].Payload, rdb.Flag(jobs[i].Unique), jobs[i].when())
 	}
-	raw, err := s.db.Eval(ctx, enqueueLaterScript, s.db.Key(keySchedule), args)
-	list, _ := raw.([]any)
-	if err == nil && len(list) != 3 {
-		err = fmt.Errorf("script enqueue_later: unexpected reply %v", raw)
+	list, err := s.db.EvalList(ctx, enqueueLaterScript, s.db.Key(keySchedule), args, 3)
+	if err == nil && (len(list.Text(0)) != len(jobs) || len(list.Texts(1)) != len(jobs)) {
+		err = fmt.Errorf("script enqueue_later: unexpected reply %v for %d jobs", list, len(jobs))
 	}
-	var marks string
-	var numbers, reasons []string
-	if err == nil {
-		marks, _ = list[0].(string)
-		numbers, reasons = rdb.Texts(list[1]), rdb.Texts(list[2])
-		if len(marks) != len(jobs) || len(numbers) != len(jobs) {
-			err = fmt.Errorf("script enqueue_later: %d answers for %d jobs", len(marks), len(jobs))
-		}
-	}
-	for i := range replies {
-		if err != nil {
+	if err != nil {
+		for i := range replies {
 			replies[i].Err = fmt.Errorf("enqueue to %q for later: %w", jobs[i].Queue, err)
-			continue
 		}
+		return replies
+	}
+	numbers, reasons := list.Texts(1), list.Texts(2)
+	for i, mark := range list.Text(0) {
 		n, _ := strconv.ParseInt(numbers[i], 10, 64)
-		switch marks[i] {
+		switch mark {
 		case 's', 'w':
 			replies[i].Due = time.UnixMilli(n)
 		case 'q':

@@ -143,16 +143,11 @@ func (s *Store) linesOf(ctx context.Context, queue, kinds string) (lines []place
 // were.
 func (s *Store) dropLines(ctx context.Context, queue string) (jobs int64, err error) {
 	for {
-		raw, err := s.db.Eval(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+queue, []any{s.db.Prefix, queue})
+		list, err := s.db.EvalList(ctx, dropLinesScript, s.db.Key(rdb.KeyLines)+queue, []any{s.db.Prefix, queue}, 2)
 		if err != nil {
 			return jobs, err
 		}
-		list, _ := raw.([]any)
-		if len(list) != 2 {
-			return jobs, fmt.Errorf("script drop_lines: unexpected reply %v", raw)
-		}
-		jobs += rdb.Number(list[0])
-		if rdb.Number(list[1]) == 0 {
+		if jobs += list.Number(0); list.Number(1) == 0 {
 			return jobs, nil
 		}
 	}
@@ -167,16 +162,11 @@ func (s *Store) Unline(ctx context.Context, queue string) (jobs int64, err error
 	}
 	// Bounded, as a daemon may fill the lines again.
 	for calls := 100 + lined[queue]; calls > 0 && jobs <= 2*lined[queue]+1000; calls-- {
-		raw, err := s.db.Eval(ctx, unlineScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, 1000})
+		list, err := s.db.EvalList(ctx, unlineScript, s.db.QueueKey(queue), []any{s.db.Prefix, queue, 1000}, 2)
 		if err != nil {
 			return jobs, fmt.Errorf("lines of %q: %w", queue, err)
 		}
-		list, _ := raw.([]any)
-		if len(list) != 2 {
-			return jobs, fmt.Errorf("script unline: unexpected reply %v", raw)
-		}
-		jobs += rdb.Number(list[0])
-		if rdb.Number(list[1]) == 0 {
+		if jobs += list.Number(0); list.Number(1) == 0 {
 			return jobs, nil
 		}
 	}

@@ -123,17 +123,12 @@ func (s *Store) look(ctx context.Context, locks []named, room int) ([]LockInfo, 
 		for _, l := range batch {
 			args = append(args, l.kind, s.db.Key(l.key))
 		}
-		raw, err := s.db.Eval(ctx, locksScript, s.db.Key(keyProcs), args)
+		list, err := s.db.EvalList(ctx, locksScript, s.db.Key(keyProcs), args, 1+len(batch))
 		if err != nil {
 			return nil, err
 		}
-		list, _ := raw.([]any)
-		if len(list) != 1+len(batch) {
-			return nil, fmt.Errorf("script locks: %d answers for %d locks", len(list), len(batch))
-		}
-		at := time.UnixMilli(rdb.Number(list[0]))
 		for i, l := range batch {
-			if info, ok := parseLock(l, at, list[i+1]); ok {
+			if info, ok := parseLock(l, time.UnixMilli(list.Number(0)), list[i+1]); ok {
 				out = append(out, info)
 			}
 		}
@@ -159,20 +154,20 @@ func lookBatch(locks []named) int {
 
 // parseLock reads the output of fields in lock_info.lua; false = no such lock.
 func parseLock(l named, at time.Time, raw any) (LockInfo, bool) {
-	list, _ := raw.([]any)
-	if len(list) != lockFields {
+	parts, _ := raw.([]any)
+	if len(parts) != lockFields {
 		return LockInfo{}, false
 	}
-	text := func(i int) string { t, _ := list[i].(string); return t }
+	list, text := rdb.List(parts), rdb.List(parts).Text
 	whole := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
 	info := LockInfo{
 		Kind: l.kind, Key: l.key, State: text(0), Value: text(1), Digest: text(2), At: at,
-		TTL: time.Duration(rdb.Number(list[3])) * time.Millisecond, Proc: text(5), Token: text(6),
+		TTL: time.Duration(list.Number(3)) * time.Millisecond, Proc: text(5), Token: text(6),
 	}
 	if epoch := whole(4); epoch > 0 && epoch < maxEpoch {
 		info.Expires = time.Unix(epoch, 0)
 	}
-	size := rdb.Number(list[14])
+	size := list.Number(14)
 	if size == 0 && text(8) == "" && text(7) == "" {
 		return info, true
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/resqued/resqued/internal/rdb"
 )
 
 // The bounds of a search for locks: it must neither block a server with many keys nor fill the caller's memory.
@@ -145,22 +143,17 @@ func (s *Store) heldKeys(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
+	lists := make([]*redis.StringSliceCmd, len(procs))
+	err = s.readEach(ctx, len(procs), func(pipe redis.Pipeliner, i int) { lists[i] = pipe.HVals(ctx, s.db.Key(keyHeld)+procs[i]) })
+	if err != nil {
+		return nil, fmt.Errorf("locks of processes: %w", err)
+	}
 	keys := map[string]bool{}
-	for batch := range slices.Chunk(procs, 200) {
-		pipe := s.db.Read.Pipeline()
-		lists := make([]*redis.StringSliceCmd, len(batch))
-		for i, proc := range batch {
-			lists[i] = pipe.HVals(ctx, s.db.Key(keyHeld)+proc)
-		}
-		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
-			return nil, fmt.Errorf("locks of processes: %w", err)
-		}
-		for _, list := range lists {
-			for _, entry := range list.Val() {
-				for _, key := range heldEntry(entry) {
-					if rest, ok := strings.CutPrefix(key, s.db.Prefix); ok {
-						keys[rest] = true
-					}
+	for _, list := range lists {
+		for _, entry := range list.Val() {
+			for _, key := range heldEntry(entry) {
+				if rest, ok := strings.CutPrefix(key, s.db.Prefix); ok {
+					keys[rest] = true
 				}
 			}
 		}

@@ -36,14 +36,14 @@ func (s *Store) WaitList(ctx context.Context) ([]WaitInfo, error) {
 	out := make([]WaitInfo, len(queues))
 	seen, blocked := make([]*redis.StringCmd, len(queues)), make([]*redis.IntCmd, len(queues))
 	lines, first := make([]*redis.IntCmd, len(queues)), make([]*redis.ZSliceCmd, len(queues))
-	pipe := s.db.Read.Pipeline()
-	for i, q := range queues {
+	err = s.readEach(ctx, len(queues), func(pipe redis.Pipeliner, i int) {
+		q := queues[i]
 		out[i] = WaitInfo{Queue: q.Name, Locked: min(q.Bounces, q.Size), Size: q.Size}
 		seen[i] = pipe.Get(ctx, s.db.Key(keySeen)+q.Name)
 		blocked[i] = pipe.SCard(ctx, s.db.Key(keyBlocked)+q.Name)
 		lines[i], first[i] = pipe.ZCard(ctx, s.db.Key(rdb.KeyLines)+q.Name), pipe.ZRangeWithScores(ctx, s.db.Key(rdb.KeyLines)+q.Name, 0, 0)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("locks in the way: %w", err)
 	}
 	for i := range out {
@@ -69,11 +69,10 @@ func (s *Store) LockWaiters(ctx context.Context, key string) ([]string, error) {
 		return nil, err
 	}
 	found := make([]*redis.BoolCmd, len(waits))
-	pipe := s.db.Read.Pipeline()
-	for i, w := range waits {
-		found[i] = pipe.SIsMember(ctx, s.db.Key(keyBlocked)+w.Queue, s.db.Key(key))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	err = s.readEach(ctx, len(waits), func(pipe redis.Pipeliner, i int) {
+		found[i] = pipe.SIsMember(ctx, s.db.Key(keyBlocked)+waits[i].Queue, s.db.Key(key))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("queues that wait: %w", err)
 	}
 	queues, err := s.lineOf(ctx, key)

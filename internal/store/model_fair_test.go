@@ -122,12 +122,14 @@ var fairMutants = []storetest.Mutant{
     f.over`},
 	{"jobs that wait for turns are not counted", "lines", `if n ~= 0 then kept('HINCRBY', turned, queue, fmt('%d', n)) end`, ``},
 	{"jobs that are taken count as waiting for turns", "exchange_fair", `f.lines.add(f.queue, added - served, added - served)`, `f.lines.add(f.queue, added - served, added)`},
-	{"a job of a tenant runs though its lock is held", "exchange_fair", `or not take(lock, me .. asked[w][1]) then`, `then`},
-	{"a job whose lock is held is lost", "exchange_fair", `table.insert(f.ends[name], payload)`, `if #f.ends[name] == 0 then table.insert(f.ends[name], payload) end`},
-	{"suspects among tenants run beside others", "exchange_fair", `if blamed and not (name and line.behind(f.queue, payload, lock)) then`, `if false then`},
-	{"a suspect of a tenant stays", "exchange_fair", `f.moved, step = f.moved + 1, 0`, `f.moved = f.moved + 1
+	{"a job of a tenant runs though its lock is held", "exchange_lines", `q.requests.kept(lock) or not take(lock, me .. asked[w][1])) then`, `q.requests.kept(lock)) then`},
+	{"a job whose lock is held is lost", "exchange_lines", `table.insert(q.ends[name], payload)`, `if #q.ends[name] == 0 then table.insert(q.ends[name], payload) end`},
+	{"suspects among tenants run beside others", "exchange_lines", `if blamed and not (name and (mates or line.behind(q.queue, payload, lock))) then`, `if false then`},
+	{"a suspect of a tenant stays", "exchange_fair", `if aside == nil then return false end`, `if aside == nil then return false end
+  if aside then
     f.over[#f.over + 1], f.at = t.place, f.at + 1
-    do return true end`},
+    return true
+  end`},
 	{"a job that comes back has no turn", "lines", `type(kept('ZADD', l.turns(queue), '-1', '!')) ~= 'number'`, `false`},
 	{"a job that comes back is lost", "lines", `type(pcall_('LPUSH', l.tenant(queue, '!'), payload)) ~= 'number' then`, `false then`},
 	{"a job that comes back is not counted", "lines", `then return false end

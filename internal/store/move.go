@@ -12,7 +12,7 @@ import (
 
 var (
 	moveJobsScript = rdb.NewScript(Lua, "move_jobs", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique",
-		"lib/deaths", "lib/classlock", "move_jobs")
+		"lib/deaths", "lib/taking", "lib/classlock", "move_jobs")
 	moveSuspectsScript = rdb.NewScript(Lua, "move_suspects", "lib/base", "lib/records", "lib/rights", "lib/suspects", "lib/deaths", "lib/classlock", "move_suspects")
 )
 
@@ -55,7 +55,7 @@ func (s *Store) ScanQueue(ctx context.Context, queue string, look func(index int
 func (s *Store) Length(ctx context.Context, queue string) (int64, error) {
 	pipe := s.db.Read.Pipeline()
 	size, lined := pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.HGet(ctx, s.db.Key(keyLined), queue)
-	told(pipe.Exec(ctx))
+	_ = told(pipe.Exec(ctx))
 	n, err := size.Result()
 	if err != nil {
 		return 0, fmt.Errorf("length of %q: %w", queue, err)
@@ -127,13 +127,10 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, rep
 			return err
 		}
 		var wanted []picked
-		var kept []string
 		for _, payload := range page {
 			marker, ok := r.Pick([]byte(payload))
 			if ok && (r.Limit == 0 || report.Moved+report.Duplicates+int64(len(wanted)) < r.Limit) {
 				wanted = append(wanted, picked{payload, marker})
-			} else {
-				kept = append(kept, payload)
 			}
 		}
 		marks, err := s.move(ctx, r, place, from, len(page), wanted, report)
@@ -143,18 +140,15 @@ func (s *Store) moveForward(ctx context.Context, r MoveRequest, place place, rep
 		if r.Limit > 0 && report.Moved+report.Duplicates >= r.Limit {
 			return nil
 		}
-		if marks != "" { // duplicates stay in their places
-			kept = kept[:0]
-			i := 0
-			for _, payload := range page {
-				if i < len(wanted) && wanted[i].payload == payload {
-					i++
-					if marks[i-1] != '2' {
-						continue
-					}
+		var kept []string
+		i := 0
+		for _, payload := range page {
+			if i < len(wanted) && wanted[i].payload == payload {
+				if i++; marks[i-1] != '2' { // duplicates stay in their places
+					continue
 				}
-				kept = append(kept, payload)
 			}
+			kept = append(kept, payload)
 		}
 		w.done(from, kept)
 	}
@@ -203,13 +197,8 @@ func (s *Store) move(ctx context.Context, r MoveRequest, place place, from int64
 		}
 		args = append(args, p.payload, marker)
 	}
-	raw, err := s.db.Eval(ctx, moveJobsScript, place.key, args)
-	if err != nil {
+	if marks, err = s.db.EvalMarks(ctx, moveJobsScript, place.key, args, len(wanted)); err != nil {
 		return "", err
-	}
-	marks, _ = raw.(string)
-	if len(marks) != len(wanted) {
-		return "", fmt.Errorf("script move_jobs: %d answers for %d payloads", len(marks), len(wanted))
 	}
 	for _, mark := range marks {
 		switch mark {

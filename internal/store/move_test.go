@@ -293,19 +293,19 @@ func TestMoveJobs(t *testing.T) {
 
 // moveMutants are scripts with a defect each, which the model of moves finds.
 var moveMutants = []storetest.Mutant{
-	{"a moved job stays", "move_jobs", `call('LSET', key, index, hole)`, ``},
-	{"a moved job leaves a hole", "move_jobs", `call('LREM', key, direction, hole)`, ``},
-	{"the place of a time stays", "move_jobs", `if aligned then call('LSET', starts, index, hole) end`, ``},
-	{"a member stays of a moved job", "move_jobs", `if companions then call('SREM', set, payload) end`, ``},
+	{"a moved job stays", "taking", `call('LSET', key, f.at, hole)`, ``},
+	{"a moved job leaves a hole", "taking", `call('LREM', key, direction, hole)`, ``},
+	{"the place of a time stays", "taking", `if aligned then call('LSET', starts, f.at, hole) end`, ``},
+	{"a member stays of a moved job", "taking", `if companions then call('SREM', set, f.payload) end`, ``},
 	{"a job is moved beside its equal", "move_jobs", `if unique then
     pushed`, `if false then
     pushed`},
-	{"the order at the head is turned around", "move_jobs", `head and #waiting + 1 - k or k`, `k`},
+	{"the order at the head is turned around", "taking", `back and #waiting + 1 - k or k`, `k`},
 	{"jobs go to the tail, not to the head", "move_jobs", `push(target, payload, head)`, `push(target, payload, false)`},
-	{"jobs get a new time", "move_jobs", `match(times[w.i] or '', '^%d+$') or second`, `second`},
+	{"jobs get a new time", "move_jobs", `f.start or fmt(`, `fmt(`},
 	{"a duplicate is removed", "move_jobs", `if pushed then
-    call('LSET'`, `if true then
-    call('LSET'`},
+    t.take`, `if true then
+    t.take`},
 }
 
 // TestMoveModelFindsDefects is TestModelFindsDefects for moves.

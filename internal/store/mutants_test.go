@@ -24,8 +24,8 @@ var mutants = []storetest.Mutant{
 	{"locks are taken together without a look", "exchange_take", `call('MSETNX', unpack(set)) == 1`, `not call('MSET', unpack(set)).err`},
 	{"jobs with one lock are taken together", "exchange_take", `if met[lock] then together = false end`, ``},
 	{"a lock is not released", "exchange_finish", `release(lock, me .. token)`, ``},
-	{"a lock is not released, fast path", "exchange_take", `call('DEL', lock)
-      released.kept = false`, `released.kept = false`},
+	{"a lock is not released, fast path", "exchange_first", `call('DEL', lock)
+    released.kept = false`, `released.kept = false`},
 	{"locks are released whoever holds them", "exchange_plain", `if values[c] ~= me .. ARGV[plainat + c - 1] then`, `if false then`},
 	{"many locks are not released", "exchange_plain", `call('DEL', unpack(ARGV, locksat, othersat - 1))`, ``},
 	{"a lock stays when its process is recovered", "recover", `release(r.lock, owner(proc, token))`, ``},
@@ -106,7 +106,7 @@ var mutants = []storetest.Mutant{
     set_apart(prefix, q.queue, payload, '-')`},
 	{"a job that has come to its end is suspected", "exchange_finish", `dead.forget(prefix, e.queue, e.record.payload)`, ``},
 	{"a purge leaves counts of deaths", "remove_queue", `dead.forgetall(prefix, queue)`, ``},
-	{"a dequeued job leaves its count of deaths", "dequeue", `then dead.forget(prefix, queue, ARGV[i + 5]) end`, `then end`},
+	{"a dequeued job leaves its count of deaths", "dequeue", `t.forget(f)`, ``},
 	{"a job that has failed with its process leaves its count of deaths", "recover", `dead.forget(prefix, r.queue, r.payload)`, ``},
 
 	{"a released lock is not told to those who wait", "exchange_finish", `freed(prefix, released, ms)`, ``},
@@ -150,10 +150,10 @@ end`},
 	{"a paused queue's lines are served", "exchange_queues", `if line.known and not relock and not line.paused(i) then`, `if line.known and not relock then`},
 
 	{"a pause of everything is not seen, fast path", "exchange_start", `prefix .. 'pause:all', prefix .. 'pause-all-workers',`, `counters, counters,`},
-	{"queues are left out though they hold jobs", "exchange_take", `prefix .. 'queue:' .. names[i] end
-    for`, `prefix .. 'queue:' end
-    for`},
-	{"a pause is not seen, fast path", "exchange_take", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
+	{"queues are left out though they hold jobs", "exchange_first", `prefix .. 'queue:' .. names[i] end
+  for`, `prefix .. 'queue:' end
+  for`},
+	{"a pause is not seen, fast path", "exchange_first", `for i = empty + 1, n do obstacles[6 + i] = prefix .. 'pause:queue:' .. names[i] end`, ``},
 	{"a pause is not seen", "exchange_queues", `elseif not enough and not line.paused(i) then`, `elseif not enough then`},
 	{"a pause of everything is not seen", "exchange_queues", `if not obstacles.calm and w <= #asked and pausing(prefix) then nqueue = 0 end`, ``},
 	{"paused queues are polled", "poll", `if not (free and everything == false or worked(queue)) then`, `if false then`},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +17,6 @@ import (
 
 var (
 	unparkScript     = rdb.NewScript(Lua, "unpark", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/parked", "unpark")
-	dropKeptScript   = rdb.NewScript(Lua, "drop_kept", "lib/base", "lib/records", "lib/rights", "lib/parked", "drop_kept")
 	dropParkedScript = rdb.NewScript(Lua, "drop_parked", "lib/base", "lib/records", "lib/rights", "lib/parked", "lib/deaths", "drop_parked")
 )
 
@@ -128,27 +126,22 @@ func (s *Store) Parked(ctx context.Context, limit int) (jobs []ParkedJob, total 
 	if err != nil || total == 0 || limit <= 0 {
 		return nil, total, err
 	}
-	for cursor := uint64(0); ; {
-		var fields []string
-		fields, cursor, err = s.db.Read.HScan(ctx, s.db.Key(keyParked), cursor, "*", 100).Result()
-		if err != nil {
-			return nil, 0, fmt.Errorf("list what is parked: %w", err)
-		}
-		for i := 0; i+1 < len(fields); i += 2 {
-			jobs = append(jobs, s.parsedParked(fields[i], fields[i+1]))
-		}
-		if cursor == 0 || len(jobs) >= limit {
-			break
-		}
+	entries := s.db.Read.HScan(ctx, s.db.Key(keyParked), 0, "", 100).Iterator()
+	for len(jobs) < limit+100 && entries.Next(ctx) { // in no order
+		id := entries.Val()
+		entries.Next(ctx)
+		jobs = append(jobs, s.parsedParked(id, entries.Val()))
 	}
-	sort.SliceStable(jobs, func(i, j int) bool { return jobs[i].At.Before(jobs[j].At) })
+	if err := entries.Err(); err != nil {
+		return nil, 0, fmt.Errorf("list what is parked: %w", err)
+	}
+	slices.SortStableFunc(jobs, func(a, b ParkedJob) int { return a.At.Compare(b.At) })
 	jobs = jobs[:min(len(jobs), limit)]
-	pipe := s.db.Read.Pipeline()
 	sizes, there := make([]*redis.IntCmd, len(jobs)), make([]*redis.IntCmd, len(jobs))
-	for i := range jobs {
+	err = s.readEach(ctx, len(jobs), func(pipe redis.Pipeliner, i int) {
 		sizes[i], there[i] = pipe.StrLen(ctx, jobs[i].Key), pipe.Exists(ctx, jobs[i].Key)
-	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	})
+	if err != nil {
 		return nil, 0, fmt.Errorf("sizes of what is parked: %w", err)
 	}
 	for i := range jobs {
@@ -203,28 +196,28 @@ func (s *Store) ParkedBytes(ctx context.Context, id string) ([]byte, error) {
 
 // DropParked removes a parked entry with its payload. It returns false if there is none.
 func (s *Store) DropParked(ctx context.Context, id string) (bool, error) {
-	raw, err := s.db.Eval(ctx, dropParkedScript, s.db.Key(keyParked), []any{s.db.Prefix, id})
-	if err != nil {
-		return false, fmt.Errorf("remove what is parked: %w", err)
-	}
-	return rdb.Number(raw) > 0, nil
+	n, err := s.dropParked(ctx, false, id)
+	return n > 0, err
 }
 
 // DropKept removes payloads kept for failure records, by their ids, and returns how many there were. Entries
 // parked for another reason stay.
 func (s *Store) DropKept(ctx context.Context, ids []string) (dropped int, err error) {
 	for some := range slices.Chunk(ids, unparkBatch) {
-		args := []any{s.db.Prefix}
-		for _, id := range some {
-			args = append(args, id)
+		n, err := s.dropParked(ctx, true, some...)
+		if dropped += n; err != nil {
+			return dropped, err
 		}
-		raw, err := s.db.Eval(ctx, dropKeptScript, s.db.Key(keyParked), args)
-		if err != nil {
-			return dropped, fmt.Errorf("remove kept payloads: %w", err)
-		}
-		dropped += int(rdb.Number(raw))
 	}
 	return dropped, nil
+}
+
+func (s *Store) dropParked(ctx context.Context, kept bool, ids ...string) (int, error) {
+	raw, err := s.db.Eval(ctx, dropParkedScript, s.db.Key(keyParked), with([]any{s.db.Prefix, rdb.Flag(kept)}, ids...))
+	if err != nil {
+		return 0, fmt.Errorf("remove what is parked: %w", err)
+	}
+	return int(rdb.Number(raw)), nil
 }
 
 const unparkBatch = 100
@@ -251,18 +244,9 @@ func (s *Store) Replace(ctx context.Context, id string) error {
 }
 
 func (s *Store) unpark(ctx context.Context, ids ...string) (moved int, more bool, reason string, err error) {
-	args := []any{s.db.Prefix, unparkBatch}
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	raw, err := s.db.Eval(ctx, unparkScript, s.db.Key(keyParking), args)
+	list, err := s.db.EvalList(ctx, unparkScript, s.db.Key(keyParking), with([]any{s.db.Prefix, unparkBatch}, ids...), 3)
 	if err != nil {
 		return 0, false, "", err
 	}
-	list, _ := raw.([]any)
-	if len(list) != 3 {
-		return 0, false, "", fmt.Errorf("script unpark: unexpected reply %v", raw)
-	}
-	reason, _ = list[2].(string)
-	return int(rdb.Number(list[0])), rdb.Number(list[1]) == 1, reason, nil
+	return int(list.Number(0)), list.Number(1) == 1, list.Text(2), nil
 }

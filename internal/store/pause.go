@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/resqued/resqued/internal/rdb"
 )
 
 // Pause keeps all workers from taking jobs of a queue, until Resume. It reports whether that is new. Running
@@ -64,18 +62,18 @@ func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bo
 
 // pauses returns which of some queues are paused by name, and the keys that pause all queues.
 func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]bool, every []string, err error) {
-	pipe := s.db.Read.Pipeline()
-	workers := pipe.Get(ctx, s.db.Key(keyPauseWorkers))
-	all := pipe.Exists(ctx, s.db.Key(keyPauseAll))
+	var workers *redis.StringCmd
+	var all *redis.IntCmd
 	each := make([]*redis.IntCmd, len(queues))
-	for from := 0; from == 0 || from < len(queues); from += pageOf {
-		for i := from; i < min(len(queues), from+pageOf); i++ {
-			each[i] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queues[i])
+	err = s.readEach(ctx, 1+len(queues), func(pipe redis.Pipeliner, i int) {
+		if i == 0 {
+			workers, all = pipe.Get(ctx, s.db.Key(keyPauseWorkers)), pipe.Exists(ctx, s.db.Key(keyPauseAll))
+		} else {
+			each[i-1] = pipe.Exists(ctx, s.db.Key(keyPauseQueue)+queues[i-1]) // a key of any type
 		}
-		// A key of the wrong type pauses, too.
-		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM") {
-			return nil, nil, fmt.Errorf("read pauses: %w", err)
-		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read pauses: %w", err)
 	}
 	one = map[string]bool{}
 	for i, queue := range queues {

@@ -87,14 +87,10 @@ func (s *Store) PolicyOf(ctx context.Context, proc string, fallback Policy) (Pol
 	case deathFails:
 		p.Fail, p.Resumes = true, nil
 	}
-	var classes []string
-	if text, ok := fields[1].(string); ok && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
-		p.AtMostOnce = classes
-	}
-	if text, ok := fields[2].(string); ok {
-		var resumes []string
-		if json.Unmarshal([]byte(text), &resumes) == nil && resumes != nil {
-			p.Resumes = resumes
+	for i, to := range []*[]string{1: &p.AtMostOnce, 2: &p.Resumes} {
+		var classes []string
+		if text, ok := fields[i].(string); ok && to != nil && json.Unmarshal([]byte(text), &classes) == nil && classes != nil {
+			*to = classes
 		}
 	}
 	if text, ok := fields[3].(string); ok {

@@ -40,24 +40,15 @@ func (s *Store) Poll(ctx context.Context, r PollRequest) (PollReply, error) {
 			cursor = cmp.Or(r.Cursor, "0")
 		}
 	}
-	args := make([]any, 0, 5+len(r.Fixed))
-	args = append(args, s.db.Prefix, cursor, r.digest(), r.Share.Milliseconds(), rdb.Flag(r.Fresh))
-	for _, q := range r.Fixed {
-		args = append(args, q)
-	}
-	raw, err := s.db.Eval(ctx, pollScript, s.db.Key(keyQueues), args)
+	args := with([]any{s.db.Prefix, cursor, r.digest(), r.Share.Milliseconds(), rdb.Flag(r.Fresh)}, r.Fixed...)
+	list, err := s.db.EvalList(ctx, pollScript, s.db.Key(keyQueues), args, 7)
 	if err != nil {
 		return PollReply{}, err
 	}
-	list, _ := raw.([]any)
-	if len(list) != 7 {
-		return PollReply{}, fmt.Errorf("script poll: unexpected reply %v", raw)
-	}
 	reply := PollReply{
-		Due: rdb.Number(list[3]) == 1, Known: int(rdb.Number(list[4])), Shared: rdb.Number(list[5]) == 1, Masters: int(rdb.Number(list[6])),
+		Cursor: list.Text(0), Due: list.Number(3) == 1, Known: int(list.Number(4)), Shared: list.Number(5) == 1, Masters: int(list.Number(6)),
 	}
-	reply.Cursor, _ = list[0].(string)
-	for _, text := range rdb.Texts(list[1]) {
+	for _, text := range list.Texts(1) {
 		if reply.Reasons == nil {
 			reply.Reasons = Reasons{}
 		}

@@ -122,7 +122,6 @@ func (s *Store) life(ctx context.Context, others []rdb.Part) {
 		{Job: job("4", unique, "1"), Kind: Returned},
 	}, "5")
 	_, _, _, _ = s.unpark(ctx, "none")
-	_, _ = s.DropKept(ctx, []string{"none"})
 	_, _ = s.DropParked(ctx, "none")
 	_, _ = s.db.Eval(ctx, failedEditScript, s.db.Key(keyFailed), []any{s.db.Prefix, keyFailed, "0", 0, record, record + " ", plain.Name, payload("2"), "0"})
 	sift := s.sifting(keyFailed)
@@ -181,7 +180,7 @@ func remains(namespace string) []string {
 			names = append(names, "resqued:line:"+strconv.Itoa(len(queue))+":"+queue+":Probe["+n+"]")
 		}
 		names = append(names, rdb.KeyLines+queue, keyReady+queue, rdb.KeyTurns+queue, "resqued:turn:"+strconv.Itoa(len(queue))+":"+queue+":!", "queue:"+queue, "queue:"+queue+":uniqueue", "queue:"+queue+":start_at", "resqued:seen:"+queue,
-			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue, "resqued:twins:"+queue)
+			"resqued:blocked:"+queue, "resqued:open:"+queue, "resqued:heal:"+queue, "resqued:healing:"+queue)
 	}
 	return names
 }

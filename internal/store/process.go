@@ -4,7 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,9 +23,7 @@ var (
 // Register gives a worker process its lease and shows its threads as workers.
 func (s *Store) Register(ctx context.Context, r Registration) error {
 	args := []any{s.db.Prefix, r.Proc, s.opts.Load().Lease.Milliseconds(), s.opts.Load().BeatEvery.Milliseconds(), r.Started, len(r.Workers), rand.Text(), rdb.Known().Writes, strings.TrimSpace(r.Info[InfoVersion] + " on " + r.Info[infoHost])}
-	for _, id := range r.Workers {
-		args = append(args, id)
-	}
+	args = with(args, r.Workers...)
 	info := formatted(r.Info)
 	info[infoLease] = strconv.FormatInt(s.opts.Load().Lease.Milliseconds(), 10)
 	info[infoBeat] = strconv.FormatInt(s.opts.Load().BeatEvery.Milliseconds(), 10)
@@ -82,23 +81,16 @@ func (s *Store) Beat(ctx context.Context, b BeatRequest) (BeatReply, error) {
 	for _, w := range b.Stats {
 		args = append(args, w.Worker, w.Processed, w.Failed)
 	}
-	for _, id := range b.Look {
-		args = append(args, id)
-	}
-	raw, err := s.db.Eval(ctx, beatScript, s.db.Key(keyProcs), args)
-	if err != nil {
-		return BeatReply{}, err
-	}
-	list, _ := raw.([]any)
+	list, err := s.db.EvalList(ctx, beatScript, s.db.Key(keyProcs), with(args, b.Look...), 1, 5)
 	switch {
-	case len(list) == 1 && list[0] == "FENCED":
-		return BeatReply{}, ErrFenced
+	case err != nil:
+		return BeatReply{}, err
 	case len(list) == 1 && list[0] == "WIPED":
 		return BeatReply{}, ErrWiped
-	case len(list) != 5:
-		return BeatReply{}, fmt.Errorf("script beat: unexpected reply %v", raw)
+	case len(list) == 1:
+		return BeatReply{}, ErrFenced
 	}
-	return BeatReply{Lost: rdb.Texts(list[1]), Gone: rdb.Texts(list[2]), Left: rdb.Texts(list[3]), Missing: rdb.Number(list[4]) == 1}, nil
+	return BeatReply{Lost: list.Texts(1), Gone: list.Texts(2), Left: list.Texts(3), Missing: list.Number(4) == 1}, nil
 }
 
 // Enrollment is the input of Enroll.
@@ -128,19 +120,15 @@ func (s *Store) Enroll(ctx context.Context, e Enrollment) (again []int, unfailed
 	for _, q := range e.Queues {
 		args = append(args, q+"_failed")
 	}
-	raw, err := s.db.Eval(ctx, restoreWorkersScript, s.db.Key(keyWorkers), args)
+	list, err := s.db.EvalList(ctx, restoreWorkersScript, s.db.Key(keyWorkers), args, 2)
 	if err != nil {
 		return nil, 0, err
-	}
-	list, _ := raw.([]any)
-	if len(list) != 2 {
-		return nil, 0, fmt.Errorf("script restore_workers: unexpected reply %v", raw)
 	}
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
 		again = append(again, int(rdb.Number(n)))
 	}
-	return again, int(rdb.Number(list[1])), nil
+	return again, int(list.Number(1)), nil
 }
 
 // Records returns the existing, valid in-flight records of a process.
@@ -198,13 +186,8 @@ func (s *Store) WriteMirrors(ctx context.Context, proc string, mirrors []Mirror)
 }
 
 func pairs(m map[string]string) []any {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	out := make([]any, 0, 2*len(m))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, name, m[name])
 	}
 	return out

@@ -53,17 +53,11 @@ type Sweep struct {
 // SweepQueues continues a walk through the names of all queues, which notes since when they are empty. Of all
 // callers, one begins such a walk per while; for the others it ends at once.
 func (s *Store) SweepQueues(ctx context.Context, caller string, while time.Duration, at string) (Sweep, error) {
-	raw, err := s.db.Eval(ctx, sweepQueuesScript, s.db.Key(keyQueues), []any{s.db.Prefix, at, caller, while.Milliseconds(), sweepPart})
-	list, _ := raw.([]any)
-	if err == nil && len(list) != 3 {
-		err = fmt.Errorf("script sweep_queues: unexpected reply %v", raw)
-	}
+	list, err := s.db.EvalList(ctx, sweepQueuesScript, s.db.Key(keyQueues), []any{s.db.Prefix, at, caller, while.Milliseconds(), sweepPart}, 3)
 	if err != nil {
 		return Sweep{}, fmt.Errorf("look at the names of queues: %w", err)
 	}
-	next := Sweep{Now: time.UnixMilli(rdb.Number(list[1])), Back: int(rdb.Number(list[2]))}
-	next.At, _ = list[0].(string)
-	return next, nil
+	return Sweep{At: list.Text(0), Now: time.UnixMilli(list.Number(1)), Back: int(list.Number(2))}, nil
 }
 
 // IdleQueues returns at most n queues that walks have seen empty since a time, the longest empty ones first.
@@ -125,18 +119,23 @@ func (s *Store) QueueUsers(ctx context.Context) (QueueUsers, error) {
 		u.Masters = append(u.Masters, q.Val())
 	}
 	for _, key := range []string{keyShown, keyStored} {
-		for cursor := uint64(0); ; {
-			part, next, err := s.db.Read.HScan(ctx, s.db.Key(key), cursor, "", 500).Result()
-			if err != nil {
-				return u, fmt.Errorf("read %s: %w", s.db.Key(key), err)
-			}
-			for i := 1; i < len(part); i += 2 {
-				u.Schedules = append(u.Schedules, part[i])
-			}
-			if cursor = next; cursor == 0 {
-				break
-			}
+		if err := s.eachField(ctx, key, func(_, definition string) { u.Schedules = append(u.Schedules, definition) }); err != nil {
+			return u, err
 		}
 	}
 	return u, nil
+}
+
+// eachField calls visit with the fields of a hash of any size, some perhaps twice.
+func (s *Store) eachField(ctx context.Context, key string, visit func(field, value string)) error {
+	fields := s.db.Read.HScan(ctx, s.db.Key(key), 0, "", 500).Iterator()
+	for fields.Next(ctx) {
+		field := fields.Val()
+		fields.Next(ctx)
+		visit(field, fields.Val())
+	}
+	if err := fields.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", s.db.Key(key), err)
+	}
+	return nil
 }

@@ -226,7 +226,7 @@ func TestPruneModel(t *testing.T) {
 
 // pruneMutants are scripts with a defect each, which the model finds.
 var pruneMutants = []storetest.Mutant{
-	{"the name of a queue with jobs is removed", "prune_queue", `if n + beside > 0 or query(`, `if query(`},
+	{"the name of a queue with jobs is removed", "prune_queue", `if len(key) + len(aside) > 0 or query(`, `if query(`},
 	{"the name of a paused queue is removed", "prune_queue", ` or query('EXISTS', prefix .. 'pause:queue:' .. queue) == 1 then`, ` then`},
 	{"a name is removed that was not seen empty", "prune_queue", `if type(since) ~= 'string' or tonumber(since) > ms - tonumber(ARGV[3]) then return 0 end`, ``},
 	{"companions do not keep a name", "prune_queue", `key .. ':uniqueue', key .. ':start_at', prefix .. 'resqued:deaths:' .. queue) > 0`, `key) > 0`},

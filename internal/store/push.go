@@ -21,10 +21,7 @@ var pushUniqueScript = rdb.NewScript(Lua, "push_unique", "lib/base", "lib/record
 //
 // It is a transaction, not a script: a program that only enqueues needs no right to run scripts.
 func (s *Store) Push(ctx context.Context, queue string, payloads ...[]byte) (length int64, err error) {
-	g := &pushGroup{queue: queue, values: make([]any, len(payloads))}
-	for i, p := range payloads {
-		g.values[i] = p
-	}
+	g := &pushGroup{queue: queue, values: with(nil, payloads...)}
 	s.pushTransaction(ctx, []*pushGroup{g})
 	if g.err != nil {
 		return 0, fmt.Errorf("push to %q: %w", queue, g.err)
@@ -89,25 +86,16 @@ type PushReply struct {
 // waits. A queue out of step with its companions accepts jobs unless it is strict: then the error is
 // ErrOutOfStep and nothing was pushed. After any other error the outcome is unknown unless Unexecuted.
 func (s *Store) PushUnique(ctx context.Context, queue string, strict bool, payloads ...[]byte) (PushReply, error) {
-	args := make([]any, 0, 3+len(payloads))
-	args = append(args, s.db.Prefix, queue, rdb.Flag(strict))
-	for _, p := range payloads {
-		args = append(args, p)
-	}
-	raw, err := s.db.Eval(ctx, pushUniqueScript, s.db.QueueKey(queue), args)
+	args := with([]any{s.db.Prefix, queue, rdb.Flag(strict)}, payloads...)
+	list, err := s.db.EvalList(ctx, pushUniqueScript, s.db.QueueKey(queue), args, 1, 2)
 	if err != nil {
 		return PushReply{}, fmt.Errorf("push to %q: %w", queue, err)
 	}
-	list, _ := raw.([]any)
 	if len(list) == 1 {
 		return PushReply{}, fmt.Errorf("push to %q: %w; run: resqued locks repair %s", queue, ErrOutOfStep, queue)
 	}
-	if len(list) != 2 {
-		return PushReply{}, fmt.Errorf("script push_unique: unexpected reply %v", raw)
-	}
-	reply := PushReply{Length: rdb.Number(list[0])}
-	marks, _ := list[1].(string)
-	for _, mark := range marks {
+	reply := PushReply{Length: list.Number(0)}
+	for _, mark := range list.Text(1) {
 		reply.Pushed = append(reply.Pushed, mark == '1')
 	}
 	if len(reply.Pushed) != len(payloads) {

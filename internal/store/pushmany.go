@@ -32,18 +32,31 @@ type pushGroup struct {
 	err    error
 }
 
+// add adds the payload with an index.
+func (g *pushGroup) add(payload []byte, at int) {
+	g.values, g.at = append(g.values, payload), append(g.at, at)
+	g.size += len(payload)
+}
+
+// answer sets the outcomes of its payloads.
+func (g *pushGroup) answer(out []Pushed) {
+	for k, at := range g.at {
+		if g.err != nil {
+			out[at].Err = fmt.Errorf("push to %q: %w", g.queue, g.err)
+		} else {
+			out[at].Length = g.length - int64(len(g.at)-1-k)
+		}
+	}
+}
+
 // PushMany appends payloads to queues, payloads[i] to queues[i], and answers for each. Payloads of a queue keep
 // their order. It sends thousands at a time and waits for their answers together.
 func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte) []Pushed {
 	out := make([]Pushed, len(payloads))
 	names := slices.Compact(slices.Sorted(slices.Values(queues)))
 	for some := range slices.Chunk(names, 1000) {
-		members := make([]any, len(some))
-		for i, name := range some {
-			members[i] = name
-		}
 		// Before their first job is visible.
-		if err := s.db.Once(ctx, func() error { return s.db.Write.SAdd(ctx, s.db.Key(keyQueues), members...).Err() }); err != nil {
+		if err := s.db.Once(ctx, func() error { return s.db.Write.SAdd(ctx, s.db.Key(keyQueues), some).Err() }); err != nil {
 			for i := range out {
 				out[i].Err = fmt.Errorf("push to %q: %w: %w", queues[i], rdb.ErrNotSent, err)
 			}
@@ -63,8 +76,7 @@ func (s *Store) PushMany(ctx context.Context, queues []string, payloads [][]byte
 			open[queues[i]] = g
 			round = append(round, g)
 		}
-		g.values, g.at = append(g.values, payload), append(g.at, i)
-		g.size += len(payload)
+		g.add(payload, i)
 		size += len(payload)
 	}
 	s.pushRound(ctx, round, out)
@@ -84,30 +96,18 @@ func (s *Store) pushRound(ctx context.Context, groups []*pushGroup, out []Pushed
 		var again []*pushGroup
 		var first error
 		for i, g := range left {
-			length, err := cmds[i].Result()
-			if err == nil && length == 0 {
-				err = cmp.Or(whole, errNoAnswer)
+			g.length, g.err = cmds[i].Result()
+			if g.err == nil && g.length == 0 {
+				g.err = cmp.Or(whole, errNoAnswer)
 			}
-			g.err = err
-			if err == nil {
-				for k, at := range g.at {
-					out[at].Length = length - int64(len(g.at)-1-k)
-				}
-			} else if rdb.Transient(err) {
-				again = append(again, g)
-				if first == nil {
-					first = err
-				}
+			if rdb.Transient(g.err) {
+				again, first = append(again, g), cmp.Or(first, g.err)
 			}
 		}
 		left = again
 		return first
 	})
 	for _, g := range groups {
-		for _, at := range g.at {
-			if g.err != nil {
-				out[at].Err = fmt.Errorf("push to %q: %w", g.queue, g.err)
-			}
-		}
+		g.answer(out)
 	}
 }

@@ -24,10 +24,10 @@ func ParseRecord(token, record string) (Reserved, error) {
 	rest, ok := strings.CutPrefix(record, "3 ")
 	var n [recordNumbers]int64
 	for i := range n {
-		if !ok {
-			break
-		}
-		n[i], rest, ok = cutNumber(rest)
+		var digits string
+		digits, rest, _ = strings.Cut(rest, " ")
+		number, err := strconv.ParseUint(digits, 10, 60)
+		n[i], ok = int64(number), ok && err == nil //nolint:gosec // of 60 bits
 	}
 	at, body, whole := strings.Cut(rest, "\n")
 	size, left := int64(0), int64(len(body))
@@ -54,19 +54,4 @@ func ParseRecord(token, record string) (Reserved, error) {
 		}
 	}
 	return r, nil
-}
-
-func cutNumber(text string) (n int64, rest string, ok bool) {
-	const most = 18 // digits that always fit
-	for i := range min(len(text), most+1) {
-		c := text[i]
-		if c == ' ' {
-			return n, text[i+1:], i > 0
-		}
-		if c < '0' || c > '9' {
-			break
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return 0, text, false
 }

@@ -1,11 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -53,21 +54,15 @@ type Unread struct {
 // that master sees it as an orphan; with "", the caller does, too.
 func (s *Store) LookAround(ctx context.Context, digest, place, self string) (Around, error) {
 	opts := s.opts.Load()
-	raw, err := s.db.Eval(ctx, orphansScript, s.db.Key(keyProcs),
-		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest, place, self})
-	list, _ := raw.([]any)
-	if err != nil || len(list) != 5 {
+	list, err := s.db.EvalList(ctx, orphansScript, s.db.Key(keyProcs),
+		[]any{s.db.Prefix, opts.Lease.Milliseconds(), opts.BeatEvery.Milliseconds(), digest, rdb.Known().Oldest, rdb.Known().Newest, place, self}, 5)
+	if err != nil {
 		return Around{}, err
 	}
-	a := Around{Now: time.UnixMilli(rdb.Number(list[0])), Orphans: rdb.Texts(list[2]), Others: map[string]string{}, Local: rdb.Texts(list[4])}
+	a := Around{Now: time.UnixMilli(list.Number(0)), Orphans: list.Texts(2), Others: maps.Collect(list.Pairs(1)), Local: list.Texts(4)}
 	slices.Sort(a.Local)
-	others := rdb.Texts(list[1])
-	for i := 0; i+1 < len(others); i += 2 {
-		a.Others[others[i]] = others[i+1]
-	}
-	unread := rdb.Texts(list[3])
-	for i := 0; i+3 < len(unread); i += 4 {
-		a.Unread = append(a.Unread, Unread{ID: unread[i], Format: unread[i+1], Version: unread[i+2], Host: unread[i+3]})
+	for one := range slices.Chunk(list.Texts(3), 4) {
+		a.Unread = append(a.Unread, Unread{ID: one[0], Format: one[1], Version: one[2], Host: one[3]})
 	}
 	return a, nil
 }
@@ -90,13 +85,7 @@ func (s *Store) ProcFields(ctx context.Context, proc string, names []string) (ma
 	if err != nil {
 		return nil, fmt.Errorf("read the entry of %s: %w", proc, err)
 	}
-	fields := map[string]string{}
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			fields[names[i]] = text
-		}
-	}
-	return fields, nil
+	return fieldsOf(names, values), nil
 }
 
 // Fence ends the lease of a process, so that its late packets change nothing, and returns the jobs that it
@@ -142,12 +131,8 @@ func (s *Store) Fence(ctx context.Context, proc string, force bool) (held []Rese
 			break
 		}
 	}
-	sort.Slice(held, func(i, j int) bool {
-		if !held[i].StartedAt.Equal(held[j].StartedAt) {
-			return held[i].StartedAt.Before(held[j].StartedAt)
-		}
-		return len(held[i].Token) < len(held[j].Token) ||
-			len(held[i].Token) == len(held[j].Token) && held[i].Token < held[j].Token
+	slices.SortFunc(held, func(a, b Reserved) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(len(a.Token), len(b.Token)), strings.Compare(a.Token, b.Token))
 	})
 	return held, bad, nil
 }
@@ -188,28 +173,21 @@ func (s *Store) recover(ctx context.Context, proc string, verdicts []Verdict, ow
 			args = append(args, b.Token, string(rune(action)), b.Failure.text(), b.Kill.encode(), strings.Join(b.Counts, " "),
 				letters(gap, 'g', large, 'l', b.Park, 'x'))
 		}
-		raw, err := s.db.Eval(ctx, recoverScript, s.db.Key(rdb.KeyInflight)+proc, args)
-		if err != nil {
+		list, err := s.db.EvalList(ctx, recoverScript, s.db.Key(rdb.KeyInflight)+proc, args, 1, 4)
+		switch {
+		case err != nil:
 			return err
-		}
-		list, _ := raw.([]any)
-		if len(list) == 1 && own {
+		case len(list) == 1 && own:
 			return ErrFenced
-		}
-		if len(list) == 1 {
+		case len(list) == 1:
 			return ErrAlive
 		}
-		if len(list) != 4 {
-			return fmt.Errorf("script recover: unexpected reply %v", raw)
+		failed := list.Texts(3)
+		for i := range batch {
+			batch[i].Failed = batch[i].Failed || slices.Contains(failed, batch[i].Token)
 		}
-		failed, _ := list[3].([]any)
-		for _, token := range failed {
-			if i := slices.IndexFunc(batch, func(v Verdict) bool { return v.Token == token }); i >= 0 {
-				batch[i].Failed = true
-			}
-		}
-		if reason, _ := list[2].(string); reason != "" {
-			left = fmt.Errorf("recover %s: %d records left: %s", proc, rdb.Number(list[0]), reason)
+		if reason := list.Text(2); reason != "" {
+			left = fmt.Errorf("recover %s: %d records left: %s", proc, list.Number(0), reason)
 		}
 		if end <= recoverBatch {
 			return left

@@ -217,19 +217,15 @@ func (s *Store) pushWaiting(ctx context.Context, jobs []*waitingPush) []Pushed {
 			open[w.queue] = g
 			groups = append(groups, g)
 		}
-		g.values, g.at = append(g.values, w.payload), append(g.at, i)
+		g.add(w.payload, i)
 	}
 	aborted := s.pushTransaction(ctx, groups)
 	answers := make([]Pushed, len(jobs))
 	for _, g := range groups {
-		for k, at := range g.at {
-			switch {
-			case g.err == nil:
-				answers[at].Length = g.length - int64(len(g.at)-1-k)
-			case aborted && len(groups) > 1:
+		g.answer(answers)
+		for _, at := range g.at {
+			if aborted && len(groups) > 1 {
 				answers[at].Err = errAlone
-			default:
-				answers[at].Err = fmt.Errorf("push to %q: %w", g.queue, g.err)
 			}
 		}
 	}

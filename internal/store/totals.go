@@ -141,7 +141,7 @@ func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipelin
 		for i := from; i < min(n, from+batch); i++ {
 			add(pipe, i)
 		}
-		if _, err := pipe.Exec(ctx); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM" || ctx.Err() != nil) {
+		if err := told(pipe.Exec(ctx)); err != nil && (rdb.Unreachable(err) || rdb.Refusal(err) == "NOPERM" || ctx.Err() != nil) {
 			return err
 		}
 	}
@@ -150,11 +150,12 @@ func (s *Store) readEach(ctx context.Context, n int, add func(pipe redis.Pipelin
 
 // told sets the error of a pipeline in its commands if they have none: if a connection cannot be prepared, as
 // with a wrong password, go-redis does not set it.
-func told(cmds []redis.Cmder, err error) {
+func told(cmds []redis.Cmder, err error) error {
 	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
-		return
+		return err
 	}
 	for _, c := range cmds {
 		c.SetErr(err)
 	}
+	return err
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +11,7 @@ import (
 )
 
 var (
-	moveOutScript = rdb.NewScript(Lua, "move_out", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/deaths", "move_out")
+	moveOutScript = rdb.NewScript(Lua, "move_out", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "lib/lines", "lib/unique", "lib/deaths", "lib/taking", "move_out")
 	moveInScript  = rdb.NewScript(Lua, "move_in", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_in")
 	moveEndScript = rdb.NewScript(Lua, "move_end", "lib/base", "lib/records", "lib/rights", "lib/blocked_queues", "move_end")
 )
@@ -53,16 +52,6 @@ type TransferRequest struct {
 	// Step, if not nil, is called after each batch with the number of jobs that have arrived. Its error ends
 	// the call.
 	Step func(moved int64) error
-
-	// fault, in tests, is called after each script; its error acts like a kill.
-	fault func(step string) error
-}
-
-func (r TransferRequest) after(step string, err error) error {
-	if err == nil && r.fault != nil {
-		err = r.fault(step)
-	}
-	return err
 }
 
 type onTheWay struct {
@@ -79,7 +68,7 @@ type onTheWay struct {
 // batch is lost by it.
 func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (moved int64, err error) {
 	to, _, _, err := other.moveIn(ctx, r.Queue, onTheWay{})
-	if err = r.after("ask", err); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	arrive := func(b onTheWay) error {
@@ -91,7 +80,7 @@ func (s *Store) Transfer(ctx context.Context, other *Store, r TransferRequest) (
 		return err
 	}
 	b, err := s.moveOut(ctx, r, s.placeOf(r.Queue), to, 0, 0, nil)
-	if err = r.after("look", err); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	if b.number > 0 {
@@ -143,7 +132,6 @@ func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place
 		}
 		if len(wanted) > 0 {
 			b, err := s.moveOut(ctx, r, place, to, from, len(page), wanted)
-			err = r.after("out", err)
 			switch {
 			case err != nil:
 				return left, err
@@ -165,7 +153,7 @@ func (s *Store) transferFrom(ctx context.Context, r TransferRequest, place place
 func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b onTheWay) (moved int64, err error) {
 	for {
 		_, what, last, err := other.moveIn(ctx, r.Queue, b)
-		if err = r.after("in", err); err != nil {
+		if err != nil {
 			return 0, err
 		}
 		if what >= 0 {
@@ -174,7 +162,7 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 		// Either this store has forgotten what it sent, so the batch needs a number that is new there, or
 		// another caller has delivered it, and perhaps later ones.
 		next, err := s.renumber(ctx, r.Queue, b, last+1)
-		if err = r.after("renumber", err); err != nil {
+		if err != nil {
 			return 0, err
 		}
 		if next.number == 0 || next.to != b.to {
@@ -183,7 +171,7 @@ func (s *Store) deliver(ctx context.Context, other *Store, r TransferRequest, b 
 		b = next
 	}
 	_, err = s.moveEnd(ctx, r.Queue, b.number, false)
-	return int64(len(b.payloads)), r.after("end", err)
+	return int64(len(b.payloads)), err
 }
 
 // ErrTransferGoesOn: the other store answers, so the transfer can continue.
@@ -234,53 +222,30 @@ func (s *Store) hasCompanions(ctx context.Context, queue string) (bool, error) {
 func (s *Store) placeOf(queue string) place { return place{key: s.db.QueueKey(queue)} }
 
 func (s *Store) moveOut(ctx context.Context, r TransferRequest, at place, to string, from int64, size int, payloads []string) (onTheWay, error) {
-	args := []any{s.db.Prefix, r.Queue, to, r.Where, newStoreID(), 0, 0, from, size, at.line}
-	for _, p := range payloads {
-		args = append(args, p)
-	}
-	return s.moveOutArgs(ctx, r.Queue, at, args)
+	args := []any{s.db.Prefix, r.Queue, to, r.Where, rand.Text(), 0, 0, from, size, at.line}
+	return s.moveOutArgs(ctx, r.Queue, at, with(args, payloads...))
 }
 
 // renumber returns the batch under way; if it is b, its number is now at least least.
 func (s *Store) renumber(ctx context.Context, queue string, b onTheWay, least int64) (onTheWay, error) {
-	return s.moveOutArgs(ctx, queue, s.placeOf(queue), []any{s.db.Prefix, queue, b.to, "", newStoreID(), least, b.number, 0, 0, ""})
+	return s.moveOutArgs(ctx, queue, s.placeOf(queue), []any{s.db.Prefix, queue, b.to, "", rand.Text(), least, b.number, 0, 0, ""})
 }
 
 func (s *Store) moveOutArgs(ctx context.Context, queue string, at place, args []any) (b onTheWay, err error) {
-	raw, err := s.db.Eval(ctx, moveOutScript, at.key, args)
+	list, err := s.db.EvalList(ctx, moveOutScript, at.key, args, 5)
 	if err != nil {
 		return b, fmt.Errorf("take jobs from %q: %w", queue, err)
 	}
-	reply, _ := raw.([]any)
-	if len(reply) < 4 {
-		return b, fmt.Errorf("script move_out: %d values", len(reply))
-	}
-	b.source, _ = reply[0].(string)
-	b.number = rdb.Number(reply[1])
-	b.to, _ = reply[2].(string)
-	b.where, _ = reply[3].(string)
-	for _, p := range reply[4:] {
-		text, _ := p.(string)
-		b.payloads = append(b.payloads, text)
-	}
-	return b, nil
+	return onTheWay{source: list.Text(0), number: list.Number(1), to: list.Text(2), where: list.Text(3), payloads: list.Texts(4)}, nil
 }
 
 func (s *Store) moveIn(ctx context.Context, queue string, b onTheWay) (id string, what, last int64, err error) {
-	args := []any{s.db.Prefix, queue, newStoreID(), b.source, b.number}
-	for _, p := range b.payloads {
-		args = append(args, p)
-	}
-	raw, err := s.db.Eval(ctx, moveInScript, s.db.QueueKey(queue), args)
+	args := with([]any{s.db.Prefix, queue, rand.Text(), b.source, b.number}, b.payloads...)
+	list, err := s.db.EvalList(ctx, moveInScript, s.db.QueueKey(queue), args, 3)
 	if err != nil {
 		return "", 0, 0, fmt.Errorf("push jobs to %q: %w", queue, err)
 	}
-	reply, _ := raw.([]any)
-	if len(reply) < 3 {
-		return "", 0, 0, fmt.Errorf("script move_in: %d values", len(reply))
-	}
-	id, _ = reply[0].(string)
-	return id, rdb.Number(reply[1]), rdb.Number(reply[2]), nil
+	return list.Text(0), list.Number(1), list.Number(2), nil
 }
 
 func (s *Store) moveEnd(ctx context.Context, queue string, number int64, back bool) (jobs int64, err error) {
@@ -289,10 +254,4 @@ func (s *Store) moveEnd(ctx context.Context, queue string, number int64, back bo
 		return 0, fmt.Errorf("end the way of jobs of %q: %w", queue, err)
 	}
 	return rdb.Number(raw), nil
-}
-
-func newStoreID() string {
-	var id [12]byte
-	_, _ = rand.Read(id[:]) // it does not fail
-	return hex.EncodeToString(id[:])
 }

@@ -20,6 +20,24 @@ import (
 
 var errKilled = errors.New("killed")
 
+// killer is an error from the nth script on.
+func killer(n int) func() error {
+	return func() error {
+		if n--; n <= 0 {
+			return errKilled
+		}
+		return nil
+	}
+}
+
+func watch(stores ...*fixture) *store.Killer {
+	k := &store.Killer{}
+	for _, f := range stores {
+		k.Watch(f.Store)
+	}
+	return k
+}
+
 // transferModel moves jobs between two stores, is killed at any point, and demands that each job
 // is in one place, once, in order.
 type transferModel struct {
@@ -27,6 +45,7 @@ type transferModel struct {
 	redis          *redis.Client
 	ctx            context.Context //nolint:containedctx // of the test
 	spaceA, spaceB string
+	killer         *store.Killer
 }
 
 func (m *transferModel) list(key string) []string { return m.redis.LRange(m.ctx, key, 0, -1).Val() }
@@ -51,14 +70,6 @@ func (m *transferModel) run(t *rapid.T) {
 		}
 	}
 	var late []func() error
-	fault := func(at int) func(string) error {
-		return func(string) error {
-			if at--; at < 0 {
-				return errKilled
-			}
-			return nil
-		}
-	}
 	for range rapid.IntRange(1, 12).Draw(t, "steps") {
 		switch step := rapid.SampledFrom([]string{"push", "push", "move", "move", "move", "takeA", "takeB", "keep", "late", "back", "pushB"}).Draw(t, "step"); step {
 		case "push":
@@ -74,7 +85,10 @@ func (m *transferModel) run(t *rapid.T) {
 			pushed = append(pushed, p)
 			require.NoError(t, m.redis.RPush(m.ctx, m.spaceB+"queue:q", p).Err())
 		case "move":
-			_, err := store.FaultyTransfer(m.ctx, m.a, m.b, m.request(), fault(rapid.IntRange(0, 9).Draw(t, "killed after")))
+			at := rapid.IntRange(0, 9).Draw(t, "killed after")
+			m.killer.After = killer(at + 1)
+			_, err := m.a.Transfer(m.ctx, m.b, m.request())
+			m.killer.After = nil
 			if !errors.Is(err, errKilled) {
 				require.NoError(t, err)
 			}
@@ -138,16 +152,16 @@ func TestTransferModel(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, server *redistest.Server) {
 		a, b := setup(t, server), setup(t, server)
-		m := &transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":"}
+		m := &transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":", killer: watch(a, b)}
 		rapid.Check(t, m.run)
 	})
 }
 
 // transferMutants are scripts with a defect each, which the model finds.
 var transferMutants = []storetest.Mutant{
-	{"a batch is taken while one is on its way", "move_out", `if staged > 0 then`, `if false then`},
-	{"a taken job stays", "move_out", `call('LSET', key, indexes[i], hole)`, ``},
-	{"the order of a batch is turned around", "move_out", `call('RPUSH', aside, payload)`, `call('LPUSH', aside, payload)`},
+	{"a batch is taken while one is on its way", "move_out", `if len(aside) > 0 then`, `if false then`},
+	{"a taken job stays", "taking", `call('LSET', key, f.at, hole)`, ``},
+	{"the order of a batch is turned around", "move_out", `call('RPUSH', aside, f.payload)`, `call('LPUSH', aside, f.payload)`},
 	{"a batch is pushed again", "move_in", `if number <= last then`, `if number < last then`},
 	{"an old batch is pushed again", "move_in", `if number <= last then`, `if number == last then`},
 	{"the number is forgotten", "move_in", `call('HSET', moved, 'id', id, from,`, `call('HSET', moved, 'id', id, 'x',`},
@@ -166,7 +180,7 @@ func TestTransferModelFindsDefects(t *testing.T) {
 		for _, s := range []*fixture{a, b} {
 			require.NoError(t, storetest.Alter(s.Redis(), m[1], m[2], m[3]))
 		}
-		return (&transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":"}).run
+		return (&transferModel{a: a.Store, b: b.Store, redis: a.redis, ctx: t.Context(), spaceA: a.ns + ":", spaceB: b.ns + ":", killer: watch(a, b)}).run
 	}}
 	defects.Find(t)
 }
@@ -244,12 +258,10 @@ func TestTransfer(t *testing.T) {
 			a, b, c := setup(t, server), setup(t, server), setup(t, server)
 			a.push("q", "1", "2")
 			r := store.TransferRequest{Queue: "q", Where: "b", Limit: 2, Pick: func([]byte) bool { return true }}
-			_, err := store.FaultyTransfer(t.Context(), a.Store, b.Store, r, func(step string) error {
-				if step == "out" {
-					return errKilled
-				}
-				return nil
-			})
+			k := watch(a, b)
+			k.After = killer(3) // it has taken the jobs
+			_, err := a.Transfer(t.Context(), b.Store, r)
+			k.After = nil
 			require.ErrorIs(t, err, errKilled)
 			jobs, where, err := a.Transferring(t.Context())
 			require.NoError(t, err)
@@ -297,25 +309,19 @@ func TestTransfer(t *testing.T) {
 			}
 			a.push("q", want...)
 			r := store.TransferRequest{Queue: "q", Where: "b", Limit: 100, Pick: func([]byte) bool { return true }}
-			stopped := false
-			_, err := store.FaultyTransfer(t.Context(), a.Store, b.Store, r, func(step string) error {
-				if step != "out" || stopped {
+			scripts, k := 0, watch(a, b)
+			k.After = func() error {
+				if scripts++; scripts < 3 {
 					return nil
 				}
-				stopped = true // while this one stands still another ends its batch, and is killed with the next one delivered
-				delivered := 0
-				_, err := store.FaultyTransfer(t.Context(), a.Store, b.Store, r, func(step string) error {
-					if step == "in" {
-						delivered++
-					}
-					if delivered == 2 {
-						return errKilled
-					}
-					return nil
-				})
+				// It has taken jobs. While it stands still, another ends its batch, and is killed with the next one delivered.
+				k.After = killer(6)
+				_, err := a.Transfer(t.Context(), b.Store, r)
+				k.After = nil
 				require.ErrorIs(t, err, errKilled)
 				return nil
-			})
+			}
+			_, err := a.Transfer(t.Context(), b.Store, r)
 			require.NoError(t, err)
 			_, err = a.Transfer(t.Context(), b.Store, r)
 			require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,19 +56,14 @@ func (s *Store) Delayed(ctx context.Context, lists int64) (n int64, partial bool
 	if partial = int64(len(times)) > lists; partial {
 		times = times[:lists]
 	}
-	for some := range slices.Chunk(times, 1000) {
-		pipe := s.db.Read.Pipeline()
-		lengths := make([]*redis.IntCmd, len(some))
-		for i, at := range some {
-			lengths[i] = pipe.LLen(ctx, s.db.Key(keyDueAt)+at)
-		}
-		if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
-			return 0, false, fmt.Errorf("count delayed jobs: %w", err)
-		}
-		for _, length := range lengths {
-			own += length.Val()
-			partial = partial || length.Err() != nil // a key of the wrong type, which MoveDue reports
-		}
+	lengths := make([]*redis.IntCmd, len(times))
+	err = s.readEach(ctx, len(times), func(pipe redis.Pipeliner, i int) { lengths[i] = pipe.LLen(ctx, s.db.Key(keyDueAt)+times[i]) })
+	if err != nil {
+		return 0, false, fmt.Errorf("count delayed jobs: %w", err)
+	}
+	for _, length := range lengths {
+		own += length.Val()
+		partial = partial || length.Err() != nil // a key of the wrong type, which MoveDue reports
 	}
 	return own, partial, nil
 }

@@ -95,12 +95,11 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 	if n == 0 {
 		return nil, next, nil
 	}
-	pipe := s.db.Read.Pipeline()
 	jobs, there := make([]*redis.IntCmd, len(page)), make([]*redis.IntCmd, len(page))
-	for i, queue := range page {
-		jobs[i], there[i] = pipe.LLen(ctx, s.db.QueueKey(queue)), pipe.Exists(ctx, keys[2*i], keys[2*i+1])
-	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
+	err = s.readEach(ctx, len(page), func(pipe redis.Pipeliner, i int) {
+		jobs[i], there[i] = pipe.LLen(ctx, s.db.QueueKey(page[i])), pipe.Exists(ctx, keys[2*i], keys[2*i+1])
+	})
+	if err != nil {
 		return nil, 0, fmt.Errorf("look for what unique queues have left: %w", err)
 	}
 	for i, queue := range page {
@@ -120,19 +119,15 @@ func (s *Store) DropLeftovers(ctx context.Context, kept func(queue string) bool,
 // repair calls unique_repair.lua; done reports whether it did what was asked.
 func (s *Store) repair(ctx context.Context, queue, how string) (report UniqueReport, done bool, err error) {
 	report.Queue = queue
-	raw, err := s.db.Eval(ctx, uniqueRepairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how})
+	list, err := s.db.EvalList(ctx, uniqueRepairScript, s.db.QueueKey(queue), []any{s.db.Prefix, how}, 8)
 	if err != nil {
 		return report, false, err
 	}
-	list, _ := raw.([]any)
-	if len(list) != 8 {
-		return report, false, fmt.Errorf("script unique_repair: unexpected reply %v", raw)
-	}
-	what := rdb.Number(list[0])
-	report.Jobs, report.TooLong = rdb.Number(list[1]), what == 2
-	report.MembersAdded, report.MembersRemoved = rdb.Number(list[2]), rdb.Number(list[3])
-	report.Duplicates, report.Dropped = rdb.Number(list[4]), rdb.Texts(list[7])
-	report.TimesAdded, report.TimesRemoved = rdb.Number(list[5]), rdb.Number(list[6])
+	what := list.Number(0)
+	report.Jobs, report.TooLong = list.Number(1), what == 2
+	report.MembersAdded, report.MembersRemoved = list.Number(2), list.Number(3)
+	report.Duplicates, report.Dropped = list.Number(4), list.Texts(7)
+	report.TimesAdded, report.TimesRemoved = list.Number(5), list.Number(6)
 	return report, what == 1, nil
 }
 
@@ -183,29 +178,16 @@ func (s *Store) uneven(ctx context.Context, names []string) (queues []string, er
 	if len(names) == 0 {
 		return nil, nil
 	}
-	type lengths struct {
-		jobs, members, times *redis.IntCmd
-		lined                *redis.BoolCmd
+	lined, err := s.linedJobs(ctx)
+	if err != nil && rdb.Unreachable(err) {
+		return nil, err
 	}
-	pipe := s.db.Read.Pipeline()
-	all := make([]lengths, len(names))
-	for i, name := range names {
-		key := s.db.QueueKey(name)
-		all[i] = lengths{
-			pipe.LLen(ctx, key), pipe.SCard(ctx, key+":uniqueue"), pipe.LLen(ctx, key+":start_at"),
-			pipe.HExists(ctx, s.db.Key(keyLined), name),
+	all, err := s.UniqueList(ctx, names)
+	for _, u := range all {
+		// The exchange reports a key of the wrong type.
+		if u.Err == nil && (!u.InStep() || lined[u.Queue] > 0) {
+			queues = append(queues, u.Queue)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil && rdb.Unreachable(err) {
-		return nil, fmt.Errorf("lengths of unique queues: %w", err)
-	}
-	for i, l := range all {
-		if l.jobs.Err() != nil || l.members.Err() != nil || l.times.Err() != nil {
-			continue // a key of the wrong type, which the exchange reports
-		}
-		if l.jobs.Val() != l.members.Val() || l.jobs.Val() != l.times.Val() || l.lined.Val() {
-			queues = append(queues, names[i])
-		}
-	}
-	return queues, nil
+	return queues, err
 }

@@ -24,7 +24,7 @@ func (f *fixture) members(queue string) []string {
 }
 
 // inStep demands that the companions of a unique queue match it, and that nothing is left of
-// how old versions repaired it.
+// their repair.
 func (f *fixture) inStep(queue string) {
 	f.t.Helper()
 	list := f.list("queue:" + queue)
@@ -33,9 +33,7 @@ func (f *fixture) inStep(queue string) {
 	slices.Sort(list)
 	slices.Sort(members)
 	require.True(f.t, slices.Equal(list, members), "the set is not what waits") // of any length, quickly
-	for _, old := range []string{"resqued:healing:", "resqued:twins:"} {
-		require.False(f.t, f.exists(old+queue), old)
-	}
+	require.False(f.t, f.exists("resqued:healing:"+queue))
 	if len(list) > 0 {
 		require.EqualValues(f.t, -1, f.redis.TTL(f.t.Context(), f.key("queue:"+queue+":uniqueue")).Val(), "the set expires")
 	}
@@ -202,8 +200,8 @@ func TestRepairKeepsTheFirst(t *testing.T) {
 		a, b, c, d := job("A", "[1]"), job("A", "[2]"), job("A", "[3]"), job("A", "[4]")
 		f.redis.RPush(t.Context(), f.key("queue:q"), a, b, a, c, b, b, d)
 		f.redis.RPush(t.Context(), f.key("queue:q:start_at"), 1, 2, 3, 4, 5, 6, 7)
-		for _, old := range []string{"resqued:heal:q", "resqued:healing:q", "resqued:twins:q"} {
-			f.redis.HSet(t.Context(), f.key(old), "at", 3) // of a daemon of an old version
+		for _, old := range []string{"resqued:heal:q", "resqued:healing:q"} {
+			f.redis.HSet(t.Context(), f.key(old), "at", 3) // of an interrupted repair
 		}
 		report, err := f.RepairUneven(t.Context(), "q")
 		require.NoError(t, err)

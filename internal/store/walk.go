@@ -19,6 +19,25 @@ const (
 	maxRestarts = 200
 )
 
+// nextPage returns the size of the next page, at most limit elements, after a page of this size, so that pages have
+// about bytes bytes.
+func nextPage(size int64, page []string, bytes, limit int64) int64 {
+	switch read := bytesOf(page); {
+	case read > bytes:
+		return max(1, size/2)
+	case read < bytes/4:
+		return min(2*size, limit)
+	}
+	return size
+}
+
+func bytesOf(texts []string) (n int64) {
+	for _, text := range texts {
+		n += int64(len(text))
+	}
+	return n
+}
+
 // walk iterates over a list from head to tail while other processes push and take. It sees an element that is
 // there all the time at least once.
 type walk struct {
@@ -42,16 +61,7 @@ func (w *walk) next(ctx context.Context) (from int64, page []string, err error) 
 		if err != nil {
 			return 0, nil, err
 		}
-		bytes := 0
-		for _, element := range part {
-			bytes += len(element)
-		}
-		switch {
-		case bytes > pageBytes:
-			w.size = max(1, w.size/2)
-		case bytes < pageBytes/4:
-			w.size = min(2*w.size, pageElements)
-		}
+		w.size = nextPage(w.size, part, pageBytes, pageElements)
 		if w.pos == 0 {
 			return 0, part, nil
 		}

@@ -34,9 +34,7 @@ if not elsewhere then
   local record = type(raw) == 'string' and unpack_(raw)
   if not record then return {'LATE'} end
   queue, payload = record.queue, record.payload
-  if type(query('HLEN', heldkey)) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. heldkey .. ' is not a hash; move it away')
-  end
+  if type(query('HLEN', heldkey)) ~= 'number' then return inway(heldkey .. ' is not a hash') end
   call('PERSIST', KEYS[1]) -- see register: a full server must not reject the rest
 end
 

@@ -21,16 +21,8 @@ local unique, elsewhere = find(flags, 'u', 1, true), find(flags, 'e', 1, true)
 local key = prefix .. 'queue:' .. queue
 local ms = now()
 
-local wrong = notext(KEYS[1], marker)
+local wrong = notext(KEYS[1], marker) or not elsewhere and inway(queueobstacle(key, unique) or notset(prefix .. 'queues'))
 if wrong then return wrong end
-if not elsewhere then
-  if not len(key) or unique and not utyped(key) then
-    return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list, or its companions are not theirs; move it away')
-  end
-  if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is not a set; move it away')
-  end
-end
 local value = standing(prefix, KEYS[1], ms, elsewhere)
 if value then return {'LOCKED', value} end
 if marked(prefix, marker, ms, elsewhere) then return {'DUPLICATE'} end

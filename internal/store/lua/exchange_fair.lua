@@ -88,37 +88,16 @@ function fair.try(f)
     f.over[#f.over + 1], f.at = t.place, f.at + 1
     return true
   end
-  local step, name, lock = f.cost(t.place), nil, ''
-  if f.locked then
-    name = nameof(f.queue, payload, f.byGo)
-    if not name then
-      f.unnamed = true
-      fair.ask(f, fair.heads(f))
-      return false
-    end
-    lock = jobs .. name
-  end
-  local deaths, blame = died(f.queue, payload)
-  local blamed = blame > 0 and onsuspects == 'a'
-  if blamed and not (name and line.behind(f.queue, payload, lock)) then
-    set_apart(prefix, f.queue, payload, '-')
-    f.moved, step = f.moved + 1, 0
-  elseif not name then
-    give(f.queue, payload, '', '-', f.capped, deaths, blame)
-    f.room = f.room - 1
-  elseif f.ends[name] or blamed or f.lined and (len(f.lines.list(f.queue, name)) or 0) > 0 or f.requests and f.requests.kept(lock)
-    or not take(lock, me .. asked[w][1]) then
-    if not f.ends[name] then f.ends[name], f.names[#f.names + 1] = {}, name end
-    table.insert(f.ends[name], payload)
-    f.looked = f.looked + 1
-  elseif fenced(lock) then
-    give(f.queue, payload, lock, '-', f.capped, deaths, blame)
-    f.room = f.room - 1
-  else
+  local step, name = f.cost(t.place), f.locked and nameof(f.queue, payload, f.byGo) or nil
+  if f.locked and not name then
+    f.unnamed = true
+    fair.ask(f, fair.heads(f))
     return false
   end
+  local aside = locklines.admit(f, payload, name)
+  if aside == nil then return false end
   if new then t.used = (t.used or 0) + 1 else t.there = t.there + 1 end
-  if step > 0 then fair.later(f, t, step) end
+  if step > 0 and not aside then fair.later(f, t, step) end
   return true
 end
 
@@ -227,13 +206,5 @@ end
 
 -- ask requests from Go the missing names of the next payloads.
 function fair.ask(f, payloads)
-  local size = 0
-  for _, payload in ipairs(payloads) do
-    if size > 65536 then break end
-    if not fair.tenant(f.queue, payload, f.index) or not nameof(f.queue, payload, f.byGo) then
-      table.insert(reply[8], f.queue)
-      table.insert(reply[8], payload)
-      size = size + #payload
-    end
-  end
+  ask(f.queue, f.byGo, payloads, function(payload) return fair.tenant(f.queue, payload, f.index) end)
 end

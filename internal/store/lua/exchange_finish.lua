@@ -77,13 +77,12 @@ function ends.stuck(e)
   if e.unread then return 'the record of ' .. e.token .. ' is not one of ours' end
   if e.kind == 'f' then
     local key = prefix .. e.list
-    return not len(key) and key .. ' is not a list' or e.large and parked.obstacle(prefix) or nil
+    return notlist(key) or e.large and parked.obstacle(prefix) or nil
   elseif e.kind == 't' then
     return delayobstacle(prefix, e.queue, e.record and e.record.start ~= '-', ms + e.pause) or refused(query('GET', e.count.key)) and e.count.key .. ' is not a string' or nil
   elseif e.back then
-    local key = prefix .. 'queue:' .. e.queue
-    if not len(key) then return key .. ' is not a list' end
-    if e.record and e.record.start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
+    local wrong = queueobstacle(prefix .. 'queue:' .. e.queue, e.record and e.record.start ~= '-')
+    if wrong then return wrong end
     if e.pause > 0 and type(query('ZCARD', prefix .. 'resqued:delayed')) ~= 'number' then return prefix .. 'resqued:delayed is not a sorted set' end
     return e.kept and parked.obstacle(prefix) or nil
   end
@@ -93,13 +92,6 @@ end
 function ends.park(e, reason)
   local text = e.kind == 'f' and e.text or e.kind == 't' and e.sent or e.kind == 'b' and not ends.flag(e, 'o') and e.lock or ''
   parked.keep(prefix, proc .. '#' .. e.token, e.large and 'F' or e.kind, ms, e.queue, e.record.start, e.record.payload, reason, e.gap, text)
-end
-
-function ends.fail(e)
-  if e.large then
-    parked.keep(prefix, proc .. '#' .. e.token, 'l', ms, e.queue, e.record.start, e.record.payload, 'too large for its failure record', 0, '')
-  end
-  parked.fail(prefix, e.list, e.gap > 0 and parked.whole(e.text, e.gap, e.record.payload) or e.text)
 end
 
 -- goback puts a job back for another run, now or after a pause, and returns its mark: u if it was dropped as a
@@ -165,7 +157,7 @@ function ends.finish(e)
     return 'p'
   end
   if e.back then return ends.goback(e) end
-  if e.kind == 'f' then ends.fail(e) end
+  if e.kind == 'f' then parked.file(prefix, e.list, proc .. '#' .. e.token, ms, e.record, e.text, e.gap, e.large) end
   return '1'
 end
 

@@ -1,7 +1,8 @@
 -- exchange_lines takes jobs whose locks are free, and moves others into the lines for their locks. A part of
 -- exchange; see exchange_fast, and lines for the keys.
 --
--- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.append(queue, key, names, ends): no
+-- DEFINES  locklines.serve(queue, room, capped): the room that is left; locklines.admit(q, payload, name, mates): see
+--          there; locklines.append(queue, key, names, ends): no
 --          result; locklines.begins(queue, flags): whether locked jobs are to wait in lines;
 --          locklines.intake(queue, key, left, room, capped, flags): whether locks must be named
 -- NEEDS    all parts before it
@@ -91,35 +92,31 @@ function locklines.begins(queue, flags)
   return not line.shared or pcall_('SISMEMBER', others, queue) == 0 and pcall_('SISMEMBER', others, '*') == 0
 end
 
--- admit takes a payload from a queue's head: the job is given if its lock is free and without a line, else put
--- in ends, for that line. It returns false if nothing more can be taken.
-function locklines.admit(n, payload)
-  local deaths, blame = died(n.queue, payload)
-  local name = nameof(n.queue, payload, n.byGo)
-  local lock, mates = jobs .. (name or ''), name and n.ends[name]
-  local blamed = blame > 0 and onsuspects == 'a'
-  if blamed and not (name and (mates or line.behind(n.queue, payload, lock))) then
-    set_apart(prefix, n.queue, payload, '-')
-    n.moved = n.moved + 1
-  elseif not name then
-    n.unnamed = true
-    return false
-  elseif mates or blamed or n.lined > 0 and (len(line.known.list(n.queue, name)) or 0) > 0 or n.requests and n.requests.kept(lock)
-    or not take(lock, me .. asked[w][1]) then
-    if not mates then
-      mates = {}
-      n.ends[name], n.names[#n.names + 1] = mates, name
-    end
-    mates[#mates + 1] = payload
-    n.looked = n.looked + 1
-  elseif fenced(lock) then
-    give(n.queue, payload, lock, '-', n.capped, deaths, blame)
-    n.room = n.room - 1
+-- admit gives a job of the queue in q, whose lock has a name, or none, if the lock is free and without a line; else
+-- it puts the job in ends, for that line, or quarantines it: mates says that jobs before it are in ends. It returns
+-- whether it has quarantined the job, or nil if nothing more can be taken.
+function locklines.admit(q, payload, name, mates)
+  local deaths, blame = died(q.queue, payload)
+  local lock, blamed = name and jobs .. name or '', blame > 0 and onsuspects == 'a'
+  if blamed and not (name and (mates or line.behind(q.queue, payload, lock))) then
+    set_apart(prefix, q.queue, payload, '-')
+    q.moved = q.moved + 1
+    return true
+  elseif not name and q.locked then
+    q.unnamed = true
+    return nil
+  elseif name and (q.ends[name] or blamed or q.lined and (len(line.known.list(q.queue, name)) or 0) > 0
+    or q.requests and q.requests.kept(lock) or not take(lock, me .. asked[w][1])) then
+    if not q.ends[name] then q.ends[name], q.names[#q.names + 1] = {}, name end
+    table.insert(q.ends[name], payload)
+    q.looked = q.looked + 1
+  elseif name and not fenced(lock) then
+    return nil
   else
-    return false
+    give(q.queue, payload, lock, '-', q.capped, deaths, blame)
+    q.room = q.room - 1
   end
-  n.gone = n.gone + 1
-  return true
+  return false
 end
 
 function locklines.head(n)
@@ -131,8 +128,10 @@ function locklines.head(n)
     local waiting, from, size = call('LRANGE', n.key, n.gone, n.gone + chunk - 1), n.gone, 0
     if #waiting == 0 then break end
     for _, payload in ipairs(waiting) do
-      if not going() or not locklines.admit(n, payload) then break end
-      size = size + #payload
+      if not going() then break end
+      local name = nameof(n.queue, payload, n.byGo)
+      if locklines.admit(n, payload, name, name and n.ends[name]) == nil then break end
+      n.gone, size = n.gone + 1, size + #payload
     end
     if size > 8192 * (n.gone - from) then chunk = 4 else chunk = math.min(4 * chunk, bound) end
   end
@@ -149,7 +148,7 @@ function locklines.intake(queue, key, left, room, capped, flags)
   call('PERSIST', info) -- see register: a full server must not reject the rest
   if counted then forget_seen(prefix, queue) end
   local n = {
-    queue = queue, key = key, left = left, room = room, capped = capped, lined = lined, byGo = find(flags, 'k', 1, true),
+    queue = queue, key = key, left = left, room = room, capped = capped, locked = true, lined = lined > 0, byGo = find(flags, 'k', 1, true),
     scan = math.max(1, math.min(bound, budget)), requests = line.asking(),
     ends = {}, names = {}, unnamed = false, gone = 0, looked = 0, moved = 0, -- ends: name → payloads for its line
   }

@@ -2,7 +2,7 @@
 -- exchange; see exchange_fast.
 --
 -- DEFINES  asked: the wants without a job, w the next of them; nameof(queue, payload, byGo): the name of a payload's
---          lock, or nil; ask(queue, byGo, payloads): no result
+--          lock, or nil; ask(queue, byGo, payloads, known): no result
 -- NEEDS    all parts before it
 -- COST     for a repeated call 2 commands, and 3 per want
 
@@ -79,12 +79,12 @@ local function nameof(queue, payload, byGo)
   return ok and name or redis.sha1hex(payload)
 end
 
--- ask requests the names of the next payloads' locks.
-local function ask(queue, byGo, payloads)
+-- ask requests the names of the next payloads' locks, and what known does not know.
+local function ask(queue, byGo, payloads, known)
   local size = 0
   for _, payload in ipairs(payloads) do
     if size > 65536 then break end
-    if not nameof(queue, payload, byGo) then
+    if known and not known(payload) or not nameof(queue, payload, byGo) then
       table.insert(reply[8], queue)
       table.insert(reply[8], payload)
       size = size + #payload

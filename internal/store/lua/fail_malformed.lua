@@ -15,9 +15,8 @@
 local prefix, n = ARGV[1], 0
 local list = ARGV[2] == 'm' and parked.listed(prefix, '') or 'failed'
 local target = prefix .. list
-if not len(target) then return redis.error_reply('RESQUEDTYPE ' .. target .. ' is not a list; move it away') end
-local wrong = parked.obstacle(prefix)
-if wrong then return redis.error_reply('RESQUEDTYPE ' .. wrong .. '; move it away') end
+local wrong = inway(notlist(target) or parked.obstacle(prefix))
+if wrong then return wrong end
 call('PERSIST', target) -- the first write, after which a full server accepts the rest
 local foreign = unread(pcall_('HGET', prefix .. 'resqued:meta', 'format'), ARGV[3], ARGV[4])
 for i = 5, #ARGV, 4 do
@@ -31,8 +30,7 @@ for i = 5, #ARGV, 4 do
   end
   if gone == 1 then
     local id = ARGV[i + 3]
-    if id ~= '' then parked.keep(prefix, id, 'l', now(), '', '-', item, 'too large for its failure record', 0, '') end
-    parked.fail(prefix, list, ARGV[i + 2])
+    parked.file(prefix, list, id, (now()), {queue = '', start = '-', payload = item}, ARGV[i + 2], 0, id ~= '')
     n = n + 1
   end
 end

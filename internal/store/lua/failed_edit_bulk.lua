@@ -42,9 +42,7 @@
 local key, prefix, name, token, lease, op = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local sifting, passed = siftkeys(prefix, name)
 local ms = now()
-if type(query('HLEN', sifting)) ~= 'number' then return redis.error_reply('RESQUEDTYPE ' .. sifting .. ' is not a hash; move it away') end
-if not len(passed) then return redis.error_reply('RESQUEDTYPE ' .. passed .. ' is not a list; move it away') end
-local wrong = unfit(prefix, key)
+local wrong = inway(type(query('HLEN', sifting)) ~= 'number' and sifting .. ' is not a hash' or notlist(passed)) or unfit(prefix, key)
 if wrong then return wrong end
 
 local holder, ends = match(call('HGET', sifting, name) or '', '^(%S+) (%d+)$')

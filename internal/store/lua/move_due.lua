@@ -118,7 +118,7 @@ local function learn(queue)
   local key = prefix .. 'queue:' .. queue
   if unique[queue] == nil and named then asked[#asked + 1] = queue end
   if not unique[queue] and call('EXISTS', key .. ':uniqueue') == 1 then follows[queue] = true end
-  open[queue] = len(key) ~= nil and (not unique[queue] or utyped(key))
+  open[queue] = not queueobstacle(key, unique[queue])
   if not open[queue] then wrong[#wrong + 1] = key end
 end
 

@@ -11,11 +11,9 @@
 
 local aside, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local moving, key = prefix .. 'resqued:moving', prefix .. 'queue:' .. queue
-local n = len(aside)
-if not n or not len(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and key or aside) .. ' is not a list; move it away')
-end
-local number = query('HGET', moving, 'n:' .. queue)
+local wrong = inway(notlist(aside) or notlist(key))
+if wrong then return wrong end
+local n, number = len(aside), query('HGET', moving, 'n:' .. queue)
 if n == 0 or tonumber(type(number) == 'string' and number or '') ~= tonumber(ARGV[3]) then return 0 end
 if ARGV[4] == 'b' then
   forget_seen(prefix, queue)

@@ -16,12 +16,9 @@
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local moved, from = prefix .. 'resqued:moved', ARGV[4] .. ':' .. queue
 local known = query('HMGET', moved, 'id', from)
-if known.err then return redis.error_reply('RESQUEDTYPE ' .. moved .. ' is not a hash; move it away') end
-if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local queues = prefix .. 'queues'
-if type(query('SCARD', queues)) ~= 'number' then
-  return redis.error_reply('RESQUEDTYPE ' .. queues .. ' is not a set; move it away')
-end
+local wrong = inway(known.err and moved .. ' is not a hash' or notlist(key) or notset(queues))
+if wrong then return wrong end
 local id = known[1] or ARGV[3]
 if #ARGV < 6 then
   if not known[1] then call('HSET', moved, 'id', id) end

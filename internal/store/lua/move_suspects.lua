@@ -12,16 +12,9 @@
 
 local key, prefix, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local target, names = apartkey(prefix, to), prefix .. 'resqued:suspects'
-local n = len(key)
-if not n or not len(target) then
-  return redis.error_reply('RESQUEDTYPE ' .. (n and target or key) .. ' is not a list; move it away')
-end
-for _, set in ipairs({names, prefix .. 'queues'}) do
-  if type(query('SCARD', set)) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set; move it away')
-  end
-end
-if n == 0 then return apart(prefix, from) end -- this also tidies up
+local wrong = inway(notlist(key) or notlist(target) or notset(names) or notset(prefix .. 'queues'))
+if wrong then return wrong end
+if len(key) == 0 then return apart(prefix, from) end -- this also tidies up
 local ms, moved = now(), 0
 
 call('PERSIST', key) -- a full server must not reject the rest
@@ -33,12 +26,8 @@ for i = 4, #ARGV, 2 do
     moved = moved + 1
     call('RPUSH', target, element)
     local payload = suspect(element)
-    local deaths, blame = dead.of(prefix, from, payload)
-    if deaths > 0 then
-      local d, b = dead.of(prefix, to, payload)
-      dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
-      dead.forget(prefix, from, payload)
-    end
+    dead.copy(prefix, from, to, payload, ms)
+    dead.forget(prefix, from, payload)
     if marker ~= '' then remark(marker, from, to, payload) end
   end
 end

@@ -44,7 +44,7 @@ for _, id in ipairs(masters.err and {} or masters) do
     call('SREM', prefix .. 'resqued:masters', id)
   end
 end
--- The processes of the place, without those removed by a version that does not know the set.
+-- The processes of the place, without those that are no longer registered.
 local here, place = {}, prefix .. 'resqued:place:' .. ARGV[7]
 local size = pcall_('SCARD', place)
 if type(size) == 'number' and size > 0 then

@@ -10,9 +10,10 @@
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local idle = prefix .. 'resqued:empty'
-local n, beside = len(key), len(prefix .. 'resqued:suspects:' .. queue)
-if not n or not beside then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
-if n + beside > 0 or query('EXISTS', prefix .. 'pause:queue:' .. queue) == 1 then return 0 end
+local aside = prefix .. 'resqued:suspects:' .. queue
+local wrong = inway(notlist(key) or notlist(aside))
+if wrong then return wrong end
+if len(key) + len(aside) > 0 or query('EXISTS', prefix .. 'pause:queue:' .. queue) == 1 then return 0 end
 if query('HEXISTS', prefix .. 'resqued:lined', queue) == 1 then return 0 end
 local ms = now()
 if ARGV[3] ~= '' then

@@ -12,11 +12,9 @@
 --           through up to 1,000 elements for each in a short queue
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
+local wrong = inway(queueobstacle(key, true))
+if wrong then return wrong end
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
-if not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list; move it away')
-end
 if ARGV[3] == '1' and not instep(key, n) then return {'STEP'} end
 local ms = now()
 local start = fmt('%.0f', math.floor(ms / 1000))

@@ -24,7 +24,6 @@ local alive, own = lease and tonumber(lease) ~= 0 or false, ARGV[3] == '1'
 if alive ~= own then return {alive and 'ALIVE' or 'FENCED'} end
 local moved, failed, reason, released = 0, {}, '', {}
 local inline = pcall_('EXISTS', prefix .. 'resqued:lined') ~= 0 and linelocks(prefix)
-local failedkey = prefix .. 'failed'
 
 -- died counts the death of a job. Equal jobs share the count: those that died together have died once.
 local function died(r, suspect)
@@ -56,14 +55,7 @@ for i = 4, #ARGV, 6 do
     local list = action == 'm' and parked.listed(prefix, r.queue) or 'failed'
     if action == 'm' then action = 'f' end
     local target = action == 'f' and prefix .. list or (prefix .. 'queue:' .. r.queue)
-    local stuck
-    if not len(target) then
-      stuck = target .. ' is not a list'
-    elseif action ~= 'f' and r.start ~= '-' and not utyped(target) then
-      stuck = target .. ':uniqueue is not a set or ' .. target .. ':start_at not a list'
-    elseif large then
-      stuck = parked.obstacle(prefix)
-    end
+    local stuck = queueobstacle(target, action ~= 'f' and r.start ~= '-') or large and parked.obstacle(prefix) or nil
     local parks = stuck and find(flags, 'x', 1, true) and not parked.obstacle(prefix)
     if stuck and not parks then
       reason = stuck
@@ -75,13 +67,7 @@ for i = 4, #ARGV, 6 do
         parked.keep(prefix, id, parks, ms, r.queue, r.start, r.payload, stuck, gap, action == 'f' and failure or parks == 'b' and r.lock or '')
       end
       if action == 'f' then
-        if parks then -- it is parked
-        elseif large then
-          parked.keep(prefix, id, 'l', ms, r.queue, r.start, r.payload, 'too large for its failure record', 0, '')
-          parked.fail(prefix, list, failure)
-        else
-          parked.fail(prefix, list, parked.whole(failure, gap, r.payload))
-        end
+        if not parks then parked.file(prefix, list, id, ms, r, failure, gap, large) end
         dead.forget(prefix, r.queue, r.payload)
         for key in string.gmatch(ARGV[i + 4], '%S+') do
           if type(pcall_('GET', prefix .. key)) == 'string' then pcall_('DEL', prefix .. key) end

@@ -10,7 +10,7 @@
 
 local key, prefix, queue = KEYS[1], ARGV[1], ARGV[2]
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
+if not n then return inway(notlist(key)) end
 if ARGV[3] ~= '1' then
   if query('SISMEMBER', prefix .. 'queues', queue) == 1 then pruned.note(prefix, queue, (now())) end
   pcall_('SREM', prefix .. 'queues', queue)

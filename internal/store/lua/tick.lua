@@ -53,16 +53,14 @@ end
 if tick ~= '' and tonumber(tick) > ms then return {'EARLY', ms} end
 if ARGV[14] ~= '' and query('HGET', prefix .. 'persistent_schedules', name) ~= ARGV[14] then return {'GONE', ms} end
 
-local n = len(key)
-if not n then return {'STUCK', ms, key .. ' is not a list'} end
-if unique and not utyped(key) then return {'STUCK', ms, key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list'} end
-if find(flags, 's', 1, true) and not instep(key, n) then
-  return {'STUCK', ms, queue .. ' and its keys do not match; run: resqued locks repair ' .. queue}
+local stuck = queueobstacle(key, unique) or notset(prefix .. 'queues')
+if not stuck and find(flags, 's', 1, true) and not instep(key, len(key)) then
+  stuck = queue .. ' and its keys do not match; run: resqued locks repair ' .. queue
 end
 for _, hash in ipairs({definitions, lasts}) do
-  if type(query('HLEN', hash)) ~= 'number' then return {'STUCK', ms, hash .. ' is not a hash'} end
+  if type(query('HLEN', hash)) ~= 'number' then stuck = stuck or hash .. ' is not a hash' end
 end
-if type(query('SCARD', prefix .. 'queues')) ~= 'number' then return {'STUCK', ms, prefix .. 'queues is not a set'} end
+if stuck then return {'STUCK', ms, stuck} end
 local ours, holder = incharge(ARGV[17], ARGV[18])
 if not ours then return {'HELD', ms, holder} end
 

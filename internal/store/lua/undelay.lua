@@ -38,15 +38,10 @@ for i = 3, #ARGV, 3 do
   if key == own then queue, payload = memberof(item) else queue, payload = jobof(item) end
   local target = prefix .. 'queue:' .. (queue or '')
   local how = 'r'
-  if run and (not queue or not len(target) or unique and not utyped(target)) then
+  if run and (not queue or queueobstacle(target, unique)) then
     how = 'x'
   else
-    local gone
-    if key == own then
-      gone = pcall_('ZREM', own, item)
-    else
-      gone = pcall_('LREM', key, 1, item)
-    end
+    local gone = key == own and pcall_('ZREM', own, item) or key ~= own and pcall_('LREM', key, 1, item)
     if gone ~= 1 then
       how = checked(gone) == 0 and 'g' or 'x'
     else

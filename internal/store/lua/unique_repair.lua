@@ -16,22 +16,17 @@
 local key, how = KEYS[1], ARGV[2]
 local set, starts, queue = key .. ':uniqueue', key .. ':start_at', sub(KEYS[1], #ARGV[1] + 7)
 local fresh = ARGV[1] .. 'resqued:healing:' .. queue
--- Versions that repaired queues in parts have left these. state has until when no master repairs the queue
--- again, as in those versions.
-local state = ARGV[1] .. 'resqued:heal:' .. queue
-local old = {fresh, state, ARGV[1] .. 'resqued:twins:' .. queue}
+local state = ARGV[1] .. 'resqued:heal:' .. queue -- until when no master repairs the queue again
+local wrong = inway(queueobstacle(key, how == 'r' or how == 'd'))
+if wrong then return wrong end
 local n = len(key)
-if not n then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
 local nothing = {0, n, 0, 0, 0, 0, 0, {}}
 if how == 'a' or how == 'e' and n == 0 then
-  call('UNLINK', set, starts, unpack(old))
+  call('UNLINK', set, starts, fresh, state)
   nothing[1] = 1
   return nothing
 elseif how == 'e' then
   return nothing
-end
-if not utyped(key) then
-  return redis.error_reply('RESQUEDTYPE ' .. set .. ' is not a set or ' .. starts .. ' no list; move it away')
 end
 
 -- The cost of a job grows with its bytes, estimated from the first, middle and last ones.
@@ -55,7 +50,7 @@ end
 local times, page = call('LLEN', starts), 4
 local hole, holes, from, dropped = '\0' .. redis.sha1hex(key .. ms), 0, 0, {}
 local added = n > 0 and call('SADD', set, first) or 0 -- the first write, which a full server refuses
-call('UNLINK', unpack(old))
+call('UNLINK', fresh, state)
 while from < n do
   local some = call('LRANGE', key, from, from + page - 1)
   added, bytes = added + call('SADD', set, unpack(some)), 1

@@ -11,7 +11,7 @@
 -- COST      about 8 commands, 2 per job, 8 more per reference, and up to 9 per line, of 200 at most
 
 local key, prefix, queue, left = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
+if not len(key) then return inway(notlist(key)) end
 local l, moved, bytes = lines(prefix), 0, 0
 
 -- whole returns a reference's payload, or the payload itself.

@@ -10,7 +10,7 @@
 --           of payloads. With a unique queue those of putback.
 
 local prefix, most, moved, bytes, reason = ARGV[1], tonumber(ARGV[2]), 0, 0, ''
-local failedkey, all = prefix .. 'failed', prefix .. 'resqued:parked'
+local all = prefix .. 'resqued:parked'
 local ms = now()
 
 local ids = {unpack(ARGV, 3)}
@@ -39,18 +39,18 @@ end
 -- place writes an entry to its target, or returns what prevents that.
 local function place(id, p)
   if p.kind == 'f' or p.kind == 'F' then
-    if not len(failedkey) then return failedkey .. ' is not a list' end
-    parked.fail(prefix, 'failed', parked.whole(p.text, p.gap, p.payload))
+    local wrong = notlist(prefix .. 'failed')
+    if wrong then return wrong end
+    parked.file(prefix, 'failed', id, tonumber(p.at), p, p.text, p.gap, p.kind == 'F')
     if p.kind == 'F' then
       call('ZREM', KEYS[1], id)
-      parked.keep(prefix, id, 'l', tonumber(p.at), p.queue, p.start, p.payload, 'too large for its failure record', 0, '')
       return
     end
   else
     if p.queue == '' then return 'it says no queue: see its payload, and enqueue that yourself' end
     local key, start = prefix .. 'queue:' .. p.queue, p.start
-    if not len(key) then return key .. ' is not a list' end
-    if start ~= '-' and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
+    local wrong = queueobstacle(key, start ~= '-')
+    if wrong then return wrong end
     if p.kind == 't' then
       local n, value, ttl, at = match(p.text, '^(%d+) (%d+) (%d+)\n()')
       local count = prefix .. sub(p.text, at, at + tonumber(n) - 1)

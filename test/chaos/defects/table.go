@@ -47,7 +47,7 @@ var defects = []defect{
 		{lua + "recover.lua", `putback(prefix, r.queue, r.payload, r.start, true)`, ``},
 	}, kills, []string{"C1"}},
 	{"I1", "a job that has failed is not noted", []edit{
-		{exchangeEnds, `if e.kind == 'f' then ends.fail(e) end`, ``},
+		{exchangeEnds, `if e.kind == 'f' then parked.file(prefix, e.list, proc .. '#' .. e.token, ms, e.record, e.text, e.gap, e.large) end`, ``},
 	}, calm, []string{"C1"}},
 	{"I1", "a job that asked for another run is forgotten", []edit{
 		{exchangeEnds, `call('ZADD', prefix .. 'resqued:delayed', fmt('%.0f', ms + e.pause), delayed(proc .. '#' .. e.token, e.queue, record.payload, start ~= '-'))`, ``},

@@ -140,7 +140,7 @@ end
 local function notext(...)
   for _, key in ipairs({...}) do
     if key ~= '' and type(query('STRLEN', key)) ~= 'number' then
-      return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a string; move it away')
+      return inway(key .. ' is not a string')
     end
   end
 end

@@ -12,11 +12,11 @@
 -- record of a job in hand also has its count.
 --
 -- DEFINES  dead.keys(prefix, queue): the three keys; dead.of(prefix, queue, payload): deaths,
---          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.forget(prefix,
---          queue, payload), dead.forgetall(prefix, queue), dead.age(prefix, ms): no result
+--          blame; dead.note(prefix, queue, payload, deaths, blame, ms), dead.copy(prefix, from, to, payload, ms),
+--          dead.forget(prefix, queue, payload), dead.forgetall(prefix, queue), dead.age(prefix, ms): no result
 -- NEEDS    base, records
 -- KEYS     reads and writes those above; age reads queue:<q>, resqued:suspects:<q> and resqued:lined
--- COST     of: 1 command; note: 6; forget: 2 to 4; forgetall: 2; O(1). age: 1, and for each of
+-- COST     of: 1 command; note: 6; copy: 1 or 8; forget: 2 to 4; forgetall: 2; O(1). age: 1, and for each of
 --          ten queues at most 6, and 2 for each of 50 counts at most
 
 local dead = {lasting = 604800000, idle = 3600000} -- ms
@@ -48,6 +48,14 @@ function dead.note(prefix, queue, payload, deaths, blame, ms)
   keep('ZADD', queues, at, queue)
   keep('ZADD', times, at, name)
   keep('HSET', counts, name, fmt('%d %d', deaths, blame))
+end
+
+-- copy gives a job that moves to another queue its count there.
+function dead.copy(prefix, from, to, payload, ms)
+  local deaths, blame = dead.of(prefix, from, payload)
+  if deaths == 0 then return end
+  local d, b = dead.of(prefix, to, payload)
+  dead.note(prefix, to, payload, math.max(deaths, d), math.max(blame, b), ms)
 end
 
 -- forget drops the count of a job that has ended or was removed.

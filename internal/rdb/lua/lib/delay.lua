@@ -33,12 +33,11 @@ local function second(due) return fmt('%.0f', math.ceil(due / 1000)) end
 local function delayobstacle(prefix, queue, unique, due)
   local key, own, schedule = prefix .. 'queue:' .. queue, prefix .. 'resqued:delayed', prefix .. 'delayed_queue_schedule'
   local list = prefix .. 'delayed:' .. second(due)
-  if not len(key) then return key .. ' is not a list' end
-  if unique and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
-  if not len(list) then return list .. ' is not a list' end
+  local wrong = queueobstacle(key, unique) or notlist(list)
   for _, set in ipairs({own, schedule}) do
-    if type(query('ZCARD', set)) ~= 'number' then return set .. ' is not a sorted set' end
+    if type(query('ZCARD', set)) ~= 'number' then wrong = wrong or set .. ' is not a sorted set' end
   end
+  return wrong
 end
 
 -- delay keeps a job until due, in the server's ms, and never less. delayobstacle must have returned

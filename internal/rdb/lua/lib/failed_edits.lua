@@ -15,12 +15,7 @@
 local function siftkeys(prefix, name) return prefix .. 'resqued:sifting', prefix .. 'resqued:passed:' .. name end
 
 -- unfit returns an error if a key has the wrong type, and ends the script if a right is missing.
-local function unfit(prefix, key)
-  if not len(key) then return redis.error_reply('RESQUEDTYPE ' .. key .. ' is not a list; move it away') end
-  if type(pcall_('SCARD', prefix .. 'queues')) ~= 'number' then
-    return redis.error_reply('RESQUEDTYPE ' .. prefix .. 'queues is not a set; move it away')
-  end
-end
+local function unfit(prefix, key) return inway(notlist(key) or notset(prefix .. 'queues')) end
 
 -- placed finds the records of the edits from argument from on in a current part of the list: edits →
 -- index in the part, from 1. first is the part's position in the list. Of equal records, each is
@@ -57,7 +52,7 @@ local function pushes(prefix, i, start)
   -- Such a key belongs to another, unique queue.
   if find(queue, ':start_at$') or find(queue, ':uniqueue$') then return 'x' end
   local unique = ARGV[i + 5] == '1'
-  if not len(target) or unique and not utyped(target) then return 'x' end
+  if queueobstacle(target, unique) then return 'x' end
   if unique then return putback(prefix, queue, ARGV[i + 4], start, false) and 'r' or 'u' end
   append(prefix, queue, ARGV[i + 4], now())
   return 'r'

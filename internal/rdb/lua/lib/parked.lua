@@ -14,7 +14,8 @@
 --          kind, ms, queue, start, payload, reason, gap, text), parked.drop(prefix, id): no
 --          result; parked.payload(prefix, id): a payload or nil; parked.whole(record, gap,
 --          payload): a record; parked.gapped(text): gap, record;
---          parked.listed(prefix, queue): name of a list of failures; parked.fail(prefix, list, record): no result
+--          parked.listed(prefix, queue): name of a list of failures; parked.fail(prefix, list, record): no result;
+--          parked.file(prefix, list, id, ms, job, record, gap, large): likewise for a job's record without its payload
 -- NEEDS    base, records
 -- KEYS     reads and writes those above; listed reads failed_queues and <queue>_failed
 -- COST     obstacle, listed: 2 commands; keep: 2 or 3; drop: 3; payload: 2; fail: 1 or 2; O(bytes of the payload)
@@ -71,4 +72,12 @@ end
 function parked.fail(prefix, list, record)
   if list ~= 'failed' then call('SADD', prefix .. 'failed_queues', list) end
   call('RPUSH', prefix .. list, record)
+end
+
+-- file adds the failure of a job, a record of records; large: its payload is kept, as the failure refers to it.
+function parked.file(prefix, list, id, ms, job, record, gap, large)
+  if large then
+    parked.keep(prefix, id, 'l', ms, job.queue, job.start, job.payload, 'too large for its failure record', 0, '')
+  end
+  parked.fail(prefix, list, gap > 0 and parked.whole(record, gap, job.payload) or record)
 end

@@ -1,7 +1,8 @@
 -- records reads in-flight records and their job locks, class locks and caps. It is separate because
 -- exchange_fast does without, and each definition of a function costs time.
 --
--- DEFINES  len(key): length of a list, nil for another type; unpack_(s): a record as a table, nil
+-- DEFINES  len(key): length of a list, nil for another type; notlist(key), notset(key): what is wrong with a key, or
+--          nil; inway(reason): the error to return for that, or nil; unpack_(s): a record as a table, nil
 --          for what is none; held(prefix, lock): whether a job lock is in the way;
 --          held_pack(key, value): text; held_each(text, fn): no result;
 --          drop_held(prefix, proc, token), answer(prefix, proc, token, text), uncap(prefix, cap,
@@ -11,7 +12,7 @@
 -- KEYS     reads locks, resqued:procs and resqued:inflight:<proc>; drop_held removes class locks and the entry in
 --          resqued:held:<proc>; answer moves one from resqued:kills:<proc> to
 --          resqued:killed:<proc>; uncap writes resqued:caps:<master>
--- COST     len: 1 command; held: 1 to 4; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
+-- COST     len, notlist, notset: 1 command; held: 1 to 4; drop_held: 2, and 2 per class lock; answer, uncap: 1 to
 --          3; removeat: 1, or 3 and O(distance from the nearer end)
 
 -- len is LLEN, or nil for a key of another type: that must be found before any pop, because Redis does not
@@ -22,6 +23,12 @@ local function len(key)
   checked(n)
   return nil
 end
+
+local function notlist(key) return not len(key) and key .. ' is not a list' or nil end
+
+local function notset(key) return type(query('SCARD', key)) ~= 'number' and key .. ' is not a set' or nil end
+
+local function inway(reason) return reason and redis.error_reply('RESQUEDTYPE ' .. reason .. '; move it away') end
 
 -- unpack_ reads a record; see exchange_fast.
 local function unpack_(s)

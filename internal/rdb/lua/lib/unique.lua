@@ -8,7 +8,7 @@
 -- list shows an equal one. No script searches a whole long queue, so a second equal job may wait. Then
 -- the lengths differ, and the repair drops it.
 --
--- DEFINES  utyped(key), instep(key, n): yes or no; elements_left: how many elements the script
+-- DEFINES  utyped(key), instep(key, n): yes or no; queueobstacle(key, unique): what is in the way of a push, or nil; elements_left: how many elements the script
 --          may yet look at for jobs;
 --          found(key, payload, n, bound): true, false, or nil for unknown;
 --          waiting(key, payload, n, sure): whether an equal job waits;
@@ -19,7 +19,7 @@
 --          rotated(key): no result
 -- NEEDS    base, records
 -- KEYS     reads and writes queue:<q> and its companions
--- COST     utyped, instep: 2 commands; upush: about 8, and a look through up to 1,000
+-- COST     utyped, instep: 2 commands; queueobstacle: 1, or 3; upush: about 8, and a look through up to 1,000
 --          elements, of a long queue that is out of step 20,000 and for putback 50,000;
 --          forget_member: 2 to 4
 
@@ -29,6 +29,12 @@ local elements_left = 50000
 -- utyped reports whether the companions have the right types or do not exist.
 local function utyped(key)
   return type(query('SCARD', key .. ':uniqueue')) == 'number' and len(key .. ':start_at') ~= nil
+end
+
+-- queueobstacle says which key of a queue has a type that stops a push, or returns nil.
+local function queueobstacle(key, unique)
+  if unique and not utyped(key) then return key .. ':uniqueue is not a set or ' .. key .. ':start_at not a list' end
+  return notlist(key)
 end
 
 -- instep reports whether the companions match a queue of n jobs.
