@@ -383,7 +383,7 @@ func (l *loader) takeHandlers() {
 			h.KillAfter = r.KillAfter
 		}
 		c.Handlers[class] = h
-		l.result.Sources["handlers."+class] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.classes[class]}
+		l.result.Sources["handlers."+class] = l.file.at("handlers." + class)
 		if class == anyClass && l.byFlag.Kind != "" {
 			l.result.Sources["handlers."+class] = l.byFlag
 		}

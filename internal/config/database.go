@@ -14,17 +14,6 @@ const databaseVariable = "DATABASE_URL"
 // databaseSchemes are the schemes that ActiveRecord takes for PostgreSQL.
 var databaseSchemes = []string{"postgres", "postgresql", "postgis"}
 
-func databaseURL() kind {
-	return kind{
-		hint: "URL",
-		parse: func(c *Config, text string) error {
-			c.DatabaseURL = text // readDatabase checks it, as it knows the source
-			return nil
-		},
-		show: func(c *Config) string { return redactDatabase(c.DatabaseURL) },
-	}
-}
-
 // readDatabase reads the database URL, and refuses one that cannot be PostgreSQL's.
 func (l *loader) readDatabase() {
 	if !l.ok("database_url", "database_url_file") {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/schedule"
 )
 
 var update = flag.Bool("update", false, "write the columns of docs/configuration.md that follow from the keys")
@@ -98,12 +100,12 @@ func TestDocumentation(t *testing.T) {
 		header string
 		fields []string
 	}{
-		"a handler":         {"| Field | Meaning | Unit | Default |", handlerFields},
-		"a handler's lock":  {"| Field of `lock` | Meaning | Unit | Default |", lockFields},
-		"a schedule":        {"| Field of a schedule | Meaning | Unit | Default |", scheduleFields},
-		"a handler's retry": {"| Field of `retry` | Meaning | Unit | Default |", retryFields},
-		"a runner":          {"| Field of a runner | Meaning | Unit | Default |", runnerFields},
-		"a long job":        {"| Field of `long_job` | Meaning | Unit | Default |", longJobFields},
+		"a handler":         {"| Field | Meaning | Unit | Default |", new(Handler).fields().names()},
+		"a handler's lock":  {"| Field of `lock` | Meaning | Unit | Default |", new(HandlerLock).fields().names()},
+		"a schedule":        {"| Field of a schedule | Meaning | Unit | Default |", scheduleRules(new(schedule.Definition)).names()},
+		"a handler's retry": {"| Field of `retry` | Meaning | Unit | Default |", new(HandlerRetry).fields().names()},
+		"a runner":          {"| Field of a runner | Meaning | Unit | Default |", new(Runner).fields().names()},
+		"a long job":        {"| Field of `long_job` | Meaning | Unit | Default |", new(HandlerLongJob).fields().names()},
 		"a store":           {"| Field of a store | Meaning | Unit | Default |", storeFields},
 	} {
 		t.Run("it lists the fields of "+what, func(t *testing.T) {

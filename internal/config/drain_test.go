@@ -28,7 +28,7 @@ func TestDrainTimeout(t *testing.T) {
 			r := tc.mustLoad(t)
 			require.Equal(t, tc.after, r.DrainTimeout)
 			require.Equal(t, tc.then, r.DrainThen)
-			require.Equal(t, tc.shown, drainTimeout().show(&r.Config))
+			require.Equal(t, tc.shown, r.drainTimeout().show())
 		})
 	}
 }

@@ -14,15 +14,13 @@ import (
 	"github.com/resqued/resqued/internal/locket/jobkey"
 )
 
-var fairFields = []string{"key", "weights"}
-
 // fair are the queues whose tenants take turns: queues to templates or maps in the file, else
 // JSON.
-func fair() kind {
+func fair(to *map[string]jobkey.Fair) kind {
 	return kind{
 		hint: "JSON",
-		parse: func(c *Config, text string) error {
-			c.Fair = nil
+		parse: func(text string) error {
+			*to = nil
 			if text == "" {
 				return nil
 			}
@@ -36,11 +34,11 @@ func fair() kind {
 				}
 			}
 			if len(rules) > 0 {
-				c.Fair = rules
+				*to = rules
 			}
 			return nil
 		},
-		show: func(c *Config) string { return showFair(c.Fair) },
+		show: func() string { return showFair(*to) },
 		fields: func(f *file, from field) (text string, ok bool) {
 			rules, before := map[string]jobkey.Fair{}, len(f.errs)
 			for _, queue := range f.fields(from.value, from.name+".") {
@@ -79,30 +77,29 @@ func checkFair(queue string, rule jobkey.Fair) error {
 func (f *file) readFair(name string, from field) (rule jobkey.Fair, ok bool) {
 	before := len(f.errs)
 	if from.value.Kind != yaml.MappingNode {
-		f.readText(name, from, &rule.Key, printable)
+		exact(&rule.Key, printable)(f, name, from)
 		return rule, len(f.errs) == before
 	}
-	for _, field := range f.fields(from.value, name+".") {
-		at := name + "." + field.name
-		switch {
-		case field.name == "key":
-			f.readText(at, field, &rule.Key, printable)
-		case field.name != "weights":
-			f.refuse(at, "", field.line, unknown(nearest(field.name, fairFields)))
-		case field.value.Kind != yaml.MappingNode:
-			f.refuse(at, "", field.line, `must be a map of tenants to weights: {big: 4, "*": 1}`)
-		default:
-			rule.Weights = map[string]int{}
-			for _, tenant := range f.fields(field.value, at+".") {
-				var text string
-				f.readText(at+"."+tenant.name, tenant, &text, func(value string) (err error) {
-					if rule.Weights[tenant.name], err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
-						return errors.New("not a whole number; must be 1 to 1000")
-					}
-					return nil
-				})
-			}
-		}
-	}
+	f.readMap(name, from, "", rules{
+		{"key", exact(&rule.Key, printable)},
+		{"weights", into(&rule.Weights, (*file).readWeights)},
+	})
 	return rule, len(f.errs) == before
+}
+
+func (f *file) readWeights(at string, from field) map[string]int {
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", from.line, `must be a map of tenants to weights: {big: 4, "*": 1}`)
+		return nil
+	}
+	weights := map[string]int{}
+	for _, tenant := range f.fields(from.value, at+".") {
+		exact(new(string), func(value string) (err error) {
+			if weights[tenant.name], err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+				return errors.New("not a whole number; must be 1 to 1000")
+			}
+			return nil
+		})(f, at+"."+tenant.name, tenant)
+	}
+	return weights
 }

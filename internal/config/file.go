@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,17 +26,13 @@ const maxFile = 1 << 20
 type file struct {
 	path string
 	// values are string or []string, by key.
-	values   map[string]any
-	lines    map[string]int
-	entries  map[string][]int // lines of list entries
-	handlers map[string]Handler
-	classes  map[string]int // lines of the handlers
-	// runners are by name, runnerLines their lines.
-	runners     map[string]Runner
-	runnerLines map[string]int
-	// schedules are by name, scheduled their lines.
+	values map[string]any
+	// lines are those of keys, and of "handlers.<class>", "runners.<name>" and "schedule.<name>".
+	lines     map[string]int
+	entries   map[string][]int // lines of list entries
+	handlers  map[string]Handler
+	runners   map[string]Runner
 	schedules map[string]schedule.Definition
-	scheduled map[string]int
 	// stores are in the order of the file.
 	stores []*fileStore
 	errs   Errors
@@ -106,8 +103,7 @@ func withoutPath(err error) error {
 func parseFile(path string, data []byte) *file {
 	f := &file{
 		path: path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{},
-		handlers: map[string]Handler{}, classes: map[string]int{}, runners: map[string]Runner{}, runnerLines: map[string]int{},
-		schedules: map[string]schedule.Definition{}, scheduled: map[string]int{},
+		handlers: map[string]Handler{}, runners: map[string]Runner{}, schedules: map[string]schedule.Definition{},
 	}
 	root, err := document(data)
 	if err != nil {
@@ -195,6 +191,131 @@ func (f *file) fields(node *yaml.Node, section string) []field {
 		all = append(all, field{name: name.Value, line: name.Line, value: value})
 	}
 	return all
+}
+
+// entriesOf returns the entries of a section, and notes their lines. must says what the section has
+// to be.
+func (f *file) entriesOf(section field, must string) []field {
+	switch {
+	case isNull(section.value): // every entry is commented out
+		return nil
+	case section.value.Kind != yaml.MappingNode:
+		f.refuse(section.name, "", section.line, must)
+		return nil
+	}
+	all := f.fields(section.value, section.name+".")
+	for _, one := range all {
+		f.lines[section.name+"."+one.name] = one.line
+	}
+	return all
+}
+
+// at is the source of a key of the file.
+func (f *file) at(key string) Source {
+	return Source{Kind: FromFile, Name: f.path, Line: f.lines[key]}
+}
+
+// reader reads a field; name is its whole key.
+type reader func(f *file, name string, from field)
+
+// rule says how a field of a map is read. A field of resque-scheduler that is refused has no
+// reader.
+type rule struct {
+	name string
+	read reader
+}
+
+type rules []rule
+
+func (all rules) names() (names []string) {
+	for _, one := range all {
+		if one.read != nil {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+// given are the fields of a map, in its order.
+type given []field
+
+// line returns the line of a field, or 0.
+func (g given) line(name string) int {
+	for _, one := range g {
+		if one.name == name {
+			return one.line
+		}
+	}
+	return 0
+}
+
+// readMap reads the fields of a map. must is why anything else is refused; then ok is false.
+func (f *file) readMap(at string, from field, must string, all rules, synonyms ...map[string]string) (fields given, ok bool) {
+	if from.value.Kind != yaml.MappingNode {
+		f.refuse(at, "", from.line, must)
+		return nil, false
+	}
+	fields = f.fields(from.value, at+".")
+	for _, field := range fields {
+		name := at + "." + field.name
+		i := slices.IndexFunc(all, func(one rule) bool { return one.name == field.name })
+		switch {
+		case i < 0:
+			f.refuse(name, "", field.line, unknown(nearest(field.name, all.names(), synonyms...)))
+		case all[i].read == nil:
+			f.refuse(name, "", field.line, "is resque-scheduler's and not supported; remove it")
+		default:
+			all[i].read(f, name, field)
+		}
+	}
+	return fields, true
+}
+
+// into reads a field into *to.
+func into[T any](to *T, read func(f *file, name string, from field) T) reader {
+	return func(f *file, name string, from field) { *to = read(f, name, from) }
+}
+
+// exact reads text into *to as it is written.
+func exact(to *string, check func(string) error) reader {
+	return func(f *file, name string, from field) {
+		value, err := scalar(from.value)
+		if err == nil {
+			err = check(value)
+		}
+		if err != nil {
+			f.refuse(name, value, from.line, err.Error())
+			return
+		}
+		*to = value
+	}
+}
+
+// read reads a field as the value of a key is read.
+func (k kind) read(f *file, name string, from field) {
+	exact(new(string), func(value string) error { return k.parse(strings.TrimSpace(value)) })(f, name, from)
+}
+
+// readList returns the entries of a list after it has called check for each. must is why anything
+// else is refused, empty why an empty list is.
+func (f *file) readList(name string, from field, must, empty string, check func(text string) error) []string {
+	if from.value.Kind != yaml.SequenceNode {
+		f.refuse(name, "", from.line, must)
+		return nil
+	}
+	texts, lines, ok := f.list(name, from.value)
+	if !ok {
+		return nil
+	}
+	if len(texts) == 0 {
+		f.refuse(name, "", from.line, empty)
+	}
+	for i, text := range texts {
+		if err := check(text); err != nil {
+			f.refuse(name, text, lines[i], err.Error())
+		}
+	}
+	return texts
 }
 
 func (f *file) readValue(k key, from field) {

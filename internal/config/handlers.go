@@ -23,8 +23,6 @@ import (
 // DefaultKillAfter is the default of a handler's kill_after.
 const DefaultKillAfter = 10 * time.Second
 
-var handlerFields = []string{"command", "runner", "queue", "dir", "env", "timeout", "max_run", "on_leaving", "kill_after", "at_most_once", "lock", "retry", "long_job"}
-
 // leavingSignals are the values of on_leaving: signals that programs catch to save their work.
 var leavingSignals = map[string]syscall.Signal{
 	"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM,
@@ -51,19 +49,30 @@ var reserved = []string{
 
 // readHandlers reads the handlers section. Class names keep dots, colons and case.
 func (f *file) readHandlers(section field) {
-	if isNull(section.value) { // every handler is commented out
-		return
-	}
-	if section.value.Kind != yaml.MappingNode {
-		f.refuse("handlers", "", section.line, "must be a map of class names to handlers: Thumb: {command: [python3, thumb.py]}")
-		return
-	}
-	for _, class := range f.fields(section.value, "handlers.") {
+	for _, class := range f.entriesOf(section, "must be a map of class names to handlers: Thumb: {command: [python3, thumb.py]}") {
 		before := len(f.errs)
-		h := f.readHandler(class)
-		if len(f.errs) == before {
-			f.handlers[class.name], f.classes[class.name] = h, class.line
+		if h := f.readHandler(class); len(f.errs) == before {
+			f.handlers[class.name] = h
 		}
+	}
+}
+
+// fields are in the order of the documentation.
+func (h *Handler) fields() rules {
+	return rules{
+		{"command", into(&h.Command, (*file).readCommand)},
+		{"runner", exact(&h.Runner, checkRunnerName)},
+		{"queue", exact(&h.Queue, checkQueue)},
+		{"dir", exact(&h.Dir, printable)},
+		{"env", into(&h.Env, (*file).readEnv)},
+		{"timeout", duration(&h.Timeout, nil).read},
+		{"max_run", duration(&h.MaxRun, nil).read},
+		{"on_leaving", exact(&h.OnLeaving, checkLeavingSignal)},
+		{"kill_after", duration(&h.KillAfter, positive).read},
+		{"at_most_once", boolean(&h.AtMostOnce).read},
+		{"lock", into(&h.Lock, (*file).readLock)},
+		{"retry", into(&h.Retry, (*file).readRetry)},
+		{"long_job", into(&h.LongJob, (*file).readLongJob)},
 	}
 }
 
@@ -73,44 +82,9 @@ func (f *file) readHandler(class field) Handler {
 		f.refuse(at, "", class.line, err.Error())
 	}
 	h := Handler{KillAfter: DefaultKillAfter}
-	if class.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", class.line, "must be a map: {command: [python3, thumb.py]}, or {runner: app}")
+	given, ok := f.readMap(at, class, "must be a map: {command: [python3, thumb.py]}, or {runner: app}", h.fields(), handlerSynonyms, programSynonyms)
+	if !ok {
 		return h
-	}
-	var given []string
-	for _, field := range f.fields(class.value, at+".") {
-		name := at + "." + field.name
-		given = append(given, field.name)
-		switch field.name {
-		case "command":
-			h.Command = f.readCommand(name, field)
-		case "runner":
-			f.readText(name, field, &h.Runner, checkRunnerName)
-		case "env":
-			h.Env = f.readEnv(name, field)
-		case "queue":
-			f.readText(name, field, &h.Queue, checkQueue)
-		case "dir":
-			f.readText(name, field, &h.Dir, printable)
-		case "timeout":
-			f.readDuration(name, field, &h.Timeout, nil)
-		case "max_run":
-			f.readDuration(name, field, &h.MaxRun, nil)
-		case "on_leaving":
-			f.readText(name, field, &h.OnLeaving, checkLeavingSignal)
-		case "kill_after":
-			f.readDuration(name, field, &h.KillAfter, positive)
-		case "at_most_once":
-			f.readBool(name, field, &h.AtMostOnce)
-		case "lock":
-			h.Lock = f.readLock(name, field)
-		case "retry":
-			h.Retry = f.readRetry(name, field)
-		case "long_job":
-			h.LongJob = f.readLongJob(name, field)
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, handlerFields, handlerSynonyms, programSynonyms)))
-		}
 	}
 	if h.AtMostOnce && h.Retry != nil {
 		f.refuse(at, "", class.line, "has at_most_once and retry, which contradict each other; keep one of them")
@@ -120,19 +94,19 @@ func (f *file) readHandler(class field) Handler {
 	}
 	f.checkLongJob(at, class, h, given)
 	switch {
-	case slices.Contains(given, "runner"):
+	case given.line("runner") > 0:
 		for _, other := range []string{"command", "dir", "env"} {
-			if slices.Contains(given, other) {
+			if given.line(other) > 0 {
 				f.refuse(at+"."+other, "", class.line, "does not go with runner, which has its own; remove one of them")
 			}
 		}
 		if h.OnLeaving != "" {
 			f.refuse(at+".on_leaving", "", class.line, "does not go with runner, which is told without a signal; remove it")
 		}
-		if !slices.Contains(given, "kill_after") {
+		if given.line("kill_after") == 0 {
 			h.KillAfter = 0 // the runner's
 		}
-	case !slices.Contains(given, "command"):
+	case given.line("command") == 0:
 		f.refuse(at, "", class.line, "has no command; write command: [python3, thumb.py], or runner: NAME")
 	}
 	return h
@@ -146,7 +120,7 @@ func checkLeavingSignal(name string) error {
 	case leavingSignals[plain] != 0 && plain != name:
 		return errors.New("write " + plain)
 	}
-	return oneOfThese(slices.Sorted(maps.Keys(leavingSignals)), name)
+	return among(slices.Sorted(maps.Keys(leavingSignals)))(name)
 }
 
 // LeavingSignal returns the signal of OnLeaving, or 0.
@@ -247,32 +221,6 @@ func (f *file) readEnv(name string, from field) map[string]string {
 		env[variable.name] = value
 	}
 	return env
-}
-
-func (f *file) readText(name string, from field, to *string, check func(string) error) {
-	value, err := scalar(from.value)
-	if err == nil {
-		err = check(value)
-	}
-	if err != nil {
-		f.refuse(name, value, from.line, err.Error())
-		return
-	}
-	*to = value
-}
-
-func (f *file) readDuration(name string, from field, to *time.Duration, check func(time.Duration) error) {
-	f.readText(name, from, new(string), func(value string) error { return parseInto(to, value, check) })
-}
-
-// parseInto reads a duration in the format of the file's keys.
-func parseInto(to *time.Duration, value string, check func(time.Duration) error) error {
-	var c Config
-	err := duration(func(c *Config) *time.Duration { return &c.MaxAge }, check).parse(&c, strings.TrimSpace(value))
-	if err == nil {
-		*to = c.MaxAge
-	}
-	return err
 }
 
 // CheckPrograms looks for the programs and directories of handlers, runners and host_dead_hook on

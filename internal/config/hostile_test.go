@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/schedule"
 )
 
 // hostile are mistaken values by key, each of which must be reported. want is part of the error
@@ -322,7 +324,7 @@ func TestHostileValues(t *testing.T) {
 	t.Run("and every field of the sections", func(t *testing.T) {
 		t.Parallel()
 		for section, fields := range map[string][]string{
-			"": handlerFields, "lock.": lockFields, "retry.": retryFields, "long_job.": longJobFields, "schedule.": scheduleFields, "runners.": runnerFields, "stores.": storeFields,
+			"": new(Handler).fields().names(), "lock.": new(HandlerLock).fields().names(), "retry.": new(HandlerRetry).fields().names(), "long_job.": new(HandlerLongJob).fields().names(), "schedule.": scheduleRules(new(schedule.Definition)).names(), "runners.": new(Runner).fields().names(), "stores.": storeFields,
 		} {
 			for _, name := range fields {
 				require.NotEmpty(t, hostileFields[section+name], section+name)

@@ -43,295 +43,289 @@ const (
 	noFlag                      // it may hold a secret, or is long
 )
 
-// kind reads and shows a type of value. parse gets trimmed text; its error says what to write.
-type kind struct {
-	// hint is the value's placeholder in the help.
-	hint  string
-	list  bool
-	parse func(c *Config, text string) error
-	show  func(c *Config) string
-	// fields, if not nil, turns a map of the file into text for parse.
-	fields func(f *file, from field) (text string, ok bool)
-}
+// keys are the settings of no configuration: what they are called and how they are given.
+var keys = new(Config).keys()
 
 // keys are all settings except the sections handlers, runners, schedule and stores, in the order
 // in which they are checked, shown and documented.
-var keys = []key{
-	{
-		name: "redis_url", env: []string{"REDIS_URL"}, def: "redis://127.0.0.1:6379/0", flag: globalFlag,
-		help: "Redis `URL` (redis, rediss, unix, redis-sentinel, redis-cluster)",
-		kind: redisURL(),
-	},
-	{
-		name: "redis_password_file",
-		help: "`file` with the Redis password",
-		kind: text(func(c *Config) *string { return &c.RedisPasswordFile }),
-	},
-	{
-		name: "redis_ca_file",
-		help: "`file` of certificates to trust for Redis, instead of the system's",
-		kind: text(func(c *Config) *string { return &c.RedisCAFile }),
-	},
-	{
-		name: "redis_cert_file",
-		help: "`file` of the client certificate for Redis",
-		kind: text(func(c *Config) *string { return &c.RedisCertFile }),
-	},
-	{
-		name: "redis_key_file",
-		help: "`file` of the key of redis_cert_file",
-		kind: text(func(c *Config) *string { return &c.RedisKeyFile }),
-	},
-	{
-		name: "allow_eviction", def: "false",
-		help: "accept a Redis that may evict jobs when its memory is full",
-		kind: boolean(func(c *Config) *bool { return &c.AllowEviction }),
-	},
-	{
-		name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
-		help: "prefix of Redis keys",
-		kind: namespace(),
-	},
-	{
-		name: "database_url", env: []string{databaseVariable}, flag: noFlag,
-		help: "PostgreSQL for class locks and for resqued locker",
-		kind: databaseURL(),
-	},
-	{
-		name: "database_url_file",
-		help: "`file` with database_url",
-		kind: text(func(c *Config) *string { return &c.DatabaseURLFile }),
-	},
-	{
-		name: "worker_count", env: []string{"WORKER_COUNT"}, def: "1", short: "w",
-		help: "worker processes",
-		kind: number(func(c *Config) *int { return &c.WorkerCount }, 1, maxWorkers, "each is a process of its own"),
-	},
-	{
-		name: "thread_count", env: []string{"THREAD_COUNT"}, def: "1", short: "t",
-		help: "threads (jobs at a time) of each worker process",
-		kind: number(func(c *Config) *int { return &c.ThreadCount }, 1, maxThreads, "each is registered as a worker in Redis"),
-	},
-	{
-		name: "jobs_per_fork", env: []string{"JOBS_PER_FORK"}, def: "1",
-		help: "jobs before a worker process is replaced (0: no limit)",
-		kind: number(func(c *Config) *int { return &c.JobsPerFork }, 0, math.MaxInt32, "0 = no limit"),
-	},
-	{
-		name: "max_rss", def: rssAuto,
-		help: "memory above which a worker process is replaced (0: no limit; auto: its share of the cgroup limit)",
-		kind: rssOrAuto(),
-	},
-	{
-		name: "max_age", def: "0",
-		help: "age at which a worker process is replaced (0: no limit)",
-		kind: duration(func(c *Config) *time.Duration { return &c.MaxAge }, zeroOr(time.Second)),
-	},
-	{
-		name: "max_retiring", def: "1",
-		help: "retiring processes allowed beyond the full number",
-		kind: number(func(c *Config) *int { return &c.MaxRetiring }, 1, maxWorkers, "and at most worker_count"),
-	},
-	{
-		name: "queues", env: []string{"QUEUES", "QUEUE"},
-		help: "queues by priority: `names`, globs, caps (mail:8, reports:25%), exclusions (!low)",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return c.Queues.String() }},
-	},
-	{
-		name: "interval", env: []string{"INTERVAL"}, def: "0.1",
-		help: "how often an idle daemon looks for jobs (0: leave when all queues are empty)",
-		kind: duration(func(c *Config) *time.Duration { return &c.Interval }, interval),
-	},
-	{
-		name: "until_empty", def: "false",
-		help: "leave when every queue is empty",
-		kind: boolean(func(c *Config) *bool { return &c.UntilEmpty }),
-	},
-	{
-		name: "waker", def: WakerAuto,
-		help: "wait in Redis, to find jobs at once when idle (auto: if it has spare connections)",
-		kind: waker(),
-	},
-	{
-		name: "drain_timeout", def: "0",
-		help: "time after which a drain stops and requeues its jobs (50s,fail: fails them; 0: never)",
-		kind: drainTimeout(),
-	},
-	{
-		name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
-		help: "time for a killed job to stop before its process is killed",
-		kind: duration(func(c *Config) *time.Duration { return &c.TermTimeout }, positive),
-	},
-	{
-		name: "on_master_death", def: "drain",
-		help: "what worker processes do when their master is gone",
-		kind: oneOf(func(c *Config) *string { return &c.OnMasterDeath }, "drain", "kill"),
-	},
-	{
-		name: "on_worker_death", env: []string{"ON_WORKER_DEATH"}, def: "requeue",
-		help: "what happens to the jobs of a dead worker process",
-		kind: oneOf(func(c *Config) *string { return &c.OnWorkerDeath }, "requeue", "fail"),
-	},
-	{
-		name: "max_deaths", def: "3",
-		help: "deaths of its worker process before a job fails; four times as many if master or machine died too",
-		kind: number(func(c *Config) *int { return &c.MaxDeaths }, 1, maxDeaths, "1 never runs a job again"),
-	},
-	{
-		name: "host_dead_hook",
-		help: "`command` that proves a silent host dead, or fences it",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.HostDeadHook, ",") }},
-	},
-	{
-		name: "host_dead_after", def: "0",
-		help: "silence before host_dead_hook is asked (0: two and a half beats)",
-		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadAfter }, hostSilence),
-	},
-	{
-		name: "host_dead_timeout", def: "30",
-		help: "time before host_dead_hook is killed",
-		kind: duration(func(c *Config) *time.Duration { return &c.HostDeadTimeout }, hostPatience),
-	},
-	{
-		name: "failure_backend", def: "resque",
-		help: "where failures go: resque (failed) or multi-queue (<queue>_failed)",
-		kind: oneOf(func(c *Config) *string { return &c.FailureBackend }, "resque", "multi-queue"),
-	},
-	{
-		name: "long_job_silence", def: "300",
-		help: "silence before a running long job is looked for",
-		kind: duration(func(c *Config) *time.Duration { return &c.LongJobSilence }, positive),
-	},
-	{
-		name: "long_job_wait", def: "300",
-		help: "time in a queue before a long job's payload is looked for",
-		kind: duration(func(c *Config) *time.Duration { return &c.LongJobWait }, positive),
-	},
-	{
-		name: "prune_queues", def: "168h",
-		help: "time before the name of an empty queue that nothing names is removed (0: never)",
-		kind: duration(func(c *Config) *time.Duration { return &c.PruneQueues }, zeroOr(time.Second)),
-	},
-	{
-		name: "pidfile", env: []string{"PIDFILE"},
-		help: "`file` for the master's process id",
-		kind: text(func(c *Config) *string { return &c.PIDFile }),
-	},
-	{
-		name: "control_socket",
-		help: "`path` of the socket for reload and upgrade (empty: the default path; off: none)",
-		kind: text(func(c *Config) *string { return &c.ControlSocket }),
-	},
-	{
-		name: "statsd_host", env: []string{"STATSD_HOST"},
-		help: "`host` for statsd metrics (empty: none)",
-		kind: host(func(c *Config) *string { return &c.StatsdHost }, "statsd_port"),
-	},
-	{
-		name: "statsd_port", env: []string{"STATSD_PORT"}, def: "8125",
-		help: "UDP port of statsd",
-		kind: number(func(c *Config) *int { return &c.StatsdPort }, 1, math.MaxUint16, "it is a UDP port"),
-	},
-	{
-		name: "statsd_key", env: []string{"STATSD_KEY"},
-		help: "prefix of every metric",
-		kind: text(func(c *Config) *string { return &c.StatsdKey }),
-	},
-	{
-		name: "locketed_queues", env: []string{"LOCKET_QUEUES"}, def: "*",
-		help: "queues with job locks: `names` and globs (* all, !* none)",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.LocketedQueues, ",") }},
-	},
-	{
-		name: "heartbeat_frequency", env: []string{"LOCKET_HEARTBEAT_FREQUENCY"}, def: "30",
-		help: "longest time between renewals of a job lock",
-		kind: duration(func(c *Config) *time.Duration { return &c.HeartbeatFrequency }, wholeSeconds),
-	},
-	{
-		name: "job_lock_duration", env: []string{"LOCKET_JOB_LOCK_DURATION"}, def: "35",
-		help: "expiry of a job lock without renewal",
-		kind: duration(func(c *Config) *time.Duration { return &c.JobLockDuration }, wholeSeconds),
-	},
-	{
-		name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: jobkey.Styles[0],
-		help: "which jobs exclude each other: " + strings.Join(jobkey.Styles, ", ") + " or a template",
-		kind: lockKey(),
-	},
-	{
-		name: "lines", def: LinesAuto,
-		help: "where jobs wait for a held lock: auto in order, in a line per lock; off at the tail",
-		kind: oneOf(func(c *Config) *string { return &c.Lines }, LinesAuto, "off"),
-	},
-	{
-		name: "fair", flag: noFlag,
-		help: "queues whose tenants take turns, each with the template of the tenant",
-		kind: fair(),
-	},
-	{
-		name: "within", flag: noFlag,
-		help: "how long the jobs of queues may wait: `mail:1m,img_*:1h`; what waits for longer is late",
-		kind: within(),
-	},
-	{
-		name: "on_lock_lost", def: "requeue",
-		help: "what happens to a job that lost its lock",
-		kind: oneOf(func(c *Config) *string { return &c.OnLockLost }, "requeue", "fail"),
-	},
-	{
-		name: "unique_queues", env: []string{"UNIQUE_QUEUES"},
-		help: "queues that hold a payload once: `names` and globs (* all)",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.UniqueQueues, ",") }},
-	},
-	{
-		name: "unique_queues_strict", def: "false",
-		help: "refuse a unique queue that is out of step, instead of repairing it",
-		kind: boolean(func(c *Config) *bool { return &c.UniqueQueuesStrict }),
-	},
-	{
-		name: "env_keep",
-		help: "variables passed to commands although they sound secret: `names` and globs",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvKeep, ",") }},
-	},
-	{
-		name: "env_drop",
-		help: "variables withheld from commands: `names` and globs; wins over env_keep",
-		kind: kind{hint: "list", list: true, show: func(c *Config) string { return strings.Join(c.EnvDrop, ",") }},
-	},
-	{
-		name: "persistent_schedules", def: "false",
-		help: "also work resque-scheduler's schedules in Redis",
-		kind: boolean(func(c *Config) *bool { return &c.PersistentSchedules }),
-	},
-	{
-		name: "scheduler_lock", def: SchedulerLockNone,
-		help: "share the master lock of resque-scheduler: only one of the two keeps the schedules",
-		kind: schedulerLock(),
-	},
-	{
-		name: "max_payload", def: "0",
-		help: "size above which a payload is refused (0: no limit)",
-		kind: size(func(c *Config) *int64 { return &c.MaxPayload }, zeroOrPayload),
-	},
-	{
-		name: "redact", flag: noFlag,
-		help: "arguments that are not shown, by class: Class=args.0,args.1.token;*=args.**.password",
-		kind: redacted(),
-	},
-	{
-		name: "log_format", def: "auto",
-		help: "format of the log",
-		kind: oneOf(func(c *Config) *string { return &c.LogFormat }, "auto", "text", "json"),
-	},
-	{
-		name: "log_level", def: "info",
-		help: "lowest level to log",
-		kind: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
-	},
-	{
-		name: "log_jobs", def: "false",
-		help: "log start and end of every job, at level info",
-		kind: boolean(func(c *Config) *bool { return &c.LogJobs }),
-	},
+func (c *Config) keys() []key {
+	return []key{
+		{
+			name: "redis_url", env: []string{"REDIS_URL"}, def: "redis://127.0.0.1:6379/0", flag: globalFlag,
+			help: "Redis `URL` (redis, rediss, unix, redis-sentinel, redis-cluster)",
+			kind: kindOf("URL", &c.RedisURL, okay(checkRedisURL), redactURL),
+		},
+		{
+			name: "redis_password_file",
+			help: "`file` with the Redis password",
+			kind: text(&c.RedisPasswordFile),
+		},
+		{
+			name: "redis_ca_file",
+			help: "`file` of certificates to trust for Redis, instead of the system's",
+			kind: text(&c.RedisCAFile),
+		},
+		{
+			name: "redis_cert_file",
+			help: "`file` of the client certificate for Redis",
+			kind: text(&c.RedisCertFile),
+		},
+		{
+			name: "redis_key_file",
+			help: "`file` of the key of redis_cert_file",
+			kind: text(&c.RedisKeyFile),
+		},
+		{
+			name: "allow_eviction", def: "false",
+			help: "accept a Redis that may evict jobs when its memory is full",
+			kind: boolean(&c.AllowEviction),
+		},
+		{
+			name: "namespace", env: []string{"RESQUE_NAMESPACE"}, def: "resque", flag: globalFlag, short: "n",
+			help: "prefix of Redis keys",
+			kind: checked("text", &c.Namespace, checkNamespace),
+		},
+		{
+			name: "database_url", env: []string{databaseVariable}, flag: noFlag,
+			help: "PostgreSQL for class locks and for resqued locker",
+			kind: kindOf("URL", &c.DatabaseURL, okay(anything), redactDatabase), // readDatabase checks it, as it knows the source
+		},
+		{
+			name: "database_url_file",
+			help: "`file` with database_url",
+			kind: text(&c.DatabaseURLFile),
+		},
+		{
+			name: "worker_count", env: []string{"WORKER_COUNT"}, def: "1", short: "w",
+			help: "worker processes",
+			kind: number(&c.WorkerCount, 1, maxWorkers, "each is a process of its own"),
+		},
+		{
+			name: "thread_count", env: []string{"THREAD_COUNT"}, def: "1", short: "t",
+			help: "threads (jobs at a time) of each worker process",
+			kind: number(&c.ThreadCount, 1, maxThreads, "each is registered as a worker in Redis"),
+		},
+		{
+			name: "jobs_per_fork", env: []string{"JOBS_PER_FORK"}, def: "1",
+			help: "jobs before a worker process is replaced (0: no limit)",
+			kind: number(&c.JobsPerFork, 0, math.MaxInt32, "0 = no limit"),
+		},
+		{
+			name: "max_rss", def: rssAuto,
+			help: "memory above which a worker process is replaced (0: no limit; auto: its share of the cgroup limit)",
+			kind: rssOrAuto(&c.MaxRSS),
+		},
+		{
+			name: "max_age", def: "0",
+			help: "age at which a worker process is replaced (0: no limit)",
+			kind: duration(&c.MaxAge, zeroOr(time.Second)),
+		},
+		{
+			name: "max_retiring", def: "1",
+			help: "retiring processes allowed beyond the full number",
+			kind: number(&c.MaxRetiring, 1, maxWorkers, "and at most worker_count"),
+		},
+		{
+			name: "queues", env: []string{"QUEUES", "QUEUE"},
+			help: "queues by priority: `names`, globs, caps (mail:8, reports:25%), exclusions (!low)",
+			kind: kind{hint: "list", list: true, show: func() string { return c.Queues.String() }},
+		},
+		{
+			name: "interval", env: []string{"INTERVAL"}, def: "0.1",
+			help: "how often an idle daemon looks for jobs (0: leave when all queues are empty)",
+			kind: duration(&c.Interval, interval),
+		},
+		{
+			name: "until_empty", def: "false",
+			help: "leave when every queue is empty",
+			kind: boolean(&c.UntilEmpty),
+		},
+		{
+			name: "waker", def: WakerAuto,
+			help: "wait in Redis, to find jobs at once when idle (auto: if it has spare connections)",
+			kind: waker(&c.Waker),
+		},
+		{
+			name: "drain_timeout", def: "0",
+			help: "time after which a drain stops and requeues its jobs (50s,fail: fails them; 0: never)",
+			kind: c.drainTimeout(),
+		},
+		{
+			name: "resque_term_timeout", env: []string{"RESQUE_TERM_TIMEOUT"}, def: "30",
+			help: "time for a killed job to stop before its process is killed",
+			kind: duration(&c.TermTimeout, positive),
+		},
+		{
+			name: "on_master_death", def: "drain",
+			help: "what worker processes do when their master is gone",
+			kind: oneOf(&c.OnMasterDeath, "drain", "kill"),
+		},
+		{
+			name: "on_worker_death", env: []string{"ON_WORKER_DEATH"}, def: "requeue",
+			help: "what happens to the jobs of a dead worker process",
+			kind: oneOf(&c.OnWorkerDeath, "requeue", "fail"),
+		},
+		{
+			name: "max_deaths", def: "3",
+			help: "deaths of its worker process before a job fails; four times as many if master or machine died too",
+			kind: number(&c.MaxDeaths, 1, maxDeaths, "1 never runs a job again"),
+		},
+		{
+			name: "host_dead_hook",
+			help: "`command` that proves a silent host dead, or fences it",
+			kind: list(&c.HostDeadHook),
+		},
+		{
+			name: "host_dead_after", def: "0",
+			help: "silence before host_dead_hook is asked (0: two and a half beats)",
+			kind: duration(&c.HostDeadAfter, hostSilence),
+		},
+		{
+			name: "host_dead_timeout", def: "30",
+			help: "time before host_dead_hook is killed",
+			kind: duration(&c.HostDeadTimeout, hostPatience),
+		},
+		{
+			name: "failure_backend", def: "resque",
+			help: "where failures go: resque (failed) or multi-queue (<queue>_failed)",
+			kind: oneOf(&c.FailureBackend, "resque", "multi-queue"),
+		},
+		{
+			name: "long_job_silence", def: "300",
+			help: "silence before a running long job is looked for",
+			kind: duration(&c.LongJobSilence, positive),
+		},
+		{
+			name: "long_job_wait", def: "300",
+			help: "time in a queue before a long job's payload is looked for",
+			kind: duration(&c.LongJobWait, positive),
+		},
+		{
+			name: "prune_queues", def: "168h",
+			help: "time before the name of an empty queue that nothing names is removed (0: never)",
+			kind: duration(&c.PruneQueues, zeroOr(time.Second)),
+		},
+		{
+			name: "pidfile", env: []string{"PIDFILE"},
+			help: "`file` for the master's process id",
+			kind: text(&c.PIDFile),
+		},
+		{
+			name: "control_socket",
+			help: "`path` of the socket for reload and upgrade (empty: the default path; off: none)",
+			kind: text(&c.ControlSocket),
+		},
+		{
+			name: "statsd_host", env: []string{"STATSD_HOST"},
+			help: "`host` for statsd metrics (empty: none)",
+			kind: checked("host", &c.StatsdHost, checkHost),
+		},
+		{
+			name: "statsd_port", env: []string{"STATSD_PORT"}, def: "8125",
+			help: "UDP port of statsd",
+			kind: number(&c.StatsdPort, 1, math.MaxUint16, "it is a UDP port"),
+		},
+		{
+			name: "statsd_key", env: []string{"STATSD_KEY"},
+			help: "prefix of every metric",
+			kind: text(&c.StatsdKey),
+		},
+		{
+			name: "locketed_queues", env: []string{"LOCKET_QUEUES"}, def: "*",
+			help: "queues with job locks: `names` and globs (* all, !* none)",
+			kind: list(&c.LocketedQueues),
+		},
+		{
+			name: "heartbeat_frequency", env: []string{"LOCKET_HEARTBEAT_FREQUENCY"}, def: "30",
+			help: "longest time between renewals of a job lock",
+			kind: duration(&c.HeartbeatFrequency, wholeSeconds),
+		},
+		{
+			name: "job_lock_duration", env: []string{"LOCKET_JOB_LOCK_DURATION"}, def: "35",
+			help: "expiry of a job lock without renewal",
+			kind: duration(&c.JobLockDuration, wholeSeconds),
+		},
+		{
+			name: "job_lock_key", env: []string{"LOCKET_JOB_LOCK_KEY"}, def: jobkey.Styles[0],
+			help: "which jobs exclude each other: " + strings.Join(jobkey.Styles, ", ") + " or a template",
+			kind: checked("style", &c.JobLockKey, checkJobLockKey),
+		},
+		{
+			name: "lines", def: LinesAuto,
+			help: "where jobs wait for a held lock: auto in order, in a line per lock; off at the tail",
+			kind: oneOf(&c.Lines, LinesAuto, "off"),
+		},
+		{
+			name: "fair", flag: noFlag,
+			help: "queues whose tenants take turns, each with the template of the tenant",
+			kind: fair(&c.Fair),
+		},
+		{
+			name: "within", flag: noFlag,
+			help: "how long the jobs of queues may wait: `mail:1m,img_*:1h`; what waits for longer is late",
+			kind: within(&c.Within),
+		},
+		{
+			name: "on_lock_lost", def: "requeue",
+			help: "what happens to a job that lost its lock",
+			kind: oneOf(&c.OnLockLost, "requeue", "fail"),
+		},
+		{
+			name: "unique_queues", env: []string{"UNIQUE_QUEUES"},
+			help: "queues that hold a payload once: `names` and globs (* all)",
+			kind: list(&c.UniqueQueues),
+		},
+		{
+			name: "unique_queues_strict", def: "false",
+			help: "refuse a unique queue that is out of step, instead of repairing it",
+			kind: boolean(&c.UniqueQueuesStrict),
+		},
+		{
+			name: "env_keep",
+			help: "variables passed to commands although they sound secret: `names` and globs",
+			kind: list(&c.EnvKeep),
+		},
+		{
+			name: "env_drop",
+			help: "variables withheld from commands: `names` and globs; wins over env_keep",
+			kind: list(&c.EnvDrop),
+		},
+		{
+			name: "persistent_schedules", def: "false",
+			help: "also work resque-scheduler's schedules in Redis",
+			kind: boolean(&c.PersistentSchedules),
+		},
+		{
+			name: "scheduler_lock", def: SchedulerLockNone,
+			help: "share the master lock of resque-scheduler: only one of the two keeps the schedules",
+			kind: checked("none|resque-scheduler", &c.SchedulerLock, checkSchedulerLock),
+		},
+		{
+			name: "max_payload", def: "0",
+			help: "size above which a payload is refused (0: no limit)",
+			kind: size(&c.MaxPayload, checkPayload),
+		},
+		{
+			name: "redact", flag: noFlag,
+			help: "arguments that are not shown, by class: Class=args.0,args.1.token;*=args.**.password",
+			kind: redacted(&c.Redact),
+		},
+		{
+			name: "log_format", def: "auto",
+			help: "format of the log",
+			kind: oneOf(&c.LogFormat, "auto", "text", "json"),
+		},
+		{
+			name: "log_level", def: "info",
+			help: "lowest level to log",
+			kind: oneOf(&c.LogLevel, "debug", "info", "warn", "error"),
+		},
+		{
+			name: "log_jobs", def: "false",
+			help: "log start and end of every job, at level info",
+			kind: boolean(&c.LogJobs),
+		},
+	}
 }
 
 // synonyms are names that people try, each with the key that they mean.

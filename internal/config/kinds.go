@@ -26,49 +26,70 @@ const (
 
 var wholeNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[-+]?[0-9]+$`) })
 
+// kind reads and shows a value of some type.
+type kind struct {
+	// hint is the value's placeholder in the help.
+	hint string
+	list bool
+	// parse gets trimmed text; its error says what to write.
+	parse func(text string) error
+	show  func() string
+	// fields, if not nil, turns a map of the file into text for parse.
+	fields func(f *file, from field) (text string, ok bool)
+}
+
+// kindOf is the kind of *to, which read sets and write shows.
+func kindOf[T any](hint string, to *T, read func(text string) (T, error), write func(T) string) kind {
+	return kind{
+		hint: hint,
+		parse: func(text string) error {
+			value, err := read(text)
+			if err == nil {
+				*to = value
+			}
+			return err
+		},
+		show: func() string { return write(*to) },
+	}
+}
+
+// okay reads any text that check accepts.
+func okay(check func(string) error) func(string) (string, error) {
+	return func(text string) (string, error) { return text, check(text) }
+}
+
+func anything(string) error { return nil }
+
 // number is a count from low to high; why explains the bounds.
-func number(field func(*Config) *int, low, high int, why string) kind {
+func number(to *int, low, high int, why string) kind {
 	bounds := fmt.Sprintf("must be %d to %d (%s)", low, high, why)
 	if high == math.MaxInt32 {
 		bounds = fmt.Sprintf("must be %d or more (%s)", low, why)
 	}
-	return kind{
-		hint: "number",
-		parse: func(c *Config, text string) error {
-			if !wholeNumber().MatchString(text) {
-				return errors.New("not a whole number; " + bounds)
-			}
-			n, err := strconv.Atoi(text)
-			if err != nil || n < low || n > high {
-				return errors.New(bounds)
-			}
-			*field(c) = n
-			return nil
-		},
-		show: func(c *Config) string { return strconv.Itoa(*field(c)) },
-	}
+	return kindOf("number", to, func(text string) (int, error) {
+		if !wholeNumber().MatchString(text) {
+			return 0, errors.New("not a whole number; " + bounds)
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < low || n > high {
+			return 0, errors.New(bounds)
+		}
+		return n, nil
+	}, strconv.Itoa)
 }
 
 // duration is a time span; check may refuse some.
-func duration(field func(*Config) *time.Duration, check func(time.Duration) error) kind {
-	return kind{
-		hint: "duration",
-		parse: func(c *Config, text string) error {
-			d, err := ParseDuration(text)
-			if err == nil && d > maxDuration {
-				err = fmt.Errorf("%w: at most %s", errTooLarge, FormatDuration(maxDuration))
-			}
-			if err == nil && check != nil {
-				err = check(d)
-			}
-			if err != nil {
-				return err
-			}
-			*field(c) = d
-			return nil
-		},
-		show: func(c *Config) string { return FormatDuration(*field(c)) },
-	}
+func duration(to *time.Duration, check func(time.Duration) error) kind {
+	return kindOf("duration", to, func(text string) (time.Duration, error) {
+		d, err := ParseDuration(text)
+		if err == nil && d > maxDuration {
+			err = fmt.Errorf("%w: at most %s", errTooLarge, FormatDuration(maxDuration))
+		}
+		if err == nil && check != nil {
+			err = check(d)
+		}
+		return d, err
+	}, FormatDuration)
 }
 
 func positive(d time.Duration) error {
@@ -103,93 +124,67 @@ func interval(d time.Duration) error {
 }
 
 // size is a number of bytes; check may refuse some.
-func size(field func(*Config) *int64, check func(int64) error) kind {
-	return kind{
-		hint: "size",
-		parse: func(c *Config, text string) error {
-			n, err := ParseSize(text)
-			if err == nil && check != nil {
-				err = check(n)
-			}
-			if err != nil {
-				return err
-			}
-			*field(c) = n
-			return nil
-		},
-		show: func(c *Config) string { return FormatSize(*field(c)) },
-	}
-}
-
-func rss() kind {
-	return size(func(c *Config) *int64 { return &c.MaxRSS }, func(n int64) error {
-		if n > 0 && n < minRSS {
-			return fmt.Errorf("must be 0 (no limit) or at least %s, or every process is replaced as soon as it starts;"+
-				" a number without a unit is bytes", FormatSize(minRSS))
+func size(to *int64, check func(int64) error) kind {
+	return kindOf("size", to, func(text string) (int64, error) {
+		n, err := ParseSize(text)
+		if err == nil {
+			err = check(n)
 		}
-		return nil
-	})
+		return n, err
+	}, FormatSize)
 }
 
-// rssOrAuto is rss, or a size that depends on where the daemon runs.
-func rssOrAuto() kind {
-	k := rss()
+func checkRSS(n int64) error {
+	if n > 0 && n < minRSS {
+		return fmt.Errorf("must be 0 (no limit) or at least %s, or every process is replaced as soon as it starts;"+
+			" a number without a unit is bytes", FormatSize(minRSS))
+	}
+	return nil
+}
+
+// rssOrAuto is a size, or one that depends on where the daemon runs.
+func rssOrAuto(to *int64) kind {
+	k := size(to, checkRSS)
 	parse, show := k.parse, k.show
 	k.hint = "size|" + rssAuto
-	k.parse = func(c *Config, text string) error {
+	k.parse = func(text string) error {
 		if text == rssAuto {
-			c.MaxRSS = RSSAuto
+			*to = RSSAuto
 			return nil
 		}
-		return parse(c, text)
+		return parse(text)
 	}
-	k.show = func(c *Config) string {
-		if c.MaxRSS == RSSAuto {
+	k.show = func() string {
+		if *to == RSSAuto {
 			return rssAuto
 		}
-		return show(c)
+		return show()
 	}
 	return k
 }
 
-func text(field func(*Config) *string) kind {
-	return kind{
-		hint: "text",
-		parse: func(c *Config, text string) error {
-			if err := printable(text); err != nil {
-				return err
-			}
-			*field(c) = text
-			return nil
-		},
-		show: func(c *Config) string { return *field(c) },
-	}
+func text(to *string) kind { return checked("text", to, printable) }
+
+func checked(hint string, to *string, check func(string) error) kind {
+	return kindOf(hint, to, okay(check), func(s string) string { return s })
 }
 
-// host is a server's name or address, or empty. port is the key of its port.
-func host(field func(*Config) *string, port string) kind {
-	k := text(field)
-	parse := k.parse
-	k.hint = "host"
-	k.parse = func(c *Config, text string) error {
-		if err := checkHost(text, port); err != nil {
-			return err
-		}
-		return parse(c, text)
-	}
-	return k
+// list is a list whose entries the loader checks.
+func list(to *[]string) kind {
+	return kind{hint: "list", list: true, show: func() string { return strings.Join(*to, ",") }}
 }
 
-func checkHost(text, port string) error {
+// checkHost takes a server's name or address, or none.
+func checkHost(text string) error {
 	if _, err := netip.ParseAddr(text); err == nil || text == "" {
-		return nil
+		return printable(text)
 	}
 	name := text
 	if _, rest, found := strings.Cut(text, "://"); found {
 		name, _, _ = strings.Cut(rest, "/")
 	}
 	if bare, number, err := net.SplitHostPort(name); err == nil {
-		return fmt.Errorf("must be a host alone; write %q, and %s: %s", bare, port, number)
+		return fmt.Errorf("must be a host alone; write %q, and statsd_port: %s", bare, number)
 	}
 	if bare, found := strings.CutPrefix(strings.TrimSuffix(name, "]"), "["); found {
 		name = bare
@@ -202,10 +197,10 @@ func checkHost(text, port string) error {
 	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(",;/@?#[]:", r) }):
 		return errors.New("must be one host, such as 127.0.0.1 or statsd.example.com")
 	}
-	return nil
+	return printable(text)
 }
 
-func zeroOrPayload(n int64) error {
+func checkPayload(n int64) error {
 	if n > 0 && n < minPayload {
 		return fmt.Errorf("must be 0 (no limit) or at least %s; a number without a unit is bytes", FormatSize(minPayload))
 	}
@@ -219,87 +214,62 @@ func printable(text string) error {
 	return nil
 }
 
-func lockKey() kind {
-	k := text(func(c *Config) *string { return &c.JobLockKey })
-	parse := k.parse
-	k.hint = "style"
-	k.parse = func(c *Config, text string) error {
-		if jobkey.IsTemplate(text) {
-			if _, err := jobkey.ParseTemplate(text); err != nil {
-				return err
-			}
-		} else if !slices.Contains(jobkey.Styles, text) {
-			return fmt.Errorf("not known, one of %s, or a template such as {{class}}:{{args.0}}", strings.Join(jobkey.Styles, ", "))
+func checkJobLockKey(text string) error {
+	if jobkey.IsTemplate(text) {
+		if _, err := jobkey.ParseTemplate(text); err != nil {
+			return err
 		}
-		return parse(c, text)
+	} else if !slices.Contains(jobkey.Styles, text) {
+		return fmt.Errorf("not known, one of %s, or a template such as {{class}}:{{args.0}}", strings.Join(jobkey.Styles, ", "))
 	}
-	return k
+	return printable(text)
 }
 
-func namespace() kind {
-	k := text(func(c *Config) *string { return &c.Namespace })
-	parse := k.parse
-	k.parse = func(c *Config, text string) error {
-		switch {
-		case text == "":
-			return errors.New(`must not be empty; Resque's own is "resque"`)
-		case strings.ContainsFunc(text, unicode.IsSpace):
-			return errors.New("must not hold spaces")
-		case strings.HasSuffix(text, ":"):
-			return fmt.Errorf("must not end with a colon, one is added; write %q", strings.TrimRight(text, ":"))
-		}
-		return parse(c, text)
+func checkNamespace(text string) error {
+	switch {
+	case text == "":
+		return errors.New(`must not be empty; Resque's own is "resque"`)
+	case strings.ContainsFunc(text, unicode.IsSpace):
+		return errors.New("must not hold spaces")
+	case strings.HasSuffix(text, ":"):
+		return fmt.Errorf("must not end with a colon, one is added; write %q", strings.TrimRight(text, ":"))
 	}
-	return k
+	return printable(text)
 }
 
-func oneOf(field func(*Config) *string, words ...string) kind {
-	return kind{
-		hint: strings.Join(words, "|"),
-		parse: func(c *Config, text string) error {
-			if !slices.Contains(words, text) {
-				return errors.New("not known, one of " + strings.Join(words, ", "))
-			}
-			*field(c) = text
-			return nil
-		},
-		show: func(c *Config) string { return *field(c) },
+func oneOf(to *string, words ...string) kind {
+	return checked(strings.Join(words, "|"), to, among(words))
+}
+
+// among refuses all but some words.
+func among(words []string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(words, text) {
+			return errors.New("not known, one of " + strings.Join(words, ", "))
+		}
+		return nil
 	}
 }
 
 // hintBool is the hint of flags that need no value.
 const hintBool = "bool"
 
-func boolean(field func(*Config) *bool) kind {
-	return kind{
-		hint: hintBool,
-		parse: func(c *Config, text string) error {
-			yes, err := parseBool(text)
-			if err != nil {
-				return err
-			}
-			*field(c) = yes
-			return nil
-		},
-		show: func(c *Config) string { return strconv.FormatBool(*field(c)) },
-	}
-}
+func boolean(to *bool) kind { return kindOf(hintBool, to, parseBool, strconv.FormatBool) }
 
 // waker is a boolean, or auto.
-func waker() kind {
-	k := oneOf(func(c *Config) *string { return &c.Waker }, WakerAuto, WakerOn, WakerOff)
-	k.parse = func(c *Config, text string) error {
-		if strings.EqualFold(text, WakerAuto) {
-			c.Waker = WakerAuto
-			return nil
-		}
+func waker(to *string) kind {
+	k := oneOf(to, WakerAuto, WakerOn, WakerOff)
+	k.parse = func(text string) error {
 		yes, err := parseBool(text)
-		if err != nil {
+		switch {
+		case strings.EqualFold(text, WakerAuto):
+			*to = WakerAuto
+		case err != nil:
 			return errors.New("write auto, on or off")
-		}
-		c.Waker = WakerOff
-		if yes {
-			c.Waker = WakerOn
+		case yes:
+			*to = WakerOn
+		default:
+			*to = WakerOff
 		}
 		return nil
 	}
@@ -314,18 +284,4 @@ func parseBool(text string) (bool, error) {
 		return false, nil
 	}
 	return false, errors.New("write true or false")
-}
-
-func redisURL() kind {
-	return kind{
-		hint: "URL",
-		parse: func(c *Config, text string) error {
-			if err := checkRedisURL(text); err != nil {
-				return err
-			}
-			c.RedisURL = text
-			return nil
-		},
-		show: func(c *Config) string { return redactURL(c.RedisURL) },
-	}
 }

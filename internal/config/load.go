@@ -127,8 +127,8 @@ func (l *loader) layers() (*viper.Viper, error) {
 		}
 		v.SetDefault(k.name, def)
 		l.result.Sources[k.name] = Source{Kind: FromDefault}
-		if line, ok := l.file.lines[k.name]; ok {
-			l.result.Sources[k.name] = Source{Kind: FromFile, Name: l.file.path, Line: line}
+		if l.file.lines[k.name] > 0 {
+			l.result.Sources[k.name] = l.file.at(k.name)
 		}
 		if l.store.sets(k.name) || l.store != nil && k.name == "queues" {
 			// A store's own value wins over the environment, which is for all stores.
@@ -171,7 +171,7 @@ func (l *loader) readKeys() {
 		return
 	}
 	l.lists = map[string][]string{}
-	for _, k := range keys {
+	for _, k := range l.result.keys() {
 		if k.list {
 			l.lists[k.name] = entries(v.Get(k.name))
 			continue
@@ -180,7 +180,7 @@ func (l *loader) readKeys() {
 			continue
 		}
 		text := strings.TrimSpace(fmt.Sprint(v.Get(k.name)))
-		if err := k.parse(&l.result.Config, text); err != nil {
+		if err := k.parse(text); err != nil {
 			l.refuse(k.name, text, err.Error())
 		}
 	}

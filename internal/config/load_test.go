@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 )
 
@@ -186,7 +187,11 @@ func TestEverySource(t *testing.T) {
 					f.flags += " --redis-url rediss://h --redis-cert-file " + cert
 				}
 				r := f.mustLoad(t)
-				require.Equal(t, value, k.show(&r.Config))
+				for _, own := range r.keys() {
+					if own.name == k.name {
+						require.Equal(t, value, own.show())
+					}
+				}
 				require.NotEqual(t, FromDefault, r.Sources[k.name].Kind)
 			})
 		}
@@ -569,7 +574,7 @@ func TestSample(t *testing.T) {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}
-		for _, name := range slices.Concat(lockFields, handlerFields, runnerFields, scheduleFields, retryFields, storeFields) {
+		for _, name := range slices.Concat(new(HandlerLock).fields().names(), new(Handler).fields().names(), new(Runner).fields().names(), scheduleRules(new(schedule.Definition)).names(), new(HandlerRetry).fields().names(), storeFields) {
 			require.Contains(t, text, name+":")
 		}
 	})

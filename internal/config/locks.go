@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const maxArgument = 9999
@@ -33,8 +31,6 @@ type HandlerLock struct {
 	Store string `json:"store,omitempty"`
 }
 
-var lockFields = []string{"timeout", "args", "class_wide", "key", "loner", "on_locked", "redis", "store"}
-
 // lockSynonyms has the names of resque-lock-timeout and locker, too.
 var lockSynonyms = map[string]string{
 	"lock_timeout": "timeout", "lock_for": "timeout", "duration": "timeout", "ttl": "timeout", "expires": "timeout",
@@ -49,41 +45,30 @@ var onLocked = []string{"drop", "requeue", "fail"}
 // lockStores are the values of store, the default first.
 var lockStores = []string{"redis", "postgres"}
 
+// fields are in the order of the documentation.
+func (l *HandlerLock) fields() rules {
+	return rules{
+		{"timeout", duration(&l.Timeout, nil).read},
+		{"args", into(&l.Args, (*file).readIndexes)},
+		{"class_wide", boolean(&l.ClassWide).read},
+		{"key", exact(&l.Key, checkLockKey)},
+		{"loner", boolean(&l.Loner).read},
+		{"on_locked", exact(&l.OnLocked, among(onLocked))},
+		{"redis", into(&l.Redis, (*file).readLockRedis)},
+		{"store", exact(&l.Store, among(lockStores))},
+	}
+}
+
 func (f *file) readLock(at string, from field) *HandlerLock {
 	lock := &HandlerLock{OnLocked: onLocked[0]}
-	if from.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", from.line, "must be a map, if only {} for a lock with nothing special")
+	given, ok := f.readMap(at, from, "must be a map, if only {} for a lock with nothing special", lock.fields(), lockSynonyms)
+	if !ok {
 		return lock
 	}
 	var keys []string
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		switch field.name {
-		case "timeout":
-			f.readDuration(name, field, &lock.Timeout, nil)
-		case "args":
-			keys = append(keys, field.name)
-			lock.Args = f.readIndexes(name, field)
-		case "class_wide":
-			f.readBool(name, field, &lock.ClassWide)
-			if lock.ClassWide {
-				keys = append(keys, field.name)
-			}
-		case "key":
-			keys = append(keys, field.name)
-			f.readText(name, field, &lock.Key, checkLockKey)
-		case "loner":
-			f.readBool(name, field, &lock.Loner)
-		case "on_locked":
-			f.readText(name, field, &lock.OnLocked, func(value string) error {
-				return oneOfThese(onLocked, value)
-			})
-		case "store":
-			f.readText(name, field, &lock.Store, func(value string) error { return oneOfThese(lockStores, value) })
-		case "redis":
-			f.readLockRedis(name, field, lock)
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, lockFields, lockSynonyms)))
+	for _, one := range given {
+		if one.name == "args" || one.name == "key" || one.name == "class_wide" && lock.ClassWide {
+			keys = append(keys, one.name)
 		}
 	}
 	if len(keys) > 1 {
@@ -100,13 +85,6 @@ func (f *file) readLock(at string, from field) *HandlerLock {
 	return lock
 }
 
-func oneOfThese(words []string, value string) error {
-	if !slices.Contains(words, value) {
-		return errors.New("not known, one of " + strings.Join(words, ", "))
-	}
-	return nil
-}
-
 func checkLockKey(key string) error {
 	switch {
 	case key == "":
@@ -117,46 +95,30 @@ func checkLockKey(key string) error {
 	return printable(key)
 }
 
-func (f *file) readIndexes(name string, from field) []int {
-	if from.value.Kind != yaml.SequenceNode {
-		f.refuse(name, "", from.line, "must be a list of the arguments that count, from 0: [0]")
-		return nil
-	}
-	texts, lines, ok := f.list(name, from.value)
-	if ok && len(texts) == 0 {
-		f.refuse(name, "", from.line, "is empty; write class_wide: true for one lock for all jobs of the class")
-		return nil
-	}
-	var indexes []int
-	for i, text := range texts {
+func (f *file) readIndexes(name string, from field) (indexes []int) {
+	f.readList(name, from, "must be a list of the arguments that count, from 0: [0]", "is empty; write class_wide: true for one lock for all jobs of the class", func(text string) error {
 		n, err := strconv.Atoi(text)
 		switch {
 		case err != nil || n < 0 || n > maxArgument:
-			f.refuse(name, text, lines[i], fmt.Sprintf("must be the number of an argument, 0 to %d", maxArgument))
+			err = fmt.Errorf("must be the number of an argument, 0 to %d", maxArgument)
 		case slices.Contains(indexes, n):
-			f.refuse(name, text, lines[i], "is there twice; keep one of them")
+			err = errors.New("is there twice; keep one of them")
 		}
 		indexes = append(indexes, n)
-	}
+		return err
+	})
 	return indexes
 }
 
-func (f *file) readBool(name string, from field, to *bool) {
-	f.readText(name, from, new(string), func(value string) (err error) {
-		*to, err = parseBool(strings.TrimSpace(value))
-		return err
-	})
-}
-
 // readLockRedis reads a URL. It may hold a password, so no message repeats it.
-func (f *file) readLockRedis(name string, from field, lock *HandlerLock) {
+func (f *file) readLockRedis(name string, from field) string {
 	value, err := scalar(from.value)
 	if err == nil {
 		err = checkRedisURL(value)
 	}
 	if err != nil {
 		f.refuse(name, "", from.line, err.Error())
-		return
+		return ""
 	}
-	lock.Redis = value
+	return value
 }

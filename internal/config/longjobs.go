@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -41,68 +39,52 @@ type HandlerLongJob struct {
 	StateLimit int64 `json:"state_limit,omitempty"`
 }
 
-var longJobFields = []string{
-	"requeue_queue", "slice", "grace", "check_in", "retries", "retry_after", "max_deaths", "keep", "tenant_slices", "uuid_argument", "state_limit",
-}
-
 var longJobSynonyms = map[string]string{
 	"timeout": "slice", "slice_time": "slice", "requeue": "requeue_queue", "kill_after": "grace", "checkin": "check_in",
 	"retention": "keep", "max_state": "state_limit", "attempts": "retries",
 }
 
+// fields are in the order of the documentation.
+func (l *HandlerLongJob) fields() rules {
+	return rules{
+		{"requeue_queue", exact(&l.RequeueQueue, checkQueue)},
+		{"slice", duration(&l.Slice, positive).read},
+		{"grace", duration(&l.Grace, positive).read},
+		{"check_in", duration(&l.CheckIn, positive).read},
+		{"retries", l.readRetries},
+		{"retry_after", duration(&l.RetryAfter, positive).read},
+		{"max_deaths", number(&l.MaxDeaths, 1, maxTries, "without progress in between").read},
+		{"keep", duration(&l.Keep, positive).read},
+		{"tenant_slices", number(&l.TenantSlices, 1, maxTries, "at a time").read},
+		{"uuid_argument", boolean(&l.UUIDArgument).read},
+		{"state_limit", size(&l.StateLimit, checkState).read},
+	}
+}
+
+func (l *HandlerLongJob) readRetries(f *file, name string, from field) {
+	number(&l.Retries, 0, maxTries, "0 = never").read(f, name, from)
+	if l.Retries == 0 {
+		l.Retries = -1
+	}
+}
+
 // readLongJob reads true, false, or a map of settings.
 func (f *file) readLongJob(at string, from field) *HandlerLongJob {
 	l := &HandlerLongJob{}
-	switch from.value.Kind {
-	case yaml.ScalarNode:
+	if from.value.Kind == yaml.ScalarNode {
 		on := false
-		f.readBool(at, from, &on)
+		boolean(&on).read(f, at, from)
 		if !on {
 			return nil
 		}
 		return l
-	case yaml.MappingNode:
-	default:
-		f.refuse(at, "", from.line, "must be true, or a map: {requeue_queue: low, slice: 15s}")
-		return l
 	}
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		switch field.name {
-		case "requeue_queue":
-			f.readText(name, field, &l.RequeueQueue, checkQueue)
-		case "slice":
-			f.readDuration(name, field, &l.Slice, positive)
-		case "grace":
-			f.readDuration(name, field, &l.Grace, positive)
-		case "check_in":
-			f.readDuration(name, field, &l.CheckIn, positive)
-		case "retries":
-			f.readNumber(name, field, &l.Retries, 0, maxTries, "0 = never")
-			if l.Retries == 0 {
-				l.Retries = -1
-			}
-		case "retry_after":
-			f.readDuration(name, field, &l.RetryAfter, positive)
-		case "max_deaths":
-			f.readNumber(name, field, &l.MaxDeaths, 1, maxTries, "without progress in between")
-		case "keep":
-			f.readDuration(name, field, &l.Keep, positive)
-		case "tenant_slices":
-			f.readNumber(name, field, &l.TenantSlices, 1, maxTries, "at a time")
-		case "uuid_argument":
-			f.readBool(name, field, &l.UUIDArgument)
-		case "state_limit":
-			f.readSize(name, field, &l.StateLimit, leastState, maxState)
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, longJobFields, longJobSynonyms)))
-		}
-	}
+	f.readMap(at, from, "must be true, or a map: {requeue_queue: low, slice: 15s}", l.fields(), longJobSynonyms)
 	return l
 }
 
-// checkLongJob refuses what contradicts slices. given are the handler's fields.
-func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
+// checkLongJob refuses what contradicts slices. fields are the handler's.
+func (f *file) checkLongJob(at string, class field, h Handler, fields given) {
 	if h.LongJob == nil {
 		return
 	}
@@ -120,22 +102,15 @@ func (f *file) checkLongJob(at string, class field, h Handler, given []string) {
 		{"lock", "its slices never overlap, and equal runs are told apart when they are enqueued"},
 		{"retry", "see long_job.retries and long_job.retry_after"},
 	} {
-		if slices.Contains(given, beside[0]) {
+		if fields.line(beside[0]) > 0 {
 			f.refuse(at+"."+beside[0], "", class.line, "does not go with long_job: "+beside[1]+"; remove it")
 		}
 	}
 }
 
-func (f *file) readSize(name string, from field, to *int64, least, most int64) {
-	f.readText(name, from, new(string), func(value string) error {
-		n, err := ParseSize(strings.TrimSpace(value))
-		switch {
-		case err != nil:
-			return err
-		case n < least || n > most:
-			return fmt.Errorf("must be %s to %s", FormatSize(least), FormatSize(most))
-		}
-		*to = n
-		return nil
-	})
+func checkState(n int64) error {
+	if n < leastState || n > maxState {
+		return fmt.Errorf("must be %s to %s", FormatSize(leastState), FormatSize(maxState))
+	}
+	return nil
 }

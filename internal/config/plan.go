@@ -37,12 +37,12 @@ func Plan(r *Resolved) []PlanLine {
 		}
 	}
 	lines = append(lines, r.planFiles()...)
-	for _, k := range keys {
+	for _, k := range r.keys() {
 		switch k.name {
 		case "worker_count", "thread_count", "queues":
 			continue
 		}
-		value := k.show(&r.Config)
+		value := k.show()
 		if k.name == "redis_url" && r.RedisPasswordFile != "" {
 			value += ", password from " + r.RedisPasswordFile
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/selector"
 )
 
@@ -45,13 +44,13 @@ func (l *loader) useHandlerQueues() bool {
 			}
 		}
 	}
-	for _, class := range byLine(l.file.handlers, l.file.classes) {
+	for _, class := range byLine(l.file.handlers, l.file, "handlers.") {
 		add(class, l.file.handlers[class].QueuesOf())
 	}
 	for _, c := range l.options.Classes {
 		add(c.Class, c.Queues)
 	}
-	for _, name := range byLine(l.file.schedules, l.file.scheduled) {
+	for _, name := range byLine(l.file.schedules, l.file, "schedule.") {
 		if s := l.file.schedules[name]; selector.Choose(slices.Collect(maps.Keys(known)), s.Class) != "" && s.Queue != "" {
 			add(s.Class, []string{s.Queue})
 			homeless = slices.DeleteFunc(homeless, func(class string) bool { return class == s.Class })
@@ -71,9 +70,9 @@ func (l *loader) useHandlerQueues() bool {
 }
 
 // byLine returns names in the order of the file.
-func byLine[T Handler | schedule.Definition](all map[string]T, lines map[string]int) []string {
+func byLine[T any](all map[string]T, f *file, section string) []string {
 	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		return cmp.Or(cmp.Compare(lines[a], lines[b]), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(f.lines[section+a], f.lines[section+b]), strings.Compare(a, b))
 	})
 }
 

@@ -7,17 +7,17 @@ import (
 )
 
 // redacted is which arguments are hidden. In the file it is a map of classes to paths.
-func redacted() kind {
+func redacted(to **redact.Rules) kind {
 	return kind{
 		hint: "rules",
-		parse: func(c *Config, text string) error {
+		parse: func(text string) error {
 			rules, err := redact.Parse(text)
-			if c.Redact = nil; rules.Any() {
-				c.Redact = rules
+			if *to = nil; rules.Any() {
+				*to = rules
 			}
 			return err
 		},
-		show: func(c *Config) string { return c.Redact.String() },
+		show: func() string { return (*to).String() },
 		fields: func(f *file, from field) (text string, ok bool) {
 			rules := &redact.Rules{}
 			ok = true

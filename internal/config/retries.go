@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,48 +45,33 @@ type HandlerErrors struct {
 	ExitCodes []int    `json:"exit_codes,omitempty"`
 }
 
-// Fields of a retry, its backoff and its errors, in the order of the documentation.
-var (
-	retryFields   = []string{"attempts", "backoff", "retry_on", "never_on", "ignore_deaths", "expire_after"}
-	backoffFields = []string{"base", "max"}
-	errorFields   = []string{"exceptions", "messages", "exit_codes"}
-)
-
 var retrySynonyms = map[string]string{
 	"limit": "attempts", "max_attempts": "attempts", "retry_limit": "attempts", "retries": "attempts", "times": "attempts",
 	"delay": "backoff", "delays": "backoff", "retry_delay": "backoff", "wait": "backoff", "base": "backoff", "max": "backoff",
 	"on": "retry_on", "only_on": "retry_on", "except": "never_on", "not_on": "never_on", "no_retry_on": "never_on",
 }
 
+// fields are in the order of the documentation.
+func (r *HandlerRetry) fields() rules {
+	return rules{
+		{"attempts", number(&r.Attempts, 1, maxAttempts, "the first run included").read},
+		{"backoff", r.readBackoff},
+		{"retry_on", into(&r.RetryOn, (*file).readErrors)},
+		{"never_on", into(&r.NeverOn, (*file).readErrors)},
+		{"ignore_deaths", boolean(&r.IgnoreDeaths).read},
+		{"expire_after", duration(&r.ExpireAfter, func(d time.Duration) error {
+			if d%time.Second != 0 {
+				return errors.New("must be whole seconds")
+			}
+			return nil
+		}).read},
+	}
+}
+
 func (f *file) readRetry(at string, from field) *HandlerRetry {
 	r := &HandlerRetry{Attempts: resqued.DefaultRetryAttempts}
-	if from.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", from.line, "must be a map, if only {} for a retry with nothing special")
+	if _, ok := f.readMap(at, from, "must be a map, if only {} for a retry with nothing special", r.fields(), retrySynonyms); !ok {
 		return r
-	}
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		switch field.name {
-		case "attempts":
-			f.readNumber(name, field, &r.Attempts, 1, maxAttempts, "the first run included")
-		case "backoff":
-			f.readBackoff(name, field, r)
-		case "retry_on":
-			r.RetryOn = f.readErrors(name, field)
-		case "never_on":
-			r.NeverOn = f.readErrors(name, field)
-		case "ignore_deaths":
-			f.readBool(name, field, &r.IgnoreDeaths)
-		case "expire_after":
-			f.readDuration(name, field, &r.ExpireAfter, func(d time.Duration) error {
-				if d%time.Second != 0 {
-					return errors.New("must be whole seconds")
-				}
-				return nil
-			})
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, retryFields, retrySynonyms)))
-		}
 	}
 	if len(r.Backoff) == 0 {
 		if r.Base == 0 {
@@ -107,104 +91,70 @@ func (f *file) readRetry(at string, from field) *HandlerRetry {
 }
 
 // readBackoff reads a list of waits, or a map of base and max.
-func (f *file) readBackoff(name string, from field, r *HandlerRetry) {
-	switch from.value.Kind {
-	case yaml.SequenceNode:
-		texts, lines, ok := f.list(name, from.value)
-		if ok && (len(texts) == 0 || len(texts) > maxWaits) {
-			f.refuse(name, "", from.line, fmt.Sprintf("must be 1 to %d waits: [10s, 1m, 10m]", maxWaits))
-			return
+func (r *HandlerRetry) readBackoff(f *file, name string, from field) {
+	if from.value.Kind != yaml.SequenceNode {
+		f.readMap(name, from, "must be a list of waits, [10s, 1m, 10m], or a map, {base: 10s, max: 1h}", rules{
+			{"base", duration(&r.Base, positive).read},
+			{"max", duration(&r.Max, positive).read},
+		})
+		return
+	}
+	texts, lines, ok := f.list(name, from.value)
+	if ok && (len(texts) == 0 || len(texts) > maxWaits) {
+		f.refuse(name, "", from.line, fmt.Sprintf("must be 1 to %d waits: [10s, 1m, 10m]", maxWaits))
+		return
+	}
+	for i, text := range texts {
+		var wait time.Duration
+		if err := duration(&wait, nil).parse(strings.TrimSpace(text)); err != nil {
+			f.refuse(name, text, lines[i], err.Error())
 		}
-		for i, text := range texts {
-			var wait time.Duration
-			if err := parseInto(&wait, text, nil); err != nil {
-				f.refuse(name, text, lines[i], err.Error())
-			}
-			r.Backoff = append(r.Backoff, wait)
-		}
-	case yaml.MappingNode:
-		for _, field := range f.fields(from.value, name+".") {
-			at := name + "." + field.name
-			switch field.name {
-			case "base":
-				f.readDuration(at, field, &r.Base, positive)
-			case "max":
-				f.readDuration(at, field, &r.Max, positive)
-			default:
-				f.refuse(at, "", field.line, unknown(nearest(field.name, backoffFields)))
-			}
-		}
-	default:
-		f.refuse(name, "", from.line, "must be a list of waits, [10s, 1m, 10m], or a map, {base: 10s, max: 1h}")
+		r.Backoff = append(r.Backoff, wait)
 	}
 }
 
 func (f *file) readErrors(at string, from field) (e HandlerErrors) {
 	const form = "must be a map of the errors that are meant: {exceptions: [Resqued::Timeout], messages: [refused], exit_codes: [3]}"
-	if from.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", from.line, form)
-		return e
-	}
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		if !slices.Contains(errorFields, field.name) {
-			f.refuse(name, "", field.line, unknown(nearest(field.name, errorFields)))
-			continue
-		}
-		if field.value.Kind != yaml.SequenceNode {
-			f.refuse(name, "", field.line, "must be a list")
-			continue
-		}
-		texts, lines, ok := f.list(name, field.value)
-		if ok && len(texts) == 0 {
-			f.refuse(name, "", field.line, "is empty; leave it out")
-		}
-		for i, text := range texts {
-			if err := e.add(field.name, text); err != nil {
-				f.refuse(name, text, lines[i], err.Error())
-			}
+	each := func(add func(text string) error) reader {
+		return func(f *file, name string, from field) {
+			f.readList(name, from, "must be a list", "is empty; leave it out", add)
 		}
 	}
-	if len(from.value.Content) == 0 {
+	_, ok := f.readMap(at, from, form, rules{
+		{"exceptions", each(e.addException)},
+		{"messages", each(e.addMessage)},
+		{"exit_codes", each(e.addExitCode)},
+	})
+	if ok && len(from.value.Content) == 0 {
 		f.refuse(at, "", from.line, form)
 	}
 	return e
 }
 
-func (e *HandlerErrors) add(kind, text string) error {
-	switch kind {
-	case "exceptions":
-		e.Exceptions = append(e.Exceptions, text)
-		if text == "" {
-			return errors.New("must not be empty")
-		}
-		return printable(text)
-	case "messages":
-		e.Messages = append(e.Messages, text)
-		if _, err := regexp.Compile(text); err != nil || text == "" {
-			return errors.New("must be a regular expression, as Go's regexp reads them")
-		}
-		return nil
-	default:
-		code, err := strconv.Atoi(text)
-		e.ExitCodes = append(e.ExitCodes, code)
-		switch {
-		case err != nil || code < 1 || code > 255:
-			return errors.New("must be an exit code, 1 to 255")
-		case code == 75 || code == 100:
-			return errors.New("is not a failure: a command exits with 75 to run again, and with 100 to be discarded")
-		}
-		return nil
+func (e *HandlerErrors) addException(name string) error {
+	e.Exceptions = append(e.Exceptions, name)
+	if name == "" {
+		return errors.New("must not be empty")
 	}
+	return printable(name)
 }
 
-func (f *file) readNumber(name string, from field, to *int, low, high int, why string) {
-	f.readText(name, from, new(string), func(value string) error {
-		var c Config
-		err := number(func(c *Config) *int { return &c.WorkerCount }, low, high, why).parse(&c, strings.TrimSpace(value))
-		if err == nil {
-			*to = c.WorkerCount
-		}
-		return err
-	})
+func (e *HandlerErrors) addMessage(text string) error {
+	e.Messages = append(e.Messages, text)
+	if _, err := regexp.Compile(text); err != nil || text == "" {
+		return errors.New("must be a regular expression, as Go's regexp reads them")
+	}
+	return nil
+}
+
+func (e *HandlerErrors) addExitCode(text string) error {
+	code, err := strconv.Atoi(text)
+	e.ExitCodes = append(e.ExitCodes, code)
+	switch {
+	case err != nil || code < 1 || code > 255:
+		return errors.New("must be an exit code, 1 to 255")
+	case code == 75 || code == 100:
+		return errors.New("is not a failure: a command exits with 75 to run again, and with 100 to be discarded")
+	}
+	return nil
 }

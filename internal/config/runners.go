@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/resqued/resqued/internal/selector"
 )
@@ -23,11 +22,6 @@ const (
 	DefaultConcurrency = 1
 	DefaultBootTimeout = 2 * time.Minute
 )
-
-// runnerFields are the fields of a runner, in the order of the documentation.
-var runnerFields = []string{
-	"command", "dir", "env", "fork", "concurrency", "boot_timeout", "jobs_per_runner", "max_rss", "max_age", "kill_after", "classes",
-}
 
 var runnerSynonyms = map[string]string{
 	"threads": "concurrency", "thread_count": "concurrency", "jobs_per_fork": "jobs_per_runner", "max_jobs": "jobs_per_runner",
@@ -46,20 +40,30 @@ func checkRunnerName(name string) error {
 }
 
 func (f *file) readRunners(section field) {
-	if isNull(section.value) { // every runner is commented out
-		return
-	}
-	if section.value.Kind != yaml.MappingNode {
-		f.refuse("runners", "", section.line, "must be a map of names to runners: app: {command: [bundle, exec, resqued-runner, config/environment]}")
-		return
-	}
-	for _, one := range f.fields(section.value, "runners.") {
-		f.runners[one.name], f.runnerLines[one.name] = f.readRunner(one), one.line
+	for _, one := range f.entriesOf(section, "must be a map of names to runners: app: {command: [bundle, exec, resqued-runner, config/environment]}") {
+		f.runners[one.name] = f.readRunner(one)
 	}
 }
 
 func newRunner() Runner {
 	return Runner{Fork: true, Concurrency: DefaultConcurrency, BootTimeout: DefaultBootTimeout, KillAfter: DefaultKillAfter}
+}
+
+// fields are in the order of the documentation.
+func (r *Runner) fields() rules {
+	return rules{
+		{"command", into(&r.Command, (*file).readCommand)},
+		{"dir", exact(&r.Dir, printable)},
+		{"env", into(&r.Env, (*file).readEnv)},
+		{"fork", boolean(&r.Fork).read},
+		{"concurrency", number(&r.Concurrency, 1, maxThreads, "jobs at a time in one process").read},
+		{"boot_timeout", duration(&r.BootTimeout, positive).read},
+		{"jobs_per_runner", number(&r.JobsPerRunner, 0, math.MaxInt32, "0 is jobs_per_fork").read},
+		{"max_rss", size(&r.MaxRSS, checkRSS).read},
+		{"max_age", duration(&r.MaxAge, zeroOr(time.Second)).read},
+		{"kill_after", duration(&r.KillAfter, positive).read},
+		{"classes", into(&r.Classes, (*file).readClasses)},
+	}
 }
 
 func (f *file) readRunner(from field) Runner {
@@ -68,80 +72,32 @@ func (f *file) readRunner(from field) Runner {
 		f.refuse(at, "", from.line, err.Error())
 	}
 	r := newRunner()
-	if from.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", from.line, "must be a map: {command: [bundle, exec, resqued-runner, config/environment]}")
+	given, ok := f.readMap(at, from, "must be a map: {command: [bundle, exec, resqued-runner, config/environment]}", r.fields(), runnerSynonyms, programSynonyms)
+	if !ok {
 		return r
 	}
-	hasCommand, saysFork := false, false
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		switch field.name {
-		case "command":
-			hasCommand = true
-			r.Command = f.readCommand(name, field)
-		case "dir":
-			f.readText(name, field, &r.Dir, printable)
-		case "env":
-			r.Env = f.readEnv(name, field)
-		case "fork":
-			saysFork = true
-			f.readBool(name, field, &r.Fork)
-		case "concurrency":
-			f.readNumber(name, field, &r.Concurrency, 1, maxThreads, "jobs at a time in one process")
-		case "boot_timeout":
-			f.readDuration(name, field, &r.BootTimeout, positive)
-		case "jobs_per_runner":
-			f.readNumber(name, field, &r.JobsPerRunner, 0, math.MaxInt32, "0 is jobs_per_fork")
-		case "max_rss":
-			f.readText(name, field, new(string), func(value string) error {
-				var c Config
-				err := rss().parse(&c, strings.TrimSpace(value))
-				r.MaxRSS = c.MaxRSS
-				return err
-			})
-		case "max_age":
-			f.readDuration(name, field, &r.MaxAge, zeroOr(time.Second))
-		case "kill_after":
-			f.readDuration(name, field, &r.KillAfter, positive)
-		case "classes":
-			r.Classes = f.readClasses(name, field)
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, runnerFields, runnerSynonyms, programSynonyms)))
-		}
-	}
-	if !saysFork {
+	if given.line("fork") == 0 {
 		r.Fork = forks(r.Command)
 	}
-	if !hasCommand {
+	if given.line("command") == 0 {
 		f.refuse(at, "", from.line, "has no command; write command: [bundle, exec, resqued-runner, config/environment]")
 	}
 	return r
 }
 
 func (f *file) readClasses(name string, from field) []string {
-	if from.value.Kind != yaml.SequenceNode {
-		f.refuse(name, "", from.line, `must be a list of classes: [Mail, "Billing::*"]`)
-		return nil
-	}
-	classes, lines, ok := f.list(name, from.value)
-	if !ok {
-		return nil
-	}
-	if len(classes) == 0 {
-		f.refuse(name, "", from.line, `is empty: the runner would perform nothing; leave it out for any class`)
-	}
+	var seen []string
 	positive := false
-	for i, class := range classes {
+	classes := f.readList(name, from, `must be a list of classes: [Mail, "Billing::*"]`, `is empty: the runner would perform nothing; leave it out for any class`, func(class string) error {
 		plain, excluded := strings.CutPrefix(class, "!")
 		positive = positive || !excluded
 		err := checkPattern(plain)
-		if err == nil && slices.Contains(classes[:i], class) {
+		if err == nil && slices.Contains(seen, class) {
 			err = errors.New("is listed already; keep one of them")
 		}
-		if err != nil {
-			f.refuse(name, class, lines[i], err.Error())
-		}
-	}
+		seen = append(seen, class)
+		return err
+	})
 	if len(classes) > 0 && !positive {
 		f.refuse(name, "", from.line, `only exclusions match nothing; write "*" before them`)
 	}
@@ -197,11 +153,11 @@ func (l *loader) readRunnerFlag() {
 	f, text := l.file, flag.Value.String()
 	argv, err := SplitCommand(text)
 	if err == nil {
-		if line, ok := f.classes[anyClass]; ok {
-			err = fmt.Errorf(`the configuration has a handler for "*" already (%s); leave one of them out`, Source{Kind: FromFile, Name: f.path, Line: line})
-		} else if line, ok := f.runnerLines[everyApp]; ok {
+		if _, ok := f.handlers[anyClass]; ok {
+			err = fmt.Errorf(`the configuration has a handler for "*" already (%s); leave one of them out`, f.at("handlers."+anyClass))
+		} else if _, ok := f.runners[everyApp]; ok {
 			err = fmt.Errorf(`the configuration has a runner %s already (%s); leave --runner out, and write handlers: {"*": {runner: %s}}`,
-				everyApp, Source{Kind: FromFile, Name: f.path, Line: line}, everyApp)
+				everyApp, f.at("runners."+everyApp), everyApp)
 		}
 	}
 	if err != nil {
@@ -209,7 +165,7 @@ func (l *loader) readRunnerFlag() {
 		return
 	}
 	if f.handlers == nil { // without a file
-		f.handlers, f.classes, f.runners, f.runnerLines = map[string]Handler{}, map[string]int{}, map[string]Runner{}, map[string]int{}
+		f.handlers, f.runners = map[string]Handler{}, map[string]Runner{}
 	}
 	r := newRunner()
 	r.Command, r.Fork = argv, forks(argv)
@@ -256,7 +212,7 @@ func (l *loader) checkRunnerUse() {
 			message += "; there is " + strings.Join(known[:min(len(known), 10)], ", ")
 		}
 		l.errs = append(l.errs, Error{
-			Key: "handlers." + class + ".runner", Value: name, Source: Source{Kind: FromFile, Name: f.path, Line: f.classes[class]}, Message: message,
+			Key: "handlers." + class + ".runner", Value: name, Source: f.at("handlers." + class), Message: message,
 		})
 	}
 }
@@ -269,7 +225,7 @@ func (l *loader) takeRunners() {
 			c.Runners = map[string]Runner{}
 		}
 		c.Runners[name] = l.file.runners[name]
-		l.result.Sources["runners."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.runnerLines[name]}
+		l.result.Sources["runners."+name] = l.file.at("runners." + name)
 	}
 	if l.byFlag.Kind != "" {
 		l.result.Sources["runners."+everyApp] = l.byFlag

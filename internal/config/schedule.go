@@ -18,11 +18,6 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
-// scheduleFields are the fields of a schedule, in the order of the documentation.
-var scheduleFields = []string{
-	"cron", "every", "first_in", "timezone", "class", "queue", "args", "if_running", "catch_up", "description",
-}
-
 var scheduleSynonyms = map[string]string{
 	"at": "cron", "crontab": "cron", "interval": "every", "time_zone": "timezone", "tz": "timezone", "zone": "timezone",
 	"job": "class", "job_class": "class", "arguments": "args", "params": "args", "overlap": "if_running",
@@ -33,20 +28,39 @@ const maxArgs = 1 << 18
 
 // readSchedules reads the schedule section, in resque-scheduler's format.
 func (f *file) readSchedules(section field) {
-	if isNull(section.value) {
-		return
-	}
-	if section.value.Kind != yaml.MappingNode {
-		f.refuse("schedule", "", section.line, `must be a map of names to schedules: nightly: {cron: "0 2 * * *", class: Report, queue: reports}`)
-		return
-	}
-	for _, one := range f.fields(section.value, "schedule.") {
+	for _, one := range f.entriesOf(section, `must be a map of names to schedules: nightly: {cron: "0 2 * * *", class: Report, queue: reports}`) {
 		before := len(f.errs)
-		s := f.readSchedule(one)
-		if len(f.errs) == before {
-			f.schedules[one.name], f.scheduled[one.name] = s, one.line
+		if s := f.readSchedule(one); len(f.errs) == before {
+			f.schedules[one.name] = s
 		}
 	}
+}
+
+// scheduleRules are in the order of the documentation.
+func scheduleRules(s *schedule.Definition) rules {
+	all := rules{
+		{"cron", exact(&s.Cron, printable)},
+		{"every", func(f *file, name string, from field) { f.readEvery(name, from, s) }},
+		{"first_in", exact(&s.FirstIn, printable)},
+		{"timezone", exact(&s.TimeZone, printable)},
+		{"class", exact(&s.Class, checkClass)},
+		{"queue", exact(&s.Queue, checkQueue)},
+		{"args", func(f *file, name string, from field) { f.readArgs(name, from, s) }},
+		{"if_running", exact(&s.IfRunning, among(schedule.IfRunningValues))},
+		{"catch_up", exact(&s.CatchUp, among(schedule.CatchUpValues))},
+		{"description", exact(&s.Description, printable)},
+	}
+	for i, one := range all {
+		all[i].read = func(f *file, name string, from field) {
+			if text, ok := symbol(from.value); ok {
+				of := *from.value
+				of.Value = text
+				from.value = &of
+			}
+			one.read(f, name, from)
+		}
+	}
+	return append(all, rule{name: "rails_env"}, rule{name: "custom_job_class"}, rule{name: "persist"})
 }
 
 func (f *file) readSchedule(from field) schedule.Definition {
@@ -58,55 +72,16 @@ func (f *file) readSchedule(from field) schedule.Definition {
 	if err := checkName(from.name); err != nil {
 		f.refuse(at, "", from.line, err.Error())
 	}
-	if from.value.Kind != yaml.MappingNode {
-		f.refuse(at, "", from.line, `must be a map: {cron: "0 2 * * *", class: Report, queue: reports}`)
-		return s
-	}
 	before := len(f.errs)
-	lines := map[string]int{}
-	for _, field := range f.fields(from.value, at+".") {
-		name := at + "." + field.name
-		lines[field.name] = field.line
-		if text, ok := symbol(field.value); ok {
-			of := *field.value
-			of.Value = text
-			field.value = &of
-		}
-		switch field.name {
-		case "cron":
-			f.readText(name, field, &s.Cron, printable)
-		case "every":
-			f.readEvery(name, field, &s)
-		case "first_in":
-			f.readText(name, field, &s.FirstIn, printable)
-		case "timezone":
-			f.readText(name, field, &s.TimeZone, printable)
-		case "class":
-			f.readText(name, field, &s.Class, checkClass)
-		case "queue":
-			f.readText(name, field, &s.Queue, checkQueue)
-		case "args":
-			f.readArgs(name, field, &s)
-		case "if_running":
-			f.readText(name, field, &s.IfRunning, oneOfWords(schedule.IfRunningValues))
-		case "catch_up":
-			f.readText(name, field, &s.CatchUp, oneOfWords(schedule.CatchUpValues))
-		case "description":
-			f.readText(name, field, &s.Description, printable)
-		case "rails_env", "custom_job_class", "persist":
-			f.refuse(name, "", field.line, "is resque-scheduler's and not supported; remove it")
-		default:
-			f.refuse(name, "", field.line, unknown(nearest(field.name, scheduleFields, scheduleSynonyms)))
-		}
-	}
+	given, _ := f.readMap(at, from, `must be a map: {cron: "0 2 * * *", class: Report, queue: reports}`, scheduleRules(&s), scheduleSynonyms)
 	if len(f.errs) > before {
 		return s
 	}
 	if _, err := s.Timing(); err != nil {
 		key, value, line := at, "", from.line
 		for _, field := range []string{"every", "cron"} { // name the field that is wrong
-			if lines[field] > 0 {
-				key, value, line = at+"."+field, map[string]string{"cron": s.Cron, "every": s.Every}[field], lines[field]
+			if given.line(field) > 0 {
+				key, value, line = at+"."+field, map[string]string{"cron": s.Cron, "every": s.Every}[field], given.line(field)
 			}
 		}
 		f.refuse(key, value, line, err.Error())
@@ -121,27 +96,18 @@ func checkName(name string) error {
 	return printable(name)
 }
 
-func oneOfWords(words []string) func(string) error {
-	return func(value string) error {
-		if !slices.Contains(words, value) {
-			return errors.New("not known, one of " + strings.Join(words, ", "))
-		}
-		return nil
-	}
-}
-
 // readEvery reads an interval or, as in rufus-scheduler, a list of one and a map with first_in.
 func (f *file) readEvery(name string, from field, s *schedule.Definition) {
 	list := from.value
 	if list.Kind != yaml.SequenceNode {
-		f.readText(name, from, &s.Every, printable)
+		exact(&s.Every, printable)(f, name, from)
 		return
 	}
 	if len(list.Content) == 0 || len(list.Content) > 2 {
 		f.refuse(name, "", from.line, "must be an interval, or a list of one and {first_in: …}")
 		return
 	}
-	f.readText(name, field{name: from.name, line: from.line, value: resolved(list.Content[0])}, &s.Every, printable)
+	exact(&s.Every, printable)(f, name, field{name: from.name, line: from.line, value: resolved(list.Content[0])})
 	if len(list.Content) == 1 {
 		return
 	}
@@ -155,7 +121,7 @@ func (f *file) readEvery(name string, from field, s *schedule.Definition) {
 			f.refuse(name+"."+option.name, "", option.line, "not supported; if_running and catch_up say what happens to ticks")
 			continue
 		}
-		f.readText(name+"."+option.name, option, &s.FirstIn, printable)
+		exact(&s.FirstIn, printable)(f, name+"."+option.name, option)
 	}
 }
 
@@ -309,7 +275,7 @@ func (l *loader) takeSchedules() {
 			l.warn("schedule."+name+".queue", selector.OneName, fmt.Sprintf("schedule %s: %q is the queue of that name; a cap belongs into queues.", name, s.Queue))
 		}
 		c.Schedules = append(c.Schedules, s)
-		l.result.Sources["schedule."+name] = Source{Kind: FromFile, Name: l.file.path, Line: l.file.scheduled[name]}
+		l.result.Sources["schedule."+name] = l.file.at("schedule." + name)
 	}
 	if l.ok("scheduler_lock") && c.SchedulerLock != SchedulerLockNone && len(c.Schedules) == 0 && !c.PersistentSchedules {
 		l.warn("scheduler_lock", "no_effect", fmt.Sprintf("scheduler_lock (%s) has no effect on schedules: there are none.", l.result.Sources["scheduler_lock"]))
@@ -325,18 +291,12 @@ const (
 	schedulerLockGem  = "resque-scheduler"
 )
 
-func schedulerLock() kind {
-	k := text(func(c *Config) *string { return &c.SchedulerLock })
-	parse := k.parse
-	k.hint = "none|resque-scheduler"
-	k.parse = func(c *Config, text string) error {
-		name, prefix, given := strings.Cut(text, ":")
-		if text != SchedulerLockNone && name != schedulerLockGem || given && prefix == "" {
-			return errors.New("not known, one of none, resque-scheduler, or resque-scheduler:PREFIX (RESQUE_SCHEDULER_MASTER_LOCK_PREFIX)")
-		}
-		return parse(c, text)
+func checkSchedulerLock(text string) error {
+	name, prefix, given := strings.Cut(text, ":")
+	if text != SchedulerLockNone && name != schedulerLockGem || given && prefix == "" {
+		return errors.New("not known, one of none, resque-scheduler, or resque-scheduler:PREFIX (RESQUE_SCHEDULER_MASTER_LOCK_PREFIX)")
 	}
-	return k
+	return printable(text)
 }
 
 // SchedulerLockPrefix returns whether resque-scheduler's master lock is shared, and its prefix.

@@ -66,14 +66,7 @@ type fileStore struct {
 }
 
 func (f *file) readStores(section field) {
-	if isNull(section.value) { // every store is commented out
-		return
-	}
-	if section.value.Kind != yaml.MappingNode {
-		f.refuse("stores", "", section.line, "must be a map of names to stores: main: {redis_url: redis://a:6379/0, queues: [mail]}")
-		return
-	}
-	all := f.fields(section.value, "stores.")
+	all := f.entriesOf(section, "must be a map of names to stores: main: {redis_url: redis://a:6379/0, queues: [mail]}")
 	if len(all) > maxStores {
 		f.refuse("stores", "", section.line, fmt.Sprintf("has %d stores; %d are supported", len(all), maxStores))
 		return

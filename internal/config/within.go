@@ -14,11 +14,11 @@ import (
 const byName = "name"
 
 // within are the promises of queues: a map in the file, else a list such as mail:1m,img_*:1h.
-func within() kind {
+func within(to *queueage.Promises) kind {
 	return kind{
 		hint: "list",
-		parse: func(c *Config, text string) error {
-			c.Within = nil
+		parse: func(text string) error {
+			*to = nil
 			for entry := range strings.SplitSeq(text, ",") {
 				if entry = strings.TrimSpace(entry); entry == "" {
 					continue
@@ -31,20 +31,20 @@ func within() kind {
 				if err != nil {
 					return err
 				}
-				c.Within = append(c.Within, p)
+				*to = append(*to, p)
 			}
 			return nil
 		},
-		show: func(c *Config) string { return showWithin(c.Within) },
+		show: func() string { return showWithin(*to) },
 		fields: func(f *file, from field) (text string, ok bool) {
 			var all queueage.Promises
 			before := len(f.errs)
 			for _, queue := range f.fields(from.value, from.name+".") {
-				f.readText(from.name+"."+queue.name, queue, &text, func(value string) error {
+				exact(&text, func(value string) error {
 					p, err := promise(queue.name, value)
 					all = append(all, p)
 					return err
-				})
+				})(f, from.name+"."+queue.name, queue)
 			}
 			return showWithin(all), len(f.errs) == before
 		},
