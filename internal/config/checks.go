@@ -32,7 +32,7 @@ func (l *loader) readQueues() {
 			}
 			return
 		}
-		if l.result.Sources["queues"].Kind == FromDefault && l.useHandlerQueues() {
+		if !l.given("queues") && l.useHandlerQueues() {
 			return
 		}
 		refused := func(e Error) bool { return strings.HasPrefix(e.Key, "handlers") } // its queue was refused with it
@@ -80,7 +80,7 @@ func (l *loader) envSet(key string) []string {
 			reason = "the name alone, without a value; values belong into env of a handler"
 		case strings.ContainsFunc(name, unicode.IsSpace):
 			reason = "must not hold spaces; a comma separates names"
-		case key == "env_keep" && name == entry && ownVariable(name):
+		case key == "env_keep" && name == entry && OwnVariable(name):
 			reason = "commands never get this: it is meant for the daemon itself"
 		}
 		if reason != "" {
@@ -96,8 +96,8 @@ func (l *loader) envSet(key string) []string {
 	return nil
 }
 
-// ownVariable reports whether a variable, or a glob's prefix, is reserved for the daemon.
-func ownVariable(name string) bool {
+// OwnVariable reports whether a variable, or a glob's prefix, is reserved for the daemon.
+func OwnVariable(name string) bool {
 	return name == "NOTIFY_SOCKET" || slices.ContainsFunc([]string{"RESQUED_", "WATCHDOG_", "LISTEN_"}, func(p string) bool {
 		return strings.HasPrefix(name, p)
 	})
@@ -123,6 +123,28 @@ func (l *loader) queueSet(key string) []string {
 
 // refuseEntries refuses entries of a list, each with its own line of the file.
 func (l *loader) refuseEntries(key string, err error) {
+	for _, one := range entryErrors(err) {
+		l.refuse(key, one.Entry, one.Reason)
+		source := &l.errs[len(l.errs)-1].Source
+		if source.Kind == FromFile {
+			source.Line = one.lineIn(l.file.entries[key], source.Line)
+		}
+	}
+}
+
+// entryError is why an entry, or the list as a whole, is refused.
+type entryError struct{ *selector.EntryError }
+
+// lineIn returns the line of the entry, or that of the list.
+func (e entryError) lineIn(lines []int, list int) int {
+	if e.Index >= 0 && e.Index < len(lines) {
+		return lines[e.Index]
+	}
+	return list
+}
+
+// entryErrors takes apart an error of package selector.
+func entryErrors(err error) (errs []entryError) {
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
@@ -130,20 +152,16 @@ func (l *loader) refuseEntries(key string, err error) {
 	for _, one := range all {
 		entry, ok := errors.AsType[*selector.EntryError](one)
 		if !ok {
-			l.refuse(key, "", one.Error())
-			continue
+			entry = &selector.EntryError{Index: -1, Reason: one.Error()}
 		}
-		l.refuse(key, entry.Entry, entry.Reason)
-		source := &l.errs[len(l.errs)-1].Source
-		if lines := l.file.entries[key]; source.Kind == FromFile && entry.Index >= 0 && entry.Index < len(lines) {
-			source.Line = lines[entry.Index]
-		}
+		errs = append(errs, entryError{entry})
 	}
+	return errs
 }
 
 func (l *loader) compare() {
 	c := &l.result.Config
-	if l.ok("heartbeat_frequency", "job_lock_duration") && l.result.Sources["heartbeat_frequency"].Kind == FromDefault && c.HeartbeatFrequency >= c.JobLockDuration {
+	if l.ok("heartbeat_frequency", "job_lock_duration") && !l.given("heartbeat_frequency") && c.HeartbeatFrequency >= c.JobLockDuration {
 		// The default suits the default lock duration, and is reduced for a shorter one. It limits
 		// nothing: processes beat after two sevenths of a lease anyway.
 		c.HeartbeatFrequency = max(time.Second, c.JobLockDuration-time.Second)
@@ -158,7 +176,7 @@ func (l *loader) compare() {
 			"must be at most worker_count, which is %d (%s)", c.WorkerCount, l.result.Sources["worker_count"]))
 	}
 	if l.ok("interval", "until_empty") && c.Interval == 0 {
-		if !c.UntilEmpty && l.result.Sources["until_empty"].Kind != FromDefault {
+		if !c.UntilEmpty && l.given("until_empty") {
 			l.refuse("interval", "0", fmt.Sprintf(
 				"means until_empty, which is false (%s); set an interval above 0", l.result.Sources["until_empty"]))
 		}
@@ -169,9 +187,7 @@ func (l *loader) compare() {
 	}
 	if l.ok("statsd_host") && c.StatsdHost == "" {
 		for _, key := range []string{"statsd_port", "statsd_key"} {
-			if l.result.Sources[key].Kind != FromDefault {
-				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: there is no statsd_host.", key, l.result.Sources[key]))
-			}
+			l.noEffect(key, ": there is no statsd_host.")
 		}
 	}
 	if l.ok("redis_url", "namespace") && strings.Contains(c.RedisURL, "-cluster://") && !hashTagged(c.Namespace) {
@@ -183,9 +199,8 @@ func (l *loader) compare() {
 // warnOfDeaths warns if max_deaths has no effect because the first death is the last.
 func (l *loader) warnOfDeaths() {
 	c, sources := &l.result.Config, l.result.Sources
-	if l.ok("on_worker_death", "max_deaths") && c.OnWorkerDeath == "fail" && sources["max_deaths"].Kind != FromDefault {
-		l.warn("max_deaths", "no_effect", fmt.Sprintf("max_deaths (%s) has no effect: on_worker_death (%s) is fail, so that the first death is the last.",
-			sources["max_deaths"], sources["on_worker_death"]))
+	if l.ok("on_worker_death", "max_deaths") && c.OnWorkerDeath == "fail" {
+		l.noEffect("max_deaths", ": on_worker_death (%s) is fail, so that the first death is the last.", sources["on_worker_death"])
 	}
 }
 
@@ -197,10 +212,7 @@ func (l *loader) warnOfLocks() {
 			if key == "lines" && len(c.Fair) > 0 {
 				continue // fair queues use it too
 			}
-			if sources[key].Kind != FromDefault {
-				l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect: locketed_queues (%s) is empty, so that no job takes a job lock.",
-					key, sources[key], sources["locketed_queues"]))
-			}
+			l.noEffect(key, ": locketed_queues (%s) is empty, so that no job takes a job lock.", sources["locketed_queues"])
 		}
 	}
 	if strings.HasPrefix(c.JobLockKey, "locket:job_locks:") { // as the gem's option needs it
@@ -208,11 +220,10 @@ func (l *loader) warnOfLocks() {
 			sources["job_lock_key"]))
 	}
 	if l.ok("fair", "lines") && len(c.Fair) > 0 && c.Lines != LinesAuto {
-		l.warn("fair", "no_effect", fmt.Sprintf("fair (%s) has no effect: lines (%s) is off.", sources["fair"], sources["lines"]))
+		l.noEffect("fair", ": lines (%s) is off.", sources["lines"])
 	}
 	if l.ok("unique_queues", "unique_queues_strict") && c.UniqueQueuesStrict && len(c.UniqueQueues) == 0 {
-		l.warn("unique_queues_strict", "no_effect", fmt.Sprintf("unique_queues_strict (%s) has no effect: unique_queues (%s) is empty.",
-			sources["unique_queues_strict"], sources["unique_queues"]))
+		l.noEffect("unique_queues_strict", ": unique_queues (%s) is empty.", sources["unique_queues"])
 	}
 }
 

@@ -187,8 +187,8 @@ func (f *file) readCommand(name string, from field) []string {
 		f.refuse(name, "", from.line, "names no program; write the program first")
 	default:
 		for i, arg := range argv {
-			if strings.ContainsRune(arg, 0) {
-				f.refuse(name, arg, lines[i], "must not hold NUL bytes, no program can be given one")
+			if hasNUL(arg) {
+				f.refuse(name, arg, lines[i], errNUL.Error())
 			}
 		}
 	}
@@ -215,8 +215,8 @@ func (f *file) readEnv(name string, from field) map[string]string {
 		case slices.Contains(reserved, variable.name), strings.HasPrefix(variable.name, "RESQUED_JOB_"),
 			strings.HasPrefix(variable.name, "RESQUED_LOCK_"), strings.HasPrefix(variable.name, "RESQUED_LONG_"):
 			f.refuse(at, "", variable.line, "is set by resqued itself; use another name")
-		case strings.ContainsRune(value, 0):
-			f.refuse(at, "", variable.line, "must not hold NUL bytes, no program can be given one")
+		case hasNUL(value):
+			f.refuse(at, "", variable.line, errNUL.Error())
 		}
 		env[variable.name] = value
 	}

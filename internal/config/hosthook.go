@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,8 +38,8 @@ func (l *loader) readHostHook() {
 		return
 	case len(argv) == 0:
 		for _, other := range []string{"host_dead_after", "host_dead_timeout"} {
-			if l.ok(other) && l.result.Sources[other].Kind != FromDefault {
-				l.warn(other, "no_effect", fmt.Sprintf("%s (%s) has no effect: there is no host_dead_hook.", other, l.result.Sources[other]))
+			if l.ok(other) {
+				l.noEffect(other, ": there is no host_dead_hook.")
 			}
 		}
 		return
@@ -46,11 +47,9 @@ func (l *loader) readHostHook() {
 		l.refuse(key, argv[0], fmt.Sprintf("write it as a list, [%s]; no shell is involved", strings.Join(strings.Fields(argv[0]), ", ")))
 		return
 	}
-	for _, arg := range argv {
-		if err := checkArgument(arg); err != nil {
-			l.refuse(key, arg, err.Error())
-			return
-		}
+	if i := slices.IndexFunc(argv, hasNUL); i >= 0 {
+		l.refuse(key, argv[i], errNUL.Error())
+		return
 	}
 	if argv[0] == "" {
 		l.refuse(key, "", "names no program; write the program first")
@@ -59,9 +58,7 @@ func (l *loader) readHostHook() {
 	l.result.HostDeadHook = argv
 }
 
-func checkArgument(arg string) error {
-	if strings.ContainsRune(arg, 0) {
-		return errors.New("must not hold NUL bytes, no program can be given one")
-	}
-	return nil
-}
+// errNUL refuses what hasNUL.
+var errNUL = errors.New("must not hold NUL bytes, no program can be given one")
+
+func hasNUL(arg string) bool { return strings.ContainsRune(arg, 0) }

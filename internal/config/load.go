@@ -77,7 +77,7 @@ func Load(o Options) (*Resolved, error) {
 		l.readEnvSets()
 		l.readHostHook()
 		l.compare()
-		l.result.MayStretch = l.result.Sources["interval"].Kind == FromDefault && !l.result.UntilEmpty
+		l.result.MayStretch = !l.given("interval") && !l.result.UntilEmpty
 		l.warnOfDeaths()
 		l.warnOfLocks()
 		l.readCertificates()
@@ -218,15 +218,30 @@ func (l *loader) ok(names ...string) bool {
 }
 
 func (l *loader) refuse(key, value, message string) {
+	l.bad[key] = true
+	l.errs = append(l.errs, Error{Key: key, Value: withoutSecret(key, value), Source: l.result.Sources[key], Message: message})
+}
+
+// withoutSecret is the value of a key as messages may show it.
+func withoutSecret(key, value string) string {
 	switch key {
 	case "redis_url":
-		value = redactURL(value)
+		return redactURL(value)
 	case "database_url":
-		value = redactDatabase(value)
+		return redactDatabase(value)
 	}
-	l.bad[key] = true
-	l.errs = append(l.errs, Error{Key: key, Value: value, Source: l.result.Sources[key], Message: message})
+	return value
 }
+
+// noEffect warns of a key that is given and has no effect.
+func (l *loader) noEffect(key, format string, a ...any) {
+	if l.given(key) {
+		l.warn(key, "no_effect", fmt.Sprintf("%s (%s) has no effect", key, l.result.Sources[key])+fmt.Sprintf(format, a...))
+	}
+}
+
+// given reports whether a key is not left to its default.
+func (l *loader) given(key string) bool { return l.result.Sources[key].Kind != FromDefault }
 
 func (l *loader) warn(key, code, message string) {
 	l.result.Warnings = append(l.result.Warnings, Warning{Key: key, Code: code, Message: message})

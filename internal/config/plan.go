@@ -169,78 +169,75 @@ func (r *Resolved) planQueues() []PlanLine {
 	return lines
 }
 
-func (r *Resolved) planHandlers() []PlanLine {
-	if len(r.Handlers) == 0 {
+// planSection returns the head of a section and a line for each of its n entries.
+func (r *Resolved) planSection(section string, n int, entry func(i int) (name, value string)) []PlanLine {
+	if n == 0 {
 		return nil
 	}
-	lines := []PlanLine{{Key: "handlers", Value: fmt.Sprint(len(r.Handlers))}}
-	for _, class := range r.classes() {
-		h := r.Handlers[class]
-		value := commandLine(h.Command)
-		if h.Runner != "" {
-			value = "runner " + h.Runner
-		}
-		if h.Queue != "" {
-			value += ", queue " + h.Queue
-		}
-		if h.Timeout > 0 {
-			value += ", timeout " + FormatDuration(h.Timeout)
-		}
-		if h.MaxRun > 0 {
-			value += ", max_run " + FormatDuration(h.MaxRun)
-		}
-		if h.OnLeaving != "" {
-			value += ", on_leaving " + h.OnLeaving
-		}
-		value += ", kill_after " + FormatDuration(h.KillAfter)
-		if h.AtMostOnce {
-			value += ", at_most_once"
-		}
-		if l := h.LongJob; l != nil {
-			value += ", long_job"
-			if l.Slice > 0 {
-				value += " in slices of " + FormatDuration(l.Slice)
-			}
-		}
-		lines = append(lines, PlanLine{
-			Key: "handlers", Item: class, Value: value,
-			From: r.Sources["handlers."+class].String(),
-		})
+	lines := []PlanLine{{Key: section, Value: fmt.Sprint(n)}}
+	for i := range n {
+		name, value := entry(i)
+		lines = append(lines, PlanLine{Key: section, Item: name, Value: value, From: r.Sources[section+"."+name].String()})
 	}
 	return lines
 }
 
+func (r *Resolved) planHandlers() []PlanLine {
+	classes := r.classes()
+	return r.planSection("handlers", len(classes), func(i int) (name, value string) {
+		h := r.Handlers[classes[i]]
+		text := planText(commandLine(h.Command))
+		if h.Runner != "" {
+			text = planText("runner " + h.Runner)
+		}
+		text.add(h.Queue != "", "queue %s", h.Queue)
+		text.add(h.Timeout > 0, "timeout %s", FormatDuration(h.Timeout))
+		text.add(h.MaxRun > 0, "max_run %s", FormatDuration(h.MaxRun))
+		text.add(h.OnLeaving != "", "on_leaving %s", h.OnLeaving)
+		text.add(true, "kill_after %s", FormatDuration(h.KillAfter))
+		text.add(h.AtMostOnce, "at_most_once")
+		if l := h.LongJob; l != nil {
+			text.add(l.Slice == 0, "long_job")
+			text.add(l.Slice > 0, "long_job in slices of %s", FormatDuration(l.Slice))
+		}
+		return classes[i], string(text)
+	})
+}
+
 func (r *Resolved) planRunners() []PlanLine {
-	if len(r.Runners) == 0 {
-		return nil
+	names := r.runners()
+	return r.planSection("runners", len(names), func(i int) (name, value string) {
+		one := r.Runners[names[i]]
+		text := planText(commandLine(one.Command))
+		text.add(one.Dir != "", "dir %s", one.Dir)
+		text.add(!one.Fork, "no fork")
+		text.add(true, "concurrency %d, boot_timeout %s", one.Concurrency, FormatDuration(one.BootTimeout))
+		text.add(one.JobsPerRunner > 0, "jobs_per_runner %d", one.JobsPerRunner)
+		text.add(one.MaxRSS > 0, "max_rss %s", FormatSize(one.MaxRSS))
+		text.add(one.MaxAge > 0, "max_age %s", FormatDuration(one.MaxAge))
+		text.add(true, "kill_after %s", FormatDuration(one.KillAfter))
+		text.add(len(one.Classes) > 0, "classes %s", strings.Join(one.Classes, ","))
+		return names[i], string(text)
+	})
+}
+
+func (r *Resolved) planSchedules() []PlanLine {
+	return r.planSection("schedule", len(r.Schedules), func(i int) (name, value string) {
+		s := r.Schedules[i]
+		text := planText(fmt.Sprintf("%s, %s %s", s.When(), s.Class, s.Args))
+		text.add(s.Queue != "", "queue %s", s.Queue)
+		text.add(true, "if_running %s, catch_up %s", s.IfRunning, s.CatchUp)
+		return s.Name, string(text)
+	})
+}
+
+// planText is a list of what an entry has, separated by commas.
+type planText string
+
+func (t *planText) add(has bool, format string, a ...any) {
+	if has {
+		*t += planText(", " + fmt.Sprintf(format, a...))
 	}
-	lines := []PlanLine{{Key: "runners", Value: fmt.Sprint(len(r.Runners))}}
-	for _, name := range r.runners() {
-		one := r.Runners[name]
-		value := commandLine(one.Command)
-		if one.Dir != "" {
-			value += ", dir " + one.Dir
-		}
-		if !one.Fork {
-			value += ", no fork"
-		}
-		value += fmt.Sprintf(", concurrency %d, boot_timeout %s", one.Concurrency, FormatDuration(one.BootTimeout))
-		if one.JobsPerRunner > 0 {
-			value += fmt.Sprintf(", jobs_per_runner %d", one.JobsPerRunner)
-		}
-		if one.MaxRSS > 0 {
-			value += ", max_rss " + FormatSize(one.MaxRSS)
-		}
-		if one.MaxAge > 0 {
-			value += ", max_age " + FormatDuration(one.MaxAge)
-		}
-		value += ", kill_after " + FormatDuration(one.KillAfter)
-		if len(one.Classes) > 0 {
-			value += ", classes " + strings.Join(one.Classes, ",")
-		}
-		lines = append(lines, PlanLine{Key: "runners", Item: name, Value: value, From: r.Sources["runners."+name].String()})
-	}
-	return lines
 }
 
 // commandLine writes an argv for people: words as they are, others quoted.

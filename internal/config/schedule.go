@@ -278,7 +278,7 @@ func (l *loader) takeSchedules() {
 		l.result.Sources["schedule."+name] = l.file.at("schedule." + name)
 	}
 	if l.ok("scheduler_lock") && c.SchedulerLock != SchedulerLockNone && len(c.Schedules) == 0 && !c.PersistentSchedules {
-		l.warn("scheduler_lock", "no_effect", fmt.Sprintf("scheduler_lock (%s) has no effect on schedules: there are none.", l.result.Sources["scheduler_lock"]))
+		l.noEffect("scheduler_lock", " on schedules: there are none.")
 	}
 	if c.UntilEmpty && len(c.Schedules) > 0 {
 		l.warn("schedule", "no_effect", "schedule has no effect: a daemon that leaves when all is empty (until_empty) keeps none.")
@@ -303,22 +303,4 @@ func checkSchedulerLock(text string) error {
 func (c Config) SchedulerLockPrefix() (prefix string, shared bool) {
 	_, prefix, _ = strings.Cut(c.SchedulerLock, ":")
 	return prefix, c.SchedulerLock != SchedulerLockNone && c.SchedulerLock != ""
-}
-
-func (r *Resolved) planSchedules() []PlanLine {
-	if len(r.Schedules) == 0 {
-		return nil
-	}
-	lines := []PlanLine{{Key: "schedule", Value: fmt.Sprint(len(r.Schedules))}}
-	for _, s := range r.Schedules {
-		value := fmt.Sprintf("%s, %s %s", s.When(), s.Class, s.Args)
-		if s.Queue != "" {
-			value += ", queue " + s.Queue
-		}
-		lines = append(lines, PlanLine{
-			Key: "schedule", Item: s.Name, Value: fmt.Sprintf("%s, if_running %s, catch_up %s", value, s.IfRunning, s.CatchUp),
-			From: r.Sources["schedule."+s.Name].String(),
-		})
-	}
-	return lines
 }

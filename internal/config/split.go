@@ -19,7 +19,7 @@ func SplitCommand(text string) (argv []string, err error) {
 		}
 		switch {
 		case r == 0:
-			return nil, errors.New("must not hold NUL bytes, no program can be given one")
+			return nil, errNUL
 		case escaped:
 			escaped = false
 			if quote == '"' && !strings.ContainsRune("\"\\$`", r) {

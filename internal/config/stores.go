@@ -135,19 +135,8 @@ func (f *file) readRoutes(from field) []string {
 	if err == nil {
 		return list
 	}
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, one := range all {
-		line, value, text := from.line, "", one.Error()
-		if entry, ok := errors.AsType[*selector.EntryError](one); ok {
-			value, text = entry.Entry, entry.Reason
-			if entry.Index >= 0 && entry.Index < len(lines) {
-				line = lines[entry.Index]
-			}
-		}
-		f.refuse(from.name, value, line, text)
+	for _, one := range entryErrors(err) {
+		f.refuse(from.name, one.Entry, one.lineIn(lines, from.line), one.Reason)
 	}
 	return nil
 }
@@ -242,22 +231,11 @@ func (l *loader) takeStore(s *fileStore) {
 		// With all stores, a flag would set the same value for each of them.
 		if flag := ours(l.options.Flags, k); l.options.each && s.sets(k.name) && flag != nil && flag.Changed {
 			l.errs = append(l.errs, Error{
-				Key: k.name, Value: k.shown(flag.Value.String()), Source: Source{Kind: FromFlag, Name: "--" + flag.Name},
+				Key: k.name, Value: withoutSecret(k.name, flag.Value.String()), Source: Source{Kind: FromFlag, Name: "--" + flag.Name},
 				Message: fmt.Sprintf("each store has its own (stores.%s.%s, %s:%d); name one with --%s", s.name, k.name, l.file.path, s.lines[k.name], StoreFlag),
 			})
 		}
 	}
-}
-
-// shown is a value as messages may show it.
-func (k key) shown(value string) string {
-	switch k.name {
-	case "redis_url":
-		return redactURL(value)
-	case "database_url":
-		return redactDatabase(value)
-	}
-	return value
 }
 
 // sets reports whether a store sets a key itself.
