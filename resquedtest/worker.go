@@ -45,26 +45,13 @@ type worker struct {
 
 // atHome returns handlers whose class locks are all kept in the Redis of the test.
 func atHome(h *resqued.Handlers) *resqued.Handlers {
-	home := resqued.New()
-	for _, name := range h.Classes() {
-		class, _ := h.Lookup(name)
-		c := *class
+	return handler.Copy(h, func(c *resqued.Class) {
 		if c.Lock != nil {
 			lock := *c.Lock
 			lock.Redis, lock.Store = "", ""
 			c.Lock = &lock
 		}
-		home.Register(c)
-	}
-	home.Use(h.Middleware()...)
-	for _, hooks := range h.AllHooks() {
-		home.Hook(hooks)
-	}
-	home.JobLockKey(h.JobLockKeyFunc())
-	for queue, fair := range h.FairQueues() {
-		home.Fair(queue, fair)
-	}
-	return home
+	})
 }
 
 func newWorker(q *Queues) (*worker, error) {

@@ -140,10 +140,8 @@ func (b *Bench) Server(ctx context.Context) (s BenchServer, err error) {
 		return s, err
 	}
 	if load.PerSecond > BusyServer { // a measurement that has just ended counts for a second or two
-		select {
-		case <-time.After(2 * time.Second):
-		case <-ctx.Done():
-			return s, context.Cause(ctx)
+		if err := nap(ctx, 2*time.Second); err != nil {
+			return s, err
 		}
 		if load, err = b.base.Load(ctx); err != nil {
 			return s, err
@@ -175,10 +173,8 @@ func (b *Bench) Measure(ctx context.Context, name string, t config.Tuning) (r Be
 	c := b.run
 	c.WorkerCount, c.ThreadCount, c.JobsPerFork, c.MaxRSS, c.MaxAge = t.WorkerCount, t.ThreadCount, t.JobsPerFork, t.MaxRSS, 0
 	c.MaxRetiring = min(c.MaxRetiring, c.WorkerCount)
-	select { // the load of other clients
-	case <-time.After(300 * time.Millisecond):
-	case <-ctx.Done():
-		return r, context.Cause(ctx)
+	if err := nap(ctx, 300*time.Millisecond); err != nil { // for the load of other clients
+		return r, err
 	}
 	after, err := b.own.Load(ctx)
 	if err != nil {

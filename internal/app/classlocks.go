@@ -25,11 +25,7 @@ import (
 func Commands(c config.Config) map[string]resqued.Class {
 	classes := map[string]resqued.Class{}
 	for name, h := range c.Handlers {
-		var env []string
-		for _, key := range slices.Sorted(maps.Keys(h.Env)) {
-			env = append(env, key+"="+h.Env[key])
-		}
-		command := resqued.Command{Argv: h.Command, Runner: h.Runner, Dir: h.Dir, Env: env, KillAfter: h.KillAfter, OnLeaving: h.LeavingSignal()}
+		command := resqued.Command{Argv: h.Command, Runner: h.Runner, Dir: h.Dir, Env: envList(h.Env), KillAfter: h.KillAfter, OnLeaving: h.LeavingSignal()}
 		if l := h.LongJob; l != nil {
 			classes[name] = longjob.Command(name, command, longjob.Options{
 				Queue: h.Queue, RequeueQueue: l.RequeueQueue, Slice: l.Slice, Grace: l.Grace, CheckIn: l.CheckIn, Retries: l.Retries,
@@ -89,7 +85,7 @@ var errNoDatabase = errors.New("its lock is in PostgreSQL, and no database is gi
 // CheckDatabase returns an error if worker processes could not take class locks in PostgreSQL:
 // no database is configured, or its URL is invalid.
 func (p Program) CheckDatabase(c config.Config) error {
-	classes := p.allClasses(c)
+	classes := classesOf(c, p.Handlers)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		lock := classes[name].Lock
 		if lock == nil || lock.Store != resqued.StorePostgres {

@@ -38,7 +38,7 @@ func (p Program) CheckRedis(c config.Config) error {
 
 // LocksInDatabase reports whether a class keeps its lock in PostgreSQL.
 func (p Program) LocksInDatabase(c config.Config) bool {
-	for _, class := range p.allClasses(c) {
+	for _, class := range classesOf(c, p.Handlers) {
 		if class.Lock != nil && class.Lock.Store == resqued.StorePostgres {
 			return true
 		}
@@ -46,14 +46,14 @@ func (p Program) LocksInDatabase(c config.Config) bool {
 	return false
 }
 
-// allClasses are the handlers of the program and of the configuration, by name.
-func (p Program) allClasses(c config.Config) map[string]resqued.Class {
-	classes := Commands(c)
-	for _, name := range p.Handlers.Classes() {
-		if class, ok := p.Handlers.Lookup(name); ok {
-			classes[name] = *class
-		}
+// classesOf returns the classes of the program and of the configuration, by name.
+func classesOf(c config.Config, handlers *resqued.Handlers) map[string]resqued.Class {
+	classes := map[string]resqued.Class{}
+	for _, name := range handlers.Classes() {
+		class, _ := handlers.Lookup(name)
+		classes[name] = *class
 	}
+	maps.Copy(classes, Commands(c))
 	return classes
 }
 
@@ -69,5 +69,5 @@ func TryRedis(ctx context.Context, c config.Config) []rdb.Step {
 
 // TryStatsd sends one datagram to statsd. It returns the address that the host resolves to.
 func TryStatsd(ctx context.Context, c config.Config) (addr string, err error) {
-	return statsd.Try(ctx, statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey})
+	return statsd.Try(ctx, statsConfig(c))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -25,16 +26,7 @@ var errFlaky = errors.New("the coin came up tails")
 // withDemo returns the handlers and the demo classes. A handler replaces the demo class of the
 // same name.
 func withDemo(handlers *resqued.Handlers) *resqued.Handlers {
-	h := resqued.New()
-	for _, name := range handlers.Classes() {
-		c, _ := handlers.Lookup(name)
-		h.Register(*c)
-	}
-	h.Use(handlers.Middleware()...)
-	h.JobLockKey(handlers.JobLockKeyFunc())
-	for _, hooks := range handlers.AllHooks() {
-		h.Hook(hooks)
-	}
+	h := handler.Copy(handlers, nil)
 	for _, c := range demoClasses() {
 		if taken, ok := h.Lookup(c.Name); !ok || taken.Name != c.Name {
 			h.Register(c)

@@ -24,58 +24,30 @@ const (
 	maxJournalField = 64
 )
 
-// journalCore writes entries in journald's native protocol, so that fields can be searched:
-// journalctl RESQUED_CLASS=Mail. MESSAGE is the line of the text format.
-type journalCore struct {
-	text *textCore // for MESSAGE, with the fields of With
-	name string    // SYSLOG_IDENTIFIER
-}
-
-// newJournalCore returns a core for out, which is or leads to a journalWriter.
-func newJournalCore(out zapcore.WriteSyncer, level zapcore.LevelEnabler) *journalCore {
-	name := "resqued"
+// newJournalCore returns a core for out, which is or leads to a journalWriter. It writes entries in
+// journald's native protocol, so that fields can be searched: journalctl RESQUED_CLASS=Mail.
+// MESSAGE is the line of the text format.
+func newJournalCore(out zapcore.WriteSyncer, level zapcore.LevelEnabler) zapcore.Core {
+	name := "resqued" // SYSLOG_IDENTIFIER
 	if program, err := os.Executable(); err == nil {
 		name = strings.TrimSuffix(filepath.Base(program), " (deleted)")
 	}
-	return &journalCore{text: &textCore{LevelEnabler: level, out: out, journal: true}, name: name}
-}
-
-func (c *journalCore) Enabled(l zapcore.Level) bool { return c.text.Enabled(l) }
-
-func (c *journalCore) With(fields []zapcore.Field) zapcore.Core {
-	clone := *c
-	clone.text = c.text.with(fields)
-	return &clone
-}
-
-func (c *journalCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return checked.AddCore(e, c)
-	}
-	return checked
-}
-
-func (c *journalCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	message := strings.TrimSuffix(strings.TrimPrefix(c.text.line(e, fields), priority(e.Level)), "\n")
-	// PRIORITY and MESSAGE come first: journalWriter makes a line of them if the socket refuses
-	// the entry.
-	entry := appendJournalField(nil, "PRIORITY", strings.Trim(priority(e.Level), "<>"))
-	entry = appendJournalField(entry, "MESSAGE", message)
-	entry = appendJournalField(entry, "SYSLOG_IDENTIFIER", c.name)
-	for _, list := range [][]zapcore.Field{c.text.fields, fields} {
-		for _, f := range list {
+	return &lineCore{LevelEnabler: level, out: out, encode: func(e zapcore.Entry, fields []zapcore.Field) []byte {
+		// PRIORITY and MESSAGE come first: journalWriter makes a line of them if the socket refuses
+		// the entry.
+		entry := appendJournalField(nil, "PRIORITY", priority(e.Level))
+		entry = appendJournalField(entry, "MESSAGE", message(e, fields))
+		entry = appendJournalField(entry, "SYSLOG_IDENTIFIER", name)
+		for _, f := range fields {
 			eachValue(f, func(key, text string) {
 				if key = journalField(key); key != "" {
 					entry = appendJournalField(entry, key, cutValue(text))
 				}
 			})
 		}
-	}
-	_, err := c.text.out.Write(entry)
-	return err
+		return entry
+	}}
 }
-
-func (c *journalCore) Sync() error { return c.text.out.Sync() }
 
 // journalField returns a field's name in the journal: capitals, digits and underscores; "" if
 // nothing remains.

@@ -60,7 +60,7 @@ func NewLogger(f *os.File, format, level string) (*zap.Logger, zap.AtomicLevel) 
 	case journal:
 		core = newJournalCore(out, min)
 	default:
-		core = &textCore{LevelEnabler: min, out: out}
+		core = &lineCore{LevelEnabler: min, out: out, encode: textLine}
 	}
 	log = zap.New(core)
 	rdb.SetLogger(func(text string) { log.Debug("redis client", zap.String("text", text)) })
@@ -79,73 +79,66 @@ func isJournal(f *os.File, stream string) bool {
 	return ok && stream == fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }
 
-// textCore writes "10:41:02 INFO ready pid=4700 workers=4" or, for the journal, which adds the
-// time, "<6>ready pid=4700 workers=4".
-type textCore struct {
+// lineCore writes each entry in one piece, so that lines of several processes on one terminal do not
+// mix.
+type lineCore struct {
 	zapcore.LevelEnabler
-	out     zapcore.WriteSyncer
-	journal bool
-	fields  []zapcore.Field
+	out    zapcore.WriteSyncer
+	encode func(e zapcore.Entry, fields []zapcore.Field) []byte
+	fields []zapcore.Field
 }
 
-func (c *textCore) With(fields []zapcore.Field) zapcore.Core { return c.with(fields) }
-
-func (c *textCore) with(fields []zapcore.Field) *textCore {
+// With returns a core whose entries begin with fields.
+func (c *lineCore) With(fields []zapcore.Field) zapcore.Core {
 	clone := *c
-	clone.fields = append(slices.Clip(c.fields), fields...)
+	clone.fields = slices.Concat(c.fields, fields)
 	return &clone
 }
 
-func (c *textCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+// Check adds the core to an entry that it writes.
+func (c *lineCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return checked.AddCore(e, c)
 	}
 	return checked
 }
 
-// Write writes a line in one piece, so that lines of several processes on one terminal do not
-// mix.
-func (c *textCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	_, err := io.WriteString(c.out, c.line(e, fields))
+func (c *lineCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	_, err := c.out.Write(c.encode(e, slices.Concat(c.fields, fields)))
 	return err
 }
 
-func (c *textCore) line(e zapcore.Entry, fields []zapcore.Field) string {
+// Sync waits until all entries are written.
+func (c *lineCore) Sync() error { return c.out.Sync() }
+
+// textLine is "10:41:02 INFO ready pid=4700 workers=4".
+func textLine(e zapcore.Entry, fields []zapcore.Field) []byte {
+	return []byte(e.Time.Format("15:04:05 ") + e.Level.CapitalString() + " " + message(e, fields) + "\n")
+}
+
+// message is "ready pid=4700 workers=4".
+func message(e zapcore.Entry, fields []zapcore.Field) string {
 	var b strings.Builder
-	if c.journal {
-		b.WriteString(priority(e.Level))
-	} else {
-		b.WriteString(e.Time.Format("15:04:05 ") + e.Level.CapitalString() + " ")
-	}
 	b.WriteString(wire.Printable(e.Message, maxLogValue))
-	for _, list := range [][]zapcore.Field{c.fields, fields} {
-		for _, f := range list {
-			writeField(&b, f)
-		}
+	for _, f := range fields {
+		eachValue(f, func(key, text string) { b.WriteString(" " + wire.Printable(key, maxLogValue) + "=" + quoteValue(text)) })
 	}
-	b.WriteByte('\n')
 	return b.String()
 }
 
-func (c *textCore) Sync() error { return c.out.Sync() }
-
-// priority returns the syslog number of a level, in the journal's form.
+// priority returns the syslog number of a level.
 func priority(l zapcore.Level) string {
 	switch {
 	case l >= zapcore.DPanicLevel:
-		return "<2>"
+		return "2"
 	case l == zapcore.ErrorLevel:
-		return "<3>"
+		return "3"
 	case l == zapcore.WarnLevel:
-		return "<4>"
+		return "4"
 	case l == zapcore.InfoLevel:
-		return "<6>"
+		return "6"
 	}
-	return "<7>"
-}
-
-func writeField(b *strings.Builder, f zapcore.Field) {
-	eachValue(f, func(key, text string) { b.WriteString(" " + wire.Printable(key, maxLogValue) + "=" + quoteValue(text)) })
+	return "7"
 }
 
 // eachValue calls do for each value of a field as text: a field may have none or several.

@@ -13,12 +13,7 @@ import (
 // deathPolicy returns what happens to the jobs of dead worker processes, by the configuration
 // and the handlers.
 func deathPolicy(c config.Config, handlers *resqued.Handlers) store.Policy {
-	classes := map[string]resqued.Class{}
-	for _, name := range handlers.Classes() {
-		class, _ := handlers.Lookup(name)
-		classes[name] = *class
-	}
-	maps.Copy(classes, Commands(c))
+	classes := classesOf(c, handlers)
 	return store.Policy{
 		Fail: c.OnWorkerDeath == "fail", MaxDeaths: c.MaxDeaths,
 		AtMostOnce: classList(classes, func(class resqued.Class) bool { return class.AtMostOnce }),
@@ -47,5 +42,5 @@ func classList(classes map[string]resqued.Class, is func(class resqued.Class) bo
 }
 
 func knownClasses(c config.Config, handlers *resqued.Handlers) []string {
-	return slices.AppendSeq(handlers.Classes(), maps.Keys(c.Handlers))
+	return slices.Sorted(maps.Keys(classesOf(c, handlers)))
 }

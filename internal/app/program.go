@@ -8,6 +8,7 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/handler"
 	"github.com/resqued/resqued/internal/sys/procfs"
 )
 
@@ -82,11 +83,7 @@ func (p Program) QueueOf(cfg config.Config, class string) string {
 // Classes returns all classes with a handler, in Go or in the configuration, for a client that
 // needs their queues and locks.
 func (p Program) Classes(cfg config.Config) *resqued.Handlers {
-	h := resqued.New()
-	for _, name := range p.Registry().Classes() {
-		c, _ := p.Registry().Lookup(name)
-		h.Register(*c)
-	}
+	h := handler.Copy(p.Registry(), nil)
 	for name, c := range Commands(cfg) {
 		if taken, ok := h.Lookup(name); !ok || taken.Name != name { // else a demo class
 			h.Register(c)

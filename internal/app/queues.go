@@ -3,6 +3,7 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ func (p Program) leftOut(r *config.Resolved) []config.Warning {
 		return nil
 	}
 	classes := p.ClassQueues()
-	for _, name := range sortedNames(r.Handlers) {
+	for _, name := range slices.Sorted(maps.Keys(r.Handlers)) {
 		classes = append(classes, config.ClassQueues{Class: name, Queues: r.Handlers[name].QueuesOf()})
 	}
 	var handlers, schedules []string
@@ -69,15 +70,6 @@ func (p Program) leftOut(r *config.Resolved) []config.Warning {
 
 const maxLeftOut = 10
 
-func sortedNames(handlers map[string]config.Handler) []string {
-	names := make([]string, 0, len(handlers))
-	for name := range handlers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // FleetClasses are the classes that a running daemon has written to Redis.
 type FleetClasses struct {
 	// Names are the classes with a handler, and patterns. Whole: it has no others.
@@ -93,10 +85,7 @@ func ClassesOf(settings string) FleetClasses {
 		return FleetClasses{} // written by another version
 	}
 	c := FleetClasses{Whole: f.Classes != nil && !f.Some && len(f.Classes) <= maxClasses, Queues: f.ClassQueues}
-	for name := range f.Classes {
-		c.Names = append(c.Names, name)
-	}
-	slices.Sort(c.Names)
+	c.Names = slices.Sorted(maps.Keys(f.Classes))
 	return c
 }
 

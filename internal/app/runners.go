@@ -49,7 +49,7 @@ func openRunners(h handover, handlers *resqued.Handlers, log *zap.Logger) (pools
 func runnerOptions(c config.Config, name string) runner.Options {
 	r := c.Runners[name]
 	o := runner.Options{
-		Name: name, Argv: r.Command, Dir: r.Dir, Env: runnerEnv(r), Environ: program.Scrub(os.Environ(), envRules(c)),
+		Name: name, Argv: r.Command, Dir: r.Dir, Env: envList(r.Env), Environ: program.Scrub(os.Environ(), envRules(c)),
 		Threads: c.ThreadCount, Concurrency: r.Concurrency, BootTimeout: r.BootTimeout,
 		JobsPerRunner: r.JobsPerRunner, MaxRSS: r.MaxRSS, MaxAge: r.MaxAge, KillAfter: r.KillAfter, KillGrace: c.TermTimeout,
 		Proc: os.Getenv(procfs.ProcEnv),
@@ -60,45 +60,35 @@ func runnerOptions(c config.Config, name string) runner.Options {
 	return o
 }
 
-func runnerEnv(r config.Runner) (env []string) {
-	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
-		env = append(env, name+"="+r.Env[name])
+// envList returns variables as NAME=value, sorted.
+func envList(env map[string]string) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, name+"="+env[name])
 	}
-	return env
+	return list
 }
 
 // usedRunners returns the sorted names of the configured runners that handlers in the
 // configuration or the program use.
 func usedRunners(c config.Config, handlers *resqued.Handlers) []string {
 	used := map[string]bool{}
-	for _, h := range c.Handlers {
-		used[h.Runner] = true
-	}
-	for _, name := range handlers.Classes() {
-		if class, _ := handlers.Lookup(name); class.Command != nil {
-			used[class.Command.Runner] = true
+	for _, class := range classesOf(c, handlers) {
+		if class.Command != nil {
+			_, used[class.Command.Runner] = c.Runners[class.Command.Runner]
 		}
 	}
-	maps.DeleteFunc(used, func(name string, _ bool) bool {
-		_, ok := c.Runners[name]
-		return !ok
-	})
-	return slices.Sorted(maps.Keys(used))
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(used)), func(name string) bool { return !used[name] })
 }
 
 // onlyRunners reports whether runners perform all classes, so that nothing works without them.
 func onlyRunners(c config.Config, handlers *resqued.Handlers) bool {
-	for _, h := range c.Handlers {
-		if h.Runner == "" {
+	classes := classesOf(c, handlers)
+	for _, class := range classes {
+		if class.Command == nil || class.Command.Runner == "" {
 			return false
 		}
 	}
-	for _, name := range handlers.Classes() {
-		if class, _ := handlers.Lookup(name); class.Command == nil || class.Command.Runner == "" {
-			return false
-		}
-	}
-	return len(c.Handlers)+len(handlers.Classes()) > 0
+	return len(classes) > 0
 }
 
 func (ps pools) await(ctx context.Context) error {

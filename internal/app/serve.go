@@ -342,15 +342,10 @@ func waitForRedis(ctx context.Context, redis *store.Store, relay *relay, notifie
 	return whileStarting(ctx, "redis", relay, log, func(ctx context.Context) error {
 		return redis.WaitReady(ctx, func(err error, wait time.Duration) {
 			log.Warn("waiting for redis", zap.Error(err), zap.Duration("next_try", wait))
-			proc.SetTitle(proc.TitleOf + "master: waiting for redis")
 			status := fmt.Sprintf("waiting for redis at %s for %s: it is %s", redis.Where(),
 				time.Since(began).Round(time.Second), store.TroubleOf(err))
-			notifier.Status(status)
 			asked.waits.Store(&status)
-			if elder := notifier.d.Elder; elder != nil {
-				elder.Failed(status) // why, in case it stops waiting
-			}
-			notifier.ExtendTimeout(wait + 30*time.Second)
+			notifier.waits("waiting for redis", status, wait+30*time.Second)
 		}, longstore.Probed())
 	})
 }
@@ -442,6 +437,16 @@ type announcer struct {
 	*systemd.Notifier
 	d                *Daemon
 	readied, stopped bool
+}
+
+// waits reports what the daemon waits for before there is a master.
+func (n *announcer) waits(title, status string, timeout time.Duration) {
+	proc.SetTitle(proc.TitleOf + "master: " + title)
+	n.Status(status)
+	if n.d.Elder != nil {
+		n.d.Elder.Failed(status) // why, in case it stops waiting
+	}
+	n.ExtendTimeout(timeout)
 }
 
 // Ready is called after the start and after each reload.

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/sys/procfs"
@@ -11,10 +10,10 @@ import (
 
 // Tasks estimates how many tasks (kernel threads) the daemon may need.
 func (p Program) Tasks(r *config.Resolved) config.Tasks {
-	commands := len(r.Handlers) > 0 || slices.ContainsFunc(p.Handlers.Classes(), func(name string) bool {
-		class, _ := p.Handlers.Lookup(name)
-		return class.Command != nil
-	})
+	commands := false
+	for _, class := range classesOf(r.Config, p.Handlers) {
+		commands = commands || class.Command != nil
+	}
 	return r.Tasks(runtime.NumCPU(), commands)
 }
 

@@ -38,7 +38,7 @@ func bootTemplates(c config.Config, handlers *resqued.Handlers, log *zap.Logger)
 			continue
 		}
 		t, err := template.Start(template.Options{
-			Runner: name, Argv: r.Command, Dir: r.Dir, Env: append(program.Scrub(os.Environ(), envRules(c)), runnerEnv(r)...), Concurrency: r.Concurrency, BootTimeout: r.BootTimeout, Log: log,
+			Runner: name, Argv: r.Command, Dir: r.Dir, Env: append(program.Scrub(os.Environ(), envRules(c)), envList(r.Env)...), Concurrency: r.Concurrency, BootTimeout: r.BootTimeout, Log: log,
 		})
 		if err != nil {
 			g.stop()
@@ -183,13 +183,7 @@ func waitForTemplates(ctx context.Context, t *templates, relay *relay, notifier 
 				case <-told:
 					return
 				case <-tick.C:
-					proc.SetTitle(proc.TitleOf + "master: booting runners")
-					trouble := t.trouble()
-					notifier.Status(trouble)
-					if elder := notifier.d.Elder; elder != nil {
-						elder.Failed(trouble) // why, in case it stops waiting
-					}
-					notifier.ExtendTimeout(30 * time.Second)
+					notifier.waits("booting runners", t.trouble(), 30*time.Second)
 				}
 			}
 		}()

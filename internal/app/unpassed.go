@@ -23,9 +23,7 @@ func unpassed(c config.Config, environ []string) []config.Warning {
 	passed := program.Scrub(environ, rules)
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		own := name == "NOTIFY_SOCKET" || name == "CREDENTIALS_DIRECTORY" || slices.ContainsFunc([]string{"RESQUED_", "WATCHDOG_", "LISTEN_"}, func(prefix string) bool {
-			return strings.HasPrefix(name, prefix)
-		})
+		own := config.OwnVariable(name) || name == "CREDENTIALS_DIRECTORY"
 		if name != "" && !own && !rules.Drop(name) && !slices.Contains(unneeded, name) && !slices.Contains(passed, variable) {
 			lacking = append(lacking, name)
 		}

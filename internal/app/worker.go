@@ -182,7 +182,7 @@ func (p Program) newWorker(h handover, observer func(DevMode) Observer, conn *pr
 	}
 	w.store = s
 	w.closers = append(w.closers, func() { _ = s.Close() })
-	stats := statsd.New(statsd.Config{Host: c.StatsdHost, Port: c.StatsdPort, Key: c.StatsdKey}, log)
+	stats := statsd.New(statsConfig(c), log)
 	w.closers = append(w.closers, stats.Close)
 	w.closers = append(w.closers, reapStrays(set.Owns, log))
 
