@@ -15,6 +15,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,12 +179,7 @@ type Client struct {
 // New returns a client. It does not connect, and returns an error only if the options are
 // invalid.
 func New(o Options) (*Client, error) {
-	if o.URL == "" {
-		o.URL = DefaultURL
-	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
+	o.URL, o.Namespace = cmp.Or(o.URL, DefaultURL), cmp.Or(o.Namespace, DefaultNamespace)
 	if err := selector.CheckSet(o.UniqueQueues); err != nil {
 		return nil, fmt.Errorf("client: UniqueQueues: %w", err)
 	}
@@ -375,13 +371,18 @@ func (c *Client) pushTo(ctx context.Context, queue string, payload []byte) (Resu
 		return Result{Queue: queue, Position: length, Status: StatusEnqueued}, err
 	}
 	reply, err := c.store.PushUnique(ctx, queue, c.opts.UniqueQueuesStrict, payload)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Result{}, public(err)
-	case !reply.Pushed[0]:
-		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
+	return pushed(queue, reply.Length, reply.Pushed[0]), nil
+}
+
+// pushed is the result of a push to a queue that may refuse an equal job.
+func pushed(queue string, position int64, pushed bool) Result {
+	if !pushed {
+		return Result{Queue: queue, Status: StatusDuplicate}
+	}
+	return Result{Queue: queue, Position: position, Status: StatusEnqueued}
 }
 
 func (c *Client) unique(queue string) bool { return selector.MatchAny(c.opts.UniqueQueues, queue) }

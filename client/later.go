@@ -25,8 +25,6 @@ func delayed(queue string, reply store.LaterReply) (Result, error) {
 		return Result{}, reply.Err
 	case !reply.Due.IsZero():
 		return Result{Queue: queue, Status: StatusDelayed, Due: reply.Due}, nil
-	case !reply.Pushed:
-		return Result{Queue: queue, Status: StatusDuplicate}, nil
 	}
-	return Result{Queue: queue, Position: reply.Length, Status: StatusEnqueued}, nil
+	return pushed(queue, reply.Length, reply.Pushed), nil
 }

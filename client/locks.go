@@ -16,22 +16,14 @@ import (
 // as for Enqueue. If another producer pushed other JSON for them, such as zeros for optional
 // arguments, pass that as resqued.Args. The class must have a Lock in Options.Handlers.
 func (c *Client) Locked(ctx context.Context, class string, args any) (bool, error) {
-	l, err := c.lockOf(class, args)
-	if err != nil {
-		return false, err
-	}
-	state, err := l.state(ctx)
+	_, state, err := c.stateOf(ctx, class, args)
 	return state.Holder != "", err
 }
 
 // Enqueued reports whether a loner job of the class with these arguments waits. args are as for
 // Enqueue. The class must have a Lock in Options.Handlers.
 func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, error) {
-	l, err := c.lockOf(class, args)
-	if err != nil {
-		return false, err
-	}
-	state, err := l.state(ctx)
+	_, state, err := c.stateOf(ctx, class, args)
 	return state.Marked, err
 }
 
@@ -39,11 +31,7 @@ func (c *Client) Enqueued(ctx context.Context, class string, args any) (bool, er
 // a loner, waits: whether Enqueue would refuse it. args are as for Enqueue. The class must have
 // a Lock in Options.Handlers.
 func (c *Client) LonerLocked(ctx context.Context, class string, args any) (bool, error) {
-	l, err := c.lockOf(class, args)
-	if err != nil {
-		return false, err
-	}
-	state, err := l.state(ctx)
+	l, state, err := c.stateOf(ctx, class, args)
 	return err == nil && (state.Holder != "" || l.class.Lock.Loner && state.Marked), err
 }
 
@@ -78,12 +66,14 @@ type classLock struct {
 	elsewhere bool
 }
 
-func (l *classLock) state(ctx context.Context) (store.LockState, error) {
-	state, err := l.store.LockState(ctx, l.key, l.elsewhere)
-	if err != nil {
+func (c *Client) stateOf(ctx context.Context, class string, args any) (l *classLock, state store.LockState, err error) {
+	if l, err = c.lockOf(class, args); err != nil {
+		return nil, state, err
+	}
+	if state, err = l.store.LockState(ctx, l.key, l.elsewhere); err != nil {
 		err = l.failed(err)
 	}
-	return state, err
+	return l, state, err
 }
 
 func (l *classLock) failed(err error) error {

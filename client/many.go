@@ -40,27 +40,23 @@ type EnqueueResult struct {
 // The error of the call is not nil if any result has one. It contains their number and wraps
 // the first.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]EnqueueResult, error) {
-	b := batch{
-		client: c, results: make([]EnqueueResult, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs)),
-		unique: map[string][]int{}, ways: map[string]way{},
-	}
-	parts := []*batch{&b}
-	if c.stores != nil {
-		parts = nil
-	}
+	b := batch{client: c, results: make([]EnqueueResult, len(jobs)), jobs: make([]*Job, len(jobs)), payloads: make([][]byte, len(jobs))}
+	var parts []*batch // by Redis
 	for i := range jobs {
-		err := b.prepare(ctx, i, &jobs[i])
+		home, err := (*Client)(nil), b.prepare(ctx, i, &jobs[i])
 		if err == nil {
-			var home *Client
-			if home, err = c.home(b.jobs[i].Queue); err == nil {
-				var part *batch
-				parts, part = b.at(parts, home)
-				part.sort(ctx, i)
-			}
+			home, err = c.home(b.jobs[i].Queue)
 		}
-		if err != nil {
-			b.results[i].Err = err
+		if b.results[i].Err = err; err != nil {
+			continue
 		}
+		k := slices.IndexFunc(parts, func(part *batch) bool { return part.client == home })
+		if k < 0 {
+			k, parts = len(parts), append(parts, &batch{
+				client: home, results: b.results, jobs: b.jobs, payloads: b.payloads, unique: map[string][]int{}, ways: map[string]way{},
+			})
+		}
+		parts[k].sort(ctx, i)
 	}
 	for _, part := range parts {
 		part.push(ctx)
@@ -98,17 +94,6 @@ type batch struct {
 	unique               map[string][]int
 	// ways has the way of the jobs that are not pushed yet, by queue.
 	ways map[string]way
-}
-
-// at returns the part of a batch for the Redis of home, which it adds to parts if it is new.
-func (b *batch) at(parts []*batch, home *Client) ([]*batch, *batch) {
-	for _, part := range parts {
-		if part.client == home {
-			return parts, part
-		}
-	}
-	part := &batch{client: home, results: b.results, jobs: b.jobs, payloads: b.payloads, unique: map[string][]int{}, ways: map[string]way{}}
-	return append(parts, part), part
 }
 
 type way int
@@ -209,14 +194,11 @@ func (b *batch) pushUnique(ctx context.Context) {
 			reply, err := b.client.store.PushUnique(ctx, queue, b.client.opts.UniqueQueuesStrict, payloads...)
 			position := reply.Length
 			for k, i := range slices.Backward(some) {
-				switch {
-				case err != nil:
-					b.results[i].Err = public(err)
-				case reply.Pushed[k]:
-					b.results[i].Result = Result{Queue: queue, Position: position, Status: StatusEnqueued}
+				if b.results[i].Err = public(err); err != nil {
+					continue
+				}
+				if b.results[i].Result = pushed(queue, position, reply.Pushed[k]); reply.Pushed[k] {
 					position--
-				default:
-					b.results[i].Result = Result{Queue: queue, Status: StatusDuplicate}
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -38,12 +39,15 @@ func (c *Client) dequeue(ctx context.Context, queue string, match func(e wire.En
 	if err := wire.CheckQueue(queue); err != nil {
 		return 0, &refusedError{err}
 	}
-	return c.store.Dequeue(ctx, queue,
-		func(payload []byte) bool {
-			e, err := wire.Parse(payload, 0)
-			return err == nil && match(e)
-		},
-		func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
+	return c.take(ctx, queue, func(payload []byte) bool {
+		e, err := wire.Parse(payload, 0)
+		return err == nil && match(e)
+	})
+}
+
+// take removes the payloads that pick selects, with the markers of loner jobs among them.
+func (c *Client) take(ctx context.Context, queue string, pick func(payload []byte) bool) (int64, error) {
+	return c.store.Dequeue(ctx, queue, pick, func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
 }
 
 // RemoveQueue removes a queue and all jobs that wait in it, and returns the number of jobs.
@@ -64,9 +68,7 @@ func (c *Client) removeQueue(ctx context.Context, queue string, keep bool) (remo
 	}
 	if c.loners() {
 		// One by one, because each may have left a marker.
-		all := func([]byte) bool { return true }
-		removed, err = c.store.Dequeue(ctx, queue, all, func(payloads [][]byte) error { return c.unmark(ctx, queue, payloads) })
-		if err != nil {
+		if removed, err = c.take(ctx, queue, func([]byte) bool { return true }); err != nil {
 			return removed, err
 		}
 	}
@@ -75,15 +77,7 @@ func (c *Client) removeQueue(ctx context.Context, queue string, keep bool) (remo
 }
 
 func (c *Client) loners() bool {
-	if c.opts.Handlers == nil {
-		return false
-	}
-	for _, name := range c.opts.Handlers.Classes() {
-		if class := c.class(name); class != nil && class.Lock != nil && class.Lock.Loner {
-			return true
-		}
-	}
-	return false
+	return c.opts.Handlers != nil && slices.ContainsFunc(c.opts.Handlers.Classes(), func(name string) bool { return c.loner(name) != nil })
 }
 
 // unmark removes the markers of loner jobs that will not start. Markers of classes that the
@@ -97,14 +91,9 @@ func (c *Client) unmark(ctx context.Context, queue string, payloads [][]byte) er
 		if err != nil {
 			continue
 		}
-		name, args := c.registered(e)
-		class := c.loner(name)
-		if class == nil {
+		l := c.lonerLock(e)
+		if l == nil {
 			continue
-		}
-		l, err := c.classLock(class, name, args)
-		if err != nil {
-			continue // no key can be made of these arguments: never pushed as a loner
 		}
 		if _, err := l.store.Unmark(ctx, l.key, queue, payload); err != nil {
 			return l.failed(err)

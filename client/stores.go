@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,20 +58,10 @@ func NewStores(common Options, all ...Store) (*Stores, error) {
 		}
 		s.stores[i].Queues = slices.Clone(one.Queues)
 		o := common
-		if one.URL != "" {
-			o.URL = one.URL
-		}
-		if one.Namespace != "" {
-			o.Namespace = one.Namespace
-		}
-		if one.CAFile != "" {
-			o.CAFile = one.CAFile
-		}
+		o.URL, o.Namespace, o.CAFile = cmp.Or(one.URL, o.URL), cmp.Or(one.Namespace, o.Namespace), cmp.Or(one.CAFile, o.CAFile)
+		o.PoolSize = cmp.Or(one.PoolSize, o.PoolSize)
 		if one.CertFile+one.KeyFile != "" {
 			o.CertFile, o.KeyFile = one.CertFile, one.KeyFile
-		}
-		if one.PoolSize != 0 {
-			o.PoolSize = one.PoolSize
 		}
 		c, err := New(o)
 		if err != nil {
@@ -128,10 +119,8 @@ func (s *Stores) Of(queue string) (*Client, error) {
 
 // Store returns the client of a store, or nil if no store has that name.
 func (s *Stores) Store(name string) *Client {
-	for i, one := range s.stores {
-		if one.Name == name {
-			return s.clients[i]
-		}
+	if i := slices.Index(s.Names(), name); i >= 0 {
+		return s.clients[i]
 	}
 	return nil
 }

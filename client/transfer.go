@@ -50,12 +50,7 @@ func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o
 			}
 			return ok
 		},
-		Step: func(moved int64) error {
-			if o.Progress != nil {
-				o.Progress(moved)
-			}
-			return nil
-		},
+		Step: o.step,
 	})
 	report.Done = moved
 	left.count(&report)

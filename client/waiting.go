@@ -77,10 +77,10 @@ type WaitingReport struct {
 	Loners int64
 }
 
-// waitingID returns the id of a payload without one of its own: the beginning of its SHA-256.
-func waitingID(payload []byte) string {
+// digestOf identifies a payload without an id of its own.
+func digestOf(payload []byte) string {
 	sum := sha256.Sum256(payload)
-	return hex.EncodeToString(sum[:])[:12]
+	return hex.EncodeToString(sum[:])
 }
 
 const leastID = 8
@@ -148,8 +148,7 @@ func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
 			return true
 		}
 		if digest == "" {
-			sum := sha256.Sum256(payload)
-			digest = hex.EncodeToString(sum[:])
+			digest = digestOf(payload)
 		}
 		if strings.HasPrefix(digest, id) {
 			return true
@@ -187,7 +186,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 			Payload: payload,
 		}
 		if job.ID == "" {
-			job.ID = waitingID(payload)
+			job.ID = digestOf(payload)[:12]
 		}
 		job.LongJob, _ = e.Slice()
 		n++
@@ -282,6 +281,13 @@ type MoveOptions struct {
 	Progress func(moved int64)
 }
 
+func (o MoveOptions) step(moved int64) error {
+	if o.Progress != nil {
+		o.Progress(moved)
+	}
+	return nil
+}
+
 // MoveWaiting moves the jobs that the filter selects to another queue, in order and with
 // payloads unchanged. Each job is removed and pushed in one step, so after any failure it waits
 // in exactly one queue. A job stays if the other queue is unique and an equal job waits there.
@@ -302,12 +308,7 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 	r := store.MoveRequest{
 		From: from, To: to, Unique: c.unique(to), Head: o.Head, Limit: int64(f.Limit),
 		Pick: c.picker(m, left),
-		Step: func(r store.MoveReport) error {
-			if o.Progress != nil {
-				o.Progress(r.Moved)
-			}
-			return nil
-		},
+		Step: func(r store.MoveReport) error { return o.step(r.Moved) },
 	}
 	if o.Head && f.Limit > 0 {
 		// The move starts at the tail, but Limit means the first jobs.
@@ -371,19 +372,25 @@ func checkTarget(from, to string) error {
 // markerOf returns the key of the marker that a job of a loner class may have, or "" for other
 // jobs. ok is false if the marker is elsewhere.
 func (c *Client) markerOf(e wire.Envelope) (key string, ok bool) {
+	if l := c.lonerLock(e); l != nil {
+		return l.key, !l.elsewhere
+	}
+	return "", true
+}
+
+// lonerLock returns the lock of a job of a loner class, nil for other jobs and if no key can be made
+// of the arguments: then the job was never pushed as a loner.
+func (c *Client) lonerLock(e wire.Envelope) *classLock {
 	name, args := c.registered(e)
 	class := c.loner(name)
 	if class == nil {
-		return "", true
-	}
-	if class.Lock.Store == resqued.StorePostgres {
-		return "", false
+		return nil
 	}
 	l, err := c.classLock(class, name, args)
 	if err != nil {
-		return "", true // no key can be made of these arguments: never pushed as a loner
+		return nil
 	}
-	return l.key, !l.elsewhere
+	return l
 }
 
 // MoveQueue moves all jobs that wait in a queue to another one, as MoveWaiting does, including
