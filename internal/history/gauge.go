@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -44,27 +43,12 @@ func (q Levels) query() Query {
 }
 
 // Keys returns the keys of the strings, without the namespace.
-func (q Levels) Keys() (keys []string) {
-	last := int64(math.MinInt64)
-	q.query().each(func(_ time.Time, unit int64) {
-		if unit != last {
-			keys, last = append(keys, fmt.Sprintf("%s%s:g%d", Prefix, Name{Queue, q.Queue}, unit)), unit
-		}
-	})
-	return keys
-}
+func (q Levels) Keys() []string { return q.query().keys('g') }
 
 // Levels reads the strings of Keys, in their order; a missing one is empty.
 func (q Levels) Levels(strings [][]byte) (out []Level) {
-	n, last := -1, int64(math.MinInt64)
-	q.query().each(func(at time.Time, unit int64) {
-		if unit != last {
-			n, last = n+1, unit
-		}
-		var raw numbers
-		if n < len(strings) {
-			raw = strings[n]
-		}
+	q.query().each(func(at time.Time, _ int64, n int) {
+		raw := stringAt(strings, n)
 		place := at.Minute() * gaugeSize
 		l := Level{At: at, Jobs: raw.at(place, 4), Locked: raw.at(place+7, 3)}
 		if age := raw.at(place+4, 3); age == unknownAge {

@@ -64,29 +64,36 @@ func (q Query) step() Step {
 	}
 }
 
-// each calls f for each point with the number of the string that contains it.
-func (q Query) each(f func(at time.Time, unit int64)) {
+// each calls f for each point with the number of the string that contains it, and the place of that
+// string among those of all points.
+func (q Query) each(f func(at time.Time, unit int64, n int)) {
 	step, unit := q.step(), int64(60*60)
 	if step == Hour {
 		unit *= 24
 	}
 	first, end := span(q.From, q.To, time.Duration(step), step.reach())
+	n, last := -1, int64(math.MinInt64)
 	for i := first; i < end; i++ {
 		at := i * int64(time.Duration(step)/time.Second)
-		f(time.Unix(at, 0).UTC(), floor(at, unit))
+		if now := floor(at, unit); now != last {
+			n, last = n+1, now
+		}
+		f(time.Unix(at, 0).UTC(), last, n)
 	}
 }
 
 // Keys returns the keys of the strings with the points of q, without the namespace.
-func (q Query) Keys() (keys []string) {
-	letter := 'h'
+func (q Query) Keys() []string {
 	if q.step() == Hour {
-		letter = 'd'
+		return q.keys('d')
 	}
-	last := int64(math.MinInt64)
-	q.each(func(_ time.Time, unit int64) {
-		if unit != last {
-			keys, last = append(keys, fmt.Sprintf("%s%s:%c%d", Prefix, q.Name, letter, unit)), unit
+	return q.keys('h')
+}
+
+func (q Query) keys(letter rune) (keys []string) {
+	q.each(func(_ time.Time, unit int64, n int) {
+		if n == len(keys) {
+			keys = append(keys, fmt.Sprintf("%s%s:%c%d", Prefix, q.Name, letter, unit))
 		}
 	})
 	return keys
@@ -96,15 +103,8 @@ func (q Query) Keys() (keys []string) {
 // for each step, the oldest first.
 func (q Query) Points(strings [][]byte) []Point {
 	var out []Point
-	n, last := -1, int64(math.MinInt64)
-	q.each(func(at time.Time, unit int64) {
-		if unit != last {
-			n, last = n+1, unit
-		}
-		var raw numbers
-		if n < len(strings) {
-			raw = strings[n]
-		}
+	q.each(func(at time.Time, _ int64, n int) {
+		raw := stringAt(strings, n)
 		p := Point{At: at}
 		switch q.step() {
 		case Minute:
@@ -160,6 +160,14 @@ func micros(n, unit uint64) uint64 {
 
 // numbers is a string from Redis with big-endian numbers. It may be too short; missing numbers are 0.
 type numbers []byte
+
+// stringAt returns a string of a reply, empty if it is missing.
+func stringAt(strings [][]byte, n int) numbers {
+	if n >= len(strings) {
+		return nil
+	}
+	return strings[n]
+}
 
 // at returns the number of size bytes at byte at, without the highest bit of eight bytes.
 func (n numbers) at(at, size int) uint64 {
