@@ -29,18 +29,7 @@ func MatchAny(patterns []string, queue string) bool {
 }
 
 // IsPattern reports whether a text is a glob rather than a plain name.
-func IsPattern(text string) bool { return isGlob(text) }
-
-// Matches reports whether a glob covers a name.
-func Matches(glob, name string) bool { return match(glob, name) }
-
-// CheckPattern returns an error if a text is a glob that can never match.
-func CheckPattern(text string) error {
-	if !isGlob(text) {
-		return nil
-	}
-	return checkGlob(text)
-}
+func IsPattern(text string) bool { return strings.ContainsAny(text, globChars) }
 
 // Excludes reports whether an exclusion of a MatchAny list covers a name.
 func Excludes(patterns []string, name string) bool {
@@ -54,7 +43,7 @@ func Excludes(patterns []string, name string) bool {
 func Patterns(names []string) []string {
 	var globs []string
 	for _, name := range names {
-		if isGlob(name) {
+		if IsPattern(name) {
 			globs = append(globs, name)
 		}
 	}
@@ -69,29 +58,27 @@ func Choose(names []string, name string) string {
 		return name
 	}
 	for _, glob := range Patterns(names) {
-		if match(glob, name) {
+		if Matches(glob, name) {
 			return glob
 		}
 	}
 	return ""
 }
 
-func isGlob(text string) bool { return strings.ContainsAny(text, globChars) }
-
 func matchEntry(text, queue string) bool {
-	if isGlob(text) {
-		return match(text, queue)
+	if IsPattern(text) {
+		return Matches(text, queue)
 	}
 	return text == queue
 }
 
-// match matches a whole name as Ruby's File.fnmatch does without flags: "*", "?", "[a-z]",
+// Matches matches a whole name as Ruby's File.fnmatch does without flags: "*", "?", "[a-z]",
 // "[!a-z]" or "[^a-z]", and "\" as escape; "/" is an ordinary character. Unlike in Ruby a leading
 // dot is ordinary too, because "*" means every queue here.
 //
 // On a mismatch only the last star is lengthened, so the cost is at most the product of both
 // lengths.
-func match(pattern, name string) bool {
+func Matches(pattern, name string) bool {
 	if pattern == "*" {
 		return true
 	}
@@ -222,7 +209,8 @@ func (s set) ranges(yield func(lo, hi rune) bool) {
 	}
 }
 
-func checkGlob(pattern string) error {
+// CheckPattern returns an error if a text is a glob that can never match.
+func CheckPattern(pattern string) error {
 	for i := 0; i < len(pattern); {
 		if pattern[i] != '[' {
 			_, width := literal(pattern[i:])

@@ -40,24 +40,24 @@ func TestMatch(t *testing.T) {
 		t.Run(tc.glob, func(t *testing.T) {
 			t.Parallel()
 			for name := range strings.FieldsSeq(tc.matches) {
-				require.True(t, match(tc.glob, name), "%q should match %q", tc.glob, name)
+				require.True(t, Matches(tc.glob, name), "%q should match %q", tc.glob, name)
 			}
 			for name := range strings.FieldsSeq(tc.misses) {
-				require.False(t, match(tc.glob, name), "%q should not match %q", tc.glob, name)
+				require.False(t, Matches(tc.glob, name), "%q should not match %q", tc.glob, name)
 			}
-			require.False(t, tc.glob != "*" && tc.glob != "**" && match(tc.glob, ""), "%q should not match nothing", tc.glob)
+			require.False(t, tc.glob != "*" && tc.glob != "**" && Matches(tc.glob, ""), "%q should not match nothing", tc.glob)
 		})
 	}
 
 	t.Run("many stars on a long name take no exponential time", func(t *testing.T) {
 		t.Parallel()
-		require.False(t, match(strings.Repeat("a*", 200)+"b", strings.Repeat("a", 10_000)))
+		require.False(t, Matches(strings.Repeat("a*", 200)+"b", strings.Repeat("a", 10_000)))
 	})
 
 	t.Run("a name that is not UTF-8 is matched byte by byte", func(t *testing.T) {
 		t.Parallel()
-		require.True(t, match("a?b*", "a\xffb"))
-		require.True(t, match("a*\xffb", "ax\xffb"))
+		require.True(t, Matches("a?b*", "a\xffb"))
+		require.True(t, Matches("a*\xffb", "ax\xffb"))
 	})
 }
 

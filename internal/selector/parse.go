@@ -29,7 +29,6 @@ const (
 
 // Warning is about an entry that is legal but probably a mistake.
 type Warning struct {
-	Entry   string
 	Code    string
 	Message string
 }
@@ -71,12 +70,7 @@ func Parse(entries []string, threads int) (Spec, []Warning, error) {
 		return Spec{}, nil, errors.Join(p.errs...)
 	}
 	p.warnShadowed()
-	for _, pattern := range p.spec.Patterns {
-		if why := doubtful(pattern.Text); why != "" {
-			p.warnings = append(p.warnings, Warning{Entry: pattern.Source, Code: OneName, Message: why})
-		}
-	}
-	return p.spec, p.warnings, nil
+	return p.spec, append(p.warnings, SetWarnings(p.spec.Names())...), nil
 }
 
 // CheckSet validates a list for MatchAny. The error joins one *EntryError per refused entry.
@@ -104,7 +98,7 @@ func CheckSet(entries []string) error {
 func SetWarnings(entries []string) (warnings []Warning) {
 	for _, entry := range entries {
 		if why := doubtful(strings.TrimPrefix(entry, "!")); why != "" {
-			warnings = append(warnings, Warning{Entry: entry, Code: OneName, Message: why})
+			warnings = append(warnings, Warning{Code: OneName, Message: why})
 		}
 	}
 	return warnings
@@ -139,6 +133,10 @@ func (p *parser) refuse(index int, entry, reason string) {
 	p.errs = append(p.errs, &EntryError{Index: index, Entry: entry, Reason: reason})
 }
 
+func (p *parser) warn(code, format string, a ...any) {
+	p.warnings = append(p.warnings, Warning{Code: code, Message: fmt.Sprintf(format, a...)})
+}
+
 // add takes one entry and returns why it is refused, or "".
 func (p *parser) add(entry string) string {
 	if text, excluded := strings.CutPrefix(entry, "!"); excluded {
@@ -151,24 +149,18 @@ func (p *parser) add(entry string) string {
 	if reason := p.once(text, entry); reason != "" {
 		return reason
 	}
-	pattern := Pattern{Text: text, Glob: isGlob(text), Source: entry}
+	pattern := Pattern{Text: text, Glob: IsPattern(text), Source: entry}
 	if capped {
 		n, reason := p.cap(text, limit)
 		if reason != "" {
 			return reason
 		}
 		if n == 0 {
-			p.warnings = append(p.warnings, Warning{
-				Entry: entry, Code: CapZero,
-				Message: fmt.Sprintf("%s is 0 threads; the fork reads 0 as unlimited. Using 1.", entry),
-			})
+			p.warn(CapZero, "%s is 0 threads; the fork reads 0 as unlimited. Using 1.", entry)
 			n = 1
 		}
 		if n > p.threads {
-			p.warnings = append(p.warnings, Warning{
-				Entry: entry, Code: CapAbove,
-				Message: fmt.Sprintf("%s caps nothing: the threads of the whole daemon are %d.", entry, p.threads),
-			})
+			p.warn(CapAbove, "%s caps nothing: the threads of the whole daemon are %d.", entry, p.threads)
 		}
 		pattern.Cap = n
 	}
@@ -237,7 +229,7 @@ func (p *parser) cap(text, limit string) (int, string) {
 // Literal returns the entry for exactly the queue of a name: the name or, if that would be read
 // otherwise, a glob. In that glob "?" replaces what no entry may hold, such as a comma.
 func Literal(name string) string {
-	glob := isGlob(name) || strings.HasPrefix(name, "!") || Capped(name) || strings.TrimSpace(name) != name ||
+	glob := IsPattern(name) || strings.HasPrefix(name, "!") || Capped(name) || strings.TrimSpace(name) != name ||
 		!utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r == ',' || unicode.IsControl(r) })
 	if !glob {
 		return name
@@ -273,12 +265,11 @@ func checkText(text string) string {
 		return "not valid UTF-8; match it by a glob"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "holds a control character; match it by a glob"
-	case !isGlob(text) && companion(text):
+	case !IsPattern(text) && companion(text):
 		return "its key is that of a unique queue; choose a name that does not end in :start_at or :uniqueue"
-	case isGlob(text):
-		if err := checkGlob(text); err != nil {
-			return err.Error()
-		}
+	}
+	if err := CheckPattern(text); err != nil {
+		return err.Error()
 	}
 	return ""
 }
@@ -313,14 +304,10 @@ func (p *parser) warnShadowed() {
 	for i, pattern := range p.spec.Patterns {
 		for _, earlier := range p.spec.Patterns[:i] {
 			all := strings.Trim(earlier.Text, "*") == ""
-			if !all && (pattern.Glob || !earlier.Glob || !match(earlier.Text, pattern.Text)) {
+			if !all && (pattern.Glob || !earlier.Glob || !Matches(earlier.Text, pattern.Text)) {
 				continue
 			}
-			p.warnings = append(p.warnings, Warning{
-				Entry: pattern.Source, Code: Shadowed,
-				Message: fmt.Sprintf("%s comes after %s, which takes it first, with its own place and cap. Put %s before it.",
-					pattern.Source, earlier.Source, pattern.Source),
-			})
+			p.warn(Shadowed, "%s comes after %s, which takes it first, with its own place and cap. Put %[1]s before it.", pattern.Source, earlier.Source)
 			break
 		}
 	}

@@ -60,7 +60,7 @@ func (s Spec) Resolve(known []string) []Choice {
 			continue
 		}
 		for i, queue := range known {
-			if taken[i] || i > 0 && known[i-1] == queue || !match(p.Text, queue) || s.excluded(queue) || companion(queue) {
+			if taken[i] || i > 0 && known[i-1] == queue || !Matches(p.Text, queue) || s.excluded(queue) || companion(queue) {
 				continue
 			}
 			taken[i] = true
