@@ -59,16 +59,6 @@ func (l *loader) readQueues() {
 	}
 }
 
-func (l *loader) readQueueSets() {
-	l.result.LocketedQueues = l.queueSet("locketed_queues")
-	l.result.UniqueQueues = l.queueSet("unique_queues")
-}
-
-func (l *loader) readEnvSets() {
-	l.result.EnvKeep = l.envSet("env_keep")
-	l.result.EnvDrop = l.envSet("env_drop")
-}
-
 func (l *loader) envSet(key string) []string {
 	var errs []error
 	for i, entry := range l.lists[key] {
@@ -261,7 +251,7 @@ func (l *loader) readPEM(name, path, kind string) string {
 		l.refuse(name, path, fmt.Sprintf("redis_url (%s) does not use TLS; write rediss://", l.result.Sources["redis_url"]))
 		return ""
 	}
-	text, err := readLimited(path)
+	text, err := readLimited(path, nil)
 	if err != nil {
 		l.refuse(name, path, withoutPath(err).Error())
 		return ""

@@ -234,7 +234,7 @@ func (c Config) At(url string) Config {
 // environment variables, and contents of files.
 func (c Config) Redacted() Config {
 	c.RedisCA, c.RedisCert = "", ""
-	c.RedisURL = redactURL(c.RedisURL)
+	c.RedisURL = RedactURL(c.RedisURL)
 	c.DatabaseURL = redactDatabase(c.DatabaseURL)
 	c.Handlers = maps.Clone(c.Handlers)
 	for class, h := range c.Handlers {
@@ -244,7 +244,7 @@ func (c Config) Redacted() Config {
 		}
 		if h.Lock != nil && h.Lock.Redis != "" {
 			lock := *h.Lock
-			lock.Redis = redactURL(lock.Redis)
+			lock.Redis = RedactURL(lock.Redis)
 			h.Lock = &lock
 		}
 		c.Handlers[class] = h

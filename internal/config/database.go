@@ -69,7 +69,7 @@ func checkDatabaseURL(text string) error {
 
 func redactDatabase(text string) string {
 	if text == "" || checkDatabaseURL(text) == nil {
-		return redactURL(text)
+		return RedactURL(text)
 	}
 	return hidden
 }

@@ -40,23 +40,15 @@ type file struct {
 	unreadable bool
 }
 
-func loadFile(path string, named Source) *file {
-	return loadTrusted(path, named, func(os.FileInfo) error { return nil })
-}
-
-// loadTrusted is loadFile for a file that check accepts after it was opened.
-func loadTrusted(path string, named Source, check func(os.FileInfo) error) *file {
-	data, err := readChecked(path, check)
+// loadFile reads a file that check, unless it is nil, accepts after it was opened.
+func loadFile(path string, named Source, check func(os.FileInfo) error) *file {
+	data, err := readLimited(path, check)
 	if err != nil {
 		return &file{path: path, unreadable: true, errs: Errors{{
 			Key: ConfigFlag, Value: path, Source: named, Message: refusal(path, err),
 		}}}
 	}
 	return parseFile(path, data)
-}
-
-func readLimited(path string) ([]byte, error) {
-	return readChecked(path, func(os.FileInfo) error { return nil })
 }
 
 // Open opens a file of the configuration. It refuses a named pipe, whose open may block for ever.
@@ -70,18 +62,20 @@ func Open(path string) (*os.File, error) {
 	return os.Open(path)
 }
 
-func readChecked(path string, check func(os.FileInfo) error) ([]byte, error) {
+func readLimited(path string, check func(os.FileInfo) error) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := check(info); err != nil {
-		return nil, err
+	if check != nil {
+		info, err := f.Stat()
+		if err == nil {
+			err = check(info)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {

@@ -16,7 +16,7 @@ const ConfigFlag = "config"
 
 // AddGlobalFlags registers every command's settings: -c --config, --redis-url, -n --namespace.
 func AddGlobalFlags(flags *pflag.FlagSet) {
-	flags.VarP(&fileFlag{}, ConfigFlag, "c", "configuration `file` or none (RESQUED_CONFIG, ./resqued.yaml, /etc/resqued/resqued.yaml)")
+	flags.VarP(&onceFlag{kind: "file", instead: "one file is read"}, ConfigFlag, "c", "configuration `file` or none (RESQUED_CONFIG, ./resqued.yaml, /etc/resqued/resqued.yaml)")
 	flags.String(StoreFlag, "", "store of the configuration, by `name` (RESQUED_STORE)")
 	flags.Lookup(StoreFlag).Annotations = map[string][]string{annotation: {StoreFlag}}
 	addFlags(flags, globalFlag)
@@ -82,21 +82,25 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// fileFlag is the value of --config, which may be given once: one of two files would be ignored.
-type fileFlag struct {
-	path  string
-	given bool
+// onceFlag is the value of --config and --runner, which may be given once: one of two would be
+// ignored.
+type onceFlag struct {
+	text string
+	// kind is what the flag takes, instead what to do for two.
+	kind, instead string
+	given         bool
 }
 
-func (f *fileFlag) String() string { return f.path }
+func (f *onceFlag) String() string { return f.text }
 
-func (f *fileFlag) Type() string { return "file" }
+// Type names the kind of value in the help.
+func (f *onceFlag) Type() string { return f.kind }
 
-// Set takes a path and refuses a different one. Completion sets the same one twice.
-func (f *fileFlag) Set(path string) error {
-	if f.given && path != f.path {
-		return fmt.Errorf("given already, with %q; one file is read", f.path)
+// Set takes a value and refuses a different one. Completion sets the same one twice.
+func (f *onceFlag) Set(text string) error {
+	if f.given && text != f.text {
+		return fmt.Errorf("given already, with %q; %s", f.text, f.instead)
 	}
-	f.path, f.given = path, true
+	f.text, f.given = text, true
 	return nil
 }

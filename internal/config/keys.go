@@ -53,7 +53,7 @@ func (c *Config) keys() []key {
 		{
 			name: "redis_url", env: []string{"REDIS_URL"}, def: "redis://127.0.0.1:6379/0", flag: globalFlag,
 			help: "Redis `URL` (redis, rediss, unix, redis-sentinel, redis-cluster)",
-			kind: kindOf("URL", &c.RedisURL, okay(checkRedisURL), redactURL),
+			kind: kindOf("URL", &c.RedisURL, okay(checkRedisURL), RedactURL),
 		},
 		{
 			name: "redis_password_file",

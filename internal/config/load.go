@@ -73,8 +73,8 @@ func Load(o Options) (*Resolved, error) {
 	l.readKeys()
 	if !l.file.unreadable { // without the file, half of what follows would be wrong
 		l.readQueues()
-		l.readQueueSets()
-		l.readEnvSets()
+		l.result.LocketedQueues, l.result.UniqueQueues = l.queueSet("locketed_queues"), l.queueSet("unique_queues")
+		l.result.EnvKeep, l.result.EnvDrop = l.envSet("env_keep"), l.envSet("env_drop")
 		l.readHostHook()
 		l.compare()
 		l.result.MayStretch = !l.given("interval") && !l.result.UntilEmpty
@@ -226,7 +226,7 @@ func (l *loader) refuse(key, value, message string) {
 func withoutSecret(key, value string) string {
 	switch key {
 	case "redis_url":
-		return redactURL(value)
+		return RedactURL(value)
 	case "database_url":
 		return redactDatabase(value)
 	}

@@ -128,7 +128,7 @@ func HasPassword(url string) bool { return password(url) != "" }
 func hasSecret(text string) bool {
 	scheme, _, rest := splitURL(text)
 	bare := scheme + "://" + rest
-	return HasPassword(text) || text != "" && redactURL(bare) != bare
+	return HasPassword(text) || text != "" && RedactURL(bare) != bare
 }
 
 // withPassword adds a password to a URL that has none.
@@ -138,11 +138,8 @@ func withPassword(text, pw string) string {
 	return scheme + "://" + user + url.UserPassword("", pw).String() + "@" + rest
 }
 
-// RedactURL returns a Redis URL without passwords.
-func RedactURL(text string) string { return redactURL(text) }
-
-// redactURL also takes URLs of databases.
-func redactURL(text string) string {
+// RedactURL returns a URL of Redis or of a database without passwords.
+func RedactURL(text string) string {
 	scheme, credentials, rest := splitURL(text)
 	if scheme != "" && !slices.Contains(redisSchemes, scheme) && !slices.Contains(databaseSchemes, scheme) {
 		// The "://" may be part of the password.

@@ -72,7 +72,7 @@ func TestRedact(t *testing.T) {
 		":secret@h:1":                                         ":xxxxx@h:1",
 		"":                                                    "",
 	} {
-		require.Equal(t, want, redactURL(text))
+		require.Equal(t, want, RedactURL(text))
 	}
 
 	t.Run("no password shows, whatever is in it", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRedact(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			pw := rapid.StringMatching(`[a-z@/?#:%& ]{0,6}S3CRET[a-z@/?#:%& ]{0,6}`).Draw(t, "password")
 			for _, text := range []string{"redis://u:" + pw + "@host:6379/0", withPassword("redis://u@h/0", pw), "u:" + pw + "@host", "u://" + pw + "@host"} {
-				require.NotContains(t, redactURL(text), "S3CRET", text)
+				require.NotContains(t, RedactURL(text), "S3CRET", text)
 				if err := checkRedisURL(text); err != nil {
 					require.NotContains(t, err.Error(), "S3CRET")
 				}

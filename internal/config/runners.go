@@ -113,27 +113,7 @@ const (
 
 // AddRunnerFlag registers --runner, the shortest way to work an application's classes.
 func AddRunnerFlag(flags *pflag.FlagSet) {
-	flags.VarP(&runnerFlag{}, RunnerFlag, "", "`command` that performs the jobs of all classes without a handler: 'bundle exec resqued-runner config/environment'")
-}
-
-// runnerFlag is the value of --runner, which may be given once: all classes go to one command.
-type runnerFlag struct {
-	text  string
-	given bool
-}
-
-func (f *runnerFlag) String() string { return f.text }
-
-// Type names the kind of value in the help.
-func (f *runnerFlag) Type() string { return "command" }
-
-// Set takes a command and refuses a different one; see fileFlag.
-func (f *runnerFlag) Set(text string) error {
-	if f.given && text != f.text {
-		return fmt.Errorf("given already, with %q; write runners: into the configuration file for more than one", f.text)
-	}
-	f.text, f.given = text, true
-	return nil
+	flags.VarP(&onceFlag{kind: "command", instead: "write runners: into the configuration file for more than one"}, RunnerFlag, "", "`command` that performs the jobs of all classes without a handler: 'bundle exec resqued-runner config/environment'")
 }
 
 // readRunnerFlag adds the runner of --runner, and a handler "*" for it, to the file's.
@@ -145,7 +125,7 @@ func (l *loader) readRunnerFlag() {
 	if flag == nil || !flag.Changed {
 		return
 	}
-	if _, ours := flag.Value.(*runnerFlag); !ours { // another command's flag
+	if _, ours := flag.Value.(*onceFlag); !ours { // another command's flag
 		return
 	}
 	from := Source{Kind: FromFlag, Name: "--" + RunnerFlag}

@@ -104,7 +104,7 @@ func (l *loader) readFile() {
 	}
 	l.result.File, l.result.Sources[ConfigFlag] = path, from
 	if l.file = l.opened; l.file == nil {
-		l.file = loadFile(path, from)
+		l.file = loadFile(path, from, nil)
 	}
 	for i, e := range l.file.errs {
 		l.bad[e.Key] = true
@@ -170,7 +170,7 @@ func (l *loader) admit(path string, from Source) bool {
 	why, err := l.suspicious(path)
 	if why == "" && err == nil {
 		// Checked again once it is open: it may have been replaced.
-		l.opened = loadTrusted(path, from, func(info os.FileInfo) error {
+		l.opened = loadFile(path, from, func(info os.FileInfo) error {
 			if why = l.distrust(info); why != "" {
 				return errors.New(why)
 			}
@@ -300,7 +300,7 @@ func (l *loader) readService() {
 	}
 	l.service.credential = filepath.Join(l.options.Search.Credstore, credential)
 	path := strings.TrimSuffix(l.result.File, ".yaml") + ".env"
-	data, err := readLimited(path)
+	data, err := readLimited(path, nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return

@@ -53,14 +53,11 @@ func RouteOf(routes []Route, queue string) string {
 	return ""
 }
 
-// fileStore is an entry of the stores section.
+// fileStore is an entry of the stores section: a file with the keys that it sets.
 type fileStore struct {
-	name    string
-	line    int
-	values  map[string]any
-	lines   map[string]int
-	entries map[string][]int
-	routes  []string
+	*file
+	name   string
+	routes []string
 	// routed: it says which queues are its own, rightly or wrongly.
 	routed bool
 }
@@ -78,7 +75,7 @@ func (f *file) readStores(section field) {
 
 func (f *file) readStore(from field) *fileStore {
 	at := "stores." + from.name
-	s := &fileStore{name: from.name, line: from.line}
+	s := &fileStore{name: from.name, file: &file{path: f.path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{}}}
 	if !storeName().MatchString(from.name) {
 		f.refuse(at, "", from.line, `the name of a store is small letters, digits, "_" and "-", begins with a letter, and has 32 characters at most`)
 	}
@@ -86,7 +83,6 @@ func (f *file) readStore(from field) *fileStore {
 		f.refuse(at, "", from.line, "must be a map: {redis_url: redis://a:6379/0, queues: [mail]}")
 		return s
 	}
-	sub := &file{path: f.path, values: map[string]any{}, lines: map[string]int{}, entries: map[string][]int{}}
 	for _, one := range f.fields(from.value, at+".") {
 		named := field{name: at + "." + one.name, line: one.line, value: one.value}
 		i := slices.IndexFunc(keys, func(k key) bool { return k.name == one.name })
@@ -95,17 +91,16 @@ func (f *file) readStore(from field) *fileStore {
 			s.routed = true
 			s.routes = f.readRoutes(named)
 		case i >= 0 && slices.Contains(storeFields, one.name):
-			sub.readValue(keys[i], named)
+			s.readValue(keys[i], named)
 		case i >= 0, slices.Contains([]string{"handlers", "runners", "schedule", "stores"}, one.name):
 			f.refuse(named.name, "", one.line, "holds for all stores: write it outside of stores")
 		default:
 			f.refuse(named.name, "", one.line, unknown(nearest(one.name, storeFields)))
 		}
 	}
-	f.errs = append(f.errs, sub.errs...)
-	s.values, s.lines, s.entries = sub.values, sub.lines, sub.entries
+	f.errs = append(f.errs, s.errs...)
 	_, works := s.values["queues"]
-	if !works && !s.routed && len(sub.errs) == 0 {
+	if !works && !s.routed && len(s.errs) == 0 {
 		f.refuse(at, "", from.line, "has no queues; write queues: [mail], or routes: [mail] if other daemons work them")
 	}
 	return s
@@ -305,7 +300,7 @@ func (e Errors) with(one Error) Errors {
 func sameStore(all []*Resolved) (errs Errors) {
 	for i, r := range all {
 		for _, other := range all[:i] {
-			if samePlace(r.RedisURL, other.RedisURL) && r.Namespace == other.Namespace {
+			if placeOf(r.RedisURL) == placeOf(other.RedisURL) && r.Namespace == other.Namespace {
 				key := "stores." + r.Store
 				errs = append(errs, Error{Key: key, Source: r.Sources["redis_url"], Message: fmt.Sprintf(
 					"has the redis_url and the namespace of store %s; one of them must be another", other.Store)})
@@ -314,9 +309,6 @@ func sameStore(all []*Resolved) (errs Errors) {
 	}
 	return errs
 }
-
-// samePlace reports whether two URLs mean the same database, apart from credentials and spelling.
-func samePlace(one, other string) bool { return placeOf(one) == placeOf(other) }
 
 // placeOf returns the URL of a single server without credentials and with defaults filled in.
 func placeOf(text string) string {
@@ -365,41 +357,25 @@ func exampleOf(p selector.Pattern) string {
 	return strings.ReplaceAll(p.Text, "*", strings.Repeat("\uE000", 100))
 }
 
-// keepHome drops schedules of other stores' queues, and returns those of no store's.
-func (c *Config) keepHome() (homeless []string) {
-	if c.Store == "" {
-		return nil
-	}
-	kept := c.Schedules[:0:0]
-	for _, s := range c.Schedules {
-		switch RouteOf(c.Routes, s.Queue) {
-		case c.Store:
-			kept = append(kept, s)
-		case "":
-			homeless = append(homeless, s.Name)
-		default:
-			c.SchedulesElsewhere = append(c.SchedulesElsewhere, s.Name)
-		}
-	}
-	c.Schedules = kept
-	return homeless
-}
-
 // KeepSchedules drops the schedules whose jobs go to other stores. Call it when each has its
 // queue. The error is Errors, for queues that belong to no store.
 func (r *Resolved) KeepSchedules() error {
-	all := slices.Clone(r.Schedules)
-	var errs Errors
-	for _, name := range r.keepHome() {
-		key := "schedule." + name
-		queue := ""
-		for _, s := range all {
-			if s.Name == name {
-				queue = s.Queue
-			}
-		}
-		errs = append(errs, Error{Key: key, Value: queue, Source: r.Sources[key], Message: "its queue belongs to no store; add it to the queues, or routes, of one"})
+	if r.Store == "" {
+		return nil
 	}
+	kept, errs := r.Schedules[:0:0], Errors(nil)
+	for _, s := range r.Schedules {
+		switch RouteOf(r.Routes, s.Queue) {
+		case r.Store:
+			kept = append(kept, s)
+		case "":
+			key := "schedule." + s.Name
+			errs = append(errs, Error{Key: key, Value: s.Queue, Source: r.Sources[key], Message: "its queue belongs to no store; add it to the queues, or routes, of one"})
+		default:
+			r.SchedulesElsewhere = append(r.SchedulesElsewhere, s.Name)
+		}
+	}
+	r.Schedules = kept
 	if len(errs) > 0 {
 		return errs
 	}
