@@ -140,7 +140,7 @@ func (r *Rules) Any() bool { return r != nil && len(r.rules) > 0 }
 // Everything reports whether no argument of any class is shown.
 func (r *Rules) Everything() bool {
 	return r != nil && slices.ContainsFunc(r.rules, func(one rule) bool {
-		return one.class == any1 && slices.ContainsFunc(one.paths, func(path []string) bool { return len(path) == 0 })
+		return one.class == any1 && whole(one.paths)
 	})
 }
 
@@ -209,12 +209,17 @@ func without(args json.RawMessage, paths [][]string) json.RawMessage {
 	switch {
 	case len(paths) == 0:
 		return args
-	case slices.ContainsFunc(paths, func(p []string) bool { return len(p) == 0 }), !json.Valid(args):
+	case whole(paths), !json.Valid(args):
 		return list
 	}
-	s := rewriter{text: args}
+	s := newRewriter(args)
 	s.value(paths)
-	return s.out.Bytes()
+	return s.result()
+}
+
+// whole reports whether a path ends here: the value is hidden as a whole.
+func whole(paths [][]string) bool {
+	return slices.ContainsFunc(paths, func(path []string) bool { return len(path) == 0 })
 }
 
 // Payload returns a payload as it may be shown: nothing of one that is not a job.
@@ -227,9 +232,15 @@ func (r *Rules) Payload(payload []byte) string {
 		return Shown
 	}
 	class, _ := e.As(e.Wrapper())
-	s := rewriter{text: payload, args: func(args []byte) []byte { return r.Args(class, args) }}
-	s.value(nil)
-	return s.out.String()
+	s := newRewriter(payload)
+	s.members(func(name string) {
+		if name == root {
+			s.read(func(args []byte) []byte { return r.Args(class, args) })
+		} else {
+			s.read(nil)
+		}
+	})
+	return string(s.result())
 }
 
 // Text returns a text that may quote something that is not a job.
@@ -262,71 +273,64 @@ func Digest(kind, class, key string) string {
 // rewriter copies valid JSON without the values that paths lead to.
 type rewriter struct {
 	text []byte
-	pos  int
+	json *json.Decoder // of text
 	out  bytes.Buffer
-	// args, if not nil, rewrites the member args of the object that text is.
-	args func(args []byte) []byte
+	// done is how much of text has been copied or left out.
+	done int
 }
 
-// value copies the next value, from which the paths lead on.
+func newRewriter(text []byte) *rewriter {
+	s := &rewriter{text: text, json: json.NewDecoder(bytes.NewReader(text))}
+	s.json.UseNumber() // a number may be too large for a float64
+	return s
+}
+
+// result returns the copy when the value of text has been read.
+func (s *rewriter) result() []byte {
+	s.out.Write(s.text[s.done:s.json.InputOffset()])
+	return s.out.Bytes()
+}
+
+// read reads the next value; if with is not nil, it is replaced.
+func (s *rewriter) read(with func(value []byte) []byte) {
+	var value json.RawMessage
+	_ = s.json.Decode(&value) // it is valid
+	if with == nil {
+		return
+	}
+	end := int(s.json.InputOffset())
+	s.out.Write(s.text[s.done : end-len(value)])
+	s.out.Write(with(value))
+	s.done = end
+}
+
+// value reads the next value, from which the paths lead on.
 func (s *rewriter) value(paths [][]string) {
-	s.space()
-	for _, path := range paths {
-		if len(path) == 0 {
-			s.skip()
-			s.out.Write(value)
-			return
-		}
-	}
-	switch c := s.text[s.pos]; {
-	case c == '{' && (len(paths) > 0 || s.args != nil):
-		args := s.args
-		s.args = nil
-		s.members('}', func(int) string { return s.key() }, func(name string) {
-			if args == nil || name != root {
-				s.value(below(paths, name))
-				return
-			}
-			s.space()
-			begin := s.pos
-			s.skip()
-			s.out.Write(args(s.text[begin:s.pos]))
-		})
-	case c == '[' && len(paths) > 0:
-		s.members(']', strconv.Itoa, func(name string) { s.value(below(paths, name)) })
+	switch {
+	case len(paths) == 0:
+		s.read(nil)
+	case whole(paths):
+		s.read(func([]byte) []byte { return value })
 	default:
-		begin := s.pos
-		s.skip()
-		s.out.Write(s.text[begin:s.pos])
+		s.members(func(name string) { s.value(below(paths, name)) })
 	}
 }
 
-// members copies an object or a list; name returns the name of its n-th member.
-func (s *rewriter) members(end byte, name func(n int) string, each func(name string)) {
-	s.copy()
-	for n := 0; ; n++ {
-		s.space()
-		switch s.text[s.pos] {
-		case end:
-			s.copy()
-			return
-		case ',':
-			s.copy()
-			s.space()
+// members reads the next value. If it is an object or a list, each reads the value of a member.
+func (s *rewriter) members(each func(name string)) {
+	begin, _ := s.json.Token()
+	if _, ok := begin.(json.Delim); !ok {
+		return
+	}
+	for n := 0; s.json.More(); n++ {
+		name := strconv.Itoa(n)
+		if begin == json.Delim('{') {
+			key, _ := s.json.Token()
+			name, _ = key.(string)
 		}
-		each(name(n))
+		each(name)
 	}
-}
-
-func (s *rewriter) key() string {
-	begin := s.pos
-	s.skip()
-	var name string
-	_ = json.Unmarshal(s.text[begin:s.pos], &name) // it is valid
-	s.out.Write(s.text[begin:s.pos])
-	s.space()
-	s.copy()
-	return name
+	_, _ = s.json.Token() // its end
 }
 
 // below returns what is left of paths inside a member.
@@ -341,52 +345,4 @@ func below(paths [][]string, name string) (next [][]string) {
 		}
 	}
 	return next
-}
-
-func (s *rewriter) copy() {
-	s.out.WriteByte(s.text[s.pos])
-	s.pos++
-}
-
-func (s *rewriter) space() {
-	for s.pos < len(s.text) && strings.IndexByte(" \t\r\n", s.text[s.pos]) >= 0 {
-		s.copy()
-	}
-}
-
-func (s *rewriter) skip() {
-	for depth := 0; s.pos < len(s.text); {
-		switch c := s.text[s.pos]; c {
-		case '"':
-			for s.pos++; s.text[s.pos] != '"'; s.pos++ {
-				if s.text[s.pos] == '\\' {
-					s.pos++
-				}
-			}
-			s.pos++
-		case '{', '[':
-			depth++
-			s.pos++
-		case '}', ']', ',':
-			if depth == 0 {
-				return // the end of the value around a number or word
-			}
-			if c != ',' {
-				depth--
-			}
-			s.pos++
-		case ' ', '\t', '\r', '\n', ':':
-			if depth == 0 {
-				return
-			}
-			s.pos++
-		default:
-			for s.pos < len(s.text) && strings.IndexByte(" \t\r\n,:]}", s.text[s.pos]) < 0 {
-				s.pos++
-			}
-		}
-		if depth == 0 {
-			return
-		}
-	}
 }
