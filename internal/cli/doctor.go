@@ -95,7 +95,7 @@ func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Findin
 	}
 	defer func() { _ = s.Close() }()
 	p := a.program()
-	return view.Findings(ctx, s, view.Checks{
+	return view.Findings(ctx, s, nil, view.Checks{
 		Unique: r.Unique,
 		Schedules: view.ScheduleSources{
 			Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),

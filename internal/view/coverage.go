@@ -25,16 +25,8 @@ type Coverage struct {
 	foreign []*queueList
 }
 
-// CoverageStore is what Covers needs of the store.
-type CoverageStore interface {
-	MasterList(ctx context.Context) (map[string]map[string]string, error)
-	WorkerIDs(ctx context.Context) (ids []string, beats map[string]time.Time, err error)
-}
-
-var _ CoverageStore = (*store.Store)(nil)
-
 // Covers reads which queues are worked.
-func Covers(ctx context.Context, s CoverageStore) (*Coverage, error) {
+func Covers(ctx context.Context, s *store.Store) (*Coverage, error) {
 	masters, err := s.MasterList(ctx)
 	if err != nil {
 		return nil, err

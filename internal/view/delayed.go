@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -54,15 +53,9 @@ func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
 	return isOf([]string{f.Class}, v.Class, v.Wrappers)
 }
 
-// DelayedStore is what the view of delayed jobs needs of the store.
-type DelayedStore interface {
-	NextDelayed(ctx context.Context, after store.DelayedPlace, limit int, want func(*store.DelayedJob) bool) (jobs []store.DelayedJob, next store.DelayedPlace, err error)
-	DelayedJobs(ctx context.Context) iter.Seq2[store.DelayedJob, error]
-}
-
 // Delayed returns at most limit delayed jobs after a place, the earliest first, and the next place
 // or "".
-func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
+func Delayed(ctx context.Context, s *store.Store, f DelayedFilter, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
 	jobs, place, err := s.NextDelayed(ctx, after, limit, f.Matches)
 	if err != nil {
 		return nil, "", err
@@ -77,7 +70,7 @@ func Delayed(ctx context.Context, s DelayedStore, f DelayedFilter, after store.D
 // FindDelayed returns the delayed jobs whose ids begin with names or, without names, those that a
 // filter selects. The error is a NotFoundError or an AmbiguousError if a name does not match
 // exactly one id; schedules are other names to suggest.
-func FindDelayed(ctx context.Context, s DelayedStore, names, schedules []string, f DelayedFilter) ([]store.DelayedJob, error) {
+func FindDelayed(ctx context.Context, s *store.Store, names, schedules []string, f DelayedFilter) ([]store.DelayedJob, error) {
 	var jobs []store.DelayedJob
 	var ids []string
 	known := slices.Clone(schedules)

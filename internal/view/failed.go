@@ -80,17 +80,9 @@ type FailureQuery struct {
 	Time  time.Duration
 }
 
-// FailureStore is what the view of failures needs of the store.
-type FailureStore interface {
-	FailureLists(ctx context.Context) ([]string, error)
-	FailureSizes(ctx context.Context) (lists []string, sizes []int64, err error)
-	FailedList(ctx context.Context, list string, offset, limit int64) (records []store.FailureRecord, total int64, err error)
-	FindFailures(ctx context.Context, refs []store.FailureRef) ([][]store.FailureRecord, error)
-}
-
 // FindFailures returns the failures with the given ids. The error is a NotFoundError or an
 // AmbiguousError if an id does not match exactly one.
-func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure, error) {
+func FindFailures(ctx context.Context, s *store.Store, ids []string) ([]Failure, error) {
 	refs := make([]store.FailureRef, len(ids))
 	for i, id := range ids {
 		refs[i] = store.ParseFailureRef(id)
@@ -116,7 +108,7 @@ func FindFailures(ctx context.Context, s FailureStore, ids []string) ([]Failure,
 	return views, nil
 }
 
-func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
+func recentFailures(ctx context.Context, s *store.Store) (ids []string) {
 	views, _, _ := Failures(ctx, s, FailureQuery{Limit: failedPage}) // for a hint only
 	for _, v := range views {
 		ids = append(ids, v.Name())
@@ -126,7 +118,7 @@ func recentFailures(ctx context.Context, s FailureStore) (ids []string) {
 
 // Failures returns the failures that q selects, the newest first, without payload and backtrace.
 // partial reports whether there are older records.
-func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Failure, partial bool, err error) {
+func Failures(ctx context.Context, s *store.Store, q FailureQuery) (views []Failure, partial bool, err error) {
 	lists, looked := map[string]bool{}, int64(0)
 	looked, partial, err = EachFailure(ctx, s, q, func(v *Failure) {
 		lists[v.List] = true
@@ -148,7 +140,7 @@ func Failures(ctx context.Context, s FailureStore, q FailureQuery) (views []Fail
 // EachFailure calls do for the failures that q selects, list by list, the newest of each first,
 // without payload and backtrace. It holds one page of records at a time. looked counts the records
 // read; partial reports whether there are older ones.
-func EachFailure(ctx context.Context, s FailureStore, q FailureQuery, do func(v *Failure)) (looked int64, partial bool, err error) {
+func EachFailure(ctx context.Context, s *store.Store, q FailureQuery, do func(v *Failure)) (looked int64, partial bool, err error) {
 	lists, err := s.FailureLists(ctx)
 	if err != nil {
 		return 0, false, err
@@ -229,7 +221,7 @@ func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 const maxGroups = 2000
 
 // GroupFailures groups the failures that q selects. After maxGroups, other kinds are only counted.
-func GroupFailures(ctx context.Context, s FailureStore, q FailureQuery) (FailureGroups, error) {
+func GroupFailures(ctx context.Context, s *store.Store, q FailureQuery) (FailureGroups, error) {
 	out, groups := FailureGroups{Groups: []*FailureGroup{}}, map[[4]string]*FailureGroup{}
 	looked, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
 		pattern := Mask(v.Error)

@@ -77,7 +77,7 @@ func (p FailurePlace) reached(list string) bool {
 
 // FailuresBefore returns a page. A search reads several lists (Resque's multi-queue backend) one
 // by one. Without Match, the newest of all lists are the only page; Left counts the rest.
-func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (FailurePage, error) {
+func FailuresBefore(ctx context.Context, s *store.Store, q FailureStep) (FailurePage, error) {
 	page := FailurePage{Failures: []Failure{}}
 	lists, sizes, err := s.FailureSizes(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func FailuresBefore(ctx context.Context, s FailureStore, q FailureStep) (Failure
 }
 
 // look adds the failures of a list before a place. left is the place to continue at, 0 at the end.
-func (page *FailurePage) look(ctx context.Context, s FailureStore, q FailureStep, list string, before int64, until time.Time) (left int64, err error) {
+func (page *FailurePage) look(ctx context.Context, s *store.Store, q FailureStep, list string, before int64, until time.Time) (left int64, err error) {
 	_, total, err := s.FailedList(ctx, list, 0, 0)
 	if err != nil {
 		return 0, err

@@ -40,13 +40,8 @@ type Host struct {
 	Patience time.Duration `json:"-"`
 }
 
-// HostStore is what the view of hosts needs of the store.
-type HostStore interface {
-	Hosts(ctx context.Context) (hosts []store.Host, now time.Time, err error)
-}
-
 // Hosts returns the hosts on which resqued's worker processes are registered.
-func Hosts(ctx context.Context, s HostStore) ([]*Host, error) {
+func Hosts(ctx context.Context, s *store.Store) ([]*Host, error) {
 	list, now, err := s.Hosts(ctx)
 	if err != nil {
 		return nil, err

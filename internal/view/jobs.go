@@ -99,15 +99,9 @@ func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
 	return picked, false
 }
 
-// JobStore is what the view of running jobs needs of the store.
-type JobStore interface {
-	ProcList(ctx context.Context) ([]store.ProcInfo, error)
-	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
-}
-
 // Jobs returns all running jobs, the longest running first. If only the jobs of foreign workers
 // could not be read, it returns the others with an error.
-func Jobs(ctx context.Context, s JobStore) ([]*Job, error) {
+func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 	procs, err := s.ProcList(ctx)
 	if err != nil {
 		return nil, err

@@ -56,15 +56,8 @@ type Lock struct {
 	rules *redact.Rules
 }
 
-// LockStore is what the view of locks needs of the store.
-type LockStore interface {
-	Locks(ctx context.Context, kind string, limit int) (locks []store.LockInfo, cut bool, err error)
-	FindLocks(ctx context.Context, name string) ([]store.LockInfo, error)
-	LockWaiters(ctx context.Context, key string) ([]string, error)
-}
-
 // Locks returns at most limit locks of a kind, "" = any. cut reports whether there are more.
-func Locks(ctx context.Context, s LockStore, kind string, limit int) (views []*Lock, cut bool, err error) {
+func Locks(ctx context.Context, s *store.Store, kind string, limit int) (views []*Lock, cut bool, err error) {
 	locks, cut, err := s.Locks(ctx, kind, limit)
 	if err != nil {
 		return nil, false, err
@@ -95,7 +88,7 @@ func NewDatabaseLock(ctx context.Context, key, holder string, sequence int64, le
 
 // FindLock returns the lock that a name matches: its key, whole, without namespace or kind, or as
 // shown. The error is a NotFoundError or an AmbiguousError if there is not exactly one.
-func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
+func FindLock(ctx context.Context, s *store.Store, name string) (*Lock, error) {
 	locks, err := s.FindLocks(ctx, name)
 	if err != nil {
 		return nil, err
@@ -135,7 +128,7 @@ func FindLock(ctx context.Context, s LockStore, name string) (*Lock, error) {
 }
 
 // Detail fills in what single locks show. Fence and Payload need a lock from FindLock.
-func (v *Lock) Detail(ctx context.Context, s LockStore) (err error) {
+func (v *Lock) Detail(ctx context.Context, s *store.Store) (err error) {
 	if v.Waiting, err = s.LockWaiters(ctx, v.Info.Key); err != nil {
 		return err
 	}

@@ -29,13 +29,8 @@ type LockedQueue struct {
 // QueueWaits is the state of a queue in which some jobs, but not all, are locked.
 const QueueWaits = "waiting"
 
-// WaitStore is what the view of queues that wait for locks needs of the store.
-type WaitStore interface {
-	WaitList(ctx context.Context) ([]store.WaitInfo, error)
-}
-
 // LockedQueues returns the queues in which jobs wait for locks, by name.
-func LockedQueues(ctx context.Context, s WaitStore) ([]LockedQueue, error) {
+func LockedQueues(ctx context.Context, s *store.Store) ([]LockedQueue, error) {
 	list, err := s.WaitList(ctx)
 	if err != nil {
 		return nil, err
@@ -72,13 +67,8 @@ type Line struct {
 // LineReady is the state of a line whose lock was released: its next job may be taken.
 const LineReady = "ready"
 
-// LineStore is what the view of lines needs of the store.
-type LineStore interface {
-	Lines(ctx context.Context, queue string, limit int) ([]store.LineInfo, error)
-}
-
 // Lines returns at most limit lines of a queue, the oldest first, and whether there are more.
-func Lines(ctx context.Context, s LineStore, queue string, limit int) (views []Line, cut bool, err error) {
+func Lines(ctx context.Context, s *store.Store, queue string, limit int) (views []Line, cut bool, err error) {
 	list, err := s.Lines(ctx, queue, limit+1)
 	if err != nil {
 		return nil, false, err

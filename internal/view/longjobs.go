@@ -55,13 +55,11 @@ type EndedSlice struct {
 	Proc    string `json:"process"`
 }
 
-// SliceStore is what the view of slices needs; *longstore.Store implements it.
-type SliceStore interface {
-	Slices(ctx context.Context, uuid string) ([]longstore.EndedSlice, error)
-}
+// Took is how long the slice ran.
+func (e EndedSlice) Took() time.Duration { return time.Duration(e.MS) * time.Millisecond }
 
 // EndedSlices returns the ended slices of a run, the oldest first.
-func EndedSlices(ctx context.Context, s SliceStore, uuid string) ([]EndedSlice, error) {
+func EndedSlices(ctx context.Context, s *longstore.Store, uuid string) ([]EndedSlice, error) {
 	slices, err := s.Slices(ctx, uuid)
 	if err != nil {
 		return nil, err
@@ -113,14 +111,8 @@ func (v *LongJob) Step() (step longjob.Step, ok bool) {
 	return step, false
 }
 
-// LongJobStore is what the view of long jobs needs of a longjob.Client.
-type LongJobStore interface {
-	List(ctx context.Context, f longjob.Filter) ([]longjob.Run, error)
-	Get(ctx context.Context, uuid string) (longjob.Run, error)
-}
-
 // LongJobs returns at most f.Limit runs, ended ones last, and whether there are more.
-func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []LongJob, more bool, err error) {
+func LongJobs(ctx context.Context, c *longjob.Client, f longjob.Filter) (views []LongJob, more bool, err error) {
 	limit := f.Limit
 	f.Limit++ // to see whether there are more
 	runs, err := c.List(ctx, f)
@@ -139,7 +131,7 @@ func LongJobs(ctx context.Context, c LongJobStore, f longjob.Filter) (views []Lo
 
 // FindLongJob returns a run by its uuid or a prefix of it. The error is a NotFoundError or an
 // AmbiguousError if there is not exactly one.
-func FindLongJob(ctx context.Context, c LongJobStore, name string) (longjob.Run, error) {
+func FindLongJob(ctx context.Context, c *longjob.Client, name string) (longjob.Run, error) {
 	run, err := c.Get(ctx, name)
 	if !errors.Is(err, longjob.ErrNotFound) {
 		return run, err

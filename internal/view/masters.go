@@ -39,7 +39,7 @@ func (e *NotOursError) Error() string {
 }
 
 // Masters returns the living masters by name.
-func Masters(ctx context.Context, s WorkerStore) ([]*Master, error) {
+func Masters(ctx context.Context, s *store.Store) ([]*Master, error) {
 	entries, err := s.MasterList(ctx)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func Masters(ctx context.Context, s WorkerStore) ([]*Master, error) {
 
 // FindOrdered returns what names match, each once: all masters of a host, or a master or worker
 // process by host:pid or id. The error is a NotFoundError or a NotOursError.
-func FindOrdered(ctx context.Context, s WorkerStore, masters []*Master, names []string) ([]Ordered, error) {
+func FindOrdered(ctx context.Context, s *store.Store, masters []*Master, names []string) ([]Ordered, error) {
 	var picked []Ordered
 	add := func(o Ordered) {
 		if !slices.Contains(picked, o) {

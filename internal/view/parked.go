@@ -25,13 +25,8 @@ type ParkedJob struct {
 	Key      string    `json:"key"`
 }
 
-// ParkedStore is what the view of parked jobs needs of the store.
-type ParkedStore interface {
-	Parked(ctx context.Context, limit int) (jobs []store.ParkedJob, total int64, err error)
-}
-
 // ParkedJobs returns at most limit parked payloads, the oldest first, and their total number.
-func ParkedJobs(ctx context.Context, s ParkedStore, limit int) (views []*ParkedJob, total int64, err error) {
+func ParkedJobs(ctx context.Context, s *store.Store, limit int) (views []*ParkedJob, total int64, err error) {
 	jobs, total, err := s.Parked(ctx, limit)
 	if err != nil {
 		return nil, 0, err

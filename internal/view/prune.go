@@ -10,7 +10,7 @@ import (
 // PrunableQueues returns the queues, among names or all, that are unused: not paused, nothing
 // waits or runs, no worker names them except by patterns. The error is a NotFoundError for an
 // unknown name.
-func PrunableQueues(ctx context.Context, s QueueStore, names ...string) ([]string, error) {
+func PrunableQueues(ctx context.Context, s *store.Store, names ...string) ([]string, error) {
 	_, list, err := listQueues(ctx, s, names)
 	if err != nil {
 		return nil, err

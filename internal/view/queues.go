@@ -90,9 +90,7 @@ type PayloadStore interface {
 type QueueStore interface {
 	PayloadStore
 	QueueList(ctx context.Context) ([]store.QueueInfo, error)
-	WorkerList(ctx context.Context) ([]store.WorkerInfo, error)
-	ProcList(ctx context.Context) ([]store.ProcInfo, error)
-	MasterList(ctx context.Context) (map[string]map[string]string, error)
+	WorkerStore
 }
 
 // listQueues returns all queues, and the named ones (all without names), or a NotFoundError.

@@ -78,7 +78,7 @@ func TestQueues(t *testing.T) {
 		require.Equal(f, "≥", late[0].OldestMark())
 		require.Equal(f, []bool{false, true, false}, []bool{late[0].Late, late[1].Late, late[2].Late})
 		require.Equal(f, []*int64{new(int64(3600)), new(int64(60)), nil}, []*int64{late[0].WithinS, late[1].WithinS, late[2].WithinS})
-		found, err := view.Findings(promised, f.store, view.Checks{})
+		found, err := view.Findings(promised, f.store, nil, view.Checks{})
 		require.NoError(f, err)
 		require.True(f, slices.ContainsFunc(found, func(x view.Finding) bool {
 			return x.Code == view.CodeQueueLate && x.Text == "q: 3 jobs wait, and the first has waited for longer than promised"

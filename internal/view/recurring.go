@@ -27,13 +27,8 @@ type Recurring struct {
 	Next time.Time `json:"-"`
 }
 
-// RecurringStore is what the view of recurring long jobs needs of the store.
-type RecurringStore interface {
-	Recurring(ctx context.Context) ([]longstore.RecurState, error)
-}
-
 // RecurringJobs returns the long job classes whose runs are enqueued automatically.
-func RecurringJobs(ctx context.Context, s RecurringStore) ([]Recurring, error) {
+func RecurringJobs(ctx context.Context, s *longstore.Store) ([]Recurring, error) {
 	all, err := s.Recurring(ctx)
 	if err != nil {
 		return nil, err

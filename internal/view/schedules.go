@@ -64,15 +64,10 @@ type ScheduleSources struct {
 	Defaults schedule.Defaults
 }
 
-// ScheduleStore is what the view of schedules needs of the store.
-type ScheduleStore interface {
-	CronViews(ctx context.Context) (views map[string]store.CronView, now time.Time, err error)
-}
-
 // Schedules returns all schedules (configured, in Redis, of other daemons) by name, and the
 // server's time. If only some of Redis's data could not be read, it returns schedules with an
 // error.
-func Schedules(ctx context.Context, s ScheduleStore, sources ScheduleSources) ([]*Schedule, time.Time, error) {
+func Schedules(ctx context.Context, s *store.Store, sources ScheduleSources) ([]*Schedule, time.Time, error) {
 	known, now, err := s.CronViews(ctx)
 	if known == nil {
 		return nil, now, err

@@ -148,6 +148,15 @@ func (r *onceRead) MasterList(context.Context) (map[string]map[string]string, er
 	return r.masters, r.mastersErr
 }
 
+// Heads returns what was read; the heads of other queues are unknown.
+func (r *onceRead) Heads(_ context.Context, queues []string) ([][]byte, error) {
+	heads := make([][]byte, len(queues))
+	for i, name := range queues {
+		heads[i] = r.heads[name]
+	}
+	return heads, nil
+}
+
 // Payloads returns the head of a queue only.
 func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]byte, error) {
 	if head := r.heads[queue]; head != nil {
@@ -156,24 +165,54 @@ func (r *onceRead) Payloads(_ context.Context, queue string, _, _ int64) ([][]by
 	return nil, nil
 }
 
-// Over is a store that answers from a snapshot's reads where it can.
-type Over struct {
-	*store.Store
-	read *onceRead
+// ProcLoads implements StatsStore.
+func (r *onceRead) ProcLoads(context.Context) ([]store.ProcLoad, error) {
+	loads := make([]store.ProcLoad, len(r.procs))
+	for i, p := range r.procs {
+		threads, _ := strconv.Atoi(p.Fields["threads"])
+		loads[i] = store.ProcLoad{Proc: p.Proc, Threads: threads, Running: int64(len(p.Running))}
+	}
+	return loads, r.procsErr
 }
 
+// Others implements StatsStore.
+func (r *onceRead) Others(context.Context) (n, threads int, busy int64, err error) {
+	n, threads, busy = store.CountOthers(r.workers)
+	return n, threads, busy, r.workersErr
+}
+
+// OverStore is a store, or one that answers from a snapshot's reads where it can.
+type OverStore interface {
+	StatsStore
+	QueueStore
+	UniqueStore
+}
+
+// over is a store whose methods those of onceRead hide, as they are embedded less deep.
+type over struct {
+	*onceRead
+	below
+}
+
+type below struct{ *store.Store }
+
 // Over returns the store as of the snapshot; a nil snapshot has read nothing.
-func (v *Snapshot) Over(s *store.Store) *Over {
+func (v *Snapshot) Over(s *store.Store) OverStore {
 	if v == nil {
-		return &Over{Store: s}
+		return s
 	}
-	return &Over{s, v.read}
+	return over{v.read, below{s}}
 }
 
 // Fresh is like Over, but reads the queues anew.
-func (v *Snapshot) Fresh(s *store.Store) QueueStore { return fresh{v.Over(s)} }
+func (v *Snapshot) Fresh(s *store.Store) QueueStore {
+	if v == nil {
+		return s
+	}
+	return fresh{over{v.read, below{s}}}
+}
 
-type fresh struct{ *Over }
+type fresh struct{ over }
 
 func (f fresh) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
 	return f.Store.QueueList(ctx)
@@ -181,80 +220,6 @@ func (f fresh) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
 
 func (f fresh) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
 	return f.Store.Payloads(ctx, queue, offset, limit)
-}
-
-// QueueList implements QueueStore.
-func (o *Over) QueueList(ctx context.Context) ([]store.QueueInfo, error) {
-	if o.read == nil {
-		return o.Store.QueueList(ctx)
-	}
-	return o.read.QueueList(ctx)
-}
-
-// WorkerList implements QueueStore.
-func (o *Over) WorkerList(ctx context.Context) ([]store.WorkerInfo, error) {
-	if o.read == nil {
-		return o.Store.WorkerList(ctx)
-	}
-	return o.read.WorkerList(ctx)
-}
-
-// ProcList implements QueueStore.
-func (o *Over) ProcList(ctx context.Context) ([]store.ProcInfo, error) {
-	if o.read == nil {
-		return o.Store.ProcList(ctx)
-	}
-	return o.read.ProcList(ctx)
-}
-
-// MasterList implements QueueStore.
-func (o *Over) MasterList(ctx context.Context) (map[string]map[string]string, error) {
-	if o.read == nil {
-		return o.Store.MasterList(ctx)
-	}
-	return o.read.MasterList(ctx)
-}
-
-// Heads implements SnapshotStore.
-func (o *Over) Heads(ctx context.Context, queues []string) ([][]byte, error) {
-	if o.read == nil {
-		return o.Store.Heads(ctx, queues)
-	}
-	heads := make([][]byte, len(queues))
-	for i, name := range queues {
-		heads[i] = o.read.heads[name] // unknown for queues that were not read
-	}
-	return heads, nil
-}
-
-// Payloads returns the head of a queue only.
-func (o *Over) Payloads(ctx context.Context, queue string, offset, limit int64) ([][]byte, error) {
-	if o.read == nil {
-		return o.Store.Payloads(ctx, queue, offset, limit)
-	}
-	return o.read.Payloads(ctx, queue, offset, limit)
-}
-
-// ProcLoads implements StatsStore.
-func (o *Over) ProcLoads(ctx context.Context) ([]store.ProcLoad, error) {
-	if o.read == nil {
-		return o.Store.ProcLoads(ctx)
-	}
-	loads := make([]store.ProcLoad, len(o.read.procs))
-	for i, p := range o.read.procs {
-		threads, _ := strconv.Atoi(p.Fields["threads"])
-		loads[i] = store.ProcLoad{Proc: p.Proc, Threads: threads, Running: int64(len(p.Running))}
-	}
-	return loads, o.read.procsErr
-}
-
-// Others implements StatsStore.
-func (o *Over) Others(ctx context.Context) (n, threads int, busy int64, err error) {
-	if o.read == nil {
-		return o.Store.Others(ctx)
-	}
-	n, threads, busy = store.CountOthers(o.read.workers)
-	return n, threads, busy, o.read.workersErr
 }
 
 // LocksHeld counts the locks that running jobs hold.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -86,14 +87,9 @@ type StatsStore interface {
 	ParkedCount(ctx context.Context) (int64, error)
 }
 
-// ActiveRuns counts the long jobs that wait or run.
-type ActiveRuns interface {
-	Active(ctx context.Context) (int64, error)
-}
-
 // ReadStats returns the totals. It only reads lengths: the cost does not grow with jobs. If only
 // some totals could not be read, it returns the others with an error; see Missing.
-func ReadStats(ctx context.Context, s StatsStore, long ActiveRuns) (*Stats, error) {
+func ReadStats(ctx context.Context, s StatsStore, long *longstore.Store) (*Stats, error) {
 	v := &Stats{}
 	var first error
 	some := false

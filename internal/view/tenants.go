@@ -18,13 +18,8 @@ type Tenant struct {
 	Back bool `json:"back,omitempty"`
 }
 
-// TenantStore is what the view of tenants needs of the store.
-type TenantStore interface {
-	Tenants(ctx context.Context, queue string, limit int) ([]store.TenantInfo, error)
-}
-
 // Tenants returns at most limit waiting tenants, the next one first, and whether there are more.
-func Tenants(ctx context.Context, s TenantStore, queue string, limit int) (views []Tenant, cut bool, err error) {
+func Tenants(ctx context.Context, s *store.Store, queue string, limit int) (views []Tenant, cut bool, err error) {
 	list, err := s.Tenants(ctx, queue, limit+1)
 	if err != nil {
 		return nil, false, err

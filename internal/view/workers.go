@@ -121,7 +121,7 @@ type ThreadJob struct {
 	Stubborn bool `json:"-"`
 }
 
-// WorkerStore is what the view of workers needs of the store.
+// WorkerStore is what the views of workers and running jobs need of the store.
 type WorkerStore interface {
 	ProcList(ctx context.Context) ([]store.ProcInfo, error)
 	MasterList(ctx context.Context) (map[string]map[string]string, error)

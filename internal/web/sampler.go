@@ -346,7 +346,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 		if s.o.HideArgs { // they name keys of locks
 			ctx = view.Redacting(ctx, redact.All())
 		}
-		v.Findings.read(view.Findings(ctx, over, s.o.Checks))
+		v.Findings.read(view.Findings(ctx, s.o.Store, snap, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
 	if v.Stats.Err == nil && v.Stats.Data.Known("processed", "failed", "running", "threads", "waiting") {
