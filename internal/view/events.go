@@ -25,6 +25,21 @@ type Event struct {
 	Count *int64 `json:"count"`
 }
 
+// What says what happened to what.
+func (e Event) What() string {
+	said := DaemonText(e.Subject)
+	if said != "" && e.Text != "" {
+		said += ": "
+	}
+	return said + e.Text
+}
+
+// Urgent reports whether the event may have cost a job or a process.
+func (e Event) Urgent() bool {
+	kind := store.EventKind(e.Kind)
+	return kind == store.EventDied || kind == store.EventLockLost || kind == store.EventHostDead
+}
+
 // EventStore is what the view of events needs of the store.
 type EventStore interface {
 	Events(ctx context.Context, before string, limit int) ([]store.Event, error)

@@ -93,16 +93,15 @@ func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 		p.Kind, p.Kinds[0].Current = "", true
 	}
 	read := part(s, r, "rows", func(ctx context.Context) (v struct {
-		rows []pages.Event
+		rows []view.Event
 		next string
 	}, err error,
 	) {
-		found, next, err := s.events(ctx, filter)
-		v.rows, v.next = eventRows(found), next
+		v.rows, v.next, err = s.events(ctx, filter)
 		return v, err
 	})
 	next := read.Data.next
-	p.Rows = partOf(read, read.Data.rows)
+	p.Rows = pages.Made(read.Data.rows, read)
 	if filter.Before != "" {
 		p.Pager.First = f.With("/events", "kind", p.Kind)
 		p.Refresh = 0 // old events don't change
@@ -113,21 +112,6 @@ func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 	return p, nil
 }
 
-func eventRows(events []view.Event) []pages.Event {
-	rows := make([]pages.Event, len(events))
-	for i, e := range events {
-		said := view.DaemonText(e.Subject)
-		if said != "" && e.Text != "" {
-			said += ": "
-		}
-		rows[i] = pages.Event{ID: e.ID, At: e.At, Kind: e.Kind, Text: said + e.Text, Said: e.Text, Subject: e.Subject, Who: view.DaemonText(e.By), Urgent: e.Kind == string(store.EventDied) || e.Kind == string(store.EventLockLost) || e.Kind == string(store.EventHostDead)}
-		if e.Via != "daemon" {
-			rows[i].From = e.Via
-		}
-	}
-	return rows
-}
-
 func (s *Server) recent(ctx context.Context) []view.Event {
 	return s.newest[min(visitorIn(ctx).Role, Operator)].kept(ctx, s.sampler, func(ctx context.Context) ([]view.Event, error) {
 		found, _, err := view.Events(ctx, s.o.Store, view.EventFilter{})
@@ -136,8 +120,7 @@ func (s *Server) recent(ctx context.Context) []view.Event {
 }
 
 // about returns the newest events that mention a name.
-func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
-	var some []view.Event
+func (s *Server) about(ctx context.Context, names ...string) (some []view.Event) {
 	for _, e := range s.recent(ctx) {
 		if len(some) < 20 && slices.ContainsFunc(names, func(n string) bool {
 			return n != "" && (view.DaemonText(e.By) == n || strings.Contains(e.Subject, n) || strings.Contains(e.Text, n))
@@ -145,7 +128,7 @@ func (s *Server) about(ctx context.Context, names ...string) []pages.Event {
 			some = append(some, e)
 		}
 	}
-	return eventRows(some)
+	return some
 }
 
 // marks are the events shown in charts: deploys, and deaths of processes.

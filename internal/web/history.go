@@ -40,7 +40,7 @@ func (c *spanned[T]) of(span view.Span) *recent[T] {
 	return c.all[span.Name]
 }
 
-func (s *Server) readClasses(ctx context.Context, span view.Span) Part[[]view.Class] {
+func (s *Server) readClasses(ctx context.Context, span view.Span) pages.Widget[[]view.Class] {
 	return s.classes.of(span).kept(ctx, s.sampler, func(ctx context.Context) ([]view.Class, error) {
 		return view.Classes(ctx, s.o.Store, span, time.Now())
 	})
@@ -222,27 +222,10 @@ func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
 	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time")}
 	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans)
 	p.Spans, p.Span = links, span.Name
-	p.Rows = classWidget(s.readClasses(r.Context(), span), func(all []view.Class) []pages.ClassRow {
-		rows := make([]pages.ClassRow, len(all))
-		for i, c := range all {
-			rows[i] = pages.NewClassRow(c)
-		}
-		pages.SortClasses(rows, p.Sort)
-		return rows
-	})
+	all := s.readClasses(r.Context(), span)
+	p.Rows = pages.Made(slices.Clone(all.Data), all)
+	pages.SortClasses(p.Rows.Data, p.Sort)
 	return p, nil
-}
-
-// classWidget is a part of a page made from what was read of classes.
-func classWidget[T any](p Part[[]view.Class], shown func(all []view.Class) T) pages.Widget[T] {
-	w := pages.Widget[T]{OK: p.OK, At: p.At}
-	if p.OK {
-		w.Data = shown(p.Data)
-	}
-	if p.Err != nil {
-		w.Err = asError(p.Err).Message
-	}
-	return w
 }
 
 func (s *Server) classPage(r *http.Request) (pages.Page, error) {
@@ -260,24 +243,22 @@ func (s *Server) classPage(r *http.Request) (pages.Page, error) {
 			return nil, &view.NotFoundError{Kind: "class", Name: name}
 		}
 	}
-	p.Row = classWidget(all, func(all []view.Class) pages.ClassRow {
-		if i := slices.IndexFunc(all, is); i >= 0 {
-			return pages.NewClassRow(all[i])
-		}
-		return pages.ClassRow{Class: name}
-	})
+	p.Row = pages.Made(view.Class{Class: name}, all)
+	if i := slices.IndexFunc(all.Data, is); i >= 0 {
+		p.Row.Data = all.Data[i]
+	}
 	of := history.Name{Kind: history.Class, Name: name}
-	p.Chart = widget(part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, of, span) }))
-	p.Times = widget(part(s, r, "times", func(ctx context.Context) (*pages.Chart, error) {
+	p.Chart = part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, of, span) })
+	p.Times = part(s, r, "times", func(ctx context.Context) (*pages.Chart, error) {
 		step := max(span.Step, time.Duration(history.FiveMinutes)) // points of a minute have no times
 		now := time.Now()
 		points, err := view.Series(ctx, s.o.Store, of, now.Add(-span.Length), now, step)
 		return pages.TimesOf(points, step, now), err
-	}))
+	})
 	return p, nil
 }
 
 // flowOf is the chart of all jobs in a span.
 func (s *Server) flowOf(ctx context.Context, span view.Span) pages.Widget[*pages.Chart] {
-	return widget(s.flows.of(span).kept(ctx, s.sampler, func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, history.AllJobs(), span) }))
+	return s.flows.of(span).kept(ctx, s.sampler, func(ctx context.Context) (*pages.Chart, error) { return s.flowChart(ctx, history.AllJobs(), span) })
 }

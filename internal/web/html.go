@@ -94,11 +94,11 @@ const refresh = sampleEvery
 
 func (s *Server) frame(r *http.Request, name, title string) pages.Frame {
 	visitor := visitorOf(r)
-	f := pages.Frame{
+	return pages.Frame{
 		View: name, Title: title, Prefix: s.o.PathPrefix, Namespace: s.o.Namespace, Command: s.o.Command, Redis: s.o.Store.Where(), User: visitor.Name, Operator: visitor.Role >= Operator,
 		Now: time.Now(), Refresh: refresh, Notice: noticeOf(r.URL.Query()), Store: s.o.StoreName, Stores: s.o.storeNames, Top: s.o.top,
+		Explain: func(err error) string { return asError(err).Message },
 	}
-	return f
 }
 
 // sampled returns the last sample for pages, and notes on the frame if Redis is away. The first
@@ -142,24 +142,8 @@ func (s *Server) asSampled(ctx context.Context, v Sample, f *pages.Frame) *pages
 		f.Problem = asError(v.Err).Message
 		patienceOf(ctx).gone = true // the sampler asks Redis; pages need not
 	}
-	return &pages.Sampled{Queues: widget(v.Queues), Workers: widget(v.Workers), Jobs: widget(v.Jobs), Stats: widget(v.Stats), Findings: widget(v.Findings), Trends: s.sampler.trends}
-}
-
-func widget[T any](p Part[T]) pages.Widget[T] {
-	w := pages.Widget[T]{Data: p.Data, OK: p.OK, At: p.At}
-	if p.Err != nil {
-		w.Err = asError(p.Err).Message
-	}
-	if p.Lacks != nil {
-		w.Lacks = asError(p.Lacks).Message
-	}
-	return w
-}
-
-// partOf is widget with other data of a part.
-func partOf[T, F any](p Part[F], data T) pages.Widget[T] {
-	w := widget(p)
-	return pages.Widget[T]{Data: data, OK: w.OK, At: w.At, Err: w.Err, Lacks: w.Lacks}
+	v.Trends = s.sampler.trends
+	return &v.Sampled
 }
 
 // page writes a page, or only its content for an update.

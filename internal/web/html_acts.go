@@ -57,7 +57,7 @@ func (s *Server) ask(r *http.Request, viewName, question, button, back, command 
 		fields = append(fields, pages.Field{Name: "id", Value: id})
 	}
 	return answer{confirm: &pages.Confirm{
-		Frame: f, Question: question, Details: details, Action: pages.Same(r.URL), Fields: fields, Button: button, Back: pages.Address(back), Command: command,
+		Frame: f, Question: question, Details: details, Action: pages.Address(r.URL.RequestURI()), Fields: fields, Button: button, Back: pages.Address(back), Command: command,
 	}}
 }
 

@@ -31,7 +31,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		match = nil
 	}
 	if !p.Flat {
-		p.Groups = widget(part(s, r, "groups", func(ctx context.Context) (view.FailureGroups, error) {
+		p.Groups = part(s, r, "groups", func(ctx context.Context) (view.FailureGroups, error) {
 			end, err := s.searching(ctx, match != nil)
 			if err != nil {
 				return view.FailureGroups{}, err
@@ -43,11 +43,11 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 			}
 			some, err := view.GroupFailures(ctx, s.o.Store, view.FailureQuery{Limit: grouped, Match: match, Time: searchTime})
 			return some.First(groupsShown), err
-		}))
-		p.Parked = widget(part(s, r, "parked", func(ctx context.Context) ([]*view.ParkedJob, error) {
+		})
+		p.Parked = part(s, r, "parked", func(ctx context.Context) ([]*view.ParkedJob, error) {
 			parked, _, err := view.ParkedJobs(ctx, s.o.Store, pageSize)
 			return parked, err
-		}))
+		})
 		return p, nil
 	}
 	before, err := failurePlace(r)
@@ -63,7 +63,7 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		return view.FailuresBefore(ctx, s.o.Store, view.FailureStep{Before: before, Match: match, Limit: pageSize, Time: searchTime})
 	})
 	found := read.Data
-	if p.Rows = partOf(read, found.Failures); !p.Rows.OK {
+	if p.Rows = pages.Made(found.Failures, read); !p.Rows.OK {
 		return p, nil
 	}
 	var next template.URL
@@ -90,13 +90,13 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 // grouped is how many of the newest failures a page groups, groupsShown how many groups it shows.
 const grouped, groupsShown = 20_000, 60
 
-func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
+func (s *Server) grouped(ctx context.Context) pages.Widget[view.FailureGroups] {
 	ctx = s.forAll(ctx)
 	select {
 	case s.groups.turn <- struct{}{}:
 		defer func() { <-s.groups.turn }()
 	case <-ctx.Done():
-		return Part[view.FailureGroups]{Err: ctx.Err()}
+		return pages.Widget[view.FailureGroups]{Err: ctx.Err()}
 	}
 	query := view.FailureQuery{Limit: grouped}
 	c := &s.groups
@@ -104,7 +104,7 @@ func (s *Server) grouped(ctx context.Context) Part[view.FailureGroups] {
 		query.Time = groupTime
 		begun := time.Now()
 		data, err := view.GroupFailures(ctx, s.o.Store, query)
-		c.part.read(data, err)
+		c.part.Take(data, err)
 		c.part.At = begun
 		c.whole, c.next = time.Since(begun) < groupTime, time.Time{}
 	}
@@ -125,7 +125,7 @@ func (s *Server) groupMore(ctx context.Context) {
 	}()
 	s.groups.turn <- struct{}{}
 	defer func() { <-s.groups.turn }()
-	s.groups.part.read(data, err)
+	s.groups.part.Take(data, err)
 	s.groups.part.At, s.groups.busy, s.groups.next = begun, false, time.Now().Add(modest*time.Since(begun)/4)
 }
 
@@ -144,5 +144,5 @@ func (s *Server) failurePage(r *http.Request) (pages.Page, error) {
 		return nil, err
 	}
 	f.Title = one.Data.Class
-	return &pages.Failure{Frame: f, ID: id, Failure: widget(one)}, nil
+	return &pages.Failure{Frame: f, ID: id, Failure: one}, nil
 }

@@ -60,11 +60,11 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 	// Lengths are kept for a day.
 	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.At("/queues", name, pairs...) }, true, view.Spans[:2])
 	if p.Spans = links; ok {
-		p.Chart = widget(part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) {
+		p.Chart = part(s, r, "chart", func(ctx context.Context) (*pages.Chart, error) {
 			now := time.Now()
 			levels, err := view.Levels(ctx, s.o.Store, name, now.Add(-span.Length), now)
 			return pages.LengthOf(levels, span.Step, now), err
-		}))
+		})
 	}
 	var total int64
 	if p.Queue.OK && p.Queue.Data.Size != nil {
@@ -86,7 +86,7 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 		return v, err
 	})
 	jobs, next := read.Data.jobs, read.Data.next
-	if p.Jobs = partOf(read, jobs); !p.Jobs.OK {
+	if p.Jobs = pages.Made(jobs, read); !p.Jobs.OK {
 		return p, nil
 	}
 	at := func(n int64) template.URL {
@@ -152,7 +152,7 @@ type grouping struct {
 	// turn has an element while a goroutine reads or writes the rest. It is a channel because
 	// waiting for it must end with a request's time.
 	turn chan struct{}
-	part Part[view.FailureGroups]
+	part pages.Widget[view.FailureGroups]
 	// whole: a request could group all failures; busy: a goroutine continues.
 	whole, busy bool
 	next        time.Time
@@ -162,7 +162,7 @@ func (s *Server) workersPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "workers", "Workers")
 	v := s.sampled(r.Context(), &f)
 	p := pages.WorkersOf(f, v, r.URL.Query())
-	events := eventRows(s.recent(r.Context()))
+	events := s.recent(r.Context())
 	for i := range p.Hosts.Data {
 		for j := range p.Hosts.Data[i].Masters {
 			p.Hosts.Data[i].Masters[j].Recall(events, p.Now)
@@ -184,7 +184,7 @@ func (s *Server) workerPage(r *http.Request) (pages.Page, error) {
 		return nil, &view.NotFoundError{Kind: "worker", Name: name}
 	}
 	p.Events = s.about(r.Context(), name)
-	p.Master.Data.Recall(eventRows(s.recent(r.Context())), p.Now)
+	p.Master.Data.Recall(s.recent(r.Context()), p.Now)
 	return p, nil
 }
 
@@ -199,11 +199,11 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	for _, kind := range lockKinds {
 		p.Kinds = append(p.Kinds, pages.Link{Text: kind, URL: f.With("/locks", "kind", kind), Current: p.Kind == kind})
 	}
-	p.Waiting = widget(part(s, r, "waiting", func(ctx context.Context) ([]view.LockedQueue, error) { return view.LockedQueues(ctx, s.o.Store) }))
+	p.Waiting = part(s, r, "waiting", func(ctx context.Context) ([]view.LockedQueue, error) { return view.LockedQueues(ctx, s.o.Store) })
 	// Waiters are read only if any job is known to wait.
 	somebody := p.Waiting.OK && len(p.Waiting.Data) > 0
 	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
-	p.Held, p.Cut = partOf(held, held.Data.rows), held.Data.cut
+	p.Held, p.Cut = pages.Made(held.Data.rows, held), held.Data.cut
 	if s.o.DatabaseLocks != nil && p.Kind == "" {
 		// PostgreSQL has a patience of its own.
 		database := part(s, r.WithContext(withPatience(r.Context())), "database", func(ctx context.Context) (heldLocks, error) {
@@ -213,11 +213,11 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 		if errors.Is(database.Err, errNotYet) {
 			database.Err = errDatabaseNotYet
 		}
-		p.Database, p.DatabaseCut = new(partOf(database, database.Data.others)), database.Data.cut
+		p.Database, p.DatabaseCut = new(pages.Made(database.Data.others, database)), database.Data.cut
 	}
-	p.Unique = widget(part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {
+	p.Unique = part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {
 		return view.UniqueQueues(ctx, s.o.Store, s.unique)
-	}))
+	})
 	return p, nil
 }
 
@@ -260,7 +260,7 @@ func (s *Server) lockPage(r *http.Request) (pages.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pages.Lock{Frame: f, Key: key, Lock: widget(l)}, nil
+	return &pages.Lock{Frame: f, Key: key, Lock: l}, nil
 }
 
 func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
@@ -276,34 +276,30 @@ func (s *Server) longJobsPage(r *http.Request) (pages.Page, error) {
 		p.States = append(p.States, pages.Link{Text: string(state), URL: f.With("/longjobs", "status", string(state)), Current: p.Status == string(state)})
 	}
 	runs := part(s, r, "runs", func(ctx context.Context) (longRuns, error) { return s.longRuns(ctx, longjob.Status(p.Status)) })
-	p.Runs, p.More = partOf(runs, runs.Data.rows), runs.Data.more
-	p.Recurring = widget(part(s, r, "recurring", func(ctx context.Context) ([]view.Recurring, error) {
+	p.Runs, p.More = pages.Made(runs.Data.runs, runs), runs.Data.more
+	p.Recurring = part(s, r, "recurring", func(ctx context.Context) ([]view.Recurring, error) {
 		return view.RecurringJobs(ctx, longstore.New(s.o.Store.Redis()))
-	}))
+	})
 	return p, nil
 }
 
 type longRuns struct {
-	rows []pages.LongRow
+	runs []view.LongJob
 	more bool
 }
 
 func (s *Server) longRuns(ctx context.Context, status longjob.Status) (v longRuns, err error) {
-	runs, more, err := view.LongJobs(ctx, s.o.Long(ctx), longjob.Filter{Status: status, Limit: pageSize})
-	v.more = more
-	for _, run := range runs {
-		row := pages.LongRow{LongJob: run}
-		if ended, err := view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), run.UUID); err == nil {
-			row.Timeline = pages.TimelineOf(ended)
-		}
-		v.rows = append(v.rows, row)
+	v.runs, v.more, err = view.LongJobs(ctx, s.o.Long(ctx), longjob.Filter{Status: status, Limit: pageSize})
+	for i := range v.runs {
+		one := &v.runs[i] // without its slices if they cannot be read
+		one.Timeline, _ = view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), one.UUID)
 	}
 	return v, err
 }
 
 func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 	read, err := found(s, r, "run", func(ctx context.Context) (v struct {
-		row   pages.LongRow
+		view.LongJob
 		lacks error
 	}, err error,
 	) {
@@ -311,17 +307,16 @@ func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 		if err != nil {
 			return v, err
 		}
-		v.row.LongJob = view.NewLongJob(ctx, run)
-		ended, err := view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), run.UUID)
-		v.row.Timeline, v.lacks = pages.TimelineOf(ended), err
+		v.LongJob = view.NewLongJob(ctx, run)
+		v.Timeline, v.lacks = view.EndedSlices(ctx, longstore.New(s.o.Store.Redis()), run.UUID)
 		return v, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	row := read.Data.row
-	p := &pages.LongJob{Frame: s.frame(r, "longjobs", row.Class), UUID: row.UUID, Run: partOf(read, row)}
-	p.Run.Lacks = missing(read.Data.lacks)
+	run := read.Data.LongJob
+	p := &pages.LongJob{Frame: s.frame(r, "longjobs", run.Class), UUID: run.UUID, Run: pages.Made(run, read)}
+	p.Run.Lacks = read.Data.lacks
 	return p, nil
 }
 
@@ -343,8 +338,8 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 		}
 		return v, nil
 	})
-	p.Recurring = partOf(recurring, recurring.Data.all)
-	p.Recurring.Lacks = missing(recurring.Data.lacks)
+	p.Recurring = pages.Made(recurring.Data.all, recurring)
+	p.Recurring.Lacks = recurring.Data.lacks
 	after, err := delayedPlace(r)
 	if err != nil {
 		return nil, err
@@ -357,7 +352,7 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 		v.jobs, v.next, err = view.Delayed(ctx, s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, after, pageSize)
 		return v, err
 	})
-	p.Delayed = partOf(delayed, delayed.Data.jobs)
+	p.Delayed = pages.Made(delayed.Data.jobs, delayed)
 	at := func(cursor string) template.URL {
 		return f.With("/schedule", "class", p.Class, "queue", p.Queue, "cursor", cursor)
 	}
@@ -374,19 +369,10 @@ func (s *Server) redisPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "redis", "Redis")
 	v := s.sampler.sample(r.Context())
 	s.sampled(r.Context(), &f)
-	server := pages.Widget[pages.Server]{OK: v.Server.OK, At: v.Server.At}
-	if v.Server.Err != nil {
-		server.Err = asError(v.Server.Err).Message
-	}
-	d := v.Server.Data
-	server.Data = pages.Server{
-		Version: d.Version, Role: d.Role, Policy: d.Policy, Unsaved: d.Unsaved, Memory: d.Memory, MemoryLimit: d.MemoryLimit,
-		Clients: d.Clients, ClientLimit: d.ClientLimit, AppendOnly: d.AppendOnly, RoundTrip: d.RoundTrip, Ahead: d.Ahead,
-	}
-	findings := widget(v.Findings)
+	findings := v.Findings
 	findings.Data = slices.Clone(findings.Data)
 	slices.SortStableFunc(findings.Data, func(a, b view.Finding) int { return weight(b) - weight(a) })
-	return &pages.Redis{Frame: f, Server: server, Findings: findings}, nil
+	return &pages.Redis{Frame: f, Server: v.Server, Findings: findings}, nil
 }
 
 // weight orders findings by urgency.

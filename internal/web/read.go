@@ -14,6 +14,7 @@ import (
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
@@ -48,13 +49,13 @@ func missing(err error) string {
 	return asError(err).Message
 }
 
-func listed[T any](p Part[T], items any) (list, error) {
+func listed[T any](p pages.Widget[T], items any) (list, error) {
 	_, at, stale, err := of(p)
 	return list{Items: items, At: at, Stale: stale, Missing: missing(p.Lacks), Partial: p.Lacks != nil}, err
 }
 
 // of returns a part of a sample, or why there is none.
-func of[T any](p Part[T]) (data T, at *time.Time, stale string, err error) {
+func of[T any](p pages.Widget[T]) (data T, at *time.Time, stale string, err error) {
 	if !p.OK {
 		return data, nil, "", p.Err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/web/pages"
 )
 
 // errNotYet is why nothing newer is shown while a read takes long.
@@ -21,7 +22,7 @@ var errDatabaseNotYet = &Error{Status: http.StatusServiceUnavailable, Code: "unr
 // recent is data read in the background, so that requests can show older data without waiting.
 type recent[T any] struct {
 	mu   sync.Mutex
-	part Part[T]
+	part pages.Widget[T]
 	// begun is when the read of part began, next when another one may begin.
 	begun, next time.Time
 	reading     *reading
@@ -36,13 +37,13 @@ type reading struct {
 
 // kept is get for totalsEvery, and at least fifty times the read's duration, unless Redis was
 // away.
-func (c *recent[T]) kept(ctx context.Context, s *sampler, read func(ctx context.Context) (T, error)) Part[T] {
+func (c *recent[T]) kept(ctx context.Context, s *sampler, read func(ctx context.Context) (T, error)) pages.Widget[T] {
 	return c.get(ctx, s, totalsEvery, read)
 }
 
 // get returns the data, reread if it is older than keep or keep is 0. Concurrent requests share a
 // read, unless it began before the last change.
-func (c *recent[T]) get(ctx context.Context, s *sampler, keep time.Duration, read func(ctx context.Context) (T, error)) Part[T] {
+func (c *recent[T]) get(ctx context.Context, s *sampler, keep time.Duration, read func(ctx context.Context) (T, error)) pages.Widget[T] {
 	p := patienceOf(ctx)
 	c.mu.Lock()
 	if keep > 0 && time.Now().Before(c.next) {
@@ -93,7 +94,7 @@ func (c *recent[T]) begin(ctx context.Context, b *beside, keep time.Duration, re
 		if one.begun.Before(c.begun) {
 			return // a later read has already ended
 		}
-		c.part.read(data, err)
+		c.part.Take(data, err)
 		pause := modest * time.Since(one.begun)
 		if err != nil {
 			keep = min(keep, sampleEvery)
@@ -200,7 +201,7 @@ func (c *parts) of(name string, fresh func() any) any {
 }
 
 // part reads a part of a page; if Redis takes over a second, it is what the page showed last.
-func part[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) Part[T] {
+func part[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) pages.Widget[T] {
 	c := &recent[T]{}
 	if name = fmt.Sprintf("%s %s %s", visitorOf(r).Role, name, r.URL.RequestURI()); len(name) <= maxPart {
 		if known, ok := s.parts.of(name, func() any { return c }).(*recent[T]); ok {
@@ -211,7 +212,7 @@ func part[T any](s *Server, r *http.Request, name string, read func(ctx context.
 }
 
 // found is part for a page about one thing: the error is why there is no such page.
-func found[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) (Part[T], error) {
+func found[T any](s *Server, r *http.Request, name string, read func(ctx context.Context) (T, error)) (pages.Widget[T], error) {
 	p := part(s, r, name, read)
 	if !p.OK || p.Err != nil && asError(p.Err).Status < http.StatusInternalServerError {
 		return p, p.Err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/web/pages"
 )
 
 // TestRecent: a hanging read delays a request once, by the wait for newer data; then older data is
@@ -17,7 +19,7 @@ func TestRecent(t *testing.T) {
 	t.Parallel()
 	s := newSampler(Options{}, newBeside())
 	var c recent[int]
-	get := func(ctx context.Context, read func(ctx context.Context) (int, error)) Part[int] {
+	get := func(ctx context.Context, read func(ctx context.Context) (int, error)) pages.Widget[int] {
 		return c.get(ctx, s, 0, read)
 	}
 	n := func(n int) func(ctx context.Context) (int, error) {

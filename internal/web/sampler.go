@@ -34,27 +34,6 @@ const (
 	kept = 900
 )
 
-// Part is what was last read of one thing, and why newer data could not be read.
-type Part[T any] struct {
-	Data T
-	// OK: there is data, as of At.
-	OK bool
-	At time.Time
-	// Err is why the last read failed, or nil. Lacks is why Data is incomplete, or nil.
-	Err, Lacks error
-}
-
-func (p *Part[T]) read(data T, err error) { p.readSome(data, err == nil, err) }
-
-// readSome is read for partial results: some reports whether there is data despite the error.
-func (p *Part[T]) readSome(data T, some bool, err error) {
-	if !some {
-		p.Err = err
-		return
-	}
-	*p = Part[T]{Data: data, OK: true, At: time.Now(), Lacks: err}
-}
-
 // Point is a point of a chart.
 type Point struct {
 	At        time.Time `json:"at"`
@@ -67,23 +46,19 @@ type Point struct {
 
 // Sample is the server's last sample. Its data is immutable.
 type Sample struct {
-	Queues  Part[[]*view.Queue]
-	Workers Part[[]*view.Worker]
-	Jobs    Part[[]*view.Job]
+	pages.Sampled
 	// Hidden has workers and jobs without arguments; nil if all visitors may see them.
 	Hidden *view.Snapshot
 	// Snap is the snapshot of those parts; a part that is not in it may be older.
 	Snap *view.Snapshot
 	// Err is why Redis did not answer, or nil.
-	Err      error
-	Stats    Part[*view.Stats]
-	Server   Part[rdb.Server]
-	Findings Part[[]view.Finding]
+	Err    error
+	Server pages.Widget[rdb.Server]
 	// Totals are the sums of the history since its beginning.
-	Totals Part[[]view.Total]
-	Long   Part[longstore.Statuses]
+	Totals pages.Widget[[]view.Total]
+	Long   pages.Widget[longstore.Statuses]
 	// Ends counts the ends of processes since this server's first look.
-	Ends Part[Ends]
+	Ends pages.Widget[Ends]
 	// Points are earlier samples, the oldest first.
 	Points []Point
 	// At is when it was taken, Took how long that took.
@@ -121,9 +96,9 @@ func (v *Sample) take(snap *view.Snapshot, err error, hide bool) {
 		return
 	}
 	v.Snap = snap
-	v.Queues.readSome(snap.Queues, snap.Queues != nil, snap.Unread.Queues)
-	v.Workers.readSome(snap.Workers, snap.Workers != nil, snap.Unread.Workers)
-	v.Jobs.readSome(snap.Jobs, snap.Jobs != nil, snap.Unread.Jobs)
+	v.Queues.TakeSome(snap.Queues, snap.Queues != nil, snap.Unread.Queues)
+	v.Workers.TakeSome(snap.Workers, snap.Workers != nil, snap.Unread.Workers)
+	v.Jobs.TakeSome(snap.Jobs, snap.Jobs != nil, snap.Unread.Jobs)
 	if hide { // also parts kept from earlier samples
 		hidden := view.Snapshot{Workers: v.Workers.Data, Jobs: v.Jobs.Data}
 		v.Hidden = hidden.Redacted(redact.All())
@@ -332,21 +307,21 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	if stats != nil && before.OK {
 		stats.Measure(before.Data)
 	}
-	v.Stats.readSome(stats, stats != nil, err)
+	v.Stats.TakeSome(stats, stats != nil, err)
 	if time.Since(v.Totals.At) >= totalsEvery {
-		v.Totals.read(view.Totals(ctx, s.o.Store))
-		v.Long.read(longstore.New(s.o.Store.Redis()).Statuses(ctx, countedRuns))
+		v.Totals.Take(view.Totals(ctx, s.o.Store))
+		v.Long.Take(longstore.New(s.o.Store.Redis()).Statuses(ctx, countedRuns))
 		if v.Totals.Err == nil && snap != nil {
 			s.trends.AddRuns(v.Totals.At, runsByQueue(v.Totals.Data))
 		}
 	}
-	v.Ends.read(v.Ends.Data.further(ctx, over))
+	v.Ends.Take(v.Ends.Data.further(ctx, over))
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
-		v.Server.read(s.o.Store.Server(ctx))
+		v.Server.Take(s.o.Store.Server(ctx))
 		if s.o.HideArgs { // they name keys of locks
 			ctx = view.Redacting(ctx, redact.All())
 		}
-		v.Findings.read(view.Findings(ctx, s.o.Store, snap, s.o.Checks))
+		v.Findings.Take(view.Findings(ctx, s.o.Store, snap, s.o.Checks))
 	}
 	v.At, v.Took = time.Now(), time.Since(begun)
 	if v.Stats.Err == nil && v.Stats.Data.Known("processed", "failed", "running", "threads", "waiting") {

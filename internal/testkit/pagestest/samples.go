@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/history/queueage"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -111,15 +112,15 @@ func flow() *pages.Chart {
 	}
 }
 
-func events() []pages.Event {
-	return []pages.Event{
-		{ID: "9", At: ago(38 * time.Second), Kind: "retried", Text: "failures of Mail: 212 jobs", Who: "operator@10.0.3.44"},
-		{ID: "8", At: ago(4 * time.Minute), Kind: "killed", Text: "Import 9f1c77aa02bb on web-2:8800", Who: "operator@10.0.3.44"},
-		{ID: "7", At: ago(11 * time.Minute), Kind: "paused", Text: "queue newsletter: with 1,204 jobs", Who: "deploy@web-1", From: "cli"},
+func events() []view.Event {
+	return []view.Event{
+		{ID: "9", At: ago(38 * time.Second), Kind: "retried", Text: "failures of Mail: 212 jobs", By: "operator@10.0.3.44"},
+		{ID: "8", At: ago(4 * time.Minute), Kind: "killed", Text: "Import 9f1c77aa02bb on web-2:8800", By: "operator@10.0.3.44"},
+		{ID: "7", At: ago(11 * time.Minute), Kind: "paused", Text: "queue newsletter: with 1,204 jobs", By: "deploy@web-1", Via: "cli"},
 		{ID: "6", At: ago(24 * time.Minute), Kind: "deployed", Text: "v1.4.0 took over on web-1, web-2, web-3"},
-		{ID: "5", At: ago(26 * time.Minute), Kind: "died", Text: "process 9102 of web-2:8800 was killed by the kernel (memory): 3 jobs run again", Urgent: true},
+		{ID: "5", At: ago(26 * time.Minute), Kind: "died", Text: "process 9102 of web-2:8800 was killed by the kernel (memory): 3 jobs run again"},
 		{ID: "4", At: ago(51 * time.Minute), Kind: "recycled", Text: "process 9244 of web-1:4700 for its memory, 1.1G of 1.0G"},
-		{ID: "3", At: ago(26 * time.Hour), Kind: "purged", Text: "queue newsletter: with 1,204 jobs", Who: "operator@10.0.3.51"},
+		{ID: "3", At: ago(26 * time.Hour), Kind: "purged", Text: "queue newsletter: with 1,204 jobs", By: "operator@10.0.3.51"},
 	}
 }
 
@@ -206,29 +207,29 @@ func locks() []pages.LockRow {
 }
 
 // pausedRun is a run that was paused two days ago.
-func pausedRun() pages.LongRow {
-	var slices []pages.Slice
+func pausedRun() view.LongJob {
+	var slices []view.EndedSlice
 	for i := range 6 {
-		slices = append(slices, pages.Slice{At: ago(48*time.Hour + time.Duration(6-i)*time.Minute), Took: 15 * time.Second, Units: 300, Outcome: "yielded", Worker: "web-1~resqued:4700.0.3-0a1b2c:*:,**"})
+		slices = append(slices, view.EndedSlice{Started: ago(48*time.Hour + time.Duration(6-i)*time.Minute), MS: 15000, Units: 300, Outcome: "yielded", Proc: "web-1~resqued:4700.0.3-0a1b2c:*:,**"})
 	}
-	return pages.LongRow{LongJob: view.LongJob{UUID: "7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[8]`), Status: longjob.StatusPaused, Queue: "long", Tenant: "customer-17", Slices: 6, Units: 1811, UnitMS: 88, RanMS: 160000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 1810, Total: 10000, Milliseconds: 159000}}, ETA: new(720.), Created: agoPtr(3 * 24 * time.Hour), Begun: agoPtr(49 * time.Hour), Seen: agoPtr(48 * time.Hour), Paused: agoPtr(48 * time.Hour), Message: "rows of customers", State: map[string]json.RawMessage{"cursor": raw(`{"id":1810,"shard":"a"}`)}}, Timeline: slices}
+	return view.LongJob{UUID: "7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[8]`), Status: longjob.StatusPaused, Queue: "long", Tenant: "customer-17", Slices: 6, Units: 1811, UnitMS: 88, RanMS: 160000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 1810, Total: 10000, Milliseconds: 159000}}, ETA: new(720.), Created: agoPtr(3 * 24 * time.Hour), Begun: agoPtr(49 * time.Hour), Seen: agoPtr(48 * time.Hour), Paused: agoPtr(48 * time.Hour), Message: "rows of customers", State: map[string]json.RawMessage{"cursor": raw(`{"id":1810,"shard":"a"}`)}, Timeline: slices}
 }
 
-func runs() []pages.LongRow {
-	var slices []pages.Slice
+func runs() []view.LongJob {
+	var slices []view.EndedSlice
 	at := ago(19 * time.Minute)
 	for i := range 40 {
-		s := pages.Slice{At: at, Took: 15*time.Second + time.Duration(i%5)*time.Second, Units: 300, Outcome: "requeued", Worker: "web-1~resqued:4700.0.3-0a1b2c:*:,**"}
+		s := view.EndedSlice{Started: at, MS: 15000 + int64(i%5)*1000, Units: 300, Outcome: "requeued", Proc: "web-1~resqued:4700.0.3-0a1b2c:*:,**"}
 		if i == 21 {
-			s.Outcome, s.Took = "died", 8*time.Second
+			s.Outcome, s.MS = "died", 8000
 		}
 		slices = append(slices, s)
-		at = at.Add(s.Took + time.Duration(2+i%7*3)*time.Second)
+		at = at.Add(s.Took() + time.Duration(2+i%7*3)*time.Second)
 	}
-	return []pages.LongRow{
-		{LongJob: view.LongJob{UUID: "4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[7]`), Status: longjob.StatusRunning, Queue: "long", Slice: 41, Slices: 41, Units: 12311, UnitMS: 88, RanMS: 1082000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 6204, Total: 10000, Milliseconds: 545952}}, ETA: new(660.), Created: agoPtr(21 * time.Minute), Begun: agoPtr(19 * time.Minute), Seen: agoPtr(4 * time.Second), Deaths: 1, Rerun: true, Message: "rows of customers", State: map[string]json.RawMessage{"copy_rows": raw("6204"), "cursor": raw(`{"id":88120,"shard":"b"}`)}}, Timeline: slices},
-		{LongJob: view.LongJob{UUID: "5f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "RebuildIndex", Args: raw(`["Product"]`), Status: longjob.StatusQueued, Queue: "long", Slices: 3, Units: 941, UnitMS: 41, Steps: []longjob.Step{{Name: "Product", Done: 941}}, Created: agoPtr(6 * time.Minute), Begun: agoPtr(5 * time.Minute), Seen: agoPtr(40 * time.Second)}, Timeline: slices[30:33]},
-		{LongJob: view.LongJob{UUID: "6f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Archive", Args: raw(`[2023]`), Status: longjob.StatusFailed, Queue: "long", Slices: 9, Units: 2100, Created: agoPtr(3 * time.Hour), Begun: agoPtr(3 * time.Hour), Seen: agoPtr(2 * time.Hour), Error: "disk quota exceeded on archive-2"}},
+	return []view.LongJob{
+		{UUID: "4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Migrate", Args: raw(`[7]`), Status: longjob.StatusRunning, Queue: "long", Slice: 41, Slices: 41, Units: 12311, UnitMS: 88, RanMS: 1082000, Steps: []longjob.Step{{Name: "prepare", Finished: true}, {Name: "copy_rows", Done: 6204, Total: 10000, Milliseconds: 545952}}, ETA: new(660.), Created: agoPtr(21 * time.Minute), Begun: agoPtr(19 * time.Minute), Seen: agoPtr(4 * time.Second), Deaths: 1, Rerun: true, Message: "rows of customers", State: map[string]json.RawMessage{"copy_rows": raw("6204"), "cursor": raw(`{"id":88120,"shard":"b"}`)}, Timeline: slices},
+		{UUID: "5f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "RebuildIndex", Args: raw(`["Product"]`), Status: longjob.StatusQueued, Queue: "long", Slices: 3, Units: 941, UnitMS: 41, Steps: []longjob.Step{{Name: "Product", Done: 941}}, Created: agoPtr(6 * time.Minute), Begun: agoPtr(5 * time.Minute), Seen: agoPtr(40 * time.Second), Timeline: slices[30:33]},
+		{UUID: "6f2a9c1e-77aa-4bcd-9001-aabbccddeeff", Class: "Archive", Args: raw(`[2023]`), Status: longjob.StatusFailed, Queue: "long", Slices: 9, Units: 2100, Created: agoPtr(3 * time.Hour), Begun: agoPtr(3 * time.Hour), Seen: agoPtr(2 * time.Hour), Error: "disk quota exceeded on archive-2"},
 	}
 }
 
@@ -292,13 +293,21 @@ func Samples() []Sample {
 	for i := range 4 {
 		delayed = append(delayed, view.DelayedJob{Name: fmt.Sprintf("%012x", 77001+i), When: "once", Next: new(Now.Add(time.Duration(i*i*7+3) * time.Minute)), Class: "Mail", Args: raw(fmt.Sprintf(`[%d,"Did you know?"]`, i)), Queue: "mail"})
 	}
-	classes := []pages.ClassRow{
-		{Class: "Mail", Runs: 14201, Failed: 212, WaitP95: 42 * time.Second, P50: 80 * time.Millisecond, P95: 1200 * time.Millisecond, P99: 9 * time.Second, Share: .38, Spark: wave(60, 30, 10, 3)},
-		{Class: "Report", Runs: 41, NotRun: 12, WaitP95: 251 * time.Second, P50: 210 * time.Second, P95: 9 * time.Minute, P99: 11 * time.Minute, Share: .31, Spark: wave(60, 2, 2, 4)},
-		{Class: "Thumbnail", Runs: 43880, Failed: 2, WaitP95: time.Second, P50: 61 * time.Millisecond, P95: 240 * time.Millisecond, P99: 800 * time.Millisecond, Share: .22, Spark: wave(60, 12, 3, 5)},
-		{Class: "SearchIndex::Update", Runs: 11310, P50: 9 * time.Millisecond, P95: 31 * time.Millisecond, P99: 88 * time.Millisecond, WaitP95: 300 * time.Millisecond, Share: .09, Spark: wave(60, 3, 1, 6)},
+	class := func(name string, runs, failed, notRun int64, wait, p50, p95, p99, share float64, steps []float64) view.Class {
+		c := view.Class{Class: name, Tally: view.Tally{Runs: runs, Failed: failed, NotRun: notRun, P50: &p50, P95: &p95, P99: &p99}, Share: share}
+		if wait > 0 {
+			c.Wait = &wait
+		}
+		for _, n := range steps {
+			c.Steps = append(c.Steps, int64(n))
+		}
+		return c
 	}
-	server := pages.Server{Version: "7.0.15", Role: "master", Policy: "noeviction", Memory: 212 << 20, MemoryLimit: 1 << 30, Clients: 81, ClientLimit: 10000, AppendOnly: new(true), RoundTrip: 412 * time.Microsecond}
+	classes := []view.Class{
+		class("Mail", 14201, 212, 0, 42_000, 80, 1200, 9000, .38, wave(60, 30, 10, 3)), class("Report", 41, 0, 12, 251_000, 210_000, 540_000, 660_000, .31, wave(60, 2, 2, 4)),
+		class("Thumbnail", 43880, 2, 0, 1000, 61, 240, 800, .22, wave(60, 12, 3, 5)), class("SearchIndex::Update", 11310, 0, 0, 300, 9, 31, 88, .09, wave(60, 3, 1, 6)),
+	}
+	server := rdb.Server{Version: "7.0.15", Role: "master", Policy: "noeviction", Memory: 212 << 20, MemoryLimit: 1 << 30, Clients: 81, ClientLimit: 10000, AppendOnly: new(true), RoundTrip: 412 * time.Microsecond}
 	findings := []view.Finding{
 		{Check: "queues", Status: view.FindingFail, Text: "legacy-import: 40 jobs wait, and nothing works this queue", Fix: "work --queues legacy-import", Command: true},
 		{Check: "locks", Status: view.FindingWarn, Text: "loner:lock:Export:7: its job is gone", Fix: "locks release loner:lock:Export:7", Command: true},
@@ -307,6 +316,8 @@ func Samples() []Sample {
 		{Check: "schedules", Status: view.FindingFail, Text: "cleanup was to enqueue its job 3h ago: no daemon that has the schedule runs", Fix: "workers", Command: true},
 	}
 	away := Frame("queues", "Queues")
+	stale := pages.Read(busy, ago(14*time.Second))
+	stale.Err = errText("i/o timeout")
 	away.Problem = "dial tcp 10.0.3.7:6379: connect: connection refused"
 	done := Frame("failed", "Failed")
 	done.Notice = &pages.Notice{Text: "2 failures were retried."}
@@ -350,13 +361,13 @@ func Samples() []Sample {
 		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), Pager: pages.Pager{Text: "Those that come next", Next: "/schedule?cursor=s1"}}},
 		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: hourly}},
 		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: hourly}},
-		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings), Keys: read([]pages.KeySize{{What: "Queues", Count: 8204, Bytes: 9 << 20}, {What: "Failures", Count: 312, Bytes: 400 << 10}, {What: "History", Count: 500, Bytes: 2 << 20}})}},
+		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings)}},
 		{"events", "/events", &pages.Events{Frame: Frame("events", "Events"), Rows: read(events()), Kinds: tabs("/events", "all", "starts and deploys", "deaths and kills", "what people did"), Pager: pages.Pager{Text: "the newest 7 of 212", Next: "/events?before=3"}}},
 		{"confirm", "/queues/newsletter/purge", &pages.Confirm{Frame: Frame("queues", "Purge newsletter"), Question: "Purge 1,204 jobs of newsletter?", Details: []string{"They cannot be brought back.", "Two of its jobs that run now go on."}, Action: "/queues/newsletter", Fields: []pages.Field{{Name: "act", Value: "purge"}, {Name: "expect", Value: "1204"}}, Button: "Purge 1,204 jobs", Back: "/queues/newsletter", Command: "resqued queues purge newsletter"}},
 		{"operation", "/operations/1", &pages.Operation{Frame: Frame("failed", "Retry"), What: "Retry all failures of Mail with “Timeout”", Done: 6204, Total: 10000, Failed: 2, Cancel: "/operations/1", Back: "/failed"}},
 		{"message", "/queues/mial", &pages.Message{Frame: Frame("queues", "No such queue"), Text: "There is no queue “mial”.", Hint: "Did you mean one of these?", Links: []pages.Link{{Text: "mail", URL: "/queues/mail"}}}},
-		{"away", "/away", &pages.Queues{Frame: away, Rows: pages.Read(busy, ago(14*time.Second)).Stale(errText("i/o timeout")), Total: 9, Sort: "size"}},
-		{"empty", "/empty", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(&view.Stats{}), Attention: read([]pages.Attention{}), Chart: read(pages.NewTrends().Flow()), Queues: read([]pages.QueueRow{}), Running: pages.Unread[[]*view.Job](errText("WRONGTYPE Operation against a key holding the wrong kind of value"))}},
+		{"away", "/away", &pages.Queues{Frame: away, Rows: stale, Total: 9, Sort: "size"}},
+		{"empty", "/empty", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(&view.Stats{}), Attention: read([]pages.Attention{}), Chart: read(pages.NewTrends().Flow()), Queues: read([]pages.QueueRow{}), Running: pages.Widget[[]*view.Job]{Err: errText("WRONGTYPE Operation against a key holding the wrong kind of value")}}},
 	}
 }
 

@@ -112,15 +112,11 @@ func (f *Frame) of(at time.Time) {
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-func made[T, F any](data T, from Widget[F]) Widget[T] {
-	return Widget[T]{Data: data, OK: from.OK, At: from.At, Err: from.Err, Lacks: from.Lacks}
-}
-
 // QueuesOf is the list of queues with a filter, a state, an order and an offset.
 func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
 	f.of(s.Queues.At)
 	p := &Queues{Frame: f, Filter: query.Get("name"), State: query.Get("state"), Sort: cmp.Or(query.Get("sort"), "size")}
-	p.Rows = made([]QueueRow(nil), s.Queues)
+	p.Rows = Made([]QueueRow(nil), s.Queues)
 	if !s.Queues.OK {
 		return p
 	}
@@ -169,7 +165,7 @@ func contains(name, part string) bool {
 func QueueOf(f Frame, s *Sampled, name string) *Queue {
 	f.of(s.Queues.At)
 	p := &Queue{Frame: f, Name: name}
-	p.Queue = made(QueueRow{}, s.Queues)
+	p.Queue = Made(QueueRow{}, s.Queues)
 	if !s.Queues.OK {
 		return p
 	}
@@ -188,13 +184,13 @@ func QueueOf(f Frame, s *Sampled, name string) *Queue {
 func OverviewOf(f Frame, s *Sampled) *Overview {
 	f.of(latest(s.Queues.At, s.Workers.At, s.Jobs.At))
 	p := &Overview{Frame: f, Stats: s.Stats}
-	p.Stats.Lacks = "" // Unknown shows it
-	p.Attention = made(NeedsAttention(s.Findings.Data), s.Findings)
+	p.Stats.Lacks = nil // Unknown shows it
+	p.Attention = Made(NeedsAttention(s.Findings.Data), s.Findings)
 	if s.Trends != nil {
 		p.Chart = Read(s.Trends.Flow(), f.Now)
 	}
-	p.Locks = made(view.LocksHeld(s.Jobs.Data), s.Jobs)
-	p.Queues = made([]QueueRow(nil), s.Queues)
+	p.Locks = Made(view.LocksHeld(s.Jobs.Data), s.Jobs)
+	p.Queues = Made([]QueueRow(nil), s.Queues)
 	p.Running = s.Jobs
 	queues := slices.Clone(s.Queues.Data)
 	slices.SortStableFunc(queues, func(a, b *view.Queue) int {
@@ -217,7 +213,7 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 	f.of(s.Jobs.At)
 	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
-	p.Rows = made([]*view.Job(nil), s.Jobs)
+	p.Rows = Made([]*view.Job(nil), s.Jobs)
 	if !s.Jobs.OK {
 		return p
 	}
@@ -240,7 +236,7 @@ func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
 func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
 	f.of(s.Jobs.At)
 	p := &Job{Frame: f, Name: name}
-	p.Job = made((*view.Job)(nil), s.Jobs)
+	p.Job = Made((*view.Job)(nil), s.Jobs)
 	if !s.Jobs.OK {
 		return p, nil
 	}
@@ -271,7 +267,7 @@ func JobOf(f Frame, s *Sampled, name string) (*Job, error) {
 func WorkersOf(f Frame, s *Sampled, query url.Values) *Workers {
 	f.of(s.Workers.At)
 	p := &Workers{Frame: f, Filter: query.Get("name")}
-	p.Hosts = made([]WorkerHost(nil), s.Workers)
+	p.Hosts = Made([]WorkerHost(nil), s.Workers)
 	if !s.Workers.OK {
 		return p
 	}
@@ -346,7 +342,7 @@ func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
 func WorkerOf(f Frame, s *Sampled, name string) *Worker {
 	f.of(s.Workers.At)
 	p := &Worker{Frame: f, Name: name}
-	p.Master = made(WorkerMaster{}, s.Workers)
+	p.Master = Made(WorkerMaster{}, s.Workers)
 	if !s.Workers.OK {
 		return p
 	}

@@ -90,7 +90,7 @@ func TestWorkersOf(t *testing.T) {
 // TestUnread: what was never read has its reason on every page.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	s := &pages.Sampled{Queues: pages.Unread[[]*view.Queue](assert.AnError), Workers: pages.Unread[[]*view.Worker](assert.AnError), Jobs: pages.Unread[[]*view.Job](assert.AnError), Stats: pages.Unread[*view.Stats](assert.AnError), Findings: pages.Unread[[]view.Finding](assert.AnError)}
+	s := &pages.Sampled{Queues: pages.Widget[[]*view.Queue]{Err: assert.AnError}, Workers: pages.Widget[[]*view.Worker]{Err: assert.AnError}, Jobs: pages.Widget[[]*view.Job]{Err: assert.AnError}, Stats: pages.Widget[*view.Stats]{Err: assert.AnError}, Findings: pages.Widget[[]view.Finding]{Err: assert.AnError}}
 	job, err := pages.JobOf(pages.Frame{}, s, "x")
 	require.NoError(t, err)
 	for _, p := range []pages.Page{

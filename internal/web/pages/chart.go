@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"math"
@@ -54,15 +55,12 @@ func (c *Chart) Any() bool {
 	if c == nil {
 		return false
 	}
-	n := 0
+	all := 0
 	for _, s := range c.Series {
-		for _, v := range s.Values {
-			if known(v) {
-				n++
-			}
-		}
+		_, n := largest(s.Values)
+		all += n
 	}
-	return n >= 2
+	return all >= 2
 }
 
 // Nothing is the text of a chart without values.
@@ -71,6 +69,18 @@ func (c *Chart) Nothing() string {
 		return "Nothing is known of this span yet."
 	}
 	return text(c.Empty, maxTitle)
+}
+
+// largest returns the largest known value, and how many are known.
+func largest(values []float64) (most float64, n int) {
+	for _, v := range values {
+		if known(v) {
+			if n++; n == 1 || v > most {
+				most = v
+			}
+		}
+	}
+	return most, n
 }
 
 func known(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
@@ -89,10 +99,8 @@ func (c *Chart) To() time.Time { return c.From.Add(time.Duration(c.spans()) * c.
 func (c *Chart) top() (top, step float64) {
 	most := 0.0
 	for _, s := range c.Series {
-		for _, v := range s.Values {
-			if known(v) {
-				most = max(most, v)
-			}
+		if v, n := largest(s.Values); n > 0 {
+			most = max(most, v)
 		}
 	}
 	if most == 0 {
@@ -282,60 +290,46 @@ func (c *Chart) Last(s Series) string {
 func (c *Chart) Summary() string {
 	var parts []string
 	for _, s := range c.Series {
-		most := math.NaN()
-		for _, v := range s.Values {
-			if known(v) && (math.IsNaN(most) || v > most) {
-				most = v
-			}
+		if most, n := largest(s.Values); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), c.amount(most)))
 		}
-		if math.IsNaN(most) {
-			continue
-		}
-		parts = append(parts, fmt.Sprintf("%s: now %s, at most %s", text(s.Name, 80), c.Last(s), c.amount(most)))
 	}
 	return "The last " + left(c.To().Sub(c.From)) + ". " + strings.Join(parts, ". ") + "."
 }
 
 // JSON is what the script needs to show the value under the pointer.
 func (c *Chart) JSON() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `{"from":%d,"step":%d,"unit":%s,"series":[`, c.From.UnixMilli(), c.Step.Milliseconds(), quote(c.Unit))
-	for i, s := range c.Series {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, `{"name":%s,"values":[`, quote(text(s.Name, 80)))
-		for j, v := range s.Values {
-			if j > 0 {
-				b.WriteByte(',')
-			}
-			if !known(v) {
-				b.WriteString("null")
-			} else {
-				b.WriteString(strconv.FormatFloat(math.Round(v*1000)/1000, 'g', -1, 64))
-			}
-		}
-		b.WriteString(`]}`)
+	type series struct {
+		Name   string            `json:"name"`
+		Values []json.RawMessage `json:"values"`
 	}
-	b.WriteString(`]}`)
-	return b.String()
+	all := []series{}
+	for _, s := range c.Series {
+		values := make([]json.RawMessage, len(s.Values))
+		for i, v := range s.Values {
+			if known(v) { // a missing one is null
+				values[i] = strconv.AppendFloat(nil, math.Round(v*1000)/1000, 'g', -1, 64)
+			}
+		}
+		all = append(all, series{text(s.Name, 80), values})
+	}
+	out, _ := json.Marshal(struct { // none of it fails
+		From   int64    `json:"from"`
+		Step   int64    `json:"step"`
+		Unit   string   `json:"unit"`
+		Series []series `json:"series"`
+	}{c.From.UnixMilli(), c.Step.Milliseconds(), c.Unit, all})
+	return string(out)
 }
 
 // Spark draws a small line without a scale for a table cell.
 func Spark(values []float64) template.HTML {
 	const height = 18
-	most := 0.0
-	n := 0
-	for _, v := range values {
-		if known(v) {
-			most = max(most, v)
-			n++
-		}
-	}
+	most, n := largest(values)
 	if n < 2 {
 		return ""
 	}
-	if most == 0 {
+	if most <= 0 {
 		most = 1
 	}
 	line, area := steps(values, func(v float64) float64 { return 1 + (height-2)*(1-v/most) })

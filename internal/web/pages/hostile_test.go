@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"encoding/json"
+	"errors"
 	"html/template"
 	"reflect"
 	"regexp"
@@ -152,7 +153,7 @@ func TestWidgetsFailAlone(t *testing.T) {
 				broken := pagestest.Samples()[i].Page
 				w := reflect.ValueOf(broken).Elem().Field(j)
 				w.Set(reflect.Zero(w.Type()))
-				w.FieldByName("Err").SetString("WRONGTYPE of this widget")
+				w.FieldByName("Err").Set(reflect.ValueOf(errors.New("WRONGTYPE of this widget")))
 				html := render(t, broken)
 				assert.Contains(t, html, "</html>")
 				if quiet := map[string]bool{"Locks": s.Name == "overview", "Parked": true, "Chart": s.Name == "queue"}; quiet[page.Type().Field(j).Name] || s.Name == "failed" && page.Type().Field(j).Name == "Rows" {

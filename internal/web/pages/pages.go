@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,8 @@ type Frame struct {
 	Now, Made time.Time
 	// Refresh is how often a visible page updates its content; 0 = never.
 	Refresh time.Duration
+	// Explain says in words why a part could not be read; nil = the error's text.
+	Explain func(error) string
 	// Problem says why Redis does not answer, or "".
 	Problem string
 	Notice  *Notice
@@ -62,47 +65,59 @@ type Notice struct {
 
 func (f *Frame) frame() *Frame { return f }
 
-// Page is a page that can be rendered.
-type Page interface {
-	frame() *Frame
-	name() string
-}
+// Page is a page that can be rendered: a pointer to a struct whose template has its name.
+type Page interface{ frame() *Frame }
 
-// Widget is a part of a page that is read separately: its data, or why there is none.
+// Widget is a part of a page that is read separately: what was last read, or why there is nothing.
 type Widget[T any] struct {
 	Data T
-	// OK reports whether there is data, if only older data.
+	// OK: there is data, as of At, if only older data.
 	OK bool
 	At time.Time
-	// Err is why the last read failed, or "". Lacks is why Data is incomplete, or "".
-	Err, Lacks string
+	// Err is why the last read failed, or nil. Lacks is why Data is incomplete, or nil.
+	Err, Lacks error
 }
 
 // Read returns a widget with data that was read at a time.
 func Read[T any](data T, at time.Time) Widget[T] { return Widget[T]{Data: data, OK: true, At: at} }
 
-// Unread returns a widget whose data could not be read.
-func Unread[T any](err error) Widget[T] { return Widget[T]{Err: err.Error()} }
+// Made returns a widget with data made from another's.
+func Made[T, F any](data T, from Widget[F]) Widget[T] {
+	return Widget[T]{Data: data, OK: from.OK, At: from.At, Err: from.Err, Lacks: from.Lacks}
+}
 
-// Stale returns the widget with the reason why nothing newer could be read.
-func (w Widget[T]) Stale(err error) Widget[T] {
-	w.Err = err.Error()
-	return w
+// Take takes what was just read, or keeps the older data with the error.
+func (w *Widget[T]) Take(data T, err error) { w.TakeSome(data, err == nil, err) }
+
+// TakeSome is Take for partial results: some reports whether there is data despite the error.
+func (w *Widget[T]) TakeSome(data T, some bool, err error) {
+	if !some {
+		w.Err = err
+		return
+	}
+	*w = Widget[T]{Data: data, OK: true, At: time.Now(), Lacks: err}
 }
 
 // Trouble is what a page says about a widget that is not whole and current.
 func (w Widget[T]) Trouble(f *Frame) *Trouble {
-	if w.Err == "" {
-		if w.Lacks == "" {
+	if w.Err == nil {
+		if w.Lacks == nil {
 			return nil
 		}
-		return &Trouble{Why: text(w.Lacks, maxError), Part: true}
+		return &Trouble{Why: f.why(w.Lacks), Part: true}
 	}
-	t := &Trouble{Why: text(w.Err, maxError)}
+	t := &Trouble{Why: f.why(w.Err)}
 	if w.OK && !w.At.IsZero() {
 		t.At = f.read(w.At)
 	}
 	return t
+}
+
+func (f *Frame) why(err error) string {
+	if f.Explain == nil {
+		return text(err.Error(), maxError)
+	}
+	return text(f.Explain(err), maxError)
 }
 
 // Trouble says why a part of a page is old or incomplete.
@@ -266,12 +281,13 @@ func Write(w io.Writer, p Page) error { return execute(w, p, "frame") }
 func WriteFragment(w io.Writer, p Page) error { return execute(w, p, "fragment") }
 
 func execute(w io.Writer, p Page, part string) error {
-	set := templates()[p.name()]
+	name := strings.ToLower(reflect.TypeOf(p).Elem().Name())
+	set := templates()[name]
 	if set == nil {
-		return fmt.Errorf("page %q: no such template", p.name())
+		return fmt.Errorf("page %q: no such template", name)
 	}
 	if err := set.ExecuteTemplate(w, part, p); err != nil {
-		return fmt.Errorf("page %q: %w", p.name(), err)
+		return fmt.Errorf("page %q: %w", name, err)
 	}
 	return nil
 }
@@ -283,6 +299,3 @@ func Address(at string) template.URL {
 	}
 	return template.URL(at) //nolint:gosec // a path of this server
 }
-
-// Same returns the address of a request itself, for a form that is sent again.
-func Same(r interface{ RequestURI() string }) template.URL { return Address(r.RequestURI()) }

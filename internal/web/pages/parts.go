@@ -10,49 +10,30 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// These types pass data and the page's frame to templates of parts.
-
-type masterPart struct {
-	Page   *Workers
-	Master WorkerMaster
-}
-
-type processPart struct {
-	Page *Workers
-	Row  ProcessRow
-}
-
-type runPart struct {
-	Page *LongJobs
-	Run  LongRow
-}
+// part passes an item and its page to the template of a part.
+type part struct{ Page, Of any }
 
 type eventsPart struct {
 	Frame *Frame
-	Rows  []Event
+	Rows  []view.Event
 }
 
 // By reports whether any event has a known author.
 func (p eventsPart) By() bool {
-	return slices.ContainsFunc(p.Rows, func(e Event) bool { return e.Who != "" })
+	return slices.ContainsFunc(p.Rows, func(e view.Event) bool { return e.By != "" })
 }
 
-// Of is a master of the page.
-func (p *Workers) Of(m WorkerMaster) masterPart { return masterPart{p, m} }
+// Alone reports whether the page is about one thing, and named after it.
+func (*Workers) Alone() bool { return false }
 
-// Row is a process of the page.
-func (p *Workers) Row(r ProcessRow) processPart { return processPart{p, r} }
+// Alone is as for Workers.
+func (*Worker) Alone() bool { return true }
 
-// Of is the master of the page.
-func (p *Worker) Of(m WorkerMaster) masterPart {
-	return masterPart{&Workers{Frame: p.Frame, Alone: true}, m}
-}
+// Alone is as for Workers.
+func (*LongJobs) Alone() bool { return false }
 
-// Of is a run of the page.
-func (p *LongJobs) Of(r LongRow) runPart { return runPart{p, r} }
-
-// Of is the run of the page.
-func (p *LongJob) Of(r LongRow) runPart { return runPart{&LongJobs{Frame: p.Frame, Alone: true}, r} }
+// Alone is as for Workers.
+func (*LongJob) Alone() bool { return true }
 
 // List are the events.
 func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
@@ -61,8 +42,8 @@ func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
 func (p *Job) EventList() eventsPart {
 	rows := p.Events
 	if j := p.Job.Data; j != nil && !j.Started.IsZero() {
-		start := Event{ID: "start", At: j.Started, Kind: "started", Text: "taken from " + text(j.Queue, view.MaxName) + " by " + text(view.WorkerText(j.Worker), view.MaxName)}
-		at, _ := slices.BinarySearchFunc(rows, start.At, func(e Event, t time.Time) int { return t.Compare(e.At) })
+		start := view.Event{ID: "start", At: j.Started, Kind: "started", Text: "taken from " + text(j.Queue, view.MaxName) + " by " + text(view.WorkerText(j.Worker), view.MaxName)}
+		at, _ := slices.BinarySearchFunc(rows, start.At, func(e view.Event, t time.Time) int { return t.Compare(e.At) })
 		rows = slices.Insert(slices.Clone(rows), at, start)
 	}
 	return eventsPart{&p.Frame, rows}
@@ -102,17 +83,7 @@ func (p *Classes) Column(text, sort string) Link {
 }
 
 // Whole returns seconds without their fraction.
-func (f *Frame) Whole(seconds any) int64 {
-	switch s := seconds.(type) {
-	case float64:
-		return int64(s)
-	case *float64:
-		if s != nil {
-			return int64(*s)
-		}
-	}
-	return 0
-}
+func (f *Frame) Whole(seconds float64) int64 { return int64(seconds) }
 
 // Thousandth returns milliseconds in seconds.
 func (f *Frame) Thousandth(ms int64) int64 { return ms / 1000 }
@@ -128,21 +99,18 @@ func (f *Frame) Fine(d time.Duration) string {
 	return took(d)
 }
 
-// True returns what a pointer points to.
-func (f *Frame) True(b *bool) bool { return b != nil && *b }
-
 // Timeline draws the slices of a run, and the pauses between them, on a time line.
-func (f *Frame) Timeline(r LongRow) template.HTML {
+func (f *Frame) Timeline(r view.LongJob) template.HTML {
 	if len(r.Timeline) == 0 {
 		return ""
 	}
-	from := r.Timeline[0].At
+	from := r.Timeline[0].Started
 	to := from
 	for _, s := range r.Timeline {
-		if s.At.Before(from) {
-			from = s.At
+		if s.Started.Before(from) {
+			from = s.Started
 		}
-		if end := s.At.Add(s.Took); end.After(to) {
+		if end := s.Started.Add(s.Took()); end.After(to) {
 			to = end
 		}
 	}
@@ -160,8 +128,8 @@ func (f *Frame) Timeline(r LongRow) template.HTML {
 			class = "slice alert"
 		}
 		fmt.Fprintf(&b, `<rect class="%s" x="%.2f%%" y="2" width="%.2f%%" height="14"><title>%s</title></rect>`, class,
-			100*float64(s.At.Sub(from))/float64(whole), max(0.15, 100*float64(s.Took)/float64(whole)-0.1),
-			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", f.moment(s.At), took(s.Took), text(s.Outcome, 40), text(view.WorkerText(s.Worker), view.MaxName))))
+			100*float64(s.Started.Sub(from))/float64(whole), max(0.15, 100*float64(s.Took())/float64(whole)-0.1),
+			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", f.moment(s.Started), took(s.Took()), text(s.Outcome, 40), text(view.WorkerText(s.Proc), view.MaxName))))
 	}
 	end := f.moment(to)
 	if to.Equal(f.Now) {

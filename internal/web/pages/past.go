@@ -41,41 +41,45 @@ func FlowOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 		title = "Jobs an hour"
 	}
 	c := &Chart{Title: title, Unit: unit, Step: step, Empty: "No job ended in this span, or its first minutes are not over yet."}
-	if len(points) == 0 {
-		return c
-	}
-	c.From = points[0].At
-	done, failed := make([]float64, len(points)), make([]float64, len(points))
-	for i, p := range points {
-		done[i], failed[i] = math.NaN(), math.NaN()
-		if s := passed(p.At, step, now); s > 0 {
-			done[i], failed[i] = float64(p.Runs)*seconds/s, float64(p.Failed)*seconds/s
-		}
-	}
+	done, failed := c.pair(points, now, func(p view.Point, passed float64) (done, failed float64) {
+		return float64(p.Runs) * seconds / passed, float64(p.Failed) * seconds / passed
+	})
 	// The words already say that nothing was done.
-	if !slices.ContainsFunc(done, func(v float64) bool { return v > 0 }) {
-		return c
+	if slices.ContainsFunc(done, func(v float64) bool { return v > 0 }) {
+		c.Series = []Series{{Name: "done", Values: done}, {Name: "failed", Values: failed, Alert: true}}
 	}
-	c.Series = []Series{{Name: "done", Values: done}, {Name: "failed", Values: failed, Alert: true}}
 	return c
 }
 
 // TimesOf is the chart of run times, from points of the history.
 func TimesOf(points []view.Point, step time.Duration, now time.Time) *Chart {
 	c := &Chart{Title: "Run time", Unit: seconds, Step: step}
-	if len(points) == 0 {
-		return c
-	}
-	c.From = points[0].At
-	half, most := make([]float64, len(points)), make([]float64, len(points))
-	for i, p := range points {
-		half[i], most[i] = math.NaN(), math.NaN()
-		if p.P50 != nil && p.P95 != nil && passed(p.At, step, now) > 0 {
-			half[i], most[i] = *p.P50/1000, *p.P95/1000
+	most, half := c.pair(points, now, func(p view.Point, _ float64) (most, half float64) {
+		if p.P50 == nil || p.P95 == nil {
+			return math.NaN(), math.NaN()
 		}
+		return *p.P95 / 1000, *p.P50 / 1000
+	})
+	if len(points) > 0 {
+		c.Series = []Series{{Name: "p95", Values: most}, {Name: "p50", Values: half}}
 	}
-	c.Series = []Series{{Name: "p95", Values: most}, {Name: "p50", Values: half}}
 	return c
+}
+
+// pair returns two values of each point, and begins the chart at the first one. of gets the seconds
+// that have passed of a point's step.
+func (c *Chart) pair(points []view.Point, now time.Time, of func(p view.Point, passed float64) (a, b float64)) (a, b []float64) {
+	for i, p := range points {
+		if i == 0 {
+			c.From = p.At
+		}
+		x, y := math.NaN(), math.NaN()
+		if s := passed(p.At, c.Step, now); s > 0 {
+			x, y = of(p, s)
+		}
+		a, b = append(a, x), append(b, y)
+	}
+	return a, b
 }
 
 // LengthOf is the chart of a queue's length. Each step has the maximum of its minutes.
@@ -104,14 +108,6 @@ func LengthOf(levels []view.Level, step time.Duration, now time.Time) *Chart {
 
 const sparkSteps = 60
 
-// NewClassRow is a class in a table.
-func NewClassRow(c view.Class) ClassRow {
-	return ClassRow{
-		Class: c.Class, Runs: c.Runs, Failed: c.Failed, NotRun: c.NotRun, WaitP95: millis(c.Wait), P50: millis(c.P50), P95: millis(c.P95), P99: millis(c.P99),
-		Time: time.Duration(c.Seconds * float64(time.Second)), Share: c.Share, Spark: squeeze(c.Steps, sparkSteps),
-	}
-}
-
 func millis(ms *float64) time.Duration {
 	if ms == nil {
 		return 0
@@ -119,9 +115,9 @@ func millis(ms *float64) time.Duration {
 	return max(time.Nanosecond, time.Duration(*ms*float64(time.Millisecond)))
 }
 
-// squeeze sums values up to at most most of them.
-func squeeze(values []int64, most int) []float64 {
-	each := (len(values) + most - 1) / most
+// squeeze sums values up to at most sparkSteps of them.
+func squeeze(values []int64) []float64 {
+	each := (len(values) + sparkSteps - 1) / sparkSteps
 	var out []float64
 	for part := range slices.Chunk(values, max(each, 1)) {
 		var sum int64
@@ -134,31 +130,22 @@ func squeeze(values []int64, most int) []float64 {
 }
 
 // SortClasses sorts by a column of the table.
-func SortClasses(rows []ClassRow, by string) {
-	slices.SortStableFunc(rows, func(a, b ClassRow) int {
+func SortClasses(rows []view.Class, by string) {
+	slices.SortStableFunc(rows, func(a, b view.Class) int {
 		switch by {
 		case "name":
 			return strings.Compare(a.Class, b.Class)
 		case "runs":
 			return cmp.Compare(b.Runs, a.Runs)
 		case "failed":
-			return cmp.Compare(part(b.Failed, b.Runs), part(a.Failed, a.Runs))
+			return cmp.Compare(ratio(b.Failed, b.Runs), ratio(a.Failed, a.Runs))
 		case "wait":
-			return cmp.Compare(b.WaitP95, a.WaitP95)
+			return cmp.Compare(millis(b.Wait), millis(a.Wait))
 		case "p95":
-			return cmp.Compare(b.P95, a.P95)
+			return cmp.Compare(millis(b.P95), millis(a.P95))
 		}
 		return cmp.Compare(b.Share, a.Share)
 	})
 }
 
-func part(some, all int64) float64 { return float64(some) / float64(max(all, 1)) }
-
-// TimelineOf are the slices of a long job.
-func TimelineOf(ended []view.EndedSlice) []Slice {
-	all := make([]Slice, len(ended))
-	for i, e := range ended {
-		all[i] = Slice{At: e.Started, Took: time.Duration(e.MS) * time.Millisecond, Units: e.Units, Outcome: e.Outcome, Worker: e.Proc}
-	}
-	return all
-}
+func ratio(some, all int64) float64 { return float64(some) / float64(max(all, 1)) }

@@ -68,18 +68,16 @@ func TestClassRows(t *testing.T) {
 	for i := range steps {
 		steps[i] = 1
 	}
-	wait := 12.5
-	row := NewClassRow(view.Class{Class: "Mail", Tally: view.Tally{Runs: 288, Seconds: 1.5, Wait: &wait}, Share: .5, Steps: steps})
-	require.LessOrEqual(t, len(row.Spark), sparkSteps)
+	spark := squeeze(steps)
+	require.LessOrEqual(t, len(spark), sparkSteps)
 	sum := 0.0
-	for _, v := range row.Spark {
+	for _, v := range spark {
 		sum += v
 	}
 	require.Equal(t, 288.0, sum)
-	require.Equal(t, 1500*time.Millisecond, row.Time)
-	require.Equal(t, 12500*time.Microsecond, row.WaitP95)
-	require.Zero(t, row.P95)
-	rows := []ClassRow{{Class: "b", Runs: 2, Failed: 2}, {Class: "a", Runs: 9, Share: .1}}
+	require.Equal(t, 12500*time.Microsecond, millis(new(12.5)))
+	require.Zero(t, millis(nil))
+	rows := []view.Class{{Class: "b", Tally: view.Tally{Runs: 2, Failed: 2}}, {Class: "a", Tally: view.Tally{Runs: 9}, Share: .1}}
 	for by, first := range map[string]string{"name": "a", "runs": "a", "failed": "b", "time": "a", "nonsense": "a"} {
 		SortClasses(rows, by)
 		require.Equal(t, first, rows[0].Class, by)
@@ -125,7 +123,7 @@ func TestWhy(t *testing.T) {
 // The start of a job is listed among its events.
 func TestJobEvents(t *testing.T) {
 	t.Parallel()
-	p := &Job{Events: []Event{{ID: "2", At: noon.Add(time.Minute), Kind: "killed"}, {ID: "1", At: noon.Add(-time.Minute), Kind: "died"}}}
+	p := &Job{Events: []view.Event{{ID: "2", At: noon.Add(time.Minute), Kind: "killed"}, {ID: "1", At: noon.Add(-time.Minute), Kind: "died"}}}
 	p.Job = Read(&view.Job{Queue: "mail", Started: noon}, noon)
 	var kinds []string
 	for _, e := range p.EventList().Rows {
@@ -149,11 +147,11 @@ func TestAttentionLeadsToLocks(t *testing.T) {
 // Events explain why a process leaves, and how its predecessor in the slot ended.
 func TestRecall(t *testing.T) {
 	t.Parallel()
-	events := []Event{
-		{Kind: "recycled", Subject: "vm:1:20-3:0.7", Said: "for its memory, after 3m and 12 jobs, with 900 MB", At: noon.Add(-time.Second)},
-		{Kind: "died", Subject: "vm:1:20-3:1.4", Said: "worker process: signal 9, after 5 jobs", At: noon.Add(-time.Minute)},
-		{Kind: "died", Subject: "vm:1:20-3:1.2", Said: "worker process: exit code 2", At: noon.Add(-2 * time.Minute)},
-		{Kind: "died", Subject: "vm:1:20-3:2.2", Said: "worker process: long ago", At: noon.Add(-2 * time.Hour)},
+	events := []view.Event{
+		{Kind: "recycled", Subject: "vm:1:20-3:0.7", Text: "for its memory, after 3m and 12 jobs, with 900 MB", At: noon.Add(-time.Second)},
+		{Kind: "died", Subject: "vm:1:20-3:1.4", Text: "worker process: signal 9, after 5 jobs", At: noon.Add(-time.Minute)},
+		{Kind: "died", Subject: "vm:1:20-3:1.2", Text: "worker process: exit code 2", At: noon.Add(-2 * time.Minute)},
+		{Kind: "died", Subject: "vm:1:20-3:2.2", Text: "worker process: long ago", At: noon.Add(-2 * time.Hour)},
 	}
 	row := func(proc string) ProcessRow { return ProcessRow{Process: view.Process{Proc: proc}} }
 	m := WorkerMaster{Rows: []ProcessRow{row("vm:1:20-3:0.7"), row("vm:1:20-3:1.8"), row("vm:1:20-3:2.9"), row("vm:1:21-3:1.9"), row("vm:1:20-3:1.3")}}

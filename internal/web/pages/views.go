@@ -3,8 +3,8 @@ package pages
 import (
 	"html/template"
 	"strings"
-	"time"
 
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -168,7 +168,7 @@ type Job struct {
 	Job  Widget[*view.Job]
 	// Siblings are the other jobs of its process, which die with it if it does not stop.
 	Siblings []view.ThreadJob
-	Events   []Event
+	Events   []view.Event
 }
 
 // Locks shows locks and the queues that wait for them.
@@ -183,8 +183,7 @@ type Locks struct {
 	Database    *Widget[[]*view.Lock]
 	DatabaseCut bool
 	// Cut: there are more locks.
-	Cut   bool
-	Pager Pager
+	Cut bool
 }
 
 // LockRow is a lock in a list.
@@ -204,35 +203,18 @@ type Lock struct {
 // LongJobs lists the runs of long jobs.
 type LongJobs struct {
 	Frame
-	Runs      Widget[[]LongRow]
+	Runs      Widget[[]view.LongJob]
 	Recurring Widget[[]view.Recurring]
 	Status    string
 	States    []Link
 	More      bool
-	// Alone: the page is about one run, and named after it.
-	Alone bool
-}
-
-// LongRow is a run with its slices.
-type LongRow struct {
-	view.LongJob
-	Timeline []Slice
-}
-
-// Slice is a slice of a long job.
-type Slice struct {
-	At      time.Time
-	Took    time.Duration
-	Units   int64
-	Outcome string
-	Worker  string
 }
 
 // LongJob is the page of a run.
 type LongJob struct {
 	Frame
 	UUID string
-	Run  Widget[LongRow]
+	Run  Widget[view.LongJob]
 }
 
 // Schedule shows recurring and delayed jobs.
@@ -248,29 +230,17 @@ type Schedule struct {
 // Classes shows what each class of jobs costs.
 type Classes struct {
 	Frame
-	Rows  Widget[[]ClassRow]
+	Rows  Widget[[]view.Class]
 	Sort  string
 	Span  string
 	Spans []Link
-}
-
-// ClassRow is what was measured of a class in the span.
-type ClassRow struct {
-	Class                string
-	Runs, Failed, NotRun int64
-	WaitP95              time.Duration
-	P50, P95, P99        time.Duration
-	Time                 time.Duration
-	// Share is the part of all classes' Time.
-	Share float64
-	Spark []float64
 }
 
 // Class is the page of a class.
 type Class struct {
 	Frame
 	Name string
-	Row  Widget[ClassRow]
+	Row  Widget[view.Class]
 	// Chart is how many jobs ran, Times how long they took.
 	Chart, Times Widget[*Chart]
 	Spans        []Link
@@ -279,49 +249,17 @@ type Class struct {
 // Redis shows the server and the findings.
 type Redis struct {
 	Frame
-	Server   Widget[Server]
+	Server   Widget[rdb.Server]
 	Findings Widget[[]view.Finding]
-	Keys     Widget[[]KeySize]
-}
-
-// Server is what the server reports about itself.
-type Server struct {
-	Version, Role, Policy, Unsaved string
-	Memory, MemoryLimit            int64
-	Clients, ClientLimit           int64
-	AppendOnly                     *bool
-	RoundTrip, Ahead               time.Duration
-}
-
-// KeySize is how much a kind of keys holds.
-type KeySize struct {
-	What  string
-	Count int64
-	Bytes int64
 }
 
 // Events lists events.
 type Events struct {
 	Frame
-	Rows  Widget[[]Event]
+	Rows  Widget[[]view.Event]
 	Kind  string
 	Kinds []Link
 	Pager Pager
-}
-
-// Event is an event in a list.
-type Event struct {
-	ID   string
-	At   time.Time
-	Kind string
-	// Text says what happened to what, Said only what.
-	Text, Said string
-	// The author is Who, the client From.
-	Who, From string
-	// Subject is what it happened to: a process, a queue.
-	Subject string
-	// Urgent: it cost a job or a process.
-	Urgent bool
 }
 
 // Confirm asks before an irreversible change.
@@ -364,25 +302,3 @@ type Operation struct {
 	Cancel template.URL
 	Back   template.URL
 }
-
-func (*Overview) name() string  { return "overview" }
-func (*Queues) name() string    { return "queues" }
-func (*Queue) name() string     { return "queue" }
-func (*Jobs) name() string      { return "jobs" }
-func (*Job) name() string       { return "job" }
-func (*Failed) name() string    { return "failed" }
-func (*Failure) name() string   { return "failure" }
-func (*Workers) name() string   { return "workers" }
-func (*Worker) name() string    { return "worker" }
-func (*Locks) name() string     { return "locks" }
-func (*Lock) name() string      { return "lock" }
-func (*LongJobs) name() string  { return "longjobs" }
-func (*LongJob) name() string   { return "longjob" }
-func (*Schedule) name() string  { return "schedule" }
-func (*Classes) name() string   { return "classes" }
-func (*Class) name() string     { return "class" }
-func (*Redis) name() string     { return "redis" }
-func (*Events) name() string    { return "events" }
-func (*Confirm) name() string   { return "confirm" }
-func (*Message) name() string   { return "message" }
-func (*Operation) name() string { return "operation" }

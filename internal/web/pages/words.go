@@ -28,10 +28,12 @@ var funcs = template.FuncMap{
 	"name":    func(s string) string { return text(s, view.MaxName) },
 	"line":    func(s string) string { return text(view.Summary(s), maxLine) },
 	"full":    func(s string) string { return text(s, maxTitle) },
-	"whole":   whole,
+	"whole":   func(s string) string { return wire.PrintableLines(s, maxWhole) },
 	"args":    args,
 	"id":      shortID,
 	"dom":     dom,
+	"daemon":  view.DaemonText,
+	"of":      func(page, item any) part { return part{page, item} },
 	"worker":  func(id string) string { return text(view.WorkerText(id), view.MaxName) },
 	"count":   count,
 	"few":     few,
@@ -39,25 +41,24 @@ var funcs = template.FuncMap{
 	"rate":    rate,
 	"percent": percent,
 	"took":    took,
+	"millis":  func(ms *float64) string { return took(millis(ms)) },
+	"squeeze": squeeze,
 	"secs":    func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
 	"left":    func(s int64) string { return left(time.Duration(s) * time.Second) },
-	"about":   func(s int64) string { return view.Age(time.Duration(s) * time.Second) },
 	"plural":  plural,
 	"deref":   deref,
-	"float": func(f *float64) float64 {
-		if f == nil {
-			return 0
+	"shell":   view.Shell,
+	"spark":   Spark,
+	"chart":   func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
+	"choose":  func(texts ...string) string { return cmp.Or(texts...) },
+	"yes": func(b bool) string {
+		if b {
+			return "yes"
 		}
-		return *f
+		return "no"
 	},
-	"shell":  view.Shell,
-	"spark":  Spark,
-	"chart":  func(c *Chart) template.HTML { return c.SVG(c.From.Location()) },
-	"int":    func(n int64) int { return int(n) },
-	"add":    func(a, b int) int { return a + b },
-	"choose": choose,
-	"why":    why,
-	"bar":    bar,
+	"why": why,
+	"bar": bar,
 	"sentence": func(s string) string {
 		if s == "" {
 			return ""
@@ -69,9 +70,6 @@ var funcs = template.FuncMap{
 // text makes any text safe for a page: at most max bytes, with unprintable parts, such as invalid
 // UTF-8 and marks that change the writing direction, escaped.
 func text(s string, max int) string { return wire.Printable(s, max) }
-
-// whole is text with several lines.
-func whole(s string) string { return wire.PrintableLines(s, maxWhole) }
 
 // args cuts arguments in the middle: the beginning says which kind of job, the end often which
 // job.
@@ -100,14 +98,8 @@ func middle(s string, most int) string {
 
 // shortID shortens a long id to what is shown.
 func shortID(id string) string {
-	digest, place, ok := strings.Cut(id, "@")
-	if len(digest) > view.ShortID {
-		digest = digest[:view.ShortID]
-	}
-	if ok {
-		_ = place // the place is of no use to readers
-	}
-	return wire.Printable(digest, view.MaxName)
+	digest, _, _ := strings.Cut(id, "@") // the place is of no use to readers
+	return wire.Printable(digest[:min(len(digest), view.ShortID)], view.MaxName)
 }
 
 // dom returns an element's id for a named thing, which so keeps its place and its tick.
@@ -179,19 +171,13 @@ func number(n any) float64 {
 
 // bar draws a part of a whole.
 func bar(part, all any, what string) template.HTML {
-	n := share(part, all)
+	n := 0
+	if a := number(all); a > 0 {
+		n = int(math.Round(100 * min(1, max(0, number(part)/a))))
+	}
 	return template.HTML(fmt.Sprintf( //nolint:gosec // a number, and a text of a template
 		`<svg class="bar-of" role="meter" aria-label="%s" aria-valuemin="0" aria-valuemax="100" aria-valuenow="%d" aria-valuetext="%s"><rect width="%d%%" height="6"/></svg>`,
 		template.HTMLEscapeString(what), n, percent(part, all), n))
-}
-
-// share returns a part of a whole for a meter, from 0 to 100.
-func share(part, all any) int {
-	p, a := number(part), number(all)
-	if a <= 0 {
-		return 0
-	}
-	return int(math.Round(100 * min(1, max(0, p/a))))
 }
 
 // took writes how long something has taken, with the digits that matter.
@@ -222,35 +208,23 @@ func left(d time.Duration) string {
 	return said
 }
 
-func plural(n int, what string) string {
-	if n != 1 && strings.HasSuffix(what, "s") {
-		return view.Grouped(int64(n)) + " " + what + "es"
-	}
+func plural(count any, what string) string {
+	n := int64(number(count))
 	if n == 1 {
 		return "1 " + what
 	}
-	return view.Grouped(int64(n)) + " " + what + "s"
+	if strings.HasSuffix(what, "s") {
+		what += "e"
+	}
+	return view.Grouped(n) + " " + what + "s"
 }
 
-func deref(p any) any {
-	switch p := p.(type) {
-	case *int64:
-		if p != nil {
-			return *p
-		}
-		return int64(0)
-	case *int:
-		if p != nil {
-			return *p
-		}
+// deref returns a number, 0 if it is unknown.
+func deref(n *int64) int64 {
+	if n == nil {
 		return 0
-	case *string:
-		if p != nil {
-			return *p
-		}
-		return ""
 	}
-	return p
+	return *n
 }
 
 // why says why a queue's jobs wait, with words in place of the keys that pause it.
@@ -266,9 +240,6 @@ func why(s string) string {
 	}
 	return strings.Join(said, ", and ")
 }
-
-// choose returns the first text that is not empty.
-func choose(texts ...string) string { return cmp.Or(texts...) }
 
 // Ago writes an instant as its age, with the instant as a tooltip.
 func (f *Frame) Ago(at any) template.HTML {
@@ -352,15 +323,6 @@ func instant(at any) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// quote writes a text as a JSON string.
-func quote(s string) string {
-	out, err := json.Marshal(s)
-	if err != nil {
-		return `""`
-	}
-	return string(out)
 }
 
 // fewServers is how many of a queue's workers its page lists.

@@ -21,8 +21,6 @@ type Workers struct {
 	// The numbers count all, not only the page's.
 	Processes, Threads, Busy int
 	Pager                    Pager
-	// Alone: the page is about one master, and named after it.
-	Alone bool
 }
 
 // WorkerHost is a machine with its masters.
@@ -86,7 +84,7 @@ func (r ProcessRow) Recycles() string {
 const recalled = time.Hour
 
 // Recall adds why processes leave and how their predecessors ended. events: the newest first.
-func (m *WorkerMaster) Recall(events []Event, now time.Time) {
+func (m *WorkerMaster) Recall(events []view.Event, now time.Time) {
 	for _, rows := range [][]ProcessRow{m.Rows, m.Suspects} {
 		for i := range rows {
 			rows[i].recall(events, now)
@@ -94,7 +92,7 @@ func (m *WorkerMaster) Recall(events []Event, now time.Time) {
 	}
 }
 
-func (r *ProcessRow) recall(events []Event, now time.Time) {
+func (r *ProcessRow) recall(events []view.Event, now time.Time) {
 	slot, number := slotOf(r.Proc)
 	for _, e := range events {
 		switch e.Kind {
@@ -103,14 +101,14 @@ func (r *ProcessRow) recall(events []Event, now time.Time) {
 			continue
 		}
 		if e.Subject == r.Proc {
-			if reason, ok := strings.CutPrefix(e.Said, "for its "); ok && e.Kind == string(store.EventRecycled) {
+			if reason, ok := strings.CutPrefix(e.Text, "for its "); ok && e.Kind == string(store.EventRecycled) {
 				r.Why, _, _ = strings.Cut(reason, ",")
 			}
 			continue
 		}
 		at, before := slotOf(e.Subject)
 		if slot != "" && !r.Alone && r.Last == "" && at == slot && before < number && now.Sub(e.At) < recalled {
-			r.Last = view.Age(now.Sub(e.At)) + " ago: " + e.Kind + ", " + strings.TrimPrefix(e.Said, "worker process: ")
+			r.Last = view.Age(now.Sub(e.At)) + " ago: " + e.Kind + ", " + strings.TrimPrefix(e.Text, "worker process: ")
 		}
 	}
 }
@@ -133,5 +131,5 @@ type Worker struct {
 	Frame
 	Name   string
 	Master Widget[WorkerMaster]
-	Events []Event
+	Events []view.Event
 }
