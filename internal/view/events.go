@@ -25,7 +25,7 @@ type Event struct {
 	Count *int64 `json:"count"`
 }
 
-// What says what happened to what.
+// What returns the subject and the text.
 func (e Event) What() string {
 	said := DaemonText(e.Subject)
 	if said != "" && e.Text != "" {

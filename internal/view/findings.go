@@ -315,7 +315,7 @@ func (c *checkup) queues(ctx context.Context) error {
 	}
 	// Name the longest.
 	for _, of := range kinds {
-		slices.SortStableFunc(of, func(a, b *Queue) int { return cmp.Compare(sizeOf(b), sizeOf(a)) })
+		slices.SortStableFunc(of, func(a, b *Queue) int { return cmp.Compare(b.Waiting(), a.Waiting()) })
 	}
 	each := func(code, state, status, text, more string, fix func(q *Queue) string) {
 		for i, q := range kinds[state] {
@@ -324,8 +324,8 @@ func (c *checkup) queues(ctx context.Context) error {
 				return
 			}
 			said := q.Queue + ": " + text
-			if q.Size != nil && *q.Size > 0 {
-				said = fmt.Sprintf("%s: %s, %s", q.Queue, waiting(*q.Size), text)
+			if n := q.Waiting(); n > 0 {
+				said = fmt.Sprintf("%s: %s, %s", q.Queue, waiting(n), text)
 			}
 			if q.Problem != "" {
 				said += " (" + q.Problem + ")"
@@ -344,13 +344,6 @@ func (c *checkup) queues(ctx context.Context) error {
 // cutFindings reports whether finding i of n and all later ones become one line; a single one does
 // not.
 func cutFindings(i, n int) bool { return i == namedFindings && i < n-1 }
-
-func sizeOf(q *Queue) int64 {
-	if q.Size == nil {
-		return 0
-	}
-	return *q.Size
-}
 
 func waiting(n int64) string {
 	if n == 1 {

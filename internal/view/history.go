@@ -31,7 +31,7 @@ type Span struct {
 }
 
 // Spans are the spans that the history in Redis covers.
-var Spans = []Span{
+var Spans = [...]Span{
 	{"1h", time.Hour, time.Minute},
 	{"24h", 24 * time.Hour, 5 * time.Minute},
 	{"30d", 30 * 24 * time.Hour, time.Hour},

@@ -69,6 +69,14 @@ type Queue struct {
 	stale bool
 }
 
+// Waiting returns Size, 0 if it is unknown.
+func (v *Queue) Waiting() int64 {
+	if v.Size == nil {
+		return 0
+	}
+	return *v.Size
+}
+
 // WaitingJob is a job that waits in a queue.
 type WaitingJob struct {
 	// Position counts from 1, the next job.

@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -123,12 +124,17 @@ func (s *Server) killJob(r *http.Request) (did, error) {
 	if v.State == view.JobForeign {
 		return did{}, &Error{Status: http.StatusConflict, Code: "foreign", Message: "the job runs in a worker that is not resqued's: only its own program can kill it"}
 	}
-	if err := s.acting(r, "kill a job", slog.String("job", v.ID), slog.String("class", v.Class)); err != nil {
-		return did{}, err
-	}
-	said, err := s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
+	said, err := s.kill(r, v)
 	s.notedKill(r, []*view.Job{v}, done(err == nil && said != store.KillGone))
 	return did{Outcome: said}, err
+}
+
+// kill tells a job to stop.
+func (s *Server) kill(r *http.Request, v *view.Job) (said string, err error) {
+	if err := s.acting(r, "kill a job", slog.String("job", v.ID), slog.String("class", v.Class)); err != nil {
+		return "", err
+	}
+	return s.o.Store.RequestKill(r.Context(), v.Run, store.KillRequest{Grace: killGrace})
 }
 
 func (s *Server) notedKill(r *http.Request, jobs []*view.Job, n int64) {
@@ -167,59 +173,62 @@ func (s *Server) releaseLock(r *http.Request) (did, error) {
 	return did{}, &Error{Status: http.StatusConflict, Code: "held", Message: "a living job holds the lock", Hint: "Kill the job; or, if two may run at the same time: " + s.o.Command + " locks release --force " + view.Shell(v.Key)}
 }
 
-func (s *Server) requeueLong(r *http.Request) (did, error) {
-	return s.editLong(r, "requeued", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Requeue(ctx, uuid) })
+// longAct is a change of long jobs.
+type longAct struct {
+	// did is the outcome, notice the name of what the page says.
+	did, notice string
+	do          func(c *longjob.Client, ctx context.Context, uuid string) error
 }
 
-func (s *Server) cancelLong(r *http.Request) (did, error) {
-	return s.editLong(r, "cancelled", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Cancel(ctx, uuid)) })
+var longActs = map[string]longAct{
+	"requeue": {"requeued", "requeued", (*longjob.Client).Requeue},
+	"pause":   {"paused", "halted", ending((*longjob.Client).Pause)},
+	"resume":  {"resumed", "requeued", (*longjob.Client).Resume},
+	"cancel":  {"cancelled", "cancelled", ending((*longjob.Client).Cancel)},
 }
 
-func (s *Server) pauseLong(r *http.Request) (did, error) {
-	return s.editLong(r, "paused", func(ctx context.Context, uuid string) error { return ends(s.o.Long(ctx).Pause(ctx, uuid)) })
-}
-
-func (s *Server) resumeLong(r *http.Request) (did, error) {
-	return s.editLong(r, "resumed", func(ctx context.Context, uuid string) error { return s.o.Long(ctx).Resume(ctx, uuid) })
-}
-
-// ends ignores the error that says that the run has ended but a slice is still running.
-func ends(err error) error {
-	if errors.Is(err, longjob.ErrEnding) {
+// ending ignores the error that says that the run has ended but a slice is still running.
+func ending(do func(c *longjob.Client, ctx context.Context, uuid string) error) func(c *longjob.Client, ctx context.Context, uuid string) error {
+	return func(c *longjob.Client, ctx context.Context, uuid string) error {
+		if err := do(c, ctx, uuid); !errors.Is(err, longjob.ErrEnding) {
+			return err
+		}
 		return nil
 	}
-	return err
 }
 
-func (s *Server) editLong(r *http.Request, what string, do func(ctx context.Context, uuid string) error) (did, error) {
-	run, err := view.FindLongJob(r.Context(), s.o.Long(r.Context()), named(r, "uuid"))
-	if err != nil {
-		return did{}, err
-	}
-	if err := s.acting(r, what+" a long job", slog.String("uuid", run.UUID), slog.String("class", run.Class)); err != nil {
-		return did{}, err
-	}
-	if err := do(r.Context(), run.UUID); err != nil {
-		if rdb.Unreachable(err) || rdb.Refusal(err) != "" {
+// editLong returns the change of longActs with a name.
+func editLong(name string) func(s *Server, r *http.Request) (did, error) {
+	act := longActs[name]
+	return func(s *Server, r *http.Request) (did, error) {
+		run, err := view.FindLongJob(r.Context(), s.o.Long(r.Context()), named(r, "uuid"))
+		if err != nil {
 			return did{}, err
 		}
-		return did{}, &Error{Status: http.StatusConflict, Code: "state", Message: wire.Printable(err.Error(), maxQuoted)}
+		if err := s.acting(r, act.did+" a long job", slog.String("uuid", run.UUID), slog.String("class", run.Class)); err != nil {
+			return did{}, err
+		}
+		if err := act.do(s.o.Long(r.Context()), r.Context(), run.UUID); err != nil {
+			if rdb.Unreachable(err) || rdb.Refusal(err) != "" {
+				return did{}, err
+			}
+			return did{}, &Error{Status: http.StatusConflict, Code: "state", Message: wire.Printable(err.Error(), maxQuoted)}
+		}
+		s.noted(r, store.EventKind(act.did), "long job "+run.UUID, run.Class, 1)
+		return did{Outcome: act.did}, nil
 	}
-	s.noted(r, store.EventKind(what), "long job "+run.UUID, run.Class, 1)
-	return did{Outcome: what}, nil
 }
 
 func (s *Server) order(r *http.Request) (did, error) {
-	verb := store.Verb(r.PathValue("order"))
-	switch verb {
-	case store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle:
-	default:
-		return did{}, notFoundPath(r.URL.Path)
-	}
-	return did{Outcome: "asked"}, s.orderWorker(r, named(r, "worker"), verb)
+	return did{Outcome: "asked"}, s.orderWorker(r, r.PathValue("order"), notFoundPath(r.URL.Path))
 }
 
-func (s *Server) orderWorker(r *http.Request, name string, verb store.Verb) error {
+// orderWorker gives an order to the worker of a path; unknown is the error if there is no such order.
+func (s *Server) orderWorker(r *http.Request, order string, unknown error) error {
+	name, verb := named(r, "worker"), store.Verb(order)
+	if !slices.Contains([]store.Verb{store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle}, verb) {
+		return unknown
+	}
 	masters, err := view.Masters(r.Context(), s.o.Store)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 	if p.Expect != nil && int64(found) > *p.Expect {
 		return nil, &Error{Status: http.StatusConflict, Code: "changed", Message: "there are " + view.Plural(found, "failure") + " by now", Hint: "Look again."}
 	}
-	if err := s.acting(r, what+" failures", slog.Any("ids", p.IDs), slog.String("class", f.Class), slog.String("queue", f.Queue), slog.String("error", f.Error), slog.Bool("all", f.All)); err != nil {
+	if err := s.actingOn(r, what, f); err != nil {
 		return nil, err
 	}
 	if p.Background {
@@ -79,16 +79,28 @@ func (s *Server) editFailed(r *http.Request, what string) (any, error) {
 			Operation string `json:"operation"`
 		}{did{Outcome: "begun"}, id}, err
 	}
-	// A visitor that goes away has not cancelled the rest.
-	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
-	s.noted(r, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
+	report, err := s.editSelected(r, what, f, selection)
 	return struct {
 		did
 		Matched int `json:"matched"`
-	}{counted(what, int64(report.Done)), report.Matched}, partly(err, report.Done)
+	}{counted(what, int64(report.Done)), report.Matched}, err
 }
 
-var failedEvents = map[string]store.EventKind{"retried": store.EventRetried, "removed": store.EventRemoved}
+// actingOn is acting for failures.
+func (s *Server) actingOn(r *http.Request, what string, f client.FailedFilter) error {
+	return s.acting(r, what+" failures", slog.Any("ids", f.IDs), slog.String("class", f.Class), slog.String("queue", f.Queue), slog.String("error", f.Error), slog.Bool("all", f.All))
+}
+
+// editSelected retries or removes failures. A visitor that goes away has not cancelled the rest.
+func (s *Server) editSelected(r *http.Request, what string, f client.FailedFilter, selection *client.FailedSelection) (client.FailedReport, error) {
+	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
+	s.notedEdit(r, what, f, report)
+	return report, partly(err, report.Done)
+}
+
+func (s *Server) notedEdit(r *http.Request, what string, f client.FailedFilter, report client.FailedReport) {
+	s.noted(r, store.EventKind(what), "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
+}
 
 func selected(f client.FailedFilter) string {
 	var said strings.Builder

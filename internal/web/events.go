@@ -15,18 +15,13 @@ import (
 )
 
 func (s *Server) eventList(r *http.Request) (any, error) {
-	var kinds string
-	f := view.EventFilter{}
-	if err := texts(r, map[string]*string{"kind": &kinds, "cursor": &f.Before}); err != nil {
-		return nil, err
-	}
-	limit, err := number(r, "limit", pageSize, 1, store.MaxEvents)
-	if err != nil {
-		return nil, err
-	}
-	f.Limit = int(limit)
-	if kinds != "" {
+	q := &query{Request: r}
+	f := view.EventFilter{Before: q.text("cursor")}
+	if kinds := q.text("kind"); kinds != "" {
 		f.Kinds = strings.Split(kinds, ",")
+	}
+	if f.Limit = int(q.number("limit", pageSize, 1, store.MaxEvents)); q.err != nil {
+		return nil, q.err
 	}
 	for _, kind := range f.Kinds {
 		if !slices.Contains(store.EventKinds, store.EventKind(kind)) {
@@ -34,14 +29,7 @@ func (s *Server) eventList(r *http.Request) (any, error) {
 		}
 	}
 	found, next, err := s.events(r.Context(), f)
-	if err != nil {
-		return nil, err
-	}
-	l := list{Items: found}
-	if next != "" {
-		l.Next = &next
-	}
-	return l, nil
+	return list{Items: found, Next: cursor(next)}, err
 }
 
 func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, string, error) {
@@ -49,10 +37,7 @@ func (s *Server) events(ctx context.Context, f view.EventFilter) ([]view.Event, 
 	if e, ok := errors.AsType[*store.EventIDError](err); ok {
 		return nil, "", badRequest("%s", e.Error())
 	}
-	if found == nil {
-		found = []view.Event{}
-	}
-	return found, next, err
+	return some(found), next, err
 }
 
 var eventGroups = []struct {
@@ -70,10 +55,11 @@ var eventGroups = []struct {
 func (s *Server) eventsPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "events", "Events")
 	s.sampled(r.Context(), &f)
-	p := &pages.Events{Frame: f}
-	filter := view.EventFilter{Limit: pageSize}
-	if err := texts(r, map[string]*string{"kind": &p.Kind, "before": &filter.Before}); err != nil {
-		return nil, err
+	q := &query{Request: r}
+	filter := view.EventFilter{Limit: pageSize, Before: q.text("before")}
+	p := &pages.Events{Frame: f, Kind: q.text("kind")}
+	if q.err != nil {
+		return nil, q.err
 	}
 	p.Kinds = []pages.Link{{Text: "all", URL: f.Path("/events")}}
 	for _, g := range eventGroups {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/resqued/resqued/internal/history"
@@ -23,22 +22,9 @@ const (
 )
 
 // spanned holds what was read for each of view.Spans.
-type spanned[T any] struct {
-	mu  sync.Mutex
-	all map[string]*recent[T]
-}
+type spanned[T any] [len(view.Spans)]recent[T]
 
-func (c *spanned[T]) of(span view.Span) *recent[T] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[string]*recent[T]{}
-	}
-	if c.all[span.Name] == nil {
-		c.all[span.Name] = &recent[T]{}
-	}
-	return c.all[span.Name]
-}
+func (c *spanned[T]) of(span view.Span) *recent[T] { return &c[slices.Index(view.Spans[:], span)] }
 
 func (s *Server) readClasses(ctx context.Context, span view.Span) pages.Widget[[]view.Class] {
 	return s.classes.of(span).kept(ctx, s.sampler, func(ctx context.Context) ([]view.Class, error) {
@@ -51,20 +37,13 @@ func spanOf(r *http.Request) (view.Span, error) {
 	if name == "" {
 		return view.Spans[0], nil
 	}
-	for _, s := range view.Spans {
-		if s.Name == name {
+	names := make([]string, len(view.Spans))
+	for i, s := range view.Spans {
+		if names[i] = s.Name; s.Name == name {
 			return s, nil
 		}
 	}
-	return view.Span{}, badRequest("span is %s; use %s", quoted(name), spanNames())
-}
-
-func spanNames() string {
-	names := make([]string, len(view.Spans))
-	for i, s := range view.Spans {
-		names[i] = s.Name
-	}
-	return strings.Join(names, ", ")
+	return view.Span{}, badRequest("span is %s; use %s", quoted(name), strings.Join(names, ", "))
 }
 
 func (s *Server) classList(r *http.Request) (any, error) {
@@ -73,10 +52,7 @@ func (s *Server) classList(r *http.Request) (any, error) {
 		return nil, err
 	}
 	found, at, stale, err := of(s.readClasses(r.Context(), span))
-	if found == nil {
-		found = []view.Class{}
-	}
-	return list{Items: found, At: at, Stale: stale}, err
+	return list{Items: some(found), At: at, Stale: stale}, err
 }
 
 func (s *Server) class(r *http.Request) (any, error) {
@@ -143,9 +119,10 @@ func period(r *http.Request, step, reach time.Duration) (from, to time.Time, err
 }
 
 func (s *Server) history(r *http.Request) (any, error) {
-	text, err := text(r, "series")
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	text := q.text("series")
+	if q.err != nil {
+		return nil, q.err
 	}
 	name, err := view.SeriesName(text)
 	if err != nil {
@@ -220,7 +197,7 @@ func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
 	s.sampled(r.Context(), &f)
 	sort := r.URL.Query().Get("sort")
 	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time")}
-	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans)
+	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans[:])
 	p.Spans, p.Span = links, span.Name
 	all := s.readClasses(r.Context(), span)
 	p.Rows = pages.Made(slices.Clone(all.Data), all)
@@ -233,7 +210,7 @@ func (s *Server) classPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "classes", name)
 	s.sampled(r.Context(), &f)
 	p := &pages.Class{Frame: f, Name: name}
-	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.At("/classes", name, pairs...) }, false, view.Spans)
+	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.At("/classes", name, pairs...) }, false, view.Spans[:])
 	p.Spans = links
 	is := func(c view.Class) bool { return c.Class == name }
 	all := s.readClasses(r.Context(), span)

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,10 +60,15 @@ func (s *Server) ask(r *http.Request, viewName, question, button, back, command 
 	}}
 }
 
+// at returns the address of a page.
+func (s *Server) at(path string, name ...string) string {
+	f := pages.Frame{Prefix: s.o.PathPrefix}
+	return string(f.Path(path, name...))
+}
+
 func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 	name := named(r, "queue")
-	f := s.frame(r, "", "")
-	at := string(f.Path("/queues", name))
+	at := s.at("/queues", name)
 	switch r.PostForm.Get("act") {
 	case "pause":
 		_, err := s.pauseQueue(r)
@@ -74,16 +78,13 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 		return answer{to: after(at, "resumed", 1, 1)}, err
 	case "repair":
 		answered, err := s.repairQueue(r)
-		return answer{to: after(string(f.Path("/locks")), answered.Outcome, 1, 1)}, err
+		return answer{to: after(s.at("/locks"), answered.Outcome, 1, 1)}, err
 	case "purge":
 		queues, err := view.Queues(r.Context(), s.o.Store, name)
 		if err != nil {
 			return answer{}, err
 		}
-		var size int64
-		if queues[0].Size != nil {
-			size = *queues[0].Size
-		}
+		size := queues[0].Waiting()
 		said := r.PostForm.Get("expect")
 		if now := fmt.Sprint(size); !sure(r) || said != now {
 			details := []string{"They cannot be brought back. Jobs of the queue that run go on."}
@@ -130,7 +131,6 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	f := s.frame(r, "", "")
 	var jobs []*view.Job
 	for _, name := range names {
 		// A job that has ended needs no kill.
@@ -168,15 +168,12 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 		if len(known) > 0 {
 			command = s.command("jobs kill --force-after "+view.Left(killGrace), known...)
 		}
-		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), string(f.Path("/jobs")), command, details), nil
+		return s.ask(r, "jobs", fmt.Sprintf("Kill %s?", view.Plural(len(jobs), "running job")), "Kill "+view.Plural(len(jobs), "job"), s.at("/jobs"), command, details), nil
 	}
 	told := 0
 	defer func() { s.notedKill(r, jobs, int64(told)) }()
 	for _, j := range jobs {
-		if err := s.acting(r, "kill a job", slog.String("job", j.ID), slog.String("class", j.Class)); err != nil {
-			return answer{}, err
-		}
-		said, err := s.o.Store.RequestKill(r.Context(), j.Run, store.KillRequest{Grace: killGrace})
+		said, err := s.kill(r, j)
 		if err != nil {
 			return answer{}, err
 		}
@@ -184,7 +181,7 @@ func (s *Server) actOnJobs(r *http.Request) (answer, error) {
 			told++
 		}
 	}
-	return answer{to: after(string(f.Path("/jobs")), "killed", told, len(names))}, nil
+	return answer{to: after(s.at("/jobs"), "killed", told, len(names))}, nil
 }
 
 func thereRun(n int) string {
@@ -195,12 +192,12 @@ func thereRun(n int) string {
 }
 
 func (s *Server) actOnFailures(r *http.Request) (answer, error) {
-	f := s.frame(r, "", "")
-	filter, records, err := failedView(r)
-	if err != nil {
-		return answer{}, err
+	q := &query{Request: r}
+	filter, records := q.failedView()
+	if q.err != nil {
+		return answer{}, q.err
 	}
-	back := string((&pages.Failed{Frame: f, Filter: filter}).Flatly())
+	back := string((&pages.Failed{Frame: pages.Frame{Prefix: s.o.PathPrefix}, Filter: filter}).Flatly())
 	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
 	if act != "retry" && act != "remove" || whole && r.PathValue("id") != "" {
 		return answer{}, unknownAct(r)
@@ -219,17 +216,16 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back, s.command("failed rm", ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
-	if err := s.acting(r, act+" failures", slog.Any("ids", ids)); err != nil {
+	f := client.FailedFilter{IDs: ids}
+	if err := s.actingOn(r, past(act), f); err != nil {
 		return answer{}, err
 	}
-	selection, err := s.o.Jobs.SelectFailed(r.Context(), client.FailedFilter{IDs: ids}, act == "remove")
+	selection, err := s.o.Jobs.SelectFailed(r.Context(), f, act == "remove")
 	if err != nil {
 		return answer{}, err
 	}
-	// A visitor that goes away has not cancelled the rest.
-	report, err := selection.Do(context.WithoutCancel(r.Context()), nil)
-	s.noted(r, failedEvents[past(act)], "failures", view.Plural(report.Done, "failure"), int64(report.Done))
-	return answer{to: after(back, past(act), report.Done, len(ids))}, partly(err, report.Done)
+	report, err := s.editSelected(r, past(act), f, selection)
+	return answer{to: after(back, past(act), report.Done, len(ids))}, err
 }
 
 func past(act string) string {
@@ -278,12 +274,11 @@ func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.Fail
 		}
 		return s.ask(r, "failed", what+"?", what, back, s.commandForAll(act, records), details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
 	}
-	if err := s.acting(r, act+" failures", slog.String("class", records.Class), slog.String("queue", records.Queue), slog.String("error", records.Error), slog.Bool("all", records.All)); err != nil {
+	if err := s.actingOn(r, past(act), records); err != nil {
 		return answer{}, err
 	}
-	f := s.frame(r, "", "")
 	id, err := s.editMany(r, what, past(act), records, selection, back)
-	return answer{to: string(f.Path("/operations", id))}, err
+	return answer{to: s.at("/operations", id)}, err
 }
 
 func (s *Server) commandForAll(act string, f client.FailedFilter) string {
@@ -310,28 +305,18 @@ func (s *Server) editMany(r *http.Request, title, what string, f client.FailedFi
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	return s.operations.start(title, int64(selection.Report().Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {
 		report, err := selection.Do(ctx, progress)
-		s.noted(asked, failedEvents[what], "failures", view.Plural(report.Done, "failure")+selected(f), int64(report.Done))
+		s.notedEdit(asked, what, f, report)
 		return report.Done, err
 	})
 }
 
 func (s *Server) actOnWorker(r *http.Request) (answer, error) {
-	name := named(r, "worker")
-	f := s.frame(r, "", "")
-	verb := store.Verb(r.PostForm.Get("act"))
-	switch verb {
-	case store.OrderPause, store.OrderResume, store.OrderDrain, store.OrderRecycle:
-	default:
-		return answer{}, unknownAct(r)
-	}
-	if verb == store.OrderDrain && !sure(r) {
-		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", string(f.Path("/workers", name)), s.command("workers drain", name),
+	name, order := named(r, "worker"), r.PostForm.Get("act")
+	if order == string(store.OrderDrain) && !sure(r) {
+		return s.ask(r, "workers", "Drain "+wire.Printable(name, view.MaxName)+"?", "Drain", s.at("/workers", name), s.command("workers drain", name),
 			[]string{"Its jobs finish, and then the daemon ends. Whatever started it may start it again."}), nil
 	}
-	if err := s.orderWorker(r, name, verb); err != nil {
-		return answer{}, err
-	}
-	return answer{to: after(string(f.Path("/workers")), "ordered", 1, 1)}, nil
+	return answer{to: after(s.at("/workers"), "ordered", 1, 1)}, s.orderWorker(r, order, unknownAct(r))
 }
 
 func (s *Server) actOnLock(r *http.Request) (answer, error) {
@@ -339,46 +324,34 @@ func (s *Server) actOnLock(r *http.Request) (answer, error) {
 		return answer{}, unknownAct(r)
 	}
 	key := named(r, "key")
-	f := s.frame(r, "", "")
 	if !sure(r) {
-		return s.ask(r, "locks", "Release "+wire.Printable(key, view.MaxName)+"?", "Release", string(f.Path("/locks", key)), s.command("locks release", key),
+		return s.ask(r, "locks", "Release "+wire.Printable(key, view.MaxName)+"?", "Release", s.at("/locks", key), s.command("locks release", key),
 			[]string{"It is refused if a living job holds the lock."}), nil
 	}
 	_, err := s.releaseLock(r)
-	return answer{to: after(string(f.Path("/locks")), "released", 1, 1)}, err
+	return answer{to: after(s.at("/locks"), "released", 1, 1)}, err
 }
 
 func (s *Server) actOnLongJob(r *http.Request) (answer, error) {
-	f := s.frame(r, "", "")
-	at := string(f.Path("/longjobs", named(r, "uuid")))
-	switch r.PostForm.Get("act") {
-	case "requeue":
-		_, err := s.requeueLong(r)
-		return answer{to: after(at, "requeued", 1, 1)}, err
-	case "pause":
-		_, err := s.pauseLong(r)
-		return answer{to: after(at, "halted", 1, 1)}, err
-	case "resume":
-		_, err := s.resumeLong(r)
-		return answer{to: after(at, "requeued", 1, 1)}, err
-	case "cancel":
-		if !sure(r) {
-			return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, s.command("longjobs cancel", named(r, "uuid")),
-				[]string{"Its results stay. It can be run again from the beginning."}), nil
-		}
-		_, err := s.cancelLong(r)
-		return answer{to: after(at, "cancelled", 1, 1)}, err
+	uuid, name := named(r, "uuid"), r.PostForm.Get("act")
+	at, act := s.at("/longjobs", uuid), longActs[name]
+	switch {
+	case act.do == nil:
+		return answer{}, unknownAct(r)
+	case name == "cancel" && !sure(r):
+		return s.ask(r, "longjobs", "Cancel this long job?", "Cancel it", at, s.command("longjobs cancel", uuid),
+			[]string{"Its results stay. It can be run again from the beginning."}), nil
 	}
-	return answer{}, unknownAct(r)
+	_, err := editLong(name)(s, r)
+	return answer{to: after(at, act.notice, 1, 1)}, err
 }
 
 func (s *Server) actOnSchedule(r *http.Request) (answer, error) {
 	if r.PostForm.Get("act") != "run" {
 		return answer{}, unknownAct(r)
 	}
-	f := s.frame(r, "", "")
 	_, err := s.runSchedule(r)
-	return answer{to: after(string(f.Path("/schedule")), "enqueued", 1, 1)}, err
+	return answer{to: after(s.at("/schedule"), "enqueued", 1, 1)}, err
 }
 
 func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
@@ -390,8 +363,7 @@ func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	f := s.frame(r, "", "")
-	back := string(f.Path("/schedule"))
+	back := s.at("/schedule")
 	if act == "remove" && !sure(r) {
 		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back, s.command("schedule rm", ids...),
 			[]string{"They cannot be brought back."}), nil

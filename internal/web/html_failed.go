@@ -11,18 +11,19 @@ import (
 	"github.com/resqued/resqued/internal/web/pages"
 )
 
-func failedView(r *http.Request) (v pages.FailedFilter, f client.FailedFilter, err error) {
-	f, args, _, err := failedFilter(r)
-	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f, err
+func (q *query) failedView() (v pages.FailedFilter, f client.FailedFilter) {
+	f, args, _ := q.failedFilter()
+	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f
 }
 
 func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "failed", "Failed")
 	s.sampled(r.Context(), &f)
 	p := &pages.Failed{Frame: f, Flat: r.URL.Query().Get("view") == "flat"}
-	filter, records, err := failedView(r)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	filter, records := q.failedView()
+	if q.err != nil {
+		return nil, q.err
 	}
 	p.Filter = filter
 	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the page's parts say why it is missing
@@ -50,9 +51,9 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 		})
 		return p, nil
 	}
-	before, err := failurePlace(r)
-	if err != nil {
-		return nil, err
+	before := q.failurePlace()
+	if q.err != nil {
+		return nil, q.err
 	}
 	read := part(s, r, "rows", func(ctx context.Context) (view.FailurePage, error) {
 		end, err := s.searching(ctx, match != nil)

@@ -147,7 +147,6 @@ func (s *Server) actOnOperation(r *http.Request) (answer, error) {
 	if r.PostForm.Get("act") != "cancel" {
 		return answer{}, unknownAct(r)
 	}
-	f := s.frame(r, "", "")
 	_, err := s.stopOperation(r)
-	return answer{to: string(f.Path("/operations", named(r, "id")))}, err
+	return answer{to: s.at("/operations", named(r, "id"))}, err
 }

@@ -26,7 +26,7 @@ func (s *Server) overviewPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "overview", "Overview")
 	v := s.sampled(r.Context(), &f)
 	p := pages.OverviewOf(f, v)
-	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.With("/", pairs...) }, true, view.Spans)
+	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.With("/", pairs...) }, true, view.Spans[:])
 	p.Spans = links
 	if ok {
 		p.Chart = s.flowOf(r.Context(), span)
@@ -54,8 +54,11 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 	if p == nil {
 		return nil, &view.NotFoundError{Kind: "queue", Name: name}
 	}
-	if err := texts(r, map[string]*string{"class": &p.Class, "args": &p.Args}); err != nil {
-		return nil, err
+	q := &query{Request: r}
+	p.Args, p.Class = q.text("args"), q.text("class")
+	from := q.number("from", 0, 0, 1<<53)
+	if q.err != nil {
+		return nil, q.err
 	}
 	// Lengths are kept for a day.
 	links, span, ok := chosen(r, func(pairs ...string) template.URL { return f.At("/queues", name, pairs...) }, true, view.Spans[:2])
@@ -67,12 +70,8 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 		})
 	}
 	var total int64
-	if p.Queue.OK && p.Queue.Data.Size != nil {
-		total = *p.Queue.Data.Size
-	}
-	from, err := number(r, "from", 0, 0, 1<<53)
-	if err != nil {
-		return nil, err
+	if p.Queue.OK {
+		total = p.Queue.Data.Waiting()
 	}
 	if from >= total && from > 0 {
 		from = max(0, total-pageSize)
@@ -323,9 +322,11 @@ func (s *Server) longJobPage(r *http.Request) (pages.Page, error) {
 func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "schedule", "Schedule")
 	s.sampled(r.Context(), &f)
-	p := &pages.Schedule{Frame: f}
-	if err := texts(r, map[string]*string{"class": &p.Class, "queue": &p.Queue}); err != nil {
-		return nil, err
+	q := &query{Request: r}
+	p := &pages.Schedule{Frame: f, Class: q.text("class"), Queue: q.text("queue")}
+	after := q.delayedPlace()
+	if q.err != nil {
+		return nil, q.err
 	}
 	recurring := part(s, r, "recurring", func(ctx context.Context) (v struct {
 		all   []*view.Schedule
@@ -340,10 +341,6 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 	})
 	p.Recurring = pages.Made(recurring.Data.all, recurring)
 	p.Recurring.Lacks = recurring.Data.lacks
-	after, err := delayedPlace(r)
-	if err != nil {
-		return nil, err
-	}
 	delayed := part(s, r, "delayed", func(ctx context.Context) (v struct {
 		jobs []view.DelayedJob
 		next string

@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -335,4 +336,15 @@ func withLocalUser(ctx context.Context, c net.Conn) context.Context {
 		name = u.Username
 	}
 	return context.WithValue(ctx, localUserKey{}, localUser{uid, name})
+}
+
+// peerUID returns the user at the other end of a unix socket.
+func peerUID(c *net.UnixConn) (uid int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { uid, failed = credentials(int(fd)) })
+	return uid, cmp.Or(err, failed)
 }

@@ -31,6 +31,12 @@ func (b *exposition) metric(name, kind, help string) {
 	_, _ = fmt.Fprintf(&b.Buffer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
+// gauge writes a gauge with one value.
+func (b *exposition) gauge(name, help string, v float64) {
+	b.metric(name, "gauge", help)
+	b.value(name, v)
+}
+
 var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // value writes a value; labels alternates names and values.
@@ -68,15 +74,10 @@ func asUTF8(name string) string {
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	v := s.sampler.sample(r.Context())
 	var b exposition
-	up := 0.0
-	if v.Stats.OK && v.Stats.Err == nil {
-		up = 1
-	}
-	b.metric("resqued_redis_up", "gauge", "Whether Redis has answered the last sample.")
-	b.value("resqued_redis_up", up)
-	b.metric("resqued_sample_seconds", "gauge", "How long the last sample has taken.")
-	b.value("resqued_sample_seconds", v.Took.Seconds())
-	if up == 1 {
+	up := v.Stats.OK && v.Stats.Err == nil
+	b.gauge("resqued_redis_up", "Whether Redis has answered the last sample.", truth(up))
+	b.gauge("resqued_sample_seconds", "How long the last sample has taken.", v.Took.Seconds())
+	if up {
 		// Old data is left out rather than shown as new.
 		statMetrics(&b, v.Stats.Data)
 		if v.Queues.OK && v.Queues.Err == nil {
@@ -86,8 +87,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 			workerMetrics(&b, v.Workers.Data)
 		}
 		if v.Jobs.OK && v.Jobs.Err == nil {
-			b.metric("resqued_locks_held", "gauge", "Locks that running jobs hold.")
-			b.value("resqued_locks_held", float64(view.LocksHeld(v.Jobs.Data)))
+			b.gauge("resqued_locks_held", "Locks that running jobs hold.", float64(view.LocksHeld(v.Jobs.Data)))
 		}
 		if v.Long.OK && v.Long.Err == nil {
 			longMetrics(&b, v.Long.Data)
@@ -170,13 +170,7 @@ func longMetrics(b *exposition, v longstore.Statuses) {
 
 func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 	list := slices.Clone(queues)
-	size := func(q *view.Queue) int64 {
-		if q.Size == nil {
-			return 0
-		}
-		return *q.Size
-	}
-	slices.SortStableFunc(list, func(x, y *view.Queue) int { return cmp.Compare(size(y), size(x)) })
+	slices.SortStableFunc(list, func(x, y *view.Queue) int { return cmp.Compare(y.Waiting(), x.Waiting()) })
 	var rest int64
 	named, more := list[:0], false
 	for _, q := range list {
@@ -184,7 +178,7 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 			named = append(named, q)
 			continue
 		}
-		rest, more = rest+size(q), true
+		rest, more = rest+q.Waiting(), true
 	}
 	list = named
 	each := func(name, help string, value func(q *view.Queue) (float64, bool)) {
@@ -195,13 +189,13 @@ func queueMetrics(b *exposition, queues []*view.Queue, at time.Time) {
 			}
 		}
 	}
-	each("resqued_queue_jobs", "Jobs that wait in a queue.", func(q *view.Queue) (float64, bool) { return float64(size(q)), q.Size != nil })
+	each("resqued_queue_jobs", "Jobs that wait in a queue.", func(q *view.Queue) (float64, bool) { return float64(q.Waiting()), q.Size != nil })
 	if more {
 		b.value("resqued_queue_jobs", float64(rest), "queue", history.Other)
 	}
 	each("resqued_queue_age_seconds", "For how long the first job of a queue has waited; 0 where none waits.", func(q *view.Queue) (float64, bool) {
 		if q.Oldest.IsZero() {
-			return 0, q.Size != nil && *q.Size == 0
+			return 0, q.Size != nil && q.Waiting() == 0
 		}
 		return max(0, at.Sub(q.Oldest).Seconds()), true
 	})
@@ -248,11 +242,7 @@ func workerMetrics(b *exposition, workers []*view.Worker) {
 			}
 		}
 	}
-	names := make([]string, 0, len(hosts))
-	for name := range hosts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(hosts))
 	b.metric("resqued_threads", "gauge", "Threads of a host, by whether they have a job.")
 	for _, name := range names {
 		b.value("resqued_threads", float64(hosts[name].busy), "host", name, "state", "busy")

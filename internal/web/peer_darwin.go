@@ -1,26 +1,12 @@
 package web
 
-import (
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// peerUID returns the user at the other end of a unix socket.
-func peerUID(c *net.UnixConn) (uid int, err error) {
-	raw, err := c.SyscallConn()
+// credentials returns the user at the other end of a unix socket.
+func credentials(fd int) (uid int, err error) {
+	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
 		return 0, err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		var cred *unix.Xucred
-		if cred, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED); failed == nil {
-			uid = int(cred.Uid)
-		}
-	})
-	if err == nil {
-		err = failed
-	}
-	return uid, err
+	return int(cred.Uid), nil
 }

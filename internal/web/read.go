@@ -42,6 +42,14 @@ type list struct {
 	Missing string `json:"missing,omitempty"`
 }
 
+// some returns a list that is [] rather than null in JSON.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
 func missing(err error) string {
 	if err == nil {
 		return ""
@@ -65,49 +73,43 @@ func of[T any](p pages.Widget[T]) (data T, at *time.Time, stale string, err erro
 	return p.Data, &p.At, stale, nil
 }
 
+// query reads the parameters of a request. err is the first problem.
+type query struct {
+	*http.Request
+	err error
+}
+
+func (q *query) wrong(format string, a ...any) {
+	if q.err == nil {
+		q.err = badRequest(format, a...)
+	}
+}
+
 // text returns a parameter, which must be UTF-8 and not too long.
-func text(r *http.Request, name string) (string, error) {
-	v := r.URL.Query().Get(name)
+func (q *query) text(name string) string {
+	v := q.URL.Query().Get(name)
 	switch {
 	case len(v) > maxParameter:
-		return "", badRequest("%s has %d bytes; %d are allowed", name, len(v), maxParameter)
+		q.wrong("%s has %d bytes; %d are allowed", name, len(v), maxParameter)
 	case !utf8.ValidString(v):
-		return "", badRequest("%s is not UTF-8", name)
+		q.wrong("%s is not UTF-8", name)
+	default:
+		return v
 	}
-	return v, nil
-}
-
-func texts(r *http.Request, into map[string]*string) error {
-	for _, name := range sortedKeys(into) {
-		v, err := text(r, name)
-		if err != nil {
-			return err
-		}
-		*into[name] = v
-	}
-	return nil
-}
-
-func sortedKeys(m map[string]*string) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return ""
 }
 
 // number returns an integer parameter from least to most, or fallback if it is missing.
-func number(r *http.Request, name string, fallback, least, most int64) (int64, error) {
-	v := r.URL.Query().Get(name)
+func (q *query) number(name string, fallback, least, most int64) int64 {
+	v := q.URL.Query().Get(name)
 	if v == "" {
-		return fallback, nil
+		return fallback
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, badRequest("%s is %s; use a whole number from %d to %d", name, quoted(v), least, most)
+		q.wrong("%s is %s; use a whole number from %d to %d", name, quoted(v), least, most)
 	}
-	return n, nil
+	return n
 }
 
 // named returns a name in the path or, after "-" for what no path can contain, in the parameter
@@ -121,9 +123,10 @@ func named(r *http.Request, name string) string {
 }
 
 func (s *Server) live(r *http.Request) (any, error) {
-	since, err := number(r, "since", 0, 0, 1<<53)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	since := q.number("since", 0, 0, 1<<53)
+	if q.err != nil {
+		return nil, q.err
 	}
 	v := s.sampler.sample(r.Context())
 	stats, at, stale, err := of(v.Stats)
@@ -179,12 +182,12 @@ func (s *Server) redis(r *http.Request) (any, error) {
 	}{server, float64(server.RoundTrip) / 1e6, float64(server.Ahead) / 1e6, at, stale}, nil
 }
 
-func cursor(next int64) *string {
-	if next < 0 {
+// cursor returns the cursor of a following page, if there is one.
+func cursor(next string) *string {
+	if next == "" {
 		return nil
 	}
-	text := strconv.FormatInt(next, 10)
-	return &text
+	return &next
 }
 
 func (s *Server) workers(r *http.Request) (any, error) {
@@ -235,17 +238,16 @@ func (s *Server) databaseLocks(ctx context.Context, limit int) (locks []*view.Lo
 }
 
 func (s *Server) locks(r *http.Request) (any, error) {
-	kind, err := text(r, "kind")
-	if err != nil {
-		return nil, err
-	}
+	q := &query{Request: r}
+	kind := q.text("kind")
 	if kinds := append(slices.Clone(lockKinds), view.DatabaseLock); kind != "" && !slices.Contains(kinds, kind) {
-		return nil, badRequest("kind is %s; use %s", quoted(kind), strings.Join(kinds, ", "))
+		q.wrong("kind is %s; use %s", quoted(kind), strings.Join(kinds, ", "))
 	}
-	limit, err := number(r, "limit", pageMost, 1, 10*pageMost)
-	if err != nil {
-		return nil, err
+	limit := q.number("limit", pageMost, 1, 10*pageMost)
+	if q.err != nil {
+		return nil, q.err
 	}
+	var err error
 	found, cut, lacks := []*view.Lock{}, false, ""
 	if kind != view.DatabaseLock {
 		if found, cut, err = view.Locks(r.Context(), s.o.Store, kind, int(limit)); err != nil {
@@ -278,32 +280,20 @@ func (s *Server) lock(r *http.Request) (any, error) {
 
 func (s *Server) locksWaiting(r *http.Request) (any, error) {
 	found, err := view.LockedQueues(r.Context(), s.o.Store)
-	if found == nil {
-		found = []view.LockedQueue{}
-	}
-	return list{Items: found}, err
+	return list{Items: some(found)}, err
 }
 
 func (s *Server) locksUnique(r *http.Request) (any, error) {
 	found, err := view.UniqueQueues(r.Context(), s.o.Store, s.o.Checks.Unique)
-	if found == nil {
-		found = []view.UniqueQueue{}
-	}
-	return list{Items: found}, err
+	return list{Items: some(found)}, err
 }
 
 func (s *Server) longJobs(r *http.Request) (any, error) {
-	f := longjob.Filter{}
-	var status string
-	if err := texts(r, map[string]*string{"class": &f.Class, "status": &status}); err != nil {
-		return nil, err
+	q := &query{Request: r}
+	f := longjob.Filter{Class: q.text("class"), Status: longjob.Status(q.text("status")), Limit: int(q.number("limit", pageSize, 1, 10*pageMost))}
+	if q.err != nil {
+		return nil, q.err
 	}
-	f.Status = longjob.Status(status)
-	limit, err := number(r, "limit", pageSize, 1, 10*pageMost)
-	if err != nil {
-		return nil, err
-	}
-	f.Limit = int(limit)
 	found, more, err := view.LongJobs(r.Context(), s.o.Long(r.Context()), f)
 	return list{Items: found, Partial: more}, err
 }
@@ -326,35 +316,22 @@ func (s *Server) schedule(r *http.Request) (any, error) {
 	return list{Items: found, Missing: missing(err), Partial: err != nil}, nil
 }
 
-func delayedPlace(r *http.Request) (store.DelayedPlace, error) {
-	cursor, err := text(r, "cursor")
-	if err != nil {
-		return store.DelayedPlace{}, err
-	}
+func (q *query) delayedPlace() store.DelayedPlace {
+	cursor := q.text("cursor")
 	place, err := store.ParseDelayedPlace(cursor)
 	if err != nil {
-		return place, badRequest("cursor is %s: %s", quoted(cursor), err)
+		q.wrong("cursor is %s: %s", quoted(cursor), err)
 	}
-	return place, nil
+	return place
 }
 
 func (s *Server) delayed(r *http.Request) (any, error) {
-	var f view.DelayedFilter
-	if err := texts(r, map[string]*string{"class": &f.Class, "queue": &f.Queue}); err != nil {
-		return nil, err
-	}
-	limit, err := number(r, "limit", pageSize, 1, pageMost)
-	if err != nil {
-		return nil, err
-	}
-	after, err := delayedPlace(r)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	f := view.DelayedFilter{Class: q.text("class"), Queue: q.text("queue")}
+	limit, after := q.number("limit", pageSize, 1, pageMost), q.delayedPlace()
+	if q.err != nil {
+		return nil, q.err
 	}
 	found, next, err := view.Delayed(r.Context(), s.o.Store, f, after, int(limit))
-	l := list{Items: found}
-	if next != "" {
-		l.Next = &next
-	}
-	return l, err
+	return list{Items: found, Next: cursor(next)}, err
 }

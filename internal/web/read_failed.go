@@ -10,10 +10,11 @@ import (
 )
 
 // failedFilter reads the filter for failures; filtered reports whether it excludes any.
-func failedFilter(r *http.Request) (f client.FailedFilter, args string, filtered bool, err error) {
-	err = texts(r, map[string]*string{"class": &f.Class, "queue": &f.Queue, "error": &f.Error, "args": &args})
+func (q *query) failedFilter() (f client.FailedFilter, args string, filtered bool) {
+	args = q.text("args")
+	f.Class, f.Error, f.Queue = q.text("class"), q.text("error"), q.text("queue")
 	f.All = f.Class+f.Queue+f.Error == ""
-	return f, args, !f.All || args != "", err
+	return f, args, !f.All || args != ""
 }
 
 // matcher returns a filter for records. It searches the bytes first, before parsing.
@@ -50,49 +51,38 @@ func plain(text string) bool {
 	return text != ""
 }
 
-func failurePlace(r *http.Request) (view.FailurePlace, error) {
-	var text string
-	err := texts(r, map[string]*string{"cursor": &text})
-	if err != nil {
-		return view.FailurePlace{}, err
-	}
+func (q *query) failurePlace() view.FailurePlace {
+	text := q.text("cursor")
 	place, err := view.ParseFailurePlace(text)
 	if err != nil {
-		return place, badRequest("cursor is %s: %s", quoted(text), err)
+		q.wrong("cursor is %s: %s", quoted(text), err)
 	}
-	return place, nil
+	return place
 }
 
 func (s *Server) failed(r *http.Request) (any, error) {
-	f, args, filtered, err := failedFilter(r)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	f, args, filtered := q.failedFilter()
+	limit, before := q.number("limit", pageSize, 1, pageMost), q.failurePlace()
+	if q.err != nil {
+		return nil, q.err
 	}
-	limit, err := number(r, "limit", pageSize, 1, pageMost)
-	if err != nil {
-		return nil, err
-	}
-	before, err := failurePlace(r)
-	if err != nil {
-		return nil, err
-	}
-	q := view.FailureStep{Before: before, Limit: int(limit), Time: searchTime}
+	step := view.FailureStep{Before: before, Limit: int(limit), Time: searchTime}
 	if filtered {
-		q.Match = matcher(r.Context(), f, args)
+		step.Match = matcher(r.Context(), f, args)
 	}
 	end, err := s.searching(r.Context(), filtered)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	page, err := view.FailuresBefore(r.Context(), s.o.Store, q)
+	page, err := view.FailuresBefore(r.Context(), s.o.Store, step)
 	if err != nil {
 		return nil, err
 	}
 	var next *string
 	if page.Next.Before > 0 {
-		text := page.Next.String()
-		next = &text
+		next = new(page.Next.String())
 	}
 	return struct {
 		list
@@ -103,32 +93,25 @@ func (s *Server) failed(r *http.Request) (any, error) {
 }
 
 func (s *Server) failedGroups(r *http.Request) (any, error) {
-	f, args, filtered, err := failedFilter(r)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	f, args, filtered := q.failedFilter()
+	if q.err != nil {
+		return nil, q.err
 	}
 	var groups view.FailureGroups
+	var err error
 	if filtered {
-		end, err := s.searching(r.Context(), true)
-		if err != nil {
-			return nil, err
+		end, busy := s.searching(r.Context(), true)
+		if busy != nil {
+			return nil, busy
 		}
 		defer end()
 		groups, err = view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: searched, Match: matcher(r.Context(), f, args), Time: searchTime})
-		if err != nil {
-			return nil, err
-		}
 	} else {
 		part := s.grouped(r.Context())
 		groups, err = part.Data, part.Err
 	}
-	if err != nil {
-		return nil, err
-	}
-	if groups.Groups == nil {
-		groups.Groups = []*view.FailureGroup{}
-	}
-	return list{Items: groups.Groups, Partial: groups.Partial || groups.Others > 0}, nil
+	return list{Items: some(groups.Groups), Partial: groups.Partial || groups.Others > 0}, err
 }
 
 func (s *Server) failure(r *http.Request) (any, error) {
@@ -141,11 +124,5 @@ func (s *Server) failure(r *http.Request) (any, error) {
 
 func (s *Server) parked(r *http.Request) (any, error) {
 	found, total, err := view.ParkedJobs(r.Context(), s.o.Store, pageMost)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		found = []*view.ParkedJob{}
-	}
-	return list{Items: found, Partial: int64(len(found)) < total}, nil
+	return list{Items: some(found), Partial: int64(len(found)) < total}, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,11 +40,10 @@ func (s *Server) scale(r *http.Request) (any, error) {
 			return nil, badRequest("%s is not a parameter here, or is repeated; use queues=NAME,NAME", quoted(name))
 		}
 	}
-	patterns := "*"
+	q, patterns := &query{Request: r}, "*"
 	if r.URL.Query().Has("queues") {
-		var err error
-		if patterns, err = text(r, "queues"); err != nil {
-			return nil, err
+		if patterns = q.text("queues"); q.err != nil {
+			return nil, q.err
 		}
 	}
 	spec, err := view.ParseQueues(patterns)
@@ -61,23 +61,21 @@ func (s *Server) scale(r *http.Request) (any, error) {
 }
 
 func (s *Server) queueJobs(r *http.Request) (any, error) {
-	var class, args string
-	if err := texts(r, map[string]*string{"class": &class, "args": &args}); err != nil {
-		return nil, err
-	}
-	limit, err := number(r, "limit", pageSize, 1, pageMost)
-	if err != nil {
-		return nil, err
-	}
-	offset, err := number(r, "cursor", 0, 0, 1<<53)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	args, class := q.text("args"), q.text("class")
+	limit, offset := q.number("limit", pageSize, 1, pageMost), q.number("cursor", 0, 0, 1<<53)
+	if q.err != nil {
+		return nil, q.err
 	}
 	jobs, next, _, err := s.waiting(r.Context(), named(r, "queue"), class, args, offset, limit)
 	if err != nil {
 		return nil, err
 	}
-	return list{Items: jobs, Next: cursor(next), Partial: next >= 0 && class+args != ""}, nil
+	l := list{Items: jobs, Partial: next >= 0 && class+args != ""}
+	if next >= 0 {
+		l.Next = new(strconv.FormatInt(next, 10))
+	}
+	return l, nil
 }
 
 // waiting returns jobs of a queue from an offset on, the next offset or -1, and how many it has
@@ -152,37 +150,28 @@ func (s *Server) jobs(r *http.Request) (any, error) {
 	}
 	part := s.sampler.sample(r.Context()).Jobs
 	picked, cut := f.Apply(part.Data)
-	if picked == nil {
-		picked = []*view.Job{}
-	}
-	l, err := listed(part, picked)
+	l, err := listed(part, some(picked))
 	l.Partial = l.Partial || cut
 	return l, err
 }
 
 func jobFilter(r *http.Request) (*view.JobFilter, error) {
-	f := &view.JobFilter{}
-	var class, queue, older string
-	if err := texts(r, map[string]*string{"class": &class, "queue": &queue, "older": &older}); err != nil {
-		return nil, err
-	}
-	limit, err := number(r, "limit", pageMost, 1, 100*pageMost)
-	if err != nil {
-		return nil, err
-	}
-	f.Limit = int(limit)
-	if class != "" {
+	q, f := &query{Request: r}, &view.JobFilter{}
+	if class := q.text("class"); class != "" {
 		f.Classes = []string{class}
 	}
-	if queue != "" {
+	older := q.text("older")
+	if queue := q.text("queue"); queue != "" {
 		f.Queues = []string{queue}
 	}
+	f.Limit = int(q.number("limit", pageMost, 1, 100*pageMost))
 	if older != "" {
+		var err error
 		if f.OlderThan, err = time.ParseDuration(older); err != nil || f.OlderThan < 0 {
-			return nil, badRequest("older is %s; use a duration such as 10m", quoted(older))
+			q.wrong("older is %s; use a duration such as 10m", quoted(older))
 		}
 	}
-	return f, nil
+	return f, q.err
 }
 
 func (s *Server) findJob(ctx context.Context, name string) (*view.Job, error) {

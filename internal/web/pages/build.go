@@ -86,13 +86,6 @@ func (s *Sampled) row(q *view.Queue) QueueRow {
 	return r
 }
 
-func size(q *view.Queue) int64 {
-	if q.Size == nil {
-		return 0
-	}
-	return *q.Size
-}
-
 func oldest(q *view.Queue) int64 {
 	if q.OldestS == nil {
 		return -1
@@ -147,7 +140,7 @@ func QueuesOf(f Frame, s *Sampled, query url.Values) *Queues {
 		case "busy":
 			return cmp.Or(cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
 		}
-		return cmp.Or(cmp.Compare(size(b), size(a)), strings.Compare(a.Queue, b.Queue))
+		return cmp.Or(cmp.Compare(b.Waiting(), a.Waiting()), strings.Compare(a.Queue, b.Queue))
 	})
 	picked, p.Pager = window(&p.Frame, "/queues", query, picked, perPage)
 	for _, q := range picked {
@@ -194,7 +187,7 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 	p.Running = s.Jobs
 	queues := slices.Clone(s.Queues.Data)
 	slices.SortStableFunc(queues, func(a, b *view.Queue) int {
-		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
+		return cmp.Or(cmp.Compare(b.Waiting(), a.Waiting()), cmp.Compare(b.Busy, a.Busy), strings.Compare(a.Queue, b.Queue))
 	})
 	const shown = 2 * shortList
 	if p.MoreQueues = max(0, len(queues)-shown); p.MoreQueues > 0 {
