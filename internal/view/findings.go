@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -163,7 +162,8 @@ func (c *checkup) server(ctx context.Context) error {
 	return nil
 }
 
-func failedRunners(v *Worker) iter.Seq2[string, string] {
+// failedRunners returns why runners of a daemon cannot start, by name.
+func failedRunners(v *Worker) map[string]string {
 	why := map[string]string{}
 	for _, p := range v.Processes {
 		for _, r := range p.Runners {
@@ -177,14 +177,7 @@ func failedRunners(v *Worker) iter.Seq2[string, string] {
 			why[t.Runner] = t.Why
 		}
 	}
-	return func(yield func(string, string) bool) {
-		for _, name := range slices.Sorted(maps.Keys(why)) {
-			text := strings.Join(strings.Fields(why[name]), " ")
-			if !yield(wire.Printable(name, 100), wire.Printable(text, 500)) {
-				return
-			}
-		}
-	}
+	return why
 }
 
 const badKeyFix = "See redis-cli TYPE, and move the key away with RENAME."
@@ -249,9 +242,10 @@ func (c *checkup) daemons(ctx context.Context) error {
 				}
 			}
 		}
-		for name, why := range failedRunners(v) {
+		runners := failedRunners(v)
+		for _, name := range slices.Sorted(maps.Keys(runners)) {
 			c.say(CodeRunnerFailed, FindingFail, "It is tried again by itself. Start its command by hand, as docs/runners.md says; workers show "+Shell(v.Worker)+" shows when it is there.",
-				"%s cannot start runner %s: %s", v.Worker, name, why)
+				"%s cannot start runner %s: %s", v.Worker, wire.Printable(name, 100), wire.Printable(strings.Join(strings.Fields(runners[name]), " "), 500))
 		}
 	}
 	if stubborn > namedFindings {

@@ -98,8 +98,7 @@ func TallyOf(s *history.Sum) Tally {
 		if !ok {
 			return nil
 		}
-		v := math.Round(float64(d)/float64(time.Millisecond)*10) / 10
-		return &v
+		return new(math.Round(float64(d)/float64(time.Millisecond)*10) / 10)
 	}
 	return Tally{
 		Runs: whole(s.Runs), Failed: whole(s.Failed), NotRun: whole(s.Unrun), Seconds: float64(s.Micros) / 1e6,
@@ -143,8 +142,7 @@ func Levels(ctx context.Context, s HistoryStore, queue string, from, to time.Tim
 	for i, l := range read {
 		levels[i] = Level{At: l.At, Jobs: whole(l.Jobs), Locks: whole(l.Locked)}
 		if l.Oldest >= 0 && l.Jobs > 0 {
-			age := seconds(l.Oldest)
-			levels[i].OldestS = &age
+			levels[i].OldestS = new(seconds(l.Oldest))
 		}
 	}
 	return levels, nil

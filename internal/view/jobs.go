@@ -139,16 +139,24 @@ func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 	return views, err
 }
 
+// report is what a foreign worker says about its job.
+type report struct {
+	Queue   string          `json:"queue"`
+	RunAt   string          `json:"run_at"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+func reported(working string) (r report, ok bool) {
+	ok = json.Unmarshal([]byte(working), &r) == nil
+	return r, ok
+}
+
 // foreignRuns returns the jobs that foreign workers report.
 func foreignRuns(rules *redact.Rules, workers []store.WorkerInfo, now time.Time) []*Job {
 	var views []*Job
 	for _, w := range workers {
-		var said struct {
-			Queue   string          `json:"queue"`
-			RunAt   string          `json:"run_at"`
-			Payload json.RawMessage `json:"payload"`
-		}
-		if w.Name.Ours || json.Unmarshal([]byte(w.Working), &said) != nil {
+		said, ok := reported(w.Working)
+		if w.Name.Ours || !ok {
 			continue
 		}
 		started, _ := time.Parse(time.RFC3339, said.RunAt)

@@ -164,10 +164,7 @@ func digest(lock store.LockInfo) string {
 
 func newLock(rules *redact.Rules, lock store.LockInfo) *Lock {
 	v := &Lock{Kind: lock.Kind, Key: shownKey(rules, lock), State: lock.State, Info: lock, rules: rules}
-	whole := func(d time.Duration) *int64 {
-		n := int64(d / time.Second)
-		return &n
-	}
+	whole := func(d time.Duration) *int64 { return new(int64(d / time.Second)) }
 	if lock.TTL >= 0 {
 		v.TTLS = whole(lock.TTL)
 	}

@@ -43,8 +43,7 @@ func LockedQueues(ctx context.Context, s *store.Store) ([]LockedQueue, error) {
 			v.State = QueueStarved
 		}
 		if !w.Since.IsZero() {
-			s := seconds(now.Sub(w.Since))
-			v.SinceS = &s
+			v.SinceS = new(seconds(now.Sub(w.Since)))
 		}
 		views[i] = v
 	}

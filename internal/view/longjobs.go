@@ -84,8 +84,7 @@ func NewLongJob(ctx context.Context, r longjob.Run) LongJob {
 	}
 	if step, ok := v.Step(); ok && !step.Finished && !r.Status.Over() {
 		if left, ok := step.Left(); ok {
-			seconds := left.Seconds()
-			v.ETA = &seconds
+			v.ETA = new(left.Seconds())
 		}
 	}
 	return v

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,19 +167,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 
 // FindQueues returns the named queues, in the order of names, or a NotFoundError.
 func FindQueues(list []store.QueueInfo, names []string) ([]store.QueueInfo, error) {
-	var picked []store.QueueInfo
-	known := make([]string, 0, len(list))
-	for _, q := range list {
-		known = append(known, q.Name)
-	}
-	for _, name := range names {
-		i := slices.Index(known, name)
-		if i < 0 {
-			return nil, &NotFoundError{Kind: "queue", Name: name, Known: known}
-		}
-		picked = append(picked, list[i])
-	}
-	return picked, nil
+	return exactly(list, names, "queue", func(q store.QueueInfo) string { return q.Name })
 }
 
 // ReadJobs reads at most limit waiting jobs from offset on into Jobs. partial reports whether the
@@ -279,8 +266,7 @@ func (v *Queue) readOldest(ctx context.Context, s PayloadStore, age store.Age, p
 		return
 	}
 	v.Oldest, v.stale = age.Pushed, age.Stale
-	waited := seconds(time.Since(age.Pushed))
-	v.OldestS, v.OldestSource = &waited, &age.Source
+	v.OldestS, v.OldestSource = new(seconds(time.Since(age.Pushed))), &age.Source
 }
 
 type withinKey struct{}
@@ -319,14 +305,8 @@ func busyByQueue(workers []store.WorkerInfo, procs []store.ProcInfo) map[string]
 		}
 	}
 	for _, w := range workers {
-		if w.Working == "" || w.Name.Ours {
-			continue
-		}
-		var working struct {
-			Queue string `json:"queue"`
-		}
-		if json.Unmarshal([]byte(w.Working), &working) == nil && working.Queue != "" {
-			busy[working.Queue]++
+		if said, _ := reported(w.Working); !w.Name.Ours && said.Queue != "" {
+			busy[said.Queue]++
 		}
 	}
 	return busy

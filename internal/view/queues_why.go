@@ -170,13 +170,8 @@ func (s *servers) leastCap() (least *int) {
 
 // Masters counts and names the daemons that work the queue; others: foreign workers do too.
 func (v *Queue) Masters() (n int, first string, others bool) {
-	if v.serving.fleet == nil {
-		for _, s := range v.Servers {
-			if others = others || s.Worker == otherWorkers; s.Worker != otherWorkers {
-				n, first = n+1, cmp.Or(first, s.Worker)
-			}
-		}
-		return n, first, others
+	if v.serving.fleet == nil { // the workers are unknown
+		return 0, "", false
 	}
 	for _, o := range v.serving.fleet.orders {
 		if _, ok := o.place[v.Queue]; ok {

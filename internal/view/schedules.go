@@ -156,19 +156,11 @@ func (v *Schedule) addRecord(r store.CronRecord, now time.Time) {
 
 // FindSchedules returns the named schedules, each once, or a NotFoundError.
 func FindSchedules(views []*Schedule, names []string) ([]*Schedule, error) {
-	var picked []*Schedule
-	known := make([]string, len(views))
-	for i, v := range views {
-		known[i] = v.Name
-	}
+	var once []string
 	for _, name := range names {
-		i := slices.Index(known, name)
-		if i < 0 {
-			return nil, &NotFoundError{Kind: "schedule", Name: name, Known: known}
-		}
-		if !slices.Contains(picked, views[i]) {
-			picked = append(picked, views[i])
+		if !slices.Contains(once, name) {
+			once = append(once, name)
 		}
 	}
-	return picked, nil
+	return exactly(views, once, "schedule", func(v *Schedule) string { return v.Name })
 }

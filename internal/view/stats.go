@@ -164,8 +164,7 @@ func GrowthRate(before, now int64, seconds float64) *float64 {
 	if now < before || seconds <= 0 {
 		return nil
 	}
-	rate := float64(now-before) / seconds
-	return &rate
+	return new(float64(now-before) / seconds)
 }
 
 func (v *Stats) readProcs(ctx context.Context, s StatsStore) error {

@@ -6,6 +6,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -38,6 +39,23 @@ type AmbiguousError struct {
 
 func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%q may be any of %d of kind %s", e.Name, len(e.Matches), e.Kind)
+}
+
+// exactly returns the things with the given names, or a NotFoundError.
+func exactly[T any](all []T, names []string, kind string, nameOf func(T) string) ([]T, error) {
+	known := make([]string, len(all))
+	for i, v := range all {
+		known[i] = nameOf(v)
+	}
+	var picked []T
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, &NotFoundError{Kind: kind, Name: name, Known: known}
+		}
+		picked = append(picked, all[i])
+	}
+	return picked, nil
 }
 
 // seconds returns a duration in whole seconds, at least 0.

@@ -205,8 +205,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 			v.Threads += pv.Threads
 		}
 		if beat.After(v.Beat) {
-			age := pv.BeatS
-			v.Beat, v.BeatS = beat, &age
+			v.Beat, v.BeatS = beat, new(pv.BeatS)
 		}
 	}
 	list := make([]*Worker, 0, len(views))
@@ -361,8 +360,7 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 		v.Alone, v.Limit = true, 0
 	}
 	if v.Limit > 0 {
-		left := max(0, v.Limit-v.Done)
-		v.RecycleIn = &left
+		v.RecycleIn = new(max(0, v.Limit-v.Done))
 	}
 	for _, job := range p.Running {
 		r := ThreadJob{Queue: job.Queue, Args: json.RawMessage("null"), RunningS: seconds(now.Sub(job.StartedAt)), Stubborn: p.Stubborn(job.Token)}
@@ -383,12 +381,8 @@ func newProcess(rules *redact.Rules, p store.ProcInfo, now time.Time) Process {
 }
 
 func foreignJob(rules *redact.Rules, working string, now time.Time) *ThreadJob {
-	var w struct {
-		Queue   string          `json:"queue"`
-		RunAt   string          `json:"run_at"`
-		Payload json.RawMessage `json:"payload"`
-	}
-	if json.Unmarshal([]byte(working), &w) != nil {
+	w, ok := reported(working)
+	if !ok {
 		return nil
 	}
 	r := &ThreadJob{Queue: w.Queue, Args: json.RawMessage("null")}

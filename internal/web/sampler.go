@@ -176,18 +176,13 @@ func (s *sampler) run(ctx context.Context) {
 		s.mu.Unlock()
 		least := time.NewTimer(max(min(v.rest(modest), time.Minute), sampleEvery))
 		most := time.NewTimer(max(pause, v.rest(modest)))
-		for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+		case <-most.C:
+		case <-s.asked: // not before the minimum pause
 			select {
 			case <-ctx.Done():
-				waiting = false
-			case <-most.C:
-				waiting = false
-			case <-s.asked: // not before the minimum pause
-				select {
-				case <-ctx.Done():
-				case <-least.C:
-				}
-				waiting = false
+			case <-least.C:
 			}
 		}
 		least.Stop()
@@ -198,34 +193,25 @@ func (s *sampler) run(ctx context.Context) {
 // take returns a sample begun after the last change, or in time the last one: no page hangs.
 func (s *sampler) take() Sample {
 	s.mu.Lock()
+	now := s.now
+	newer := time.Since(now.At) < sampleEvery/4 && s.current(now) // another request has just taken one
+	s.mu.Unlock()
 	wait := sampleWait
-	if s.now.At.IsZero() {
+	if now.At.IsZero() {
 		wait = firstWait
 	}
-	s.mu.Unlock()
-	for until := time.Now().Add(wait); ; {
-		s.mu.Lock()
-		now := s.now
-		newer := time.Since(now.At) < sampleEvery/4 && s.current(now) // another request has just taken one
-		s.mu.Unlock()
-		if newer {
-			return now
-		}
+	for until := time.Now().Add(wait); !newer; {
 		left := time.Until(until)
 		if left <= 0 {
 			return now.unread(errNotYet)
 		}
-		if v := s.await(s.begin(), left); !v.At.IsZero() && s.since(v) {
-			return v
+		if v := s.await(s.begin(), left); !v.At.IsZero() {
+			s.mu.Lock()
+			now, newer = v, s.current(v)
+			s.mu.Unlock()
 		}
 	}
-}
-
-// since is current for callers that don't hold s.mu.
-func (s *sampler) since(v Sample) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current(v)
+	return now
 }
 
 // await returns a sample when it has been taken, or a zero one after atMost; 0 = no limit.
