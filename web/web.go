@@ -7,6 +7,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,12 +94,7 @@ func Handler(o Options) (*Dashboard, error) {
 	if err := web.CheckPrefix(o.PathPrefix); err != nil {
 		return nil, fmt.Errorf("web: PathPrefix is %q: %w", o.PathPrefix, err)
 	}
-	if o.URL == "" {
-		o.URL = client.DefaultURL
-	}
-	if o.Namespace == "" {
-		o.Namespace = client.DefaultNamespace
-	}
+	o.URL, o.Namespace = cmp.Or(o.URL, client.DefaultURL), cmp.Or(o.Namespace, client.DefaultNamespace)
 	if o.Handlers == nil {
 		o.Handlers = resqued.New()
 	}
@@ -110,19 +106,7 @@ func Handler(o Options) (*Dashboard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("web: %w", err)
 	}
-	ca, err := rdb.ReadCA(o.CAFile)
-	if err != nil {
-		_ = jobs.Close()
-		return nil, fmt.Errorf("web: %w", err)
-	}
-	cert, err := rdb.ReadCert(o.CertFile, o.KeyFile)
-	if err != nil {
-		_ = jobs.Close()
-		return nil, fmt.Errorf("web: %w", err)
-	}
-	s, err := store.Open(store.Options{
-		URL: o.URL, Namespace: o.Namespace, CA: ca, Cert: cert, ClientName: "resqued-web", Lease: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, LockTTL: store.DefaultLease,
-	})
+	s, err := open(o)
 	if err != nil {
 		_ = jobs.Close()
 		return nil, fmt.Errorf("web: %w", err)
@@ -147,6 +131,20 @@ func Handler(o Options) (*Dashboard, error) {
 		d.server.Run(ctx)
 	}()
 	return d, nil
+}
+
+func open(o Options) (*store.Store, error) {
+	ca, err := rdb.ReadCA(o.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := rdb.ReadCert(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(store.Options{
+		URL: o.URL, Namespace: o.Namespace, CA: ca, Cert: cert, ClientName: "resqued-web", Lease: store.DefaultLease, BeatEvery: store.DefaultBeatEvery, LockTTL: store.DefaultLease,
+	})
 }
 
 // queueOf returns a function from classes to their queues; "" = unknown.

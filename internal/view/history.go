@@ -37,13 +37,6 @@ var Spans = [...]Span{
 	{"30d", 30 * 24 * time.Hour, time.Hour},
 }
 
-// SeriesError is returned for a text that does not name a series.
-type SeriesError struct{ Series string }
-
-func (e *SeriesError) Error() string {
-	return fmt.Sprintf("%q names no series of the history; use all, or class:, queue: or host: with a name", e.Series)
-}
-
 var seriesKinds = map[string]history.Kind{"class": history.Class, "queue": history.Queue, "host": history.Host}
 
 // SeriesName reads the name of a series: "all", "class:Mail", "queue:mail", "host:web-1".
@@ -54,7 +47,7 @@ func SeriesName(text string) (history.Name, error) {
 	word, name, _ := strings.Cut(text, ":")
 	kind, ok := seriesKinds[word]
 	if !ok || name == "" || len(name) > history.MaxName {
-		return history.Name{}, &SeriesError{text}
+		return history.Name{}, fmt.Errorf("%q names no series of the history; use all, or class:, queue: or host: with a name", text)
 	}
 	return history.Name{Kind: kind, Name: name}, nil
 }

@@ -56,11 +56,7 @@ func Mask(message string) string {
 	if b.Len() < maxMasked {
 		return b.String()
 	}
-	cut := b.String()[:maxMasked]
-	for !utf8.ValidString(cut) {
-		cut = cut[:len(cut)-1]
-	}
-	return cut + "…"
+	return strings.ToValidUTF8(b.String()[:maxMasked], "") + "…"
 }
 
 // maskWord writes the word s[i:end] with # for each number, and returns where it ends. A number
@@ -134,14 +130,7 @@ func isID(word string) bool {
 	return len(word) >= minMixedID && digits >= 3 && !strings.Contains(word, "_")
 }
 
-func allHex(s string) bool {
-	for i := range len(s) {
-		if !isHex(s[i]) {
-			return false
-		}
-	}
-	return true
-}
+func allHex(s string) bool { return strings.Trim(s, "0123456789abcdefABCDEF") == "" }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isHex(c byte) bool   { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }

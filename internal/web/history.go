@@ -51,8 +51,8 @@ func (s *Server) classList(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, at, stale, err := of(s.readClasses(r.Context(), span))
-	return list{Items: some(found), At: at, Stale: stale}, err
+	part := s.readClasses(r.Context(), span)
+	return listed(part, some(part.Data))
 }
 
 func (s *Server) class(r *http.Request) (any, error) {

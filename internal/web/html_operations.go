@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,11 +72,8 @@ func (o *operations) start(what string, total int64, back string, do func(ctx co
 	}
 	o.last++
 	o.all = append(o.all, one)
-	for i := 0; len(o.all) > operationsKept && i < len(o.all); i++ {
-		if o.all[i].over() {
-			o.all = append(o.all[:i:i], o.all[i+1:]...)
-			break
-		}
+	if i := slices.IndexFunc(o.all, (*operation).over); len(o.all) > operationsKept && i >= 0 {
+		o.all = slices.Delete(o.all, i, i+1)
 	}
 	return one.id, nil
 }
@@ -113,10 +111,8 @@ func (o *operation) state() operationState {
 func (o *operations) find(id string) (*operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, one := range o.all {
-		if one.id == id {
-			return one, nil
-		}
+	if i := slices.IndexFunc(o.all, func(one *operation) bool { return one.id == id }); i >= 0 {
+		return o.all[i], nil
 	}
 	return nil, &Error{
 		Status: http.StatusNotFound, Code: "not_found", Message: "this server knows of no such act",

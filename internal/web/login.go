@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -261,9 +260,10 @@ func (t *Tokens) find(token string) (v Visitor, found bool, err error) {
 // ParseTokens reads the text of a token file.
 func ParseTokens(text []byte) ([]Token, error) {
 	var list []Token
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		fields := strings.Fields(lines.Text())
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
@@ -281,9 +281,6 @@ func ParseTokens(text []byte) ([]Token, error) {
 		}
 		copy(one.Sum[:], sum)
 		list = append(list, one)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	return list, nil
 }

@@ -154,17 +154,13 @@ func (s *Server) overview(r *http.Request) (any, error) {
 }
 
 func (s *Server) attention(r *http.Request) (any, error) {
-	found, at, stale, err := of(s.sampler.sample(r.Context()).Findings)
-	if err != nil {
-		return nil, err
-	}
-	some := slices.DeleteFunc(slices.Clone(found), func(f view.Finding) bool { return f.Status == view.FindingOK })
-	return list{Items: some, At: at, Stale: stale}, nil
+	part := s.sampler.sample(r.Context()).Findings
+	return listed(part, slices.DeleteFunc(slices.Clone(part.Data), func(f view.Finding) bool { return f.Status == view.FindingOK }))
 }
 
 func (s *Server) doctor(r *http.Request) (any, error) {
-	found, at, stale, err := of(s.sampler.sample(r.Context()).Findings)
-	return list{Items: found, At: at, Stale: stale}, err
+	part := s.sampler.sample(r.Context()).Findings
+	return listed(part, part.Data)
 }
 
 func (s *Server) redis(r *http.Request) (any, error) {

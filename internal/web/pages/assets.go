@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -40,38 +39,28 @@ var assetTypes = map[string]string{
 // assets is built at first use, because worker processes run the same program.
 var assets = sync.OnceValue(func() *assetSet {
 	set := &assetSet{hashed: map[string]string{}, files: map[string]Asset{}}
-	err := fs.WalkDir(assetFiles, "assets", func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		ext := path.Ext(file)
-		if assetTypes[ext] == "" {
-			return nil // a licence
-		}
-		body, err := assetFiles.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(body)
-		base := path.Base(file)
-		name := strings.TrimSuffix(base, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
-		var packed bytes.Buffer
-		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-		if err != nil {
-			return err
-		}
-		if _, err := z.Write(body); err != nil {
-			return err
-		}
-		if err := z.Close(); err != nil {
-			return err
-		}
-		set.hashed[base] = name
-		set.files[name] = Asset{Type: assetTypes[ext], Body: body, Gzip: packed.Bytes()}
-		return nil
-	})
+	files, err := assetFiles.ReadDir("assets")
 	if err != nil {
 		panic(err) // the files are embedded
+	}
+	for _, file := range files {
+		base := file.Name()
+		ext := path.Ext(base)
+		if assetTypes[ext] == "" {
+			continue // a licence
+		}
+		body, err := assetFiles.ReadFile("assets/" + base)
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(body)
+		name := strings.TrimSuffix(base, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
+		var packed bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level exists
+		_, _ = z.Write(body)                                       // a buffer accepts all
+		_ = z.Close()
+		set.hashed[base] = name
+		set.files[name] = Asset{Type: assetTypes[ext], Body: body, Gzip: packed.Bytes()}
 	}
 	return set
 })

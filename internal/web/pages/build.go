@@ -63,10 +63,7 @@ func window[T any](f *Frame, path string, query url.Values, all []T, per int) ([
 }
 
 func (s *Sampled) row(q *view.Queue) QueueRow {
-	r := QueueRow{Queue: q}
-	if s.Trends != nil {
-		r.Spark = s.Trends.Queue(q.Queue)
-	}
+	r := QueueRow{Queue: q, Spark: s.Trends.Queue(q.Queue)}
 	masters, first, others := q.Masters()
 	switch {
 	case masters > 0:
@@ -80,7 +77,7 @@ func (s *Sampled) row(q *view.Queue) QueueRow {
 	case others:
 		r.ServedBy = "other workers"
 	}
-	if s.Trends != nil && !others { // foreign workers' rates are unknown
+	if !others { // foreign workers' rates are unknown
 		r.In, r.Out = s.Trends.Rates(q.Queue)
 	}
 	return r
@@ -167,9 +164,7 @@ func QueueOf(f Frame, s *Sampled, name string) *Queue {
 		return nil
 	}
 	p.Queue.Data = s.row(s.Queues.Data[i])
-	if s.Trends != nil {
-		p.Chart = Read(s.Trends.Length(name), s.Queues.At)
-	}
+	p.Chart = Read(s.Trends.Length(name), s.Queues.At)
 	return p
 }
 
@@ -179,9 +174,7 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 	p := &Overview{Frame: f, Stats: s.Stats}
 	p.Stats.Lacks = nil // Unknown shows it
 	p.Attention = Made(NeedsAttention(s.Findings.Data), s.Findings)
-	if s.Trends != nil {
-		p.Chart = Read(s.Trends.Flow(), f.Now)
-	}
+	p.Chart = Read(s.Trends.Flow(), f.Now)
 	p.Locks = Made(view.LocksHeld(s.Jobs.Data), s.Jobs)
 	p.Queues = Made([]QueueRow(nil), s.Queues)
 	p.Running = s.Jobs
@@ -320,10 +313,7 @@ func (s *Sampled) put(m *WorkerMaster, proc view.Process) {
 	if len(proc.Jobs) > jobsInRow {
 		proc.Jobs = proc.Jobs[:jobsInRow]
 	}
-	r := ProcessRow{Process: proc}
-	if s.Trends != nil {
-		r.Rate, r.RSSRing = s.Trends.Rate(proc.Proc), s.Trends.Memory(proc.Proc)
-	}
+	r := ProcessRow{Process: proc, Rate: s.Trends.Rate(proc.Proc), RSSRing: s.Trends.Memory(proc.Proc)}
 	if proc.Alone {
 		m.Suspects = append(m.Suspects, r)
 	} else {

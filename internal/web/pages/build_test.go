@@ -90,7 +90,7 @@ func TestWorkersOf(t *testing.T) {
 // TestUnread: what was never read has its reason on every page.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	s := &pages.Sampled{Queues: pages.Widget[[]*view.Queue]{Err: assert.AnError}, Workers: pages.Widget[[]*view.Worker]{Err: assert.AnError}, Jobs: pages.Widget[[]*view.Job]{Err: assert.AnError}, Stats: pages.Widget[*view.Stats]{Err: assert.AnError}, Findings: pages.Widget[[]view.Finding]{Err: assert.AnError}}
+	s := &pages.Sampled{Queues: pages.Widget[[]*view.Queue]{Err: assert.AnError}, Workers: pages.Widget[[]*view.Worker]{Err: assert.AnError}, Jobs: pages.Widget[[]*view.Job]{Err: assert.AnError}, Stats: pages.Widget[*view.Stats]{Err: assert.AnError}, Findings: pages.Widget[[]view.Finding]{Err: assert.AnError}, Trends: pages.NewTrends()}
 	job, err := pages.JobOf(pages.Frame{}, s, "x")
 	require.NoError(t, err)
 	for _, p := range []pages.Page{

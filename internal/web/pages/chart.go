@@ -179,13 +179,14 @@ func (c *Chart) SVG(zone *time.Location) template.HTML {
 
 // steps returns the line through the values, with gaps, and the area below it.
 func steps(values []float64, y func(float64) float64) (line, area string) {
-	var l, a strings.Builder
-	begun := -1
+	var l, a, part strings.Builder // part is the line since the last gap
+	begun := 0
 	end := func() {
-		if begun >= 0 {
-			fmt.Fprintf(&a, "V%dH%dZ", chartPlot, begun)
+		if part.Len() > 0 {
+			l.WriteString(part.String())
+			fmt.Fprintf(&a, "%sV%dH%dZ", part.String(), chartPlot, begun)
+			part.Reset()
 		}
-		begun = -1
 	}
 	for i, v := range values {
 		if !known(v) {
@@ -193,16 +194,12 @@ func steps(values []float64, y func(float64) float64) (line, area string) {
 			continue
 		}
 		at := strconv.FormatFloat(y(v), 'f', 1, 64)
-		if begun < 0 {
-			fmt.Fprintf(&l, "M%d %s", i, at)
-			fmt.Fprintf(&a, "M%d %s", i, at)
+		if part.Len() == 0 {
 			begun = i
+			fmt.Fprintf(&part, "M%d %sH%d", i, at, i+1)
 		} else {
-			fmt.Fprintf(&l, "V%s", at)
-			fmt.Fprintf(&a, "V%s", at)
+			fmt.Fprintf(&part, "V%sH%d", at, i+1)
 		}
-		fmt.Fprintf(&l, "H%d", i+1)
-		fmt.Fprintf(&a, "H%d", i+1)
 	}
 	end()
 	return l.String(), a.String()

@@ -241,18 +241,45 @@ func why(s string) string {
 	return strings.Join(said, ", and ")
 }
 
-// Ago writes an instant as its age, with the instant as a tooltip.
-func (f *Frame) Ago(at any) template.HTML {
-	t := instant(at)
+// written writes an instant, a time or a pointer to one, with words for it and itself as a tooltip.
+func (f *Frame) written(at any, words func(t time.Time) string) template.HTML {
+	t, _ := at.(time.Time)
+	if p, ok := at.(*time.Time); ok && p != nil {
+		t = *p
+	}
 	if t.IsZero() {
 		return "—"
 	}
-	d := f.Now.Sub(t)
-	if d < 0 {
-		return f.clock(t, "in "+left(-d))
-	}
-	return f.clock(t, view.Age(d)+" ago")
+	return f.clock(t, words(t))
 }
+
+// Ago writes an instant as its age.
+func (f *Frame) Ago(at any) template.HTML {
+	return f.written(at, func(t time.Time) string {
+		if d := f.Now.Sub(t); d >= 0 {
+			return view.Age(d) + " ago"
+		}
+		return "in " + left(t.Sub(f.Now))
+	})
+}
+
+// Old writes an instant as its age alone.
+func (f *Frame) Old(at any) template.HTML {
+	return f.written(at, func(t time.Time) string { return view.Since(t, f.Now) })
+}
+
+// Until writes the time left until an instant.
+func (f *Frame) Until(at any) template.HTML {
+	return f.written(at, func(t time.Time) string {
+		if !t.After(f.Now) {
+			return "due"
+		}
+		return "in " + left(t.Sub(f.Now))
+	})
+}
+
+// Clock writes an instant as clock time, with the day if it is not today.
+func (f *Frame) Clock(at any) template.HTML { return f.written(at, f.moment) }
 
 // read writes how long before the page something was read.
 func (f *Frame) read(at time.Time) template.HTML {
@@ -265,36 +292,6 @@ func (f *Frame) read(at time.Time) template.HTML {
 		return f.clock(at, "just now")
 	}
 	return f.clock(at, view.Age(d)+" ago")
-}
-
-// Old writes an instant as its age alone.
-func (f *Frame) Old(at any) template.HTML {
-	t := instant(at)
-	if t.IsZero() {
-		return "—"
-	}
-	return f.clock(t, view.Since(t, f.Now))
-}
-
-// Until writes the time left until an instant.
-func (f *Frame) Until(at any) template.HTML {
-	t := instant(at)
-	switch {
-	case t.IsZero():
-		return "—"
-	case !t.After(f.Now):
-		return f.clock(t, "due")
-	}
-	return f.clock(t, "in "+left(t.Sub(f.Now)))
-}
-
-// Clock writes an instant as clock time, with the day if it is not today.
-func (f *Frame) Clock(at any) template.HTML {
-	t := instant(at)
-	if t.IsZero() {
-		return "—"
-	}
-	return f.clock(t, f.moment(t))
 }
 
 // moment is a clock time, with the day if it is not today.
@@ -311,18 +308,6 @@ func (f *Frame) clock(t time.Time, shown string) template.HTML {
 	t = t.In(f.Now.Location())
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // times only
 		t.UTC().Format(time.RFC3339), t.Format("Mon 2 Jan 2006 15:04:05 MST"), template.HTMLEscapeString(shown)))
-}
-
-func instant(at any) time.Time {
-	switch at := at.(type) {
-	case time.Time:
-		return at
-	case *time.Time:
-		if at != nil {
-			return *at
-		}
-	}
-	return time.Time{}
 }
 
 // fewServers is how many of a queue's workers its page lists.
