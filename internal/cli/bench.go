@@ -36,10 +36,9 @@ type benchOptions struct {
 
 func (a *cli) benchCommand() *cobra.Command {
 	var o benchOptions
-	c := &cobra.Command{
-		Use:   "bench",
-		Short: "measure what this machine and this Redis can do",
-		Long: `Measure three daemons on jobs that do nothing: with the defaults (1 process × 1
+	c := a.command(verb{
+		use: "bench", kind: daemon, short: "measure what this machine and this Redis can do",
+		long: `Measure three daemons on jobs that do nothing: with the defaults (1 process × 1
 thread × 1 job), with this configuration, and tuned for this machine. Then
 recommend settings. None of your code or commands runs.
 
@@ -49,21 +48,19 @@ also after ^C. If Redis is on another machine, busy, very large, or used by
 other daemons, bench asks first; without a terminal it needs --yes.
 
 --clean removes what a killed bench left behind.`,
-		Example:     "  " + a.name + " bench\n  " + a.name + " bench --dev\n  " + a.name + " bench -w 4 -t 8 --jobs-per-fork 1000 --yes -o json",
-		Args:        exactly(0, "no arguments"),
-		Annotations: daemon,
-		RunE:        func(c *cobra.Command, _ []string) error { return a.bench(c, o) },
-	}
+		example: "bench\nbench --dev\nbench -w 4 -t 8 --jobs-per-fork 1000 --yes -o json",
+		flags: func(f *flagSet) {
+			f.DurationVar(&o.time, "time", 2*time.Second, "time per daemon")
+			f.IntVar(&o.jobs, "jobs", 200_000, "most jobs per daemon")
+			f.BoolVar(&o.yes, "yes", false, "do not ask")
+			f.BoolVar(&o.clean, "clean", false, "only remove what a killed bench left behind")
+		},
+		do: func(c *cobra.Command, _ []string) error { return a.bench(c, o) },
+	})
 	config.AddFlags(c.Flags())
 	for _, k := range []string{"queues", "interval", "until-empty", "pidfile", "statsd-host", "statsd-port", "statsd-key", "max-age", "max-retiring", "drain-timeout", "log-level"} {
-		if c.Flags().Lookup(k) != nil {
-			_ = c.Flags().MarkHidden(k)
-		}
+		_ = c.Flags().MarkHidden(k)
 	}
-	c.Flags().DurationVar(&o.time, "time", 2*time.Second, "time per daemon")
-	c.Flags().IntVar(&o.jobs, "jobs", 200_000, "most jobs per daemon")
-	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&o.clean, "clean", false, "only remove what a killed bench left behind")
 	return c
 }
 
@@ -120,7 +117,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 		if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) {
 			return usage("To do it: --yes. To measure another Redis: --redis-url, or --dev next to a running \""+a.name+" dev\".", "this would %s", what)
 		}
-		if err := a.confirm(what); err != nil {
+		if err := a.confirm(false, what); err != nil {
 			return err
 		}
 	}
@@ -253,15 +250,7 @@ func (a *cli) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, 
 }
 
 func (a *cli) benchTable(r benchReport) string {
-	l := &listing{columns: []column{
-		{title: "DAEMON"},
-		{title: "PROCESSES", right: true},
-		{title: "THREADS", right: true},
-		{title: "JOBS/PROCESS", right: true},
-		{title: "JOBS/S", right: true},
-		{title: "REDIS µs/JOB", right: true},
-		{title: "COMMANDS/JOB", right: true},
-	}}
+	l := newListing("DAEMON, >PROCESSES, >THREADS, >JOBS/PROCESS, >JOBS/S, >REDIS µs/JOB, >COMMANDS/JOB")
 	for _, run := range r.Runs {
 		cost := func(v float64) string {
 			if v == 0 {

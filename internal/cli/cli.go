@@ -28,39 +28,22 @@ import (
 )
 
 type cli struct {
-	name     string
+	output
 	handlers *resqued.Handlers
 	args     []string
 	stdin    io.Reader
-	stdout   io.Writer
-	stderr   io.Writer
-	coloured bool
 	dev      bool
-	flags    outputFlags
 	// places are where an unnamed configuration is looked for.
 	places config.Places
 	// loaded is the verb's configuration, nil until it is read.
 	loaded *config.Resolved
-	// width is the number of columns for a table: the terminal's, or 0 for any.
-	width int
 	// received are a daemon's signals, hush restores their default effects; see listen.
 	received <-chan os.Signal
 	hush     func()
-	// listed is the store being read, if a list has those of several stores.
-	listed string
 	// acts are the verb's events; see did.
 	acts []store.Event
 	// elder is the master that this one replaces; nil = none.
 	elder *app.Elder
-}
-
-type outputFlags struct {
-	output    string
-	yaml      bool
-	noHeaders bool
-	noColour  bool
-	quiet     bool
-	verbose   bool
 }
 
 // Main runs the command line with the arguments after the program's name and returns the exit
@@ -74,8 +57,10 @@ func mainIn(places config.Places, handlers *resqued.Handlers, args []string) int
 	if app.IsWorker() {
 		return app.Program{Version: version(), Handlers: handlers}.RunWorker(newEventWriter)
 	}
-	a := &cli{handlers: handlers, args: args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, places: places}
-	a.name = filepath.Base(os.Args[0])
+	a := &cli{
+		handlers: handlers, args: args, stdin: os.Stdin, places: places,
+		output: output{name: filepath.Base(os.Args[0]), stdout: os.Stdout, stderr: os.Stderr},
+	}
 	if err := a.listen(); err != nil {
 		return a.report(err)
 	}
@@ -163,7 +148,7 @@ not found, 69 Redis or PostgreSQL does not answer.`,
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              a.noSuchVerb,
+		Args:              noSuchVerb,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -187,7 +172,6 @@ not found, 69 Redis or PostgreSQL does not answer.`,
 		a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(),
 		a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand(),
 	)
-	a.addWatch(root)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))
 	_ = root.RegisterFlagCompletionFunc("redis-url", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
@@ -246,7 +230,7 @@ func (a *cli) formOfErrors() string {
 	return ""
 }
 
-func (a *cli) noSuchVerb(c *cobra.Command, args []string) error {
+func noSuchVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -287,16 +271,6 @@ func flagError(c *cobra.Command, err error) string {
 		text += fmt.Sprintf(" (did you mean --%s?)", guess)
 	}
 	return text
-}
-
-// exactly requires n arguments; what names them in the error.
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usage("See: "+c.CommandPath()+" --help", "%s takes %s, got %s", c.CommandPath(), what, plural(len(args), "argument"))
-		}
-		return nil
-	}
 }
 
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -10,7 +10,7 @@ import (
 
 // Commands returns resqued's commands for documentation; they cannot be run.
 func Commands() *cobra.Command {
-	a := &cli{name: "resqued", handlers: resqued.New(), stdout: io.Discard, stderr: io.Discard}
+	a := &cli{handlers: resqued.New(), output: output{name: "resqued", stdout: io.Discard, stderr: io.Discard}}
 	root := a.root()
 	root.InitDefaultHelpCmd()
 	return root

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -20,19 +21,16 @@ const completionTimeout = time.Second
 
 func (a *cli) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
-	return &cobra.Command{
-		Use:         "completion SHELL",
-		Annotations: noRedis,
-		Short:       "print a completion script for bash, zsh, fish or powershell",
-		Example:     "  source <(" + a.name + " completion bash)",
-		ValidArgs:   shells,
-		Args: func(c *cobra.Command, args []string) error {
+	c := a.command(verb{
+		use: "completion SHELL", kind: noRedis, short: "print a completion script for bash, zsh, fish or powershell",
+		example: "  source <(" + a.name + " completion bash)",
+		args: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 && slices.Contains(shells, args[0]) {
 				return nil
 			}
 			return usage("Example: "+c.CommandPath()+" bash", "completion takes one of %s", strings.Join(shells, ", "))
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		do: func(c *cobra.Command, args []string) error {
 			root, err := c.Root(), error(nil)
 			switch args[0] {
 			case "bash":
@@ -44,12 +42,14 @@ func (a *cli) completionCommand() *cobra.Command {
 			case "powershell":
 				err = root.GenPowerShellCompletionWithDesc(a.stdout)
 			}
-			if err != nil && !isBrokenPipe(err) {
-				return err
+			if isBrokenPipe(err) {
+				return nil
 			}
-			return nil
+			return err
 		},
-	}
+	})
+	c.ValidArgs = shells
+	return c
 }
 
 // bashWords is the line of cobra's script that needs the package bash-completion. bashWordsAlone
@@ -102,7 +102,11 @@ func (a *cli) live(names func(ctx context.Context, s *store.Store) ([]string, er
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
 		defer cancel()
-		s, err := a.open(c)
+		r, err := a.load(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		s, err := app.OpenStore(r.Config, "resqued-cli")
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -13,20 +13,10 @@ import (
 )
 
 func (a *cli) configCommand() *cobra.Command {
-	parent := &cobra.Command{
-		Use: "config", Annotations: noRedis, Short: "check, show or write a configuration",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(c, args[0])
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
 	var connects bool
-	check := &cobra.Command{
-		Use: "check", Annotations: reads, Short: "check the configuration",
-		Long: `Read the configuration as "work" does and report every mistake. Also report how
+	check := a.command(verb{
+		use: "check", kind: reads, short: "check the configuration",
+		long: `Read the configuration as "work" does and report every mistake. Also report how
 many tasks (kernel threads) the daemon may need, and warn if a limit of this
 process is lower.
 
@@ -36,22 +26,24 @@ PostgreSQL.
 
 Exit codes: 2 wrong configuration, 69 a server cannot be reached, 1 a server
 refuses something.`,
-		Args: exactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return a.configCheck(c, connects) },
-	}
-	check.Flags().BoolVar(&connects, "connect", false, "also try Redis, statsd and PostgreSQL")
-	show := &cobra.Command{
-		Use: "show", Annotations: noRedis, Short: "show every value and where it comes from",
-		Args: exactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return a.configShow(c) },
-	}
+		flags: func(f *flagSet) { f.BoolVar(&connects, "connect", false, "also try Redis, statsd and PostgreSQL") },
+		do:    func(c *cobra.Command, _ []string) error { return a.configCheck(c, connects) },
+	})
+	show := a.command(verb{
+		use: "show", kind: noRedis, short: "show every value and where it comes from",
+		do: func(c *cobra.Command, _ []string) error {
+			r, err := a.loadAs(c, config.Options{})
+			if err != nil {
+				return err
+			}
+			return a.eachStore(r, a.showConfig)
+		},
+	})
 	for _, c := range []*cobra.Command{check, show} {
 		config.AddFlags(c.Flags())
 		config.AddRunnerFlag(c.Flags())
-		parent.AddCommand(c)
 	}
-	parent.AddCommand(a.configInitCommand())
-	return parent
+	return a.command(verb{use: "config", kind: noRedis, short: "check, show or write a configuration"}, check, show, a.configInitCommand())
 }
 
 type configReport struct {
@@ -164,14 +156,6 @@ func (a *cli) hints(r *config.Resolved) []string {
 	return []string{config.DefaultsHint(app.Tuning(), a.name)}
 }
 
-func (a *cli) configShow(c *cobra.Command) error {
-	r, err := a.loadAs(c, config.Options{})
-	if err != nil {
-		return err
-	}
-	return a.eachStore(r, a.showConfig)
-}
-
 func (a *cli) showConfig(r *config.Resolved) (report configReport, text string, err error) {
 	r.Warnings = append(r.Warnings, config.CheckPrograms(r.Config)...)
 	plain, err := json.Marshal(r.Redacted())
@@ -187,18 +171,11 @@ func (a *cli) showConfig(r *config.Resolved) (report configReport, text string, 
 
 func (a *cli) reportOf(r *config.Resolved, warnings []config.Warning) configReport {
 	report := configReport{
-		OK: true, File: r.File, EnvFile: r.EnvFile, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: orEmpty(warnings),
+		OK: true, File: r.File, EnvFile: r.EnvFile, Threads: r.Threads(), Tasks: a.program().Tasks(r).Sum(), Warnings: append([]config.Warning{}, warnings...),
 	}
 	if r.File != "" {
 		from := r.Sources[config.ConfigFlag]
 		report.FileFrom = &from
 	}
 	return report
-}
-
-func orEmpty(w []config.Warning) []config.Warning {
-	if w == nil {
-		return []config.Warning{}
-	}
-	return w
 }

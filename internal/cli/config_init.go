@@ -19,31 +19,30 @@ const starterFile = "resqued.yaml"
 
 func (a *cli) configInitCommand() *cobra.Command {
 	var force bool
-	c := &cobra.Command{
-		Use: "init [FILE]", Annotations: noRedis, Short: "write a first configuration with values for this machine",
-		Long: `Write a configuration file with comments: a worker process per processor, with
+	return a.command(verb{
+		use: "init [FILE]", kind: noRedis, short: "write a first configuration with values for this machine",
+		long: `Write a configuration file with comments: a worker process per processor, with
 8 to 16 threads, replaced after a thousand jobs or when it grows. It is valid as
 it is; add your queues and handlers. FILE is ./` + starterFile + ` by default,
 - is standard output. An existing file is kept without --force.
 
 --redis-url and --namespace are written into it; the environment is not.`,
-		Example: "  " + a.name + " config init\n  " + a.name + " config init --redis-url redis://db:6379/0 - | less",
-		Args: func(c *cobra.Command, args []string) error {
+		example: "config init\nconfig init --redis-url redis://db:6379/0 - | less",
+		args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("See: "+c.CommandPath()+" --help", "%s takes one file, got %s", c.CommandPath(), plural(len(args), "argument"))
+				return exactly(1, "one file")(c, args)
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		flags: func(f *flagSet) { f.BoolVar(&force, "force", false, "replace a file that exists") },
+		do: func(c *cobra.Command, args []string) error {
 			file := starterFile
 			if len(args) > 0 {
 				file = args[0]
 			}
 			return a.configInit(c, file, force)
 		},
-	}
-	c.Flags().BoolVar(&force, "force", false, "replace a file that exists")
-	return c
+	})
 }
 
 type initReport struct {

@@ -35,10 +35,9 @@ var devIgnores = []string{"redis-password-file", "redis-ca-file", "allow-evictio
 
 func (a *cli) devCommand() *cobra.Command {
 	var o devOptions
-	c := &cobra.Command{
-		Use:   devVerb,
-		Short: "try it: Redis, workers, demo jobs and a dashboard",
-		Long: `Run a daemon with its own Redis and show every finished job. The Redis is a
+	c := a.command(verb{
+		use: devVerb, kind: daemon, short: "try it: Redis, workers, demo jobs and a dashboard",
+		long: `Run a daemon with its own Redis and show every finished job. The Redis is a
 private redis-server if one is installed, else a built-in one. It listens on
 127.0.0.1 only, and its data is lost at the end. Handlers come from the
 configuration file, this program and a demo set. By default it works all queues
@@ -50,21 +49,19 @@ The dashboard listens on 127.0.0.1 only; any user of this machine can change
 things there.
 
 The first ^C finishes running jobs, the second kills them.`,
-		Example: "  " + a.name + " dev\n  " + a.name + " dev --runner 'bundle exec resqued-runner config/environment'\n  " +
-			a.name + " enqueue Hello you --dev        (in another terminal)",
-		Args:        exactly(0, "no arguments"),
-		Annotations: daemon,
-		RunE:        func(c *cobra.Command, _ []string) error { return a.runDev(c, o) },
-	}
+		example: "dev\ndev --runner 'bundle exec resqued-runner config/environment'\nenqueue Hello you --dev        (in another terminal)",
+		flags: func(f *flagSet) {
+			f.BoolVar(&o.noDemo, "no-demo", false, "enqueue no demo jobs")
+			f.BoolVar(&o.noWeb, "no-web", false, "start no dashboard")
+			f.StringVar(&o.webListen, "web-listen", webListen, "`address` of the dashboard (if unset and taken: another port)")
+		},
+		do: func(c *cobra.Command, _ []string) error { return a.runDev(c, o) },
+	})
 	config.AddFlags(c.Flags())
 	config.AddRunnerFlag(c.Flags())
 	for _, name := range devIgnores {
 		_ = c.Flags().MarkHidden(name)
 	}
-	c.Flags().BoolVar(&o.noDemo, "no-demo", false, "enqueue no demo jobs")
-	c.Flags().BoolVar(&o.noWeb, "no-web", false, "start no dashboard")
-	c.Flags().StringVar(&o.webListen, "web-listen", webListen, "`address` of the dashboard (if unset and taken: another port)")
-	_ = c.RegisterFlagCompletionFunc("web-listen", cobra.NoFileCompletions)
 	return c
 }
 
@@ -195,7 +192,7 @@ func (d *devRun) ownJob() string {
 
 // say prints a line: a word and a text, or an event in JSON.
 func (d *devRun) say(word, text string, fields map[string]any) {
-	line := label(d.cli, "", word) + text + "\n"
+	line := d.cli.label("", word) + text + "\n"
 	if d.cli.flags.output == outJSON {
 		fields["event"] = word
 		if encoded, err := encodeJSON(fields); err == nil {

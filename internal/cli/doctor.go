@@ -17,9 +17,9 @@ import (
 )
 
 func (a *cli) doctorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Annotations: reads, Short: "find problems and suggest fixes",
-		Long: `Check the configuration, Redis, daemons, queues, locks, parked jobs, schedules,
+	return a.command(verb{
+		use: "doctor", kind: reads, short: "find problems and suggest fixes",
+		long: `Check the configuration, Redis, daemons, queues, locks, parked jobs, schedules,
 and the resqued units that systemd has loaded on this machine. Each finding
 suggests a fix. Nothing is changed. STATUS is
 
@@ -31,13 +31,12 @@ With -o json each finding has a code; docs/operations.md has its runbook.
 
 Exit codes: 0 nothing failed, 3 something failed, 69 Redis does not answer, 1
 Redis refuses the password.`,
-		Example: "  " + a.name + " doctor\n  " + a.name + " doctor -o json | jq '.checks[] | select(.status == \"fail\")'",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c) },
-	}
+		example: "doctor\ndoctor -o json | jq '.checks[] | select(.status == \"fail\")'",
+		do:      a.doctor,
+	})
 }
 
-func (a *cli) doctor(c *cobra.Command) error {
+func (a *cli) doctor(c *cobra.Command, _ []string) error {
 	found, r, err := a.checkConfig(c)
 	if err == nil {
 		var more []view.Finding
@@ -94,15 +93,12 @@ func (a *cli) checkFleet(ctx context.Context, r *config.Resolved) ([]view.Findin
 		return nil, err
 	}
 	defer func() { _ = s.Close() }()
-	p := a.program()
-	return view.Findings(ctx, s, nil, view.Checks{
-		Unique: r.Unique,
-		Schedules: view.ScheduleSources{
-			Configured: r.Schedules, Program: p.ClassSchedules(r.Config), Stored: r.PersistentSchedules, Defaults: p.ScheduleDefaults(r.Config),
-		},
-		Differ:    app.SettingsDiffer,
-		Throwaway: a.dev,
-	})
+	return view.Findings(ctx, s, nil, a.checks(r))
+}
+
+// checks are what "doctor" and the dashboard know besides Redis.
+func (a *cli) checks(r *config.Resolved) view.Checks {
+	return view.Checks{Unique: r.Unique, Schedules: scheduleSources(a.program(), r), Differ: app.SettingsDiffer, Throwaway: a.dev}
 }
 
 const unitPatience = 5 * time.Second

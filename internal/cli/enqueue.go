@@ -15,7 +15,6 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -29,11 +28,9 @@ const (
 func (a *cli) enqueueCommand() *cobra.Command {
 	var queue, list string
 	var when whenFlags
-	c := &cobra.Command{
-		Use:         "enqueue CLASS [ARG…]",
-		Annotations: adds,
-		Short:       "push a job, now or later",
-		Long: `Push a job to its queue. An ARG that is JSON is passed as JSON (42, true,
+	c := a.command(verb{
+		use: "enqueue CLASS [ARG…]", kind: adds, short: "push a job, now or later",
+		long: `Push a job to its queue. An ARG that is JSON is passed as JSON (42, true,
 '{"a":1}', '"42"'), any other as text. A job of a loner class is not pushed
 while one with the same class lock waits or runs; that is reported, and is not
 a failure.
@@ -47,44 +44,47 @@ thousands at a time. A line is a JSON object with "class" and optionally "args"
 
 If no worker works the queue or handles the class, the job is pushed anyway,
 with a warning.`,
-		Example: fmt.Sprintf("  %[1]s enqueue Mail 42 hi --queue mail\n"+
-			"  %[1]s enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n"+
-			"  %[1]s enqueue Mail 42 hi --queue mail --in 5m\n"+
-			"  %[1]s enqueue Hello you --dev\n"+
-			"  echo '{\"class\":\"Mail\",\"args\":[42],\"queue\":\"mail\"}' | %[1]s enqueue --json -", a.name),
-		Args: func(c *cobra.Command, args []string) error {
+		example: "enqueue Mail 42 hi --queue mail\n" +
+			"enqueue Mail --json '[42, {\"subject\": \"hi\"}]'\n" +
+			"enqueue Mail 42 hi --queue mail --in 5m\n" +
+			"enqueue Hello you --dev\n" +
+			"  echo '{\"class\":\"Mail\",\"args\":[42],\"queue\":\"mail\"}' | " + a.name + " enqueue --json -",
+		args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && list != "-" {
 				return usage("See: "+c.CommandPath()+" --help", "which class?")
 			}
 			return nil
 		},
-		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return a.live(a.classNames)(c, args, prefix)
+		flags: func(f *flagSet) {
+			f.StringVar(&queue, "queue", "", "queue (default: the class's, from the configuration or a running daemon)")
+			f.StringVar(&list, "json", "", "all arguments as a JSON `list` (- reads standard input; without CLASS, jobs)")
+			when.add(f)
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		do: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.enqueueLines(c, queue, when)
 			}
-			parsed, err := a.jobArgs(args[1:], list, c.Flags().Changed("json"))
+			parsed, err := jobArgs(a.stdin, args[1:], list, c.Flags().Changed("json"))
 			if err != nil {
 				return err
 			}
 			return a.enqueue(c, args[0], parsed, queue, when)
 		},
-	}
-	c.Flags().StringVar(&queue, "queue", "", "queue (default: the class's, from the configuration or a running daemon)")
-	c.Flags().StringVar(&list, "json", "", "all arguments as a JSON `list` (- reads standard input; without CLASS, jobs)")
-	when.add(c)
-	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
-	_ = c.RegisterFlagCompletionFunc("json", cobra.NoFileCompletions)
+	})
+	c.ValidArgsFunction = a.completeClass
 	return c
 }
 
+// completeClass completes the first argument.
+func (a *cli) completeClass(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.live(a.classNames)(c, args, prefix)
+}
+
 // jobArgs parses a job's arguments. It keeps the bytes of JSON, so that large numbers stay exact.
-func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, error) {
+func jobArgs(stdin io.Reader, words []string, list string, hasList bool) (resqued.Args, error) {
 	if !hasList {
 		args := make(resqued.Args, len(words))
 		for i, word := range words {
@@ -104,7 +104,7 @@ func (a *cli) jobArgs(words []string, list string, hasList bool) (resqued.Args, 
 		return nil, usage("", "give the arguments either as words or with --json")
 	}
 	if list == "-" {
-		text, err := io.ReadAll(io.LimitReader(a.stdin, maxInput+1))
+		text, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("standard input: %w", err)
@@ -277,28 +277,6 @@ func (a *cli) clientOptions(cfg config.Config) client.Options {
 	}
 }
 
-// withClient opens the client for a verb that changes waiting or failed jobs.
-func (a *cli) withClient(c *cobra.Command, do func(ctx context.Context, jobs *client.Client, cfg config.Config) error) error {
-	cfg, err := a.load(c)
-	if err != nil {
-		return err
-	}
-	s, err := app.OpenStore(cfg.Config, "resqued-cli")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	if err := a.checkFormat(c, s); err != nil {
-		return err
-	}
-	pusher, err := a.client(cfg.Config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pusher.Close() }()
-	return do(c.Context(), pusher, cfg.Config)
-}
-
 func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 	if c, ok := h.Lookup(class); ok {
 		return c.Lock
@@ -309,39 +287,4 @@ func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
 // jobText returns a job as Class["arg",2], safe for a terminal.
 func jobText(class, args string) string {
 	return wire.Printable(class, 100) + wire.Printable(wire.ShortArgs(args), 200)
-}
-
-// withStore opens the store for a verb that only reads.
-func (a *cli) withStore(c *cobra.Command, do func(ctx context.Context, s *store.Store) error) error {
-	r, err := a.load(c)
-	if err != nil {
-		return err
-	}
-	return a.inStore(c, r, do)
-}
-
-// inStore is withStore for a configuration.
-func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.Context, s *store.Store) error) error {
-	s, err := app.OpenStore(r.Config, "resqued-cli")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	if err := a.checkFormat(c, s); err != nil {
-		return err
-	}
-	return do(c.Context(), s)
-}
-
-// forPeople reports whether the output is a table or text rather than for programs.
-func (a *cli) forPeople() bool { return a.flags.output != outJSON && a.flags.output != outName }
-
-// note prints a remark to standard error, unless -q is set.
-func (a *cli) note(format string, args ...any) {
-	if !a.flags.quiet {
-		if a.listed != "" {
-			format = "store " + a.listed + ": " + format
-		}
-		_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
-	}
 }

@@ -90,13 +90,13 @@ func (e *eventWriter) line(ev app.Ended) string {
 		colour, note = red, "  "+wire.Printable(view.Summary(failure), 200)
 	}
 	word := ev.Result
-	a := &cli{coloured: e.mode.Colour}
-	return label(a, colour, word) + jobText(ev.Job.Class, string(args)) + " " + milliseconds(ev.Ran) + note + "\n"
+	out := output{coloured: e.mode.Colour}
+	return out.label(colour, word) + jobText(ev.Job.Class, string(args)) + " " + milliseconds(ev.Ran) + note + "\n"
 }
 
 // label is the first word of a line of "resqued dev", padded to its column.
-func label(a *cli, colour, word string) string {
-	return a.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
+func (out *output) label(colour, word string) string {
+	return out.paint(colour, word) + strings.Repeat(" ", max(1, 11-len(word)))
 }
 
 func milliseconds(d time.Duration) string {

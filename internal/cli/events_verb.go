@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,11 +19,11 @@ import (
 const followEvery = time.Second
 
 func (a *cli) eventsCommand() *cobra.Command {
-	var f view.EventFilter
+	var o view.EventFilter
 	var follow bool
-	c := &cobra.Command{
-		Use: "events", Annotations: shows, Short: "list events of daemons and changes by people", Args: exactly(0, "no arguments"),
-		Long: `List events, newest first: daemons that started, stopped, took over from an
+	return a.command(verb{
+		use: "events", kind: shows, short: "list events of daemons and changes by people",
+		long: `List events, newest first: daemons that started, stopped, took over from an
 older version or reloaded; worker processes that died, or were replaced for
 their memory or age; jobs that were told to stop, and lost locks; and changes
 made with this program: pauses, purges, retries, removals, kills. There is no
@@ -33,36 +31,35 @@ event per job.
 
 Redis keeps about 10,000 events. Those from times when Redis did not answer may
 be missing; of many alike within a minute only the first are kept.`,
-		Example: "  " + a.name + " events --limit 20\n  " + a.name + " events --kind died,killed\n  " + a.name + " events --follow",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if f.Limit < 1 || f.Limit > store.MaxEvents {
-				return usage("", "--limit %d: use 1 to %d", f.Limit, store.MaxEvents)
-			}
-			for _, kind := range f.Kinds {
-				if !slices.Contains(store.EventKinds, store.EventKind(kind)) {
-					return usage("Kinds are: "+strings.Join(eventKinds(), ", ")+".", "--kind %q is none", wire.Printable(kind, 100))
+		example: "events --limit 20\nevents --kind died,killed\nevents --follow",
+		flags: func(f *flagSet) {
+			f.IntVar(&o.Limit, "limit", 50, "how many at most")
+			f.StringSliceVar(&o.Kinds, "kind", nil, "only these `kinds`, such as died,killed")
+			f.StringVar(&o.Before, "before", "", "only those before this `id` (\"next\" of -o json)")
+			f.BoolVarP(&follow, "follow", "f", false, "show the newest, then each new one, newest last")
+			f.completers["kind"] = words(eventKinds()...)
+			f.check(func() error {
+				if o.Limit < 1 || o.Limit > store.MaxEvents {
+					return usage("", "--limit %d: use 1 to %d", o.Limit, store.MaxEvents)
 				}
-			}
-			if follow && f.Before != "" {
-				return usage("", "use --follow or --before, not both")
-			}
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				if follow {
-					return a.followEvents(ctx, s, f)
+				for _, kind := range o.Kinds {
+					if !slices.Contains(eventKinds(), kind) {
+						return usage("Kinds are: "+strings.Join(eventKinds(), ", ")+".", "--kind %q is none", wire.Printable(kind, 100))
+					}
 				}
-				return a.listEvents(ctx, s, f)
+				if follow && o.Before != "" {
+					return usage("", "use --follow or --before, not both")
+				}
+				return nil
 			})
 		},
-	}
-	flags := c.Flags()
-	flags.IntVar(&f.Limit, "limit", 50, "how many at most")
-	flags.StringSliceVar(&f.Kinds, "kind", nil, "only these `kinds`, such as died,killed")
-	flags.StringVar(&f.Before, "before", "", "only those before this `id` (\"next\" of -o json)")
-	flags.BoolVarP(&follow, "follow", "f", false, "show the newest, then each new one, newest last")
-	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
-	_ = c.RegisterFlagCompletionFunc("before", cobra.NoFileCompletions)
-	_ = c.RegisterFlagCompletionFunc("kind", words(eventKinds()...))
-	return c
+		run: func(ctx context.Context, s *session, _ []string) error {
+			if follow {
+				return followEvents(ctx, s, o)
+			}
+			return listEvents(ctx, s, o)
+		},
+	})
 }
 
 func eventKinds() (names []string) {
@@ -72,21 +69,13 @@ func eventKinds() (names []string) {
 	return names
 }
 
-func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter) error {
+func listEvents(ctx context.Context, s *session, f view.EventFilter) error {
 	events, next, err := view.Events(ctx, s, f)
 	if err != nil {
 		return eventProblem(err)
 	}
-	l := &listing{next: next, columns: []column{
-		{title: "WHEN"},
-		{title: "KIND", colour: eventColour},
-		{title: "SUBJECT"},
-		{title: "WHAT"},
-		{title: "COUNT", right: true, wide: true},
-		{title: "BY"},
-		{title: "VIA", wide: true},
-		{title: "ID", wide: true},
-	}}
+	l := newListing("WHEN, KIND, SUBJECT, WHAT, +>COUNT, BY, +VIA, +ID").paints("KIND", eventColour)
+	l.next = next
 	for _, v := range events {
 		count := ""
 		if v.Count != nil {
@@ -94,20 +83,20 @@ func (a *cli) listEvents(ctx context.Context, s *store.Store, f view.EventFilter
 		}
 		l.add(v.ID, v, v.At.Local().Format(time.DateTime), v.Kind, v.Subject, v.Text, count, v.By, v.Via, v.ID)
 	}
-	if a.forPeople() {
+	if s.forPeople() {
 		switch {
 		case len(events) == 0:
-			a.note("no events")
+			s.note("no events")
 		case next != "":
-			a.note("there are more; see --limit, or: %s events --before %s", a.again(), next)
+			s.note("there are more; see --limit, or: %s events --before %s", s.again(), next)
 		}
 	}
-	return a.print(l)
+	return s.print(l)
 }
 
 // followEvents shows events until it is interrupted. While Redis does not answer, it waits.
-func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilter) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+func followEvents(ctx context.Context, s *session, f view.EventFilter) error {
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	shown, _, err := view.Events(ctx, s, f)
 	if err != nil {
@@ -124,7 +113,7 @@ func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilt
 	slices.Reverse(shown)
 	for away := false; ; {
 		for _, v := range shown {
-			if err := a.printEvent(v); err != nil {
+			if err := s.printEvent(v); err != nil {
 				return err
 			}
 		}
@@ -137,7 +126,7 @@ func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilt
 			return nil
 		case rdb.Unreachable(err):
 			if !away {
-				a.warn("%s; trying again", err)
+				s.warn("%s; trying again", err)
 			}
 			away = true
 		case err != nil:
@@ -148,14 +137,14 @@ func (a *cli) followEvents(ctx context.Context, s *store.Store, f view.EventFilt
 	}
 }
 
-func (a *cli) printEvent(v view.Event) error {
-	switch a.flags.output {
+func (out *output) printEvent(v view.Event) error {
+	switch out.flags.output {
 	case outJSON:
-		return a.printJSON(v)
+		return out.printJSON(v)
 	case outName:
-		return a.printText(v.ID + "\n")
+		return out.printText(v.ID + "\n")
 	}
-	parts := []string{v.At.Local().Format(time.DateTime), a.paint(eventColour(v.Kind), v.Kind)}
+	parts := []string{v.At.Local().Format(time.DateTime), out.paint(eventColour(v.Kind), v.Kind)}
 	for _, part := range []string{v.Subject, v.Text} {
 		if part != "" {
 			parts = append(parts, wire.Printable(part, 0))
@@ -164,7 +153,7 @@ func (a *cli) printEvent(v view.Event) error {
 	if v.By != "" {
 		parts = append(parts, "by "+wire.Printable(v.By, 0))
 	}
-	return a.printText(strings.Join(parts, "  ") + "\n")
+	return out.printText(strings.Join(parts, "  ") + "\n")
 }
 
 func eventColour(kind string) string {

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -45,19 +44,13 @@ type failureFilter struct {
 	older, newer time.Duration
 }
 
-func (o *failureFilter) add(c *cobra.Command, a *cli) {
-	f := c.Flags()
+func (o *failureFilter) add(f *flagSet) {
 	f.StringVar(&o.filter.Class, "class", "", "only this class")
 	f.StringVar(&o.filter.Error, "error", "", "only with this `text` in exception or message")
 	f.StringVar(&o.pattern, "match", "", "only if exception or message matches this `regexp`")
 	f.StringVar(&o.filter.Queue, "queue", "", "only from this queue")
-	durationVar(f, &o.older, "older-than", 0, "only failures older than this")
-	durationVar(f, &o.newer, "newer-than", 0, "only failures newer than this")
-	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
-	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
-	for _, flag := range []string{"error", "match", "older-than", "newer-than"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+	f.span(&o.older, "older-than", 0, "only failures older than this")
+	f.span(&o.newer, "newer-than", 0, "only failures newer than this")
 }
 
 func (o *failureFilter) filtered() bool {
@@ -66,8 +59,8 @@ func (o *failureFilter) filtered() bool {
 
 type editOptions struct {
 	failureFilter
-	retry       bool
-	yes, dryRun bool
+	consent
+	retry bool
 	// payloadFile holds a job to push in place of the failed one.
 	payloadFile string
 	warnings    []string
@@ -76,13 +69,13 @@ type editOptions struct {
 // editFailedCommand makes "failed retry" and "failed rm".
 func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 	o := editOptions{retry: retry}
-	c := &cobra.Command{
-		Use: "rm [ID…]", Annotations: edits, Short: "remove failures",
-		Long: `Remove the records of failed jobs, by id or by filter. With a filter it asks
+	v := verb{
+		use: "rm [ID…]", kind: edits, short: "remove failures",
+		long: `Remove the records of failed jobs, by id or by filter. With a filter it asks
 first on a terminal; elsewhere it needs --yes. A payload that was too large for
 its record is removed too, unless the job was retried.`,
-		Example: "  " + a.name + " failed rm 0af6af819782\n  " + a.name + " failed rm --class Mail --error Timeout --dry-run",
-		Args: func(c *cobra.Command, args []string) error {
+		example: "failed rm 0af6af819782\nfailed rm --class Mail --error Timeout --dry-run",
+		args: func(c *cobra.Command, args []string) error {
 			filtered := slices.ContainsFunc(failedFilters, c.Flags().Changed)
 			if err := o.resolve(time.Now()); err != nil {
 				return err
@@ -94,37 +87,35 @@ its record is removed too, unless the job was retried.`,
 				return usage("", "name failures or filter them, not both")
 			case o.payloadFile != "" && len(args) != 1:
 				return usage("See: "+a.again()+" failed --flat", "--payload-file: name the one failure that the job is for")
-			case o.filter.Limit < 0:
-				return usage("", "--limit %d: use 0 or more", o.filter.Limit)
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return a.editFailed(c, args, o) },
+		flags: func(f *flagSet) {
+			o.failureFilter.add(f)
+			f.BoolVar(&o.filter.All, "all", false, "all failures")
+			f.limit(&o.filter.Limit, 0, 0, "most failures, oldest of each list first (0: no limit)")
+			o.consent.add(f)
+			if retry {
+				f.BoolVar(&o.filter.Again, "again", false, "also those retried before")
+				f.StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) instead of the named failure")
+			}
+		},
+		run: func(ctx context.Context, s *session, args []string) error { return editFailed(ctx, s, args, o) },
 	}
 	if retry {
-		c.Use, c.Short = "retry [ID…]", "push failed jobs again"
-		c.Long = `Push failed jobs again, unchanged, to the queues they came from, by id or by
+		v.use, v.short = "retry [ID…]", "push failed jobs again"
+		v.long = `Push failed jobs again, unchanged, to the queues they came from, by id or by
 filter. Their records stay and say when they were retried; a filter skips jobs
 that were retried before. With a filter it asks first on a terminal; elsewhere
 it needs --yes.
 
 A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it
 is. Fix it and pass it with --payload-file; "failed show" prints its bytes.`
-		c.Example = "  " + a.name + " failed retry 0af6af819782\n  " + a.name + " failed retry --class Mail --error Timeout --dry-run\n" +
-			"  " + a.name + " failed retry --all --yes\n" +
-			"  " + a.name + " failed show 0af6af819782@41 -o json |\n    jq -j '.items[0].payload' >job.json\n" +
-			"  " + a.name + " failed retry 0af6af819782@41 --payload-file job.json"
-		c.Flags().BoolVar(&o.filter.Again, "again", false, "also those retried before")
-		c.Flags().StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) instead of the named failure")
+		v.example = "failed retry 0af6af819782\nfailed retry --class Mail --error Timeout --dry-run\nfailed retry --all --yes\n" +
+			"failed show 0af6af819782@41 -o json |\n    jq -j '.items[0].payload' >job.json\n" +
+			"failed retry 0af6af819782@41 --payload-file job.json"
 	}
-	f := c.Flags()
-	o.add(c, a)
-	f.BoolVar(&o.filter.All, "all", false, "all failures")
-	f.IntVar(&o.filter.Limit, "limit", 0, "most failures, oldest of each list first (0: no limit)")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
-	return c
+	return a.command(v)
 }
 
 var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
@@ -150,78 +141,70 @@ func (o *failureFilter) resolve(now time.Time) (err error) {
 	return nil
 }
 
-func (a *cli) editFailed(c *cobra.Command, names []string, o editOptions) error {
+func editFailed(ctx context.Context, s *session, names []string, o editOptions) error {
 	var payload []byte
 	if o.payloadFile != "" {
 		var err error
-		if payload, err = a.readPayload(o.payloadFile); err != nil {
+		if payload, err = readPayload(s.a.stdin, o.payloadFile); err != nil {
 			return err
 		}
 	}
 	if len(names) > 0 {
-		err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			views, err := a.findFailed(ctx, s, names)
-			for _, v := range views {
-				o.filter.IDs = append(o.filter.IDs, v.ID)
-			}
-			return err
-		})
+		views, err := findFailed(ctx, s, names)
 		if err != nil {
 			return err
+		}
+		for _, v := range views {
+			o.filter.IDs = append(o.filter.IDs, v.ID)
 		}
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client, cfg config.Config) error {
-		var do func(ctx context.Context, progress func(handled int)) (client.FailedReport, error)
-		total := 1
-		if payload != nil && !o.dryRun {
-			do = func(ctx context.Context, _ func(int)) (client.FailedReport, error) {
-				return jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
-			}
-		} else {
-			selection, err := jobs.SelectFailed(ctx, o.filter, !o.retry)
-			if err != nil {
-				return err
-			}
-			report := selection.Report()
-			if o.dryRun || report.Matched == 0 && len(names) == 0 && !o.yes {
-				return a.tellEdited(report, o, true)
-			}
-			if len(names) == 0 && !o.yes {
-				// Failures that come while it waits for the answer are not selected.
-				if err := a.confirm(o.text("", report)); err != nil {
-					return err
-				}
-			}
-			do, total = selection.Do, report.Matched
-		}
-		past := "removed"
-		if o.retry {
-			past = "retried"
-		}
-		ctx, stop := interruptible(ctx)
-		defer stop()
-		bar := a.progressOf(past, total)
-		report, err := do(ctx, bar.at)
-		bar.done()
-		kind := store.EventRemoved
-		if o.retry {
-			kind = store.EventRetried
-		}
-		a.did(kind, "failures", plural(report.Done, "failure")+o.selected(names), report.Done)
+	jobs, err := s.client()
+	if err != nil {
+		return err
+	}
+	do := func(ctx context.Context, _ func(int)) (client.FailedReport, error) {
+		return jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
+	}
+	total := 1
+	if payload == nil || o.dryRun {
+		selection, err := jobs.SelectFailed(ctx, o.filter, !o.retry)
 		if err != nil {
-			return fmt.Errorf("%w (done until then: %d)", interrupted(ctx, err), report.Done)
+			return err
 		}
-		if o.retry {
-			retried := pushed{}
-			for queue := range report.Queues {
-				retried.add(queue, "")
-			}
-			by := a.workedBy(ctx, cfg, retried)
-			o.warnings = by.Warnings
-			defer a.warnUnworked(by)
+		report := selection.Report()
+		ask := len(names) == 0 && !o.yes
+		if o.dryRun || report.Matched == 0 && ask {
+			return tellEdited(s, report, o)
 		}
-		return a.tellEdited(report, o, false)
-	})
+		// Failures that come while it waits for the answer are not selected.
+		if err := s.a.confirm(!ask, o.text(false, report)); err != nil {
+			return err
+		}
+		do, total = selection.Do, report.Matched
+	}
+	past, kind := "removed", store.EventRemoved
+	if o.retry {
+		past, kind = "retried", store.EventRetried
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	bar := s.progressOf(past, total)
+	report, err := do(ctx, bar.at)
+	bar.done()
+	s.did(kind, "failures", plural(report.Done, "failure")+o.selected(names), report.Done)
+	if err != nil {
+		return fmt.Errorf("%w (done until then: %d)", interrupted(ctx, err), report.Done)
+	}
+	if o.retry {
+		retried := pushed{}
+		for queue := range report.Queues {
+			retried.add(queue, "")
+		}
+		by := s.a.workedBy(ctx, s.loaded.Config, retried)
+		o.warnings = by.Warnings
+		defer s.a.warnUnworked(by)
+	}
+	return tellEdited(s, report, o)
 }
 
 func (o *editOptions) selected(names []string) string {
@@ -237,12 +220,12 @@ func (o *editOptions) selected(names []string) string {
 	return text.String()
 }
 
-// readPayload reads a job from a file, without the final line break.
-func (a *cli) readPayload(file string) ([]byte, error) {
+// readPayload reads a job from a file, or from stdin, without the final line break.
+func readPayload(stdin io.Reader, file string) ([]byte, error) {
 	var raw []byte
 	var err error
 	if file == "-" {
-		raw, err = io.ReadAll(a.stdin)
+		raw, err = io.ReadAll(stdin)
 	} else {
 		raw, err = os.ReadFile(file)
 	}
@@ -256,16 +239,14 @@ func (a *cli) readPayload(file string) ([]byte, error) {
 	return raw, nil
 }
 
-func (o editOptions) text(prefix string, r client.FailedReport) string {
-	verb, past, n := "remove", "removed", r.Matched
-	if o.retry {
-		verb, past = "retry", "retried"
-	}
-	if prefix == "done" {
-		prefix, verb, n = "", past, r.Done
+// text says what is to be done, or was done.
+func (o editOptions) text(done bool, r client.FailedReport) string {
+	n := r.Matched
+	if done {
+		n = r.Done
 	}
 	if !o.retry {
-		return prefix + verb + " " + plural(n, "failure")
+		return map[bool]string{false: "remove ", true: "removed "}[done] + plural(n, "failure")
 	}
 	to := ""
 	if queues := slices.Sorted(maps.Keys(r.Queues)); len(queues) == 1 {
@@ -273,26 +254,19 @@ func (o editOptions) text(prefix string, r client.FailedReport) string {
 	} else if len(queues) > 1 {
 		to = " to " + plural(len(queues), "queue")
 	}
-	return prefix + verb + " " + plural(n, "job") + to
+	return map[bool]string{false: "retry ", true: "retried "}[done] + plural(n, "job") + to
 }
 
-func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
-	dry = dry && o.dryRun
+func tellEdited(s *session, r client.FailedReport, o editOptions) error {
 	v := editView{
-		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: dry, Warnings: o.warnings,
+		Matched: r.Matched, Duplicates: r.Duplicates, Gone: r.Gone, Stuck: r.Stuck, Payloads: r.Payloads, Queues: r.Queues, DryRun: o.dryRun, Warnings: o.warnings,
 	}
 	if v.Removed = &r.Done; o.retry {
 		v.Removed, v.Retried = nil, &r.Done
 	}
-	var err error
-	switch {
-	case a.flags.output == outJSON:
-		err = a.printJSON(v)
-	case a.flags.output == outName || a.flags.quiet:
-	case dry:
-		err = a.printText(o.text("would ", r) + "\n")
-	default:
-		text := o.text("done", r)
+	text := "would " + o.text(false, r)
+	if !o.dryRun {
+		text = o.text(true, r)
 		if r.Duplicates > 0 {
 			text += fmt.Sprintf("; %d of them not pushed: an equal job waits", r.Duplicates)
 		}
@@ -302,14 +276,13 @@ func (a *cli) tellEdited(r client.FailedReport, o editOptions, dry bool) error {
 		if r.Gone > 0 {
 			text += fmt.Sprintf("; %d were retried or removed by someone else in the meantime", r.Gone)
 		}
-		err = a.printText(text + "\n")
 	}
-	if err == nil && r.Stuck > 0 {
-		err = &problem{
-			exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
-			hint: "The record holds no job or no queue, or the queue's key in Redis is not a list. See: " + a.again() + " failed --flat. " +
-				"A payload that is not a job can be corrected: " + a.again() + " failed retry ID --payload-file FILE",
-		}
+	if err := s.result(v, "", text+"\n"); err != nil || r.Stuck == 0 {
+		return err
 	}
-	return err
+	return &problem{
+		exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
+		hint: "The record holds no job or no queue, or the queue's key in Redis is not a list. See: " + s.again() + " failed --flat. " +
+			"A payload that is not a job can be corrected: " + s.again() + " failed retry ID --payload-file FILE",
+	}
 }

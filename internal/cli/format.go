@@ -9,29 +9,27 @@ import (
 	"github.com/resqued/resqued/internal/rdb"
 )
 
-// Kinds of verbs by their effect on Redis, for their Annotations.
-var (
+// kind is a verb's effect on Redis.
+type kind string
+
+const (
 	// shows is for verbs that show changing data; they have --watch.
-	shows = kind("shows")
+	shows kind = "shows"
 	// reads is for other verbs that change nothing.
-	reads = kind("reads")
+	reads kind = "reads"
 	// adds is for verbs that only add, or that use only Ruby's keys. They work next to a newer
 	// version, which can read what this one writes.
-	adds = kind("adds")
+	adds kind = "adds"
 	// edits is for verbs that change what other programs wrote below resqued:. They refuse if a
 	// newer version wrote what this one cannot read.
-	edits = kind("edits")
+	edits kind = "edits"
 	// daemon is for verbs that handle signals themselves.
-	daemon = kind("daemon")
+	daemon kind = "daemon"
 	// noRedis is for verbs that work on files, processes or PostgreSQL.
-	noRedis = kind("no redis")
+	noRedis kind = "no redis"
 )
 
-func kind(name string) map[string]string { return map[string]string{"kind": name} }
-
-func is(c *cobra.Command, kind map[string]string) bool {
-	return c.Annotations["kind"] == kind["kind"]
-}
+func is(c *cobra.Command, k kind) bool { return c.Annotations["kind"] == string(k) }
 
 type formatChecker interface {
 	CheckFormat(ctx context.Context) error

@@ -26,6 +26,6 @@ func TestKindsOfVerbs(t *testing.T) {
 			walk(sub)
 		}
 	}
-	a := &cli{name: "resqued", handlers: resqued.New()}
+	a := &cli{output: output{name: "resqued"}, handlers: resqued.New()}
 	walk(a.root())
 }

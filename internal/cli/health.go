@@ -29,10 +29,11 @@ type healthView struct {
 }
 
 func (a *cli) healthCommand() *cobra.Command {
+	var patience time.Duration
 	var alive bool
-	c := &cobra.Command{
-		Use: "health [PID]", Annotations: noRedis, Short: "check the daemon of this machine: for containers and probes",
-		Long: `Ask a daemon on this machine for its state, through its control socket. Exit
+	return a.toDaemon(verb{
+		use: "health [PID]", short: "check the daemon of this machine: for containers and probes",
+		long: `Ask a daemon on this machine for its state, through its control socket. Exit
 code 0: it takes jobs, or is paused. Exit code 3: it does not run or answer, is
 starting or leaving, no worker process is ready, a runner has not booted, or
 Redis is away. Without PID or --socket it asks the only daemon that it finds
@@ -40,51 +41,37 @@ here, whatever Redis that uses.
 
 With --alive any answer is enough. Use it for checks that restart a daemon: a
 restart does not repair Redis, and it ends a drain.`,
-		Example: "  " + a.name + " health\n  " + a.name + " health --alive\n  HEALTHCHECK CMD [\"" + a.name + "\", \"health\"]",
-	}
-	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", healthPatience, "longest wait for the answer")
-	c.Flags().BoolVar(&alive, "alive", false, "any answer is enough")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if *patience <= 0 {
-			return usage("", "--timeout %s: use more than 0", *patience)
-		}
-		path := *socket
-		if path == "" {
-			var err error
-			if path, err = a.controlOf(c, args, false); err != nil {
-				return err
-			}
-		}
-		return a.health(path, alive, *patience)
-	}
-	return c
+		example: "health\nhealth --alive\n  HEALTHCHECK CMD [\"" + a.name + "\", \"health\"]",
+		flags: func(f *flagSet) {
+			f.DurationVar(&patience, "timeout", healthPatience, "longest wait for the answer")
+			f.BoolVar(&alive, "alive", false, "any answer is enough")
+			f.check(func() error {
+				if patience <= 0 {
+					return usage("", "--timeout %s: use more than 0", patience)
+				}
+				return nil
+			})
+		},
+	}, false, func(_ *cobra.Command, path string) error { return a.health(path, alive, patience) })
 }
 
-func (a *cli) health(path string, alive bool, patience time.Duration) error {
+func (out *output) health(path string, alive bool, patience time.Duration) error {
 	reply, err := askInCharge(path, control.Status, patience)
 	switch {
-	case errors.Is(err, control.ErrNoDaemon):
-		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
 	case errors.Is(err, control.ErrNoAnswer):
 		return &problem{exit: exitUnhealthy, code: "timeout", lines: []string{fmt.Sprintf("the daemon at %s does not answer within %s", path, patience)}, cause: err}
 	case err != nil:
-		return err
+		return notRunning(err)
 	}
 	v := healthView{State: reply.State, PID: reply.PID, Version: reply.Version, Ready: reply.Ready, Outage: reply.Outage, Trouble: reply.Trouble, Text: reply.Text}
 	v.Healthy = reply.OK && (alive || works(v.State, v.Ready, v.Outage+v.Trouble))
-	switch {
-	case a.flags.output == outJSON:
-		err = a.printJSON(v)
-	case a.flags.output == outName:
-		err = a.printText(strconv.Itoa(v.PID) + "\n")
-	case !a.flags.quiet || !v.Healthy:
-		word := "healthy"
-		if !v.Healthy {
-			word = "unhealthy"
-		}
-		err = a.printText(fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
+	word := "healthy"
+	if !v.Healthy {
+		word = "unhealthy"
 	}
+	said := *out
+	said.flags.quiet = out.flags.quiet && v.Healthy // errors are not hidden
+	err = said.result(v, strconv.Itoa(v.PID)+"\n", fmt.Sprintf("%s: process %d: %s\n", word, v.PID, v.Text))
 	if err == nil && !v.Healthy {
 		err = exitCode(exitUnhealthy)
 	}

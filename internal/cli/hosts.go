@@ -17,21 +17,9 @@ import (
 )
 
 func (a *cli) hostsCommand() *cobra.Command {
-	ls := func(c *cobra.Command, args []string) error {
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			hosts, err := view.Hosts(ctx, s)
-			if err == nil && len(args) > 0 {
-				hosts, err = view.FindHosts(hosts, args)
-			}
-			if err != nil {
-				return lookup(err, a.again()+" hosts", c)
-			}
-			return a.printHosts(hosts)
-		})
-	}
-	parent := &cobra.Command{
-		Use: "hosts [HOST…]", Annotations: shows, Short: "list hosts of daemons, or declare one dead",
-		Long: `List the hosts and containers where worker processes of resqued are registered.
+	return a.lists(verb{
+		use: "hosts [HOST…]", kind: shows, short: "list hosts of daemons, or declare one dead",
+		long: `List the hosts and containers where worker processes of resqued are registered.
 STATE is
 
   alive   a process or master there gave a sign of life
@@ -42,13 +30,18 @@ STATE is
 
 SIGN is the age of the last sign of life. BOOT identifies the boot of the host;
 a name is listed twice if it has booted again or containers share it.`,
-		Example: "  " + a.name + " hosts\n  " + a.name + " hosts dead web-1 --yes",
-		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
+		example: "hosts\nhosts dead web-1 --yes",
+		args:    cobra.ArbitraryArgs, names: hostNames, run: listHosts,
+	}, "list hosts (default)", a.hostsDeadCommand())
+}
+
+// findHosts returns the hosts with some names.
+func findHosts(ctx context.Context, s *session, names []string) ([]*view.Host, error) {
+	hosts, err := view.Hosts(ctx, s.Store)
+	if err == nil && len(names) > 0 {
+		hosts, err = view.FindHosts(hosts, names)
 	}
-	parent.AddCommand(&cobra.Command{
-		Use: "ls [HOST…]", Annotations: shows, Short: "list hosts (default)", Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(hostNames),
-	}, a.hostsDeadCommand())
-	return parent
+	return hosts, s.lookup(err, "hosts")
 }
 
 func hostNames(ctx context.Context, s *store.Store) ([]string, error) {
@@ -60,17 +53,12 @@ func hostNames(ctx context.Context, s *store.Store) ([]string, error) {
 	return names, err
 }
 
-func (a *cli) printHosts(hosts []*view.Host) error {
-	l := &listing{columns: []column{
-		{title: "HOST"},
-		{title: "BOOT", fixed: true},
-		{title: "STATE", colour: hostColour},
-		{title: "PROCS", right: true},
-		{title: "JOBS", right: true},
-		{title: "SIGN", right: true},
-		{title: "ENDS", right: true},
-		{title: "ADDRESS", fixed: true},
-	}}
+func listHosts(ctx context.Context, s *session, names []string) error {
+	hosts, err := findHosts(ctx, s, names)
+	if err != nil {
+		return err
+	}
+	l := newListing("HOST, =BOOT, STATE, >PROCS, >JOBS, >SIGN, >ENDS, =ADDRESS").paints("STATE", hostColour)
 	for _, h := range hosts {
 		ends := "—"
 		if h.State != view.HostAlive {
@@ -78,10 +66,10 @@ func (a *cli) printHosts(hosts []*view.Host) error {
 		}
 		l.add(h.Place, h, h.Host, h.Boot, h.State, strconv.Itoa(h.Processes), strconv.Itoa(h.Jobs), view.Age(h.Silent), ends, h.Address)
 	}
-	if len(hosts) == 0 && a.forPeople() {
-		a.note("no hosts")
+	if len(hosts) == 0 && s.forPeople() {
+		s.note("no hosts")
 	}
-	return a.print(l)
+	return s.print(l)
 }
 
 func hostColour(state string) string {
@@ -104,10 +92,10 @@ type deadView struct {
 }
 
 func (a *cli) hostsDeadCommand() *cobra.Command {
-	var yes, dryRun bool
-	c := &cobra.Command{
-		Use: "dead HOST…", Annotations: edits, Short: "declare hosts dead, so that their jobs run again at once",
-		Long: `Declare hosts dead: powered off, or never to be heard of again. The leases of
+	var o consent
+	return a.command(verb{
+		use: "dead HOST…", kind: edits, short: "declare hosts dead, so that their jobs run again at once",
+		long: `Declare hosts dead: powered off, or never to be heard of again. The leases of
 their processes end, and within seconds any daemon recovers their jobs.
 
 HOST is a name, or a name and a boot, web-1:0123abcd, as "hosts" shows them.
@@ -120,39 +108,29 @@ twice at the same time, so make sure that it is off. On a terminal it asks
 first; elsewhere it needs --yes.
 
 Exit codes: 1 a host was refused, 4 no such host.`,
-		Example: "  " + a.name + " hosts dead web-1 --dry-run\n  " + a.name + " hosts dead web-1 --yes",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("See: "+a.again()+" hosts", "which host?")
-			}
-			return nil
+		example: "hosts dead web-1 --dry-run\nhosts dead web-1 --yes",
+		args:    a.some("which host?", "hosts"), names: hostNames,
+		flags: func(f *flagSet) {
+			o.add(f)
+			f.Lookup("dry-run").Usage = "only show these hosts and how many jobs they run"
 		},
-		ValidArgsFunction: a.live(hostNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.sayDead(ctx, c, s, args, yes, dryRun) })
-		},
-	}
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show these hosts and how many jobs they run")
-	return c
+		run: func(ctx context.Context, s *session, args []string) error { return sayDead(ctx, s, args, o) },
+	})
 }
 
-func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, names []string, yes, dryRun bool) error {
-	all, err := view.Hosts(ctx, s)
-	if err == nil {
-		all, err = view.FindHosts(all, names)
-	}
+func sayDead(ctx context.Context, s *session, names []string, o consent) error {
+	all, err := findHosts(ctx, s, names)
 	if err != nil {
-		return lookup(err, a.again()+" hosts", c)
+		return err
 	}
 	failure := &problem{exit: exitFailed, code: "alive"}
 	var views []*deadView
 	for _, h := range all {
 		switch {
 		case h.State != view.HostAlive:
-			views = append(views, &deadView{Host: h, DryRun: dryRun})
+			views = append(views, &deadView{Host: h, DryRun: o.dryRun})
 		case len(all) > 1 && !slices.Contains(names, h.Place):
-			a.note("%s lives: it is another boot, or another container, of that name", wire.Printable(h.Place, 300))
+			s.note("%s lives: it is another boot, or another container, of that name", wire.Printable(h.Place, 300))
 		default:
 			failure.lines = append(failure.lines, fmt.Sprintf("%s gave a sign of life %s ago: it counts as silent after %s",
 				wire.Printable(h.Place, 300), view.Age(h.Silent), h.Patience))
@@ -162,24 +140,22 @@ func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, nam
 	if len(views) == 0 && len(failure.lines) == 0 { // all hosts of a given name are alive
 		failure.lines = append(failure.lines, "all hosts of that name live")
 	}
-	if !dryRun && !yes && len(views) > 0 {
-		if err := a.confirm(deadQuestion(views)); err != nil {
-			return err
-		}
+	if err := s.a.confirm(o.yes || o.dryRun || len(views) == 0, deadQuestion(views)); err != nil {
+		return err
 	}
 	for i, v := range views {
-		if dryRun {
+		if o.dryRun {
 			break
 		}
 		o, err := s.SettleHost(ctx, store.HostVerdict{Place: v.Place, Dead: true, Last: v.Last, Pause: time.Second})
 		if err != nil {
-			return errors.Join(err, a.tellDead(views[:i]))
+			return errors.Join(err, s.tellDead(views[:i]))
 		}
 		v.Fenced = len(o.Procs)
 		switch o.Outcome {
 		case store.HostFenced:
 			v.Outcome = "fenced"
-			a.did(store.EventHostDead, "host "+v.Host.Host, "with "+plural(v.Jobs, "job"), max(1, v.Fenced))
+			s.did(store.EventHostDead, "host "+v.Host.Host, "with "+plural(v.Jobs, "job"), max(1, v.Fenced))
 			if o.Left > 0 {
 				failure.lines = append(failure.lines, fmt.Sprintf("%s: %d of its processes are of another version, whose format this one does not read, and keep their leases",
 					wire.Printable(v.Place, 300), o.Left))
@@ -191,7 +167,7 @@ func (a *cli) sayDead(ctx context.Context, c *cobra.Command, s *store.Store, nam
 			v.Outcome = "gone" // already recovered
 		}
 	}
-	if err := a.tellDead(views); err != nil {
+	if err := s.tellDead(views); err != nil {
 		return err
 	}
 	if len(failure.lines) > 0 {
@@ -208,25 +184,19 @@ func deadQuestion(views []*deadView) string {
 	return "take for dead " + strings.Join(parts, ", ")
 }
 
-func (a *cli) tellDead(views []*deadView) error {
-	l, text := &listing{}, strings.Builder{}
+func (out *output) tellDead(views []*deadView) error {
+	l := &listing{}
 	for _, v := range views {
-		l.names, l.items = append(l.names, v.Place), append(l.items, v)
+		l.add(v.Place, v)
 		name := wire.Printable(v.Place, 300)
 		switch {
 		case v.DryRun:
-			fmt.Fprintf(&text, "would take %s for dead, silent for %s, with %s\n", name, view.Age(v.Silent), plural(v.Jobs, "job"))
+			fmt.Fprintf(&l.lines, "would take %s for dead, silent for %s, with %s\n", name, view.Age(v.Silent), plural(v.Jobs, "job"))
 		case v.Outcome == "fenced":
-			fmt.Fprintf(&text, "%s is dead: its %s run again\n", name, plural(v.Jobs, "job"))
+			fmt.Fprintf(&l.lines, "%s is dead: its %s run again\n", name, plural(v.Jobs, "job"))
 		case v.Outcome == "gone":
-			fmt.Fprintf(&text, "%s has nothing in hand any more\n", name)
+			fmt.Fprintf(&l.lines, "%s has nothing in hand any more\n", name)
 		}
 	}
-	switch {
-	case !a.forPeople():
-		return a.print(l)
-	case a.flags.quiet:
-		return nil
-	}
-	return a.printText(text.String())
+	return out.tell(l)
 }

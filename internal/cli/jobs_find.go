@@ -19,14 +19,14 @@ const (
 	payloadShown = 4096
 )
 
-// pick returns the jobs that names match, each once.
-func (a *cli) pick(views []*view.Job, names []string) ([]*view.Job, error) {
+// pickJobs returns the jobs that names match, each once.
+func pickJobs(s *session, views []*view.Job, names []string) ([]*view.Job, error) {
 	picked, err := view.FindJobs(views, names)
 	if several, ok := errors.AsType[*view.AmbiguousJobError](err); ok {
 		return nil, usage("Write more of it.", "%q may be any of %d running jobs: %s",
 			wire.Printable(several.Name, 200), len(several.Jobs), nameRuns(several.Jobs))
 	}
-	return picked, lookup(err, a.again()+" jobs", nil)
+	return picked, s.lookup(err, "jobs")
 }
 
 // nameRuns lists jobs by names that distinguish them.
@@ -58,61 +58,48 @@ func runNames(ctx context.Context, s *store.Store) ([]string, error) {
 	return names, err
 }
 
-func (a *cli) showJobs(ctx context.Context, s *store.Store, names []string) error {
+func showJobs(ctx context.Context, s *session, names []string) error {
 	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
-	views, err := a.pick(all, names)
+	views, err := pickJobs(s, all, names)
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	for i, v := range views {
+	for _, v := range views {
 		v.Detail()
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(a.runText(v))
 	}
-	if !a.forPeople() {
-		return a.print(jobListing(views, false))
-	}
-	return a.printText(b.String())
+	return showEach(s.output, jobListing(views), views, s.runText)
 }
 
-func (a *cli) runText(v *view.Job) string {
-	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			b.WriteString(name + strings.Repeat(" ", 9-len(name)) + wire.Printable(value, 0) + "\n")
-		}
-	}
-	line("id", v.ID)
-	line("class", v.Class)
-	line("args", string(v.Args))
-	line("queue", v.Queue)
-	b.WriteString("state    " + a.paint(jobColour(v.State), v.State) + "\n")
+func (out *output) runText(v *view.Job) string {
+	d := details{at: 9}
+	d.line("id", v.ID)
+	d.line("class", v.Class)
+	d.line("args", string(v.Args))
+	d.line("queue", v.Queue)
+	d.painted("state", out.paint(jobColour(v.State), v.State))
 	if !v.Started.IsZero() {
-		line("started", v.Started.UTC().Format(time.RFC3339)+" ("+view.Age(time.Duration(v.AgeS)*time.Second)+" ago)")
+		d.line("started", v.Started.UTC().Format(time.RFC3339)+" ("+view.Age(time.Duration(v.AgeS)*time.Second)+" ago)")
 	}
-	line("worker", v.Worker)
-	line("process", v.Process)
+	d.line("worker", v.Worker)
+	d.line("process", v.Process)
 	if r := v.Runner; r != nil {
-		line("runner", fmt.Sprintf("%s, pid %d", r.Runner, r.PID))
+		d.line("runner", fmt.Sprintf("%s, pid %d", r.Runner, r.PID))
 	}
-	line("token", v.Token)
-	line("lock", v.Lock)
+	d.line("token", v.Token)
+	d.line("lock", v.Lock)
 	if v.Fence > 0 {
-		line("fence", strconv.FormatInt(v.Fence, 10))
+		d.line("fence", strconv.FormatInt(v.Fence, 10))
 	}
 	if v.Deaths > 0 {
-		line("deaths", strconv.Itoa(v.Deaths))
+		d.line("deaths", strconv.Itoa(v.Deaths))
 	}
 	payload := v.Payload
 	if len(payload) > payloadShown {
 		payload = payload[:payloadShown] + "… (" + view.Size(int64(len(payload))) + " in all)"
 	}
-	line("payload", payload)
-	return b.String()
+	d.line("payload", payload)
+	return d.String()
 }

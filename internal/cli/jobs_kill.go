@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,18 +42,18 @@ type killView struct {
 }
 
 type killOptions struct {
+	consent
 	filter          jobFilter
 	force           time.Duration
 	requeue, noWait bool
-	yes, dryRun     bool
 }
 
 func (a *cli) jobsKillCommand() *cobra.Command {
 	o := killOptions{force: defaultForce}
 	wait := true
-	c := &cobra.Command{
-		Use: "kill ID…", Annotations: edits, Short: "kill running jobs, wherever they run",
-		Long: `Kill running jobs on any machine, through Redis. The request names this run of
+	return a.command(verb{
+		use: "kill ID…", kind: edits, short: "kill running jobs, wherever they run",
+		long: `Kill running jobs on any machine, through Redis. The request names this run of
 the job, so it never hits the next one.
 
 The job is told to stop: the context of a Go handler ends; the processes of a
@@ -70,10 +71,9 @@ The command waits until the jobs have ended, and reports how:
   finished          it finished by itself
 
 Exit code 1: a job still runs.`,
-		Example: "  " + a.name + " jobs kill 9f1c55d0a7b2\n  " + a.name + " jobs kill 9f1c55d0a7b2 --force-after 1m --requeue\n" +
-			"  " + a.name + " jobs kill --class Import --older-than 1h --dry-run",
-		ValidArgsFunction: a.live(runNames),
-		Args: func(c *cobra.Command, args []string) error {
+		example: "jobs kill 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2 --force-after 1m --requeue\njobs kill --class Import --older-than 1h --dry-run",
+		names:   runNames,
+		args: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && !o.filter.given(c):
 				return usage("See: "+c.Parent().CommandPath(), "which job?")
@@ -84,61 +84,58 @@ Exit code 1: a job still runs.`,
 			case o.noWait && wait && c.Flags().Changed("wait"):
 				return usage("", "--wait and --no-wait: use one of them")
 			}
-			return o.filter.check()
+			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		flags: func(f *flagSet) {
+			o.filter.add(f)
+			f.span(&o.force, "force-after", defaultForce, "time for a job to stop before its process is replaced")
+			f.BoolVar(&o.requeue, "requeue", false, "put jobs back into their queues instead of failing them")
+			f.BoolVar(&wait, "wait", true, "wait until the jobs have ended")
+			f.BoolVar(&o.noWait, "no-wait", false, "do not wait")
+			o.add(f)
+			f.Lookup("yes").Usage = "do not ask, with filters"
+		},
+		run: func(ctx context.Context, s *session, args []string) error {
 			o.noWait = o.noWait || !wait
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.killJobs(ctx, s, args, &o) })
+			return killJobs(ctx, s, args, &o)
 		},
-	}
-	o.filter.add(c)
-	durationVar(c.Flags(), &o.force, "force-after", defaultForce, "time for a job to stop before its process is replaced")
-	c.Flags().BoolVar(&o.requeue, "requeue", false, "put jobs back into their queues instead of failing them")
-	c.Flags().BoolVar(&wait, "wait", true, "wait until the jobs have ended")
-	c.Flags().BoolVar(&o.noWait, "no-wait", false, "do not wait")
-	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask, with filters")
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
-	a.completeFilter(c)
-	_ = c.RegisterFlagCompletionFunc("force-after", cobra.NoFileCompletions)
-	return c
+	})
 }
 
-func (a *cli) killJobs(ctx context.Context, s *store.Store, names []string, o *killOptions) error {
+func killJobs(ctx context.Context, s *session, names []string, o *killOptions) error {
 	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
-	jobs, err := a.victims(all, names, o)
+	jobs, err := victims(s, all, names, o)
 	if err != nil {
 		return err
 	}
 	if o.dryRun || len(jobs) == 0 {
 		if len(jobs) == 0 {
-			a.note("no running job matches")
+			s.note("no running job matches")
 		}
-		return a.print(jobListing(jobs, false))
+		return s.print(jobListing(jobs))
 	}
-	if len(names) == 0 && !o.yes {
-		if err := a.confirm(fmt.Sprintf("kill %s: %s", plural(len(jobs), "running job"), nameRuns(jobs))); err != nil {
-			return err
-		}
+	if err := s.a.confirm(o.yes || len(names) > 0, fmt.Sprintf("kill %s: %s", plural(len(jobs), "running job"), nameRuns(jobs))); err != nil {
+		return err
 	}
 	kills, pending, err := ask(ctx, s, jobs, o)
 	if len(kills) > 0 {
-		a.did(store.EventKilled, "jobs", nameRuns(jobs[:len(kills)]), len(kills))
+		s.did(store.EventKilled, "jobs", nameRuns(jobs[:len(kills)]), len(kills))
 	}
 	if err == nil && !o.noWait {
-		err = a.await(ctx, s, pending, o)
+		err = awaitKills(ctx, s, pending, o)
 	}
-	failure := a.tellKills(kills, len(names) == 1) // also after an error
+	failure := s.tellKills(kills, len(names) == 1) // also after an error
 	if err != nil {
 		return err
 	}
 	return failure
 }
 
-func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
-	jobs, err := a.pick(all, names)
+func victims(s *session, all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
+	jobs, err := pickJobs(s, all, names)
 	if err != nil {
 		return nil, err
 	}
@@ -151,21 +148,15 @@ func (a *cli) victims(all []*view.Job, names []string, o *killOptions) ([]*view.
 			}
 		}
 	}
-	if len(names) > 0 {
-		return jobs, nil
+	if len(names) == 0 {
+		ours := slices.DeleteFunc(all, func(v *view.Job) bool { return v.State == view.JobForeign })
+		jobs, _ = o.filter.Apply(ours)
 	}
-	var ours []*view.Job
-	for _, v := range all {
-		if v.State != view.JobForeign {
-			ours = append(ours, v)
-		}
-	}
-	jobs, _ = o.filter.Apply(ours)
 	return jobs, nil
 }
 
 // ask writes the requests to Redis. pending are the kills whose end is awaited.
-func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
+func ask(ctx context.Context, s *session, jobs []*view.Job, o *killOptions) (kills, pending []*killView, err error) {
 	for _, v := range jobs {
 		k := &killView{ID: v.ID, How: howAsked, job: v}
 		outcome, err := s.RequestKill(ctx, v.Run, store.KillRequest{Grace: o.force, Requeue: o.requeue})
@@ -185,8 +176,11 @@ func ask(ctx context.Context, s *store.Store, jobs []*view.Job, o *killOptions) 
 	return kills, pending, nil
 }
 
-// confirm asks the user at the terminal. Without a terminal it requires --yes.
-func (a *cli) confirm(what string) error {
+// confirm asks the user at the terminal, unless that is agreed. Without a terminal it requires --yes.
+func (a *cli) confirm(agreed bool, what string) error {
+	if agreed {
+		return nil
+	}
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !isTerminal(a.stderr) {
 		return usage("Use --dry-run to see them, --yes to do it.", "this would %s", what)
@@ -200,14 +194,9 @@ func (a *cli) confirm(what string) error {
 	return &problem{exit: exitFailed, code: "refused", lines: []string{"nothing was done"}}
 }
 
-func (a *cli) tellKills(kills []*killView, single bool) error {
-	failure := &problem{exit: exitOK}
-	refuse := func(code, format string, args ...any) {
-		failure.exit, failure.code = exitFailed, code
-		failure.lines = append(failure.lines, fmt.Sprintf(format, args...))
-	}
+func (out *output) tellKills(kills []*killView, single bool) error {
+	failure := &problem{exit: exitFailed}
 	l := &listing{}
-	var text strings.Builder
 	for _, k := range kills {
 		l.items = append(l.items, k)
 		job := runName(k.job)
@@ -220,31 +209,28 @@ func (a *cli) tellKills(kills []*killView, single bool) error {
 		}
 		switch k.How {
 		case store.HowCancelled:
-			text.WriteString("cancelled " + job + back + "\n")
+			l.lines.WriteString("cancelled " + job + back + "\n")
 		case store.HowRecycled:
-			fmt.Fprintf(&text, "killed %s with its process%s; siblings lost: %d\n", job, back, k.SiblingsLost)
+			fmt.Fprintf(&l.lines, "killed %s with its process%s; siblings lost: %d\n", job, back, k.SiblingsLost)
 		case store.HowFinished:
-			text.WriteString("finished by itself: " + job + "\n")
+			l.lines.WriteString("finished by itself: " + job + "\n")
 		case howAsked:
-			text.WriteString("asked to stop: " + job + "\n")
+			l.lines.WriteString("asked to stop: " + job + "\n")
 		case howRecovering:
-			refuse("recovering", "the process of %s is dead and is being recovered: look again in a moment", job)
+			failure.code = "recovering"
+			failure.lines = append(failure.lines, fmt.Sprintf("the process of %s is dead and is being recovered: look again in a moment", job))
 		default:
-			refuse("running", "%s still runs: %s", job, k.why())
+			failure.code = "running"
+			failure.lines = append(failure.lines, fmt.Sprintf("%s still runs: %s", job, k.why()))
 		}
 	}
 	var err error
-	switch {
-	case a.flags.output == outName:
-		err = a.print(l)
-	case a.flags.output == outJSON && single && len(kills) == 1:
-		err = a.printJSON(kills[0])
-	case a.flags.output == outJSON:
-		err = a.print(l)
-	case !a.flags.quiet:
-		err = a.printText(text.String())
+	if single && len(kills) == 1 && out.flags.output == outJSON {
+		err = out.printJSON(kills[0])
+	} else {
+		err = out.tell(l)
 	}
-	if err != nil || failure.exit == exitOK {
+	if err != nil || len(failure.lines) == 0 {
 		return err
 	}
 	return failure

@@ -17,11 +17,9 @@ const (
 	defaultTerm = 30 * time.Second
 )
 
-// await waits until the jobs have ended and prints the progress to a terminal. It gives up after
+// awaitKills waits until the jobs have ended and prints the progress to a terminal. It gives up after
 // the grace, or later if a process waits for its other jobs.
-func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o *killOptions) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+func awaitKills(ctx context.Context, s *session, pending []*killView, o *killOptions) error {
 	until := time.Now().Add(o.force + seeAndDie)
 	recycling := time.Duration(-1)
 	for {
@@ -39,7 +37,7 @@ func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o 
 			if k.see(states[i]); k.How == howRuns {
 				left = append(left, k)
 			}
-			a.tellPhase(k, o)
+			s.tellPhase(k, o)
 			if k.state.Stubborn && recycling < 0 {
 				recycling = termTimeout(ctx, s)
 				until = time.Now().Add(recycling + seeAndDie)
@@ -48,10 +46,8 @@ func (a *cli) await(ctx context.Context, s *store.Store, pending []*killView, o 
 		if pending = left; len(pending) == 0 || time.Now().After(until) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
+		if err := nap(ctx, lookEvery); err != nil {
+			return err
 		}
 	}
 }
@@ -69,7 +65,7 @@ func (k *killView) see(state store.KillState) {
 	k.state = state
 }
 
-func (a *cli) tellPhase(k *killView, o *killOptions) {
+func (out *output) tellPhase(k *killView, o *killOptions) {
 	phase := ""
 	switch {
 	case k.How != howRuns:
@@ -82,14 +78,14 @@ func (a *cli) tellPhase(k *killView, o *killOptions) {
 		return
 	}
 	k.phase = phase
-	if isTerminal(a.stderr) && a.flags.output != outJSON {
-		a.note("%s: %s", runName(k.job), phase)
+	if isTerminal(out.stderr) && out.flags.output != outJSON {
+		out.note("%s: %s", runName(k.job), phase)
 	}
 }
 
 // termTimeout is how long a process waits for its other jobs: the masters' longest
 // resque_term_timeout.
-func termTimeout(ctx context.Context, s *store.Store) time.Duration {
+func termTimeout(ctx context.Context, s *session) time.Duration {
 	longest := time.Duration(0)
 	masters, _ := s.MasterList(ctx)
 	for _, fields := range masters {

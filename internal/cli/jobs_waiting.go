@@ -13,7 +13,6 @@ import (
 
 	"github.com/resqued/resqued"
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector"
 	"github.com/resqued/resqued/internal/store"
@@ -37,28 +36,22 @@ type waitingFlags struct {
 // waitingFilters are the flags that are conditions on a job.
 var waitingFilters = []string{"id", "class", "args", "match", "older-than"}
 
-func (o *waitingFlags) add(c *cobra.Command, a *cli) {
-	f := c.Flags()
+func (o *waitingFlags) add(f *flagSet) {
 	f.StringSliceVar(&o.queues, "queue", nil, "only these `queues`, also * ? [a-z] and !")
 	f.StringSliceVar(&o.filter.Classes, "class", nil, "only these `classes`, also * ? [a-z] and !")
 	f.StringSliceVar(&o.filter.IDs, "id", nil, `only these ids, as "jobs find" shows them`)
 	f.StringVar(&o.args, "args", "", "only these exact arguments, a `JSON` array: [42,\"de\"]")
 	f.StringVar(&o.pattern, "match", "", "only if the arguments as JSON match this `regexp`")
 	f.DurationVar(&o.older, "older-than", 0, `only jobs enqueued longer ago than this; "rm" and "move" need "enqueued_at" in the payload`)
-	_ = c.RegisterFlagCompletionFunc("queue", a.live(queueNames))
-	_ = c.RegisterFlagCompletionFunc("class", a.live(a.classNames))
-	for _, flag := range []string{"id", "args", "match", "older-than"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
 }
 
-func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
+func (o *waitingFlags) resolve(f *flagSet, now time.Time) (err error) {
 	for flag, list := range map[string][]string{"queue": o.queues, "class": o.filter.Classes} {
 		if err := selector.CheckSet(list); err != nil {
 			return usage("", "--%s: %s", flag, err)
 		}
 	}
-	if c.Flags().Changed("args") {
+	if f.Changed("args") {
 		var args []json.RawMessage
 		if err := json.Unmarshal([]byte(o.args), &args); err != nil || args == nil {
 			return usage(`Write all arguments as one JSON array, such as [42,"de"]; --match looks for a part.`, "--args %q is not a JSON array", o.args)
@@ -78,8 +71,6 @@ func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 		}
 	}
 	switch {
-	case o.filter.Limit < 0:
-		return usage("", "--limit %d: use 0 or more", o.filter.Limit)
 	case o.older < 0:
 		return usage("", "--older-than %s: a time must not be negative", o.older)
 	case o.older > 0:
@@ -89,7 +80,7 @@ func (o *waitingFlags) resolve(c *cobra.Command, now time.Time) (err error) {
 }
 
 // pick returns the queues that --queue selects; none = all. Each name must match a queue.
-func (o *waitingFlags) pick(ctx context.Context, s *store.Store, a *cli, c *cobra.Command) ([]store.QueueInfo, error) {
+func (o *waitingFlags) pick(ctx context.Context, s *session) ([]store.QueueInfo, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil || len(o.queues) == 0 {
 		return list, err
@@ -101,7 +92,7 @@ func (o *waitingFlags) pick(ctx context.Context, s *store.Store, a *cli, c *cobr
 		}
 	}
 	if _, err := view.FindQueues(list, names); err != nil {
-		return nil, a.noQueue(c, err)
+		return nil, s.lookup(err, "queues")
 	}
 	return slices.DeleteFunc(list, func(q store.QueueInfo) bool { return !selector.MatchAny(o.queues, q.Name) }), nil
 }
@@ -124,9 +115,9 @@ type waitingView struct {
 func (a *cli) jobsFindCommand() *cobra.Command {
 	var o waitingFlags
 	var all, payloads bool
-	c := &cobra.Command{
-		Use: "find", Annotations: reads, Short: "find waiting jobs",
-		Long: `Find waiting jobs by class, arguments, id and age, or without a condition list
+	return a.command(verb{
+		use: "find", kind: reads, short: "find waiting jobs",
+		long: `Find waiting jobs by class, arguments, id and age, or without a condition list
 them. POSITION counts from 1, the next job, and changes as workers take jobs.
 ID is the id in the payload, or else the beginning of its SHA-256, which equal
 payloads share.
@@ -134,95 +125,77 @@ payloads share.
 It looks at the first 10,000 jobs of all these queues together, and says so if
 there are more; --all looks at all. "schedule" lists delayed jobs; "queues -o
 wide" counts jobs that wait to run alone after their process died.`,
-		Example: "  " + a.name + " jobs find --class 'Mail*' --match '\"de\"'\n  " + a.name + " jobs find --queue mail --args '[42]' -o json",
-		Args:    exactly(0, "no arguments; see --class and --args"),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.resolve(c, time.Now()); err != nil {
-				return err
-			}
-			return a.findWaiting(c, &o, all, payloads)
+		example: "jobs find --class 'Mail*' --match '\"de\"'\njobs find --queue mail --args '[42]' -o json",
+		args:    exactly(0, "no arguments; see --class and --args"),
+		flags: func(f *flagSet) {
+			o.add(f)
+			f.limit(&o.filter.Limit, waitingShown, 0, "most jobs (0: no limit)")
+			f.BoolVar(&all, "all", false, "look at all jobs")
+			f.BoolVar(&payloads, "payload", false, "with -o json: also the whole payloads")
+			f.check(func() error { return o.resolve(f, time.Now()) })
 		},
-	}
-	o.add(c, a)
-	c.Flags().IntVar(&o.filter.Limit, "limit", waitingShown, "most jobs (0: no limit)")
-	c.Flags().BoolVar(&all, "all", false, "look at all jobs")
-	c.Flags().BoolVar(&payloads, "payload", false, "with -o json: also the whole payloads")
-	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
-	return c
-}
-
-var waitingColumns = []column{
-	{title: "QUEUE"},
-	{title: "POSITION", right: true},
-	{title: "ID", least: 12},
-	{title: "CLASS"},
-	{title: "ARGS"},
-	{title: "AGE", right: true, wide: true},
-}
-
-func (a *cli) findWaiting(c *cobra.Command, flags *waitingFlags, all, payloads bool) error {
-	copied := *flags
-	o := &copied
-	var queues []store.QueueInfo
-	var rules *redact.Rules
-	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
-		rules = view.Rules(ctx)
-		queues, err = o.pick(ctx, s, a, c)
-		return err
+		run: func(ctx context.Context, s *session, _ []string) error { return findWaiting(ctx, s, o, all, payloads) },
 	})
+}
+
+func waitingListing() *listing {
+	l := newListing("QUEUE, >POSITION, ID, CLASS, ARGS, +>AGE")
+	l.columns[2].least = view.ShortID
+	return l
+}
+
+func findWaiting(ctx context.Context, s *session, o waitingFlags, all, payloads bool) error {
+	rules := view.Rules(ctx)
+	queues, err := o.pick(ctx, s)
 	if err != nil {
 		return err
 	}
-	l := &listing{columns: waitingColumns}
+	jobs, err := s.client()
+	if err != nil {
+		return err
+	}
+	l := waitingListing()
 	var looked, total int64
 	now, limit := time.Now(), o.filter.Limit
 	o.filter.Limit = 0 // not all that is selected is shown
-	err = a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
-		for _, q := range queues {
-			if q.Err != nil {
-				a.warn("queue %s: %s", wire.Printable(q.Name, 100), q.Err)
-				continue
-			}
-			total += q.Size
-			if limit > 0 && len(l.items) == limit {
-				continue
-			}
-			most := int64(0)
-			if !all {
-				if most = waitingLook - looked; most <= 0 {
-					continue
-				}
-			}
-			n, err := jobs.FindWaiting(ctx, q.Name, o.filter, most, func(j client.WaitingJob) bool {
-				if o.shows(rules, j) {
-					a.addWaiting(l, rules, j, now, payloads)
-				}
-				return limit == 0 || len(l.items) < limit
-			})
-			if err != nil {
-				return err
-			}
-			looked += n
+	for _, q := range queues {
+		if q.Err != nil {
+			s.warn("queue %s: %s", wire.Printable(q.Name, 100), q.Err)
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		total += q.Size
+		most := waitingLook - looked
+		if limit > 0 && len(l.items) == limit || !all && most <= 0 {
+			continue
+		}
+		if all {
+			most = 0
+		}
+		n, err := jobs.FindWaiting(ctx, q.Name, o.filter, most, func(j client.WaitingJob) bool {
+			if o.shows(rules, j) {
+				addWaiting(l, rules, j, now, payloads)
+			}
+			return limit == 0 || len(l.items) < limit
+		})
+		if err != nil {
+			return err
+		}
+		looked += n
 	}
 	cut := limit > 0 && len(l.items) == limit && looked < total
 	l.partial = cut || looked < total
-	if err := a.print(l); err != nil {
+	if err := s.print(l); err != nil {
 		return err
 	}
 	switch {
 	case cut:
-		a.note("only %s; there may be more, see --limit", plural(len(l.items), "job"))
+		s.note("only %s; there may be more, see --limit", plural(len(l.items), "job"))
 	case l.partial && len(l.items) == 0:
-		a.note("none of the first %s; --all looks at the other %s, too", view.Grouped(looked), view.Grouped(total-looked))
+		s.note("none of the first %s; --all looks at the other %s, too", view.Grouped(looked), view.Grouped(total-looked))
 	case l.partial:
-		a.note("looked at %s of %s; --all for the rest", view.Grouped(looked), view.Grouped(total))
-	case len(l.items) == 0 && a.forPeople():
-		a.note("none of %s that wait", plural(int(total), "job"))
+		s.note("looked at %s of %s; --all for the rest", view.Grouped(looked), view.Grouped(total))
+	case len(l.items) == 0 && s.forPeople():
+		s.note("none of %s that wait", plural(int(total), "job"))
 	}
 	return nil
 }
@@ -237,7 +210,7 @@ func (o *waitingFlags) shows(rules *redact.Rules, j client.WaitingJob) bool {
 	return (o.filter.Args == nil || shown == args) && (o.filter.Pattern == nil || o.filter.Pattern.MatchString(shown))
 }
 
-func (a *cli) addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.Time, payloads bool) {
+func addWaiting(l *listing, rules *redact.Rules, j client.WaitingJob, now time.Time, payloads bool) {
 	v := &waitingView{Queue: j.Queue, Position: j.Position, ID: j.ID, Class: j.Class, Args: rules.Args(j.Class, json.RawMessage(j.Args.String()), j.Wrappers...), Wrappers: j.Wrappers, LongJob: j.LongJob}
 	class, args := j.Class, wire.ShortArgs(string(v.Args))
 	if j.Invalid != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -21,9 +20,9 @@ import (
 // waitingEdit is a "jobs rm" or "jobs move".
 type waitingEdit struct {
 	waitingFlags
+	consent
 	move, head, unknown bool
 	to                  string
-	yes, dryRun         bool
 }
 
 type waitingEditView struct {
@@ -39,9 +38,9 @@ type waitingEditView struct {
 
 func (a *cli) editWaitingCommand(move bool) *cobra.Command {
 	e := &waitingEdit{move: move}
-	c := &cobra.Command{
-		Use: "rm", Annotations: edits, Short: "remove waiting jobs",
-		Long: `Remove waiting jobs by class, arguments, id and age; "jobs find" with the same
+	v := verb{
+		use: "rm", kind: edits, short: "remove waiting jobs",
+		long: `Remove waiting jobs by class, arguments, id and age; "jobs find" with the same
 flags lists them. Their entries in the set and the times of a unique queue,
 loner markers and counts of deaths go too. On a terminal it asks first;
 elsewhere it needs --yes.
@@ -49,11 +48,43 @@ elsewhere it needs --yes.
 Running jobs stay, as do delayed jobs ("schedule rm"), jobs that wait to run
 alone after their process died ("queues purge"), and slices of long jobs: use
 "longjobs cancel", since a run without its slice counts as lost and is resumed.`,
-		Example: "  " + a.name + " jobs rm --queue mail --class Newsletter --dry-run\n  " + a.name + " jobs rm --class Mail --args '[42]' --yes",
+		example: "jobs rm --queue mail --class Newsletter --dry-run\njobs rm --class Mail --args '[42]' --yes",
+		args: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 0:
+				return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
+			case move && e.to == "":
+				return usage("See: "+a.again()+" queues", "to which queue? Use --to")
+			case move && wire.CheckQueue(e.to) != nil:
+				return usage("", "--to: %s", wire.CheckQueue(e.to))
+			case move && slices.Contains(e.queues, e.to):
+				return usage("", "--to %s: the jobs wait there already", e.to)
+			case !slices.ContainsFunc(waitingFilters, c.Flags().Changed):
+				whole := "queues purge QUEUE"
+				if move {
+					whole = "queues move QUEUE QUEUE"
+				}
+				return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
+			}
+			return nil
+		},
+		flags: func(f *flagSet) {
+			e.waitingFlags.add(f)
+			f.limit(&e.filter.Limit, 0, 0, "most jobs, first of each queue (0: no limit)")
+			e.consent.add(f)
+			if move {
+				f.StringVar(&e.to, "to", "", "destination `queue`")
+				f.BoolVar(&e.head, "head", false, "to its head")
+				f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
+				f.completers["to"] = a.live(queueNames)
+			}
+			f.check(func() error { return e.resolve(f, time.Now()) })
+		},
+		run: func(ctx context.Context, s *session, _ []string) error { return editWaiting(ctx, s, e) },
 	}
 	if move {
-		c.Use, c.Short = "move --to QUEUE", "move jobs that wait to another queue"
-		c.Long = `Move waiting jobs, unchanged and in order, to the tail of another queue, or
+		v.use, v.short = "move --to QUEUE", "move jobs that wait to another queue"
+		v.long = `Move waiting jobs, unchanged and in order, to the tail of another queue, or
 with --head to its head; "jobs find" with the same flags lists them. Each job
 moves in one step, so it is always in exactly one queue. Its entries in the set
 and the times of a unique queue, its loner marker and its count of deaths
@@ -62,128 +93,87 @@ On a terminal it asks first; elsewhere it needs --yes.
 
 Running and delayed jobs stay, as do jobs that wait to run alone ("queues
 move") and slices of long jobs, which continue in the queue of their run.`
-		c.Example = "  " + a.name + " jobs move --queue mail --class Newsletter --to bulk\n  " + a.name + " jobs move --class Mail --args '[42]' --to mail_high --head --yes"
+		v.example = "jobs move --queue mail --class Newsletter --to bulk\njobs move --class Mail --args '[42]' --to mail_high --head --yes"
 	}
-	c.Args = func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) > 0:
-			return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
-		case move && e.to == "":
-			return usage("See: "+a.again()+" queues", "to which queue? Use --to")
-		case move && wire.CheckQueue(e.to) != nil:
-			return usage("", "--to: %s", wire.CheckQueue(e.to))
-		case move && slices.Contains(e.queues, e.to):
-			return usage("", "--to %s: the jobs wait there already", e.to)
-		case !slices.ContainsFunc(waitingFilters, c.Flags().Changed):
-			whole := "queues purge QUEUE"
-			if move {
-				whole = "queues move QUEUE QUEUE"
-			}
-			return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
-		}
-		return e.resolve(c, time.Now())
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error { return a.editWaiting(c, e) }
-	e.add(c, a)
-	f := c.Flags()
-	f.IntVar(&e.filter.Limit, "limit", 0, "most jobs, first of each queue (0: no limit)")
-	f.BoolVar(&e.yes, "yes", false, "do not ask")
-	f.BoolVar(&e.dryRun, "dry-run", false, "only show what would change")
-	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
-	if move {
-		f.StringVar(&e.to, "to", "", "destination `queue`")
-		f.BoolVar(&e.head, "head", false, "to its head")
-		f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
-		_ = c.RegisterFlagCompletionFunc("to", a.live(queueNames))
-	}
-	return c
+	return a.command(v)
 }
 
-func (a *cli) editWaiting(c *cobra.Command, e *waitingEdit) error {
-	var queues []store.QueueInfo
-	err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
-		if e.move {
-			if err := a.targetQueue(ctx, c, s, e.to, e.unknown); err != nil {
-				return err
-			}
+func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
+	if e.move {
+		if err := targetQueue(ctx, s, e.to, e.unknown); err != nil {
+			return err
 		}
-		queues, err = e.pick(ctx, s, a, c)
-		return err
-	})
+	}
+	queues, err := e.pick(ctx, s)
 	if err != nil {
 		return err
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
-		var views []*waitingEditView
-		for _, q := range queues {
-			if q.Err != nil {
-				a.warn("queue %s: %s", wire.Printable(q.Name, 100), q.Err)
-				continue
-			}
-			if q.Size == 0 || e.move && q.Name == e.to {
-				continue
-			}
-			if e.yes && !e.dryRun {
-				views = append(views, &waitingEditView{Queue: q.Name, To: e.to})
-				continue
-			}
-			report, err := jobs.CountWaiting(ctx, q.Name, e.filter)
-			if err != nil {
-				return err
-			}
-			if report != (client.WaitingReport{}) {
-				views = append(views, e.view(q.Name, report))
-			}
+	jobs, err := s.client()
+	if err != nil {
+		return err
+	}
+	var views []*waitingEditView
+	for _, q := range queues {
+		switch {
+		case q.Err != nil:
+			s.warn("queue %s: %s", wire.Printable(q.Name, 100), q.Err)
+			continue
+		case q.Size == 0 || e.move && q.Name == e.to:
+			continue
+		case e.yes && !e.dryRun:
+			views = append(views, &waitingEditView{Queue: q.Name, To: e.to})
+			continue
 		}
-		if e.dryRun {
-			return a.tellWaiting(views, e, true)
+		report, err := jobs.CountWaiting(ctx, q.Name, e.filter)
+		if err != nil {
+			return err
 		}
-		if !e.yes && len(views) > 0 {
-			if err := a.confirm(e.question(views)); err != nil {
-				return err
-			}
+		if report != (client.WaitingReport{}) {
+			views = append(views, e.view(q.Name, report))
 		}
-		ctx, stop := interruptible(ctx)
-		defer stop()
-		for i, v := range views {
-			report, err := e.edit(ctx, jobs, v.Queue)
-			*v = *e.view(v.Queue, report)
-			if e.move {
-				a.did(store.EventMoved, "queue "+v.Queue, plural(int(v.Jobs), "waiting job")+" to queue "+e.to, int(v.Jobs))
-			} else {
-				a.did(store.EventRemoved, "queue "+v.Queue, plural(int(v.Jobs), "waiting job"), int(v.Jobs))
-			}
-			if err != nil {
-				_ = a.tellWaiting(views[:i+1], e, false)
-				return interrupted(ctx, err)
-			}
+	}
+	if e.dryRun {
+		return e.tell(s.output, s.again(), views...)
+	}
+	if err := s.a.confirm(e.yes || len(views) == 0, e.question(views...)); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	for i, v := range views {
+		report, err := e.edit(ctx, jobs, v.Queue)
+		*v = *e.view(v.Queue, report)
+		kind, text := store.EventRemoved, plural(int(v.Jobs), "waiting job")
+		if e.move {
+			kind, text = store.EventMoved, text+" to queue "+e.to
 		}
-		return a.tellWaiting(slices.DeleteFunc(views, func(v *waitingEditView) bool {
-			return v.Jobs+v.Duplicates+v.LongJobs+v.Loners == 0
-		}), e, false)
-	})
+		s.did(kind, "queue "+v.Queue, text, int(v.Jobs))
+		if err != nil {
+			_ = e.tell(s.output, s.again(), views[:i+1]...)
+			return interrupted(ctx, err)
+		}
+	}
+	return e.tell(s.output, s.again(), slices.DeleteFunc(views, func(v *waitingEditView) bool {
+		return v.Jobs+v.Duplicates+v.LongJobs+v.Loners == 0
+	})...)
 }
 
 // targetQueue refuses an unknown queue, unless that is allowed, and warns if it is not worked.
-func (a *cli) targetQueue(ctx context.Context, c *cobra.Command, s *store.Store, name string, unknown bool) error {
+func targetQueue(ctx context.Context, s *session, name string, unknown bool) error {
 	found, err := view.Queues(ctx, s, name)
-	var missing *view.NotFoundError
-	switch {
-	case errors.As(err, &missing) && unknown:
-		return nil
-	case errors.As(err, &missing):
-		p := lookup(err, a.again()+" queues; --unknown creates it", c)
-		return p
-	case err != nil:
-		return err
+	if err != nil {
+		if _, missing := errors.AsType[*view.NotFoundError](err); missing && unknown {
+			return nil
+		}
+		return s.lookup(err, "queues; --unknown creates it")
 	}
 	switch q := found[0]; {
 	case q.State == view.QueueBroken:
 		return fmt.Errorf("queue %q: %s", name, q.Problem)
 	case q.State == view.QueuePaused:
-		a.warn("queue %s is paused; its jobs wait until: %s queues resume %s", wire.Printable(name, 100), a.again(), wire.Printable(name, 100))
+		s.warn("queue %s is paused; its jobs wait until: %s queues resume %s", wire.Printable(name, 100), s.again(), wire.Printable(name, 100))
 	case q.Served == 0:
-		a.warn("no worker serves queue %s", wire.Printable(name, 100))
+		s.warn("no worker serves queue %s", wire.Printable(name, 100))
 	}
 	return nil
 }
@@ -201,7 +191,7 @@ func (e *waitingEdit) view(queue string, r client.WaitingReport) *waitingEditVie
 	}
 }
 
-func (e *waitingEdit) question(views []*waitingEditView) string {
+func (e *waitingEdit) question(views ...*waitingEditView) string {
 	n, by := int64(0), map[string]bool{}
 	for _, v := range views {
 		n += v.Jobs
@@ -214,50 +204,37 @@ func (e *waitingEdit) question(views []*waitingEditView) string {
 	return fmt.Sprintf("remove %s of %s", plural(int(n), "job"), from)
 }
 
-func (a *cli) tellWaiting(views []*waitingEditView, e *waitingEdit, dry bool) error {
+// tell prints what was done, or with --dry-run would be done. again is the start of a command.
+func (e *waitingEdit) tell(out *output, again string, views ...*waitingEditView) error {
+	did := map[[2]bool]string{
+		{false, false}: "removed", {false, true}: "would remove", {true, false}: "moved", {true, true}: "would move",
+	}[[2]bool{e.move, e.dryRun}]
 	l := &listing{}
-	var text strings.Builder
 	var slicesLeft int64
-	did := "removed"
-	switch {
-	case e.move && dry:
-		did = "would move"
-	case e.move:
-		did = "moved"
-	case dry:
-		did = "would remove"
-	}
 	for _, v := range views {
-		l.names, l.items = append(l.names, v.Queue), append(l.items, v)
-		fmt.Fprintf(&text, "%s %s of %s", did, plural(int(v.Jobs), "job"), wire.Printable(v.Queue, 100))
+		text := fmt.Sprintf("%s %s of %s", did, plural(int(v.Jobs), "job"), wire.Printable(v.Queue, 100))
 		if e.move {
-			text.WriteString(" to " + wire.Printable(e.to, 100))
+			text += " to " + wire.Printable(e.to, 100)
 		}
 		if v.Duplicates > 0 {
-			fmt.Fprintf(&text, "; %d stay: an equal job waits in %s", v.Duplicates, wire.Printable(e.to, 100))
+			text += fmt.Sprintf("; %d stay: an equal job waits in %s", v.Duplicates, wire.Printable(e.to, 100))
 		}
 		if v.Loners > 0 {
-			fmt.Fprintf(&text, "; %d stay: the lock of their class is kept elsewhere and cannot follow", v.Loners)
+			text += fmt.Sprintf("; %d stay: the lock of their class is kept elsewhere and cannot follow", v.Loners)
 		}
-		text.WriteString("\n")
+		l.did(v.Queue, v, "%s", text)
 		slicesLeft += v.LongJobs
 	}
 	if len(views) == 0 {
-		fmt.Fprintf(&text, "%s no job\n", did)
+		fmt.Fprintf(&l.lines, "%s no job\n", did)
 	}
-	var err error
-	switch {
-	case !a.forPeople():
-		err = a.print(l)
-	case !a.flags.quiet:
-		err = a.printText(text.String())
+	if err := out.tell(l); err != nil || slicesLeft == 0 {
+		return err
 	}
-	if err == nil && slicesLeft > 0 {
-		stay := "stay"
-		if slicesLeft == 1 {
-			stay = "stays"
-		}
-		a.warn("%s of long jobs %s; see: %s longjobs cancel", plural(int(slicesLeft), "slice"), stay, a.again())
+	stay := "stay"
+	if slicesLeft == 1 {
+		stay = "stays"
 	}
-	return err
+	out.warn("%s of long jobs %s; see: %s longjobs cancel", plural(int(slicesLeft), "slice"), stay, again)
+	return nil
 }

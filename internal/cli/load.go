@@ -8,10 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -125,14 +123,6 @@ func configProblem(err error) error {
 		}
 	}
 	return p
-}
-
-func (a *cli) open(c *cobra.Command) (*store.Store, error) {
-	r, err := a.load(c)
-	if err != nil {
-		return nil, err
-	}
-	return app.OpenStore(r.Config, "resqued-cli")
 }
 
 // devDir is where "resqued dev" writes the address of its Redis.

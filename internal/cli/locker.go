@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"regexp"
@@ -39,30 +38,21 @@ const (
 type lockerFlags struct{ urlFile, table string }
 
 func (a *cli) lockerCommand() *cobra.Command {
-	parent := &cobra.Command{
-		Use: "locker", Annotations: noRedis, Short: "locks across servers, in PostgreSQL",
-		Long: `Locks across servers, in a PostgreSQL table shared with the Ruby gem locker:
+	f := &lockerFlags{}
+	c := a.command(verb{
+		use: "locker", kind: noRedis, short: "locks across servers, in PostgreSQL",
+		long: `Locks across servers, in a PostgreSQL table shared with the Ruby gem locker:
 run a command on one server at a time, list who holds what, release or remove
 locks.
 
 The database is $DATABASE_URL, database_url in the configuration, or the URL in
 the file of --database-url-file. The command line never takes a password, since
 every user could read it.`,
-		Example: fmt.Sprintf("  %[1]s locker migrate\n  %[1]s locker run feeds --blocking -- ./check-feeds\n  %[1]s locker ls", a.name),
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(c, args[0])
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	f := &lockerFlags{}
-	parent.PersistentFlags().StringVar(&f.urlFile, "database-url-file", "", "`file` with the URL of the database")
-	parent.PersistentFlags().StringVar(&f.table, "table", locker.DefaultTable, "table of the locks, also schema.table")
-	parent.AddCommand(a.lockerRunCommand(f), a.lockerGuardCommand(), a.lockerListCommand(f), a.lockerReleaseCommand(f),
-		a.lockerPruneCommand(f), a.lockerMigrateCommand(f))
-	return parent
+		example: "locker migrate\nlocker run feeds --blocking -- ./check-feeds\nlocker ls",
+	}, a.lockerRunCommand(f), a.lockerGuardCommand(), a.lockerListCommand(f), a.lockerReleaseCommand(f), a.lockerPruneCommand(f), a.lockerMigrateCommand(f))
+	c.PersistentFlags().StringVar(&f.urlFile, "database-url-file", "", "`file` with the URL of the database")
+	c.PersistentFlags().StringVar(&f.table, "table", locker.DefaultTable, "table of the locks, also schema.table")
+	return c
 }
 
 func (a *cli) withDatabase(c *cobra.Command, f *lockerFlags, do func(*pgxpool.Pool) error) error {
@@ -154,7 +144,7 @@ func lockerProblem(err error) error {
 		return err
 	}
 	// The error of a failed connection has a line for each address.
-	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{strings.Join(strings.Fields(err.Error()), " ")}}
+	p := &problem{exit: exitFailed, code: "failed", cause: err, lines: []string{oneLine(err)}}
 	server, _ := errors.AsType[*pgconn.PgError](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)

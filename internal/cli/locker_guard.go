@@ -150,11 +150,11 @@ func (g *guard) result() (lost bool, code int) { return g.lost, g.cmd.ProcessSta
 
 func (a *cli) lockerGuardCommand() *cobra.Command {
 	var group int
-	c := &cobra.Command{
-		Use: "guard -- CMD…", Annotations: noRedis, Hidden: true,
-		Short: "the process that locker run puts between itself and the command",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	c := a.command(verb{
+		use: "guard -- CMD…", kind: noRedis, short: "the process that locker run puts between itself and the command",
+		args:  cobra.MinimumNArgs(1),
+		flags: func(f *flagSet) { f.IntVar(&group, "group", 0, "process group for the command (0: a new one)") },
+		do: func(_ *cobra.Command, args []string) error {
 			d := &duty{hear: os.NewFile(3, "locker run"), say: os.NewFile(4, "locker run"), group: group}
 			unix.CloseOnExec(3)
 			unix.CloseOnExec(4)
@@ -164,8 +164,8 @@ func (a *cli) lockerGuardCommand() *cobra.Command {
 			signal.Ignore(unix.SIGTTOU)
 			return err
 		},
-	}
-	c.Flags().IntVar(&group, "group", 0, "process group for the command (0: a new one)")
+	})
+	c.Hidden = true
 	return c
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,7 +52,7 @@ func (a *cli) postgresLocks(ctx context.Context, url, kind string, limit int) (r
 	case noTable(err):
 		return nil, true, nil
 	}
-	a.warn("locks in PostgreSQL are not shown: %s", strings.Join(strings.Fields(err.Error()), " "))
+	a.warn("locks in PostgreSQL are not shown: %s", oneLine(err))
 	return nil, false, nil
 }
 

@@ -36,9 +36,9 @@ var typed = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 
 func (a *cli) lockerRunCommand(f *lockerFlags) *cobra.Command {
 	var o locker.Options
-	c := &cobra.Command{
-		Use: "run KEY -- CMD…", Annotations: noRedis, Short: "run a command while holding a lock",
-		Long: `Run a command on one server at a time: take the lock KEY, run CMD, release the
+	return a.command(verb{
+		use: "run KEY -- CMD…", kind: noRedis, short: "run a command while holding a lock",
+		long: `Run a command on one server at a time: take the lock KEY, run CMD, release the
 lock. Without --blocking nothing runs if another holds the lock.
 
 CMD gets LOCKER_SEQUENCE in its environment, a number that grows with every
@@ -52,28 +52,25 @@ gets TERM, then KILL, before another can get the lock.
 
 Exit codes: CMD's own, 128 + n if signal n ended it, 126 or 127 if it could not
 start; 70 the lock was stolen, 75 the lock was not obtained.`,
-		Example: fmt.Sprintf("  %[1]s locker run feeds -- ./check-feeds\n"+
-			"  %[1]s locker run migrate --blocking --block-timeout 5m -- rails db:migrate", a.name),
-		Args: func(c *cobra.Command, args []string) error {
+		example: "locker run feeds -- ./check-feeds\nlocker run migrate --blocking --block-timeout 5m -- rails db:migrate",
+		args: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return usage("Example: "+c.CommandPath()+" feeds -- ./check-feeds", "write the key, then --, then the command")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
+		flags: func(f *flagSet) {
+			f.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
+			f.span(&o.BlockTimeout, "block-timeout", 0, "longest wait with --blocking (0: no limit)")
+			f.span(&o.LockFor, "lock-for", locker.DefaultLockFor, "time before the lock of a dead holder ends")
+			f.span(&o.RenewEvery, "renew-every", 0, "time between renewals (default: a third of --lock-for)")
+			f.check(func() error { return checkLease(&o) })
+		},
+		do: func(c *cobra.Command, args []string) error {
 			o.Table = f.table
-			if err := checkLease(&o); err != nil {
-				return err
-			}
 			return a.lockerRun(c, f, o, args[0], args[1:])
 		},
-	}
-	flags := c.Flags()
-	flags.BoolVar(&o.Blocking, "blocking", false, "wait until the lock is free")
-	durationVar(flags, &o.BlockTimeout, "block-timeout", 0, "longest wait with --blocking (0: no limit)")
-	durationVar(flags, &o.LockFor, "lock-for", locker.DefaultLockFor, "time before the lock of a dead holder ends")
-	durationVar(flags, &o.RenewEvery, "renew-every", 0, "time between renewals (default: a third of --lock-for)")
-	return c
+	})
 }
 
 // checkLease fills in defaults and refuses bad values by the names of their flags.
@@ -143,7 +140,7 @@ func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 func (a *cli) sayOnce() func(error) {
 	var once sync.Once
 	return func(err error) {
-		once.Do(func() { a.warn("trying again: %s", strings.Join(strings.Fields(err.Error()), " ")) })
+		once.Do(func() { a.warn("trying again: %s", oneLine(err)) })
 	}
 }
 
@@ -189,7 +186,7 @@ func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran b
 		}
 	case err != nil:
 		// The command ended by itself while it had the lock.
-		a.warn("%s", strings.Join(strings.Fields(err.Error()), " "))
+		a.warn("%s", oneLine(err))
 	}
 	if r.code != 0 {
 		return exitCode(r.code)
@@ -201,7 +198,7 @@ func lostText(err error) string {
 	if err == nil {
 		return "it was not renewed in time"
 	}
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return oneLine(err)
 }
 
 // signalled is why the wait ended.

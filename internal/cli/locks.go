@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -22,36 +23,11 @@ const (
 func (a *cli) locksCommand() *cobra.Command {
 	var kind string
 	var check bool
-	limit := lockLimit
-	ls := func(c *cobra.Command, _ []string) error {
-		switch kind {
-		case "", store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock:
-		default:
-			return usage("", "--kind %q: use locket, timeout, loner or postgres", wire.Printable(kind, 200))
-		}
-		if limit < 1 {
-			return usage("", "--limit %d: use 1 or more", limit)
-		}
-		most := limit
-		if check && !c.Flags().Changed("limit") {
-			most = lockCheckLimit
-		}
-		r, err := a.load(c)
-		if err != nil {
-			return err
-		}
-		return a.listLocks(c.Context(), r.Config, kind, most, check)
-	}
-	flags := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&kind, "kind", "", "only this kind: locket, timeout, loner or postgres")
-		c.Flags().IntVar(&limit, "limit", lockLimit, "most locks")
-		c.Flags().BoolVar(&check, "check", false, "exit code 3 if there are orphans")
-		_ = c.RegisterFlagCompletionFunc("kind", words(store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock))
-		return c
-	}
-	parent := flags(&cobra.Command{
-		Use: "locks", Annotations: shows, Short: "list locks and who holds them, or release one", RunE: ls,
-		Long: `List locks and who holds them. KIND is
+	var limit int
+	kinds := []string{store.LocketLock, store.TimeoutLock, store.LonerMarker, view.DatabaseLock}
+	return a.lists(verb{
+		use: "locks", kind: shows, short: "list locks and who holds them, or release one",
+		long: `List locks and who holds them. KIND is
 
   locket    a job lock: of jobs with the same key one runs at a time
   timeout   a class lock, perhaps with a time limit
@@ -72,22 +48,32 @@ STATE is
 --redis-url shows locks kept in another Redis; their holders are not known
 there, so none is called an orphan. Release those in PostgreSQL with "locker
 release".`,
-		Example: "  " + a.name + " locks --kind timeout\n  " + a.name + " locks --check\n" +
-			"  " + a.name + " locks release lock:Graph:42",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(c, args[0])
-			}
-			return nil
+		example: "locks --kind timeout\nlocks --check\nlocks release lock:Graph:42",
+		flags: func(f *flagSet) {
+			f.StringVar(&kind, "kind", "", "only this kind: locket, timeout, loner or postgres")
+			f.check(func() error {
+				if kind != "" && !slices.Contains(kinds, kind) {
+					return usage("", "--kind %q: use locket, timeout, loner or postgres", wire.Printable(kind, 200))
+				}
+				return nil
+			})
+			f.completers["kind"] = words(kinds...)
+			f.limit(&limit, lockLimit, 1, "most locks")
+			f.BoolVar(&check, "check", false, "exit code 3 if there are orphans")
 		},
-	})
-	parent.AddCommand(
-		flags(&cobra.Command{
-			Use: "ls", Annotations: shows, Short: "list locks (default)", Args: exactly(0, "no arguments"), RunE: ls,
-		}),
-		a.locksShowCommand(), a.locksReleaseCommand(), a.locksWaitingCommand(), a.locksUniqueCommand(),
-		a.locksRepairCommand())
-	return parent
+		do: func(c *cobra.Command, _ []string) error {
+			most := limit
+			if check && !c.Flags().Changed("limit") {
+				most = lockCheckLimit
+			}
+			r, err := a.load(c)
+			if err != nil {
+				return err
+			}
+			return a.listLocks(c.Context(), r.Config, kind, most, check)
+		},
+	}, "list locks (default)",
+		a.locksShowCommand(), a.locksReleaseCommand(), a.locksWaitingCommand(), a.locksUniqueCommand(), a.locksRepairCommand())
 }
 
 func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit int, check bool) error {
@@ -140,19 +126,7 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 }
 
 func lockListing() *listing {
-	return &listing{columns: []column{
-		{title: "KIND"},
-		{title: "KEY"},
-		{title: "HOLDER"},
-		{title: "AGE", right: true},
-		{title: "TTL", right: true},
-		{title: "STATE", colour: lockColour},
-		{title: "QUEUE", wide: true},
-		{title: "ARGS", wide: true},
-		{title: "LIMIT", right: true, wide: true},
-		{title: "PROCESS", wide: true},
-		{title: "VALUE", wide: true},
-	}}
+	return newListing("KIND, KEY, HOLDER, >AGE, >TTL, STATE, +QUEUE, +ARGS, +>LIMIT, +PROCESS, +VALUE").paints("STATE", lockColour)
 }
 
 func (l *listing) addLock(v *view.Lock) {

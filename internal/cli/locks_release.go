@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,9 +22,9 @@ type releaseView struct {
 
 func (a *cli) locksReleaseCommand() *cobra.Command {
 	var force bool
-	c := &cobra.Command{
-		Use: "release KEY…", Annotations: edits, Short: "release locks whose job is gone, or with --force any",
-		Long: `Release locks whose job is gone, whose process has no lease or, with --force,
+	return a.command(verb{
+		use: "release KEY…", kind: edits, short: "release locks whose job is gone, or with --force any",
+		long: `Release locks whose job is gone, whose process has no lease or, with --force,
 any. KEY is what "locks" shows, or the key with its namespace.
 
 If the job still runs, kill it instead: its lock goes with it. If you release
@@ -34,21 +33,15 @@ seconds later; until then another job may run as well. Whether another
 program's lock is in use is unknown, so it needs --force too.
 
 Exit codes: 1 a lock was refused, 4 no such lock.`,
-		Example: "  " + a.name + " locks release loner:lock:Export:7",
-		Args:    someKeys, ValidArgsFunction: a.live(lockKeys),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				return a.releaseLocks(ctx, s, args, force)
-			})
-		},
-	}
-	c.Flags().BoolVar(&force, "force", false, "release a lock whose job may still run")
-	return c
+		example: "locks release loner:lock:Export:7",
+		args:    a.some("which lock?", "locks"), names: lockKeys,
+		flags: func(f *flagSet) { f.BoolVar(&force, "force", false, "release a lock whose job may still run") },
+		run:   func(ctx context.Context, s *session, args []string) error { return releaseLocks(ctx, s, args, force) },
+	})
 }
 
-func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, force bool) error {
+func releaseLocks(ctx context.Context, s *session, names []string, force bool) error {
 	l := &listing{}
-	var text strings.Builder
 	refused := &problem{exit: exitOK}
 	refuse := func(exit int, code, line string) {
 		if refused.exit != exitFailed { // a refusal weighs more
@@ -57,7 +50,7 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 		refused.lines = append(refused.lines, line)
 	}
 	for _, name := range names {
-		lock, err := a.findLock(ctx, s, name)
+		lock, err := findLock(ctx, s, name)
 		outcome, found := "", false
 		if err == nil {
 			outcome, found, err = s.RemoveLock(ctx, lock.Info, force)
@@ -73,42 +66,33 @@ func (a *cli) releaseLocks(ctx context.Context, s *store.Store, names []string, 
 			continue
 		case err != nil:
 			// Report the locks that were released before the error.
-			return errors.Join(err, a.printReleased(l, text.String()))
+			return errors.Join(err, s.tell(l))
 		case !found:
 			refuse(exitNotFound, "not_found", fmt.Sprintf("lock %q is gone by now", wire.Printable(lock.Key, 200)))
 			outcome = "not_found"
 		case outcome == store.LockReleased:
-			a.did(store.EventReleased, "lock "+lock.Key, "its state was: "+string(lock.State), 1)
+			s.did(store.EventReleased, "lock "+lock.Key, "its state was: "+lock.State, 1)
 			l.names = append(l.names, lock.Key)
-			text.WriteString("released " + wire.Printable(lock.Key, 0) + "\n")
+			l.lines.WriteString("released " + wire.Printable(lock.Key, 0) + "\n")
 			if lock.State == store.LockHeld && lock.Kind != store.LonerMarker {
-				a.warn("the job that held %q finds out with its process's next beat", wire.Printable(lock.Key, 200))
+				s.warn("the job that held %q finds out with its process's next beat", wire.Printable(lock.Key, 200))
 			}
 		case outcome == store.LockChanged:
 			refuse(exitFailed, "changed", fmt.Sprintf("lock %q has another holder by now: look again", wire.Printable(lock.Key, 200)))
 		default:
-			refuse(exitFailed, "held", a.refusal(lock))
+			refuse(exitFailed, "held", refusal(lock, s.again()))
 		}
 		l.items = append(l.items, releaseView{Kind: lock.Kind, Key: lock.Key, State: lock.State, Outcome: outcome})
 	}
-	if err := a.printReleased(l, text.String()); err != nil || refused.exit == exitOK {
+	if err := s.tell(l); err != nil || refused.exit == exitOK {
 		return err
 	}
 	return refused
 }
 
-func (a *cli) printReleased(l *listing, text string) error {
-	switch {
-	case !a.forPeople():
-		return a.print(l)
-	case a.flags.quiet:
-		return nil
-	}
-	return a.printText(text)
-}
-
-// refusal returns why a lock was not released, and what to do instead.
-func (a *cli) refusal(v *view.Lock) string {
+// refusal returns why a lock was not released, and what to do instead. again is the start of a
+// command.
+func refusal(v *view.Lock, again string) string {
 	key := wire.Printable(v.Key, 200)
 	job := v.Info.Job
 	switch {
@@ -123,7 +107,7 @@ func (a *cli) refusal(v *view.Lock) string {
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, v.ArgsText()),
 		view.Age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
-		text += fmt.Sprintf("; %s jobs kill %s kills it, and the lock goes with it", a.again(),
+		text += fmt.Sprintf("; %s jobs kill %s kills it, and the lock goes with it", again,
 			wire.Printable(store.RunName{Proc: v.Info.Proc, Token: v.Info.Token}.String(), 200))
 	}
 	return text + "; --force releases the lock while the job runs"

@@ -56,7 +56,7 @@ func (f *lockFixture) run(args ...string) (exit int, stdout, stderr string) {
 	f.t.Helper()
 	var out, errs bytes.Buffer
 	a := &cli{
-		name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs,
+		handlers: resqued.New(), stdin: strings.NewReader(""), output: output{name: "resqued", stdout: &out, stderr: &errs},
 		args: append([]string{"--redis-url", f.server.URL(), "-n", f.ns}, args...),
 	}
 	exit = a.run(f.t.Context())

@@ -10,43 +10,39 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 	"github.com/resqued/resqued/longjob"
 )
 
 func (a *cli) showLongjobCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "show UUID", Annotations: shows, Short: "show a long job and its state", Args: exactly(1, "the UUID of a long job, or its beginning"),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				long := longstore.New(s.Redis())
-				run, err := a.findLongjob(ctx, longjob.ClientFrom(long.InContext(ctx), a.handlers), args[0])
-				if err != nil {
-					return err
-				}
-				ended, err := view.EndedSlices(ctx, long, run.UUID)
-				if err != nil {
-					a.warn("%s", err) // the run itself can be shown
-				}
-				return a.showLongjob(ctx, run, ended)
-			})
+	return a.command(verb{
+		use: "show UUID", kind: shows, short: "show a long job and its state", args: exactly(1, "the UUID of a long job, or its beginning"),
+		run: func(ctx context.Context, s *session, args []string) error {
+			run, err := findLongjob(ctx, s, args[0])
+			if err != nil {
+				return err
+			}
+			ended, err := view.EndedSlices(ctx, longstore.New(s.Redis()), run.UUID)
+			if err != nil {
+				s.warn("%s", err) // the run itself can be shown
+			}
+			return s.showLongjob(ctx, run, ended)
 		},
-	}
+	})
 }
 
 // shownSlices limits the ended slices in a table; -o wide and json show all.
 const shownSlices = 10
 
-func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.EndedSlice) error {
+func (out *output) showLongjob(ctx context.Context, run longjob.Run, ended []view.EndedSlice) error {
 	v := view.NewLongJob(ctx, run)
 	v.Timeline = ended
-	switch a.flags.output {
+	switch out.flags.output {
 	case outJSON:
-		return a.printJSON(v)
+		return out.printJSON(v)
 	case outName:
-		return a.printText(run.UUID + "\n")
+		return out.printText(run.UUID + "\n")
 	}
 	l := &listing{columns: []column{{title: "WHAT"}, {whole: true}}}
 	now := time.Now()
@@ -57,7 +53,7 @@ func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.End
 	}
 	// Arguments and state may be large and are cut; messages and errors are not.
 	data := func(what, value string) {
-		if a.flags.output != outWide {
+		if out.flags.output != outWide {
 			value = wire.Printable(value, maxCell)
 		}
 		row(what, value)
@@ -92,7 +88,7 @@ func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.End
 		}
 		row("step "+s.Name, text)
 	}
-	if a.flags.output != outWide {
+	if out.flags.output != outWide {
 		ended = ended[max(0, len(ended)-shownSlices):]
 	}
 	for _, e := range ended {
@@ -118,5 +114,5 @@ func (a *cli) showLongjob(ctx context.Context, run longjob.Run, ended []view.End
 	for _, key := range slices.Sorted(maps.Keys(run.State)) {
 		data("state "+key, string(run.State[key]))
 	}
-	return a.print(l)
+	return out.print(l)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -32,6 +33,104 @@ const (
 	yellow = "33"
 )
 
+// output is where a verb's results and remarks go, and in which form.
+type output struct {
+	// name is the program's, for messages.
+	name           string
+	stdout, stderr io.Writer
+	flags          outputFlags
+	coloured       bool
+	// width is the number of columns for a table: the terminal's, or 0 for any.
+	width int
+	// listed is the store being read, if a list has those of several stores.
+	listed string
+}
+
+type outputFlags struct {
+	output    string
+	yaml      bool
+	noHeaders bool
+	noColour  bool
+	quiet     bool
+	verbose   bool
+}
+
+// forPeople reports whether the output is a table or text rather than for programs.
+func (out *output) forPeople() bool {
+	return out.flags.output != outJSON && out.flags.output != outName
+}
+
+// note prints a remark to standard error, unless -q is set.
+func (out *output) note(format string, args ...any) {
+	if !out.flags.quiet {
+		if out.listed != "" {
+			format = "store " + out.listed + ": " + format
+		}
+		_, _ = fmt.Fprintf(out.stderr, format+"\n", args...)
+	}
+}
+
+// warn prints a warning to standard error, unless -q is set.
+func (out *output) warn(format string, args ...any) {
+	if !out.flags.quiet {
+		_, _ = fmt.Fprintf(out.stderr, "%s: warning: %s\n", out.name, wire.Printable(fmt.Sprintf(format, args...), 0))
+	}
+}
+
+// tell prints what a verb has done: lines for people, unless -q is set, or the list for programs.
+func (out *output) tell(l *listing) error {
+	switch {
+	case !out.forPeople():
+		return out.print(l)
+	case out.flags.quiet:
+		return nil
+	}
+	return out.printText(l.lines.String())
+}
+
+// result prints a verb's only result: as an object, by its name or, unless -q is set, as text.
+func (out *output) result(v any, name, text string) error {
+	switch {
+	case out.flags.output == outJSON:
+		return out.printJSON(v)
+	case out.flags.output == outName:
+		text = name
+	case out.flags.quiet:
+		return nil
+	}
+	return out.printText(text)
+}
+
+// showEach prints things in full: a text of each for people, or the list for programs.
+func showEach[T any](out *output, l *listing, all []T, text func(T) string) error {
+	if !out.forPeople() {
+		return out.print(l)
+	}
+	texts := make([]string, len(all))
+	for i, v := range all {
+		texts[i] = text(v)
+	}
+	return out.printText(strings.Join(texts, "\n"))
+}
+
+// details is a text of names and values, one a line, with the values in a column.
+type details struct {
+	strings.Builder
+	at int
+}
+
+// line adds a value, unless it is empty.
+func (d *details) line(name, value string) {
+	if value != "" {
+		d.painted(name, wire.Printable(value, 0))
+	}
+}
+
+// painted adds a value that is safe for a terminal.
+func (d *details) painted(name, value string) {
+	d.WriteString(name + strings.Repeat(" ", d.at-len(name)) + value + "\n")
+}
+
 type column struct {
 	title string
 	right bool
@@ -47,12 +146,14 @@ type column struct {
 	colour func(value string) string
 }
 
-// listing is a result for every form of -o. rows, names and items are parallel.
+// listing is a result for every form of -o. rows, names and items are parallel. What a verb has done
+// has lines instead of rows.
 type listing struct {
 	columns []column
 	rows    [][]string
 	names   []string
 	items   []any
+	lines   strings.Builder
 	// next continues a list that was limited; partial says that not everything was read.
 	next    string
 	partial bool
@@ -64,6 +165,33 @@ func (l *listing) add(name string, item any, row ...string) {
 	l.rows = append(l.rows, row)
 }
 
+// newListing returns a table with the columns of a header: titles with commas between them. Before
+// a title, > aligns its column right, + shows it with -o wide only, and = keeps it from shrinking.
+func newListing(header string) *listing {
+	l := &listing{}
+	for title := range strings.SplitSeq(header, ", ") {
+		name := strings.TrimLeft(title, ">+=")
+		marks := title[:len(title)-len(name)]
+		l.columns = append(l.columns, column{
+			title: name, right: strings.Contains(marks, ">"), wide: strings.Contains(marks, "+"), fixed: strings.Contains(marks, "="),
+		})
+	}
+	return l
+}
+
+// paints colours the values of a column; see column.colour.
+func (l *listing) paints(title string, colour func(value string) string) *listing {
+	i := slices.IndexFunc(l.columns, func(c column) bool { return c.title == title })
+	l.columns[i].colour = colour
+	return l
+}
+
+// did adds something that a verb has done, or would do. A refusal has no name.
+func (l *listing) did(name string, item any, format string, args ...any) {
+	l.names, l.items = append(l.names, name), append(l.items, item)
+	fmt.Fprintf(&l.lines, format+"\n", args...)
+}
+
 func (l *listing) merge(store string, from *listing) {
 	l.columns = append([]column{{title: "STORE"}}, from.columns...)
 	for _, row := range from.rows {
@@ -72,8 +200,8 @@ func (l *listing) merge(store string, from *listing) {
 	l.items, l.partial = append(l.items, from.items...), l.partial || from.partial
 }
 
-func (a *cli) print(l *listing) error {
-	switch a.flags.output {
+func (out *output) print(l *listing) error {
+	switch out.flags.output {
 	case outJSON:
 		body := struct {
 			Items   []any   `json:"items"`
@@ -86,53 +214,53 @@ func (a *cli) print(l *listing) error {
 		if l.next != "" {
 			body.Next = &l.next
 		}
-		return a.printJSON(body)
+		return out.printJSON(body)
 	case outName:
 		var b strings.Builder
 		for _, name := range l.names {
 			b.WriteString(wire.Printable(name, 0) + "\n")
 		}
-		return a.printText(b.String())
+		return out.printText(b.String())
 	}
-	return a.printText(a.table(l))
+	return out.printText(out.table(l))
 }
 
 // printJSON writes a value as a line of JSON, or with -o yaml as YAML.
-func (a *cli) printJSON(v any) error {
+func (out *output) printJSON(v any) error {
 	encode := encodeJSON
-	if a.flags.yaml {
+	if out.flags.yaml {
 		encode = encodeYAML
 	}
 	text, err := encode(v)
 	if err != nil {
 		return err
 	}
-	return a.printText(string(text))
+	return out.printText(string(text))
 }
 
 // printText writes to standard output. A reader that has gone, as head does, is not an error.
-func (a *cli) printText(text string) error {
-	if _, err := io.WriteString(a.stdout, text); err != nil && !isBrokenPipe(err) {
+func (out *output) printText(text string) error {
+	if _, err := io.WriteString(out.stdout, text); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("standard output: %w", err)
 	}
 	return nil
 }
 
 // table lays a listing out in columns. The widest are cut to fit the terminal.
-func (a *cli) table(l *listing) string {
+func (out *output) table(l *listing) string {
 	var shown []int
 	for i, c := range l.columns {
-		if !c.wide || a.flags.output == outWide {
+		if !c.wide || out.flags.output == outWide {
 			shown = append(shown, i)
 		}
 	}
 	limit := maxCell
-	if a.flags.output == outWide {
+	if out.flags.output == outWide {
 		limit = 0
 	}
 	width := make([]int, len(l.columns))
 	cells := make([][]string, 0, len(l.rows)+1)
-	if !a.flags.noHeaders && len(l.rows) > 0 {
+	if !out.flags.noHeaders && len(l.rows) > 0 {
 		head := make([]string, len(l.columns))
 		for i, c := range l.columns {
 			head[i] = c.title
@@ -158,20 +286,20 @@ func (a *cli) table(l *listing) string {
 		}
 	}
 	room := 0 // any
-	if a.flags.output != outWide {
-		room = a.width
+	if out.flags.output != outWide {
+		room = out.width
 		shrink(l.columns, shown, width, room)
 	}
 	var b strings.Builder
 	for n, row := range cells {
 		heading := n == 0 && len(cells) > len(l.rows)
-		a.writeRow(&b, l.columns, shown, width, room, row, heading)
+		out.writeRow(&b, l.columns, shown, width, room, row, heading)
 	}
 	return b.String()
 }
 
 // writeRow writes a line of a table of at most room columns; 0 = any width.
-func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int, room int, row []string, heading bool) {
+func (out *output) writeRow(b *strings.Builder, columns []column, shown, width []int, room int, row []string, heading bool) {
 	var line strings.Builder
 	used := 0
 	for k, i := range shown {
@@ -185,7 +313,7 @@ func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int,
 		text := view.Cut(row[i], most)
 		pad := strings.Repeat(" ", max(0, most-view.Width(text)))
 		if c := columns[i].colour; c != nil && !heading {
-			text = a.paint(c(row[i]), text)
+			text = out.paint(c(row[i]), text)
 		}
 		if columns[i].right {
 			line.WriteString(pad + text)
@@ -199,8 +327,8 @@ func (a *cli) writeRow(b *strings.Builder, columns []column, shown, width []int,
 	b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
-func (a *cli) paint(colour, text string) string {
-	if colour == "" || !a.coloured {
+func (out *output) paint(colour, text string) string {
+	if colour == "" || !out.coloured {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
@@ -218,19 +346,19 @@ func isTerminal(f io.Writer) bool {
 // escapeControls writes unprintable characters as \u…. In JSON, only strings contain such
 // characters, except for the final line break.
 func escapeControls(text string) []byte {
-	out := make([]byte, 0, len(text))
+	escaped := make([]byte, 0, len(text))
 	for _, r := range text {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
-			out = utf8.AppendRune(out, r)
+			escaped = utf8.AppendRune(escaped, r)
 		case r > 0xFFFF:
 			hi, lo := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, hi, lo)
 		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
 		}
 	}
-	return out
+	return escaped
 }
 
 func plural(n int, what string) string { return view.Plural(n, what) }

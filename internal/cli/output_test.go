@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 
 	t.Run("columns are as wide as they must be, and cells are cut and printable", func(t *testing.T) {
 		t.Parallel()
-		lines := strings.Split((&cli{flags: outputFlags{output: outTable}}).table(l), "\n")
+		lines := strings.Split((&output{flags: outputFlags{output: outTable}}).table(l), "\n")
 		require.Len(t, lines, 5)
 		for _, line := range lines[:4] {
 			require.Equal(t, utf8.RuneCountInString(lines[0]), utf8.RuneCountInString(line), line)
@@ -56,7 +56,7 @@ func TestTable(t *testing.T) {
 	})
 	t.Run("wide shows every column and all of a cell", func(t *testing.T) {
 		t.Parallel()
-		text := (&cli{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
+		text := (&output{flags: outputFlags{output: outWide, noHeaders: true}}).table(l)
 		require.NotContains(t, text, "MORE")
 		require.Contains(t, text, strings.Repeat("z", 200))
 		require.Contains(t, text, "—")
@@ -65,7 +65,7 @@ func TestTable(t *testing.T) {
 		t.Parallel()
 		l := &listing{columns: []column{{title: "STATE", colour: queueColour}, {title: "X"}}}
 		l.add("", nil, view.QueueRuns, "x")
-		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&cli{coloured: true}).table(l))
+		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&output{coloured: true}).table(l))
 	})
 }
 
@@ -97,7 +97,7 @@ func TestReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			a := &cli{name: "r", args: c.args, stderr: &stderr}
+			a := &cli{args: c.args, output: output{name: "r", stderr: &stderr}}
 			require.Equal(t, c.exit, a.report(c.err))
 			require.Equal(t, c.want, stderr.String())
 		})
@@ -156,7 +156,7 @@ func TestHostileNames(t *testing.T) {
 		for _, form := range []string{outTable, outWide, outJSON, outName} {
 			var stdout, stderr bytes.Buffer
 			a := &cli{
-				name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr,
+				handlers: resqued.New(), stdin: strings.NewReader(""), output: output{name: "resqued", stdout: &stdout, stderr: &stderr},
 				args: append([]string{"--redis-url", server.URL(), "-n", ns, "-o", form}, verb...),
 			}
 			if verb[0] == "__complete" {

@@ -141,13 +141,6 @@ func (a *cli) report(err error) int {
 	return p.exit
 }
 
-// warn prints a warning to standard error, unless -q is set.
-func (a *cli) warn(format string, args ...any) {
-	if !a.flags.quiet {
-		_, _ = fmt.Fprintf(a.stderr, "%s: warning: %s\n", a.name, wire.Printable(fmt.Sprintf(format, args...), 0))
-	}
-}
-
 // nearest returns the known name that a mistyped one most likely means, or "".
 func nearest(name string, known []string) string {
 	best, limit := "", max(1, min(3, len([]rune(name))/2))

@@ -37,10 +37,10 @@ type progressBar struct {
 }
 
 // progressOf returns a verb's progress; what is its past tense: "retried". Call done at the end.
-func (a *cli) progressOf(what string, total int) *progressBar {
-	terminal := isTerminal(a.stderr)
+func (out *output) progressOf(what string, total int) *progressBar {
+	terminal := isTerminal(out.stderr)
 	return &progressBar{
-		stderr: a.stderr, terminal: terminal, silent: a.flags.quiet || !terminal && !a.flags.verbose,
+		stderr: out.stderr, terminal: terminal, silent: out.flags.quiet || !terminal && !out.flags.verbose,
 		what: what, total: total, now: time.Now, began: time.Now(),
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -18,14 +17,15 @@ import (
 const maxShown = 10
 
 func (a *cli) queuesCommand() *cobra.Command {
-	ls := func(c *cobra.Command, args []string) error {
-		return a.list(c, len(args) == 0, func(ctx context.Context, s *store.Store) (*listing, error) {
-			return a.listQueues(ctx, c, s, args)
-		})
-	}
-	parent := &cobra.Command{
-		Use: "queues [QUEUE…]", Annotations: shows, Short: "list queues, or show what waits in them",
-		Long: `List queues, or show what waits in them. STATE is
+	limit := int64(maxShown)
+	show := a.command(verb{
+		use: "show QUEUE…", kind: shows, short: "show the first jobs of a queue", args: a.someQueues(), names: queueNames,
+		flags: func(f *flagSet) { f.Int64Var(&limit, "limit", maxShown, "most jobs of each queue") },
+		run:   func(ctx context.Context, s *session, args []string) error { return showQueues(ctx, s, args, limit) },
+	})
+	return a.lists(verb{
+		use: "queues [QUEUE…]", kind: shows, short: "list queues, or show what waits in them",
+		long: `List queues, or show what waits in them. STATE is
 
   run      a worker serves the queue
   starved  a worker does, but at its last try all jobs were locked
@@ -42,65 +42,29 @@ paused or draining, or no worker has it. It is empty if a job can be taken;
 OLDEST needs jobs that say when they were pushed; plain Resque payloads do not.
 CAP is the most threads of one daemon for the queue. SUSPECTS (-o wide) are
 jobs whose worker process died; they wait outside the queue to run alone.`,
-		Example: "  " + a.name + " queues\n  " + a.name + " queues show mail --limit 3",
-		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
-	}
-	parent.AddCommand(&cobra.Command{
-		Use: "ls [QUEUE…]", Annotations: shows, Short: "list queues (default)",
-		Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: a.live(queueNames),
-	})
-	limit := int64(maxShown)
-	show := &cobra.Command{
-		Use: "show QUEUE…", Annotations: shows, Short: "show the first jobs of a queue",
-		Args:              a.namesQueue,
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 0 {
-				return usage("", "--limit %d: use 0 or more", limit)
-			}
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				return a.showQueues(ctx, c, s, args, limit)
-			})
-		},
-	}
-	show.Flags().Int64Var(&limit, "limit", maxShown, "most jobs of each queue")
-	parent.AddCommand(show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(true), a.pauseQueuesCommand(false), a.removeQueuesCommand(true), a.removeQueuesCommand(false), a.unlineQueuesCommand())
-	return parent
+		example: "queues\nqueues show mail --limit 3",
+		args:    cobra.ArbitraryArgs, names: queueNames, list: listQueues,
+	}, "list queues (default)",
+		show, a.tenantsCommand(), a.moveQueueCommand(), a.pruneQueuesCommand(), a.pauseQueuesCommand(), a.resumeQueuesCommand(),
+		a.removeQueuesCommand(true), a.removeQueuesCommand(false), a.unlineQueuesCommand())
 }
 
-func (a *cli) namesQueue(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return usage("See: "+a.again()+" queues", "which queue?")
-	}
-	return nil
-}
+func (a *cli) someQueues() cobra.PositionalArgs { return a.some("which queue?", "queues") }
 
-func (a *cli) listQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string) (*listing, error) {
+func listQueues(ctx context.Context, s *session, names []string) (*listing, error) {
 	views, err := view.Queues(ctx, s, names...)
 	if err != nil {
-		return nil, a.noQueue(c, err)
+		return nil, s.lookup(err, "queues")
 	}
 	now := time.Now()
-	l := &listing{columns: []column{
-		{title: "QUEUE"},
-		{title: "STATE", colour: queueColour},
-		{title: "SIZE", right: true},
-		{title: "OLDEST", right: true},
-		{title: "BUSY", right: true},
-		{title: "CAP", right: true},
-		{title: "WHY"},
-		{title: "SUSPECTS", right: true, wide: true},
-		{title: "SERVED BY", right: true, wide: true},
-		{title: "WITHIN", right: true, wide: true},
-		{title: "PROBLEM", wide: true},
-	}}
+	l := newListing("QUEUE, STATE, >SIZE, >OLDEST, >BUSY, >CAP, WHY, +>SUSPECTS, +>SERVED BY, +>WITHIN, +PROBLEM").paints("STATE", queueColour)
 	for _, v := range views {
-		v.Servers, v.Store = nil, a.listed
+		v.Servers, v.Store = nil, s.listed
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), oldestText(v, now), strconv.Itoa(v.Busy),
 			optional(v.Cap), v.Why, strconv.FormatInt(v.Suspects, 10), plural(v.Served, "thread"), promised(v), v.Problem)
 	}
-	if len(views) == 0 && a.forPeople() {
-		a.note("no queues yet: a queue exists from the first job that is pushed to it")
+	if len(views) == 0 && s.forPeople() {
+		s.note("no queues yet: a queue exists from the first job that is pushed to it")
 	}
 	return l, nil
 }
@@ -122,12 +86,15 @@ func oldestText(v *view.Queue, now time.Time) string {
 	return text
 }
 
-func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, limit int64) error {
+func showQueues(ctx context.Context, s *session, names []string, limit int64) error {
+	if limit < 0 {
+		return usage("", "--limit %d: use 0 or more", limit)
+	}
 	views, err := view.Queues(ctx, s, names...)
 	if err != nil {
-		return a.noQueue(c, err)
+		return s.lookup(err, "queues")
 	}
-	l := &listing{columns: []column{{title: "QUEUE"}, {title: "#", right: true}, {title: "CLASS"}, {title: "ARGS"}}}
+	l := newListing("QUEUE, >#, CLASS, ARGS")
 	for _, v := range views {
 		partial, err := v.ReadJobs(ctx, s, 0, limit)
 		if err != nil {
@@ -141,25 +108,25 @@ func (a *cli) showQueues(ctx context.Context, c *cobra.Command, s *store.Store, 
 			}
 			l.rows = append(l.rows, []string{v.Queue, strconv.FormatInt(job.Position, 10), class, args})
 		}
-		a.noteServers(v)
+		s.noteServers(v)
 		l.names = append(l.names, v.Queue)
 		l.items = append(l.items, v)
 	}
-	if len(l.rows) == 0 && a.forPeople() {
-		a.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
+	if len(l.rows) == 0 && s.forPeople() {
+		s.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
 	}
-	return a.print(l)
+	return s.print(l)
 }
 
 // noteServers prints why the jobs of a queue wait, and its workers.
-func (a *cli) noteServers(v *view.Queue) {
-	if v.Why == "" || !a.forPeople() {
+func (out *output) noteServers(v *view.Queue) {
+	if v.Why == "" || !out.forPeople() {
 		return
 	}
-	a.note("%s waits: %s", wire.Printable(v.Queue, 200), wire.Printable(v.Why, 500))
+	out.note("%s waits: %s", wire.Printable(v.Queue, 200), wire.Printable(v.Why, 500))
 	for i, s := range v.Servers {
 		if i == maxShown {
-			a.note("  and %d more; see -o json", len(v.Servers)-i)
+			out.note("  and %d more; see -o json", len(v.Servers)-i)
 			break
 		}
 		place := ""
@@ -170,11 +137,9 @@ func (a *cli) noteServers(v *view.Queue) {
 		if s.Cap > 0 {
 			limit = fmt.Sprintf(", %d of at most %d of its jobs run there", s.Busy, s.Cap)
 		}
-		a.note("  %s: %s, %d of %s free%s%s", wire.Printable(s.Worker, 200), wire.Printable(s.State, 40), s.Free, plural(s.Threads, "thread"), place, limit)
+		out.note("  %s: %s, %d of %s free%s%s", wire.Printable(s.Worker, 200), wire.Printable(s.State, 40), s.Free, plural(s.Threads, "thread"), place, limit)
 	}
 }
-
-func (a *cli) noQueue(c *cobra.Command, err error) error { return lookup(err, a.again()+" queues", c) }
 
 func queueColour(state string) string {
 	switch state {

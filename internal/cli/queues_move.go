@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -18,9 +17,9 @@ func (a *cli) moveQueueCommand() *cobra.Command {
 	e := &waitingEdit{move: true}
 	var toStore string
 	var back bool
-	c := &cobra.Command{
-		Use: "move FROM TO | move QUEUE --to STORE", Annotations: edits, Short: "move all jobs of a queue to another queue or store",
-		Long: `Move all waiting jobs of a queue, in order, to the tail of another one, or with
+	return a.command(verb{
+		use: "move FROM TO | move QUEUE --to STORE", kind: edits, short: "move all jobs of a queue to another queue or store",
+		long: `Move all waiting jobs of a queue, in order, to the tail of another one, or with
 --head to its head, in steps of a few milliseconds. Each job moves in one step,
 so it is always in exactly one queue, and you can repeat the command. Suspects,
 which wait outside the queue to run alone, move too. Jobs pushed during the
@@ -40,8 +39,8 @@ that is gone for good.
 Pauses do not move: the jobs of a paused queue run if the other queue is not
 paused. The queue keeps its name until "queues rm" or "queues prune". On a
 terminal it asks first; elsewhere it needs --yes.`,
-		Example: "  " + a.name + " queues move mail_old mail\n  " + a.name + " queues move mail --to bulk",
-		Args: func(_ *cobra.Command, args []string) error {
+		example: "queues move mail_old mail\nqueues move mail --to bulk",
+		args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case toStore != "" && (len(args) != 1 || e.head || e.unknown):
 				return usage("See: "+a.again()+" queues move --help", "with --to name one queue, and neither --head nor --unknown")
@@ -58,135 +57,109 @@ terminal it asks first; elsewhere it needs --yes.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
+		names: queueNames,
+		flags: func(f *flagSet) {
+			f.StringVar(&toStore, "to", "", "to this `store`")
+			f.BoolVar(&back, "back", false, "with --to: take back jobs on their way there")
+			f.BoolVar(&e.head, "head", false, "to its head")
+			f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
+			e.consent.add(f)
+		},
+		do: func(c *cobra.Command, args []string) error {
 			if toStore != "" {
 				return a.moveToStore(c, e, args[0], toStore, back)
 			}
-			return a.moveQueue(c, e, args[0], args[1])
+			r, err := a.load(c)
+			if err != nil {
+				return err
+			}
+			return a.inStore(c, r, func(ctx context.Context, s *session) error { return moveQueue(ctx, s, e, args[0], args[1]) })
 		},
-	}
-	f := c.Flags()
-	f.StringVar(&toStore, "to", "", "to this `store`")
-	f.BoolVar(&back, "back", false, "with --to: take back jobs on their way there")
-	f.BoolVar(&e.head, "head", false, "to its head")
-	f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
-	f.BoolVar(&e.yes, "yes", false, "do not ask")
-	f.BoolVar(&e.dryRun, "dry-run", false, "only show what would change")
-	return c
+	})
 }
 
-func (a *cli) moveQueue(c *cobra.Command, e *waitingEdit, from, to string) error {
+func moveQueue(ctx context.Context, s *session, e *waitingEdit, from, to string) error {
 	e.to = to
-	var q *removedView
-	err := a.withStore(c, func(ctx context.Context, s *store.Store) error {
-		views, err := a.queueSizes(ctx, c, s, []string{from})
-		if err != nil {
-			return err
-		}
-		q = views[0]
-		one, all, err := s.Paused(ctx, from, to)
-		if err == nil && one[from] && !one[to] && !all {
-			a.warn("queue %s is paused and %s is not: the jobs are worked there", wire.Printable(from, 100), wire.Printable(to, 100))
-		}
-		if err != nil {
-			return err
-		}
-		return a.targetQueue(ctx, c, s, to, e.unknown)
-	})
+	views, err := queueSizes(ctx, s, []string{from})
 	if err != nil {
 		return err
 	}
-	v := &waitingEditView{Queue: from, To: to, Jobs: q.Jobs, DryRun: e.dryRun}
-	switch {
-	case e.dryRun:
-		return a.tellWaiting([]*waitingEditView{v}, e, true)
-	case !e.yes && q.Jobs > 0:
-		if err := a.confirm(e.question([]*waitingEditView{v})); err != nil {
-			return err
-		}
+	one, all, err := s.Paused(ctx, from, to)
+	if err != nil {
+		return err
 	}
-	return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
-		ctx, stop := interruptible(ctx)
-		defer stop()
-		bar := a.progressOf("moved", int(q.Jobs))
-		report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
-		bar.done()
-		a.did(store.EventMoved, "queue "+from, plural(int(report.Done), "job")+" to queue "+to, int(report.Done))
-		if err != nil {
-			return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", interrupted(ctx, err), report.Done)
-		}
-		return a.tellWaiting([]*waitingEditView{e.view(from, report)}, e, false)
-	})
+	if one[from] && !one[to] && !all {
+		s.warn("queue %s is paused and %s is not: the jobs are worked there", wire.Printable(from, 100), wire.Printable(to, 100))
+	}
+	if err := targetQueue(ctx, s, to, e.unknown); err != nil {
+		return err
+	}
+	v := &waitingEditView{Queue: from, To: to, Jobs: views[0].Jobs, DryRun: e.dryRun}
+	if e.dryRun {
+		return e.tell(s.output, s.again(), v)
+	}
+	if err := s.a.confirm(e.yes || v.Jobs == 0, e.question(v)); err != nil {
+		return err
+	}
+	jobs, err := s.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	bar := s.progressOf("moved", int(v.Jobs))
+	report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
+	bar.done()
+	s.did(store.EventMoved, "queue "+from, plural(int(report.Done), "job")+" to queue "+to, int(report.Done))
+	if err != nil {
+		return fmt.Errorf("%w (moved until then: %d; give the command again for the rest)", interrupted(ctx, err), report.Done)
+	}
+	return e.tell(s.output, s.again(), e.view(from, report))
 }
 
 func (a *cli) pruneQueuesCommand() *cobra.Command {
-	var yes, dryRun bool
-	c := &cobra.Command{
-		Use: "prune [QUEUE…]", Annotations: edits, Short: "remove the names of empty queues that no worker names",
-		Long: `Remove the names of empty queues, those given or all, unless they are paused,
+	var o consent
+	return a.command(verb{
+		use: "prune [QUEUE…]", kind: edits, short: "remove the names of empty queues that no worker names",
+		long: `Remove the names of empty queues, those given or all, unless they are paused,
 one of their jobs runs, or a worker names them. A pattern such as * or img_*
 does not count: the queue exists again with its first job, and is worked then.
 Records of their jobs go too. On a terminal it asks first; elsewhere it needs
 --yes.`,
-		Example:           "  " + a.name + " queues prune --dry-run",
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				names, err := view.PrunableQueues(ctx, s, args...)
-				if err != nil {
-					return a.noQueue(c, err)
-				}
-				views := make([]*removedView, len(names))
-				for i, name := range names {
-					views[i] = &removedView{Queue: name}
-				}
-				if dryRun || len(views) == 0 {
-					return a.tellPruned(views, true, dryRun)
-				}
-				if !yes {
-					if err := a.confirm("remove " + plural(len(names), "empty queue") + ": " + wire.Printable(strings.Join(names, ", "), 300)); err != nil {
-						return err
-					}
-				}
-				var done []*removedView
-				for _, v := range views {
-					pruned, err := s.PruneQueue(ctx, v.Queue)
-					if err != nil {
-						_ = a.tellPruned(done, false, false)
-						return err
-					}
-					if pruned {
-						done = append(done, v)
-						a.did(store.EventRemoved, "queue "+v.Queue, "it was empty", 1)
-					}
-				}
-				return a.tellPruned(done, false, false)
-			})
-		},
-	}
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
-	return c
+		example: "queues prune --dry-run",
+		args:    cobra.ArbitraryArgs, names: queueNames, flags: o.add,
+		run: func(ctx context.Context, s *session, args []string) error { return pruneQueues(ctx, s, args, o) },
+	})
 }
 
-func (a *cli) tellPruned(views []*removedView, would, dry bool) error {
-	l, text, did := &listing{}, strings.Builder{}, "removed"
-	if would {
-		did = "would remove"
+func pruneQueues(ctx context.Context, s *session, args []string, o consent) error {
+	names, err := view.PrunableQueues(ctx, s.Store, args...)
+	if err != nil {
+		return s.lookup(err, "queues")
 	}
-	for _, v := range views {
-		v.DryRun = dry
-		l.names, l.items = append(l.names, v.Queue), append(l.items, v)
-		text.WriteString(did + " " + wire.Printable(v.Queue, 0) + "\n")
+	question := "remove " + plural(len(names), "empty queue") + ": " + wire.Printable(strings.Join(names, ", "), 300)
+	if err := s.a.confirm(o.yes || o.dryRun || len(names) == 0, question); err != nil {
+		return err
 	}
-	switch {
-	case !a.forPeople():
-		return a.print(l)
-	case a.flags.quiet:
-		return nil
-	case len(views) == 0:
-		a.note("no queue is empty and named by no worker")
+	l := &listing{}
+	for _, name := range names {
+		v := &removedView{Queue: name, DryRun: o.dryRun}
+		if o.dryRun {
+			l.did(name, v, "would remove %s", wire.Printable(name, 0))
+			continue
+		}
+		pruned, err := s.PruneQueue(ctx, name)
+		if err != nil {
+			_ = s.tell(l)
+			return err
+		}
+		if pruned {
+			l.did(name, v, "removed %s", wire.Printable(name, 0))
+			s.did(store.EventRemoved, "queue "+name, "it was empty", 1)
+		}
 	}
-	return a.printText(text.String())
+	if len(l.items) == 0 && s.forPeople() {
+		s.note("no queue is empty and named by no worker")
+	}
+	return s.tell(l)
 }

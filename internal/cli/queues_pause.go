@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,57 +23,61 @@ type pausedView struct {
 	Jobs    int64 `json:"jobs"`
 }
 
-// pauseQueuesCommand makes "queues pause" and "queues resume".
-func (a *cli) pauseQueuesCommand(pause bool) *cobra.Command {
-	verb, short := "resume", "work paused queues again"
-	if pause {
-		verb, short = "pause", "let the jobs of queues wait"
-	}
+func (a *cli) pauseQueuesCommand() *cobra.Command {
 	var all, unknown bool
-	c := &cobra.Command{
-		Use: verb + " QUEUE…", Annotations: adds, Short: short,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case all && len(args) > 0:
-				return usage("", "name queues or use --all, not both")
-			case !all && len(args) == 0:
-				return usage("Name queues, or use --all. See: "+a.again()+" queues", "which queue?")
-			}
-			return nil
-		},
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				if all {
-					return a.pauseAll(ctx, s, pause)
-				}
-				return a.pauseQueues(ctx, c, s, args, pause, unknown)
-			})
-		},
-	}
-	f := c.Flags()
-	if pause {
-		c.Long = `Pause queues on all machines until "queues resume": no daemon takes their jobs.
+	return a.command(verb{
+		use: "pause QUEUE…", kind: adds, short: "let the jobs of queues wait",
+		long: `Pause queues on all machines until "queues resume": no daemon takes their jobs.
 Running jobs continue, and new ones can be enqueued. Ruby workers obey if they
-have resque-pause. Signal USR2 pauses one daemon with all its queues.`
-		c.Example = "  " + a.name + " queues pause mail\n  " + a.name + " queues pause --all"
-		f.BoolVar(&all, "all", false, "all queues, also later ones")
-		f.BoolVar(&unknown, "unknown", false, "allow queues that do not exist yet")
-	} else {
-		c.Long = `Resume paused queues; daemons notice within their interval. --all ends a pause
-of all queues ("queues pause --all" and Resque's pause-all-workers); queues
-paused by name stay paused.`
-		c.Example = "  " + a.name + " queues resume mail\n  " + a.name + " queues resume --all"
-		f.BoolVar(&all, "all", false, "end a pause of all queues")
-	}
-	return c
+have resque-pause. Signal USR2 pauses one daemon with all its queues.`,
+		example: "queues pause mail\nqueues pause --all",
+		args:    a.someOrAll(&all), names: queueNames,
+		flags: func(f *flagSet) {
+			f.BoolVar(&all, "all", false, "all queues, also later ones")
+			f.BoolVar(&unknown, "unknown", false, "allow queues that do not exist yet")
+		},
+		run: func(ctx context.Context, s *session, args []string) error {
+			if all {
+				return pauseAll(ctx, s, true, s.PauseAll)
+			}
+			return pauseQueues(ctx, s, args, true, unknown, s.Pause)
+		},
+	})
 }
 
-func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
-	set := s.ResumeAll
-	if pause {
-		set = s.PauseAll
+func (a *cli) resumeQueuesCommand() *cobra.Command {
+	var all bool
+	return a.command(verb{
+		use: "resume QUEUE…", kind: adds, short: "work paused queues again",
+		long: `Resume paused queues; daemons notice within their interval. --all ends a pause
+of all queues ("queues pause --all" and Resque's pause-all-workers); queues
+paused by name stay paused.`,
+		example: "queues resume mail\nqueues resume --all",
+		args:    a.someOrAll(&all), names: queueNames,
+		flags: func(f *flagSet) { f.BoolVar(&all, "all", false, "end a pause of all queues") },
+		run: func(ctx context.Context, s *session, args []string) error {
+			if all {
+				return pauseAll(ctx, s, false, s.ResumeAll)
+			}
+			return pauseQueues(ctx, s, args, false, false, s.Resume)
+		},
+	})
+}
+
+// someOrAll requires the names of queues, or --all.
+func (a *cli) someOrAll(all *bool) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case *all && len(args) > 0:
+			return usage("", "name queues or use --all, not both")
+		case !*all && len(args) == 0:
+			return usage("Name queues, or use --all. See: "+a.again()+" queues", "which queue?")
+		}
+		return nil
 	}
+}
+
+func pauseAll(ctx context.Context, s *session, pause bool, set func(context.Context) (changed bool, err error)) error {
 	changed, err := set(ctx)
 	if err != nil {
 		return err
@@ -87,21 +90,12 @@ func (a *cli) pauseAll(ctx context.Context, s *store.Store, pause bool) error {
 	for _, q := range list {
 		v.Jobs += q.Size
 	}
-	a.didPause(v)
-	return a.tellPaused([]*pausedView{v})
+	l := &listing{}
+	v.tell(s, l, "all queues")
+	return s.tell(l)
 }
 
-func (a *cli) didPause(v *pausedView) {
-	kind := store.EventResumed
-	if v.Paused {
-		kind = store.EventPaused
-	}
-	if v.Changed {
-		a.acts = append(a.acts, act(kind, "queue "+v.Queue, "with "+plural(int(v.Jobs), "job"), int(v.Jobs)))
-	}
-}
-
-func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store, names []string, pause, unknown bool) error {
+func pauseQueues(ctx context.Context, s *session, names []string, pause, unknown bool, set func(ctx context.Context, queue string) (changed bool, err error)) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -120,54 +114,34 @@ func (a *cli) pauseQueues(ctx context.Context, c *cobra.Command, s *store.Store,
 		}
 	}
 	if list, err = view.FindQueues(list, names); err != nil {
-		return a.noQueue(c, err)
+		return s.lookup(err, "queues")
 	}
-	set := s.Resume
-	if pause {
-		set = s.Pause
-	}
-	var views []*pausedView
+	l := &listing{}
 	for _, q := range list {
 		v := &pausedView{Queue: q.Name, Paused: pause, Jobs: q.Size}
 		if v.Changed, err = set(ctx, q.Name); err != nil {
-			_ = a.tellPaused(views)
+			_ = s.tell(l)
 			return err
 		}
-		a.didPause(v)
-		views = append(views, v)
+		v.tell(s, l, wire.Printable(q.Name, 0))
 	}
 	if all && !pause {
-		a.warn("all queues are paused; see: %s queues resume --all", a.again())
+		s.warn("all queues are paused; see: %s queues resume --all", s.again())
 	}
-	return a.tellPaused(views)
+	return s.tell(l)
 }
 
-func (a *cli) tellPaused(views []*pausedView) error {
-	l := &listing{}
-	var text strings.Builder
-	for _, v := range views {
-		l.names = append(l.names, v.Queue)
-		l.items = append(l.items, v)
-		name := wire.Printable(v.Queue, 0)
-		if v.Queue == allQueues {
-			name = "all queues"
-		}
-		switch waiting := plural(int(v.Jobs), "job"); {
-		case v.Changed && v.Paused:
-			fmt.Fprintf(&text, "paused %s with %s\n", name, waiting)
-		case v.Changed:
-			fmt.Fprintf(&text, "resumed %s with %s\n", name, waiting)
-		case v.Paused:
-			fmt.Fprintf(&text, "%s: paused already, with %s\n", name, waiting)
-		default:
-			fmt.Fprintf(&text, "%s: not paused\n", name)
-		}
+// tell adds a result to a list, and to the events if something has changed.
+func (v *pausedView) tell(s *session, l *listing, name string) {
+	waiting := plural(int(v.Jobs), "job")
+	done, already, event := "resumed", name+": not paused", store.EventResumed
+	if v.Paused {
+		done, already, event = "paused", fmt.Sprintf("%s: paused already, with %s", name, waiting), store.EventPaused
 	}
-	switch {
-	case !a.forPeople():
-		return a.print(l)
-	case a.flags.quiet:
-		return nil
+	if !v.Changed {
+		l.did(v.Queue, v, "%s", already)
+		return
 	}
-	return a.printText(text.String())
+	l.did(v.Queue, v, "%s %s with %s", done, name, waiting)
+	s.a.acts = append(s.a.acts, act(event, "queue "+v.Queue, "with "+waiting, int(v.Jobs)))
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -22,67 +20,69 @@ type removedView struct {
 
 // removeQueuesCommand makes "queues purge", which keeps the queue, and "queues rm".
 func (a *cli) removeQueuesCommand(keep bool) *cobra.Command {
-	verb, short := "rm", "remove queues with all their waiting jobs"
+	name, do, done, event, short := "rm", "remove", "removed", store.EventRemoved, "remove queues with all their waiting jobs"
 	if keep {
-		verb, short = "purge", "remove all waiting jobs of queues"
+		name, do, done, event, short = "purge", "purge", "purged", store.EventPurged, "remove all waiting jobs of queues"
 	}
-	var yes, dryRun bool
-	c := &cobra.Command{
-		Use: verb + " QUEUE…", Annotations: edits, Short: short,
-		Long: strings.ToUpper(short[:1]) + short[1:] + `, and the records of their locks.
+	var o consent
+	return a.command(verb{
+		use: name + " QUEUE…", kind: edits, short: short,
+		long: strings.ToUpper(short[:1]) + short[1:] + `, and the records of their locks.
 Running jobs are not touched. On a terminal it asks first; elsewhere it needs
 --yes.`,
-		Args:              a.namesQueue,
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			var views []*removedView
-			err := a.withStore(c, func(ctx context.Context, s *store.Store) (err error) {
-				views, err = a.queueSizes(ctx, c, s, args)
-				return err
-			})
+		args: a.someQueues(), names: queueNames, flags: o.add,
+		run: func(ctx context.Context, s *session, args []string) error {
+			views, err := queueSizes(ctx, s, args)
 			if err != nil {
 				return err
 			}
-			if dryRun || len(views) == 0 {
-				return a.tellRemoved(views, "would "+verb)
+			if o.dryRun {
+				return removeEach(s, views, "would "+do, func(v *removedView) error {
+					v.DryRun = true
+					return nil
+				})
 			}
-			if !yes {
-				if err := a.confirm(removal(verb, views)); err != nil {
-					return err
-				}
+			if err := s.a.confirm(o.yes, do+" "+queuesWithJobs(views)); err != nil {
+				return err
 			}
-			return a.withClient(c, func(ctx context.Context, jobs *client.Client, _ config.Config) error {
-				remove, done := jobs.RemoveQueue, "removed"
-				if keep {
-					remove, done = jobs.PurgeQueue, "purged"
+			jobs, err := s.client()
+			if err != nil {
+				return err
+			}
+			remove := jobs.RemoveQueue
+			if keep {
+				remove = jobs.PurgeQueue
+			}
+			return removeEach(s, views, done, func(v *removedView) (err error) {
+				if v.Jobs, err = remove(ctx, v.Queue); err == nil {
+					s.a.acts = append(s.a.acts, act(event, "queue "+v.Queue, "with "+plural(int(v.Jobs), "job"), int(v.Jobs)))
 				}
-				for i, v := range views {
-					if v.Jobs, err = remove(ctx, v.Queue); err != nil {
-						_ = a.tellRemoved(views[:i], done)
-						return err
-					}
-					kind := store.EventRemoved
-					if keep {
-						kind = store.EventPurged
-					}
-					a.acts = append(a.acts, act(kind, "queue "+v.Queue, "with "+plural(int(v.Jobs), "job"), int(v.Jobs)))
-				}
-				return a.tellRemoved(views, done)
+				return err
 			})
 		},
-	}
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would change")
-	return c
+	})
 }
 
-func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, names []string) ([]*removedView, error) {
+// removeEach removes the jobs of queues, and tells of those that are done, also after an error.
+func removeEach(s *session, views []*removedView, done string, remove func(v *removedView) error) error {
+	l := &listing{}
+	for _, v := range views {
+		if err := remove(v); err != nil {
+			_ = s.tell(l)
+			return err
+		}
+		l.did(v.Queue, v, "%s %s with %s", done, wire.Printable(v.Queue, 0), plural(int(v.Jobs), "job"))
+	}
+	return s.tell(l)
+}
+
+func queueSizes(ctx context.Context, s *session, names []string) ([]*removedView, error) {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if list, err = view.FindQueues(list, names); err != nil {
-		return nil, a.noQueue(c, err)
+		return nil, s.lookup(err, "queues")
 	}
 	var views []*removedView
 	seen := map[string]bool{}
@@ -98,33 +98,10 @@ func (a *cli) queueSizes(ctx context.Context, c *cobra.Command, s *store.Store, 
 	return views, nil
 }
 
-// removal says what would be done, as a question.
-func removal(verb string, views []*removedView) string {
-	if verb == "rm" {
-		verb = "remove"
-	}
+func queuesWithJobs(views []*removedView) string {
 	parts := make([]string, len(views))
 	for i, v := range views {
 		parts[i] = fmt.Sprintf("%s with %s", wire.Printable(v.Queue, 100), plural(int(v.Jobs), "job"))
 	}
-	return verb + " " + strings.Join(parts, ", ")
-}
-
-func (a *cli) tellRemoved(views []*removedView, what string) error {
-	l := &listing{}
-	var text strings.Builder
-	for _, v := range views {
-		v.DryRun = strings.HasPrefix(what, "would")
-		l.names = append(l.names, v.Queue)
-		l.items = append(l.items, v)
-		fmt.Fprintf(&text, "%s %s with %s\n", strings.Replace(what, "would rm", "would remove", 1),
-			wire.Printable(v.Queue, 0), plural(int(v.Jobs), "job"))
-	}
-	switch {
-	case !a.forPeople():
-		return a.print(l)
-	case a.flags.quiet:
-		return nil
-	}
-	return a.printText(text.String())
+	return strings.Join(parts, ", ")
 }

@@ -6,56 +6,55 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
 func (a *cli) tenantsCommand() *cobra.Command {
-	limit := lockLimit
-	c := &cobra.Command{
-		Use: "tenants QUEUE…", Annotations: reads, Short: "list the tenants of fair queues",
-		Long: `List the tenants of fair queues with waiting jobs, the next one first, and how
+	var limit int
+	return a.command(verb{
+		use: "tenants QUEUE…", kind: reads, short: "list the tenants of fair queues",
+		long: `List the tenants of fair queues with waiting jobs, the next one first, and how
 many jobs each has. "(back)" are jobs of all tenants that came back without
 having run: they are next. Missing are jobs that no worker process has moved to
 a line yet, which takes a moment, and jobs that wait for a lock, see "locks
 waiting".`,
-		Args: a.namesQueue, ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, queues []string) error {
-			if limit < 1 {
-				return usage("", "--limit %d: use 1 or more", limit)
-			}
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.listTenants(ctx, s, queues, limit) })
+		args: a.someQueues(), names: queueNames,
+		flags: func(f *flagSet) { f.limit(&limit, lockLimit, 1, "most tenants of a queue") },
+		run: func(ctx context.Context, s *session, queues []string) error {
+			l := newListing("QUEUE, TENANT, >JOBS")
+			return s.ofQueues(l, queues, "tenant", "no jobs wait for the turn of a tenant", func(queue string) (bool, error) {
+				tenants, cut, err := view.Tenants(ctx, s.Store, queue, limit)
+				for _, v := range tenants {
+					name := v.Tenant
+					switch {
+					case v.Back:
+						name = "(back)"
+					case name == "":
+						name = "(none)"
+					}
+					l.add(name, v, v.Queue, name, strconv.FormatInt(v.Jobs, 10))
+				}
+				return cut, err
+			})
 		},
-	}
-	c.Flags().IntVar(&limit, "limit", lockLimit, "most tenants of a queue")
-	return c
+	})
 }
 
-func (a *cli) listTenants(ctx context.Context, s *store.Store, queues []string, limit int) error {
-	l := &listing{columns: []column{{title: "QUEUE"}, {title: "TENANT"}, {title: "JOBS", right: true}}}
-	shown := 0
+// ofQueues prints what add adds to a list for each queue, or else a note. add returns whether the
+// queue has more of what is listed.
+func (out *output) ofQueues(l *listing, queues []string, what, nothing string, add func(queue string) (cut bool, err error)) error {
 	for _, queue := range queues {
-		tenants, cut, err := view.Tenants(ctx, s, queue, limit)
+		cut, err := add(queue)
 		if err != nil {
 			return err
 		}
-		for _, v := range tenants {
-			name := v.Tenant
-			switch {
-			case v.Back:
-				name = "(back)"
-			case name == "":
-				name = "(none)"
-			}
-			l.add(name, v, v.Queue, name, strconv.FormatInt(v.Jobs, 10))
-		}
-		shown, l.partial = shown+len(tenants), l.partial || cut
+		l.partial = l.partial || cut
 	}
 	if l.partial {
-		a.note("only %s are shown; there are more, see --limit", plural(shown, "tenant"))
+		out.note("only %s are shown; there are more, see --limit", plural(len(l.rows), what))
 	}
-	if shown == 0 && a.forPeople() {
-		a.note("no jobs wait for the turn of a tenant")
+	if len(l.rows) == 0 && out.forPeople() {
+		out.note("%s", nothing)
 	}
-	return a.print(l)
+	return out.print(l)
 }

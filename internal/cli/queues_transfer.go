@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -31,16 +29,13 @@ func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, ba
 	}
 	var jobs int64
 	for _, r := range []*config.Resolved{source, target} {
-		s, err := app.OpenStore(r.Config, "resqued-cli")
-		if err != nil {
+		err := a.inStore(c, r, func(ctx context.Context, s *session) (err error) {
+			if r == source {
+				jobs, err = s.Length(ctx, queue)
+			}
 			return err
-		}
-		unread := a.checkFormat(c, s)
-		if r == source && unread == nil {
-			jobs, err = s.Length(c.Context(), queue)
-		}
-		_ = s.Close()
-		if err := errors.Join(unread, err); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -62,19 +57,18 @@ func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, ba
 		}
 		a.warn("queue %s belongs to %s: new jobs do not go to %s, see routes", wire.Printable(queue, 100), home, to)
 	}
+	question := e.question(v)
+	if back {
+		question = "put jobs of queue " + queue + " that are on their way to store " + to + " back, which run twice if it is not gone for good"
+	}
 	switch {
 	case e.dryRun && back:
 		return usage("", "--back does not go with --dry-run; see: %s doctor", a.name)
 	case e.dryRun:
-		return a.tellWaiting([]*waitingEditView{v}, e, true)
-	case back && !e.yes:
-		if err := a.confirm("put jobs of queue " + queue + " that are on their way to store " + to + " back, which run twice if it is not gone for good"); err != nil {
-			return err
-		}
-	case !e.yes && jobs > 0:
-		if err := a.confirm(e.question([]*waitingEditView{v})); err != nil {
-			return err
-		}
+		return e.tell(&a.output, a.again(), v)
+	}
+	if err := a.confirm(e.yes || jobs == 0 && !back, question); err != nil {
+		return err
 	}
 	ctx, stop := interruptible(c.Context())
 	defer stop()
@@ -85,7 +79,7 @@ func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, ba
 		}
 		a.did(store.EventMoved, "queue "+queue, plural(int(n), "job")+" back, not to store "+to, int(n))
 		e.to = v.Queue
-		return a.tellWaiting([]*waitingEditView{{Queue: v.To, To: v.Queue, Jobs: n}}, e, false)
+		return e.tell(&a.output, a.again(), &waitingEditView{Queue: v.To, To: v.Queue, Jobs: n})
 	}
 	return a.transfer(ctx, e, here, there, queue, to, v)
 }
@@ -100,7 +94,7 @@ func (a *cli) transfer(ctx context.Context, e *waitingEdit, here, there *client.
 	}
 	moved := e.view(queue, report)
 	moved.Queue, moved.To = v.Queue, v.To
-	return a.tellWaiting([]*waitingEditView{moved}, e, false)
+	return e.tell(&a.output, a.again(), moved)
 }
 
 func (a *cli) sourceStore(c *cobra.Command, to string) (from string, err error) {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,34 +9,26 @@ import (
 )
 
 func (a *cli) unlineQueuesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "unline QUEUE…", Annotations: edits, Short: "put jobs in lines back to the head of their queue",
-		Long: `Put jobs that wait for a lock or the turn of their tenant back to the head of
+	return a.command(verb{
+		use: "unline QUEUE…", kind: edits, short: "put jobs in lines back to the head of their queue",
+		long: `Put jobs that wait for a lock or the turn of their tenant back to the head of
 their queue, in the order of each line. Only resqued finds jobs in lines:
 before other programs take over a queue, stop its daemons and run this.
 Suspects, which wait outside the queue to run alone, stay; "queues move" moves
 them.`,
-		Example:           "  " + a.name + " queues unline mail",
-		Args:              a.namesQueue,
-		ValidArgsFunction: a.live(queueNames),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-				views, err := a.queueSizes(ctx, c, s, args)
-				for i, v := range views {
-					if err == nil {
-						v.Jobs, err = s.Unline(ctx, v.Queue)
-					}
-					if err != nil {
-						_ = a.tellRemoved(views[:i], "unlined")
-						return err
-					}
-					a.acts = append(a.acts, act(store.EventMoved, "queue "+v.Queue, fmt.Sprintf("%s out of lines", plural(int(v.Jobs), "job")), int(v.Jobs)))
+		example: "queues unline mail",
+		args:    a.someQueues(), names: queueNames,
+		run: func(ctx context.Context, s *session, args []string) error {
+			views, err := queueSizes(ctx, s, args)
+			if err != nil {
+				return err
+			}
+			return removeEach(s, views, "unlined", func(v *removedView) (err error) {
+				if v.Jobs, err = s.Unline(ctx, v.Queue); err == nil {
+					s.a.acts = append(s.a.acts, act(store.EventMoved, "queue "+v.Queue, plural(int(v.Jobs), "job")+" out of lines", int(v.Jobs)))
 				}
-				if err != nil {
-					return err
-				}
-				return a.tellRemoved(views, "unlined")
+				return err
 			})
 		},
-	}
+	})
 }

@@ -37,11 +37,9 @@ const (
 )
 
 func (a *cli) reloadCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:         "reload [PID]",
-		Annotations: noRedis,
-		Short:       "reload the configuration, or change to a new version",
-		Long: `Ask a daemon on this machine to read its configuration again and replace its
+	return a.asks(verb{
+		use: "reload [PID]", short: "reload the configuration, or change to a new version",
+		long: `Ask a daemon on this machine to read its configuration again and replace its
 worker processes one by one. If its program has been replaced on disk, it
 changes to that one instead, without a gap; see "upgrade". Without PID or
 --socket it asks the only daemon that it finds here, unless the configuration
@@ -51,18 +49,15 @@ The command waits for the result. Exit code 0: the new configuration or version
 is in force, that is, its first worker process is ready; the others follow one
 by one, and running jobs finish. Otherwise nothing has changed, and the reason
 is printed. HUP does the same without an answer.`,
-		Example: "  " + a.name + " reload          the only daemon of this machine\n" +
-			"  " + a.name + " reload 4711     one of several (or --store)",
-	}
-	return a.asks(c, control.Reload)
+		example: "reload          the only daemon of this machine\n" +
+			"reload 4711     one of several (or --store)",
+	}, control.Reload)
 }
 
 func (a *cli) upgradeCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:         "upgrade [PID]",
-		Annotations: noRedis,
-		Short:       "change a daemon to the program now on disk, without a gap",
-		Long: `Ask a daemon on this machine to start its program again, with the same
+	c := a.asks(verb{
+		use: "upgrade [PID]", short: "change a daemon to the program now on disk, without a gap",
+		long: `Ask a daemon on this machine to start its program again, with the same
 arguments and environment. The new master reads the configuration and starts a
 worker process. Once that is ready it takes over slot by slot; the old master
 finishes its jobs and leaves. If the new version does not come up, the old one
@@ -72,11 +67,10 @@ unless the configuration names another Redis than that daemon's.
 The process id changes: a supervisor other than systemd takes this for the end
 of the daemon. The command waits for the result; exit code 0: the new version
 is in charge.`,
-		Example: "  " + a.name + " upgrade",
-	}
+		example: "upgrade",
+	}, control.Upgrade)
 	protocol := c.Flags().Bool("protocol", false, "print what this program can take over, and ask no daemon")
 	_ = c.Flags().MarkHidden("protocol")
-	c = a.asks(c, control.Upgrade)
 	ask := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *protocol {
@@ -87,24 +81,25 @@ is in charge.`,
 	return c
 }
 
-// asks completes a verb that sends a request to a daemon.
-func (a *cli) asks(c *cobra.Command, do string) *cobra.Command {
-	socket := addSocketFlag(c)
-	patience := c.Flags().Duration("timeout", verdictPatience, "longest wait for the result (0: no limit); the default grows with slow runner boots")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		path := *socket
-		if path == "" {
-			var err error
-			if path, err = a.controlOf(c, args, true); err != nil {
-				return err
-			}
-		}
-		if !c.Flags().Changed("timeout") {
-			*patience = patienceOf(path)
-		}
-		return a.ask(path, do, *patience)
+// asks returns the command of a verb that sends a request to a daemon.
+func (a *cli) asks(v verb, request string) *cobra.Command {
+	var patience time.Duration
+	v.flags = func(f *flagSet) {
+		f.DurationVar(&patience, "timeout", verdictPatience, "longest wait for the result (0: no limit); the default grows with slow runner boots")
 	}
-	return c
+	return a.toDaemon(v, true, func(c *cobra.Command, path string) error {
+		if !c.Flags().Changed("timeout") {
+			patience = patienceOf(path)
+		}
+		reply, err := orderDaemon(path, request, patience)
+		if errors.Is(err, control.ErrNoAnswer) {
+			return noVerdict(path, patience, err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.verdict(reply, reply.Text)
+	})
 }
 
 // patienceOf returns how long to wait for the verdict of a socket's daemon.
@@ -113,20 +108,37 @@ func patienceOf(path string) time.Duration {
 	return max(verdictPatience, now.Takes+verdictMargin)
 }
 
-// addSocketFlag makes a verb take a daemon's process id or --socket.
-func addSocketFlag(c *cobra.Command) *string {
-	socket := c.Flags().String("socket", "", "`path` of its control socket (control_socket)")
-	c.Args = func(c *cobra.Command, args []string) error {
+// toDaemon returns the command of a verb for a daemon of this machine: the one with a process id or
+// at --socket, else the only one. do gets the path of its control socket. See controlOf for orders.
+func (a *cli) toDaemon(v verb, order bool, do func(c *cobra.Command, path string) error) *cobra.Command {
+	var socket string
+	own := v.flags
+	v.kind = noRedis
+	v.flags = func(f *flagSet) {
+		own(f)
+		f.StringVar(&socket, "socket", "", "`path` of its control socket (control_socket)")
+	}
+	v.args = func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 1:
 			return exactly(1, "one process id")(c, args)
-		case len(args) == 1 && *socket != "":
+		case len(args) == 1 && socket != "":
 			return usage("", "name a process or --socket, not both")
 		}
 		return nil
 	}
+	v.do = func(c *cobra.Command, args []string) (err error) {
+		path := socket
+		if path == "" {
+			if path, err = a.controlOf(c, args, order); err != nil {
+				return err
+			}
+		}
+		return do(c, path)
+	}
+	c := a.command(v)
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	return socket
+	return c
 }
 
 // controlOf returns the requested daemon's control socket: the configured one, else one that is
@@ -192,28 +204,25 @@ func (a *cli) controlOf(c *cobra.Command, args []string, order bool) (string, er
 	return "", p
 }
 
-func (a *cli) ask(path, do string, patience time.Duration) error {
-	reply, err := askInCharge(path, do, patience)
-	switch {
-	case errors.Is(err, control.ErrNoDaemon):
+// orderDaemon sends a request to a daemon. That there is none and that it refuses are problems.
+func orderDaemon(path, request string, patience time.Duration) (control.Reply, error) {
+	reply, err := askInCharge(path, request, patience)
+	if err == nil && !reply.OK {
+		err = &problem{exit: exitFailed, code: "refused", lines: strings.Split(request+" refused: "+reply.Text, "\n")}
+	}
+	return reply, notRunning(err)
+}
+
+// notRunning is the problem of a daemon that does not run; other errors stay unchanged.
+func notRunning(err error) error {
+	if errors.Is(err, control.ErrNoDaemon) {
 		return &problem{exit: exitUnhealthy, code: "not_running", lines: []string{err.Error()}, cause: err}
-	case errors.Is(err, control.ErrNoAnswer):
-		return noVerdict(path, patience, err)
-	case err != nil:
-		return err
-	case !reply.OK:
-		return &problem{exit: exitFailed, code: "refused", lines: strings.Split(do+" refused: "+reply.Text, "\n")}
 	}
-	view := verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: reply.Text}
-	switch {
-	case a.flags.output == outJSON:
-		return a.printJSON(view)
-	case a.flags.output == outName:
-		return a.printText(strconv.Itoa(view.PID) + "\n")
-	case a.flags.quiet:
-		return nil
-	}
-	return a.printText(view.Text + "\n")
+	return err
+}
+
+func (out *output) verdict(reply control.Reply, text string) error {
+	return out.result(verdictView{OK: true, PID: reply.PID, Version: reply.Version, Text: text}, strconv.Itoa(reply.PID)+"\n", text+"\n")
 }
 
 // askInCharge asks a socket's daemon, or the one that has taken over from it.

@@ -1,16 +1,11 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -52,48 +47,6 @@ func each(r *config.Resolved) []*config.Resolved {
 		return r.Stores
 	}
 	return []*config.Resolved{r}
-}
-
-// list prints the list that read returns. If there are several stores, none is named and
-// everything is requested, it has the rows of all. A store that fails does not stop the others: a
-// warning names it, and its error sets the exit code.
-func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Context, s *store.Store) (*listing, error)) error {
-	r, err := a.load(c)
-	several, ok := errors.AsType[*severalStores](err)
-	if ok && everything && a.flags.output != outName { // names are for verbs that work on one store
-		r, err = several.loaded, nil
-	}
-	if err != nil {
-		return err
-	}
-	all, failed := &listing{}, error(nil)
-	for _, one := range each(r) {
-		if a.loaded = one; len(r.Stores) > 0 {
-			a.listed = one.Store
-		}
-		err := a.inStore(c, one, func(ctx context.Context, s *store.Store) error {
-			l, err := read(ctx, s)
-			if err == nil && len(r.Stores) > 0 {
-				all.merge(one.Store, l)
-			} else if err == nil {
-				all = l
-			}
-			return err
-		})
-		a.listed = ""
-		if err != nil && len(r.Stores) == 0 {
-			return err
-		}
-		if err != nil {
-			p := a.explained(asProblem(err))
-			a.warn("store %s: %s", one.Store, strings.Join(p.lines, "; "))
-			all.partial, failed = true, exitCode(p.exit)
-		}
-	}
-	if err := a.print(all); err != nil {
-		return err
-	}
-	return failed
 }
 
 // idleSchedules warns of schedules that no master keeps: the daemon does not work their store.

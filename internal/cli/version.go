@@ -77,19 +77,16 @@ func (b *buildInfo) fromVCS(settings []debug.BuildSetting) {
 }
 
 func (a *cli) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:         "version",
-		Annotations: noRedis,
-		Short:       "print the version; -o json adds commit and date",
-		Args:        exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			if a.formOfErrors() != "" {
+	return a.command(verb{
+		use: "version", kind: noRedis, short: "print the version; -o json adds commit and date",
+		do: func(*cobra.Command, []string) error {
+			switch {
+			case a.formOfErrors() != "":
 				return a.printJSON(thisBuild())
-			}
-			if a.flags.output == outName {
+			case a.flags.output == outName:
 				return a.printText(version() + "\n")
 			}
 			return a.printText(versionLine())
 		},
-	}
+	})
 }

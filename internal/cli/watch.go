@@ -26,12 +26,6 @@ const (
 )
 
 func (a *cli) addWatch(c *cobra.Command) {
-	for _, sub := range c.Commands() {
-		a.addWatch(sub)
-	}
-	if !is(c, shows) {
-		return
-	}
 	every := new(watchInterval)
 	c.Flags().Var(every, "watch", fmt.Sprintf("refresh every `interval`, such as 5s (%s)", watchEvery))
 	c.Flags().Lookup("watch").NoOptDefVal = watchEvery.String()

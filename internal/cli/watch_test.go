@@ -55,7 +55,7 @@ func (o *transcript) awaitText(t *testing.T, text string) string {
 func watching(t *testing.T, stdout, stderr io.Writer, args ...string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	a := &cli{name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: stdout, stderr: stderr, args: args}
+	a := &cli{handlers: resqued.New(), stdin: strings.NewReader(""), output: output{name: "resqued", stdout: stdout, stderr: stderr}, args: args}
 	code := make(chan int, 1)
 	go func() { code <- a.run(ctx) }()
 	end = sync.OnceValue(func() int {
@@ -144,13 +144,13 @@ func TestWatch(t *testing.T) {
 			exitUsage:       {"queues", "--watch=1ms", "--redis-url", server.URL()},
 		} {
 			var out, notes transcript
-			a := &cli{name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &out, stderr: &notes, args: args}
+			a := &cli{handlers: resqued.New(), stdin: strings.NewReader(""), output: output{name: "resqued", stdout: &out, stderr: &notes}, args: args}
 			require.Equal(t, code, a.run(t.Context()), "%v: %s", args, notes.String())
 			require.NotEmpty(t, notes.String())
 			require.Empty(t, out.String())
 		}
 		var out, notes transcript
-		a := &cli{name: "resqued", handlers: resqued.New(), stdin: strings.NewReader(""), stdout: &out, stderr: &notes, args: []string{"queues", "--watch", "5s"}}
+		a := &cli{handlers: resqued.New(), stdin: strings.NewReader(""), output: output{name: "resqued", stdout: &out, stderr: &notes}, args: []string{"queues", "--watch", "5s"}}
 		require.Equal(t, exitUsage, a.run(t.Context()))
 		require.Contains(t, notes.String(), `"5s" is not a name; write --watch=5s`)
 	})
@@ -159,7 +159,7 @@ func TestWatch(t *testing.T) {
 // Every verb that lists can be watched.
 func TestVerbsThatListAreWatched(t *testing.T) {
 	t.Parallel()
-	a := &cli{name: "resqued", handlers: resqued.New()}
+	a := &cli{output: output{name: "resqued"}, handlers: resqued.New()}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {

@@ -28,7 +28,6 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/longstore"
-	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web"
 	"github.com/resqued/resqued/longjob"
 )
@@ -55,9 +54,9 @@ type webOptions struct {
 
 func (a *cli) webCommand() *cobra.Command {
 	var o webOptions
-	c := &cobra.Command{
-		Use: "web", Annotations: reads, Short: "serve the dashboard, a JSON API and metrics by HTTP",
-		Long: `Serve what the other verbs show and do: pages for a browser, a JSON API
+	return a.command(verb{
+		use: "web", kind: reads, short: "serve the dashboard, a JSON API and metrics by HTTP", args: none,
+		long: `Serve what the other verbs show and do: pages for a browser, a JSON API
 (/api/v1, described at /api/v1/openapi.yaml), Prometheus metrics of all daemons
 (/metrics), and probes of this server without login (/healthz, /readyz). It
 only needs Redis: run one for all machines. Nothing depends on it. Each of
@@ -70,30 +69,26 @@ a trusted proxy named by --operators or, with --operator, any user of this
 machine. Addresses that other machines reach need tokens or a trusted proxy.
 
 A socket passed by systemd wins over --listen. See docs/dashboard.md.`,
-		Example: "  " + a.name + " web --operator\n  " + a.name + " web --listen unix:/run/resqued/web.sock --operators deploy\n" +
-			"  " + a.name + " web --listen 0.0.0.0:5678 --host jobs.example.com --tokens web-tokens",
-		Args: exactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return a.web(c, o) },
-	}
-	f := c.Flags()
-	f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N (a passed socket)")
-	f.BoolVar(&o.operator, "operator", false, "any user of this machine may change things")
-	f.StringVar(&o.prefix, "path-prefix", "", "`path` prefix, behind a proxy that passes it on")
-	f.StringSliceVar(&o.hosts, "host", nil, "host `name` to accept, in addition to localhost and addresses (*: any)")
-	f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies to believe, such as 10.0.0.0/8, or unix:USER, their user on a unix socket")
-	f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes the user")
-	f.StringSliceVar(&o.operators, "operators", nil, "`names` of users who may change things")
-	f.BoolVar(&o.hideArgs, "hide-args", false, "show job arguments to operators only")
-	addTokensFlag(f, &o.tokens)
-	f.BoolVar(&o.requireLogin, "require-login", false, "also visitors from this machine must log in")
-	// For a parent process: the server ends with it, however it ends.
-	f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
-	_ = f.MarkHidden("while-stdin")
-	for _, name := range []string{"listen", "path-prefix", "host", "trusted-proxy", "user-header", "operators"} {
-		_ = c.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
-	c.AddCommand(a.webTokenCommand())
-	return c
+		example: "web --operator\nweb --listen unix:/run/resqued/web.sock --operators deploy\n" +
+			"web --listen 0.0.0.0:5678 --host jobs.example.com --tokens web-tokens",
+		flags: func(f *flagSet) {
+			f.StringVar(&o.listen, "listen", webListen, "`address` to listen on: host:port, unix:PATH, or fd:N (a passed socket)")
+			f.BoolVar(&o.operator, "operator", false, "any user of this machine may change things")
+			f.StringVar(&o.prefix, "path-prefix", "", "`path` prefix, behind a proxy that passes it on")
+			f.completers["path-prefix"] = cobra.NoFileCompletions
+			f.StringSliceVar(&o.hosts, "host", nil, "host `name` to accept, in addition to localhost and addresses (*: any)")
+			f.StringSliceVar(&o.proxies, "trusted-proxy", nil, "`network` of proxies to believe, such as 10.0.0.0/8, or unix:USER, their user on a unix socket")
+			f.StringVar(&o.userHeader, "user-header", "", "`header` in which a trusted proxy passes the user")
+			f.StringSliceVar(&o.operators, "operators", nil, "`names` of users who may change things")
+			f.BoolVar(&o.hideArgs, "hide-args", false, "show job arguments to operators only")
+			addTokensFlag(f.FlagSet, &o.tokens)
+			f.BoolVar(&o.requireLogin, "require-login", false, "also visitors from this machine must log in")
+			// For a parent process: the server ends with it, however it ends.
+			f.BoolVar(&o.whileStdin, "while-stdin", false, "end when the standard input ends")
+			_ = f.MarkHidden("while-stdin")
+		},
+		do: func(c *cobra.Command, _ []string) error { return a.web(c, o) },
+	}, a.webTokenCommand())
 }
 
 func addTokensFlag(f *pflag.FlagSet, to *string) {
@@ -172,10 +167,7 @@ type dashboard interface {
 
 // dashboard opens a configuration's store, or all of them; set completes the options of each.
 func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Options)) (d dashboard, where string, closes func(), err error) {
-	each := r.Stores
-	if len(each) == 0 {
-		each = []*config.Resolved{r}
-	}
+	each := each(r)
 	var opened []func()
 	closes = func() {
 		for _, one := range slices.Backward(opened) {
@@ -199,19 +191,13 @@ func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Opti
 			return nil, "", closes, err
 		}
 		opened = append(opened, closed)
-		p := a.program()
 		places[i] = s.Where()
 		all[i] = web.Options{
 			DatabaseLocks: locks, StoreName: one.Store, Store: s, Jobs: jobs, Namespace: one.Namespace, Version: version(), Command: a.again(), Redact: one.Redact, Within: one.Within.Of,
 			Long: func(ctx context.Context) *longjob.Client {
 				return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 			},
-			Checks: view.Checks{
-				Unique: one.Unique, Differ: app.SettingsDiffer, Throwaway: a.dev,
-				Schedules: view.ScheduleSources{
-					Configured: one.Schedules, Program: p.ClassSchedules(one.Config), Stored: one.PersistentSchedules, Defaults: p.ScheduleDefaults(one.Config),
-				},
-			},
+			Checks: a.checks(one),
 		}
 		if len(r.Stores) > 0 {
 			all[i].Command += " --" + config.StoreFlag + " " + one.Store

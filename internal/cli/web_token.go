@@ -19,39 +19,33 @@ import (
 const tokenBytes = 32
 
 func (a *cli) webTokenCommand() *cobra.Command {
-	var path string
-	parent := &cobra.Command{
-		Use: "token", Annotations: noRedis, Short: "add, list and remove the tokens with which people log in",
-		Long: `Add, list and remove the tokens with which people and programs log in to "web":
+	var path, role string
+	add := a.command(verb{
+		use: "add NAME", kind: noRedis, short: "make a token and show it", args: exactly(1, "one name"),
+		example: "web token add grafana --role viewer",
+		flags: func(f *flagSet) {
+			f.StringVar(&role, "role", web.Viewer.String(), "viewer or operator")
+			f.completers["role"] = words(web.Viewer.String(), web.Operator.String())
+		},
+		do: func(_ *cobra.Command, args []string) error { return a.addToken(path, args[0], role) },
+	})
+	list := func(*cobra.Command, []string) error { return a.listTokens(path) }
+	ls := a.command(verb{use: "list", kind: noRedis, short: "list the tokens (default)", do: list})
+	remove := a.command(verb{
+		use: "remove NAME", kind: noRedis, short: "remove a token: its user is logged out", args: exactly(1, "one name"),
+		do: func(_ *cobra.Command, args []string) error { return a.removeToken(path, args[0]) },
+	})
+	ls.Aliases, remove.Aliases = []string{"ls"}, []string{"rm"}
+	c := a.command(verb{
+		use: "token", kind: noRedis, short: "add, list and remove the tokens with which people log in",
+		long: `Add, list and remove the tokens with which people and programs log in to "web":
 as the password in a browser, with any user name, or as "Authorization: Bearer
 TOKEN". A token is shown once; the file holds its name, role and SHA-256. A
 running server reads a changed file again.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownVerb(c, args[0])
-			}
-			return nil
-		},
-		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
-	}
-	addTokensFlag(parent.PersistentFlags(), &path)
-	role := web.Viewer.String()
-	add := &cobra.Command{
-		Use: "add NAME", Annotations: noRedis, Short: "make a token and show it",
-		Example: "  " + a.name + " web token add grafana --role viewer",
-		Args:    exactly(1, "one name"),
-		RunE:    func(_ *cobra.Command, args []string) error { return a.addToken(path, args[0], role) },
-	}
-	add.Flags().StringVar(&role, "role", role, "viewer or operator")
-	_ = add.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{web.Viewer.String(), web.Operator.String()}, cobra.ShellCompDirectiveNoFileComp))
-	parent.AddCommand(add, &cobra.Command{
-		Use: "list", Annotations: noRedis, Aliases: []string{"ls"}, Short: "list the tokens (default)", Args: exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error { return a.listTokens(path) },
-	}, &cobra.Command{
-		Use: "remove NAME", Annotations: noRedis, Aliases: []string{"rm"}, Short: "remove a token: its user is logged out", Args: exactly(1, "one name"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.removeToken(path, args[0]) },
-	})
-	return parent
+		do: list,
+	}, add, ls, remove)
+	addTokensFlag(c.PersistentFlags(), &path)
+	return c
 }
 
 func (a *cli) listTokens(path string) error {
@@ -59,7 +53,7 @@ func (a *cli) listTokens(path string) error {
 	if err != nil {
 		return err
 	}
-	l := &listing{columns: []column{{title: "NAME"}, {title: "ROLE"}}}
+	l := newListing("NAME, ROLE")
 	for _, one := range list {
 		l.add(one.Name, map[string]string{"name": one.Name, "role": one.Role.String()}, one.Name, one.Role.String())
 	}

@@ -5,20 +5,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/resqued/resqued/internal/config"
 )
 
 type whenFlags struct{ in, at string }
 
-func (w *whenFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&w.in, "in", "", "push it after this `time`: 90s, 5m, 2h30m, 3d")
-	c.Flags().StringVar(&w.at, "at", "", "push it at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04' or 15:04 (local)")
-	for _, flag := range []string{"in", "at"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+func (w *whenFlags) add(f *flagSet) {
+	f.StringVar(&w.in, "in", "", "push it after this `time`: 90s, 5m, 2h30m, 3d")
+	f.StringVar(&w.at, "at", "", "push it at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04' or 15:04 (local)")
 }
 
 // parse returns both, at most one of which is set.
@@ -54,9 +48,10 @@ func (t *timeSpan) Set(text string) error {
 	return err
 }
 
-func durationVar(flags *pflag.FlagSet, to *time.Duration, name string, def time.Duration, help string) {
+// span declares a flag in parseSpan's format.
+func (f *flagSet) span(to *time.Duration, name string, def time.Duration, help string) {
 	*to = def
-	flags.Var((*timeSpan)(to), name, help)
+	f.Var((*timeSpan)(to), name, help)
 }
 
 func parseIn(text string) (time.Duration, error) {

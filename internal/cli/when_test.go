@@ -29,7 +29,7 @@ func TestParseIn(t *testing.T) {
 func TestDurationFlag(t *testing.T) {
 	t.Parallel()
 	flags, got := pflag.NewFlagSet("x", pflag.ContinueOnError), time.Duration(0)
-	durationVar(flags, &got, "older-than", time.Hour, "how old")
+	(&flagSet{FlagSet: flags}).span(&got, "older-than", time.Hour, "how old")
 	require.Equal(t, time.Hour, got)
 	require.NoError(t, flags.Parse([]string{"--older-than", "3d"}))
 	require.Equal(t, 72*time.Hour, got)

@@ -18,8 +18,8 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}}
 	l.add("", nil, "mail", "paused", "1234567", "a very long reason that takes a lot of room", "Shop::Orders::SendMail")
 	l.add("", nil, "日本語のキュー", "run", "7", "—", "É")
-	table := func(width int, output string) string {
-		return (&cli{width: width, flags: outputFlags{output: output}}).table(l)
+	table := func(width int, form string) string {
+		return (&output{width: width, flags: outputFlags{output: form}}).table(l)
 	}
 	require.Equal(t, table(0, outTable), table(200, outTable), "it fits as it is")
 	require.Contains(t, table(40, outWide), "a very long reason that takes a lot of room", "wide never cuts")
@@ -41,8 +41,8 @@ func TestTableFitsTheTerminal(t *testing.T) {
 // TestNarrowTerminalsLeaveIDs: ids stay long enough for commands to accept them.
 func TestNarrowTerminalsLeaveIDs(t *testing.T) {
 	t.Parallel()
-	a := &cli{width: 60, flags: outputFlags{output: outTable}}
-	l := &listing{columns: waitingColumns}
+	a := &output{width: 60, flags: outputFlags{output: outTable}}
+	l := waitingListing()
 	l.add("", nil, "a_queue_with_quite_a_long_name", "1", "0af6af819782", "Shop::Orders::SendMail", `["some","arguments"]`, "")
 	require.Contains(t, a.table(l), " 0af6af819782 ")
 }
@@ -65,7 +65,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 			l.add("", nil, row...)
 		}
 		width := rapid.IntRange(1, 120).Draw(t, "width")
-		for line := range strings.Lines((&cli{width: width, flags: outputFlags{output: outTable}}).table(l)) {
+		for line := range strings.Lines((&output{width: width, flags: outputFlags{output: outTable}}).table(l)) {
 			if got := view.Width(strings.TrimSuffix(line, "\n")); got > width {
 				t.Fatalf("%d columns, the terminal has %d: %q", got, width, line)
 			}

@@ -14,10 +14,9 @@ import (
 )
 
 func (a *cli) workCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "work",
-		Short: "run the daemon: a master and its worker processes",
-		Long: `Work jobs until told to stop. QUIT finishes running jobs and leaves, TERM and
+	c := a.command(verb{
+		use: "work", kind: daemon, short: "run the daemon: a master and its worker processes",
+		long: `Work jobs until told to stop. QUIT finishes running jobs and leaves, TERM and
 INT kill them and leave, USR1 kills them and continues, USR2 pauses, CONT
 resumes. HUP reads the configuration again and replaces the worker processes
 one by one, or changes to a new program on disk ("reload" does so and waits).
@@ -33,19 +32,17 @@ classes of Ruby, Python or Node without a handler (docs/runners.md).
 
 Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 2 wrong configuration; 78 no worker process can use the configuration.`,
-		Example: "  WORKER_COUNT=4 THREAD_COUNT=8 QUEUES=critical,mail:8 " + a.name + " work\n  " +
-			a.name + " work --queues '*' \\\n    --runner 'bundle exec resqued-runner config/environment'",
-		Args:        exactly(0, "no arguments"),
-		Annotations: daemon,
-		RunE:        func(c *cobra.Command, _ []string) error { return a.work(c) },
-	}
+		example: "  WORKER_COUNT=4 THREAD_COUNT=8 QUEUES=critical,mail:8 " + a.name + " work\n" +
+			"work --queues '*' \\\n    --runner 'bundle exec resqued-runner config/environment'",
+		do: a.work,
+	})
 	config.AddFlags(c.Flags())
 	config.AddRunnerFlag(c.Flags())
 	_ = c.RegisterFlagCompletionFunc("queues", a.live(queueNames))
 	return c
 }
 
-func (a *cli) work(c *cobra.Command) error {
+func (a *cli) work(c *cobra.Command, _ []string) error {
 	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
 	if err != nil {
 		return err

@@ -186,8 +186,7 @@ func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (str
 			return queue, nil
 		}
 	}
-	p := usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
-		"no queue is known for class %q", wire.Printable(class, 200))
+	p := noQueueOf(class)
 	known := a.program().Classes(cfg).Classes()
 	if c, err := a.coverage(ctx, cfg); err == nil {
 		queues := map[string]bool{}
@@ -219,4 +218,9 @@ func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (str
 		p.hint = fmt.Sprintf("Did you mean %q? Or pass --queue NAME.", wire.Printable(guess, 200))
 	}
 	return "", p
+}
+
+func noQueueOf(class string) *problem {
+	return usage("Pass --queue NAME, or set the class's queue in the handlers section of the configuration.",
+		"no queue is known for class %q", wire.Printable(class, 200))
 }

@@ -16,47 +16,13 @@ import (
 )
 
 func (a *cli) workersCommand() *cobra.Command {
-	read := func(ctx context.Context, c *cobra.Command, s *store.Store, args []string) ([]*view.Worker, error) {
-		views, err := view.Workers(ctx, s)
-		view.MarkSettings(views, app.SettingsDiffer)
-		if err == nil && len(args) > 0 {
-			views, err = view.FindWorkers(views, args)
-		}
-		if err != nil {
-			return nil, lookup(err, a.again()+" workers", c)
-		}
-		a.noteParked(ctx, s)
-		return views, nil
-	}
-	ls := func(c *cobra.Command, args []string) error {
-		return a.list(c, len(args) == 0, func(ctx context.Context, s *store.Store) (*listing, error) {
-			views, err := read(ctx, c, s, args)
-			if err != nil {
-				return nil, err
-			}
-			return a.listWorkers(views, false), nil
-		})
-	}
-	show := func(c *cobra.Command, args []string) error {
-		return a.withStore(c, func(ctx context.Context, s *store.Store) error {
-			views, err := read(ctx, c, s, args)
-			if err != nil {
-				return err
-			}
-			return a.showWorkers(views)
-		})
-	}
-	complete := a.live(func(ctx context.Context, s *store.Store) ([]string, error) {
-		views, err := view.Workers(ctx, s)
-		names := make([]string, len(views))
-		for i, v := range views {
-			names[i] = v.Worker
-		}
-		return names, err
+	show := a.command(verb{
+		use: "show [WORKER…]", kind: shows, short: "show processes, threads and running jobs",
+		args: cobra.ArbitraryArgs, names: workerNames, run: showWorkers,
 	})
-	parent := &cobra.Command{
-		Use: "workers [WORKER…]", Annotations: shows, Short: "list masters and other workers, or show what they do",
-		Long: `List the masters of resqued, host:pid, and other workers, or show what they do.
+	return a.lists(verb{
+		use: "workers [WORKER…]", kind: shows, short: "list masters and other workers, or show what they do",
+		long: `List the masters of resqued, host:pid, and other workers, or show what they do.
 A name may be cut short: web-1 is all workers of that host. STATE is that of
 the master (starting, running, paused, draining, killing), idle or busy for
 other workers, or
@@ -69,59 +35,65 @@ RECYCLE is how soon the next worker process is replaced, BEAT the age of the
 last sign of life of a worker process; RSS and job counts are as old. CONFIG is
 a digest of the configuration without secrets. DIFFERS says how a master
 differs from most: version, config, or a setting that all daemons must share.`,
-		Example: "  " + a.name + " workers\n  " + a.name + " workers show web-1",
-		Args:    cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
-	}
-	parent.AddCommand(
-		&cobra.Command{
-			Use: "ls [WORKER…]", Annotations: shows, Short: "list workers (default)",
-			Args: cobra.ArbitraryArgs, RunE: ls, ValidArgsFunction: complete,
+		example: "workers\nworkers show web-1",
+		args:    cobra.ArbitraryArgs, names: workerNames,
+		list: func(ctx context.Context, s *session, names []string) (*listing, error) {
+			views, err := readWorkers(ctx, s, names)
+			if err != nil {
+				return nil, err
+			}
+			return s.listWorkers(views, false), nil
 		},
-		&cobra.Command{
-			Use: "show [WORKER…]", Annotations: shows, Short: "show processes, threads and running jobs",
-			Args: cobra.ArbitraryArgs, RunE: show, ValidArgsFunction: complete,
-		},
+	}, "list workers (default)", show,
 		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
-	return parent
+}
+
+func workerNames(ctx context.Context, s *store.Store) ([]string, error) {
+	views, err := view.Workers(ctx, s)
+	names := make([]string, len(views))
+	for i, v := range views {
+		names[i] = v.Worker
+	}
+	return names, err
+}
+
+func readWorkers(ctx context.Context, s *session, names []string) ([]*view.Worker, error) {
+	views, err := view.Workers(ctx, s)
+	view.MarkSettings(views, app.SettingsDiffer)
+	if err == nil && len(names) > 0 {
+		views, err = view.FindWorkers(views, names)
+	}
+	if err != nil {
+		return nil, s.lookup(err, "workers")
+	}
+	noteParked(ctx, s)
+	return views, nil
 }
 
 // showWorkers prints workers with their processes and jobs.
-func (a *cli) showWorkers(views []*view.Worker) error {
-	l := a.listWorkers(views, true)
-	if a.flags.output != outTable && a.flags.output != outWide {
-		return a.print(l)
+func showWorkers(ctx context.Context, s *session, names []string) error {
+	views, err := readWorkers(ctx, s, names)
+	if err != nil {
+		return err
+	}
+	l := s.listWorkers(views, true)
+	if !s.forPeople() {
+		return s.print(l)
 	}
 	var b strings.Builder
 	for _, v := range views {
-		a.writeTree(&b, v)
+		s.writeTree(&b, v)
 	}
-	return a.printText(b.String())
+	return s.printText(b.String())
 }
 
 // listWorkers lists workers; jobs adds their jobs to the JSON.
-func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
+func (out *output) listWorkers(views []*view.Worker, jobs bool) *listing {
 	now := time.Now()
-	l := &listing{columns: []column{
-		{title: "WORKER"},
-		{title: "STATE", colour: workerColour},
-		{title: "PROCS", right: true},
-		{title: "BUSY", right: true},
-		{title: "RSS", right: true},
-		{title: "RECYCLE", right: true},
-		{title: "BEAT", right: true},
-		{title: "VERSION"},
-		{title: "CONFIG", fixed: true},
-		{title: "DIFFERS", fixed: true, colour: func(value string) string {
-			if value == "—" {
-				return ""
-			}
-			return yellow
-		}},
-		{title: "QUEUES"},
-		{title: "HOST", wide: true},
-	}}
+	l := newListing("WORKER, STATE, >PROCS, >BUSY, >RSS, >RECYCLE, >BEAT, VERSION, =CONFIG, =DIFFERS, QUEUES, +HOST").
+		paints("STATE", workerColour).paints("DIFFERS", differsColour)
 	for _, v := range views {
-		v.Store = a.listed
+		v.Store = out.listed
 		if !jobs {
 			for i := range v.Processes {
 				v.Processes[i].Jobs = nil
@@ -129,25 +101,25 @@ func (a *cli) listWorkers(views []*view.Worker, jobs bool) *listing {
 			v.Job = nil
 		}
 		if v.Problem != "" {
-			a.note("%s: its entry in Redis is not a hash: %s", v.Worker, wire.Printable(v.Problem, 500))
+			out.note("%s: its entry in Redis is not a hash: %s", v.Worker, wire.Printable(v.Problem, 500))
 		}
 		for _, p := range v.Processes {
 			if p.Problem != "" {
-				a.note("%s: what process %d does cannot be read: %s", v.Worker, p.PID, wire.Printable(p.Problem, 500))
+				out.note("%s: what process %d does cannot be read: %s", v.Worker, p.PID, wire.Printable(p.Problem, 500))
 			}
 		}
 		l.add(v.Worker, v, v.Worker, v.State, processes(v), fmt.Sprintf("%d/%d", v.Busy, v.Threads), memory(v),
 			recycle(v), view.Since(v.Beat, now), v.Version, v.Config, strings.Join(v.Differs, ", "), v.Queues, v.Host)
 	}
-	if len(views) == 0 && a.forPeople() {
-		a.note("no workers")
+	if len(views) == 0 && out.forPeople() {
+		out.note("no workers")
 	}
 	return l
 }
 
 // writeTree prints a worker with its processes and their jobs.
-func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
-	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), a.paint(workerColour(v.State), v.State),
+func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
+	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), out.paint(workerColour(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
 	if v.Version != "" {
 		fmt.Fprintf(b, "  version %s", wire.Printable(v.Version, 100))
@@ -156,14 +128,14 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 		fmt.Fprintf(b, "  config %s", wire.Printable(v.Config, 100))
 	}
 	if len(v.Differs) > 0 {
-		b.WriteString("  " + a.paint(yellow, "differs: "+wire.Printable(strings.Join(v.Differing(), ", "), 0)))
+		b.WriteString("  " + out.paint(yellow, "differs: "+wire.Printable(strings.Join(v.Differing(), ", "), 0)))
 	}
 	b.WriteByte('\n')
 	if v.Job != nil {
 		fmt.Fprintf(b, "   %s  %s\n", jobText(v.Job.Class, string(v.Job.Args)), view.Age(time.Duration(v.Job.RunningS)*time.Second))
 	}
 	for _, t := range v.Templates {
-		a.writeTemplate(b, t)
+		out.writeTemplate(b, t)
 	}
 	for _, p := range v.Processes {
 		done := strconv.Itoa(p.Done)
@@ -183,12 +155,12 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 			seen = ", as of " + view.Age(old) + " ago"
 		}
 		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s%s  %d/%d busy\n", slot, p.PID,
-			a.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
+			out.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
 		if p.Unread {
 			fmt.Fprintf(b, "   version %s writes in another format: what it has in hand cannot be read\n", wire.Printable(p.Version, 100))
 		}
 		for _, r := range p.Runners {
-			a.writeRunner(b, r)
+			out.writeRunner(b, r)
 		}
 		for _, j := range p.Jobs {
 			fmt.Fprintf(b, "   t%d %s  %s  %s\n", j.Thread, jobText(j.Class, string(j.Args)),
@@ -198,8 +170,8 @@ func (a *cli) writeTree(b *strings.Builder, v *view.Worker) {
 }
 
 // writeTemplate prints a template of runners below its master.
-func (a *cli) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
-	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), a.paint(runnerColour(t.State), wire.Printable(t.State, 40)))
+func (out *output) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
+	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), out.paint(runnerColour(t.State), wire.Printable(t.State, 40)))
 	if t.PID > 0 {
 		fmt.Fprintf(b, "  %d", t.PID)
 	}
@@ -213,12 +185,12 @@ func (a *cli) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
 }
 
 // writeRunner prints a runner below its worker process.
-func (a *cli) writeRunner(b *strings.Builder, r store.RunnerInfo) {
+func (out *output) writeRunner(b *strings.Builder, r store.RunnerInfo) {
 	state := r.State
 	if r.Slots > 1 {
 		state = fmt.Sprintf("%s %d/%d", r.State, r.Busy, r.Slots)
 	}
-	fmt.Fprintf(b, "   runner %s  %d  %s", wire.Printable(r.Runner, 100), r.PID, a.paint(runnerColour(r.State), wire.Printable(state, 40)))
+	fmt.Fprintf(b, "   runner %s  %d  %s", wire.Printable(r.Runner, 100), r.PID, out.paint(runnerColour(r.State), wire.Printable(state, 40)))
 	if r.RSS > 0 {
 		b.WriteString("  " + view.Size(r.RSS))
 		if r.Forked {
@@ -265,6 +237,13 @@ func processes(v *view.Worker) string {
 		return ""
 	}
 	return strconv.Itoa(len(v.Processes))
+}
+
+func differsColour(value string) string {
+	if value == "—" {
+		return ""
+	}
+	return yellow
 }
 
 func workerColour(state string) string {

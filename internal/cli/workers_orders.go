@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -39,8 +38,9 @@ type orderView struct {
 }
 
 type orderOptions struct {
-	verb                   store.Verb
-	all, wait, yes, dryRun bool
+	consent
+	verb      store.Verb
+	all, wait bool
 }
 
 var orderTexts = map[store.Verb][2]string{
@@ -62,18 +62,19 @@ finish their jobs, at most max_retiring of them at a time beyond the full
 number. --wait waits until no old one takes jobs.`},
 }
 
-func (a *cli) orderCommand(verb store.Verb) *cobra.Command {
-	o := orderOptions{verb: verb}
-	c := &cobra.Command{
-		Use: string(verb) + " HOST|MASTER|PROCESS…", Annotations: edits, Short: orderTexts[verb][0],
-		Long: orderTexts[verb][1] + `
+func (a *cli) orderCommand(order store.Verb) *cobra.Command {
+	o := orderOptions{verb: order}
+	name := string(order)
+	return a.command(verb{
+		use: name + " HOST|MASTER|PROCESS…", kind: edits, short: orderTexts[order][0],
+		long: orderTexts[order][1] + `
 
 HOST means all its masters, MASTER is host:pid as "workers" lists it. The order
 waits in Redis until the master reads it, a few seconds later, and is dropped
 after a minute. Any user who can write to this Redis can give it. Ruby workers
 and older versions of resqued need a signal on their machine instead.`,
-		Example: "  " + a.name + " workers " + string(verb) + " web-1\n  " + a.name + " workers " + string(verb) + " web-1:4242 --wait",
-		Args: func(_ *cobra.Command, args []string) error {
+		example: "workers " + name + " web-1\nworkers " + name + " web-1:4242 --wait",
+		args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case o.all && len(args) > 0:
 				return usage("", "name masters or use --all, not both")
@@ -82,7 +83,7 @@ and older versions of resqued need a signal on their machine instead.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.live(func(ctx context.Context, s *store.Store) ([]string, error) {
+		names: func(ctx context.Context, s *store.Store) ([]string, error) {
 			masters, err := view.Masters(ctx, s)
 			var names []string
 			for _, m := range masters {
@@ -90,23 +91,21 @@ and older versions of resqued need a signal on their machine instead.`,
 			}
 			slices.Sort(names)
 			return slices.Compact(names), err
-		}),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withStore(c, func(ctx context.Context, s *store.Store) error { return a.order(ctx, c, s, args, o) })
 		},
-	}
-	f := c.Flags()
-	f.BoolVar(&o.all, "all", false, "all live masters")
-	f.BoolVar(&o.wait, "wait", false, "wait until it is done, without limit")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
-	if verb == store.OrderDrain {
-		f.BoolVar(&o.yes, "yes", false, "do not ask")
-	}
-	return c
+		flags: func(f *flagSet) {
+			f.BoolVar(&o.all, "all", false, "all live masters")
+			f.BoolVar(&o.wait, "wait", false, "wait until it is done, without limit")
+			f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
+			if order == store.OrderDrain {
+				f.BoolVar(&o.yes, "yes", false, "do not ask")
+			}
+		},
+		run: func(ctx context.Context, s *session, args []string) error { return giveOrder(ctx, s, args, o) },
+	})
 }
 
-func (a *cli) order(ctx context.Context, c *cobra.Command, s *store.Store, names []string, o orderOptions) error {
-	masters, err := view.Masters(ctx, s)
+func giveOrder(ctx context.Context, s *session, names []string, o orderOptions) error {
+	masters, err := view.Masters(ctx, s.Store)
 	if err != nil {
 		return err
 	}
@@ -115,45 +114,40 @@ func (a *cli) order(ctx context.Context, c *cobra.Command, s *store.Store, names
 		for _, m := range masters {
 			targets = append(targets, view.Ordered{Master: m})
 		}
-	} else if targets, err = view.FindOrdered(ctx, s, masters, names); err != nil {
+	} else if targets, err = view.FindOrdered(ctx, s.Store, masters, names); err != nil {
 		if foreign, ok := errors.AsType[*view.NotOursError](err); ok {
 			return &problem{
 				exit: exitFailed, code: "foreign", lines: []string{foreign.Error()},
 				hint: "Send its process a signal on its machine: USR2 pauses, CONT resumes, QUIT drains.",
 			}
 		}
-		return lookup(err, a.again()+" workers", c)
+		return s.lookup(err, "workers")
 	}
 	views := make([]*orderView, len(targets))
 	for i, t := range targets {
 		views[i] = &orderView{Worker: t.Name, Process: t.Proc, Order: string(o.verb), target: t, DryRun: o.dryRun}
 	}
 	if o.dryRun || len(views) == 0 {
-		return a.tellOrders(views)
+		return s.tellOrders(views)
 	}
-	if o.verb == store.OrderDrain && !o.yes {
-		if err := a.confirm("drain " + plural(len(views), "daemon") + ": " + orderNames(views)); err != nil {
-			return err
-		}
+	if err := s.a.confirm(o.yes || o.verb != store.OrderDrain, "drain "+plural(len(views), "daemon")+": "+orderNames(views)); err != nil {
+		return err
 	}
 	for _, v := range views {
 		if v.id, v.Outcome, err = s.RequestOrder(ctx, v.target.ID, o.verb, v.target.Proc); err != nil {
 			return err
 		}
 		if v.Outcome == store.OrderAsked {
-			a.did(store.EventOrdered, cmp.Or(v.Process, v.Worker), string(o.verb), 1)
+			s.did(store.EventOrdered, cmp.Or(v.Process, v.Worker), string(o.verb), 1)
 		}
 	}
-	if err := a.awaitAnswers(ctx, s, views); err != nil {
+	if err := awaitAnswers(ctx, s, views); err != nil {
 		return err
 	}
 	if o.wait {
-		if err := awaitEffect(ctx, s, views, o.verb); err != nil {
-			_ = a.tellOrders(views)
-			return err
-		}
+		err = awaitEffect(ctx, s, views, o.verb)
 	}
-	return a.tellOrders(views)
+	return cmp.Or(err, s.tellOrders(views))
 }
 
 func orderNames(views []*orderView) string {
@@ -167,7 +161,7 @@ func orderNames(views []*orderView) string {
 }
 
 // awaitAnswers waits until each order is answered, its master has gone, or it is too old.
-func (a *cli) awaitAnswers(ctx context.Context, s *store.Store, views []*orderView) error {
+func awaitAnswers(ctx context.Context, s *session, views []*orderView) error {
 	end := time.Now().Add(store.OrderPatience + 5*time.Second)
 	for {
 		waiting := 0
@@ -202,9 +196,9 @@ func (a *cli) awaitAnswers(ctx context.Context, s *store.Store, views []*orderVi
 }
 
 // awaitEffect waits until the effect of orders is visible.
-func awaitEffect(ctx context.Context, s *store.Store, views []*orderView, verb store.Verb) error {
+func awaitEffect(ctx context.Context, s *session, views []*orderView, verb store.Verb) error {
 	for {
-		masters, err := view.Masters(ctx, s)
+		masters, err := view.Masters(ctx, s.Store)
 		if err != nil {
 			return err
 		}
@@ -254,43 +248,42 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (a *cli) tellOrders(views []*orderView) error {
-	l, text := &listing{}, strings.Builder{}
+func (out *output) tellOrders(views []*orderView) error {
+	l := &listing{}
 	failure := &problem{exit: exitFailed, code: "order"}
 	for _, v := range views {
-		l.names, l.items = append(l.names, v.Worker), append(l.items, v)
-		name := orderNames([]*orderView{v})
+		name, answer := orderNames([]*orderView{v}), wire.Printable(v.Answer, 300)
+		text, refusal := "", ""
 		switch {
 		case v.DryRun:
-			fmt.Fprintf(&text, "would %s %s\n", v.Order, name)
+			text = "would " + v.Order + " " + name
 		case v.Outcome == "done" && v.Reached:
-			fmt.Fprintf(&text, "%s: %s; that is so now\n", name, wire.Printable(v.Answer, 300))
+			text = name + ": " + answer + "; that is so now"
 		case v.Outcome == "done":
-			fmt.Fprintf(&text, "%s: %s\n", name, wire.Printable(v.Answer, 300))
+			text = name + ": " + answer
 		case v.Outcome == store.OrderGone && v.Order == string(store.OrderDrain):
-			fmt.Fprintf(&text, "%s: it is gone\n", name)
+			text = name + ": it is gone"
 		case v.Outcome == store.OrderGone:
-			failure.lines = append(failure.lines, name+": it is gone")
+			refusal = ": it is gone"
 		case v.Outcome == store.OrderOld:
-			failure.lines = append(failure.lines, name+": its version of resqued does not take orders; send it a signal on its machine (USR2, CONT, QUIT)")
+			refusal = ": its version of resqued does not take orders; send it a signal on its machine (USR2, CONT, QUIT)"
 		case v.Outcome == "refused":
-			failure.lines = append(failure.lines, name+": refused: "+wire.Printable(v.Answer, 300))
+			refusal = ": refused: " + answer
 		default:
-			failure.lines = append(failure.lines, name+": no answer; it is dead, or cut off from Redis. The order is dropped")
+			refusal = ": no answer; it is dead, or cut off from Redis. The order is dropped"
 		}
+		l.add(v.Worker, v)
+		if refusal != "" {
+			failure.lines = append(failure.lines, name+refusal)
+			continue
+		}
+		l.lines.WriteString(text + "\n")
 	}
-	var err error
-	switch {
-	case !a.forPeople():
-		err = a.print(l)
-	case a.flags.quiet:
-	case len(views) == 0:
-		a.note("no master lives")
-	default:
-		err = a.printText(text.String())
+	if len(views) == 0 && out.forPeople() {
+		out.note("no master lives")
 	}
-	if err == nil && len(failure.lines) > 0 {
-		return failure
+	if err := out.tell(l); err != nil || len(failure.lines) == 0 {
+		return err
 	}
-	return err
+	return failure
 }
