@@ -17,12 +17,13 @@ const actPatience = 2 * time.Second
 // nothing.
 func (a *cli) did(kind store.EventKind, subject, text string, n int) {
 	if n > 0 {
-		a.acts = append(a.acts, act(kind, subject, text, n))
+		a.act(kind, subject, text, n)
 	}
 }
 
-func act(kind store.EventKind, subject, text string, n int) store.Event {
-	return store.Event{Kind: kind, By: whoami(), Via: "cli", Subject: subject, Text: text, Count: int64(n)}
+// act is did for a change of perhaps no things.
+func (a *cli) act(kind store.EventKind, subject, text string, n int) {
+	a.acts = append(a.acts, store.Event{Kind: kind, By: whoami(), Via: "cli", Subject: subject, Text: text, Count: int64(n)})
 }
 
 // writeActs writes the verb's events. Errors are ignored: the changes themselves are made.

@@ -108,7 +108,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 	report := benchReport{Tuned: app.Tuning(), Runs: []app.BenchRun{}}
 	if report.Redis, err = b.Server(ctx); err != nil {
 		if errors.Is(err, errInterrupted) {
-			return &problem{exit: exitFailed, code: "interrupted", lines: []string{"interrupted"}}
+			return failure("interrupted", "", "interrupted")
 		}
 		return err
 	}
@@ -125,7 +125,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 	left := removeBench(ctx, b, a.again())
 	switch {
 	case errors.Is(err, errInterrupted):
-		return errors.Join(&problem{exit: exitFailed, code: "interrupted", lines: []string{"interrupted; its keys are removed"}}, left)
+		return errors.Join(failure("interrupted", "", "interrupted; its keys are removed"), left)
 	case err != nil || left != nil:
 		return errors.Join(err, left)
 	}

@@ -179,6 +179,14 @@ not found, 69 Redis or PostgreSQL does not answer.`,
 	return root
 }
 
+// Commands returns resqued's commands for documentation; they cannot be run.
+func Commands() *cobra.Command {
+	a := &cli{handlers: resqued.New(), output: output{name: "resqued", stdout: io.Discard, stderr: io.Discard}}
+	root := a.root()
+	root.InitDefaultHelpCmd()
+	return root
+}
+
 func (a *cli) prepare(c *cobra.Command) error {
 	if a.hush != nil && !is(c, daemon) {
 		a.hush()
@@ -203,29 +211,17 @@ func (a *cli) prepare(c *cobra.Command) error {
 // formOfErrors returns outJSON or outYAML if errors have that form, even if flags cannot be
 // parsed.
 func (a *cli) formOfErrors() string {
-	form := ""
 	switch {
 	case a.flags.yaml:
 		return outYAML
 	case a.flags.output == outJSON:
 		return outJSON
 	}
-	for i, arg := range a.args {
-		if arg == "--" {
-			break
-		}
-		for _, prefix := range []string{"--output=", "-o=", "-o"} {
-			if value, ok := strings.CutPrefix(arg, prefix); ok {
-				form = value
-				break
-			}
-		}
-		if (arg == "-o" || arg == "--output") && i+1 < len(a.args) {
-			form = a.args[i+1]
-		}
-	}
-	if form == outJSON || form == outYAML {
-		return form
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags, flags.Usage = true, func() {}
+	form := flags.StringP("output", "o", "", "")
+	if _ = flags.Parse(a.args); *form == outJSON || *form == outYAML {
+		return *form
 	}
 	return ""
 }

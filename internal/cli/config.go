@@ -115,10 +115,7 @@ func (a *cli) eachStore(r *config.Resolved, read func(*config.Resolved) (configR
 }
 
 func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (report configReport, text string, err error) {
-	if err := a.checkRedis(r.Config); err != nil {
-		return report, "", err
-	}
-	if err := a.checkDatabase(r.Config); err != nil {
+	if err := a.checkServers(r.Config); err != nil {
 		return report, "", err
 	}
 	warnings := append(r.Warnings, a.program().Warnings(r)...)

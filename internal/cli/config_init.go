@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -100,10 +101,7 @@ func (a *cli) checkStarter(text string) error {
 		return err
 	}
 	_, err = config.Load(config.Options{File: path, Environ: []string{}, NeedQueues: true})
-	if err != nil {
-		return configProblem(err)
-	}
-	return nil
+	return configProblem(err)
 }
 
 // writeNew writes a file. Without force it must not exist; with it, it is replaced atomically. The
@@ -124,20 +122,27 @@ func writeNew(file, text string, force bool) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return usage("", "%s is not a regular file", file)
 	}
-	target, err := filepath.EvalSymlinks(file) // the link stays
-	if err != nil {
-		target = file
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target // the link stays
 	}
-	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+"-*")
+	return replaceFile(file, []byte(text), mode)
+}
+
+// replaceFile replaces a file atomically and keeps its owner.
+func replaceFile(path string, text []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
-		err = os.Rename(f.Name(), target)
+	defer func() { _ = os.Remove(f.Name()) }()
+	if info, err := os.Stat(path); err == nil {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			_ = f.Chown(int(owner.Uid), int(owner.Gid))
+		}
 	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
 	}
-	return err
+	return os.Rename(f.Name(), path)
 }

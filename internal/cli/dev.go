@@ -82,7 +82,7 @@ func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 	if err != nil {
 		return err
 	}
-	log, level := a.daemonLog(c, r, r.LogLevel)
+	log, level := a.daemonLog(c, r)
 	defer func() { _ = log.Sync() }()
 	for _, w := range r.Warnings {
 		a.warn("%s", w.Message)

@@ -75,10 +75,8 @@ func (w *devWeb) run(ctx context.Context) {
 			pause = webAgain
 		}
 		w.log.Warn("the dashboard has ended and is started again", zap.Duration("after", pause), zap.Error(err))
-		select {
-		case <-ctx.Done():
+		if nap(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, e
 		}
 		found = append(found, view.Finding{Check: "config", Status: view.FindingWarn, Text: w.Message, Code: view.CodeConfigWarning})
 	}
-	if err := a.checkDatabase(r.Config); err != nil {
+	if err := configProblem(a.program().CheckDatabase(r.Config)); err != nil {
 		found = append(found, view.Finding{Check: "config", Status: view.FindingFail, Text: err.Error(), Code: view.CodeConfigDatabase})
 	}
 	if len(found) == 0 {
@@ -161,7 +161,7 @@ func unitFindings(text string) (found []view.Finding) {
 	return found
 }
 
-var findingColours = map[string]string{view.FindingOK: green, view.FindingWarn: yellow, view.FindingFail: red}
+var findingColours = colours{view.FindingOK: green, view.FindingWarn: yellow, view.FindingFail: red}
 
 func (a *cli) printFindings(found []view.Finding) error {
 	for i, f := range found {

@@ -60,10 +60,8 @@ func awaitEnd(path string, pid int, patience time.Duration) error {
 			last = ": " + now.Text
 		}
 		if patience > 0 && time.Since(begun) > patience {
-			return &problem{
-				exit: exitFailed, code: "timeout", lines: []string{fmt.Sprintf("process %d drains and has not left after %s%s", pid, patience, last)},
-				hint: "The drain continues: drain_timeout bounds it; TERM ends it now, with its jobs.",
-			}
+			return failure("timeout", "The drain continues: drain_timeout bounds it; TERM ends it now, with its jobs.",
+				"process %d drains and has not left after %s%s", pid, patience, last)
 		}
 		<-time.After(drainLook)
 	}

@@ -175,38 +175,29 @@ func (a *cli) enqueue(c *cobra.Command, class string, args resqued.Args, queue s
 	}
 	by := a.workedBy(c.Context(), cfg.Config, jobs)
 	defer a.warnUnworked(by)
-	lock := lockOf(a.program().Classes(cfg.Config), class)
+	v := map[string]any{
+		"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
+		"worked": by.Worked, "warnings": by.Warnings,
+	}
+	job, to := jobText(class, args.String()), wire.Printable(res.Queue, 0)
+	name, text := to+"\n", fmt.Sprintf("enqueued %s to %s (position %d)\n", job, to, res.Position)
+	known, ok := a.program().Classes(cfg.Config).Lookup(class)
+	loner := ok && known.Lock != nil && known.Lock.Loner
 	switch {
+	case res.Status == client.StatusDelayed:
+		v["due"] = res.Due
+		text = fmt.Sprintf("delayed %s: to %s at %s (in %s)\n", job, to, res.Due.Format(time.RFC3339), view.Age(time.Until(res.Due).Round(time.Second)))
 	case a.flags.output == outJSON:
-		v := map[string]any{
-			"class": class, "args": args, "queue": res.Queue, "position": res.Position, "status": res.Status,
-			"worked": by.Worked, "warnings": by.Warnings,
-		}
-		if res.Status == client.StatusDelayed {
-			v["due"] = res.Due
-		}
-		return a.printJSON(v)
-	case res.Status == client.StatusDuplicate && (lock == nil || !lock.Loner):
-		if a.flags.output == outName || a.flags.quiet {
-			return nil
-		}
-		return a.printText(fmt.Sprintf("duplicate of a waiting job in %s; nothing enqueued\n", wire.Printable(res.Queue, 0)))
-	case res.Status == client.StatusDuplicate:
-		a.note("not enqueued: %s is a loner, and one with the same lock waits already", jobText(class, args.String()))
+	case res.Status == client.StatusDuplicate && loner:
+		a.note("not enqueued: %s is a loner, and one with the same lock waits already", job)
 		return nil
 	case res.Status == client.StatusLocked:
-		a.note("not enqueued: %s is a loner, and one with the same lock runs", jobText(class, args.String()))
+		a.note("not enqueued: %s is a loner, and one with the same lock runs", job)
 		return nil
-	case a.flags.output == outName:
-		return a.printText(wire.Printable(res.Queue, 0) + "\n")
-	case a.flags.quiet:
-		return nil
-	case res.Status == client.StatusDelayed:
-		return a.printText(fmt.Sprintf("delayed %s: to %s at %s (in %s)\n", jobText(class, args.String()),
-			wire.Printable(res.Queue, 0), res.Due.Format(time.RFC3339), view.Age(time.Until(res.Due).Round(time.Second))))
+	case res.Status == client.StatusDuplicate:
+		name, text = "", fmt.Sprintf("duplicate of a waiting job in %s; nothing enqueued\n", to)
 	}
-	return a.printText(fmt.Sprintf("enqueued %s to %s (position %d)\n",
-		jobText(class, args.String()), wire.Printable(res.Queue, 0), res.Position))
+	return a.result(v, name, text)
 }
 
 // loadFor reads the configuration for a job that is pushed, with several stores that of its
@@ -275,13 +266,6 @@ func (a *cli) clientOptions(cfg config.Config) client.Options {
 		Handlers: a.program().Classes(cfg), Ruby34: app.RubyStyle(cfg) == wire.Ruby34,
 		UniqueQueues: cfg.UniqueQueues, UniqueQueuesStrict: cfg.UniqueQueuesStrict,
 	}
-}
-
-func lockOf(h *resqued.Handlers, class string) *resqued.ClassLock {
-	if c, ok := h.Lookup(class); ok {
-		return c.Lock
-	}
-	return nil
 }
 
 // jobText returns a job as Class["arg",2], safe for a terminal.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,7 +90,7 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	}
 	a.warnUnworked(by)
 	if v.Failed > 0 {
-		return &problem{exit: exitFailed, code: "failed", lines: []string{fmt.Sprintf("%d of %s were not enqueued", v.Failed, plural(v.Lines, "line"))}}
+		return failure("failed", "", "%d of %s were not enqueued", v.Failed, plural(v.Lines, "line"))
 	}
 	return nil
 }
@@ -216,33 +215,26 @@ func (v *linesView) fail(line int, err error, unknown bool) {
 	}
 }
 
-func (a *cli) tellLines(v linesView) error {
+func (out *output) tellLines(v linesView) error {
 	for i, f := range v.Failures {
 		if i == maxTold {
-			a.note("… and %d more; see -o json", v.Failed-i)
+			out.note("… and %d more; see -o json", v.Failed-i)
 			break
 		}
 		unknown := ""
 		if f.Unknown {
 			unknown = " (it may have been enqueued anyway)"
 		}
-		a.note("line %d: %s%s", f.Line, wire.Printable(f.Error, 300), unknown)
+		out.note("line %d: %s%s", f.Line, wire.Printable(f.Error, 300), unknown)
 	}
-	switch {
-	case a.flags.output == outJSON:
-		return a.printJSON(v)
-	case a.flags.quiet || a.flags.output == outName:
-		return nil
-	}
-	var text strings.Builder
-	text.WriteString("enqueued " + plural(v.Enqueued, "job"))
+	text := "enqueued " + plural(v.Enqueued, "job")
 	for _, more := range []struct {
 		n    int
 		what string
 	}{{v.Delayed, "delayed"}, {v.Duplicates, "duplicates, not enqueued"}, {v.Locked, "not enqueued: one with the same lock runs"}, {v.Failed, "failed"}} {
 		if more.n > 0 {
-			_, _ = fmt.Fprintf(&text, ", %d %s", more.n, more.what)
+			text += fmt.Sprintf(", %d %s", more.n, more.what)
 		}
 	}
-	return a.printText(text.String() + "\n")
+	return out.result(v, "", text+"\n")
 }

@@ -74,7 +74,7 @@ func listEvents(ctx context.Context, s *session, f view.EventFilter) error {
 	if err != nil {
 		return eventProblem(err)
 	}
-	l := newListing("WHEN, KIND, SUBJECT, WHAT, +>COUNT, BY, +VIA, +ID").paints("KIND", eventColour)
+	l := newListing("WHEN, KIND, SUBJECT, WHAT, +>COUNT, BY, +VIA, +ID").paints("KIND", eventColours)
 	l.next = next
 	for _, v := range events {
 		count := ""
@@ -144,7 +144,7 @@ func (out *output) printEvent(v view.Event) error {
 	case outName:
 		return out.printText(v.ID + "\n")
 	}
-	parts := []string{v.At.Local().Format(time.DateTime), out.paint(eventColour(v.Kind), v.Kind)}
+	parts := []string{v.At.Local().Format(time.DateTime), out.paint(eventColours.of(v.Kind), v.Kind)}
 	for _, part := range []string{v.Subject, v.Text} {
 		if part != "" {
 			parts = append(parts, wire.Printable(part, 0))
@@ -156,14 +156,9 @@ func (out *output) printEvent(v view.Event) error {
 	return out.printText(strings.Join(parts, "  ") + "\n")
 }
 
-func eventColour(kind string) string {
-	switch store.EventKind(kind) {
-	case store.EventDied, store.EventKilled, store.EventLockLost, store.EventHostDead, store.EventRefused:
-		return red
-	case store.EventPaused, store.EventPurged, store.EventRemoved:
-		return yellow
-	}
-	return ""
+var eventColours = colours{
+	string(store.EventDied): red, string(store.EventKilled): red, string(store.EventLockLost): red, string(store.EventHostDead): red,
+	string(store.EventRefused): red, string(store.EventPaused): yellow, string(store.EventPurged): yellow, string(store.EventRemoved): yellow,
 }
 
 func eventProblem(err error) error {

@@ -280,9 +280,7 @@ func tellEdited(s *session, r client.FailedReport, o editOptions) error {
 	if err := s.result(v, "", text+"\n"); err != nil || r.Stuck == 0 {
 		return err
 	}
-	return &problem{
-		exit: exitFailed, code: "stuck", lines: []string{fmt.Sprintf("%s cannot be retried", plural(r.Stuck, "failure"))},
-		hint: "The record holds no job or no queue, or the queue's key in Redis is not a list. See: " + s.again() + " failed --flat. " +
-			"A payload that is not a job can be corrected: " + s.again() + " failed retry ID --payload-file FILE",
-	}
+	return failure("stuck", "The record holds no job or no queue, or the queue's key in Redis is not a list. See: "+s.again()+" failed --flat. "+
+		"A payload that is not a job can be corrected: "+s.again()+" failed retry ID --payload-file FILE",
+		"%s cannot be retried", plural(r.Stuck, "failure"))
 }

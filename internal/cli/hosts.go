@@ -58,7 +58,7 @@ func listHosts(ctx context.Context, s *session, names []string) error {
 	if err != nil {
 		return err
 	}
-	l := newListing("HOST, =BOOT, STATE, >PROCS, >JOBS, >SIGN, >ENDS, =ADDRESS").paints("STATE", hostColour)
+	l := newListing("HOST, =BOOT, STATE, >PROCS, >JOBS, >SIGN, >ENDS, =ADDRESS").paints("STATE", hostColours)
 	for _, h := range hosts {
 		ends := "—"
 		if h.State != view.HostAlive {
@@ -66,21 +66,10 @@ func listHosts(ctx context.Context, s *session, names []string) error {
 		}
 		l.add(h.Place, h, h.Host, h.Boot, h.State, strconv.Itoa(h.Processes), strconv.Itoa(h.Jobs), view.Age(h.Silent), ends, h.Address)
 	}
-	if len(hosts) == 0 && s.forPeople() {
-		s.note("no hosts")
-	}
-	return s.print(l)
+	return s.printOr(l, "no hosts")
 }
 
-func hostColour(state string) string {
-	switch state {
-	case view.HostAlive:
-		return green
-	case view.HostSilent:
-		return yellow
-	}
-	return red
-}
+var hostColours = colours{view.HostAlive: green, view.HostSilent: yellow, other: red}
 
 type deadView struct {
 	*view.Host

@@ -75,7 +75,7 @@ func listJobs(ctx context.Context, s *session, filter *jobFilter) error {
 }
 
 func jobListing(views []*view.Job) *listing {
-	l := newListing("ID, CLASS, QUEUE, STATE, >AGE, WORKER, +ARGS, +PROCESS, +LOCK").paints("STATE", jobColour)
+	l := newListing("ID, CLASS, QUEUE, STATE, >AGE, WORKER, +ARGS, +PROCESS, +LOCK").paints("STATE", jobColours)
 	for _, v := range views {
 		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
 			string(v.Args), v.Run.Proc, v.LockKey())
@@ -83,14 +83,4 @@ func jobListing(views []*view.Job) *listing {
 	return l
 }
 
-func jobColour(state string) string {
-	switch state {
-	case view.JobRuns:
-		return green
-	case view.JobKilled:
-		return yellow
-	case view.JobStale:
-		return red
-	}
-	return ""
-}
+var jobColours = colours{view.JobRuns: green, view.JobKilled: yellow, view.JobStale: red}

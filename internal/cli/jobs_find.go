@@ -79,7 +79,7 @@ func (out *output) runText(v *view.Job) string {
 	d.line("class", v.Class)
 	d.line("args", string(v.Args))
 	d.line("queue", v.Queue)
-	d.painted("state", out.paint(jobColour(v.State), v.State))
+	d.painted("state", out.paint(jobColours.of(v.State), v.State))
 	if !v.Started.IsZero() {
 		d.line("started", v.Started.UTC().Format(time.RFC3339)+" ("+view.Age(time.Duration(v.AgeS)*time.Second)+" ago)")
 	}

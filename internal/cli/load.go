@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -95,21 +96,15 @@ func useDevRedis(r *config.Resolved, url string) {
 	r.RedisCAFile, r.RedisCertFile, r.RedisKeyFile = "", "", ""
 }
 
-func (a *cli) checkDatabase(c config.Config) error {
-	if err := a.program().CheckDatabase(c); err != nil {
-		return configProblem(err)
-	}
-	return nil
-}
-
-func (a *cli) checkRedis(c config.Config) error {
-	if err := a.program().CheckRedis(c); err != nil {
-		return configProblem(err)
-	}
-	return nil
+// checkServers checks what a configuration needs of Redis and PostgreSQL, without asking them.
+func (a *cli) checkServers(c config.Config) error {
+	return configProblem(cmp.Or(a.program().CheckRedis(c), a.program().CheckDatabase(c)))
 }
 
 func configProblem(err error) error {
+	if err == nil {
+		return nil
+	}
 	p := &problem{exit: exitUsage, code: "config", cause: err}
 	var all config.Errors
 	if !errors.As(err, &all) {

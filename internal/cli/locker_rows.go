@@ -129,10 +129,8 @@ Exit codes: 1 the lock is held, 4 no such lock.`,
 				a.note("%q is free", key)
 				return nil
 			case r.Held() && !force && !now:
-				return &problem{
-					exit: exitFailed, code: "held", hint: "--force releases it while its holder works.",
-					lines: []string{fmt.Sprintf("%q is held by %s for %s more", key, holderName(r.LockedBy), view.Age(r.Left))},
-				}
+				return failure("held", "--force releases it while its holder works.",
+					"%q is held by %s for %s more", key, holderName(r.LockedBy), view.Age(r.Left))
 			}
 			take, did := locker.Break[*pgxpool.Pool], "released"
 			if r.Held() && !now { // it becomes free when the holder has ended
@@ -144,7 +142,7 @@ Exit codes: 1 the lock is held, 4 no such lock.`,
 					return err
 				}
 				if !done {
-					return &problem{exit: exitFailed, code: "changed", lines: []string{fmt.Sprintf("%q has another holder by now: look again", key)}}
+					return failure("changed", "", "%q has another holder by now: look again", key)
 				}
 			}
 			switch {

@@ -126,7 +126,7 @@ func (a *cli) listLocks(ctx context.Context, c config.Config, kind string, limit
 }
 
 func lockListing() *listing {
-	return newListing("KIND, KEY, HOLDER, >AGE, >TTL, STATE, +QUEUE, +ARGS, +>LIMIT, +PROCESS, +VALUE").paints("STATE", lockColour)
+	return newListing("KIND, KEY, HOLDER, >AGE, >TTL, STATE, +QUEUE, +ARGS, +>LIMIT, +PROCESS, +VALUE").paints("STATE", lockColours)
 }
 
 func (l *listing) addLock(v *view.Lock) {
@@ -165,14 +165,4 @@ func lockLimitText(v *view.Lock) string {
 	return "past"
 }
 
-func lockColour(state string) string {
-	switch state {
-	case store.LockHeld:
-		return green
-	case store.LockOrphan:
-		return red
-	case store.LockStale, store.LockExpired:
-		return yellow
-	}
-	return ""
-}
+var lockColours = colours{store.LockHeld: green, store.LockOrphan: red, store.LockStale: yellow, store.LockExpired: yellow}

@@ -98,7 +98,7 @@ func (out *output) lockText(v *view.Lock) string {
 	lock := v.Info
 	d.line("key", v.Key)
 	d.line("kind", v.Kind)
-	d.painted("state", out.paint(lockColour(v.State), v.State))
+	d.painted("state", out.paint(lockColours.of(v.State), v.State))
 	d.line("holder", v.HolderText())
 	if job := lock.Job; job != nil {
 		d.line("worker", job.Worker)
@@ -135,7 +135,7 @@ func listWaiting(ctx context.Context, s *session) error {
 		return err
 	}
 	now := time.Now()
-	l := newListing("QUEUE, STATE, >LOCKED, >LINED, >SINCE, >LOCKS").paints("STATE", queueColour)
+	l := newListing("QUEUE, STATE, >LOCKED, >LINED, >SINCE, >LOCKS").paints("STATE", queueColours)
 	for _, v := range list {
 		locks := ""
 		if v.Locks > 0 {
@@ -143,8 +143,5 @@ func listWaiting(ctx context.Context, s *session) error {
 		}
 		l.add(v.Queue, v, v.Queue, v.State, strconv.FormatInt(v.Locked, 10)+"/"+strconv.FormatInt(v.Size, 10), strconv.FormatInt(v.Lined, 10), view.Since(v.Since, now), locks)
 	}
-	if len(list) == 0 && s.forPeople() {
-		s.note("no job is known to wait for a lock")
-	}
-	return s.print(l)
+	return s.printOr(l, "no job is known to wait for a lock")
 }

@@ -34,7 +34,7 @@ func listUnique(ctx context.Context, s *session, names []string, check bool) err
 	if err != nil {
 		return s.lookup(err, "queues")
 	}
-	l := newListing("QUEUE, STATE, >SIZE, >SET, >START_AT, +CONFIGURED, +PROBLEM").paints("STATE", uniqueColour)
+	l := newListing("QUEUE, STATE, >SIZE, >SET, >START_AT, +CONFIGURED, +PROBLEM").paints("STATE", uniqueColours)
 	bad := 0
 	for _, v := range queues {
 		if v.State != view.UniqueOK {
@@ -42,10 +42,7 @@ func listUnique(ctx context.Context, s *session, names []string, check bool) err
 		}
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), optional(v.Set), optional(v.StartAt), strconv.FormatBool(v.Configured), v.Problem)
 	}
-	if len(l.rows) == 0 && s.forPeople() {
-		s.note("no unique queues")
-	}
-	if err := s.print(l); err != nil || !check || bad == 0 {
+	if err := s.printOr(l, "no unique queues"); err != nil || !check || bad == 0 {
 		return err
 	}
 	s.note("%s out of step; see: %s locks repair --help", plural(bad, "queue"), s.again())
@@ -166,9 +163,4 @@ func change(added, removed int64) string {
 	return strings.Join(parts, " ")
 }
 
-func uniqueColour(state string) string {
-	if state == view.UniqueOK {
-		return green
-	}
-	return red
-}
+var uniqueColours = colours{view.UniqueOK: green, other: red}

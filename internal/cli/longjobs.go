@@ -53,7 +53,7 @@ func listLongjobs(ctx context.Context, s *session, f longjob.Filter) error {
 	if err != nil {
 		return err
 	}
-	l := newListing("UUID, CLASS, STATUS, PROGRESS, >UNITS, >SLICES, >RATE, >ETA, >SEEN, MESSAGE, +QUEUE, +TENANT, +ARGS").paints("STATUS", statusColour)
+	l := newListing("UUID, CLASS, STATUS, PROGRESS, >UNITS, >SLICES, >RATE, >ETA, >SEEN, MESSAGE, +QUEUE, +TENANT, +ARGS").paints("STATUS", statusColours)
 	l.partial = more
 	now := time.Now()
 	for _, v := range runs {
@@ -85,4 +85,28 @@ func listLongjobs(ctx context.Context, s *session, f longjob.Filter) error {
 func findLongjob(ctx context.Context, s *session, name string) (longjob.Run, error) {
 	run, err := view.FindLongJob(ctx, s.longjobs(ctx, s.a.handlers), name)
 	return run, s.lookup(err, "longjobs")
+}
+
+var statusColours = colours{
+	string(longjob.StatusFailed): red, string(longjob.StatusCompleted): green, string(longjob.StatusPaused): yellow,
+	string(longjob.StatusCancelled): yellow, string(longjob.StatusSuperseded): yellow,
+}
+
+// progress returns a run's current step in words, its rate, and the remaining time.
+func progress(v *view.LongJob) (text, rate, eta string) {
+	step, ok := v.Step()
+	if !ok {
+		return "", "", ""
+	}
+	text = fmt.Sprintf("%s %d", step.Name, step.Done)
+	if step.Total > 0 {
+		text += fmt.Sprintf("/%d", step.Total)
+	}
+	if n := step.PerSecond(); n > 0 {
+		rate = view.Rate(n)
+	}
+	if v.ETA != nil {
+		eta = view.Left(time.Duration(*v.ETA * float64(time.Second)))
+	}
+	return text, rate, eta
 }

@@ -57,10 +57,7 @@ func listRecurring(ctx context.Context, s *session, _ []string) error {
 		l.add(v.Class, v, v.Class, view.Age(time.Duration(v.IntervalS*float64(time.Second))), fmt.Sprint(v.Subjects), fmt.Sprint(v.Active), fmt.Sprint(v.Backlog),
 			fmt.Sprint(v.Started), fmt.Sprint(v.Waiting), view.Since(v.Last, now), next, state)
 	}
-	if len(all) == 0 && s.forPeople() {
-		s.note("no recurring long jobs")
-	}
-	return s.print(l)
+	return s.printOr(l, "no recurring long jobs")
 }
 
 func (a *cli) editRecurringCommand(name, done, short string, edit func(ctx context.Context, long *longstore.Store, class string) error) *cobra.Command {

@@ -142,8 +142,20 @@ type column struct {
 	least int
 	// fixed columns do not shrink to fit the terminal.
 	fixed bool
-	// colour returns the colour of a value, or ""; may be nil.
-	colour func(value string) string
+	// colour has the colours of values; may be nil.
+	colour colours
+}
+
+// colours are the colours of values; other is for those that are not in it.
+type colours map[string]string
+
+const other = "*"
+
+func (c colours) of(value string) string {
+	if colour, ok := c[value]; ok {
+		return colour
+	}
+	return c[other]
 }
 
 // listing is a result for every form of -o. rows, names and items are parallel. What a verb has done
@@ -180,7 +192,7 @@ func newListing(header string) *listing {
 }
 
 // paints colours the values of a column; see column.colour.
-func (l *listing) paints(title string, colour func(value string) string) *listing {
+func (l *listing) paints(title string, colour colours) *listing {
 	i := slices.IndexFunc(l.columns, func(c column) bool { return c.title == title })
 	l.columns[i].colour = colour
 	return l
@@ -223,6 +235,14 @@ func (out *output) print(l *listing) error {
 		return out.printText(b.String())
 	}
 	return out.printText(out.table(l))
+}
+
+// printOr prints a list. If it is empty, people get a note.
+func (out *output) printOr(l *listing, empty string, args ...any) error {
+	if len(l.rows) == 0 && out.forPeople() {
+		out.note(empty, args...)
+	}
+	return out.print(l)
 }
 
 // printJSON writes a value as a line of JSON, or with -o yaml as YAML.
@@ -313,7 +333,7 @@ func (out *output) writeRow(b *strings.Builder, columns []column, shown, width [
 		text := view.Cut(row[i], most)
 		pad := strings.Repeat(" ", max(0, most-view.Width(text)))
 		if c := columns[i].colour; c != nil && !heading {
-			text = out.paint(c(row[i]), text)
+			text = out.paint(c.of(row[i]), text)
 		}
 		if columns[i].right {
 			line.WriteString(pad + text)

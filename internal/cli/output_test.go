@@ -63,7 +63,7 @@ func TestTable(t *testing.T) {
 	})
 	t.Run("colour is outside of the padding", func(t *testing.T) {
 		t.Parallel()
-		l := &listing{columns: []column{{title: "STATE", colour: queueColour}, {title: "X"}}}
+		l := &listing{columns: []column{{title: "STATE", colour: queueColours}, {title: "X"}}}
 		l.add("", nil, view.QueueRuns, "x")
 		require.Equal(t, "STATE  X\n\x1b[32mrun\x1b[0m    x\n", (&output{coloured: true}).table(l))
 	})

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/view"
@@ -46,6 +48,10 @@ func (p *problem) Unwrap() error { return p.cause }
 
 func usage(hint, format string, a ...any) *problem {
 	return &problem{exit: exitUsage, code: "usage", lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
+}
+
+func failure(code, hint, format string, a ...any) *problem {
+	return &problem{exit: exitFailed, code: code, lines: []string{fmt.Sprintf(format, a...)}, hint: hint}
 }
 
 // notFound returns the problem of a name that matches nothing, with the nearest known name.
@@ -141,43 +147,24 @@ func (a *cli) report(err error) int {
 	return p.exit
 }
 
+// maxGuessed is the longest name, in bytes, for which a known one is suggested.
+const maxGuessed = 100
+
 // nearest returns the known name that a mistyped one most likely means, or "".
 func nearest(name string, known []string) string {
-	best, limit := "", max(1, min(3, len([]rune(name))/2))
+	if len(name) > maxGuessed {
+		return ""
+	}
+	best, limit := "", max(1, min(3, utf8.RuneCountInString(name)/2))
 	for _, k := range known {
-		if d := distance([]rune(strings.ToLower(name)), []rune(strings.ToLower(k))); d <= limit && k != name {
+		if k == name || len(k)-len(name) > limit {
+			continue
+		}
+		if d := config.Distance(strings.ToLower(name), strings.ToLower(k)); d <= limit {
 			best, limit = k, d-1
 		}
 	}
 	return best
-}
-
-// distance counts the insertions, deletions, replacements and swaps that turn a into b.
-func distance(a, b []rune) int {
-	if len(a)-len(b) > 3 || len(b)-len(a) > 3 || len(a) > 100 {
-		return 100
-	}
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }
 
 // encodeJSON encodes a value on one line. It escapes everything that a terminal would interpret,
@@ -190,4 +177,35 @@ func encodeJSON(v any) ([]byte, error) {
 		return nil, err
 	}
 	return escapeControls(b.String()), nil
+}
+
+// explained adds to a Redis connection problem where the address and the password come from.
+func (a *cli) explained(p *problem) *problem {
+	r := a.loaded
+	if !p.redis || r == nil || a.dev {
+		return p
+	}
+	told := *p
+	told.hint = fmt.Sprintf("redis_url is %s, %s.", config.RedactURL(r.RedisURL), r.Origin("redis_url"))
+	if rdb.Unauthorized(p.cause) {
+		told.hint += " " + passwordHint(r, p.cause)
+	} else if p.hint != "" {
+		told.hint += " " + p.hint
+	}
+	return &told
+}
+
+func passwordHint(r *config.Resolved, err error) string {
+	const set = "name a file with the password (RESQUED_REDIS_PASSWORD_FILE, or redis_password_file in the configuration), or put it into REDIS_URL"
+	switch {
+	case errors.Is(err, rdb.ErrSentinelPassword):
+		return "The sentinels have a password of their own: add ?sentinel_password=… to it, and sentinel_username if they have users."
+	case r.RedisPasswordFile != "":
+		return fmt.Sprintf("The password is that of %s (%s).", r.RedisPasswordFile, r.Sources["redis_password_file"])
+	case config.HasPassword(r.RedisURL):
+		return "It holds the password that was refused."
+	case len(r.Unread) > 0:
+		return fmt.Sprintf("The service may have a password from %s, which root alone can read: run this as root (sudo), or %s.", strings.Join(r.Unread, " or "), set)
+	}
+	return "No password is given: " + set + "."
 }

@@ -57,7 +57,7 @@ func listQueues(ctx context.Context, s *session, names []string) (*listing, erro
 		return nil, s.lookup(err, "queues")
 	}
 	now := time.Now()
-	l := newListing("QUEUE, STATE, >SIZE, >OLDEST, >BUSY, >CAP, WHY, +>SUSPECTS, +>SERVED BY, +>WITHIN, +PROBLEM").paints("STATE", queueColour)
+	l := newListing("QUEUE, STATE, >SIZE, >OLDEST, >BUSY, >CAP, WHY, +>SUSPECTS, +>SERVED BY, +>WITHIN, +PROBLEM").paints("STATE", queueColours)
 	for _, v := range views {
 		v.Servers, v.Store = nil, s.listed
 		l.add(v.Queue, v, v.Queue, v.State, optional(v.Size), oldestText(v, now), strconv.Itoa(v.Busy),
@@ -112,10 +112,7 @@ func showQueues(ctx context.Context, s *session, names []string, limit int64) er
 		l.names = append(l.names, v.Queue)
 		l.items = append(l.items, v)
 	}
-	if len(l.rows) == 0 && s.forPeople() {
-		s.note("no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
-	}
-	return s.print(l)
+	return s.printOr(l, "no job waits in %s", wire.Printable(strings.Join(names, ", "), 200))
 }
 
 // noteServers prints why the jobs of a queue wait, and its workers.
@@ -141,16 +138,8 @@ func (out *output) noteServers(v *view.Queue) {
 	}
 }
 
-func queueColour(state string) string {
-	switch state {
-	case view.QueueRuns:
-		return green
-	case view.QueueStarved, view.QueueOrphan, view.QueuePaused:
-		return yellow
-	case view.QueueBroken:
-		return red
-	}
-	return ""
+var queueColours = colours{
+	view.QueueRuns: green, view.QueueStarved: yellow, view.QueueOrphan: yellow, view.QueuePaused: yellow, view.QueueBroken: red,
 }
 
 func optional[T int | int64](n *T) string {

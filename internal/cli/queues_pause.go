@@ -143,5 +143,5 @@ func (v *pausedView) tell(s *session, l *listing, name string) {
 		return
 	}
 	l.did(v.Queue, v, "%s %s with %s", done, name, waiting)
-	s.a.acts = append(s.a.acts, act(event, "queue "+v.Queue, "with "+waiting, int(v.Jobs)))
+	s.a.act(event, "queue "+v.Queue, "with "+waiting, int(v.Jobs))
 }

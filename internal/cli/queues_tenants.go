@@ -53,8 +53,5 @@ func (out *output) ofQueues(l *listing, queues []string, what, nothing string, a
 	if l.partial {
 		out.note("only %s are shown; there are more, see --limit", plural(len(l.rows), what))
 	}
-	if len(l.rows) == 0 && out.forPeople() {
-		out.note("%s", nothing)
-	}
-	return out.print(l)
+	return out.printOr(l, "%s", nothing)
 }

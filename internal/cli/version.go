@@ -23,19 +23,15 @@ func version() string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	revision, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
-		}
-	}
-	if revision == "" {
+	var b buildInfo
+	b.fromVCS(info.Settings)
+	switch {
+	case b.Commit == "":
 		return "devel"
+	case b.Modified:
+		return "devel-" + b.Commit[:min(12, len(b.Commit))] + "+dirty"
 	}
-	return "devel-" + revision + dirty
+	return "devel-" + b.Commit[:min(12, len(b.Commit))]
 }
 
 func versionLine() string {

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,9 +69,8 @@ func (w *watchInterval) Set(text string) error {
 // result replaces the last; elsewhere they follow each other, as lines with -o json. Later outages
 // of Redis or PostgreSQL are reported, and watch continues.
 func (a *cli) watch(c *cobra.Command, args []string, every time.Duration, show func() error) error {
-	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(c.Context())
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal has its default effect
 	c.SetContext(ctx)
 	w := &watcher{cli: a, stdout: a.stdout, stderr: a.stderr, every: every, title: strings.Join(append([]string{c.CommandPath()}, args...), " ")}
 	w.screen = a.forPeople() && isTerminal(a.stdout) && os.Getenv("TERM") != "dumb"
@@ -144,16 +141,16 @@ func (w *watcher) show(show func() error) error {
 		w.notes = text
 		_, _ = io.WriteString(w.stderr, text)
 	}
-	if w.begun {
-		switch {
-		case a.flags.yaml:
-			out = *bytes.NewBuffer(append([]byte("---\n"), out.Bytes()...))
-		case a.flags.output == outTable, a.flags.output == outWide:
-			out = *bytes.NewBuffer(append([]byte("\n"), out.Bytes()...))
-		}
+	between := ""
+	switch {
+	case !w.begun:
+	case a.flags.yaml:
+		between = "---\n"
+	case a.flags.output == outTable, a.flags.output == outWide:
+		between = "\n"
 	}
 	w.begun = true
-	return a.printText(out.String())
+	return a.printText(between + out.String())
 }
 
 func (w *watcher) failed(err error) error {

@@ -116,7 +116,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	if len(r.Stores) > 0 {
 		first = r.Stores[0]
 	}
-	log, _ := a.daemonLog(c, first, first.LogLevel)
+	log, _ := a.daemonLog(c, first)
 	pages := slog.New(zapslog.NewHandler(log.Core(), zapslog.AddStacktraceAt(slog.LevelError+1)))
 	login.Log = pages
 	for _, network := range o.wide {
@@ -331,33 +331,17 @@ func (o *webOptions) open() (net.Listener, error) {
 		}
 		return passedSocket(uintptr(n))
 	}
-	if path, ok := strings.CutPrefix(o.listen, "unix:"); ok && !filepath.IsAbs(path) {
-		return nil, usage("", "--listen %q: use unix: and an absolute path", o.listen)
-	} else if !ok {
-		_, port, err := net.SplitHostPort(o.listen)
-		if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil {
-			return nil, usage("", "--listen %q: use host:port, such as %s, or unix:PATH", o.listen, webListen)
-		}
-	}
 	path, isUnix := strings.CutPrefix(o.listen, "unix:")
-	if !isUnix {
-		network := "tcp"
-		if at, err := netip.ParseAddrPort(o.listen); err == nil && at.Addr().Is4() {
-			network = "tcp4" // 0.0.0.0 would include all IPv6 addresses
-		}
-		l, err := net.Listen(network, o.listen)
-		switch {
-		case errors.Is(err, syscall.EADDRINUSE):
-			return nil, &problem{exit: exitFailed, code: "in_use", cause: err, lines: []string{"--listen " + o.listen + ": another program listens there"}, hint: "Use another port."}
-		case err != nil:
-			return nil, usage("", "--listen %s: %s", o.listen, err)
-		}
-		return l, nil
+	switch {
+	case !isUnix:
+		return o.openTCP()
+	case !filepath.IsAbs(path):
+		return nil, usage("", "--listen %q: use unix: and an absolute path", o.listen)
 	}
 	// A killed server leaves its socket; a living one answers.
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close()
-		return nil, &problem{exit: exitFailed, code: "in_use", lines: []string{"--listen " + o.listen + ": another program listens there"}, hint: "Use another path."}
+		return nil, failure("in_use", "Use another path.", "--listen %s: another program listens there", o.listen)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(path)
@@ -365,6 +349,25 @@ func (o *webOptions) open() (net.Listener, error) {
 	old := syscall.Umask(0o117) // 0660 from the start
 	defer syscall.Umask(old)
 	return net.Listen("unix", path)
+}
+
+func (o *webOptions) openTCP() (net.Listener, error) {
+	_, port, err := net.SplitHostPort(o.listen)
+	if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil {
+		return nil, usage("", "--listen %q: use host:port, such as %s, or unix:PATH", o.listen, webListen)
+	}
+	network := "tcp"
+	if at, err := netip.ParseAddrPort(o.listen); err == nil && at.Addr().Is4() {
+		network = "tcp4" // 0.0.0.0 would include all IPv6 addresses
+	}
+	l, err := net.Listen(network, o.listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, failure("in_use", "Use another port.", "--listen %s: another program listens there", o.listen)
+	case err != nil:
+		return nil, usage("", "--listen %s: %s", o.listen, err)
+	}
+	return l, nil
 }
 
 // passedSocket is a socket that this process was started with.

@@ -6,10 +6,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +46,7 @@ running server reads a changed file again.`,
 	return c
 }
 
-func (a *cli) listTokens(path string) error {
+func (out *output) listTokens(path string) error {
 	list, err := (&web.Tokens{Path: path}).List()
 	if err != nil {
 		return err
@@ -57,10 +55,7 @@ func (a *cli) listTokens(path string) error {
 	for _, one := range list {
 		l.add(one.Name, map[string]string{"name": one.Name, "role": one.Role.String()}, one.Name, one.Role.String())
 	}
-	if len(list) == 0 && a.forPeople() {
-		a.note("no tokens in %s", path)
-	}
-	return a.print(l)
+	return out.printOr(l, "no tokens in %s", path)
 }
 
 func (a *cli) addToken(path, name, role string) error {
@@ -77,7 +72,7 @@ func (a *cli) addToken(path, name, role string) error {
 		return err
 	}
 	if slices.ContainsFunc(list, func(t web.Token) bool { return t.Name == name }) {
-		return &problem{exit: exitFailed, code: "exists", lines: []string{fmt.Sprintf("there is a token %q", name)}, hint: "Remove it first: " + a.name + " web token remove " + name}
+		return failure("exists", "Remove it first: "+a.name+" web token remove "+name, "there is a token %q", name)
 	}
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
@@ -111,27 +106,13 @@ func (a *cli) removeToken(path, name string) error {
 	return a.printText("removed " + name + "\n")
 }
 
-// writeTokens replaces the file atomically and keeps its mode.
+// writeTokens replaces the file and keeps its mode.
 func writeTokens(path string, list []web.Token) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".tokens")
-	if err != nil {
-		return fmt.Errorf("write the tokens: %w", err)
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(owner.Uid), int(owner.Gid))
-		}
 	}
-	_, err = f.Write(web.FormatTokens(list))
-	for _, do := range []func() error{func() error { return f.Chmod(mode) }, f.Sync, f.Close, func() error { return os.Rename(f.Name(), path) }} {
-		if err == nil {
-			err = do()
-		}
-	}
-	if err != nil {
+	if err := replaceFile(path, web.FormatTokens(list), mode); err != nil {
 		return fmt.Errorf("write the tokens: %w", err)
 	}
 	return nil

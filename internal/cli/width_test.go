@@ -14,7 +14,7 @@ import (
 func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	l := &listing{columns: []column{
-		{title: "QUEUE"}, {title: "STATE", colour: queueColour}, {title: "SIZE", right: true}, {title: "WHY"}, {title: "CLASS"},
+		{title: "QUEUE"}, {title: "STATE", colour: queueColours}, {title: "SIZE", right: true}, {title: "WHY"}, {title: "CLASS"},
 	}}
 	l.add("", nil, "mail", "paused", "1234567", "a very long reason that takes a lot of room", "Shop::Orders::SendMail")
 	l.add("", nil, "日本語のキュー", "run", "7", "—", "É")

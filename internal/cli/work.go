@@ -50,13 +50,10 @@ func (a *cli) work(c *cobra.Command, _ []string) error {
 	if err := hasStores(r, "a daemon works"); err != nil {
 		return err
 	}
-	if err := a.checkRedis(r.Config); err != nil {
+	if err := a.checkServers(r.Config); err != nil {
 		return err
 	}
-	if err := a.checkDatabase(r.Config); err != nil {
-		return err
-	}
-	log, level := a.daemonLog(c, r, r.LogLevel)
+	log, level := a.daemonLog(c, r)
 	defer func() { _ = log.Sync() }()
 	if r.File != "" {
 		log.Info("configuration", zap.String("file", r.File), zap.Stringer("by", r.Sources[config.ConfigFlag]))
@@ -129,10 +126,10 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
 		return nil, usage("", "redis_url and namespace cannot change while the daemon runs: restart it")
 	}
-	if err := a.checkDatabase(r.Config); err != nil {
+	if err := configProblem(a.program().CheckDatabase(r.Config)); err != nil {
 		return nil, err
 	}
-	a.logSettings(c, r, r.LogLevel)
+	a.logSettings(c, r)
 	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
 		log.Warn(w.Message, zap.String("key", w.Key))
 	}
@@ -147,8 +144,8 @@ func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
 	}
 }
 
-func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*zap.Logger, zap.AtomicLevel) {
-	a.logSettings(c, r, level)
+func (out *output) daemonLog(c *cobra.Command, r *config.Resolved) (*zap.Logger, zap.AtomicLevel) {
+	out.logSettings(c, r)
 	log, atLeast := app.NewLogger(os.Stderr, r.LogFormat, r.LogLevel)
 	if r.Store != "" {
 		log = log.With(zap.String("store", r.Store))
@@ -157,17 +154,16 @@ func (a *cli) daemonLog(c *cobra.Command, r *config.Resolved, level string) (*za
 }
 
 // logSettings applies -q, -v and -o to the log settings of all processes. --log-level wins.
-func (a *cli) logSettings(c *cobra.Command, r *config.Resolved, level string) {
+func (out *output) logSettings(c *cobra.Command, r *config.Resolved) {
 	if f := c.Flags().Lookup("log-level"); f == nil || !f.Changed {
 		switch {
-		case a.flags.quiet:
-			level = "warn"
-		case a.flags.verbose:
-			level = "debug"
+		case out.flags.quiet:
+			r.LogLevel = "warn"
+		case out.flags.verbose:
+			r.LogLevel = "debug"
 		}
 	}
-	r.LogLevel = level
-	if a.flags.output == outJSON && r.LogFormat == "auto" {
+	if out.flags.output == outJSON && r.LogFormat == "auto" {
 		r.LogFormat = "json"
 	}
 }

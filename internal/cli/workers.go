@@ -91,7 +91,7 @@ func showWorkers(ctx context.Context, s *session, names []string) error {
 func (out *output) listWorkers(views []*view.Worker, jobs bool) *listing {
 	now := time.Now()
 	l := newListing("WORKER, STATE, >PROCS, >BUSY, >RSS, >RECYCLE, >BEAT, VERSION, =CONFIG, =DIFFERS, QUEUES, +HOST").
-		paints("STATE", workerColour).paints("DIFFERS", differsColour)
+		paints("STATE", workerColours).paints("DIFFERS", differsColours)
 	for _, v := range views {
 		v.Store = out.listed
 		if !jobs {
@@ -119,7 +119,7 @@ func (out *output) listWorkers(views []*view.Worker, jobs bool) *listing {
 
 // writeTree prints a worker with its processes and their jobs.
 func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
-	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), out.paint(workerColour(v.State), v.State),
+	fmt.Fprintf(b, "%s  %s  %d/%d busy  %s", wire.Printable(v.Worker, 0), out.paint(workerColours.of(v.State), v.State),
 		v.Busy, v.Threads, wire.Printable(v.Queues, 0))
 	if v.Version != "" {
 		fmt.Fprintf(b, "  version %s", wire.Printable(v.Version, 100))
@@ -155,7 +155,7 @@ func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
 			seen = ", as of " + view.Age(old) + " ago"
 		}
 		fmt.Fprintf(b, "%s %d  %s  %s  %s done%s%s  %d/%d busy\n", slot, p.PID,
-			out.paint(workerColour(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
+			out.paint(workerColours.of(p.State), wire.Printable(p.State, 40)), view.Size(p.RSS), done, recycle, seen, p.Busy, p.Threads)
 		if p.Unread {
 			fmt.Fprintf(b, "   version %s writes in another format: what it has in hand cannot be read\n", wire.Printable(p.Version, 100))
 		}
@@ -171,7 +171,7 @@ func (out *output) writeTree(b *strings.Builder, v *view.Worker) {
 
 // writeTemplate prints a template of runners below its master.
 func (out *output) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
-	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), out.paint(runnerColour(t.State), wire.Printable(t.State, 40)))
+	fmt.Fprintf(b, "template %s  %s", wire.Printable(t.Runner, 100), out.paint(runnerColours.of(t.State), wire.Printable(t.State, 40)))
 	if t.PID > 0 {
 		fmt.Fprintf(b, "  %d", t.PID)
 	}
@@ -190,7 +190,7 @@ func (out *output) writeRunner(b *strings.Builder, r store.RunnerInfo) {
 	if r.Slots > 1 {
 		state = fmt.Sprintf("%s %d/%d", r.State, r.Busy, r.Slots)
 	}
-	fmt.Fprintf(b, "   runner %s  %d  %s", wire.Printable(r.Runner, 100), r.PID, out.paint(runnerColour(r.State), wire.Printable(state, 40)))
+	fmt.Fprintf(b, "   runner %s  %d  %s", wire.Printable(r.Runner, 100), r.PID, out.paint(runnerColours.of(r.State), wire.Printable(state, 40)))
 	if r.RSS > 0 {
 		b.WriteString("  " + view.Size(r.RSS))
 		if r.Forked {
@@ -204,17 +204,7 @@ func (out *output) writeRunner(b *strings.Builder, r store.RunnerInfo) {
 	b.WriteByte('\n')
 }
 
-func runnerColour(state string) string {
-	switch state {
-	case "ready", store.RunnerBusy:
-		return green
-	case store.RunnerFailed:
-		return red
-	case store.RunnerIdle:
-		return ""
-	}
-	return yellow
-}
+var runnerColours = colours{"ready": green, store.RunnerBusy: green, store.RunnerFailed: red, store.RunnerIdle: "", other: yellow}
 
 // memory formats the memory of a worker's processes, "" if unknown.
 func memory(v *view.Worker) string {
@@ -239,21 +229,9 @@ func processes(v *view.Worker) string {
 	return strconv.Itoa(len(v.Processes))
 }
 
-func differsColour(value string) string {
-	if value == "—" {
-		return ""
-	}
-	return yellow
-}
+var differsColours = colours{"—": "", other: yellow}
 
-func workerColour(state string) string {
-	switch state {
-	case "running", view.WorkerBusy:
-		return green
-	case view.WorkerStale, view.WorkerGhost, view.WorkerBroken:
-		return red
-	case "", view.WorkerIdle:
-		return ""
-	}
-	return yellow
+var workerColours = colours{
+	"running": green, view.WorkerBusy: green, view.WorkerStale: red, view.WorkerGhost: red, view.WorkerBroken: red,
+	"": "", view.WorkerIdle: "", other: yellow,
 }

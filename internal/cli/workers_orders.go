@@ -116,10 +116,7 @@ func giveOrder(ctx context.Context, s *session, names []string, o orderOptions) 
 		}
 	} else if targets, err = view.FindOrdered(ctx, s.Store, masters, names); err != nil {
 		if foreign, ok := errors.AsType[*view.NotOursError](err); ok {
-			return &problem{
-				exit: exitFailed, code: "foreign", lines: []string{foreign.Error()},
-				hint: "Send its process a signal on its machine: USR2 pauses, CONT resumes, QUIT drains.",
-			}
+			return failure("foreign", "Send its process a signal on its machine: USR2 pauses, CONT resumes, QUIT drains.", "%s", foreign)
 		}
 		return s.lookup(err, "workers")
 	}

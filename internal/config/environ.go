@@ -124,7 +124,7 @@ func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
 			case len(name) > 12:
 				most = 2
 			}
-			if distance(squashed(variable), squashed(name)) <= most {
+			if Distance(squashed(variable), squashed(name)) <= most {
 				warnings = append(warnings, Warning{
 					Key: key, Code: "unknown_variable",
 					Message: fmt.Sprintf("%s (%s) has no effect. Did you mean %s?", variable, where, name),

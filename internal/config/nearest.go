@@ -19,15 +19,15 @@ func nearest(name string, candidates []string, synonyms ...map[string]string) st
 		if len(plain) >= 4 && strings.HasPrefix(c, plain) {
 			return c
 		}
-		if d := distance(plain, c); d < least {
+		if d := Distance(plain, c); d < least {
 			best, least = c, d
 		}
 	}
 	return best
 }
 
-// distance is the number of letters to insert, delete, change or swap to get from a to b.
-func distance(a, b string) int {
+// Distance is the number of letters to insert, delete, change or swap to get from a to b.
+func Distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
