@@ -79,10 +79,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 	if o.jobs < 1 {
 		return usage("", "--jobs %d: 1 or more", o.jobs)
 	}
-	r, err := a.loadAs(c, config.Options{})
-	if err == nil {
-		err = hasStores(r, "a measurement needs")
-	}
+	r, err := a.loadOne(c, config.Options{}, "a measurement needs")
 	if err != nil {
 		return err
 	}

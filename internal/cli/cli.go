@@ -240,11 +240,7 @@ func unknownVerb(c *cobra.Command, verb string) error {
 			known = append(known, sub.Name())
 		}
 	}
-	hint := "See: " + c.CommandPath() + " --help"
-	if guess := nearest(verb, known); guess != "" {
-		hint = fmt.Sprintf("Did you mean %q?  %s", guess, hint)
-	}
-	return usage(hint, "no command %q", verb)
+	return usage(suggestion(verb, known, c.CommandPath()+" --help"), "no command %q", verb)
 }
 
 // flagError adds to cobra's message the nearest flag, or what to write in place of a non-number.

@@ -113,7 +113,7 @@ func (a *cli) runDev(c *cobra.Command, o devOptions) error {
 		Config: r, Log: log, Level: level, Dev: &app.DevMode{Redact: r.Redact, JSON: a.flags.output == outJSON, Colour: a.coloured},
 		Ready: func() {
 			d.tryIt()
-			if !o.noDemo && d.serves(app.DemoQueue) {
+			if !o.noDemo && d.config.Works(app.DemoQueue) {
 				helpers.Go(func() { d.demo(ctx, log) })
 			}
 		},
@@ -144,14 +144,12 @@ func (d *devRun) banner() {
 		map[string]any{"processes": d.config.WorkerCount, "threads": d.config.ThreadCount, "queues": d.config.Queues.String()})
 }
 
-func (d *devRun) serves(queue string) bool { return d.config.Works(queue) }
-
 // tryIt prints a command that enqueues a job for this daemon, preferably of its own classes.
 func (d *devRun) tryIt() {
 	job := d.ownJob()
 	switch {
 	case job != "":
-	case d.serves(app.DemoQueue):
+	case d.config.Works(app.DemoQueue):
 		job = "Hello you"
 	default:
 		return
@@ -170,7 +168,7 @@ func (d *devRun) ownJob() string {
 			break
 		}
 	}
-	if queue == "" && d.serves(devQueue) {
+	if queue == "" && d.config.Works(devQueue) {
 		queue = devQueue
 	}
 	classes := slices.Concat(slices.Sorted(maps.Keys(d.config.Handlers)), d.cli.handlers.Classes())
@@ -180,7 +178,7 @@ func (d *devRun) ownJob() string {
 		classes = []string{"CLASS"}
 	}
 	for _, class := range classes {
-		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.serves(own) {
+		if own := d.cli.program().QueueOf(d.config, class); own != "" && d.config.Works(own) {
 			return class + " ARG…"
 		}
 	}

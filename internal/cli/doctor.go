@@ -60,10 +60,7 @@ func (a *cli) doctor(c *cobra.Command, _ []string) error {
 
 // checkConfig reads the configuration. It fails if nothing else can then be checked.
 func (a *cli) checkConfig(c *cobra.Command) ([]view.Finding, *config.Resolved, error) {
-	r, err := a.loadAs(c, config.Options{})
-	if err == nil {
-		err = hasStores(r, "this command needs")
-	}
+	r, err := a.loadOne(c, config.Options{}, "this command needs")
 	if err != nil {
 		return nil, nil, err
 	}

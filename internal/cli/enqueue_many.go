@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -227,14 +228,15 @@ func (out *output) tellLines(v linesView) error {
 		}
 		out.note("line %d: %s%s", f.Line, wire.Printable(f.Error, 300), unknown)
 	}
-	text := "enqueued " + plural(v.Enqueued, "job")
+	var text strings.Builder
+	text.WriteString("enqueued " + plural(v.Enqueued, "job"))
 	for _, more := range []struct {
 		n    int
 		what string
 	}{{v.Delayed, "delayed"}, {v.Duplicates, "duplicates, not enqueued"}, {v.Locked, "not enqueued: one with the same lock runs"}, {v.Failed, "failed"}} {
 		if more.n > 0 {
-			text += fmt.Sprintf(", %d %s", more.n, more.what)
+			fmt.Fprintf(&text, ", %d %s", more.n, more.what)
 		}
 	}
-	return out.result(v, "", text+"\n")
+	return out.result(v, "", text.String()+"\n")
 }

@@ -69,12 +69,12 @@ func listFailed(ctx context.Context, s *session, o failedOptions) (*listing, err
 	if l.partial && s.flags.output != outJSON {
 		s.note("only the newest %d failures were looked at; see --limit", o.limit)
 	}
-	if len(l.rows) == 0 && s.flags.output != outJSON {
-		if o.filtered() {
-			s.note("no failure fits")
-		} else {
-			s.note("no failures")
-		}
+	switch {
+	case len(l.rows) > 0 || s.flags.output == outJSON:
+	case o.filtered():
+		s.note("no failure fits")
+	default:
+		s.note("no failures")
 	}
 	noteParked(ctx, s)
 	return l, nil

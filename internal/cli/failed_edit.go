@@ -20,12 +20,14 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
+// editView is the result for selected failures or delayed jobs.
 type editView struct {
 	Matched int `json:"matched"`
-	// Retried or Removed is set, depending on the verb.
+	// Retried, Pushed or Removed is set, depending on the verb.
 	Retried *int `json:"retried,omitempty"`
+	Pushed  *int `json:"pushed,omitempty"`
 	Removed *int `json:"removed,omitempty"`
-	// Duplicates counts retried failures whose job was not pushed because an equal one waits.
+	// Duplicates counts those whose job was not pushed because an equal one waits.
 	Duplicates int `json:"duplicates"`
 	Gone       int `json:"gone"`
 	Stuck      int `json:"stuck"`

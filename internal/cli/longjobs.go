@@ -20,6 +20,10 @@ const longLimit = 100
 func (a *cli) longjobsCommand() *cobra.Command {
 	var o longjob.Filter
 	statuses := []string{"queued", "running", "paused", "completed", "failed", "cancelled", "superseded"}
+	subs := []*cobra.Command{a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand()}
+	for _, v := range longjobVerbs() {
+		subs = append(subs, a.editLongjobsCommand(v))
+	}
 	return a.lists(verb{
 		use: "longjobs", kind: shows, short: "list, start, pause, requeue or cancel long jobs",
 		long: `List runs of long jobs: first those that wait or run, with their progress and
@@ -38,9 +42,7 @@ the estimated time left in their last step, then those that have ended.`,
 			f.limit(&o.Limit, longLimit, 1, "most runs")
 		},
 		run: func(ctx context.Context, s *session, _ []string) error { return listLongjobs(ctx, s, o) },
-	}, "list long jobs (default)",
-		a.showLongjobCommand(), a.startLongjobCommand(), a.recurringCommand(), a.editLongjobsCommand("pause"), a.editLongjobsCommand("resume"),
-		a.editLongjobsCommand("requeue"), a.editLongjobsCommand("cancel"))
+	}, "list long jobs (default)", subs...)
 }
 
 // longjobs returns a client for long jobs whose classes have handlers.

@@ -158,7 +158,7 @@ func (c colours) of(value string) string {
 	return c[other]
 }
 
-// listing is a result for every form of -o. rows, names and items are parallel. What a verb has done
+// listing is a result for every form of -o. rows, names and items are parallel. A listing of changes
 // has lines instead of rows.
 type listing struct {
 	columns []column

@@ -56,12 +56,17 @@ func failure(code, hint, format string, a ...any) *problem {
 
 // notFound returns the problem of a name that matches nothing, with the nearest known name.
 func notFound(kind, name string, known []string, see string) *problem {
-	p := &problem{exit: exitNotFound, code: "not_found", hint: "See: " + see}
-	p.lines = []string{fmt.Sprintf("no %s %q", kind, wire.Printable(name, 200))}
-	if guess := nearest(name, known); guess != "" {
-		p.hint = fmt.Sprintf("Did you mean %q?  %s", wire.Printable(guess, 200), p.hint)
-	}
+	p := failure("not_found", suggestion(name, known, see), "no %s %q", kind, wire.Printable(name, 200))
+	p.exit = exitNotFound
 	return p
+}
+
+// suggestion is the hint for an unknown name.
+func suggestion(name string, known []string, see string) string {
+	if guess := nearest(name, known); guess != "" {
+		return fmt.Sprintf("Did you mean %q?  See: %s", wire.Printable(guess, 200), see)
+	}
+	return "See: " + see
 }
 
 // lookup returns the problem of an unknown or ambiguous name; other errors stay unchanged. see is

@@ -172,32 +172,26 @@ func (a *cli) controlOf(c *cobra.Command, args []string, order bool) (string, er
 		f := matching[0]
 		named := broken == nil && r.RedisURL != "" && (r.Sources["redis_url"].Kind != config.FromDefault || r.Sources["namespace"].Kind != config.FromDefault)
 		if order && named && pid == 0 && f.Path != places.Configured && f.Redis != "" && f.Redis != app.RedisOf(r.Config) {
-			return "", &problem{
-				exit: exitUsage, code: "usage",
-				lines: []string{fmt.Sprintf("the daemon that runs here, %d, works %s; the configuration names %s", f.PID, f.Redis, app.RedisOf(r.Config))},
-				hint:  fmt.Sprintf("To mean it anyway: %s %d.", c.CommandPath(), f.PID),
-			}
+			return "", usage(fmt.Sprintf("To mean it anyway: %s %d.", c.CommandPath(), f.PID),
+				"the daemon that runs here, %d, works %s; the configuration names %s", f.PID, f.Redis, app.RedisOf(r.Config))
 		}
 		return f.Path, nil
 	case len(matching) == 0 && broken != nil:
 		return "", broken
-	case len(matching) == 0 && pid != 0:
-		return "", &problem{
-			exit: exitNotFound, code: "not_found", lines: []string{fmt.Sprintf("no daemon%s with process id %d has a control socket that can be reached from here", of, pid)},
-			hint: "Ask as root or as its user, or use --socket.",
-		}
 	case len(matching) == 0:
-		return "", &problem{
-			exit: exitUnhealthy, code: "not_running", lines: []string{"no daemon" + of + " has a control socket that can be reached from here"},
-			hint: "Ask as root or as its user, or use --socket.",
+		const where, hint = "a control socket that can be reached from here", "Ask as root or as its user, or use --socket."
+		p := failure("not_running", hint, "no daemon%s has %s", of, where)
+		if p.exit = exitUnhealthy; pid != 0 {
+			p = failure("not_found", hint, "no daemon%s with process id %d has %s", of, pid, where)
+			p.exit = exitNotFound
 		}
+		return "", p
 	}
-	p := &problem{exit: exitUsage, code: "usage", lines: []string{"several daemons run here; name the process id of one, or with --" + config.StoreFlag + " its store:"}}
+	p := usage("", "several daemons run here; name the process id of one, or with --%s its store:", config.StoreFlag)
 	for _, f := range matching {
-		switch {
-		case f.Err != nil:
+		if f.Err != nil {
 			p.lines = append(p.lines, "  "+f.Err.Error())
-		default:
+		} else {
 			p.lines = append(p.lines, strings.TrimRight(fmt.Sprintf("  %d  version %s  %s  %s  %s", f.PID, f.Version, f.Path, f.Status, f.Store), " "))
 		}
 	}

@@ -139,20 +139,6 @@ The name of a schedule enqueues its job now, in addition to its ticks.`
 	return a.command(v)
 }
 
-// scheduleReport is the result for the selected delayed jobs.
-type scheduleReport struct {
-	Matched int `json:"matched"`
-	// Pushed or Removed is set, depending on the verb.
-	Pushed  *int `json:"pushed,omitempty"`
-	Removed *int `json:"removed,omitempty"`
-	// Duplicates were not pushed because an equal job waits.
-	Duplicates int      `json:"duplicates"`
-	Gone       int      `json:"gone"`
-	Stuck      int      `json:"stuck"`
-	DryRun     bool     `json:"dry_run"`
-	Warnings   []string `json:"warnings,omitempty"`
-}
-
 // text says what is to be done, or was done, with n jobs.
 func (e *scheduleEdit) text(n int, done bool) string {
 	verb := map[[2]bool]string{{true, true}: "pushed ", {true, false}: "push ", {false, true}: "removed ", {false, false}: "remove "}[[2]bool{e.run, done}]
@@ -200,7 +186,7 @@ func editDelayed(ctx context.Context, s *session, names, schedules []string, e *
 		return s.lookup(err, "schedule")
 	}
 	n := 0
-	r := scheduleReport{Matched: len(jobs), DryRun: e.dryRun}
+	r := editView{Matched: len(jobs), DryRun: e.dryRun}
 	if r.Removed = &n; e.run {
 		r.Removed, r.Pushed = nil, &n
 	}
@@ -241,7 +227,7 @@ func editDelayed(ctx context.Context, s *session, names, schedules []string, e *
 	return tellScheduleEdit(s.output, e, r, n)
 }
 
-func tellScheduleEdit(out *output, e *scheduleEdit, r scheduleReport, n int) error {
+func tellScheduleEdit(out *output, e *scheduleEdit, r editView, n int) error {
 	text := "would " + e.text(r.Matched, false)
 	if !r.DryRun {
 		text = e.text(n, true)

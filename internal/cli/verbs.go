@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -19,17 +20,39 @@ type verb struct {
 	// example has the lines that show how to use it, without the program's name.
 	use, short, long, example string
 	kind                      kind
-	// args checks the arguments; nil = there are none. names completes them.
+	// args checks the arguments; nil = none are allowed. names completes them.
 	args  cobra.PositionalArgs
 	names func(ctx context.Context, s *store.Store) ([]string, error)
 	flags func(f *flagSet)
 
 	// One of these does its work: run in the store that it needs, list in each of several stores if
-	// there are no arguments, do without any. A verb without them prints its help.
+	// no name is given, do without any. A verb without them prints its help.
 	run  func(ctx context.Context, s *session, args []string) error
 	list func(ctx context.Context, s *session, args []string) (*listing, error)
 	do   func(c *cobra.Command, args []string) error
 }
+
+// kind is a verb's effect on Redis.
+type kind string
+
+const (
+	// shows is for verbs that show changing data; they have --watch.
+	shows kind = "shows"
+	// reads is for other verbs that change nothing.
+	reads kind = "reads"
+	// adds is for verbs that only add, or that use only Ruby's keys. They work next to a newer
+	// version, which can read what this one writes.
+	adds kind = "adds"
+	// edits is for verbs that change what other programs wrote below resqued:. They refuse if a
+	// newer version wrote what this one cannot read.
+	edits kind = "edits"
+	// daemon is for verbs that handle signals themselves.
+	daemon kind = "daemon"
+	// noRedis is for verbs that work on files, processes or PostgreSQL.
+	noRedis kind = "no redis"
+)
+
+func is(c *cobra.Command, k kind) bool { return c.Annotations["kind"] == string(k) }
 
 // command returns the command of a verb, and of its subcommands.
 func (a *cli) command(v verb, subs ...*cobra.Command) *cobra.Command {
@@ -149,7 +172,7 @@ func (o *consent) add(f *flagSet) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
 }
 
-// none requires that there are no arguments.
+// none refuses arguments.
 func none(c *cobra.Command, args []string) error { return exactly(0, "no arguments")(c, args) }
 
 // exactly requires n arguments; what names them in the error.
@@ -190,7 +213,7 @@ func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.
 	}
 	s := &session{output: &a.output, Store: opened, a: a, cmd: c, loaded: r}
 	defer s.close()
-	if err := a.checkFormat(c, s); err != nil {
+	if err := a.checkFormat(c, opened); err != nil {
 		return err
 	}
 	return do(c.Context(), s)
@@ -264,4 +287,18 @@ func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Cont
 		return err
 	}
 	return failed
+}
+
+// checkFormat returns an error if a verb would change data that this version cannot read. A verb
+// that only reads gets a warning that its result may be incomplete.
+func (a *cli) checkFormat(c *cobra.Command, s *store.Store) error {
+	unread, ok := errors.AsType[*rdb.FormatError](s.CheckFormat(c.Context()))
+	if !ok {
+		return nil // the verb itself will meet other errors
+	}
+	if is(c, edits) {
+		return &problem{exit: exitFailed, code: "format", cause: unread, lines: []string{"nothing was changed: " + unread.Error()}}
+	}
+	a.warn("not all may be shown: %s", unread.Error())
+	return nil
 }

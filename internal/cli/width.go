@@ -38,29 +38,21 @@ func shrink(columns []column, shown, width []int, room int) {
 	}
 	for _, pass := range [][]int{shown[1:], shown[:1]} {
 		for total > room {
-			// The widest column shrinks to the next widest, or to its minimum.
-			widest, next := -1, 0
-			for k, i := range pass {
+			widest := -1
+			for _, i := range pass {
 				c := columns[i]
-				if c.right || c.whole || c.fixed || c.colour != nil || width[i] <= least(c, pass[k] == shown[0]) {
+				if c.right || c.whole || c.fixed || c.colour != nil || width[i] <= least(c, i == shown[0]) {
 					continue
 				}
-				switch {
-				case widest < 0 || width[i] > width[widest]:
-					if widest >= 0 {
-						next = width[widest]
-					}
+				if widest < 0 || width[i] > width[widest] {
 					widest = i
-				case width[i] > next:
-					next = width[i]
 				}
 			}
 			if widest < 0 {
 				break
 			}
-			to := max(least(columns[widest], widest == shown[0]), min(next, width[widest]-1), width[widest]-(total-room))
-			total -= width[widest] - to
-			width[widest] = to
+			width[widest]--
+			total--
 		}
 	}
 }

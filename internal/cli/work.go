@@ -43,11 +43,8 @@ Exit codes: 0 stopped on request or, with --until-empty, out of jobs; 1 broken;
 }
 
 func (a *cli) work(c *cobra.Command, _ []string) error {
-	r, err := a.loadAs(c, config.Options{NeedQueues: true, RunsPrograms: true})
+	r, err := a.loadOne(c, config.Options{NeedQueues: true, RunsPrograms: true}, "a daemon works")
 	if err != nil {
-		return err
-	}
-	if err := hasStores(r, "a daemon works"); err != nil {
 		return err
 	}
 	if err := a.checkServers(r.Config); err != nil {
@@ -58,15 +55,12 @@ func (a *cli) work(c *cobra.Command, _ []string) error {
 	if r.File != "" {
 		log.Info("configuration", zap.String("file", r.File), zap.Stringer("by", r.Sources[config.ConfigFlag]))
 	}
-	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
-		log.Warn(w.Message, zap.String("key", w.Key))
-	}
+	a.logWarnings(r, log)
 	d := app.Daemon{
 		Config: r, Log: log, Level: level, Elder: a.elder,
 		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
 	}
 	d.Remember()
-	a.logQueues(r, log)
 	for _, hint := range a.hints(r) {
 		log.Info(hint)
 	}
@@ -116,11 +110,8 @@ func (a *cli) serve(ctx context.Context, d app.Daemon) error {
 // reload rereads the configuration with the flags of the start. The Redis and the namespace cannot
 // change, because the master keeps its connection.
 func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*config.Resolved, error) {
-	r, err := a.loadAs(c, old.Again(config.Options{NeedQueues: true, RunsPrograms: true}))
+	r, err := a.loadOne(c, old.Again(config.Options{NeedQueues: true, RunsPrograms: true}), "a daemon works")
 	if err != nil {
-		return nil, err
-	}
-	if err := hasStores(r, "a daemon works"); err != nil {
 		return nil, err
 	}
 	if r.RedisURL != old.RedisURL || r.Namespace != old.Namespace {
@@ -130,15 +121,15 @@ func (a *cli) reload(c *cobra.Command, old *config.Resolved, log *zap.Logger) (*
 		return nil, err
 	}
 	a.logSettings(c, r)
-	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
-		log.Warn(w.Message, zap.String("key", w.Key))
-	}
-	a.logQueues(r, log)
+	a.logWarnings(r, log)
 	return r, nil
 }
 
-// logQueues logs which queues are worked if only handlers name any.
-func (a *cli) logQueues(r *config.Resolved, log *zap.Logger) {
+// logWarnings logs what may not be intended, and which queues are worked if only handlers name any.
+func (a *cli) logWarnings(r *config.Resolved, log *zap.Logger) {
+	for _, w := range append(r.Warnings, a.program().Warnings(r)...) {
+		log.Warn(w.Message, zap.String("key", w.Key))
+	}
 	if r.Sources["queues"].Kind == config.FromHandlers {
 		log.Info("queues are those of the handlers, in this order of priority; queues: would say otherwise", zap.Stringer("queues", r.Queues))
 	}

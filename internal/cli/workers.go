@@ -178,10 +178,7 @@ func (out *output) writeTemplate(b *strings.Builder, t store.TemplateInfo) {
 	if t.Restarts > 0 {
 		fmt.Fprintf(b, "  %s", plural(t.Restarts, "restart"))
 	}
-	if why, _, _ := strings.Cut(t.Why, "\n"); why != "" {
-		b.WriteString("  " + wire.Printable(why, 300))
-	}
-	b.WriteByte('\n')
+	writeWhy(b, t.Why)
 }
 
 // writeRunner prints a runner below its worker process.
@@ -198,7 +195,12 @@ func (out *output) writeRunner(b *strings.Builder, r store.RunnerInfo) {
 		}
 	}
 	fmt.Fprintf(b, "  %s", plural(r.Jobs, "job"))
-	if why, _, _ := strings.Cut(r.Why, "\n"); why != "" {
+	writeWhy(b, r.Why)
+}
+
+// writeWhy ends a line, with the reason for a state if there is one.
+func writeWhy(b *strings.Builder, why string) {
+	if why, _, _ = strings.Cut(why, "\n"); why != "" {
 		b.WriteString("  " + wire.Printable(why, 300))
 	}
 	b.WriteByte('\n')

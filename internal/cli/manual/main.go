@@ -69,26 +69,22 @@ func commands(root *cobra.Command, version, date string) string {
 	p.flags(root.PersistentFlags())
 	p.section("SIGNALS")
 	p.text("They go to the master, the process that resqued work is; it passes them on.")
-	for _, s := range [][2]string{
+	p.items([][2]string{
 		{"QUIT", "take no new job, finish those in hand, leave"},
 		{"TERM, INT", "kill the jobs in hand, record them as failed, leave"},
 		{"USR1", "kill the jobs in hand, record them as failed, go on"},
 		{"USR2, CONT", "take no new job; take jobs again"},
 		{"HUP", "read the configuration again, or change to the program that has replaced the running one"},
-	} {
-		p.item(s[0], s[1])
-	}
+	})
 	p.section("FILES")
-	for _, f := range [][2]string{
+	p.items([][2]string{
 		{"./resqued.yaml, /etc/resqued/resqued.yaml", "The configuration, see resqued.yaml(5)."},
 		{"/usr/share/doc/resqued/docs", "The pages that messages name as docs/PAGE.md, of the packages."},
 		{"/etc/resqued/resqued.env", "Variables of the services, one NAME=VALUE a line. They win over the file above."},
 		{"/etc/credstore/resqued.redis-password", "The password of Redis. For resqued@STORE: resqued.STORE.redis-password."},
 		{"/etc/credstore/resqued.web-tokens", "The tokens with which users log in to the dashboard of resqued-web.service."},
 		{"/var/lib/resqued, /var/lib/resqued-STORE", "Where the commands of jobs run."},
-	} {
-		p.item(f[0], f[1])
-	}
+	})
 	p.section("ENVIRONMENT")
 	p.text("RESQUED_ and the name of a key in capitals sets each key of resqued.yaml(5).")
 	p.item("RESQUED_CONFIG", "The file to read.")
@@ -162,14 +158,12 @@ each value is from, "resqued config init" writes a first one. "resqued reload", 
 		p.item(k.Name, about)
 	}
 	p.section("SECTIONS")
-	for _, s := range [][2]string{
+	p.items([][2]string{
 		{"handlers", "The command or runner that performs the jobs of a class, with its queue, timeout, lock and retries."},
 		{"runners", "Processes that have loaded an application in Ruby, Python or Node, and perform its classes."},
 		{"schedule", "Jobs that are enqueued again and again, by cron or every so often."},
 		{"stores", "Several Redis servers or namespaces, each with a daemon of its own."},
-	} {
-		p.item(s[0], s[1])
-	}
+	})
 	p.section("EXAMPLE")
 	p.text("Every key. A line that is commented out has an example of a value.")
 	p.verbatim(sample)

@@ -55,3 +55,9 @@ func (p *page) verbatim(text string) {
 func (p *page) item(term, text string) {
 	p.printf(".TP\n.B %s\n%s\n", quoted(term), escaped(text))
 }
+
+func (p *page) items(list [][2]string) {
+	for _, one := range list {
+		p.item(one[0], one[1])
+	}
+}

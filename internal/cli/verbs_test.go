@@ -17,7 +17,7 @@ func TestKindsOfVerbs(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {
-			assert.NotEmpty(t, sub.Annotations["kind"], "%s needs Annotations of format.go", sub.CommandPath())
+			assert.NotEmpty(t, sub.Annotations["kind"], "%s needs a kind of verbs.go", sub.CommandPath())
 			for line := range strings.Lines(sub.Long + "\n" + sub.UsageString()) {
 				if !strings.HasPrefix(line, "Use \"") { // written by cobra
 					assert.LessOrEqual(t, utf8.RuneCountInString(line), 81, "%s --help: %s", sub.CommandPath(), line)
