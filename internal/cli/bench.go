@@ -90,7 +90,7 @@ func (a *cli) bench(c *cobra.Command, o benchOptions) error {
 		return err
 	}
 	defer func() { _ = b.Close() }()
-	ctx, stop := a.interruptible(c.Context(), b)
+	ctx, stop := benchContext(c.Context(), a.received, b)
 	defer stop()
 	if o.clean {
 		n, err := b.Sweep(ctx)
@@ -138,25 +138,24 @@ func removeBench(ctx context.Context, b *app.Bench, name string) error {
 	if err == nil {
 		_, err = b.Remove(ctx) // what a process may have written late
 	}
-	if err != nil {
-		return &problem{
-			exit: exitFailed, code: "left_behind", cause: err, hint: "Remove them: " + name + " bench --clean",
-			lines: []string{fmt.Sprintf("keys of %s:* are left in Redis: %v", b.Namespace(), err)},
-		}
+	if err == nil {
+		return nil
 	}
-	return nil
+	p := failure("left_behind", "Remove them: "+name+" bench --clean", "keys of %s:* are left in Redis: %v", b.Namespace(), err)
+	p.cause = err
+	return p
 }
 
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that ends with the first signal to end; others are the daemon's.
-func (a *cli) interruptible(parent context.Context, b *app.Bench) (ctx context.Context, stop func()) {
+// benchContext returns a context that ends with the first signal to end; others are the daemon's.
+func benchContext(parent context.Context, received <-chan os.Signal, b *app.Bench) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case sig := <-a.received:
+			case sig := <-received:
 				if slices.Contains([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP}, sig) {
 					cancel(errInterrupted)
 				} else {
@@ -226,13 +225,13 @@ func benchTunings(r *config.Resolved, tuned config.Tuning) (list []namedTuning) 
 	return list
 }
 
-func (a *cli) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, report *benchReport) error {
+func (out *output) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, report *benchReport) error {
 	for _, t := range tunings {
 		switch {
-		case a.flags.verbose:
-			_, _ = fmt.Fprintf(a.stderr, "measuring %s in %s\n", t.name, b.Namespace())
-		case !a.flags.quiet && isTerminal(a.stderr):
-			_, _ = fmt.Fprintf(a.stderr, "\r\x1b[K%s …", t.name)
+		case out.flags.verbose:
+			_, _ = fmt.Fprintf(out.stderr, "measuring %s in %s\n", t.name, b.Namespace())
+		case !out.flags.quiet && isTerminal(out.stderr):
+			_, _ = fmt.Fprintf(out.stderr, "\r\x1b[K%s …", t.name)
 		}
 		run, err := b.Measure(ctx, t.name, t.Tuning)
 		if err != nil {
@@ -240,13 +239,13 @@ func (a *cli) measure(ctx context.Context, b *app.Bench, tunings []namedTuning, 
 		}
 		report.Runs = append(report.Runs, run)
 	}
-	if !a.flags.verbose && !a.flags.quiet && isTerminal(a.stderr) {
-		_, _ = fmt.Fprint(a.stderr, "\r\x1b[K")
+	if !out.flags.verbose && !out.flags.quiet && isTerminal(out.stderr) {
+		_, _ = fmt.Fprint(out.stderr, "\r\x1b[K")
 	}
 	return nil
 }
 
-func (a *cli) benchTable(r benchReport) string {
+func (out *output) benchTable(r benchReport) string {
 	l := newListing("DAEMON, >PROCESSES, >THREADS, >JOBS/PROCESS, >JOBS/S, >REDIS µs/JOB, >COMMANDS/JOB")
 	for _, run := range r.Runs {
 		cost := func(v float64) string {
@@ -263,7 +262,7 @@ func (a *cli) benchTable(r benchReport) string {
 		version = " (" + r.Redis.Version + ")"
 	}
 	return fmt.Sprintf("redis %s%s: an answer takes %s ms, the slowest hundredth %s ms\n\n%s\n%s\n",
-		r.Redis.Where, version, significant(r.Redis.P50), significant(r.Redis.P99), a.table(l), r.Recommendation)
+		r.Redis.Where, version, significant(r.Redis.P50), significant(r.Redis.P99), out.table(l), r.Recommendation)
 }
 
 // significant formats a number with about three significant digits.
@@ -287,10 +286,9 @@ func recommend(r benchReport) string {
 	}
 	var b strings.Builder
 	set := fmt.Sprintf("worker_count: %d, thread_count: %d, jobs_per_fork: %d", r.Tuned.WorkerCount, r.Tuned.ThreadCount, r.Tuned.JobsPerFork)
-	switch {
-	case own.Rate >= wellTuned*best.Rate:
+	if own.Rate >= wellTuned*best.Rate {
 		b.WriteString("This configuration is as good as one for this machine: leave it as it is.")
-	default:
+	} else {
 		fmt.Fprintf(&b, "Set %s: that works %s times as many of these jobs as this configuration. Jobs must be able to share a process.",
 			set, significant(best.Rate/own.Rate))
 	}

@@ -142,9 +142,9 @@ replaced before they grow, threads, and a lock for each job.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not running, 4
 not found, 69 Redis or PostgreSQL does not answer.`,
-		Example: fmt.Sprintf("  %[1]s dev                       try it, nothing else needed\n"+
-			"  %[1]s work --queues '*'         work every queue of $REDIS_URL\n"+
-			"  %[1]s enqueue Mail 42 hi --queue mail", a.name),
+		Example: a.examples("dev                       try it, nothing else needed\n" +
+			"work --queues '*'         work every queue of $REDIS_URL\n" +
+			"enqueue Mail 42 hi --queue mail"),
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -34,7 +34,7 @@ func (a *cli) completionCommand() *cobra.Command {
 			root, err := c.Root(), error(nil)
 			switch args[0] {
 			case "bash":
-				err = a.printBashCompletion(root)
+				err = printBashCompletion(a.stdout, root)
 			case "zsh":
 				err = root.GenZshCompletion(a.stdout)
 			case "fish":
@@ -80,12 +80,12 @@ const (
 `
 )
 
-func (a *cli) printBashCompletion(root *cobra.Command) error {
+func printBashCompletion(stdout io.Writer, root *cobra.Command) error {
 	var script strings.Builder
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
-	_, err := io.WriteString(a.stdout, strings.Replace(script.String(), bashWords, bashWordsAlone, 1))
+	_, err := io.WriteString(stdout, strings.Replace(script.String(), bashWords, bashWordsAlone, 1))
 	return err
 }
 
@@ -132,11 +132,7 @@ func (a *cli) storesToComplete(c *cobra.Command, _ []string, _ string) ([]cobra.
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var names []cobra.Completion
-	for _, route := range r.Routes {
-		names = append(names, route.Store)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return storeNames(r), cobra.ShellCompDirectiveNoFileComp
 }
 
 func queueNames(ctx context.Context, s *store.Store) ([]string, error) {

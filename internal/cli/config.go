@@ -124,7 +124,7 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (rep
 			warnings = append(warnings, config.Warning{Key: one.Key, Code: "no_directory", Message: one.Error()})
 		}
 	}
-	hints := a.hints(r)
+	hints := hints(r, a.name)
 	var tried []connection
 	if connects {
 		tried = a.connect(c, r)
@@ -146,11 +146,11 @@ func (a *cli) checkOne(c *cobra.Command, r *config.Resolved, connects bool) (rep
 	return report, b.String(), err
 }
 
-func (a *cli) hints(r *config.Resolved) []string {
+func hints(r *config.Resolved, name string) []string {
 	if !r.Defaults() {
 		return nil
 	}
-	return []string{config.DefaultsHint(app.Tuning(), a.name)}
+	return []string{config.DefaultsHint(app.Tuning(), name)}
 }
 
 func (a *cli) showConfig(r *config.Resolved) (report configReport, text string, err error) {

@@ -33,7 +33,7 @@ type connection struct {
 
 // connect tests every connection that a daemon with this configuration makes.
 func (a *cli) connect(c *cobra.Command, r *config.Resolved) []connection {
-	all := a.connectRedis(c.Context(), r)
+	all := connectRedis(c.Context(), r)
 	if r.StatsdHost != "" {
 		all = append(all, connectStatsd(c.Context(), r))
 	}
@@ -43,7 +43,7 @@ func (a *cli) connect(c *cobra.Command, r *config.Resolved) []connection {
 	return all
 }
 
-func (a *cli) connectRedis(ctx context.Context, r *config.Resolved) (all []connection) {
+func connectRedis(ctx context.Context, r *config.Resolved) (all []connection) {
 	try := func(name string, cfg config.Config, origin string) {
 		ctx, cancel := context.WithTimeout(ctx, tryFor)
 		defer cancel()
@@ -101,18 +101,18 @@ func connectDatabase(ctx context.Context, r *config.Resolved) connection {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-func (a *cli) connectText(all []connection) string {
+func (out *output) connectText(all []connection) string {
 	var b strings.Builder
 	for _, one := range all {
 		if one.OK {
-			b.WriteString(a.paint(green, "ok") + "    " + one.Check + ": " + one.Detail + "\n")
+			b.WriteString(out.paint(green, "ok") + "    " + one.Check + ": " + one.Detail + "\n")
 			continue
 		}
 		line := strings.TrimRight(one.Error, ".")
 		if one.Hint != "" {
 			line += ". " + one.Hint
 		}
-		b.WriteString(a.paint(red, "FAIL") + "  " + one.Check + ": " + line + "\n")
+		b.WriteString(out.paint(red, "FAIL") + "  " + one.Check + ": " + line + "\n")
 	}
 	return b.String()
 }

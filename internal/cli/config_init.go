@@ -72,7 +72,7 @@ func (a *cli) configInit(c *cobra.Command, file string, force bool) error {
 	}
 	// Check that the result is valid for any flags.
 	text := s.Text()
-	if err := a.checkStarter(text); err != nil {
+	if err := checkStarter(text); err != nil {
 		return err
 	}
 	if file == "-" {
@@ -90,7 +90,7 @@ func (a *cli) configInit(c *cobra.Command, file string, force bool) error {
 	return a.printText(fmt.Sprintf("%s: worker_count %d × thread_count %d; put your queues and handlers in\n", file, s.WorkerCount, s.ThreadCount))
 }
 
-func (a *cli) checkStarter(text string) error {
+func checkStarter(text string) error {
 	dir, err := os.MkdirTemp("", "resqued-init-")
 	if err != nil {
 		return err

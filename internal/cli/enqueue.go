@@ -50,10 +50,10 @@ with a warning.`,
 			"enqueue Hello you --dev\n" +
 			"  echo '{\"class\":\"Mail\",\"args\":[42],\"queue\":\"mail\"}' | " + a.name + " enqueue --json -",
 		args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 && list != "-" {
-				return usage("See: "+c.CommandPath()+" --help", "which class?")
+			if list == "-" {
+				return nil
 			}
-			return nil
+			return someClass(c, args)
 		},
 		flags: func(f *flagSet) {
 			f.StringVar(&queue, "queue", "", "queue (default: the class's, from the configuration or a running daemon)")
@@ -73,6 +73,13 @@ with a warning.`,
 	})
 	c.ValidArgsFunction = a.completeClass
 	return c
+}
+
+func someClass(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("See: "+c.CommandPath()+" --help", "which class?")
+	}
+	return nil
 }
 
 // completeClass completes the first argument.

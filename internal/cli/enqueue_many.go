@@ -50,9 +50,7 @@ type linesView struct {
 	Locked     int           `json:"locked"`
 	Failed     int           `json:"failed"`
 	Failures   []lineFailure `json:"failures"`
-	// Worked reports whether workers take jobs from all of the queues; null = unknown.
-	Worked   *bool    `json:"worked"`
-	Warnings []string `json:"warnings"`
+	worked
 
 	jobs pushed
 }
@@ -84,12 +82,11 @@ func (a *cli) enqueueLines(c *cobra.Command, queue string, when whenFlags) error
 	if err != nil {
 		return fmt.Errorf("%w (after %s: %d were enqueued, %d delayed)", err, plural(v.Lines, "line"), v.Enqueued, v.Delayed)
 	}
-	by := a.workedIn(c.Context(), cfg, v.jobs)
-	v.Worked, v.Warnings = by.Worked, by.Warnings
+	v.worked = a.workedIn(c.Context(), cfg, v.jobs)
 	if err := a.tellLines(v); err != nil {
 		return err
 	}
-	a.warnUnworked(by)
+	a.warnUnworked(v.worked)
 	if v.Failed > 0 {
 		return failure("failed", "", "%d of %s were not enqueued", v.Failed, plural(v.Lines, "line"))
 	}

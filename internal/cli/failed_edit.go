@@ -160,16 +160,12 @@ func editFailed(ctx context.Context, s *session, names []string, o editOptions) 
 			o.filter.IDs = append(o.filter.IDs, v.ID)
 		}
 	}
-	jobs, err := s.client()
-	if err != nil {
-		return err
-	}
 	do := func(ctx context.Context, _ func(int)) (client.FailedReport, error) {
-		return jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
+		return s.jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
 	}
 	total := 1
 	if payload == nil || o.dryRun {
-		selection, err := jobs.SelectFailed(ctx, o.filter, !o.retry)
+		selection, err := s.jobs.SelectFailed(ctx, o.filter, !o.retry)
 		if err != nil {
 			return err
 		}

@@ -150,10 +150,6 @@ func findWaiting(ctx context.Context, s *session, o waitingFlags, all, payloads 
 	if err != nil {
 		return err
 	}
-	jobs, err := s.client()
-	if err != nil {
-		return err
-	}
 	l := waitingListing()
 	var looked, total int64
 	now, limit := time.Now(), o.filter.Limit
@@ -171,7 +167,7 @@ func findWaiting(ctx context.Context, s *session, o waitingFlags, all, payloads 
 		if all {
 			most = 0
 		}
-		n, err := jobs.FindWaiting(ctx, q.Name, o.filter, most, func(j client.WaitingJob) bool {
+		n, err := s.jobs.FindWaiting(ctx, q.Name, o.filter, most, func(j client.WaitingJob) bool {
 			if o.shows(rules, j) {
 				addWaiting(l, rules, j, now, payloads)
 			}

@@ -108,10 +108,6 @@ func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := s.client()
-	if err != nil {
-		return err
-	}
 	var views []*waitingEditView
 	for _, q := range queues {
 		switch {
@@ -124,7 +120,7 @@ func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
 			views = append(views, &waitingEditView{Queue: q.Name, To: e.to})
 			continue
 		}
-		report, err := jobs.CountWaiting(ctx, q.Name, e.filter)
+		report, err := s.jobs.CountWaiting(ctx, q.Name, e.filter)
 		if err != nil {
 			return err
 		}
@@ -141,7 +137,7 @@ func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	for i, v := range views {
-		report, err := e.edit(ctx, jobs, v.Queue)
+		report, err := e.edit(ctx, s.jobs, v.Queue)
 		*v = *e.view(v.Queue, report)
 		kind, text := store.EventRemoved, plural(int(v.Jobs), "waiting job")
 		if e.move {

@@ -46,10 +46,10 @@ func (a *cli) loadOne(c *cobra.Command, o config.Options, what string) (*config.
 	return r, nil
 }
 
-func (a *cli) warnOf(r *config.Resolved) {
+func (out *output) warnOf(r *config.Resolved) {
 	for _, w := range r.Warnings {
 		if slices.Contains(concernsAll, w.Key) {
-			a.warn("%s", w.Message)
+			out.warn("%s", w.Message)
 		}
 	}
 }
@@ -151,9 +151,9 @@ func hasStores(r *config.Resolved, what string) error {
 }
 
 func storeNames(r *config.Resolved) []string {
-	names := make([]string, len(r.Stores))
-	for i, one := range r.Stores {
-		names[i] = one.Store
+	names := make([]string, len(r.Routes))
+	for i, route := range r.Routes {
+		names[i] = route.Store
 	}
 	return names
 }

@@ -112,7 +112,7 @@ func askTable(ctx context.Context, url string) error {
 	})
 }
 
-func (a *cli) readDatabaseURL(path string) (string, error) {
+func (out *output) readDatabaseURL(path string) (string, error) {
 	f, err := config.Open(path)
 	if err != nil {
 		return "", usage("", "--database-url-file: %s", err)
@@ -123,7 +123,7 @@ func (a *cli) readDatabaseURL(path string) (string, error) {
 		return "", usage("", "--database-url-file: %s", err)
 	}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 {
-		a.warn("%s may be read by every user of this machine", path)
+		out.warn("%s may be read by every user of this machine", path)
 	}
 	url := strings.TrimSpace(string(text))
 	if url == "" || strings.ContainsAny(url, "\r\n") {

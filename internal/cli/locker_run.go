@@ -101,7 +101,8 @@ func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 	}
 	return a.withDatabase(c, f, func(pool *pgxpool.Pool) error {
 		if o.Blocking {
-			o.OnError = a.sayOnce()
+			var once sync.Once // later errors are mostly the same
+			o.OnError = func(err error) { once.Do(func() { a.warn("trying again: %s", oneLine(err)) }) }
 		}
 		l, err := locker.New(pool, key, o)
 		if err != nil {
@@ -136,32 +137,20 @@ func (a *cli) lockerRun(c *cobra.Command, f *lockerFlags, o locker.Options, key 
 	})
 }
 
-// sayOnce returns a function that prints only its first error, as later ones are mostly the same.
-func (a *cli) sayOnce() func(error) {
-	var once sync.Once
-	return func(err error) {
-		once.Do(func() { a.warn("trying again: %s", oneLine(err)) })
-	}
-}
-
 func cannotStart(program string, err error) error {
 	code := exitNoProgram
 	if errors.Is(err, os.ErrPermission) {
 		code = exitNotExecutable
 	}
-	return &problem{exit: code, code: "command", cause: err, lines: []string{fmt.Sprintf("%s: %s", wire.Printable(program, 200), reason(err))}}
-}
-
-// reason returns the innermost error; exec's own repeats the program's name.
-func reason(err error) error {
+	why := err
 	if e, ok := errors.AsType[*exec.Error](err); ok {
-		return e.Err
+		why = e.Err // the text of err repeats the program's name
 	}
-	return err
+	return &problem{exit: code, code: "command", cause: err, lines: []string{fmt.Sprintf("%s: %s", wire.Printable(program, 200), why)}}
 }
 
 // lockerOutcome returns the result of a run: the command's own exit code, or why there is none.
-func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
+func (out *output) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran bool, err error) error {
 	key = wire.Printable(key, 200)
 	if s, ok := errors.AsType[signalled](context.Cause(ctx)); ok && (!ran || !r.started) {
 		return exitCode(128 + int(s.number))
@@ -186,7 +175,7 @@ func (a *cli) lockerOutcome(ctx context.Context, r *lockedRun, key string, ran b
 		}
 	case err != nil:
 		// The command ended by itself while it had the lock.
-		a.warn("%s", oneLine(err))
+		out.warn("%s", oneLine(err))
 	}
 	if r.code != 0 {
 		return exitCode(r.code)

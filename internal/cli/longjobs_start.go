@@ -49,12 +49,7 @@ ARGs are read as by "enqueue". With --debounce one more run follows one that
 has begun; with --always that one is superseded: it saves nothing more and
 ends.`,
 		example: "longjobs start Migrate north\nlongjobs start Migrate --json '[\"north\"]' -o name",
-		args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("See: "+c.CommandPath()+" --help", "which class?")
-			}
-			return nil
-		},
+		args:    someClass,
 		flags: func(f *flagSet) {
 			o.add(f)
 			f.StringVar(&o.tenant, "tenant", "", "tenant of the run: runs of one tenant take turns")

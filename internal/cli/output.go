@@ -363,22 +363,83 @@ func isTerminal(f io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// escapeControls writes unprintable characters as \u…. In JSON, only strings contain such
-// characters, except for the final line break.
-func escapeControls(text string) []byte {
+// escapeControls writes unprintable characters as escapes: \u…, and in YAML \U…. In JSON, only
+// strings contain such characters, except for the final line break.
+func escapeControls(text string, yaml bool) []byte {
 	escaped := make([]byte, 0, len(text))
 	for _, r := range text {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
 			escaped = utf8.AppendRune(escaped, r)
-		case r > 0xFFFF:
+		case r <= 0xFFFF && yaml:
+			escaped = fmt.Appendf(escaped, `\u%04X`, r)
+		case r <= 0xFFFF:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		case yaml:
+			escaped = fmt.Appendf(escaped, `\U%08X`, r)
+		default:
 			hi, lo := utf16.EncodeRune(r)
 			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, hi, lo)
-		default:
-			escaped = fmt.Appendf(escaped, `\u%04x`, r)
 		}
 	}
 	return escaped
 }
 
 func plural(n int, what string) string { return view.Plural(n, what) }
+
+const (
+	columnGap = 2
+	// minColumn is the minimum width of a column, minName that of the first, which names the row.
+	minColumn, minName = 6, 12
+)
+
+// terminalSize returns the size of f's terminal, 0 and 0 without one.
+func terminalSize(f io.Writer) (columns, rows int) {
+	file, ok := f.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	columns, rows, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return columns, rows
+}
+
+// shrink reduces column widths until a table fits into room, 0 = any width: the widest first, and
+// the row's name only when no other column can give. Numbers and states are never cut.
+func shrink(columns []column, shown, width []int, room int) {
+	if room <= 0 || len(shown) == 0 {
+		return
+	}
+	total := columnGap * (len(shown) - 1)
+	for _, i := range shown {
+		total += width[i]
+	}
+	for _, pass := range [][]int{shown[1:], shown[:1]} {
+		for total > room {
+			widest := -1
+			for _, i := range pass {
+				c := columns[i]
+				if c.right || c.whole || c.fixed || c.colour != nil || width[i] <= least(c, i == shown[0]) {
+					continue
+				}
+				if widest < 0 || width[i] > width[widest] {
+					widest = i
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			width[widest]--
+			total--
+		}
+	}
+}
+
+func least(c column, first bool) int {
+	if first {
+		return max(minName, len(c.title), c.least)
+	}
+	return max(minColumn, len(c.title), c.least)
+}

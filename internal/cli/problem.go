@@ -181,7 +181,7 @@ func encodeJSON(v any) ([]byte, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	return escapeControls(b.String()), nil
+	return escapeControls(b.String(), false), nil
 }
 
 // explained adds to a Redis connection problem where the address and the password come from.

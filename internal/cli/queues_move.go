@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -101,14 +104,10 @@ func moveQueue(ctx context.Context, s *session, e *waitingEdit, from, to string)
 	if err := s.a.confirm(e.yes || v.Jobs == 0, e.question(v)); err != nil {
 		return err
 	}
-	jobs, err := s.client()
-	if err != nil {
-		return err
-	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	bar := s.progressOf("moved", int(v.Jobs))
-	report, err := jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
+	report, err := s.jobs.MoveQueue(ctx, from, to, client.MoveOptions{Head: e.head, Progress: func(moved int64) { bar.at(int(moved)) }})
 	bar.done()
 	s.did(store.EventMoved, "queue "+from, plural(int(report.Done), "job")+" to queue "+to, int(report.Done))
 	if err != nil {
@@ -162,4 +161,93 @@ func pruneQueues(ctx context.Context, s *session, args []string, o consent) erro
 		s.note("no queue is empty and named by no worker")
 	}
 	return s.tell(l)
+}
+
+func (a *cli) moveToStore(c *cobra.Command, e *waitingEdit, queue, to string, back bool) error {
+	from, err := a.sourceStore(c, to)
+	if err != nil {
+		return err
+	}
+	target, err := a.loadAs(c, config.Options{Store: to})
+	if err != nil {
+		return err
+	}
+	source, err := a.loadAs(c, config.Options{Store: from}) // last, because events are written there
+	if err != nil {
+		return err
+	}
+	return a.inStore(c, source, func(ctx context.Context, here *session) error {
+		return a.inStore(c, target, func(_ context.Context, there *session) error { return transfer(ctx, e, here, there, queue, back) })
+	})
+}
+
+// transfer moves the jobs of a queue to another store, or back those that are on their way there.
+func transfer(ctx context.Context, e *waitingEdit, here, there *session, queue string, back bool) error {
+	jobs, err := here.Length(ctx, queue)
+	if err != nil {
+		return err
+	}
+	from, to := here.loaded.Store, there.loaded.Store
+	v := &waitingEditView{Queue: from + "/" + queue, To: to + "/" + queue, Jobs: jobs, DryRun: e.dryRun}
+	if e.to = v.To; !there.loaded.Home(queue) && !back {
+		here.warn("queue %s belongs to %s: new jobs do not go to %s, see routes", wire.Printable(queue, 100),
+			cmp.Or(config.RouteOf(there.loaded.Routes, queue), "no store"), to)
+	}
+	question := e.question(v)
+	if back {
+		question = "put jobs of queue " + queue + " that are on their way to store " + to + " back, which run twice if it is not gone for good"
+	}
+	switch {
+	case e.dryRun && back:
+		return usage("", "--back does not go with --dry-run; see: %s doctor", here.name)
+	case e.dryRun:
+		return e.tell(here.output, here.again(), v)
+	}
+	if err := here.a.confirm(e.yes || jobs == 0 && !back, question); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if back {
+		n, err := here.jobs.MoveQueueBack(ctx, queue, there.jobs)
+		if err != nil {
+			return err
+		}
+		here.did(store.EventMoved, "queue "+queue, plural(int(n), "job")+" back, not to store "+to, int(n))
+		e.to = v.Queue
+		return e.tell(here.output, here.again(), &waitingEditView{Queue: v.To, To: v.Queue, Jobs: n})
+	}
+	bar := here.progressOf("moved", int(jobs))
+	report, err := here.jobs.MoveQueueTo(ctx, queue, there.jobs, client.MoveOptions{Name: to, Progress: func(moved int64) { bar.at(int(moved)) }})
+	bar.done()
+	here.did(store.EventMoved, "queue "+queue, plural(int(report.Done), "job")+" to "+v.To, int(report.Done))
+	if err != nil {
+		return fmt.Errorf("%w (moved until then: %d; give the command again for the rest, of which some may be on their way)", interrupted(ctx, err), report.Done)
+	}
+	moved := e.view(queue, report)
+	moved.Queue, moved.To = v.Queue, v.To
+	return e.tell(here.output, here.again(), moved)
+}
+
+func (a *cli) sourceStore(c *cobra.Command, to string) (from string, err error) {
+	r, err := a.loadAs(c, config.Options{})
+	if err != nil {
+		return "", err
+	}
+	names := storeNames(r)
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == to })
+	from = r.Store
+	switch {
+	case len(names) == 0:
+		return "", usage("To another queue: queues move FROM TO", "--to %s: the configuration has no stores", wire.Printable(to, 100))
+	case len(others) == len(names):
+		return "", usage("", "--to %s: there is no such store, one of %s", wire.Printable(to, 100), strings.Join(names, ", "))
+	case from == to:
+		return "", usage("", "store %s is the one that the jobs are in", to)
+	case from == "" && len(others) > 1:
+		return "", usage("", "from which store? Name it with --%s, one of %s", config.StoreFlag, strings.Join(others, ", "))
+	case from == "":
+		from = others[0]
+	}
+	return from, nil
 }

@@ -31,7 +31,7 @@ func (a *cli) pauseQueuesCommand() *cobra.Command {
 Running jobs continue, and new ones can be enqueued. Ruby workers obey if they
 have resque-pause. Signal USR2 pauses one daemon with all its queues.`,
 		example: "queues pause mail\nqueues pause --all",
-		args:    a.someOrAll(&all), names: queueNames,
+		args:    a.someOrAll(&all, "which queue?", "queues", "Name queues", "queues"), names: queueNames,
 		flags: func(f *flagSet) {
 			f.BoolVar(&all, "all", false, "all queues, also later ones")
 			f.BoolVar(&unknown, "unknown", false, "allow queues that do not exist yet")
@@ -53,7 +53,7 @@ func (a *cli) resumeQueuesCommand() *cobra.Command {
 of all queues ("queues pause --all" and Resque's pause-all-workers); queues
 paused by name stay paused.`,
 		example: "queues resume mail\nqueues resume --all",
-		args:    a.someOrAll(&all), names: queueNames,
+		args:    a.someOrAll(&all, "which queue?", "queues", "Name queues", "queues"), names: queueNames,
 		flags: func(f *flagSet) { f.BoolVar(&all, "all", false, "end a pause of all queues") },
 		run: func(ctx context.Context, s *session, args []string) error {
 			if all {
@@ -62,19 +62,6 @@ paused by name stay paused.`,
 			return pauseQueues(ctx, s, args, false, false, s.Resume)
 		},
 	})
-}
-
-// someOrAll requires the names of queues, or --all.
-func (a *cli) someOrAll(all *bool) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch {
-		case *all && len(args) > 0:
-			return usage("", "name queues or use --all, not both")
-		case !*all && len(args) == 0:
-			return usage("Name queues, or use --all. See: "+a.again()+" queues", "which queue?")
-		}
-		return nil
-	}
 }
 
 func pauseAll(ctx context.Context, s *session, pause bool, set func(context.Context) (changed bool, err error)) error {

@@ -45,13 +45,9 @@ Running jobs are not touched. On a terminal it asks first; elsewhere it needs
 			if err := s.a.confirm(o.yes, do+" "+queuesWithJobs(views)); err != nil {
 				return err
 			}
-			jobs, err := s.client()
-			if err != nil {
-				return err
-			}
-			remove := jobs.RemoveQueue
+			remove := s.jobs.RemoveQueue
 			if keep {
-				remove = jobs.PurgeQueue
+				remove = s.jobs.PurgeQueue
 			}
 			return removeEach(s, views, done, func(v *removedView) (err error) {
 				if v.Jobs, err = remove(ctx, v.Queue); err == nil {

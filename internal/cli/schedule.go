@@ -72,7 +72,16 @@ func listSchedule(ctx context.Context, s *session, f delayedFilter, limit int) e
 	}
 	l := newListing("NAME, WHEN, >NEXT, >LAST, CLASS, QUEUE, +ARGS, +DUE, +PROBLEM")
 	l.partial = next != ""
-	addSchedules(l, schedules, now)
+	for _, v := range schedules {
+		next, due, last := "", "", ""
+		if v.Next != nil {
+			next, due = until(*v.Next, now), v.Next.Format(time.RFC3339)
+		}
+		if v.Last != nil {
+			last = outcomes[*v.LastOutcome] + " " + view.Since(*v.Last, now)
+		}
+		l.add(v.Name, v, v.Name, v.When, next, last, v.Class, v.Queue, string(v.Args), due, v.Invalid)
+	}
 	for _, v := range jobs {
 		l.add(v.Name, v, v.Name, v.When, until(*v.Next, now), "", v.Class, v.Queue, string(v.Args), v.Next.Format(time.RFC3339), v.Invalid)
 	}
@@ -256,20 +265,6 @@ func scheduleSources(p app.Program, r *config.Resolved) view.ScheduleSources {
 	}
 }
 
-// addSchedules adds schedules to a listing; see listSchedule for its columns.
-func addSchedules(l *listing, views []*view.Schedule, now time.Time) {
-	for _, v := range views {
-		next, due, last := "", "", ""
-		if v.Next != nil {
-			next, due = until(*v.Next, now), v.Next.Format(time.RFC3339)
-		}
-		if v.Last != nil {
-			last = outcomes[*v.LastOutcome] + " " + view.Since(*v.Last, now)
-		}
-		l.add(v.Name, v, v.Name, v.When, next, last, v.Class, v.Queue, string(v.Args), due, v.Invalid)
-	}
-}
-
 // outcomes are the words for the outcomes of a tick.
 var outcomes = map[string]string{
 	store.TickEnqueued: "ok", store.TickSkipped: "skipped", store.TickDuplicate: "duplicate", store.TickMissed: "missed",
@@ -282,10 +277,6 @@ func scheduleNames(ctx context.Context, s *store.Store) ([]string, error) {
 
 // runSchedules enqueues jobs as the ticks of their schedules do.
 func runSchedules(ctx context.Context, s *session, picked []*view.Schedule) error {
-	jobs, err := s.client()
-	if err != nil {
-		return err
-	}
 	l, enqueued := &listing{}, pushed{}
 	for _, v := range picked {
 		if v.Class == "" || v.Queue == "" {
@@ -295,7 +286,7 @@ func runSchedules(ctx context.Context, s *session, picked []*view.Schedule) erro
 		if err != nil {
 			return fmt.Errorf("schedule %q: %w", v.Name, err)
 		}
-		res, err := jobs.EnqueueRaw(ctx, payload, client.Queue(v.Queue))
+		res, err := s.jobs.EnqueueRaw(ctx, payload, client.Queue(v.Queue))
 		if err != nil {
 			return fmt.Errorf("schedule %q: %w", v.Name, err)
 		}

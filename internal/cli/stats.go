@@ -94,6 +94,10 @@ func (out *output) printStats(v *view.Stats) error {
 	if v.DelayedPartial {
 		delayed += " and more"
 	}
+	parked := view.Grouped(v.Parked)
+	if v.Parked > 0 {
+		parked = out.paint(yellow, parked)
+	}
 	var b strings.Builder
 	for _, row := range [][2]string{
 		{"processed", withRate(v.Processed, v.ProcessedPerS)},
@@ -103,7 +107,7 @@ func (out *output) printStats(v *view.Stats) error {
 		{"waiting", waiting},
 		{"delayed", delayed},
 		{"failures", view.Grouped(v.Failures)},
-		{"parked", out.paint(alarm(v.Parked > 0), view.Grouped(v.Parked))},
+		{"parked", parked},
 		{"long jobs", view.Grouped(v.LongJobs)},
 	} {
 		fmt.Fprintf(&b, "%-9s  %s\n", row[0], row[1])
@@ -120,11 +124,4 @@ func withRate(n int64, rate *float64) string {
 		return text + "  0/s"
 	}
 	return text + "  " + view.Rate(*rate)
-}
-
-func alarm(is bool) string {
-	if is {
-		return yellow
-	}
-	return ""
 }

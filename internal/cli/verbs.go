@@ -195,43 +195,47 @@ func (a *cli) some(which, see string) cobra.PositionalArgs {
 	}
 }
 
+// someOrAll requires the names of things, or --all. which and name ask for them, and see is the verb
+// that lists them.
+func (a *cli) someOrAll(all *bool, which, things, name, see string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case *all && len(args) > 0:
+			return usage("", "name %s or use --all, not both", things)
+		case !*all && len(args) == 0:
+			return usage(name+", or use --all. See: "+a.again()+" "+see, "%s", which)
+		}
+		return nil
+	}
+}
+
 // session is a verb at work in a store.
 type session struct {
 	*output
 	*store.Store
+	// jobs changes waiting and failed jobs.
+	jobs   *client.Client
 	a      *cli
 	cmd    *cobra.Command
 	loaded *config.Resolved
-	pusher *client.Client
 }
 
 // inStore opens a store for a verb, unless the verb would change what this version cannot read.
-func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.Context, s *session) error) (err error) {
+func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.Context, s *session) error) error {
 	opened, err := app.OpenStore(r.Config, "resqued-cli")
 	if err != nil {
 		return err
 	}
-	s := &session{output: &a.output, Store: opened, a: a, cmd: c, loaded: r}
-	defer s.close()
+	defer func() { _ = opened.Close() }()
 	if err := a.checkFormat(c, opened); err != nil {
 		return err
 	}
-	return do(c.Context(), s)
-}
-
-func (s *session) close() {
-	_ = s.Close()
-	if s.pusher != nil {
-		_ = s.pusher.Close()
+	jobs, err := a.client(r.Config)
+	if err != nil {
+		return err
 	}
-}
-
-// client returns the client that changes waiting and failed jobs.
-func (s *session) client() (_ *client.Client, err error) {
-	if s.pusher == nil {
-		s.pusher, err = s.a.client(s.loaded.Config)
-	}
-	return s.pusher, err
+	defer func() { _ = jobs.Close() }()
+	return do(c.Context(), &session{output: &a.output, Store: opened, jobs: jobs, a: a, cmd: c, loaded: r})
 }
 
 // again is the start of a command to copy.
@@ -291,7 +295,7 @@ func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Cont
 
 // checkFormat returns an error if a verb would change data that this version cannot read. A verb
 // that only reads gets a warning that its result may be incomplete.
-func (a *cli) checkFormat(c *cobra.Command, s *store.Store) error {
+func (out *output) checkFormat(c *cobra.Command, s *store.Store) error {
 	unread, ok := errors.AsType[*rdb.FormatError](s.CheckFormat(c.Context()))
 	if !ok {
 		return nil // the verb itself will meet other errors
@@ -299,6 +303,6 @@ func (a *cli) checkFormat(c *cobra.Command, s *store.Store) error {
 	if is(c, edits) {
 		return &problem{exit: exitFailed, code: "format", cause: unread, lines: []string{"nothing was changed: " + unread.Error()}}
 	}
-	a.warn("not all may be shown: %s", unread.Error())
+	out.warn("not all may be shown: %s", unread.Error())
 	return nil
 }

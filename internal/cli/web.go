@@ -112,11 +112,7 @@ func (a *cli) web(c *cobra.Command, o webOptions) error {
 	if err != nil {
 		return err
 	}
-	first := r
-	if len(r.Stores) > 0 {
-		first = r.Stores[0]
-	}
-	log, _ := a.daemonLog(c, first)
+	log, _ := a.daemonLog(c, each(r)[0])
 	pages := slog.New(zapslog.NewHandler(log.Core(), zapslog.AddStacktraceAt(slog.LevelError+1)))
 	login.Log = pages
 	for _, network := range o.wide {

@@ -58,7 +58,7 @@ func (out *output) listTokens(path string) error {
 	return out.printOr(l, "no tokens in %s", path)
 }
 
-func (a *cli) addToken(path, name, role string) error {
+func (out *output) addToken(path, name, role string) error {
 	r, err := web.ParseRole(role)
 	if err != nil {
 		return usage("", "--%s", err)
@@ -72,7 +72,7 @@ func (a *cli) addToken(path, name, role string) error {
 		return err
 	}
 	if slices.ContainsFunc(list, func(t web.Token) bool { return t.Name == name }) {
-		return failure("exists", "Remove it first: "+a.name+" web token remove "+name, "there is a token %q", name)
+		return failure("exists", "Remove it first: "+out.name+" web token remove "+name, "there is a token %q", name)
 	}
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
@@ -80,14 +80,14 @@ func (a *cli) addToken(path, name, role string) error {
 	if err := writeTokens(path, append(slices.Clone(list), web.Token{Name: name, Role: r, Sum: sha256.Sum256([]byte(token))})); err != nil {
 		return err
 	}
-	if a.flags.output == outJSON {
-		return a.printJSON(map[string]string{"name": name, "role": role, "token": token})
+	if out.flags.output == outJSON {
+		return out.printJSON(map[string]string{"name": name, "role": role, "token": token})
 	}
-	a.note("%s, a %s, logs in with this token, which is not shown again:", name, role)
-	return a.printText(token + "\n")
+	out.note("%s, a %s, logs in with this token, which is not shown again:", name, role)
+	return out.printText(token + "\n")
 }
 
-func (a *cli) removeToken(path, name string) error {
+func (out *output) removeToken(path, name string) error {
 	list, err := (&web.Tokens{Path: path}).List()
 	if err != nil {
 		return err
@@ -98,12 +98,12 @@ func (a *cli) removeToken(path, name string) error {
 		for _, t := range list {
 			known = append(known, t.Name)
 		}
-		return notFound("token", name, known, a.name+" web token")
+		return notFound("token", name, known, out.name+" web token")
 	}
 	if err := writeTokens(path, left); err != nil {
 		return err
 	}
-	return a.printText("removed " + name + "\n")
+	return out.printText("removed " + name + "\n")
 }
 
 // writeTokens replaces the file and keeps its mode.

@@ -61,13 +61,13 @@ func (a *cli) work(c *cobra.Command, _ []string) error {
 		Reload: func(context.Context) (*config.Resolved, error) { return a.reload(c, r, log) },
 	}
 	d.Remember()
-	for _, hint := range a.hints(r) {
+	for _, hint := range hints(r, a.name) {
 		log.Info(hint)
 	}
 	if err := r.CheckPIDFile(); err != nil { // before waiting for Redis
 		return configProblem(err)
 	}
-	file, remove, err := a.pidFile(r.PIDFile, log)
+	file, remove, err := pidFile(r.PIDFile, a.elder, log)
 	if err != nil {
 		return err
 	}
@@ -78,12 +78,12 @@ func (a *cli) work(c *cobra.Command, _ []string) error {
 
 // pidFile writes the pid file, or prepares to take it over from the previous master, and returns a
 // function that removes it. Without a path it does nothing.
-func (a *cli) pidFile(path string, log *zap.Logger) (file *proc.PIDFile, remove func(), err error) {
+func pidFile(path string, elder *app.Elder, log *zap.Logger) (file *proc.PIDFile, remove func(), err error) {
 	switch {
 	case path == "":
 		return nil, func() {}, nil
-	case a.elder != nil:
-		file, err = proc.PreparePIDFile(path, a.elder.PID())
+	case elder != nil:
+		file, err = proc.PreparePIDFile(path, elder.PID())
 	default:
 		file, err = proc.WritePIDFile(path)
 	}

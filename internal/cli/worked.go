@@ -38,9 +38,9 @@ func (p pushed) add(queue, class string) {
 // worked is what is known about the workers of pushed jobs.
 type worked struct {
 	// Worked reports whether workers take jobs from all of the queues; nil = unknown.
-	Worked *bool
+	Worked *bool `json:"worked"`
 	// Warnings are about probable mistakes, in the order of the queues.
-	Warnings []string
+	Warnings []string `json:"warnings"`
 }
 
 // workedIn is workedBy for jobs of several stores.
@@ -82,7 +82,7 @@ func (a *cli) workedBy(ctx context.Context, cfg config.Config, jobs pushed) work
 	if len(jobs) == 0 || a.flags.output != outJSON && a.flags.quiet {
 		return w
 	}
-	c, err := a.coverage(ctx, cfg)
+	c, err := coverage(ctx, cfg)
 	if err != nil {
 		return w
 	}
@@ -134,21 +134,21 @@ func meant(name string, known []string) string {
 
 // warnUnworked prints workedBy's warnings to standard error. A missing worker is only a note,
 // since jobs may be pushed before workers start.
-func (a *cli) warnUnworked(w worked) {
-	if a.flags.output == outJSON { // they are part of the result
+func (out *output) warnUnworked(w worked) {
+	if out.flags.output == outJSON { // they are part of the result
 		return
 	}
 	for _, text := range w.Warnings {
 		if strings.HasPrefix(text, "no worker runs") {
-			a.note("%s", text)
+			out.note("%s", text)
 			continue
 		}
-		a.warn("%s", text)
+		out.warn("%s", text)
 	}
 }
 
 // coverage reads from Redis which queues are worked.
-func (a *cli) coverage(ctx context.Context, cfg config.Config) (*view.Coverage, error) {
+func coverage(ctx context.Context, cfg config.Config) (*view.Coverage, error) {
 	ctx, cancel := context.WithTimeout(ctx, workedTimeout)
 	defer cancel()
 	s, err := app.OpenStore(cfg, "resqued-cli")
@@ -165,16 +165,14 @@ func (a *cli) coverage(ctx context.Context, cfg config.Config) (*view.Coverage, 
 func (a *cli) knownClasses(cfg config.Config, c *view.Coverage) (known []string, whole bool) {
 	known = a.program().Classes(cfg).Classes()
 	whole = len(cfg.Handlers)+len(a.handlers.Classes()) > 0
+	all := true // each daemon has published all its classes
 	for _, fields := range c.Masters {
 		classes := app.ClassesOf(fields["settings"])
 		known = append(known, classes.Names...)
-		whole = whole || len(classes.Names) > 0
-	}
-	for _, fields := range c.Masters {
-		whole = whole && app.ClassesOf(fields["settings"]).Whole
+		whole, all = whole || len(classes.Names) > 0, all && classes.Whole
 	}
 	slices.Sort(known) // so that the guess is always the same
-	return slices.Compact(known), whole
+	return slices.Compact(known), whole && all
 }
 
 // queueOf returns the queue of a class from the configuration or the program, else from a running
@@ -188,7 +186,7 @@ func (a *cli) queueOf(ctx context.Context, cfg config.Config, class string) (str
 	}
 	p := noQueueOf(class)
 	known := a.program().Classes(cfg).Classes()
-	if c, err := a.coverage(ctx, cfg); err == nil {
+	if c, err := coverage(ctx, cfg); err == nil {
 		queues := map[string]bool{}
 		for _, fields := range c.Masters {
 			classes := app.ClassesOf(fields["settings"])

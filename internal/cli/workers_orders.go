@@ -74,15 +74,7 @@ waits in Redis until the master reads it, a few seconds later, and is dropped
 after a minute. Any user who can write to this Redis can give it. Ruby workers
 and older versions of resqued need a signal on their machine instead.`,
 		example: "workers " + name + " web-1\nworkers " + name + " web-1:4242 --wait",
-		args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case o.all && len(args) > 0:
-				return usage("", "name masters or use --all, not both")
-			case !o.all && len(args) == 0:
-				return usage("Name a host or a master, or use --all. See: "+a.again()+" workers", "which master?")
-			}
-			return nil
-		},
+		args:    a.someOrAll(&o.all, "which master?", "masters", "Name a host or a master", "workers"),
 		names: func(ctx context.Context, s *store.Store) ([]string, error) {
 			masters, err := view.Masters(ctx, s)
 			var names []string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -35,7 +34,7 @@ func encodeYAML(v any) ([]byte, error) {
 	if err := doc.Close(); err != nil {
 		return nil, fmt.Errorf("YAML: %w", err)
 	}
-	return escapeYAML(out.String()), nil
+	return escapeControls(out.String(), true), nil // all in double quotes, see mustQuote
 }
 
 // yamlNode reads the next JSON value as a node. A map would lose the order.
@@ -74,7 +73,7 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 }
 
 // mustQuote reports whether a string needs double quotes that the encoder would omit: for
-// escapeYAML, for line breaks, and for YAML 1.1 readers such as Ruby's, which could read another
+// escapeControls, for line breaks, and for YAML 1.1 readers such as Ruby's, which could read another
 // type.
 func mustQuote(s string) bool {
 	switch strings.ToLower(s) {
@@ -85,20 +84,4 @@ func mustQuote(s string) bool {
 	}
 	return strings.IndexByte("0123456789+-.\n ", s[0]) >= 0 || strings.Contains(s, " \n") ||
 		strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
-}
-
-// escapeYAML escapes the unprintable characters, all in double quotes, that the encoder leaves.
-func escapeYAML(text string) []byte {
-	out := make([]byte, 0, len(text))
-	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			out = utf8.AppendRune(out, r)
-		case r > 0xFFFF:
-			out = fmt.Appendf(out, `\U%08X`, r)
-		default:
-			out = fmt.Appendf(out, `\u%04X`, r)
-		}
-	}
-	return out
 }
