@@ -1,6 +1,6 @@
-// Package cli is resqued's command line: one file per verb, which reads flags, calls package view,
-// a client or package app, and prints. Only this package uses cobra. Results go to standard
-// output, everything else to standard error.
+// Package cli is resqued's command line: verbs, which read flags, call package view, a client or
+// package app, and print; verbs.go says how they are declared. Only this package uses cobra.
+// Results go to standard output, everything else to standard error.
 package cli
 
 import (

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
 )
@@ -28,4 +29,23 @@ func TestKindsOfVerbs(t *testing.T) {
 	}
 	a := &cli{output: output{name: "resqued"}, handlers: resqued.New()}
 	walk(a.root())
+}
+
+// Shells offer files for the flags that take one, and for no others.
+func TestCompletionOfFlags(t *testing.T) {
+	t.Parallel()
+	root := (&cli{output: output{name: "resqued"}, handlers: resqued.New()}).root()
+	for flag, completed := range map[string]bool{"limit": true, "class": true, "older-than": true, "payload-file": false} {
+		retry, _, err := root.Find([]string{"failed", "retry"})
+		require.NoError(t, err)
+		_, found := retry.GetFlagCompletionFunc(flag)
+		assert.Equal(t, completed, found, flag)
+	}
+}
+
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	a := &cli{output: output{name: "mine"}}
+	require.Equal(t, "  mine queues\n  echo | mine enqueue", a.examples("queues\n  echo | mine enqueue"))
+	require.Empty(t, a.examples(""))
 }
