@@ -112,7 +112,7 @@ func sayDead(ctx context.Context, s *session, names []string, o consent) error {
 	if err != nil {
 		return err
 	}
-	failure := &problem{exit: exitFailed, code: "alive"}
+	refused := &problem{exit: exitFailed, code: "alive"}
 	var views []*deadView
 	for _, h := range all {
 		switch {
@@ -121,13 +121,13 @@ func sayDead(ctx context.Context, s *session, names []string, o consent) error {
 		case len(all) > 1 && !slices.Contains(names, h.Place):
 			s.note("%s lives: it is another boot, or another container, of that name", wire.Printable(h.Place, 300))
 		default:
-			failure.lines = append(failure.lines, fmt.Sprintf("%s gave a sign of life %s ago: it counts as silent after %s",
+			refused.lines = append(refused.lines, fmt.Sprintf("%s gave a sign of life %s ago: it counts as silent after %s",
 				wire.Printable(h.Place, 300), view.Age(h.Silent), h.Patience))
-			failure.hint = "Its processes and its masters are looked at: stop them, or see that it is off, and wait."
+			refused.hint = "Its processes and its masters are looked at: stop them, or see that it is off, and wait."
 		}
 	}
-	if len(views) == 0 && len(failure.lines) == 0 { // all hosts of a given name are alive
-		failure.lines = append(failure.lines, "all hosts of that name live")
+	if len(views) == 0 && len(refused.lines) == 0 { // all hosts of a given name are alive
+		refused.lines = append(refused.lines, "all hosts of that name live")
 	}
 	if err := s.a.confirm(o.yes || o.dryRun || len(views) == 0, deadQuestion(views)); err != nil {
 		return err
@@ -146,12 +146,12 @@ func sayDead(ctx context.Context, s *session, names []string, o consent) error {
 			v.Outcome = "fenced"
 			s.did(store.EventHostDead, "host "+v.Host.Host, "with "+plural(v.Jobs, "job"), max(1, v.Fenced))
 			if o.Left > 0 {
-				failure.lines = append(failure.lines, fmt.Sprintf("%s: %d of its processes are of another version, whose format this one does not read, and keep their leases",
+				refused.lines = append(refused.lines, fmt.Sprintf("%s: %d of its processes are of another version, whose format this one does not read, and keep their leases",
 					wire.Printable(v.Place, 300), o.Left))
 			}
 		case store.HostAlive:
 			v.Outcome = "alive"
-			failure.lines = append(failure.lines, wire.Printable(v.Place, 300)+" has given a sign of life: nothing was done")
+			refused.lines = append(refused.lines, wire.Printable(v.Place, 300)+" has given a sign of life: nothing was done")
 		default:
 			v.Outcome = "gone" // already recovered
 		}
@@ -159,8 +159,8 @@ func sayDead(ctx context.Context, s *session, names []string, o consent) error {
 	if err := s.tellDead(views); err != nil {
 		return err
 	}
-	if len(failure.lines) > 0 {
-		return failure
+	if len(refused.lines) > 0 {
+		return refused
 	}
 	return nil
 }

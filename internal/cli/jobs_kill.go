@@ -137,11 +137,11 @@ func killJobs(ctx context.Context, s *session, names []string, o *killOptions) e
 	if err == nil && !o.noWait {
 		err = awaitKills(ctx, s, pending, o)
 	}
-	failure := s.tellKills(kills, len(names) == 1) // also after an error
+	refused := s.tellKills(kills, len(names) == 1) // also after an error
 	if err != nil {
 		return err
 	}
-	return failure
+	return refused
 }
 
 func victims(s *session, all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
@@ -202,7 +202,7 @@ func (a *cli) confirm(agreed bool, what string) error {
 }
 
 func (out *output) tellKills(kills []*killView, single bool) error {
-	failure := &problem{exit: exitFailed}
+	refused := &problem{exit: exitFailed}
 	l := &listing{}
 	for _, k := range kills {
 		l.items = append(l.items, k)
@@ -224,11 +224,11 @@ func (out *output) tellKills(kills []*killView, single bool) error {
 		case howAsked:
 			l.lines.WriteString("asked to stop: " + job + "\n")
 		case howRecovering:
-			failure.code = "recovering"
-			failure.lines = append(failure.lines, fmt.Sprintf("the process of %s is dead and is being recovered: look again in a moment", job))
+			refused.code = "recovering"
+			refused.lines = append(refused.lines, fmt.Sprintf("the process of %s is dead and is being recovered: look again in a moment", job))
 		default:
-			failure.code = "running"
-			failure.lines = append(failure.lines, fmt.Sprintf("%s still runs: %s", job, k.why()))
+			refused.code = "running"
+			refused.lines = append(refused.lines, fmt.Sprintf("%s still runs: %s", job, k.why()))
 		}
 	}
 	var err error
@@ -237,10 +237,10 @@ func (out *output) tellKills(kills []*killView, single bool) error {
 	} else {
 		err = out.tell(l)
 	}
-	if err != nil || len(failure.lines) == 0 {
+	if err != nil || len(refused.lines) == 0 {
 		return err
 	}
-	return failure
+	return refused
 }
 
 func (k *killView) why() string {

@@ -239,7 +239,7 @@ func nap(ctx context.Context, d time.Duration) error {
 
 func (out *output) tellOrders(views []*orderView) error {
 	l := &listing{}
-	failure := &problem{exit: exitFailed, code: "order"}
+	refused := &problem{exit: exitFailed, code: "order"}
 	for _, v := range views {
 		name, answer := orderNames([]*orderView{v}), wire.Printable(v.Answer, 300)
 		text, refusal := "", ""
@@ -263,7 +263,7 @@ func (out *output) tellOrders(views []*orderView) error {
 		}
 		l.add(v.Worker, v)
 		if refusal != "" {
-			failure.lines = append(failure.lines, name+refusal)
+			refused.lines = append(refused.lines, name+refusal)
 			continue
 		}
 		l.lines.WriteString(text + "\n")
@@ -271,8 +271,8 @@ func (out *output) tellOrders(views []*orderView) error {
 	if len(views) == 0 && out.forPeople() {
 		out.note("no master lives")
 	}
-	if err := out.tell(l); err != nil || len(failure.lines) == 0 {
+	if err := out.tell(l); err != nil || len(refused.lines) == 0 {
 		return err
 	}
-	return failure
+	return refused
 }
