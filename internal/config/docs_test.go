@@ -59,7 +59,7 @@ func TestDocumentation(t *testing.T) {
 			require.NotEmpty(t, cells[2])
 			said[cells[0]] = cells
 		}
-		for _, k := range keys {
+		for _, k := range keys() {
 			variables := k.env
 			if len(variables) == 0 {
 				variables = k.variables()

@@ -64,7 +64,7 @@ func (e environ) unknown(where string) []Warning {
 		return nil
 	}
 	known := append([]string{ConfigVariable, StoreVariable}, reserved...)
-	for _, k := range keys {
+	for _, k := range keys() {
 		known = append(known, k.variables()...)
 	}
 	var warnings []Warning
@@ -74,7 +74,7 @@ func (e environ) unknown(where string) []Warning {
 			continue
 		}
 		rest = strings.ToLower(rest)
-		if meant := suggest(rest); slices.ContainsFunc(keys, func(k key) bool { return k.name == meant }) {
+		if meant := suggest(rest); slices.ContainsFunc(keys(), func(k key) bool { return k.name == meant }) {
 			warnings = append(warnings, Warning{
 				Key: meant, Code: "unknown_variable",
 				Message: fmt.Sprintf("%s (%s) has no effect. Did you mean RESQUED_%s?", variable, where, strings.ToUpper(meant)),
@@ -107,7 +107,7 @@ func (l *loader) misspelt(env environ, where string) (warnings []Warning) {
 		return nil
 	}
 	known := map[string]string{} // variable -> key
-	for _, k := range keys {
+	for _, k := range keys() {
 		for _, name := range k.env {
 			known[name] = k.name
 		}

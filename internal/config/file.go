@@ -113,7 +113,7 @@ func parseFile(path string, data []byte) *file {
 		return f
 	}
 	known := map[string]key{}
-	for _, k := range keys {
+	for _, k := range keys() {
 		known[k.name] = k
 	}
 	for _, field := range f.fields(root, "") {

@@ -26,7 +26,7 @@ func AddGlobalFlags(flags *pflag.FlagSet) {
 func AddFlags(flags *pflag.FlagSet) { addFlags(flags, workFlag) }
 
 func addFlags(flags *pflag.FlagSet, group flagGroup) {
-	for _, k := range keys {
+	for _, k := range keys() {
 		if k.flag != group {
 			continue
 		}

@@ -17,7 +17,7 @@ func TestFlags(t *testing.T) {
 		var names []string
 		global.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		require.Equal(t, []string{"config", "namespace", "redis-url", "store"}, names)
-		for _, k := range keys {
+		for _, k := range keys() {
 			in, out := work, global
 			if k.flag == globalFlag {
 				in, out = global, work

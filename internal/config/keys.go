@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/resqued/resqued/internal/locket/jobkey"
@@ -44,7 +45,7 @@ const (
 )
 
 // keys are the settings of no configuration: what they are called and how they are given.
-var keys = new(Config).keys()
+var keys = sync.OnceValue(func() []key { return new(Config).keys() })
 
 // keys are all settings except the sections handlers, runners, schedule and stores, in the order
 // in which they are checked, shown and documented.
@@ -353,7 +354,7 @@ func (k key) variables() []string {
 func suggest(name string) string {
 	plain := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	candidates := []string{"handlers", "runners", "schedule", "stores"}
-	for _, k := range keys {
+	for _, k := range keys() {
 		candidates = append(candidates, k.name)
 		for _, variable := range k.env {
 			if strings.ToLower(variable) == plain {

@@ -120,7 +120,7 @@ type loader struct {
 func (l *loader) layers() (*viper.Viper, error) {
 	v := viper.New()
 	environment := map[string]any{}
-	for _, k := range keys {
+	for _, k := range keys() {
 		def, ok := l.options.Defaults[k.name]
 		if !ok {
 			def = k.def

@@ -74,7 +74,7 @@ func TestLoadWithoutAnything(t *testing.T) {
 	}, r.Config)
 	require.Empty(t, r.Warnings)
 	require.Empty(t, r.File)
-	for _, k := range keys {
+	for _, k := range keys() {
 		require.Equal(t, Source{Kind: FromDefault}, r.Sources[k.name], k.name)
 	}
 }
@@ -160,7 +160,7 @@ func TestEverySource(t *testing.T) {
 		"redact":     "Mail=args.0,args.1.token;*=args.**.password",
 		"log_format": "json", "log_level": "warn", "log_jobs": "true",
 	}
-	for _, k := range keys {
+	for _, k := range keys() {
 		value := values[k.name]
 		require.NotEmpty(t, value, "this test has no value for %s", k.name)
 		ways := map[string]from{
@@ -521,7 +521,7 @@ func uncommented(t testing.TB) string {
 	t.Helper()
 	settings, sections, found := strings.Cut(sample(t), "# schedule:\n")
 	require.True(t, found)
-	for _, k := range keys {
+	for _, k := range keys() {
 		if strings.HasSuffix(k.name, "_file") {
 			continue
 		}
@@ -570,7 +570,7 @@ func TestSample(t *testing.T) {
 	t.Run("it shows every key with its variable", func(t *testing.T) {
 		t.Parallel()
 		text := sample(t)
-		for _, k := range keys {
+		for _, k := range keys() {
 			variables := k.variables()
 			require.Regexp(t, `(?m)^(# )?`+k.name+`:.*# `+variables[min(1, len(variables)-1)]+`\b`, text)
 		}

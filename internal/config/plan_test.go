@@ -48,7 +48,7 @@ func TestPlan(t *testing.T) {
 		for _, line := range Plan(from{}.mustLoad(t)) {
 			shown[line.Key] = true
 		}
-		for _, k := range keys {
+		for _, k := range keys() {
 			require.True(t, shown[k.name], k.name)
 		}
 	})

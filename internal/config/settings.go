@@ -11,8 +11,8 @@ type Setting struct {
 
 // Settings returns the keys in the order of the documentation.
 func Settings() []Setting {
-	all := make([]Setting, len(keys))
-	for i, k := range keys {
+	all := make([]Setting, len(keys()))
+	for i, k := range keys() {
 		all[i] = Setting{Name: k.name, Default: k.def, Help: k.help, Variables: k.variables()}
 		if k.flag != noFlag {
 			all[i].Flag = k.flagName()

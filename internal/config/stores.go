@@ -85,13 +85,13 @@ func (f *file) readStore(from field) *fileStore {
 	}
 	for _, one := range f.fields(from.value, at+".") {
 		named := field{name: at + "." + one.name, line: one.line, value: one.value}
-		i := slices.IndexFunc(keys, func(k key) bool { return k.name == one.name })
+		i := slices.IndexFunc(keys(), func(k key) bool { return k.name == one.name })
 		switch {
 		case one.name == "routes":
 			s.routed = true
 			s.routes = f.readRoutes(named)
 		case i >= 0 && slices.Contains(storeFields, one.name):
-			s.readValue(keys[i], named)
+			s.readValue(keys()[i], named)
 		case i >= 0, slices.Contains([]string{"handlers", "runners", "schedule", "stores"}, one.name):
 			f.refuse(named.name, "", one.line, "holds for all stores: write it outside of stores")
 		default:
@@ -222,7 +222,7 @@ func (l *loader) takeStore(s *fileStore) {
 	}
 	maps.Copy(places, s.entries)
 	l.file.values, l.file.lines, l.file.entries = values, lines, places
-	for _, k := range keys {
+	for _, k := range keys() {
 		// With all stores, a flag would set the same value for each of them.
 		if flag := ours(l.options.Flags, k); l.options.each && s.sets(k.name) && flag != nil && flag.Changed {
 			l.errs = append(l.errs, Error{
