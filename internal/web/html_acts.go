@@ -193,7 +193,7 @@ func thereRun(n int) string {
 
 func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	q := &query{Request: r}
-	filter, records := q.failedView()
+	filter := q.failedFilter()
 	if q.err != nil {
 		return answer{}, q.err
 	}
@@ -203,7 +203,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return answer{}, unknownAct(r)
 	}
 	if whole {
-		return s.actOnAllFailures(r, act, filter, records, back)
+		return s.actOnAllFailures(r, act, filter, back)
 	}
 	ids, err := picked(r, "id")
 	if err == nil {
@@ -237,11 +237,11 @@ func past(act string) string {
 
 // actOnAllFailures retries or removes all failures that match a filter, after a question with
 // their number. It runs in the background: there may be a million.
-func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.FailedFilter, records client.FailedFilter, back string) (answer, error) {
+func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.FailedFilter, back string) (answer, error) {
 	if filter.Args != "" {
 		return answer{}, badRequest("failures are picked by their arguments one by one only")
 	}
-	again := r.PostForm.Get("again")
+	records, again := filter.Records(), r.PostForm.Get("again")
 	records.Again = again != ""
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()

@@ -6,31 +6,22 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
-
-func (q *query) failedView() (v pages.FailedFilter, f client.FailedFilter) {
-	f, args, _ := q.failedFilter()
-	return pages.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, Args: args}, f
-}
 
 func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "failed", "Failed")
 	s.sampled(r.Context(), &f)
 	p := &pages.Failed{Frame: f, Flat: r.URL.Query().Get("view") == "flat"}
 	q := &query{Request: r}
-	filter, records := q.failedView()
+	filter := q.failedFilter()
 	if q.err != nil {
 		return nil, q.err
 	}
 	p.Filter = filter
 	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the page's parts say why it is missing
-	match := matcher(r.Context(), records, filter.Args)
-	if !filter.Any() {
-		match = nil
-	}
+	match := matcher(r.Context(), filter)
 	if !p.Flat {
 		p.Groups = part(s, r, "groups", func(ctx context.Context) (view.FailureGroups, error) {
 			end, err := s.searching(ctx, match != nil)

@@ -202,17 +202,17 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 	// Waiters are read only if any job is known to wait.
 	somebody := p.Waiting.OK && len(p.Waiting.Data) > 0
 	held := part(s, r, "held", func(ctx context.Context) (heldLocks, error) { return s.heldLocks(ctx, p.Kind, somebody) })
-	p.Held, p.Cut = pages.Made(held.Data.rows, held), held.Data.cut
+	p.Held, p.Cut = pages.Made(held.Data.locks, held), held.Data.cut
 	if s.o.DatabaseLocks != nil && p.Kind == "" {
 		// PostgreSQL has a patience of its own.
 		database := part(s, r.WithContext(withPatience(r.Context())), "database", func(ctx context.Context) (heldLocks, error) {
 			locks, all, err := s.databaseLocks(ctx, locksShown)
-			return heldLocks{others: locks, cut: !all}, err
+			return heldLocks{locks, !all}, err
 		})
 		if errors.Is(database.Err, errNotYet) {
 			database.Err = errDatabaseNotYet
 		}
-		p.Database, p.DatabaseCut = new(pages.Made(database.Data.others, database)), database.Data.cut
+		p.Database, p.DatabaseCut = new(pages.Made(database.Data.locks, database)), database.Data.cut
 	}
 	p.Unique = part(s, r, "unique", func(ctx context.Context) ([]view.UniqueQueue, error) {
 		return view.UniqueQueues(ctx, s.o.Store, s.unique)
@@ -222,22 +222,16 @@ func (s *Server) locksPage(r *http.Request) (pages.Page, error) {
 
 // heldLocks are locks; cut says that there are more.
 type heldLocks struct {
-	rows   []pages.LockRow
-	others []*view.Lock // in PostgreSQL
-	cut    bool
+	locks []*view.Lock
+	cut   bool
 }
 
 func (s *Server) heldLocks(ctx context.Context, kind string, waitedFor bool) (v heldLocks, err error) {
-	found, cut, err := view.Locks(ctx, s.o.Store, kind, locksShown)
-	v.cut = cut
-	for i, l := range found {
-		row := pages.LockRow{Lock: l}
-		if waitedFor && i < mostWaited {
-			if queues, err := s.o.Store.LockWaiters(ctx, l.Info.Key); err == nil {
-				row.Waiters = queues
-			}
+	v.locks, v.cut, err = view.Locks(ctx, s.o.Store, kind, locksShown)
+	if waitedFor {
+		for _, l := range v.locks[:min(len(v.locks), mostWaited)] {
+			l.Waiting, _ = s.o.Store.LockWaiters(ctx, l.Info.Key) // without them if they cannot be read
 		}
-		v.rows = append(v.rows, row)
 	}
 	return v, err
 }

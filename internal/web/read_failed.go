@@ -5,23 +5,25 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/web/pages"
 )
 
-// failedFilter reads the filter for failures; filtered reports whether it excludes any.
-func (q *query) failedFilter() (f client.FailedFilter, args string, filtered bool) {
-	args = q.text("args")
-	f.Class, f.Error, f.Queue = q.text("class"), q.text("error"), q.text("queue")
-	f.All = f.Class+f.Queue+f.Error == ""
-	return f, args, !f.All || args != ""
+// failedFilter reads the filter for failures.
+func (q *query) failedFilter() (f pages.FailedFilter) {
+	f.Args, f.Class, f.Error, f.Queue = q.text("args"), q.text("class"), q.text("error"), q.text("queue")
+	return f
 }
 
-// matcher returns a filter for records. It searches the bytes first, before parsing.
-func matcher(ctx context.Context, f client.FailedFilter, args string) func(record []byte) bool {
+// matcher returns a filter for records, nil for all. It searches the bytes first, before parsing.
+func matcher(ctx context.Context, f pages.FailedFilter) func(record []byte) bool {
+	if !f.Any() {
+		return nil
+	}
+	records := f.Records()
 	needles, plainly := []string{}, []string{f.Class, f.Queue, f.Error}
 	if !view.Rules(ctx).Any() { // else response times would reveal what is hidden
-		plainly = append(plainly, args)
+		plainly = append(plainly, f.Args)
 	}
 	for _, v := range plainly {
 		if plain(v) {
@@ -34,10 +36,10 @@ func matcher(ctx context.Context, f client.FailedFilter, args string) func(recor
 				return false
 			}
 		}
-		if !f.Matches(record) {
+		if !records.Matches(record) {
 			return false
 		}
-		return args == "" || view.HasArgs(ctx, record, args)
+		return f.Args == "" || view.HasArgs(ctx, record, f.Args)
 	}
 }
 
@@ -62,16 +64,13 @@ func (q *query) failurePlace() view.FailurePlace {
 
 func (s *Server) failed(r *http.Request) (any, error) {
 	q := &query{Request: r}
-	f, args, filtered := q.failedFilter()
+	f := q.failedFilter()
 	limit, before := q.number("limit", pageSize, 1, pageMost), q.failurePlace()
 	if q.err != nil {
 		return nil, q.err
 	}
-	step := view.FailureStep{Before: before, Limit: int(limit), Time: searchTime}
-	if filtered {
-		step.Match = matcher(r.Context(), f, args)
-	}
-	end, err := s.searching(r.Context(), filtered)
+	step := view.FailureStep{Before: before, Match: matcher(r.Context(), f), Limit: int(limit), Time: searchTime}
+	end, err := s.searching(r.Context(), f.Any())
 	if err != nil {
 		return nil, err
 	}
@@ -89,24 +88,24 @@ func (s *Server) failed(r *http.Request) (any, error) {
 		// Looked is how many records of Total this step has read.
 		Looked int64 `json:"looked"`
 		Total  int64 `json:"total"`
-	}{list{Items: page.Failures, Next: next, Partial: page.Left > 0 && (filtered || next == nil)}, page.Looked, page.Total}, nil
+	}{list{Items: page.Failures, Next: next, Partial: page.Left > 0 && (f.Any() || next == nil)}, page.Looked, page.Total}, nil
 }
 
 func (s *Server) failedGroups(r *http.Request) (any, error) {
 	q := &query{Request: r}
-	f, args, filtered := q.failedFilter()
+	f := q.failedFilter()
 	if q.err != nil {
 		return nil, q.err
 	}
 	var groups view.FailureGroups
 	var err error
-	if filtered {
+	if f.Any() {
 		end, busy := s.searching(r.Context(), true)
 		if busy != nil {
 			return nil, busy
 		}
 		defer end()
-		groups, err = view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: searched, Match: matcher(r.Context(), f, args), Time: searchTime})
+		groups, err = view.GroupFailures(r.Context(), s.o.Store, view.FailureQuery{Limit: searched, Match: matcher(r.Context(), f), Time: searchTime})
 	} else {
 		part := s.grouped(r.Context())
 		groups, err = part.Data, part.Err

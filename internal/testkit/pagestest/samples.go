@@ -187,8 +187,8 @@ func foreign() []*view.Worker {
 	}
 }
 
-func locks() []pages.LockRow {
-	l := func(kind, key, state, holder string, age, ttl int64, waiters ...string) pages.LockRow {
+func locks() []*view.Lock {
+	l := func(kind, key, state, holder string, age, ttl int64, waiters ...string) *view.Lock {
 		v := &view.Lock{Kind: kind, Key: key, State: state, AgeS: &age, Class: "Sync", Args: raw(`[42]`), Queue: "reports"}
 		if ttl != 0 {
 			v.ExpiresS = &ttl
@@ -198,9 +198,10 @@ func locks() []pages.LockRow {
 			v.Holder = &holder
 			v.Info.Job = &store.LockJob{Worker: holder, Class: "Sync"}
 		}
-		return pages.LockRow{Lock: v, Waiters: waiters}
+		v.Waiting = waiters
+		return v
 	}
-	return []pages.LockRow{
+	return []*view.Lock{
 		l("locket", "locket:job_locks:Sync[42]", "held", "web-1~resqued:9120.0.3-0a1b2c:*:,**", 492, 31, "reports"), l("locket", "locket:job_locks:Report[2024,\"monthly\"]", "held", "web-1~resqued:9120.0.7-0a1b2c:*:,**", 8, 31),
 		l("timeout", "lock:Graph:42", "expired", "web-2~resqued:8800.1.1-0a1b2c:*:,**", 3660, -120, "graphs", "reports"), l("loner", "loner:lock:Export:7", "orphan", "", 172800, 0),
 	}
@@ -282,7 +283,7 @@ func Samples() []Sample {
 		{Kind: view.DatabaseLock, Key: "invoices:2026-11", Holder: new("billing close"), AgeS: new(int64(95)), TTLS: new(int64(25)), State: store.LockHeld, Sequence: 8120},
 		{Kind: view.DatabaseLock, Key: "nightly", Holder: new("reports on web-3"), AgeS: new(int64(7400)), State: store.LockExpired, Sequence: 12},
 	})
-	oneLock := *held[0].Lock
+	oneLock := *held[0]
 	oneLock.Fence, oneLock.Process, oneLock.Value, oneLock.Waiting, oneLock.Payload = 10421, "web-1:4700:0:9120", "web-1:4700:0:9120/81", []string{"reports"}, `{"class":"Sync","args":[42]}`
 	schedules := []*view.Schedule{
 		{Name: "nightly-report", When: "0 2 * * *", Next: new(Now.Add(15*time.Hour + 19*time.Minute)), Last: agoPtr(8*time.Hour + 41*time.Minute), LastOutcome: new("enqueued"), Class: "Report", Args: raw(`["nightly"]`), Queue: "reports", Source: view.FromConfig, Description: "for the finance team"},

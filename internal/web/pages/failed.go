@@ -3,6 +3,7 @@ package pages
 import (
 	"html/template"
 
+	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -27,6 +28,11 @@ type FailedFilter struct {
 
 // Any reports whether the filter excludes anything.
 func (f FailedFilter) Any() bool { return f.Class+f.Error+f.Args+f.Queue != "" }
+
+// Records is the filter for records; Args needs a look at what is shown of them.
+func (f FailedFilter) Records() client.FailedFilter {
+	return client.FailedFilter{Class: f.Class, Error: f.Error, Queue: f.Queue, All: f.Class+f.Error+f.Queue == ""}
+}
 
 // Pairs are the filter's parameters in an address.
 func (f FailedFilter) Pairs() []string {

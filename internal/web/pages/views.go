@@ -175,7 +175,7 @@ type Job struct {
 type Locks struct {
 	Frame
 	Waiting Widget[[]view.LockedQueue]
-	Held    Widget[[]LockRow]
+	Held    Widget[[]*view.Lock]
 	Unique  Widget[[]view.UniqueQueue]
 	Kind    string
 	Kinds   []Link
@@ -184,13 +184,6 @@ type Locks struct {
 	DatabaseCut bool
 	// Cut: there are more locks.
 	Cut bool
-}
-
-// LockRow is a lock in a list.
-type LockRow struct {
-	*view.Lock
-	// Waiters are queues in which jobs are known to wait for it.
-	Waiters []string
 }
 
 // Lock is the page of a lock.
