@@ -25,8 +25,8 @@ type Event struct {
 	Count *int64 `json:"count"`
 }
 
-// What returns the subject and the text.
-func (e Event) What() string {
+// Line returns the subject with the text.
+func (e Event) Line() string {
 	said := DaemonText(e.Subject)
 	if said != "" && e.Text != "" {
 		said += ": "
