@@ -188,9 +188,7 @@ func (c *commandSlice) report(ctx context.Context, line cmdslice.Line) (reply []
 		reply = fmt.Appendf(nil, `{"saved":%d}`, c.saved)
 	}
 	if m.unlock != "" {
-		delete(c.r.locks, m.unlock)
-		// Without a reply the lock is free at the latest when this job has ended.
-		_ = c.r.store.Unlock(context.WithoutCancel(ctx), m.unlock, c.r.slice.Run)
+		c.r.unlock(ctx, m.unlock)
 	}
 	if m.lock != "" {
 		return c.lock(ctx, m.lock)
@@ -214,15 +212,9 @@ func (c *commandSlice) save(ctx context.Context, set map[string]*string) error {
 
 // lock tries once to take a lock of CriticalUnit. The command asks again.
 func (c *commandSlice) lock(ctx context.Context, name string) (reply []byte, err error) {
-	got := c.r.locks[name]
-	if !got {
-		if got, err = c.r.store.Lock(ctx, name, c.r.slice.Run); err != nil && !passing(err) {
-			c.r.stop(ErrTakenOver)
-			return nil, ErrTakenOver
-		}
-	}
-	if got {
-		c.r.locks[name] = true
+	got, err := c.r.lock(ctx, name)
+	if err != nil {
+		return nil, err
 	}
 	return append(wire.AppendString(fmt.Appendf(nil, `{"saved":%d,"lock":`, c.saved), name), fmt.Sprintf(`,"held":%t}`, got)...), nil
 }

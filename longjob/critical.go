@@ -21,13 +21,12 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 		if r.locks[lock] {
 			return r.unit(ctx, fn, nil)
 		}
-		got, err := r.store.Lock(ctx, lock, r.slice.Run)
-		if err != nil && !passing(err) {
-			r.stop(ErrTakenOver)
-			return ErrTakenOver
-		}
-		if got {
-			return r.locked(ctx, lock, fn)
+		switch got, err := r.lock(ctx, lock); {
+		case err != nil:
+			return err
+		case got:
+			defer r.unlock(ctx, lock)
+			return r.unit(ctx, fn, nil)
 		}
 		r.mu.Lock()
 		r.tried++
@@ -39,14 +38,23 @@ func (r *Runner) CriticalUnit(ctx context.Context, lock string, fn func(ctx cont
 	}
 }
 
-func (r *Runner) locked(ctx context.Context, lock string, fn func(ctx context.Context) error) error {
-	r.locks[lock] = true
-	defer func() {
-		delete(r.locks, lock)
-		// Without a reply the lock is free at the latest when this job has ended.
-		_ = r.store.Unlock(context.WithoutCancel(ctx), lock, r.slice.Run)
-	}()
-	return r.unit(ctx, fn, nil)
+// lock tries once to take a lock, unless this run holds it.
+func (r *Runner) lock(ctx context.Context, name string) (got bool, err error) {
+	if r.locks[name] {
+		return true, nil
+	}
+	if got, err = r.store.Lock(ctx, name, r.slice.Run); err != nil && !passing(err) {
+		r.stop(ErrTakenOver)
+		return false, ErrTakenOver
+	}
+	r.locks[name] = got
+	return got, nil
+}
+
+func (r *Runner) unlock(ctx context.Context, name string) {
+	delete(r.locks, name)
+	// Without a reply the lock is free at the latest when this job has ended.
+	_ = r.store.Unlock(context.WithoutCancel(ctx), name, r.slice.Run)
 }
 
 // rest waits, at most until the worker process exits or the run is paused. It returns false if
