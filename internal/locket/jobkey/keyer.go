@@ -2,6 +2,7 @@ package jobkey
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -85,14 +86,7 @@ func (k *Keyer) NeedsGo() bool {
 }
 
 // ByClass returns the classes with their own function, sorted.
-func (k *Keyer) ByClass() []string {
-	names := make([]string, 0, len(k.classes))
-	for name := range k.classes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (k *Keyer) ByClass() []string { return slices.Sorted(maps.Keys(k.classes)) }
 
 // Name returns the key for a payload of a queue; see Key.
 func (k *Keyer) Name(queue string, payload []byte) string {

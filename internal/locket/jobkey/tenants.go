@@ -99,14 +99,9 @@ func NewTenants(cfg TenantsConfig) (*Tenants, error) {
 	t := &Tenants{rules: map[string]*TenantRule{}, panics: panics{
 		log: cfg.Log, text: "the function that names tenants panicked, the job counts as one without a tenant; further panics of it are not logged",
 	}}
-	names := map[string]bool{}
-	for name := range cfg.Rules {
-		names[name] = true
-	}
-	for name := range cfg.Program {
-		names[name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(cfg.Rules)), maps.Keys(cfg.Program))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		f, own := cfg.Rules[name], cfg.Program[name]
 		rule := &TenantRule{name: name, fn: own.Tenant, Argument: -1, Others: 1}
 		weights := f.Weights
