@@ -200,19 +200,12 @@ func (s *Store) Looked(ctx context.Context, uuid string) error {
 
 // Recorded reports whether the in-flight record of a running slice exists.
 func (s *Store) Recorded(ctx context.Context, r Record) (bool, error) {
-	proc, token, ok := cutLast(strings.TrimPrefix(r.Fields["owner"], "resqued:"), "#")
-	if !ok {
+	owner := strings.TrimPrefix(r.Fields["owner"], "resqued:")
+	i := strings.LastIndexByte(owner, '#')
+	if i < 0 {
 		return false, nil
 	}
-	return s.db.Read.HExists(ctx, s.db.Key(rdb.KeyInflight)+proc, token).Result()
-}
-
-func cutLast(text, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(text, sep)
-	if i < 0 {
-		return text, "", false
-	}
-	return text[:i], text[i+len(sep):], true
+	return s.db.Read.HExists(ctx, s.db.Key(rdb.KeyInflight)+owner[:i], owner[i+1:]).Result()
 }
 
 // Waiting returns which runs, by UUID, are in their tenant's line, or have their next slice's payload in its

@@ -45,14 +45,8 @@ type Recurrence struct {
 	Subjects []Subject
 }
 
-// RecurReply is the result of a tick.
-type RecurReply struct {
-	// Early: the last tick was a moment ago. Paused: the job is paused. Changed: another tick has
-	// overtaken this one.
-	Early, Paused, Changed bool
-	// Started is how many runs were enqueued, Waiting how many further subjects are due.
-	Started, Waiting int
-}
+// RecurReply is the result of a tick: how many runs were enqueued, and how many further subjects are due.
+type RecurReply struct{ Started, Waiting int }
 
 type waitingSubject struct {
 	*Subject
@@ -109,9 +103,7 @@ func (s *Store) Recur(ctx context.Context, r Recurrence) (RecurReply, error) {
 			return reply, err
 		}
 		list, _ := raw.([]any)
-		if len(list) == 1 {
-			reply.Early, reply.Paused = list[0] == "EARLY", list[0] == "PAUSED"
-			reply.Changed = list[0] == "CHANGED" || list[0] == "FORGOTTEN"
+		if len(list) == 1 { // early, paused, removed, or overtaken by another tick
 			return reply, nil
 		}
 		text := rdb.Texts(raw)
