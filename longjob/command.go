@@ -53,8 +53,9 @@ type commandSlice struct {
 }
 
 func (r *Runner) command(ctx context.Context, args resqued.Args, run cmdslice.RunFunc) error {
-	r.touched = nil                         // until the program reports a step, which it need not do
-	if err := r.Continue(ctx); err != nil { // the program would only be told to stop
+	r.touched = nil // until the program reports a step, which it need not do
+	// If the slice is over already, the program would only be told to stop.
+	if err := r.Continue(ctx); err != nil {
 		return err
 	}
 	c := &commandSlice{r: r, began: r.began, heard: make(chan struct{})}

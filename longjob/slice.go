@@ -53,14 +53,15 @@ func perform(ctx context.Context, job *resqued.Job, class string, o Options, fn 
 			return adopt(ctx, s, job, class, o)
 		}
 		return foreign(uuid, class, err)
+	case errors.Is(err, longstore.ErrGone), errors.Is(err, longstore.ErrOver), errors.Is(err, longstore.ErrStale), errors.Is(err, longstore.ErrBusy),
+		errors.Is(err, longstore.ErrWait), errors.Is(err, longstore.ErrPaused):
+		return fmt.Errorf("%w: %w", resqued.Discard, err)
 	case errors.Is(err, longstore.ErrBehind):
 		return resqued.Requeue(behindPause)
 	case errors.Is(err, longstore.ErrUnread):
 		return resqued.Requeue(unreadPause) // a process of the other version may take it then
-	case err != nil && (passing(err) || errors.Is(err, longstore.ErrSuperseded)):
-		return again() // the next process that begins it finds out
 	case err != nil:
-		return fmt.Errorf("%w: %w", resqued.Discard, err)
+		return again() // the next process that begins it finds out
 	}
 	slice.Number, slice.Fence = record.Number("slice"), record.Number("fence")
 	r := newRunner(s, slice, class, o, record)

@@ -171,6 +171,8 @@ func (s *Store) change(ctx context.Context, script *rdb.Script, uuid, done strin
 		return nil
 	case replies[text] != nil:
 		return replies[text]
+	case text == strings.ToUpper(text): // a status is in small letters
+		return fmt.Errorf("script %s: unexpected reply %v", script.Name, raw)
 	}
 	return fmt.Errorf("%w: %s", ErrOver, text)
 }
