@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -24,8 +25,9 @@ type job struct {
 	job        resqued.Job
 	thread     int
 	begun      time.Time
-	reservedAt time.Duration // the boot time of the request: the lock counts from it
-	ctx        jobContext
+	reservedAt time.Duration   // the boot time of the request: the lock counts from it
+	ctx        context.Context //nolint:containedctx // it is told to the job
+	end        context.CancelCauseFunc
 	claim      classlock.Claim // the thread's view of the job's class lock
 	rules      rules
 	mirror     mirror

@@ -85,7 +85,7 @@ func (k *kills) doom(jobs []*job, cause error, grace time.Duration) {
 	for _, j := range jobs {
 		if j.stop.cause == nil {
 			j.stop.cause = cause
-			j.ctx.end(&told{cause, grace, j.stop.request != nil && !j.stop.request.Requeue})
+			j.end(&told{cause, grace, j.stop.request != nil && !j.stop.request.Requeue})
 		}
 		if lost && !j.stop.lockLost {
 			j.stop.lockLost = true

@@ -31,7 +31,7 @@ func TestKills(t *testing.T) {
 		j, other := s.job("1"), s.job("2")
 		k.exchanges.killed["0"] = true
 		k.kill(resqued.ErrKilled, []*job{j}, time.Minute)
-		require.ErrorIs(t, context.Cause(&j.ctx), resqued.ErrKilled)
+		require.ErrorIs(t, context.Cause(j.ctx), resqued.ErrKilled)
 		require.NoError(t, other.ctx.Err())
 		require.Equal(t, []string{"1"}, (*s.master)[0].Tokens)
 		require.True(t, rings(s.beatNow))
@@ -104,7 +104,7 @@ func TestKills(t *testing.T) {
 		j, lost := s.job("1"), errors.New("lost")
 		j.claim.Update(func(c *classlock.ClaimState) { c.Lost, c.Grace = lost, time.Hour })
 		k.overdue()
-		require.ErrorIs(t, context.Cause(&j.ctx), lost)
+		require.ErrorIs(t, context.Cause(j.ctx), lost)
 		require.False(t, k.tainted())
 	})
 
@@ -119,7 +119,7 @@ func TestKills(t *testing.T) {
 		s.lease.renewed = procfs.BootTime() - 21*time.Second
 		young.reservedAt = procfs.BootTime()
 		k.watchLocks()
-		require.ErrorIs(t, context.Cause(&locked.ctx), resqued.ErrLockLost)
+		require.ErrorIs(t, context.Cause(locked.ctx), resqued.ErrLockLost)
 		require.NoError(t, free.ctx.Err())
 		require.NoError(t, young.ctx.Err())
 	})

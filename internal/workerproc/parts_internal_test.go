@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func (s *parts) job(token string) *job {
 	j := &job{begun: time.Now()}
 	j.Token, j.Queue, j.handled = token, "q", true
 	j.claim.Init("p", token, s.alarm.ring)
-	j.ctx.parent = neverEnding
+	j.ctx, j.end = context.WithCancelCause(neverEnding)
 	s.jobs[token] = j
 	return j
 }

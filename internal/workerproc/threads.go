@@ -146,7 +146,7 @@ func (t *threads) begin(r *store.Reserved, sent time.Duration, now time.Time) {
 	t.occupy(j.thread)
 	j.handled = true
 	j.claim.Init(t.id.proc, r.Token, t.ring)
-	j.ctx.parent = t.work
+	j.ctx, j.end = context.WithCancelCause(t.work)
 	j.job = resqued.Job{
 		ID: env.ID, Class: env.Class, Queue: r.Queue, Args: env.Args, Payload: r.Payload,
 		Attempt: r.Deaths + 1, Deaths: r.Deaths, Worker: r.Worker, StartedAt: r.StartedAt,
@@ -230,7 +230,7 @@ func (t *threads) perform(s *slot) {
 		}
 	}()
 	for j := range s.assigned {
-		t.runner.Run(&j.ctx, &j.job, &j.claim, func(out thread.Outcome) {
+		t.runner.Run(j.ctx, &j.job, &j.claim, func(out thread.Outcome) {
 			if out.Result == thread.Died {
 				out = t.recordDeath(j, out)
 			}
@@ -241,7 +241,7 @@ func (t *threads) perform(s *slot) {
 }
 
 func (t *threads) finish(o outcome) {
-	o.job.ctx.end(nil)
+	o.job.end(nil)
 	t.pace.brief = o.Ran < briefly
 	t.usually(o.job, o.Ran)
 	delete(t.jobs, o.job.Token)

@@ -63,7 +63,7 @@ func TestThreads(t *testing.T) {
 	begin(reserve("3", `{"class":"Once","args":[]}`))
 	j := th.jobs["3"]
 	j.stop.cause = resqued.ErrKilled
-	j.ctx.end(resqued.ErrKilled)
+	j.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
 	require.Equal(t, store.Failed, e.ended[2].Kind)
 	require.Equal(t, []string{"3"}, e.killedTokens())
@@ -73,7 +73,7 @@ func TestThreads(t *testing.T) {
 	begin(reserve("4", `{"class":"Once","args":[]}`))
 	j = th.jobs["4"]
 	j.stop.cause, j.stop.request = resqued.ErrKilled, &store.KillRequest{Requeue: true}
-	j.ctx.end(resqued.ErrKilled)
+	j.end(resqued.ErrKilled)
 	th.finish(<-th.outcomes)
 	require.Equal(t, store.Requeued, e.ended[3].Kind)
 	require.True(t, e.ended[3].Killed)
