@@ -18,23 +18,12 @@ import (
 // beatAgain is the time from a failed beat to the next try.
 const beatAgain = time.Second
 
+// beatCall is a call of Redis by heart. After its success, the loop calls then, if not nil; soon:
+// a beat follows at once.
 type beatCall struct {
-	beat      *store.BeatRequest
-	mirrors   []store.Mirror
-	leftovers []string
-	enroll    *store.Enrollment
-}
-
-type beatResult struct {
-	call      beatCall
-	sent      time.Duration
-	reply     store.BeatReply
-	leftovers []store.Reserved
-	// again are the threads that were registered again; unfailed counts the failures that were
-	// taken back.
-	again    []int
-	unfailed int
-	err      error
+	run  func(work context.Context) error
+	then func(soon bool)
+	err  error
 }
 
 // beats extends the lease and the locks, and shows in Redis what the process does. The goroutine
@@ -53,13 +42,13 @@ type beats struct {
 	soon    bool   // beat again after that call
 	looked  int    // threads whose registration was checked
 	calls   chan beatCall
-	answers chan beatResult
+	answers chan beatCall
 }
 
 func newBeats(s *shared, registrar *registrar, threads *threads, kills *kills, leftovers *leftovers, reports *reports) *beats {
 	return &beats{
 		shared: s, registrar: registrar, threads: threads, kills: kills, leftovers: leftovers, reports: reports,
-		calls: make(chan beatCall, 1), answers: make(chan beatResult, 1),
+		calls: make(chan beatCall, 1), answers: make(chan beatCall, 1),
 	}
 }
 
@@ -89,8 +78,21 @@ func (b *beats) beat() {
 	}
 	r.Stats = b.threads.flush()
 	r.Look = b.looks()
+	var reply store.BeatReply
+	var sent time.Duration
+	b.call(func(work context.Context) (err error) {
+		sent = procfs.BootTime()
+		if reply, err = b.d.Store.Beat(work, *r); errors.Is(err, store.ErrWiped) && b.registrar.rejoin(work) == nil {
+			sent = procfs.BootTime()
+			reply, err = b.d.Store.Beat(work, *r)
+		}
+		return err
+	}, func(soon bool) { b.beaten(reply, sent, soon) })
+}
+
+func (b *beats) call(run func(work context.Context) error, then func(soon bool)) {
 	b.calling = true
-	b.calls <- beatCall{beat: r}
+	b.calls <- beatCall{run: run, then: then}
 }
 
 // mirror shows jobs that run for mirrorAfter in the keys of Resque.
@@ -110,8 +112,7 @@ func (b *beats) mirror() {
 		}
 	}
 	if len(mirrors) > 0 {
-		b.calling = true
-		b.calls <- beatCall{mirrors: mirrors}
+		b.call(func(work context.Context) error { return b.d.Store.WriteMirrors(work, b.id.proc, mirrors) }, nil)
 	}
 }
 
@@ -122,26 +123,13 @@ func (b *beats) heart(work context.Context) {
 		case <-work.Done():
 			return
 		case call := <-b.calls:
-			r := beatResult{call: call, sent: procfs.BootTime()}
-			if call.beat != nil {
-				r.reply, r.err = b.d.Store.Beat(work, *call.beat)
-				if errors.Is(r.err, store.ErrWiped) && b.registrar.rejoin(work) == nil {
-					r.sent = procfs.BootTime()
-					r.reply, r.err = b.d.Store.Beat(work, *call.beat)
-				}
-			} else if call.enroll != nil {
-				r.again, r.unfailed, r.err = b.d.Store.Enroll(work, *call.enroll)
-			} else if call.leftovers != nil {
-				r.leftovers, r.err = b.d.Store.Records(work, b.id.proc, call.leftovers)
-			} else {
-				r.err = b.d.Store.WriteMirrors(work, b.id.proc, call.mirrors)
-			}
-			b.answers <- r
+			call.err = call.run(work)
+			b.answers <- call
 		}
 	}
 }
 
-func (b *beats) onBeat(r beatResult) {
+func (b *beats) onBeat(r beatCall) {
 	b.calling = false
 	soon := b.soon
 	b.soon = false
@@ -153,31 +141,29 @@ func (b *beats) onBeat(r beatResult) {
 		if !b.life.leaving { // else it came after unregistering
 			b.life.fatal = ErrFenced
 		}
-		return
 	case r.err != nil:
 		b.troubles.complain("beat", "a heartbeat did not reach redis", zap.Error(r.err))
 		b.troubles.redisAway(r.err)
 		time.AfterFunc(min(beatAgain, b.cfg.BeatEvery/4), b.beatNow.ring)
-		return
-	case r.call.enroll != nil:
-		b.enrolled(r)
-		return
-	case r.call.beat == nil:
-		b.leftovers.giveBack(r.leftovers)
-		return
+	case r.then != nil:
+		r.then(soon)
 	}
+}
+
+// beaten handles the reply to a beat, which was sent at the boot time sent.
+func (b *beats) beaten(reply store.BeatReply, sent time.Duration, soon bool) {
 	b.troubles.redisBack()
-	b.lease.renewed = r.sent
+	b.lease.renewed = sent
 	// The master has a timeout too, and locks may be short.
 	defer b.reports.report()
-	for _, token := range r.reply.Lost {
+	for _, token := range reply.Lost {
 		if j := b.jobs[token]; j != nil && !j.stop.lockLost {
 			locks := j.locks(b.cfg.Redact)
 			b.log.Error("a job has lost its lock; telling it to stop", j.named(), zap.String("lock", locks))
 			b.kills.doom([]*job{j}, fmt.Errorf("%w: %s is held by another or gone", resqued.ErrLockLost, locks), b.lease.grace())
 		}
 	}
-	for _, token := range r.reply.Gone {
+	for _, token := range reply.Gone {
 		if j := b.jobs[token]; j != nil {
 			b.troubles.complain("gone", "the record of a running job has vanished from redis; its end will change nothing",
 				j.named())
@@ -186,11 +172,14 @@ func (b *beats) onBeat(r beatResult) {
 	if soon || b.life.leaving {
 		return
 	}
-	if tokens := b.leftovers.suspect(r.reply.Left); len(tokens) > 0 {
-		b.calling = true
-		b.calls <- beatCall{leftovers: tokens}
+	if tokens := b.leftovers.suspect(reply.Left); len(tokens) > 0 {
+		var records []store.Reserved
+		b.call(func(work context.Context) (err error) {
+			records, err = b.d.Store.Records(work, b.id.proc, tokens)
+			return err
+		}, func(bool) { b.leftovers.giveBack(records) })
 	}
-	if r.reply.Missing {
+	if reply.Missing {
 		b.enroll()
 	}
 }

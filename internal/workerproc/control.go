@@ -200,19 +200,16 @@ func (p *Process) onMasterMessage(m proc.Message, ok bool) {
 
 // setState enters the state of the master, but never goes back from leaving.
 func (p *Process) setState(s signals.State) {
+	goes := s == signals.Draining || s == signals.Killing
 	switch p.life.state {
-	case signals.Starting:
-		if s == signals.Draining || s == signals.Killing {
+	case signals.Starting, signals.Retiring:
+		if goes {
 			p.enter(s)
-			return
+		} else if p.life.state == signals.Starting {
+			p.life.welcome(s)
 		}
-		p.life.welcome(s)
 	case signals.Waiting, signals.Running, signals.Paused:
 		p.enter(s)
-	case signals.Retiring:
-		if s == signals.Draining || s == signals.Killing {
-			p.enter(s)
-		}
 	case signals.Draining:
 		if s == signals.Killing {
 			p.enter(s)

@@ -1,6 +1,7 @@
 package workerproc
 
 import (
+	"context"
 	"slices"
 
 	"go.uber.org/zap"
@@ -42,20 +43,25 @@ func (b *beats) enroll() {
 			e.Queues = append(e.Queues, j.Queue)
 		}
 	}
-	b.calling = true
-	b.calls <- beatCall{enroll: e}
+	var again []int
+	var unfailed int
+	b.call(func(work context.Context) (err error) {
+		again, unfailed, err = b.d.Store.Enroll(work, *e)
+		return err
+	}, func(bool) { b.enrolled(again, unfailed) })
 }
 
-func (b *beats) enrolled(r beatResult) {
-	if len(r.again) == 0 {
+// enrolled handles that threads were registered again and failures were taken back.
+func (b *beats) enrolled(again []int, unfailed int) {
+	if len(again) == 0 {
 		return
 	}
 	for _, j := range b.jobs {
-		if j.mirror == written && slices.Contains(r.again, j.thread) {
+		if j.mirror == written && slices.Contains(again, j.thread) {
 			j.mirror = removed
 		}
 	}
 	b.log.Warn("another program has removed threads of this process from the workers in redis, as a pruner does; they are registered again, "+
 		"and what it has recorded as failed is taken back",
-		zap.Int("threads", len(r.again)), zap.Int("failures", r.unfailed))
+		zap.Int("threads", len(again)), zap.Int("failures", unfailed))
 }
