@@ -1,6 +1,7 @@
 package master
 
 import (
+	"slices"
 	"time"
 )
 
@@ -24,10 +25,8 @@ func (m *Master) startAhead() {
 	if m.cfg.MaxRetiring == 0 || m.roll != nil {
 		return
 	}
-	for _, s := range m.slots {
-		if s.next != nil && s.next.ahead {
-			return
-		}
+	if slices.ContainsFunc(m.slots, func(s *slot) bool { return s.next != nil && s.next.ahead }) {
+		return
 	}
 	for _, s := range m.slots {
 		if w := s.current; w != nil && w.leaves.soon && s.next == nil && m.mayStart(s) {

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -357,12 +358,7 @@ func (m *Master) finished() bool {
 
 // empty reports whether every worker process has left because nothing was left to do.
 func (m *Master) empty() bool {
-	for _, s := range m.slots {
-		if !s.closed {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.slots, func(s *slot) bool { return !s.closed })
 }
 
 func (m *Master) owns(pid int) bool {

@@ -2,6 +2,7 @@ package master
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,10 +95,8 @@ func (m *Master) reload() {
 
 // upgrades reports whether the next reload is an upgrade, and why that is unknown.
 func (m *Master) upgrades() (bool, error) {
-	for _, r := range m.reread.next {
-		if r.Do == control.Upgrade {
-			return true, nil
-		}
+	if slices.ContainsFunc(m.reread.next, func(r Request) bool { return r.Do == control.Upgrade }) {
+		return true, nil
 	}
 	if m.d.Upgrade.Changed == nil {
 		return false, nil
@@ -246,10 +245,8 @@ func (m *Master) checkRoll() {
 		m.reloadAgain()
 		return
 	}
-	for _, s := range m.slots {
-		if s.current != nil && m.outdated(s.current) {
-			return
-		}
+	if slices.ContainsFunc(m.slots, func(s *slot) bool { return s.current != nil && m.outdated(s.current) }) {
+		return
 	}
 	m.log.Info("the new configuration is in force everywhere")
 	m.note(store.EventReloaded, "", "the new configuration is in force: "+m.described(), 0)

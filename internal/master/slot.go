@@ -3,6 +3,7 @@ package master
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -113,12 +114,7 @@ func (m *Master) extra() int {
 }
 
 func (m *Master) replacing() bool {
-	for _, s := range m.slots {
-		if s.current == nil || s.current.leaves.stage >= stopped {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.slots, func(s *slot) bool { return s.current == nil || s.current.leaves.stage >= stopped })
 }
 
 // spawn starts a worker process for s: as current, or as next while old is there.

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -38,12 +39,7 @@ func (p *Pool) Await(ctx context.Context) error {
 const bootSlack = time.Second
 
 func (p *Pool) there() bool {
-	for _, q := range p.processes {
-		if q.state == ready {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.processes, func(q *process) bool { return q.state == ready })
 }
 
 // turned wakes all callers of Await. p.mu must be held.

@@ -66,9 +66,7 @@ func (q *process) hold(token string) {
 func (q *process) release(token string) {
 	q.holding.Lock()
 	defer q.holding.Unlock()
-	if i := slices.Index(q.tokens, token); i >= 0 {
-		q.tokens = slices.Delete(q.tokens, i, i+1)
-	}
+	q.tokens = without(q.tokens, token)
 }
 
 func (q *process) inHand() []string {
@@ -115,12 +113,7 @@ func (p *Pool) inform(q *process) {
 
 func (p *Pool) stopWaiting(ctx context.Context, wait chan *process) (*process, error) {
 	p.mu.Lock()
-	for i, w := range p.waiters {
-		if w == wait {
-			p.waiters = append(p.waiters[:i], p.waiters[i+1:]...)
-			break
-		}
-	}
+	p.waiters = without(p.waiters, wait)
 	var why error
 	if p.failures > 0 && p.last != nil {
 		why = p.last
@@ -163,7 +156,7 @@ func (p *Pool) look() {
 		case <-ticks.C:
 		}
 		p.mu.Lock()
-		list := append([]*process(nil), p.processes...)
+		list := slices.Clone(p.processes)
 		p.mu.Unlock()
 		for _, q := range list {
 			p.lookAt(q)

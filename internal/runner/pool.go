@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,12 +207,9 @@ func (p *Pool) pop() *process {
 	if n == 0 {
 		return nil
 	}
-	i := n - 1
-	for j, q := range p.idle {
-		if q.replaced {
-			i = j
-			break
-		}
+	i := slices.IndexFunc(p.idle, func(q *process) bool { return q.replaced })
+	if i < 0 {
+		i = n - 1
 	}
 	q := p.idle[i]
 	p.idle[i] = p.idle[n-1]
@@ -315,15 +313,13 @@ func (p *Pool) dismissNow(q *process) {
 		return
 	}
 	q.state = leaving
-	kept := p.idle[:0]
-	for _, other := range p.idle {
-		if other != q {
-			kept = append(kept, other)
-		}
-	}
-	p.idle = kept
+	p.idle = without(p.idle, q)
 	p.change()
 	p.refill()
+}
+
+func without[T comparable](list []T, one T) []T {
+	return slices.DeleteFunc(list, func(other T) bool { return other == one })
 }
 
 // sendOff tells a process without jobs to leave.
@@ -348,19 +344,7 @@ func (p *Pool) lost(q *process) {
 	if q.late != nil {
 		q.late.Stop()
 	}
-	kept := p.idle[:0]
-	for _, other := range p.idle {
-		if other != q {
-			kept = append(kept, other)
-		}
-	}
-	p.idle = kept
-	for i, other := range p.processes {
-		if other == q {
-			p.processes = append(p.processes[:i], p.processes[i+1:]...)
-			break
-		}
-	}
+	p.idle, p.processes = without(p.idle, q), without(p.processes, q)
 	if p.closed {
 		return
 	}

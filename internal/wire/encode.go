@@ -160,8 +160,7 @@ func AppendString(b []byte, s string) []byte {
 		case c == '\t':
 			b = append(b, `\t`...)
 		default:
-			b = append(b, `\u00`...)
-			b = append(b, hex2(c)...)
+			b = fmt.Appendf(b, `\u%04x`, c)
 		}
 	}
 	return append(b, '"')

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -22,7 +23,7 @@ func Printable(s string, max int) string {
 		piece := s[i : i+size]
 		switch {
 		case r == utf8.RuneError && size == 1:
-			piece = `\x` + hex2(s[i])
+			piece = fmt.Sprintf(`\x%02x`, s[i])
 		case !unicode.IsPrint(r):
 			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 		}
@@ -48,11 +49,6 @@ func plain(s string) bool {
 		}
 	}
 	return true
-}
-
-func hex2(c byte) string {
-	const digits = "0123456789abcdef"
-	return string([]byte{digits[c>>4], digits[c&15]})
 }
 
 // PrintableLines is Printable for several lines: line breaks and tabs stay.

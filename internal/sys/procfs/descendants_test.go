@@ -122,7 +122,7 @@ func TestStrays(t *testing.T) {
 	t.Run("a child that code waits for is left alone", func(t *testing.T) {
 		t.Parallel()
 		c := spawn(t, "p-owned", "exit")
-		s := Strays{Owned: func(int) bool { return true }, Patience: time.Nanosecond}
+		s := Strays{Owned: func(int) bool { return true }}
 		require.Zero(t, s.Reap())
 		require.Equal(t, 3, c.wait().ExitStatus())
 	})
@@ -153,7 +153,7 @@ func TestStrays(t *testing.T) {
 			return err == nil && s.Zombie()
 		}, 30*time.Second, time.Millisecond)
 		// No other child: children of parallel tests are not ours to reap.
-		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }, Patience: time.Nanosecond}
+		s := Strays{Owned: func(pid int) bool { return pid != c.Process.Pid }}
 		for range 2 {
 			require.Zero(t, s.Reap())
 		}

@@ -8,10 +8,6 @@ import "time"
 type Strays struct {
 	// Owned reports whether some code waits for a child process; may be nil.
 	Owned func(pid int) bool
-	// Patience is how long a zombie is left to code that may wait for it: a child can die before
-	// its parent has told Owned. 0 = no time where Go processes have a handle from their start,
-	// else 2 s.
-	Patience time.Duration
 
 	seen map[ID]time.Duration
 }

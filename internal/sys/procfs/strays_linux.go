@@ -30,9 +30,11 @@ func (s *Strays) ReapOrphans() (reaped int) {
 }
 
 func (s *Strays) reap(pids []int) (reaped int) {
-	patience := s.Patience
-	if patience == 0 && !handled() {
-		patience = 2 * time.Second
+	// How long a zombie is left to code that may wait for it: a child without a handle can die
+	// before its parent has told Owned.
+	patience := 2 * time.Second
+	if handled() {
+		patience = 0
 	}
 	now := BootTime()
 	seen := map[ID]time.Duration{}
