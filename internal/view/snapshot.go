@@ -188,7 +188,7 @@ type OverStore interface {
 	UniqueStore
 }
 
-// over is a store whose methods those of onceRead hide, as they are embedded less deep.
+// over is a store. onceRead is embedded less deep: its methods hide those of the store.
 type over struct {
 	*onceRead
 	below
