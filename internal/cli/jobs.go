@@ -23,13 +23,13 @@ type jobFilter struct{ view.JobFilter }
 func (o *jobFilter) add(f *flagSet) {
 	f.StringSliceVar(&o.Queues, "queue", nil, "only these `queues`")
 	f.StringSliceVar(&o.Classes, "class", nil, "only these `classes`")
-	f.span(&o.OlderThan, "older-than", 0, "only jobs running longer than this")
+	f.span(&o.OlderThan, "running-for", 0, "only jobs running for this time or longer")
 	f.limit(&o.Limit, jobLimit, 1, "most jobs, longest running first")
 }
 
 // given reports whether a flag selects jobs.
 func (o *jobFilter) given(c *cobra.Command) bool {
-	return slices.ContainsFunc([]string{"queue", "class", "older-than"}, c.Flags().Changed)
+	return slices.ContainsFunc([]string{"queue", "class", "running-for"}, c.Flags().Changed)
 }
 
 func (a *cli) jobsCommand() *cobra.Command {

@@ -81,7 +81,7 @@ The command waits until the jobs have ended, and reports how:
   finished          it finished by itself
 
 Exit code 1: a job still runs.`,
-		example: "jobs kill 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2 --force-after 1m --requeue\njobs kill --class Import --older-than 1h --dry-run",
+		example: "jobs kill 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2 --force-after 1m --requeue\njobs kill --class Import --running-for 1h --dry-run",
 		names:   runNames,
 		args: func(c *cobra.Command, args []string) error {
 			switch {

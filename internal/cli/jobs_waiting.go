@@ -34,7 +34,7 @@ type waitingFlags struct {
 }
 
 // waitingFilters are the flags that are conditions on a job.
-var waitingFilters = []string{"id", "class", "args", "match", "older-than"}
+var waitingFilters = []string{"id", "class", "args", "match", "waiting-for"}
 
 func (o *waitingFlags) add(f *flagSet) {
 	f.StringSliceVar(&o.queues, "queue", nil, "only these `queues`, also * ? [a-z] and !")
@@ -42,7 +42,7 @@ func (o *waitingFlags) add(f *flagSet) {
 	f.StringSliceVar(&o.filter.IDs, "id", nil, `only these ids, as "jobs find" shows them`)
 	f.StringVar(&o.args, "args", "", "only these exact arguments, a `JSON` array: [42,\"de\"]")
 	f.StringVar(&o.pattern, "match", "", "only if the arguments as JSON match this `regexp`")
-	f.DurationVar(&o.older, "older-than", 0, `only jobs enqueued longer ago than this; "rm" and "move" need "enqueued_at" in the payload`)
+	f.span(&o.older, "waiting-for", 0, `only jobs that have waited for this time or longer; "rm" and "move" need "enqueued_at" in the payload`)
 }
 
 func (o *waitingFlags) resolve(f *flagSet, now time.Time) (err error) {
@@ -70,10 +70,7 @@ func (o *waitingFlags) resolve(f *flagSet, now time.Time) (err error) {
 			return usage("", "--id %q: write eight characters of it or more", id)
 		}
 	}
-	switch {
-	case o.older < 0:
-		return usage("", "--older-than %s: a time must not be negative", o.older)
-	case o.older > 0:
+	if o.older > 0 {
 		o.filter.Before = now.Add(-o.older)
 	}
 	return nil

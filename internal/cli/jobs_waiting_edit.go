@@ -52,7 +52,7 @@ alone after their process died ("queues purge"), and slices of long jobs: use
 		args: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0:
-				return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --older-than")
+				return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --waiting-for")
 			case move && e.to == "":
 				return usage("See: "+a.again()+" queues", "to which queue? Use --to")
 			case move && wire.CheckQueue(e.to) != nil:
@@ -64,7 +64,7 @@ alone after their process died ("queues purge"), and slices of long jobs: use
 				if move {
 					whole = "queues move QUEUE QUEUE"
 				}
-				return usage("Use --class, --args, --match, --id or --older-than. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
+				return usage("Use --class, --args, --match, --id or --waiting-for. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
 			}
 			return nil
 		},

@@ -166,17 +166,9 @@ func (a *cli) lockerPruneCommand(f *lockerFlags) *cobra.Command {
 	var idle time.Duration
 	return a.command(verb{
 		use: "prune", kind: noRedis, short: "remove the rows of unused locks",
-		long: `Remove the rows of locks that have been free for --older-than. A key that comes
-back continues above every sequence ever issued.`,
-		flags: func(f *flagSet) {
-			f.span(&idle, "older-than", defaultIdle, "only locks free longer than this")
-			f.check(func() error {
-				if idle < 0 {
-					return usage("", "--older-than %s: must not be negative", idle)
-				}
-				return nil
-			})
-		},
+		long: `Remove the rows of unused locks. A key that comes back continues above every
+sequence ever issued.`,
+		flags: func(f *flagSet) { f.span(&idle, "free-for", defaultIdle, "only locks free for this time or longer") },
 		do: a.inLocker(f, func(ctx context.Context, pool *pgxpool.Pool, _ []string) error {
 			n, err := locker.Prune(ctx, pool, f.table, idle)
 			if err != nil {

@@ -44,7 +44,7 @@ func TestAgesOfQueues(t *testing.T) {
 	proctest.Await(t, patience, func() bool { q := queue("fair"); return q.Size == 3 && q.OldestS != nil && *q.OldestS > 0 }, "the age of jobs in lines")
 	require.False(t, queue("fair").Late)
 	proctest.Await(t, patience, func() bool {
-		return ok("jobs", "find", "--older-than", "2s", "--queue", "paused", "-o", "name") != ""
+		return ok("jobs", "find", "--waiting-for", "2s", "--queue", "paused", "-o", "name") != ""
 	}, "jobs that have waited for two seconds")
 	require.Contains(t, ok("doctor"), "mail: 1 job waits, and the first has waited for longer than promised")
 
