@@ -242,15 +242,15 @@ func start(t *testing.T, h handlers, o options) *fixture {
 	p, err := workerproc.New(o.cfg, deps)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { f.result <- p.Run(ctx) }()
+	var running sync.WaitGroup // they log to the test
+	running.Go(func() { f.result <- p.Run(ctx) })
 	// Actions of the master.
 	forwarder := delayed.NewForwarder(delayed.Config{Stats: noStats{}}, s, log)
-	var moving sync.WaitGroup
-	moving.Go(func() { forwarder.Run(ctx) })
+	running.Go(func() { forwarder.Run(ctx) })
 	t.Cleanup(func() {
 		f.die()
 		cancel()
-		moving.Wait()
+		running.Wait()
 		require.NoError(t, s.Close())
 	})
 	f.expect(proc.Hello)
