@@ -19,7 +19,7 @@ import (
 // same defects in make test or .ci/run: tests, or a fault of make chaos.
 var nightly = map[string]string{
 	"TestAKillBeforeAnAttemptIsKnown":                 "internal/thread TestKilledBeforeTheCountIsKnown",
-	"TestALongJobAndAnOlderRedis":                     "internal/longstore TestLongModel; longjob TestPastLease",
+	"TestALongJobAndAnOlderRedis":                     "internal/longstore TestLongModel; longjob TestLost",
 	"TestALongJobInAnotherLanguageLetsItsProcessGo":   "TestALongJobLetsItsProcessGo; longjob TestCommand",
 	"TestALongJobInAnotherLanguageSurvivesEverything": "TestALongJobSurvivesEverything; longjob TestCommandEnds",
 	"TestALongJobInRubyStops":                         "longjob TestEnds; internal/handler TestSliceEnds",
@@ -96,7 +96,7 @@ var nightly = map[string]string{
 	"TestTenantsTakeTurns":                            "internal/longstore TestTenantsModel; longjob TestTenant",
 	"TestTheExampleOfALongJob":                        "TestALongJobSurvivesEverything; longjob TestSteps",
 	"TestTheExampleOfALongJobInPython":                "longjob TestCommand",
-	"TestTheExamplesThatExpireRows":                   "longjob/sqlscan TestScanDelete; longjob/sqlscan TestScanDeleteMySQL",
+	"TestTheExamplesThatExpireRows":                   "longjob/sqlscan TestScanDelete",
 	"TestTwoFormats":                                  "internal/store TestFormatUnread; make chaos with -previous",
 	"TestUSR1AndTheMasterHangs":                       "internal/workerproc TestKill; TestUSR1ThenACrash",
 	"TestUniqueQueueTurnedOff":                        "internal/store TestUniqueTurnedOff",
