@@ -22,8 +22,10 @@ import (
 func ReplicaLag(primary Querier) func(ctx context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		// Without the right, the rows exist but all their columns are NULL.
-		// CollectExactlyOneRow returns the error of Query.
-		rows, _ := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
+		rows, err := primary.Query(ctx, "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), coalesce(extract(epoch FROM (SELECT max(replay_lag) FROM pg_stat_replication)), 0)::float8")
+		if err != nil {
+			return 0, err
+		}
 		lag, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[struct {
 			User    string
 			May     bool

@@ -4,10 +4,12 @@ package sqlscan_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -59,6 +61,20 @@ func TestReplicaLag(t *testing.T) {
 	o.Lag = sqlscan.ReplicaLag(weak)
 	b.completes(b.deletes("", o))
 	require.Equal(t, "0", b.text("SELECT count(*) FROM t"))
+}
+
+type withoutRows struct{ err error }
+
+func (q withoutRows) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, q.err }
+
+// A Querier may return no rows with its error, as wrappers of a pool do.
+func TestLagQuerierFails(t *testing.T) {
+	t.Parallel()
+	q := withoutRows{errors.New("no connection")}
+	_, err := sqlscan.ReplicaLag(q)(t.Context())
+	require.ErrorIs(t, err, q.err)
+	_, err = sqlscan.Subjects(q, "SELECT 1")(t.Context())
+	require.ErrorIs(t, err, q.err)
 }
 
 func TestReplicaLagMySQL(t *testing.T) {
