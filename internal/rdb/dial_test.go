@@ -191,6 +191,35 @@ func TestSilentTLS(t *testing.T) {
 	require.EqualValues(t, 1, asked.Load())
 }
 
+// TestTLSByScheme: a scheme in capitals means TLS, too; nothing may be sent in clear text.
+func TestTLSByScheme(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"REDISS", "Rediss-Sentinel", "Rediss-Cluster"} {
+		var config net.ListenConfig
+		l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		first := make(chan byte, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				close(first)
+				return
+			}
+			one := make([]byte, 1)
+			_, _ = conn.Read(one)
+			first <- one[0]
+			_ = conn.Close()
+		}()
+		require.True(t, rdb.OverTLS(scheme+"://"+l.Addr().String()), scheme)
+		s, err := rdb.Open(rdb.Options{URL: scheme + "://u:secret@" + l.Addr().String() + "/0", Namespace: "{resque}"})
+		require.NoError(t, err, scheme)
+		require.Error(t, s.Read.Ping(t.Context()).Err(), scheme)
+		require.EqualValues(t, 0x16, <-first, "%s: the first byte of a TLS handshake", scheme)
+		require.NoError(t, s.Close())
+		require.NoError(t, l.Close())
+	}
+}
+
 // TestNoRedis: what answers is not Redis, or not in the way that the URL says. The error
 // says what it looks like, and it may be gone with the next try.
 func TestNoRedis(t *testing.T) {

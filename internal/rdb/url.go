@@ -167,7 +167,7 @@ func (o Options) nodes(u *url.URL, port string, retries int) *redis.UniversalOpt
 	}
 	opts.Password, _ = u.User.Password()
 	opts.CredentialsProviderContext = o.credentials(opts.Username, opts.Password)
-	if OverTLS(o.URL) {
+	if OverTLS(u.Scheme) {
 		opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	opts.Dialer = dialer(opts.TLSConfig, o.share)
@@ -197,7 +197,7 @@ func (o Options) certificates() (*tls.Config, error) {
 }
 
 // OverTLS reports whether connections to a URL use TLS.
-func OverTLS(url string) bool { return strings.HasPrefix(url, "rediss") }
+func OverTLS(url string) bool { return strings.HasPrefix(strings.ToLower(url), "rediss") }
 
 // ReadCA reads certificates for Options.CA; "" without a file.
 func ReadCA(file string) (string, error) {
