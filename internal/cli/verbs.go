@@ -294,14 +294,17 @@ func (a *cli) list(c *cobra.Command, everything bool, read func(ctx context.Cont
 }
 
 // checkFormat returns an error if a verb would change data that this version cannot read. A verb
-// that only reads gets a warning that its result may be incomplete.
+// that only reads gets a warning that its result may be incomplete, one that only adds gets none.
 func (out *output) checkFormat(c *cobra.Command, s *store.Store) error {
 	unread, ok := errors.AsType[*rdb.FormatError](s.CheckFormat(c.Context()))
 	if !ok {
 		return nil // the verb itself will meet other errors
 	}
-	if is(c, edits) {
+	switch {
+	case is(c, edits):
 		return &problem{exit: exitFailed, code: "format", cause: unread, lines: []string{"nothing was changed: " + unread.Error()}}
+	case is(c, adds):
+		return nil // a newer version reads what it writes
 	}
 	out.warn("not all may be shown: %s", unread.Error())
 	return nil
