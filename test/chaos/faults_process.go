@@ -220,7 +220,7 @@ func (c *chaos) restarted(ctx context.Context, f *check.Fault, m *machine, sig s
 		c.complain("daemon %s left with exit code %d after %s", m.name, code, sig)
 	}
 	for _, p := range m.processes() {
-		// What a master before it left at its death leaves by itself; the last check looks for it.
+		// Processes of an earlier master that died end by themselves; the last check looks for them.
 		if p.Start >= master.Start && proctest.Alive(p.PID) {
 			c.complain("daemon %s left behind after %s: %s", m.name, sig, p.Process)
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)
