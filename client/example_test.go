@@ -166,8 +166,8 @@ func ExampleClient_RetryFailed() {
 	}
 	defer func() { _ = c.Close() }()
 
-	report, err := c.RetryFailed(context.Background(), client.FailedFilter{
-		Class: "Mail", Error: "connection refused", After: time.Now().Add(-24 * time.Hour),
+	report, err := c.RetryFailed(context.Background(), client.Filter{
+		Classes: []string{"Mail"}, Error: "connection refused", Since: time.Now().Add(-24 * time.Hour),
 	})
 	fmt.Println(report.Done, "of", report.Matched, err)
 	// Output: 0 of 0 <nil>

@@ -6,41 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
-
-// FailedFilter selects the failure records that meet all conditions that are set, in the failed
-// list and in the lists of Resque's multi-queue failure backend. Methods that take a filter
-// return ErrNoFilter if it has no condition.
-type FailedFilter struct {
-	// All selects every record.
-	All bool
-	// IDs selects records by id: the SHA-256 of a record's bytes in hex, or its beginning. "@"
-	// and the index in its list (0 = oldest) may follow. Of records that are equal byte by
-	// byte, an id selects one.
-	IDs []string
-	// Class and Queue are the names of the job's class and queue.
-	Class, Queue string
-	// Error is a part of the exception's name or message. Pattern matches a part of either.
-	Error   string
-	Pattern *regexp.Regexp
-	// Before and After limit the time at which the job failed; zero = any. A record without a
-	// readable time meets neither. If its time zone is ambiguous, it must meet them in every
-	// zone that may be meant.
-	Before, After time.Time
-	// Again makes RetryFailed also select records that were retried already. Records in IDs are
-	// retried anyway.
-	Again bool
-	// Limit is the maximum number of records, the oldest of each list first; 0 = no limit.
-	Limit int
-}
 
 // FailedReport counts what happened to the records that a filter selected.
 type FailedReport struct {
@@ -64,9 +36,6 @@ type FailedReport struct {
 	Queues map[string]int
 }
 
-// ErrNoFilter means that the filter has no condition. To select everything, set All.
-var ErrNoFilter = errors.New("no filter: name the failures, or set All")
-
 // ErrFailuresChanged means that other clients have removed or changed records since they were
 // selected, so the selection no longer identifies them. Select again.
 var ErrFailuresChanged = errors.New("the failures have changed")
@@ -82,9 +51,15 @@ type FailedSelection struct {
 }
 
 // SelectFailed returns the records that RetryFailed, or with remove RemoveFailed, would act on.
-func (c *Client) SelectFailed(ctx context.Context, f FailedFilter, remove bool) (*FailedSelection, error) {
+func (c *Client) SelectFailed(ctx context.Context, f Filter, remove bool) (*FailedSelection, error) {
 	s := &FailedSelection{c: c, remove: remove, report: FailedReport{Queues: map[string]int{}}}
-	if remove && f.All && f.anything() && len(f.IDs) == 0 && f.Limit == 0 {
+	if !f.given() {
+		return s, ErrNoFilter
+	}
+	if f.Retried == "" && !remove && len(f.IDs) == 0 {
+		f.Retried = "no"
+	}
+	if inner := filter.Filter(f); remove && f.All && !inner.Any() && f.Limit == 0 {
 		lists, err := c.store.FailureLists(ctx)
 		for i := 0; err == nil && i < len(lists); i++ {
 			var whole store.WholeFailures
@@ -95,7 +70,7 @@ func (c *Client) SelectFailed(ctx context.Context, f FailedFilter, remove bool) 
 		}
 		return s, err
 	}
-	return s, s.selectRecords(ctx, f, !remove && f.fresh())
+	return s, s.selectRecords(ctx, f)
 }
 
 // Report counts what is selected: Matched and, for a retry, Queues.
@@ -127,7 +102,7 @@ func (s *FailedSelection) Do(ctx context.Context, progress func(handled int)) (F
 // not push it twice. Hooks are not called.
 //
 // After an error, more jobs may have been pushed than the report shows.
-func (c *Client) RetryFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
+func (c *Client) RetryFailed(ctx context.Context, f Filter) (FailedReport, error) {
 	selected, err := c.SelectFailed(ctx, f, false)
 	if err != nil {
 		return FailedReport{Queues: map[string]int{}}, err
@@ -175,7 +150,7 @@ func (c *Client) retryOf(record, payload []byte) store.FailedEdit {
 // payload of a record that was retried stays, because a waiting job may still need it.
 //
 // After an error, payloads without records may remain. The command "resqued parked" lists them.
-func (c *Client) RemoveFailed(ctx context.Context, f FailedFilter) (FailedReport, error) {
+func (c *Client) RemoveFailed(ctx context.Context, f Filter) (FailedReport, error) {
 	report := FailedReport{Queues: map[string]int{}}
 	for tries := 0; ; tries++ {
 		selected, err := c.SelectFailed(ctx, f, true)
@@ -200,7 +175,7 @@ func (r *FailedReport) add(before FailedReport) {
 
 // CountFailed returns the report of a RetryFailed, or with remove of a RemoveFailed, that would
 // select the same records. It changes nothing.
-func (c *Client) CountFailed(ctx context.Context, f FailedFilter, remove bool) (FailedReport, error) {
+func (c *Client) CountFailed(ctx context.Context, f Filter, remove bool) (FailedReport, error) {
 	s, err := c.SelectFailed(ctx, f, remove)
 	if err != nil {
 		return FailedReport{Queues: map[string]int{}}, err
@@ -216,12 +191,13 @@ type selection struct {
 	placed  []store.FailureRecord
 }
 
-func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fresh bool) error {
-	if !f.All && len(f.IDs) == 0 && f.anything() {
-		return ErrNoFilter
+func (s *FailedSelection) selectRecords(ctx context.Context, f Filter) error {
+	m, err := f.matcher(ctx, filter.Failures)
+	if err != nil {
+		return err
 	}
 	if len(f.IDs) > 0 {
-		return s.selectNamed(ctx, f, fresh)
+		return s.selectNamed(ctx, f, m)
 	}
 	lists, err := s.c.store.FailureLists(ctx)
 	if err != nil {
@@ -236,7 +212,7 @@ func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fre
 			if f.Limit > 0 && s.report.Matched+targets.Len() >= f.Limit {
 				return false
 			}
-			if failure, ok := f.matches(record, fresh); ok {
+			if failure, ok := m.Failure(record); ok {
 				targets.Add(index, record)
 				queues[failure.Queue]++
 			}
@@ -257,7 +233,7 @@ func (s *FailedSelection) selectRecords(ctx context.Context, f FailedFilter, fre
 	return nil
 }
 
-func (s *FailedSelection) selectNamed(ctx context.Context, f FailedFilter, fresh bool) error {
+func (s *FailedSelection) selectNamed(ctx context.Context, f Filter, m *filter.Matcher) error {
 	refs := make([]store.FailureRef, len(f.IDs))
 	for i, id := range f.IDs {
 		refs[i] = store.ParseFailureRef(id)
@@ -273,7 +249,7 @@ func (s *FailedSelection) selectNamed(ctx context.Context, f FailedFilter, fresh
 	seen := map[place]bool{}
 	for _, record := range slices.Concat(found...) {
 		at := place{record.List, record.Index}
-		failure, ok := f.matches(record.Raw, fresh)
+		failure, ok := m.Failure(record.Raw)
 		if !ok || seen[at] || f.Limit > 0 && s.report.Matched >= f.Limit {
 			continue
 		}
@@ -386,74 +362,4 @@ func keptFor(record []byte) string {
 	}
 	ref, _ := wire.ReferenceOf(e)
 	return ref.ID
-}
-
-func (f FailedFilter) fresh() bool { return !f.Again && len(f.IDs) == 0 }
-
-// Matches reports whether a failure record meets the conditions other than IDs and Limit.
-// record must be the bytes that are in Redis.
-func (f FailedFilter) Matches(record []byte) bool {
-	_, ok := f.matches(record, false)
-	return ok
-}
-
-// matches reports whether a record meets the conditions on its content. fresh leaves out
-// records that were retried already.
-func (f FailedFilter) matches(record []byte, fresh bool) (wire.Failure, bool) {
-	if f.cannotMatch(record) {
-		return wire.Failure{}, false
-	}
-	failure, bad := wire.ParseFailureBrief(record)
-	if fresh && failure.RetriedAt != "" {
-		return failure, false
-	}
-	if f.anything() {
-		return failure, true
-	}
-	if bad != nil || f.Queue != "" && f.Queue != failure.Queue {
-		return failure, false
-	}
-	if f.Class != "" {
-		e, err := wire.Parse(failure.Original(), 0)
-		if err != nil {
-			return failure, false
-		}
-		if ref, ok := wire.ReferenceOf(e); ok {
-			e = wire.Envelope{Class: ref.Class}
-		}
-		if !e.Is(f.Class) {
-			return failure, false
-		}
-	}
-	earliest, latest := failure.Between()
-	if !f.Before.IsZero() && (latest.IsZero() || !latest.Before(f.Before)) || !f.After.IsZero() && (earliest.IsZero() || !earliest.After(f.After)) {
-		return failure, false
-	}
-	if f.Pattern != nil && !f.Pattern.MatchString(failure.Exception) && !f.Pattern.MatchString(failure.Error) {
-		return failure, false
-	}
-	return failure, strings.Contains(failure.Exception, f.Error) || strings.Contains(failure.Error, f.Error)
-}
-
-// cannotMatch reports whether the bytes of a record prove that it does not meet the conditions:
-// a name without special characters occurs in them literally, unless another program escaped
-// it. UserMailer#welcome, the name of a mail, is composed of two and is excluded by its "#".
-func (f FailedFilter) cannotMatch(record []byte) bool {
-	for _, name := range [...]string{f.Class, f.Queue, f.Error} {
-		if name == "" || bytes.Contains(record, []byte(name)) || strings.ContainsFunc(name, func(r rune) bool {
-			return r < ' ' || r >= utf8.RuneSelf || r == '"' || r == '\\' || r == '/' || r == '#'
-		}) {
-			continue
-		}
-		return !bytes.Contains(record, []byte(`\u`)) && !bytes.Contains(record, []byte(invalidPayload))
-	}
-	return false
-}
-
-// invalidPayload occurs in records of bytes that are not a payload, which they hold encoded.
-const invalidPayload = "Resqued::InvalidPayload"
-
-// anything reports whether no condition concerns the content of a record.
-func (f FailedFilter) anything() bool {
-	return f.Class == "" && f.Queue == "" && f.Error == "" && f.Pattern == nil && f.Before.IsZero() && f.After.IsZero()
 }

@@ -32,7 +32,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 			f.fail(t, numbered(0, 1200)...)
 			require.NoError(t, f.redis.SAdd(t.Context(), f.ns+":failed_queues", "mail_failed").Err())
 			require.NoError(t, f.redis.RPush(t.Context(), f.ns+":mail_failed", "a", "b").Err())
-			s, err := f.SelectFailed(t.Context(), client.FailedFilter{All: true}, true)
+			s, err := f.SelectFailed(t.Context(), client.Filter{All: true}, true)
 			require.NoError(t, err)
 			require.Equal(t, 1202, s.Report().Matched)
 			new := numbered(1200, 1200+later)
@@ -52,7 +52,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
 		f.fail(t, numbered(0, 300)...)
-		s, err := f.SelectFailed(t.Context(), client.FailedFilter{All: true}, true)
+		s, err := f.SelectFailed(t.Context(), client.Filter{All: true}, true)
 		require.NoError(t, err)
 		f.fail(t, numbered(300, 420)...)
 		for _, i := range []int{5, 150, 298} {
@@ -74,7 +74,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 			t.Parallel()
 			f := setup(t, client.Options{})
 			f.fail(t, numbered(0, 300)...)
-			s, err := f.SelectFailed(t.Context(), client.FailedFilter{All: true}, true)
+			s, err := f.SelectFailed(t.Context(), client.Filter{All: true}, true)
 			require.NoError(t, err)
 			change(f, t)
 			f.fail(t, "new")
@@ -83,7 +83,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrFailuresChanged)
 			require.Zero(t, report.Done)
 			require.Equal(t, before, f.failed(t))
-			report, err = f.RemoveFailed(t.Context(), client.FailedFilter{All: true})
+			report, err = f.RemoveFailed(t.Context(), client.Filter{All: true})
 			require.NoError(t, err)
 			require.Equal(t, len(before), report.Done)
 		})
@@ -92,7 +92,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
 		f.fail(t, numbered(0, 30)...)
-		s, err := f.SelectFailed(t.Context(), client.FailedFilter{All: true}, true)
+		s, err := f.SelectFailed(t.Context(), client.Filter{All: true}, true)
 		require.NoError(t, err)
 		require.NoError(t, f.redis.HSet(t.Context(), f.ns+":resqued:parked", "x", "1").Err())
 		f.fail(t, "new")
@@ -106,7 +106,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 			t.Parallel()
 			f := setup(t, client.Options{})
 			f.fail(t, numbered(0, 3)...)
-			s, err := f.SelectFailed(t.Context(), client.FailedFilter{Class: "A"}, remove)
+			s, err := f.SelectFailed(t.Context(), client.Filter{Classes: []string{"A"}}, remove)
 			require.NoError(t, err)
 			f.fail(t, numbered(3, 5)...)
 			report, err := s.Do(t.Context(), nil)
@@ -135,7 +135,7 @@ func TestFailuresThatComeLater(t *testing.T) {
 				busy = false
 			default:
 			}
-			report, err := f.RemoveFailed(t.Context(), client.FailedFilter{All: true})
+			report, err := f.RemoveFailed(t.Context(), client.Filter{All: true})
 			require.NoError(t, err)
 			require.Equal(t, report.Matched, report.Done, "no more than were there when it began")
 			removed += report.Done
@@ -164,7 +164,7 @@ func TestEqualFailures(t *testing.T) {
 			f := setup(t, client.Options{})
 			f.fail(t, twin, twin, twin)
 			for try := range 3 {
-				report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(int64(at))}})
+				report, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{id(int64(at))}})
 				require.NoError(t, err)
 				require.Equal(t, max(0, 1-try), report.Done, "try %d", try)
 				require.Equal(t, []int{at}, retried(f, t))
@@ -172,7 +172,7 @@ func TestEqualFailures(t *testing.T) {
 			}
 			// Once more by the id that it has now; equal ones that were retried at that time stay.
 			now := f.failed(t)[at]
-			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{store.FailureID([]byte(now), int64(at))}})
+			report, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{store.FailureID([]byte(now), int64(at))}})
 			require.NoError(t, err)
 			require.Equal(t, 1, report.Done)
 		})
@@ -183,7 +183,7 @@ func TestEqualFailures(t *testing.T) {
 		old := strings.TrimSuffix(twin, "}") + `,"retried_at":"2026/11/20 10:00:00 UTC"}`
 		f.fail(t, old, old, old)
 		for try := range 3 {
-			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{store.FailureID([]byte(old), 2)}})
+			report, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{store.FailureID([]byte(old), 2)}})
 			require.NoError(t, err)
 			require.Equal(t, max(0, 1-try), report.Done, "try %d", try)
 		}
@@ -194,11 +194,11 @@ func TestEqualFailures(t *testing.T) {
 		f := setup(t, client.Options{})
 		f.fail(t, append(append([]string{twin}, numbered(1, 300)...), twin, twin)...)
 		for _, at := range []int64{300, 300, 301, 301} {
-			_, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(at)}})
+			_, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{id(at)}})
 			require.NoError(t, err)
 		}
 		require.Equal(t, []int{300, 301}, retried(f, t))
-		report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(0)}})
+		report, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{id(0)}})
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Done)
 	})
@@ -208,7 +208,7 @@ func TestEqualFailures(t *testing.T) {
 		f.fail(t, "x", twin, "y", twin)
 		require.NoError(t, f.redis.LPop(t.Context(), f.ns+":failed").Err())
 		for range 2 {
-			_, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(3)}})
+			_, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{id(3)}})
 			require.NoError(t, err)
 		}
 		require.Equal(t, []int{2}, retried(f, t))
@@ -218,7 +218,7 @@ func TestEqualFailures(t *testing.T) {
 		f := setup(t, client.Options{})
 		f.fail(t, slices.Concat([]string{twin}, numbered(1, 301), []string{twin}, numbered(301, 601))...)
 		for range 2 {
-			_, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: []string{id(301)}})
+			_, err := f.RetryFailed(t.Context(), client.Filter{IDs: []string{id(301)}})
 			require.NoError(t, err)
 			for _, other := range numbered(1, 260) {
 				require.NoError(t, f.redis.LRem(t.Context(), f.ns+":failed", 1, other).Err())
@@ -232,7 +232,7 @@ func TestEqualFailures(t *testing.T) {
 		f.fail(t, twin, "x", twin, twin, twin)
 		some := []string{id(0), id(3), id(3), id(4)}
 		for try := range 2 {
-			report, err := f.RetryFailed(t.Context(), client.FailedFilter{IDs: some})
+			report, err := f.RetryFailed(t.Context(), client.Filter{IDs: some})
 			require.NoError(t, err)
 			require.Equal(t, 3*(1-try), report.Done)
 			require.Equal(t, []int{0, 3, 4}, retried(f, t))
@@ -243,7 +243,7 @@ func TestEqualFailures(t *testing.T) {
 		t.Parallel()
 		f := setup(t, client.Options{})
 		f.fail(t, twin, twin, twin)
-		ask := client.FailedFilter{IDs: []string{id(1)}}
+		ask := client.Filter{IDs: []string{id(1)}}
 		one, err := f.SelectFailed(t.Context(), ask, false)
 		require.NoError(t, err)
 		two, err := f.SelectFailed(t.Context(), ask, false)
@@ -261,12 +261,12 @@ func TestEqualFailures(t *testing.T) {
 		f := setup(t, client.Options{})
 		f.fail(t, twin, "x", twin, twin)
 		for left := 3; left > 0; left-- {
-			report, err := f.RemoveFailed(t.Context(), client.FailedFilter{IDs: []string{id(0), id(0)}})
+			report, err := f.RemoveFailed(t.Context(), client.Filter{IDs: []string{id(0), id(0)}})
 			require.NoError(t, err)
 			require.Equal(t, 1, report.Done)
 			require.Len(t, f.failed(t), left)
 			if left == 3 {
-				report, err = f.RemoveFailed(t.Context(), client.FailedFilter{IDs: []string{id(0)}})
+				report, err = f.RemoveFailed(t.Context(), client.Filter{IDs: []string{id(0)}})
 				require.NoError(t, err)
 				require.Zero(t, report.Done, "the others stand behind that place")
 				require.NoError(t, f.redis.LRem(t.Context(), f.ns+":failed", 1, "x").Err())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -19,7 +20,7 @@ func (c *Client) Dequeue(ctx context.Context, queue, class string, args any) (re
 	if err != nil {
 		return 0, fmt.Errorf("dequeue: %w", err)
 	}
-	same, err := matcher(wanted)
+	same, err := filter.Same(wanted)
 	if err != nil {
 		return 0, fmt.Errorf("dequeue: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -38,8 +39,7 @@ func (c *Client) MoveQueueTo(ctx context.Context, queue string, other *Client, o
 		return report, err
 	}
 	left := newStaying()
-	all := &waitingMatcher{WaitingFilter: WaitingFilter{All: true}}
-	pick := c.picker(all, left)
+	pick := c.picker(new(filter.Matcher), queue, left)
 	moved, err := c.store.Transfer(ctx, other.store, store.TransferRequest{
 		Queue: queue, Where: cmp.Or(o.Name, other.store.Where()+", namespace "+other.opts.Namespace), Limit: n,
 		Pick: func(payload []byte) bool {

@@ -2,43 +2,15 @@ package client
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
-
-// WaitingFilter selects the jobs waiting in a queue that meet all conditions that are set.
-// Methods that remove or move jobs return ErrNoFilter if it has no condition.
-type WaitingFilter struct {
-	// All selects every job, and also payloads that are not jobs.
-	All bool
-	// IDs selects jobs by WaitingJob.ID or by its beginning, eight characters or more. A
-	// payload without an id of its own is also selected by a longer part of its SHA-256. Equal
-	// payloads have the same id.
-	IDs []string
-	// Classes has names of classes, globs and "!" exclusions; a job of any of them is selected.
-	Classes []string
-	// Args are the arguments, as for Enqueue; nil = any, an empty slice = none. They are
-	// compared decoded, as by Dequeue.
-	Args any
-	// Pattern matches a part of the JSON array of the arguments.
-	Pattern *regexp.Regexp
-	// Before limits the time at which the job was enqueued; zero = any. A job whose time is not
-	// known does not meet it. RemoveWaiting and MoveWaiting know only the payload's
-	// "enqueued_at".
-	Before time.Time
-	// Limit is the maximum number of jobs, from the head of the queue; 0 = no limit.
-	Limit int
-}
 
 // WaitingJob is a job that waits in a queue.
 type WaitingJob struct {
@@ -77,95 +49,17 @@ type WaitingReport struct {
 	Loners int64
 }
 
-// digestOf identifies a payload without an id of its own.
-func digestOf(payload []byte) string {
-	sum := sha256.Sum256(payload)
-	return hex.EncodeToString(sum[:])
-}
-
-const leastID = 8
-
 var errEnough = errors.New("enough")
-
-type waitingMatcher struct {
-	WaitingFilter
-	same func(resqued.Args) bool
-}
-
-func (f WaitingFilter) matcher() (*waitingMatcher, error) {
-	m := &waitingMatcher{WaitingFilter: f}
-	if err := selector.CheckSet(f.Classes); err != nil {
-		return nil, fmt.Errorf("classes: %w", err)
-	}
-	for _, id := range f.IDs {
-		if len(id) < leastID {
-			return nil, fmt.Errorf("id %q: write %d characters of it or more", id, leastID)
-		}
-	}
-	if f.Args != nil {
-		wanted, err := wire.Args(f.Args)
-		if err != nil {
-			return nil, fmt.Errorf("args: %w", err)
-		}
-		if m.same, err = matcher(wanted); err != nil {
-			return nil, fmt.Errorf("args: %w", err)
-		}
-	}
-	return m, nil
-}
-
-func (f WaitingFilter) conditions() bool {
-	return f.All || len(f.IDs) > 0 || len(f.Classes) > 0 || f.Args != nil || f.Pattern != nil || !f.Before.IsZero()
-}
-
-// matches reports whether a payload meets the conditions. seen is when it was pushed if the
-// payload does not say; zero = not known.
-func (m *waitingMatcher) matches(payload []byte, seen time.Time) (e wire.Envelope, invalid error, ok bool) {
-	e, invalid = wire.Parse(payload, 0)
-	if e.EnqueuedAt.IsZero() {
-		e.EnqueuedAt = seen
-	}
-	if len(m.IDs) > 0 && !m.named(e, payload) {
-		return e, invalid, false
-	}
-	if invalid != nil {
-		return e, invalid, len(m.Classes) == 0 && m.same == nil && m.Pattern == nil && m.Before.IsZero()
-	}
-	switch {
-	case len(m.Classes) > 0 && !wire.Performs(m.Classes, e.Names()...),
-		m.same != nil && !m.same(e.Args),
-		m.Pattern != nil && !m.Pattern.MatchString(e.Args.String()),
-		!m.Before.IsZero() && (e.EnqueuedAt.IsZero() || !e.EnqueuedAt.Before(m.Before)):
-		return e, nil, false
-	}
-	return e, nil, true
-}
-
-func (m *waitingMatcher) named(e wire.Envelope, payload []byte) bool {
-	digest := ""
-	for _, id := range m.IDs {
-		if e.ID != "" && strings.HasPrefix(e.ID, id) {
-			return true
-		}
-		if digest == "" {
-			digest = digestOf(payload)
-		}
-		if strings.HasPrefix(digest, id) {
-			return true
-		}
-	}
-	return false
-}
 
 // FindWaiting calls found for each job waiting in a queue that the filter selects, in their
 // order, until found returns false or Limit is reached. It looks at the first most jobs of the
 // queue (0 = all) and returns how many it has looked at. A filter without conditions selects
 // every job. The queue is read in parts while other clients change it: a job that is put back
 // during the call, or moved to the line of a lock, may be found twice.
-func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter, most int64, found func(WaitingJob) bool) (looked int64, err error) {
-	m, err := f.matcher()
+func (c *Client) FindWaiting(ctx context.Context, queue string, f Filter, most int64, found func(WaitingJob) bool) (looked int64, err error) {
+	m, err := f.matcher(ctx, filter.Waiting)
 	if err != nil {
-		return 0, &refusedError{err}
+		return 0, err
 	}
 	pushed, err := c.store.Pushed(ctx, queue)
 	if err != nil {
@@ -177,16 +71,19 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 			return false
 		}
 		looked = max(looked, index+1)
-		e, invalid, ok := m.matches(payload, pushed(index))
+		e, invalid, ok := m.Job(filter.Job{Queue: queue, Payload: payload})
 		if !ok {
 			return true
+		}
+		if e.EnqueuedAt.IsZero() {
+			e.EnqueuedAt = pushed(index)
 		}
 		job := WaitingJob{
 			Queue: queue, Position: index + 1, ID: e.ID, Class: e.Class, Args: e.Args, Wrappers: e.Wrappers, Invalid: invalid, EnqueuedAt: e.EnqueuedAt,
 			Payload: payload,
 		}
 		if job.ID == "" {
-			job.ID = digestOf(payload)[:12]
+			job.ID = filter.Digest(payload)[:12]
 		}
 		job.LongJob, _ = e.Slice()
 		n++
@@ -198,7 +95,7 @@ func (c *Client) FindWaiting(ctx context.Context, queue string, f WaitingFilter,
 // CountWaiting returns the report of a RemoveWaiting, or of a MoveWaiting without duplicates,
 // that would select the same jobs. It changes nothing. Done is the number of jobs that would be
 // removed.
-func (c *Client) CountWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
+func (c *Client) CountWaiting(ctx context.Context, queue string, f Filter) (report WaitingReport, err error) {
 	limit := f.Limit
 	f.Limit = 0
 	_, err = c.FindWaiting(ctx, queue, f, 0, func(job WaitingJob) bool {
@@ -218,8 +115,8 @@ func (c *Client) CountWaiting(ctx context.Context, queue string, f WaitingFilter
 // during the call may stay.
 //
 // After an error, some jobs may have been removed: at least those of the report.
-func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilter) (report WaitingReport, err error) {
-	m, err := c.edit(queue, f)
+func (c *Client) RemoveWaiting(ctx context.Context, queue string, f Filter) (report WaitingReport, err error) {
+	m, err := c.edit(ctx, queue, f)
 	if err != nil {
 		return report, err
 	}
@@ -228,7 +125,7 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	slices := map[string]bool{}
 	_, err = c.store.Dequeue(ctx, queue,
 		func(payload []byte) bool {
-			e, _, ok := m.matches(payload, time.Time{})
+			e, _, ok := m.Job(filter.Job{Queue: queue, Payload: payload})
 			if !ok || f.Limit > 0 && part >= left {
 				return false
 			}
@@ -257,18 +154,14 @@ func (c *Client) RemoveWaiting(ctx context.Context, queue string, f WaitingFilte
 	return report, err
 }
 
-func (c *Client) edit(queue string, f WaitingFilter) (*waitingMatcher, error) {
+func (c *Client) edit(ctx context.Context, queue string, f Filter) (*filter.Matcher, error) {
 	if err := wire.CheckQueue(queue); err != nil {
 		return nil, &refusedError{err}
 	}
-	if !f.conditions() {
+	if !f.given() {
 		return nil, ErrNoFilter
 	}
-	m, err := f.matcher()
-	if err != nil {
-		return nil, &refusedError{err}
-	}
-	return m, nil
+	return f.matcher(ctx, filter.Waiting)
 }
 
 // MoveOptions configure how jobs are moved.
@@ -295,9 +188,9 @@ func (o MoveOptions) step(moved int64) error {
 // not called.
 //
 // After an error, some jobs may have been moved: at least those of the report.
-func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilter, o MoveOptions) (WaitingReport, error) {
+func (c *Client) MoveWaiting(ctx context.Context, from, to string, f Filter, o MoveOptions) (WaitingReport, error) {
 	report := WaitingReport{}
-	m, err := c.edit(from, f)
+	m, err := c.edit(ctx, from, f)
 	if err != nil {
 		return report, err
 	}
@@ -307,7 +200,7 @@ func (c *Client) MoveWaiting(ctx context.Context, from, to string, f WaitingFilt
 	left := newStaying()
 	r := store.MoveRequest{
 		From: from, To: to, Unique: c.unique(to), Head: o.Head, Limit: int64(f.Limit),
-		Pick: c.picker(m, left),
+		Pick: c.picker(m, from, left),
 		Step: func(r store.MoveReport) error { return o.step(r.Moved) },
 	}
 	if o.Head && f.Limit > 0 {
@@ -341,9 +234,9 @@ func (s staying) count(report *WaitingReport) {
 
 // picker returns a function that decides which payloads are moved, with which loner marker. It
 // records in left the selected ones that stay.
-func (c *Client) picker(m *waitingMatcher, left staying) func(payload []byte) (marker string, ok bool) {
+func (c *Client) picker(m *filter.Matcher, queue string, left staying) func(payload []byte) (marker string, ok bool) {
 	return func(payload []byte) (marker string, ok bool) {
-		e, invalid, ok := m.matches(payload, time.Time{})
+		e, invalid, ok := m.Job(filter.Job{Queue: queue, Payload: payload})
 		if !ok || invalid != nil {
 			return "", ok
 		}
@@ -407,7 +300,7 @@ func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) 
 	report := WaitingReport{}
 	if n > 0 {
 		// With Head the move starts at the current tail.
-		f := WaitingFilter{All: true}
+		f := Filter{All: true}
 		if !o.Head {
 			f.Limit = int(n)
 		}
@@ -417,8 +310,8 @@ func (c *Client) MoveQueue(ctx context.Context, from, to string, o MoveOptions) 
 	} else if err := checkTarget(from, to); err != nil {
 		return report, err
 	}
-	all, left := &waitingMatcher{WaitingFilter: WaitingFilter{All: true}}, newStaying()
-	suspects, err := c.store.MoveSuspects(ctx, from, to, c.picker(all, left))
+	left := newStaying()
+	suspects, err := c.store.MoveSuspects(ctx, from, to, c.picker(new(filter.Matcher), from, left))
 	report.Done += suspects
 	left.count(&report)
 	return report, err

@@ -98,7 +98,7 @@ func TestAdvance(t *testing.T) {
 		q.Advance(24 * time.Hour)
 		require.Empty(t, q.Drain(t), "not by itself")
 		err = nil
-		_, retryErr := q.Client().RetryFailed(t.Context(), client.FailedFilter{All: true})
+		_, retryErr := q.Client().RetryFailed(t.Context(), client.Filter{All: true})
 		require.NoError(t, retryErr)
 		require.Equal(t, resquedtest.OutcomeDone, q.Drain(t)[0].Outcome)
 	})

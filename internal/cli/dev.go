@@ -21,8 +21,8 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/selector"
-	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -308,9 +308,9 @@ func (e *eventWriter) line(ev app.Ended) string {
 	case app.Done:
 		colour = green
 	case app.Retried:
-		note = "  " + wire.Printable(view.Summary(failure), 200)
+		note = "  " + wire.Printable(filter.Summary(failure), 200)
 	case app.Failed:
-		colour, note = red, "  "+wire.Printable(view.Summary(failure), 200)
+		colour, note = red, "  "+wire.Printable(filter.Summary(failure), 200)
 	}
 	word := ev.Result
 	out := output{coloured: e.mode.Colour}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 type failedOptions struct {
-	failureFilter
+	filterFlags
 	flat  bool
 	limit int
 }
@@ -38,21 +39,18 @@ failure backend.
 
 Failures are of one kind if class, exception, queue and message are the same.
 In messages, numbers count as #, UUIDs and other ids as <id>, quoted texts as
-"…". EXAMPLE (-o wide, -o json) is the id of the newest, for "failed show".
+"…". GROUP selects a kind: "failed retry --group ID". EXAMPLE (-o wide, -o json)
+is the id of its newest failure, for "failed show".
 
 An id is a digest of the record and its place, counted from the oldest. The
 beginning of the digest is enough, but then all records are read.`,
-		example: "failed --newer-than 1h\nfailed --flat --class Mail\nfailed show 0af6af819782@41",
+		example: "failed --since 10:00\nfailed --flat --class 'Mail*' --arg 0.customer=42\nfailed show 0af6af819782@41",
 		flags: func(f *flagSet) {
 			f.BoolVar(&o.flat, "flat", false, "a line per failure, not per kind")
 			f.limit(&o.limit, failedLimit, 1, "most failures to read, newest first; 100000 with a filter")
-			o.add(f)
-			f.check(func() error { return o.resolve(time.Now()) })
+			o.filterFlags.add(f, filter.Failures)
 		},
 		list: func(ctx context.Context, s *session, _ []string) (*listing, error) {
-			if err := o.resolve(time.Now()); err != nil {
-				return nil, err
-			}
 			if o.filtered() && !s.cmd.Flags().Changed("limit") {
 				o.limit = failedSearch
 			}
@@ -82,8 +80,19 @@ func listFailed(ctx context.Context, s *session, o failedOptions) (*listing, err
 
 // failures returns the selected failures, one by one or in groups.
 func failures(ctx context.Context, s *session, o failedOptions) (*listing, error) {
+	q := view.FailureQuery{Limit: int64(o.limit)}
+	if o.filtered() {
+		m, err := o.matcher(ctx)
+		if err != nil {
+			return nil, err
+		}
+		q.Match = func(record []byte) bool {
+			_, ok := m.Failure(record)
+			return ok
+		}
+	}
 	if o.flat {
-		views, partial, err := view.Failures(ctx, s.Store, o.query())
+		views, partial, err := view.Failures(ctx, s.Store, q)
 		for i := range views {
 			views[i].Store = s.listed
 		}
@@ -91,7 +100,7 @@ func failures(ctx context.Context, s *session, o failedOptions) (*listing, error
 		l.partial = partial
 		return l, err
 	}
-	groups, err := view.GroupFailures(ctx, s.Store, o.query())
+	groups, err := view.GroupFailures(ctx, s.Store, q)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +113,6 @@ func failures(ctx context.Context, s *session, o failedOptions) (*listing, error
 		s.note("and %s of further kinds, which are too many to tell apart; use a filter, or --flat", plural(groups.Others, "failure"))
 	}
 	return l, nil
-}
-
-func (o failedOptions) query() view.FailureQuery {
-	q := view.FailureQuery{Limit: int64(o.limit)}
-	if o.filtered() {
-		q.Match = o.filter.Matches
-	}
-	return q
 }
 
 func findFailed(ctx context.Context, s *session, ids []string) ([]view.Failure, error) {
@@ -128,10 +129,10 @@ func showFailed(ctx context.Context, s *session, ids []string) error {
 }
 
 func groupFailures(groups []*view.FailureGroup) *listing {
-	l := newListing(">COUNT, CLASS, ERROR, >LAST, MESSAGE, +>FIRST, +QUEUE, +EXAMPLE, +NEWEST MESSAGE")
+	l := newListing(">COUNT, GROUP, CLASS, ERROR, >LAST, MESSAGE, +>FIRST, +QUEUE, +EXAMPLE, +NEWEST MESSAGE")
 	now := time.Now()
 	for _, g := range groups {
-		l.add(g.Class, g, strconv.Itoa(g.Count), g.Class, g.Exception, sinceP(g.Last, now), g.Pattern, sinceP(g.First, now), g.Queue, g.Example, g.Error)
+		l.add(g.Class, g, strconv.Itoa(g.Count), g.ID, g.Class, g.Exception, sinceP(g.Last, now), g.Pattern, sinceP(g.First, now), g.Queue, g.Example, g.Error)
 	}
 	return l
 }
@@ -140,7 +141,7 @@ func flatFailures(views []view.Failure) *listing {
 	l := newListing("ID, CLASS, ERROR, MESSAGE, >AGE, QUEUE, +RETRIED, +ARGS, +WORKER")
 	now := time.Now()
 	for _, v := range views {
-		l.add(v.Name(), v, v.Name(), v.Class, v.Exception, view.Summary(v.Error), sinceP(v.FailedAt, now),
+		l.add(v.Name(), v, v.Name(), v.Class, v.Exception, filter.Summary(v.Error), sinceP(v.FailedAt, now),
 			v.Queue, v.RetriedAt, string(v.Args), v.Worker)
 	}
 	return l

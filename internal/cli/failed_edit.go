@@ -7,15 +7,13 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -38,29 +36,8 @@ type editView struct {
 	Warnings []string       `json:"warnings,omitempty"`
 }
 
-// failureFilter are the flags that select failures by their records.
-type failureFilter struct {
-	filter client.FailedFilter
-	// pattern, older and newer become part of the filter.
-	pattern      string
-	older, newer time.Duration
-}
-
-func (o *failureFilter) add(f *flagSet) {
-	f.StringVar(&o.filter.Class, "class", "", "only this class")
-	f.StringVar(&o.filter.Error, "error", "", "only with this `text` in exception or message")
-	f.StringVar(&o.pattern, "match", "", "only if exception or message matches this `regexp`")
-	f.StringVar(&o.filter.Queue, "queue", "", "only from this queue")
-	f.span(&o.older, "older-than", 0, "only failures older than this")
-	f.span(&o.newer, "newer-than", 0, "only failures newer than this")
-}
-
-func (o *failureFilter) filtered() bool {
-	return o.filter.Class != "" || o.filter.Error != "" || o.pattern != "" || o.filter.Queue != "" || o.older != 0 || o.newer != 0
-}
-
 type editOptions struct {
-	failureFilter
+	filterFlags
 	consent
 	retry bool
 	// payloadFile holds a job to push in place of the failed one.
@@ -76,16 +53,12 @@ func (a *cli) editFailedCommand(retry bool) *cobra.Command {
 		long: `Remove the records of failed jobs, by id or by filter. With a filter it asks
 first on a terminal; elsewhere it needs --yes. A payload that was too large for
 its record is removed too, unless the job was retried.`,
-		example: "failed rm 0af6af819782\nfailed rm --class Mail --error Timeout --dry-run",
-		args: func(c *cobra.Command, args []string) error {
-			filtered := slices.ContainsFunc(failedFilters, c.Flags().Changed)
-			if err := o.resolve(time.Now()); err != nil {
-				return err
-			}
+		example: "failed rm 0af6af819782\nfailed rm --class 'Mail*' --since yesterday --until today --dry-run",
+		args: func(_ *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 0 && !filtered:
-				return usage("Name failures, or use --class, --error, --match, --queue, --newer-than, --older-than or --all. See: "+a.again()+" failed --flat", "which failures?")
-			case len(args) > 0 && (filtered || o.filter.Again):
+			case len(args) == 0 && !o.filtered():
+				return usage("Name failures, or use --all, "+o.conditions()+". See: "+a.again()+" failed --flat", "which failures?")
+			case len(args) > 0 && o.filtered():
 				return usage("", "name failures or filter them, not both")
 			case o.payloadFile != "" && len(args) != 1:
 				return usage("See: "+a.again()+" failed --flat", "--payload-file: name the one failure that the job is for")
@@ -93,12 +66,11 @@ its record is removed too, unless the job was retried.`,
 			return nil
 		},
 		flags: func(f *flagSet) {
-			o.failureFilter.add(f)
-			f.BoolVar(&o.filter.All, "all", false, "all failures")
-			f.limit(&o.filter.Limit, 0, 0, "most failures, oldest of each list first (0: no limit)")
+			o.filterFlags.add(f, filter.Failures)
+			f.BoolVar(&o.All, "all", false, "all failures")
+			f.limit(&o.Limit, 0, 0, "most failures, oldest of each list first (0: no limit)")
 			o.consent.add(f)
 			if retry {
-				f.BoolVar(&o.filter.Again, "again", false, "also those retried before")
 				f.StringVar(&o.payloadFile, "payload-file", "", "push the job in this `file` (- standard input) instead of the named failure")
 			}
 		},
@@ -107,9 +79,9 @@ its record is removed too, unless the job was retried.`,
 	if retry {
 		v.use, v.short = "retry [ID…]", "push failed jobs again"
 		v.long = `Push failed jobs again, unchanged, to the queues they came from, by id or by
-filter. Their records stay and say when they were retried; a filter skips jobs
-that were retried before. With a filter it asks first on a terminal; elsewhere
-it needs --yes.
+filter. Their records stay and say when they were retried; a filter skips those
+jobs, unless --retried says otherwise. With a filter it asks first on a
+terminal; elsewhere it needs --yes.
 
 A payload that was not a job (Resqued::InvalidPayload) cannot be pushed as it
 is. Fix it and pass it with --payload-file; "failed show" prints its bytes.`
@@ -118,29 +90,6 @@ is. Fix it and pass it with --payload-file; "failed show" prints its bytes.`
 			"failed retry 0af6af819782@41 --payload-file job.json"
 	}
 	return a.command(v)
-}
-
-var failedFilters = []string{"all", "class", "error", "match", "queue", "older-than", "newer-than"}
-
-// resolve adds the pattern and the times to the filter.
-func (o *failureFilter) resolve(now time.Time) (err error) {
-	for flag, name := range map[string]string{"class": o.filter.Class, "queue": o.filter.Queue} {
-		if selector.IsPattern(name) {
-			return usage("Write the whole name; --error takes a part of the exception or message.", "--%s %q: failures are not selected by globs", flag, name)
-		}
-	}
-	if o.pattern != "" {
-		if o.filter.Pattern, err = regexp.Compile(o.pattern); err != nil {
-			return usage("", "--match %q: %s", o.pattern, err)
-		}
-	}
-	if o.older > 0 {
-		o.filter.Before = now.Add(-o.older)
-	}
-	if o.newer > 0 {
-		o.filter.After = now.Add(-o.newer)
-	}
-	return nil
 }
 
 func editFailed(ctx context.Context, s *session, names []string, o editOptions) error {
@@ -157,15 +106,15 @@ func editFailed(ctx context.Context, s *session, names []string, o editOptions) 
 			return err
 		}
 		for _, v := range views {
-			o.filter.IDs = append(o.filter.IDs, v.ID)
+			o.IDs = append(o.IDs, v.ID)
 		}
 	}
 	do := func(ctx context.Context, _ func(int)) (client.FailedReport, error) {
-		return s.jobs.RetryFailedWith(ctx, o.filter.IDs[0], payload)
+		return s.jobs.RetryFailedWith(ctx, o.IDs[0], payload)
 	}
 	total := 1
 	if payload == nil || o.dryRun {
-		selection, err := s.jobs.SelectFailed(ctx, o.filter, !o.retry)
+		selection, err := s.jobs.SelectFailed(ctx, o.Filter, !o.retry)
 		if err != nil {
 			return err
 		}
@@ -209,13 +158,10 @@ func (o *editOptions) selected(names []string) string {
 	if len(names) > 0 {
 		return ": " + strings.Join(names, ", ")
 	}
-	var text strings.Builder
-	for _, f := range [][2]string{{"class", o.filter.Class}, {"error", o.filter.Error}, {"match", o.pattern}, {"queue", o.filter.Queue}} {
-		if f[1] != "" {
-			fmt.Fprintf(&text, ", %s %q", f[0], f[1])
-		}
+	if len(o.words) > 0 {
+		return ": " + filter.Text(o.words)
 	}
-	return text.String()
+	return ""
 }
 
 // readPayload reads a job from a file, or from stdin, without the final line break.

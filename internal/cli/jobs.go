@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -18,22 +18,8 @@ import (
 
 const jobLimit = 1000
 
-type jobFilter struct{ view.JobFilter }
-
-func (o *jobFilter) add(f *flagSet) {
-	f.StringSliceVar(&o.Queues, "queue", nil, "only these `queues`")
-	f.StringSliceVar(&o.Classes, "class", nil, "only these `classes`")
-	f.span(&o.OlderThan, "running-for", 0, "only jobs running for this time or longer")
-	f.limit(&o.Limit, jobLimit, 1, "most jobs, longest running first")
-}
-
-// given reports whether a flag selects jobs.
-func (o *jobFilter) given(c *cobra.Command) bool {
-	return slices.ContainsFunc([]string{"queue", "class", "running-for"}, c.Flags().Changed)
-}
-
 func (a *cli) jobsCommand() *cobra.Command {
-	var filter jobFilter
+	var o filterFlags
 	show := a.command(verb{
 		use: "show ID…", kind: shows, short: "show running jobs in full", args: a.some("which job?", "jobs"), names: runNames, run: showJobs,
 	})
@@ -49,18 +35,25 @@ func (a *cli) jobsCommand() *cobra.Command {
 ID is the id in the payload, or else names the process and this run. Four
 characters or more from its beginning or end are enough. For waiting jobs see
 "jobs find" and "queues show".`,
-		example: "jobs --class Import\njobs show 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2",
-		flags:   filter.add,
-		run:     func(ctx context.Context, s *session, _ []string) error { return listJobs(ctx, s, &filter) },
+		example: "jobs --class Import --until 1h\njobs show 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2",
+		flags: func(f *flagSet) {
+			o.add(f, filter.Running)
+			f.limit(&o.Limit, jobLimit, 1, "most jobs, longest running first")
+		},
+		run: func(ctx context.Context, s *session, _ []string) error { return listJobs(ctx, s, &o) },
 	}, "list running jobs (default)", show, a.jobsKillCommand(), a.jobsFindCommand(), a.editWaitingCommand(false), a.editWaitingCommand(true))
 }
 
-func listJobs(ctx context.Context, s *session, filter *jobFilter) error {
+func listJobs(ctx context.Context, s *session, o *filterFlags) error {
+	m, err := o.matcher(ctx)
+	if err != nil {
+		return err
+	}
 	all, err := view.Jobs(ctx, s)
 	if err != nil {
 		return err
 	}
-	views, cut := filter.Apply(all)
+	views, cut := view.Running(all, m, o.Limit)
 	l := jobListing(views)
 	l.partial = cut
 	if err := s.print(l); err != nil {

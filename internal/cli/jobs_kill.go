@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -53,7 +54,7 @@ type killView struct {
 
 type killOptions struct {
 	consent
-	filter          jobFilter
+	filterFlags
 	force           time.Duration
 	requeue, noWait bool
 }
@@ -81,13 +82,13 @@ The command waits until the jobs have ended, and reports how:
   finished          it finished by itself
 
 Exit code 1: a job still runs.`,
-		example: "jobs kill 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2 --force-after 1m --requeue\njobs kill --class Import --running-for 1h --dry-run",
+		example: "jobs kill 9f1c55d0a7b2\njobs kill 9f1c55d0a7b2 --force-after 1m --requeue\njobs kill --class Import --until 1h --dry-run",
 		names:   runNames,
 		args: func(c *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 0 && !o.filter.given(c):
+			case len(args) == 0 && !o.filtered():
 				return usage("See: "+c.Parent().CommandPath(), "which job?")
-			case len(args) > 0 && o.filter.given(c):
+			case len(args) > 0 && o.filtered():
 				return usage("", "name the jobs or filter them, not both")
 			case o.force < 0 || o.force > 24*time.Hour:
 				return usage("", "--force-after %s: use 0s to 24h", o.force)
@@ -97,12 +98,13 @@ Exit code 1: a job still runs.`,
 			return nil
 		},
 		flags: func(f *flagSet) {
-			o.filter.add(f)
+			o.filterFlags.add(f, filter.Running)
+			f.limit(&o.Limit, jobLimit, 1, "most jobs, longest running first")
 			f.span(&o.force, "force-after", defaultForce, "time for a job to stop before its process is replaced")
 			f.BoolVar(&o.requeue, "requeue", false, "put jobs back into their queues instead of failing them")
 			f.BoolVar(&wait, "wait", true, "wait until the jobs have ended")
 			f.BoolVar(&o.noWait, "no-wait", false, "do not wait")
-			o.add(f)
+			o.consent.add(f)
 			f.Lookup("yes").Usage = "do not ask, with filters"
 		},
 		run: func(ctx context.Context, s *session, args []string) error {
@@ -117,7 +119,11 @@ func killJobs(ctx context.Context, s *session, names []string, o *killOptions) e
 	if err != nil {
 		return err
 	}
-	jobs, err := victims(s, all, names, o)
+	m, err := o.matcher(ctx)
+	if err != nil {
+		return err
+	}
+	jobs, err := victims(s, all, names, o, m)
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,7 @@ func killJobs(ctx context.Context, s *session, names []string, o *killOptions) e
 	return refused
 }
 
-func victims(s *session, all []*view.Job, names []string, o *killOptions) ([]*view.Job, error) {
+func victims(s *session, all []*view.Job, names []string, o *killOptions, m *filter.Matcher) ([]*view.Job, error) {
 	jobs, err := pickJobs(s, all, names)
 	if err != nil {
 		return nil, err
@@ -157,7 +163,10 @@ func victims(s *session, all []*view.Job, names []string, o *killOptions) ([]*vi
 	}
 	if len(names) == 0 {
 		ours := slices.DeleteFunc(all, func(v *view.Job) bool { return v.State == view.JobForeign })
-		jobs, _ = o.filter.Apply(ours)
+		cut := false
+		if jobs, cut = view.Running(ours, m, o.Limit); cut {
+			s.note("only the first %s; see --limit", plural(len(jobs), "job"))
+		}
 	}
 	return jobs, nil
 }

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -19,7 +19,7 @@ import (
 
 // waitingEdit is a "jobs rm" or "jobs move".
 type waitingEdit struct {
-	waitingFlags
+	filterFlags
 	consent
 	move, head, unknown bool
 	to                  string
@@ -40,7 +40,7 @@ func (a *cli) editWaitingCommand(move bool) *cobra.Command {
 	e := &waitingEdit{move: move}
 	v := verb{
 		use: "rm", kind: edits, short: "remove waiting jobs",
-		long: `Remove waiting jobs by class, arguments, id and age; "jobs find" with the same
+		long: `Remove waiting jobs by class, arguments, id and time; "jobs find" with the same
 flags lists them. Their entries in the set and the times of a unique queue,
 loner markers and counts of deaths go too. On a terminal it asks first;
 elsewhere it needs --yes.
@@ -49,28 +49,26 @@ Running jobs stay, as do delayed jobs ("schedule rm"), jobs that wait to run
 alone after their process died ("queues purge"), and slices of long jobs: use
 "longjobs cancel", since a run without its slice counts as lost and is resumed.`,
 		example: "jobs rm --queue mail --class Newsletter --dry-run\njobs rm --class Mail --args '[42]' --yes",
-		args: func(c *cobra.Command, args []string) error {
+		args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0:
-				return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with --class, --args, --match, --id or --waiting-for")
+				return usage("See: "+a.again()+" jobs find", "no arguments are expected; select jobs with %s", e.conditions())
 			case move && e.to == "":
 				return usage("See: "+a.again()+" queues", "to which queue? Use --to")
 			case move && wire.CheckQueue(e.to) != nil:
 				return usage("", "--to: %s", wire.CheckQueue(e.to))
-			case move && slices.Contains(e.queues, e.to):
-				return usage("", "--to %s: the jobs wait there already", e.to)
-			case !slices.ContainsFunc(waitingFilters, c.Flags().Changed):
+			case !e.selects():
 				whole := "queues purge QUEUE"
 				if move {
 					whole = "queues move QUEUE QUEUE"
 				}
-				return usage("Use --class, --args, --match, --id or --waiting-for. For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
+				return usage("Use "+e.conditions()+". For all jobs of a queue: "+a.again()+" "+whole, "which jobs?")
 			}
 			return nil
 		},
 		flags: func(f *flagSet) {
-			e.waitingFlags.add(f)
-			f.limit(&e.filter.Limit, 0, 0, "most jobs, first of each queue (0: no limit)")
+			e.filterFlags.add(f, filter.Waiting)
+			f.limit(&e.Limit, 0, 0, "most jobs, first of each queue (0: no limit)")
 			e.consent.add(f)
 			if move {
 				f.StringVar(&e.to, "to", "", "destination `queue`")
@@ -78,7 +76,12 @@ alone after their process died ("queues purge"), and slices of long jobs: use
 				f.BoolVar(&e.unknown, "unknown", false, "allow a queue that does not exist yet")
 				f.completers["to"] = a.live(queueNames)
 			}
-			f.check(func() error { return e.resolve(f, time.Now()) })
+			f.check(func() error {
+				if move && slices.Contains(e.Queues, e.to) {
+					return usage("", "--to %s: the jobs wait there already", e.to)
+				}
+				return nil
+			})
 		},
 		run: func(ctx context.Context, s *session, _ []string) error { return editWaiting(ctx, s, e) },
 	}
@@ -98,13 +101,18 @@ move") and slices of long jobs, which continue in the queue of their run.`
 	return a.command(v)
 }
 
+// selects reports whether there is a condition other than on the queue.
+func (e *waitingEdit) selects() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(e.words)), func(word string) bool { return word != "queue" })
+}
+
 func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
 	if e.move {
 		if err := targetQueue(ctx, s, e.to, e.unknown); err != nil {
 			return err
 		}
 	}
-	queues, err := e.pick(ctx, s)
+	queues, err := queuesFor(ctx, s, e.Filter)
 	if err != nil {
 		return err
 	}
@@ -120,7 +128,7 @@ func editWaiting(ctx context.Context, s *session, e *waitingEdit) error {
 			views = append(views, &waitingEditView{Queue: q.Name, To: e.to})
 			continue
 		}
-		report, err := s.jobs.CountWaiting(ctx, q.Name, e.filter)
+		report, err := s.jobs.CountWaiting(ctx, q.Name, e.Filter)
 		if err != nil {
 			return err
 		}
@@ -176,9 +184,9 @@ func targetQueue(ctx context.Context, s *session, name string, unknown bool) err
 
 func (e *waitingEdit) edit(ctx context.Context, jobs *client.Client, queue string) (client.WaitingReport, error) {
 	if e.move {
-		return jobs.MoveWaiting(ctx, queue, e.to, e.filter, client.MoveOptions{Head: e.head})
+		return jobs.MoveWaiting(ctx, queue, e.to, e.Filter, client.MoveOptions{Head: e.head})
 	}
-	return jobs.RemoveWaiting(ctx, queue, e.filter)
+	return jobs.RemoveWaiting(ctx, queue, e.Filter)
 }
 
 func (e *waitingEdit) view(queue string, r client.WaitingReport) *waitingEditView {

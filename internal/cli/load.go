@@ -12,6 +12,7 @@ import (
 
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -72,7 +73,7 @@ func (a *cli) loadAs(c *cobra.Command, o config.Options) (*config.Resolved, erro
 	}
 	a.loaded = r
 	// This applies to all that is shown.
-	c.SetContext(view.Promising(view.Redacting(c.Context(), r.Redact), r.Within.Of))
+	c.SetContext(view.Promising(redact.Into(c.Context(), r.Redact), r.Within.Of))
 	for _, one := range r.Stores {
 		if err := a.program().Check(one); err != nil {
 			return nil, configProblem(err)

@@ -22,7 +22,6 @@ import (
 	"github.com/resqued/resqued/internal/testkit/pgtest"
 	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/internal/testkit/testlevel"
-	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/locker"
 )
 
@@ -148,11 +147,11 @@ func TestDatabaseLocks(t *testing.T) {
 	require.Len(t, locks, 2)
 	require.Equal(t, "Payout-1", locks[0].Key)
 	require.Equal(t, store.LockHeld, locks[0].State)
-	locks, all, err = list(view.Redacting(t.Context(), redact.All()), 5)
+	locks, all, err = list(redact.Into(t.Context(), redact.All()), 5)
 	require.NoError(t, err)
 	require.True(t, all)
 	require.Contains(t, locks[2].Key, redact.Shown)
 	l := lockListing()
-	l.addRow(view.Redacting(t.Context(), redact.All()), locker.Row{Key: "Payout-1", LockedBy: "w", Left: time.Minute})
+	l.addRow(redact.Into(t.Context(), redact.All()), locker.Row{Key: "Payout-1", LockedBy: "w", Left: time.Minute})
 	require.NotContains(t, fmt.Sprint(l.rows), "Payout")
 }

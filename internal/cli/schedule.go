@@ -13,6 +13,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -20,21 +21,8 @@ import (
 
 const scheduleLimit = 100
 
-type delayedFilter struct {
-	view.DelayedFilter
-	all bool
-}
-
-func (o *delayedFilter) add(f *flagSet) {
-	f.StringVar(&o.Queue, "queue", "", "only this queue")
-	f.StringVar(&o.Class, "class", "", "only this class")
-}
-
-func (o *delayedFilter) filtered() bool { return o.all || o.Queue != "" || o.Class != "" }
-
 func (a *cli) scheduleCommand() *cobra.Command {
-	var o delayedFilter
-	var limit int
+	var o filterFlags
 	return a.lists(verb{
 		use: "schedule", kind: shows, short: "list, run or remove schedules and delayed jobs",
 		long: `List schedules, then delayed jobs, the next ones first. Schedules come from the
@@ -51,22 +39,26 @@ Delayed jobs run once: they were enqueued with --in or --at, by this program or
 resque-scheduler, or asked to run again later.`,
 		example: "schedule -c resqued.yaml\nschedule --class Mail\nschedule run nightly\nschedule rm 0af6af819782",
 		flags: func(f *flagSet) {
-			o.add(f)
-			f.limit(&limit, scheduleLimit, 1, "most delayed jobs, next first")
+			o.add(f, filter.Delayed)
+			f.limit(&o.Limit, scheduleLimit, 1, "most delayed jobs, next first")
 		},
-		run: func(ctx context.Context, s *session, _ []string) error { return listSchedule(ctx, s, o, limit) },
+		run: func(ctx context.Context, s *session, _ []string) error { return listSchedule(ctx, s, o) },
 	}, "list schedules and delayed jobs (default)", a.editScheduleCommand(true), a.editScheduleCommand(false))
 }
 
-func listSchedule(ctx context.Context, s *session, f delayedFilter, limit int) error {
+func listSchedule(ctx context.Context, s *session, o filterFlags) error {
+	m, err := o.matcher(ctx)
+	if err != nil {
+		return err
+	}
 	schedules, now, err := s.schedules(ctx)
 	if err != nil {
 		return err
 	}
 	schedules = slices.DeleteFunc(schedules, func(v *view.Schedule) bool {
-		return f.Queue != "" && f.Queue != v.Queue || f.Class != "" && f.Class != v.Class
+		return !v.Fits(m)
 	})
-	jobs, next, err := view.Delayed(ctx, s.Store, f.DelayedFilter, store.DelayedPlace{}, limit)
+	jobs, next, err := view.Delayed(ctx, s.Store, m, store.DelayedPlace{}, o.Limit)
 	if err != nil {
 		return err
 	}
@@ -90,7 +82,7 @@ func listSchedule(ctx context.Context, s *session, f delayedFilter, limit int) e
 		case len(jobs) == 0 && len(schedules) == 0:
 			s.note("no schedules, and nothing waits for its time: see docs/cron.md and docs/schedule.md")
 		case next != "":
-			s.note("only the next %d delayed jobs are shown; see --limit", limit)
+			s.note("only the next %d delayed jobs are shown; see --limit", o.Limit)
 		}
 	}
 	return s.print(l)
@@ -105,7 +97,7 @@ func until(t, now time.Time) string {
 
 type scheduleEdit struct {
 	consent
-	delayedFilter
+	filterFlags
 	run bool
 }
 
@@ -119,11 +111,11 @@ terminal; elsewhere it needs --yes.
 
 The name of a schedule removes it from Redis, or the records of one that no
 configuration has any more. Remove one of the configuration there.`,
-		example: "schedule rm 0af6af819782\nschedule rm --class Mail --dry-run",
+		example: "schedule rm 0af6af819782\nschedule rm --class Mail --since +1d --dry-run",
 		args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 && !e.filtered():
-				return usage("Name them, or use --class, --queue or --all. See: "+a.again()+" schedule", "which?")
+				return usage("Name them, or use --all, "+e.conditions()+". See: "+a.again()+" schedule", "which?")
 			case len(args) > 0 && e.filtered():
 				return usage("", "name them or filter them, not both")
 			}
@@ -131,8 +123,8 @@ configuration has any more. Remove one of the configuration there.`,
 		},
 		names: scheduleNames,
 		flags: func(f *flagSet) {
-			e.delayedFilter.add(f)
-			f.BoolVar(&e.all, "all", false, "all delayed jobs")
+			e.filterFlags.add(f, filter.Delayed)
+			f.BoolVar(&e.All, "all", false, "all delayed jobs")
 			e.consent.add(f)
 		},
 		run: func(ctx context.Context, s *session, args []string) error { return editSchedule(ctx, s, args, e) },
@@ -190,7 +182,11 @@ func editSchedule(ctx context.Context, s *session, names []string, e *scheduleEd
 
 // editDelayed is editSchedule for delayed jobs. schedules are other names to suggest.
 func editDelayed(ctx context.Context, s *session, names, schedules []string, e *scheduleEdit) error {
-	jobs, err := view.FindDelayed(ctx, s.Store, names, schedules, e.DelayedFilter)
+	m, err := e.matcher(ctx)
+	if err != nil {
+		return err
+	}
+	jobs, err := view.FindDelayed(ctx, s.Store, names, schedules, m)
 	if err != nil {
 		return s.lookup(err, "schedule")
 	}

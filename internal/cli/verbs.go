@@ -11,6 +11,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -235,7 +236,8 @@ func (a *cli) inStore(c *cobra.Command, r *config.Resolved, do func(ctx context.
 		return err
 	}
 	defer func() { _ = jobs.Close() }()
-	return do(c.Context(), &session{output: &a.output, Store: opened, jobs: jobs, a: a, cmd: c, loaded: r})
+	ctx := filter.WithTenants(c.Context(), a.program().Tenancy(r.Config))
+	return do(ctx, &session{output: &a.output, Store: opened, jobs: jobs, a: a, cmd: c, loaded: r})
 }
 
 // again is the start of a command to copy.

@@ -35,7 +35,7 @@ func TestKindsOfVerbs(t *testing.T) {
 func TestCompletionOfFlags(t *testing.T) {
 	t.Parallel()
 	root := (&cli{output: output{name: "resqued"}, handlers: resqued.New()}).root()
-	for flag, completed := range map[string]bool{"limit": true, "class": true, "older-than": true, "payload-file": false} {
+	for flag, completed := range map[string]bool{"limit": true, "class": true, "since": true, "payload-file": false} {
 		retry, _, err := root.Find([]string{"failed", "retry"})
 		require.NoError(t, err)
 		_, found := retry.GetFlagCompletionFunc(flag)

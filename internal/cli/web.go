@@ -189,7 +189,7 @@ func (a *cli) dashboard(c *cobra.Command, r *config.Resolved, set func(*web.Opti
 		opened = append(opened, closed)
 		places[i] = s.Where()
 		all[i] = web.Options{
-			DatabaseLocks: locks, StoreName: one.Store, Store: s, Jobs: jobs, Namespace: one.Namespace, Version: version(), Command: a.again(), Redact: one.Redact, Within: one.Within.Of,
+			DatabaseLocks: locks, StoreName: one.Store, Store: s, Jobs: jobs, Namespace: one.Namespace, Version: version(), Command: a.again(), Redact: one.Redact, Within: one.Within.Of, Tenant: a.program().Tenancy(one.Config),
 			Long: func(ctx context.Context) *longjob.Client {
 				return longjob.ClientFrom(longstore.New(s.Redis()).InContext(ctx), a.handlers)
 			},

@@ -29,10 +29,10 @@ func TestParseIn(t *testing.T) {
 func TestDurationFlag(t *testing.T) {
 	t.Parallel()
 	flags, got := pflag.NewFlagSet("x", pflag.ContinueOnError), time.Duration(0)
-	(&flagSet{FlagSet: flags}).span(&got, "older-than", time.Hour, "how old")
+	(&flagSet{FlagSet: flags}).span(&got, "force-after", time.Hour, "how old")
 	require.Equal(t, time.Hour, got)
-	require.NoError(t, flags.Parse([]string{"--older-than", "3d"}))
+	require.NoError(t, flags.Parse([]string{"--force-after", "3d"}))
 	require.Equal(t, 72*time.Hour, got)
-	require.ErrorContains(t, flags.Parse([]string{"--older-than", "-1h"}), "must not be negative")
-	require.Contains(t, flags.FlagUsages(), "--older-than time   how old (default 1h)")
+	require.ErrorContains(t, flags.Parse([]string{"--force-after", "-1h"}), "must not be negative")
+	require.Contains(t, flags.FlagUsages(), "--force-after time   how old (default 1h)")
 }

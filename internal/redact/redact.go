@@ -4,6 +4,7 @@ package redact
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -38,6 +39,20 @@ type Rules struct{ rules []rule }
 type rule struct {
 	class string
 	paths [][]string // without "args"
+}
+
+type contextKey struct{}
+
+// Into returns a context in which arguments are hidden by rules. The context carries them because they depend
+// on the viewer.
+func Into(ctx context.Context, rules *Rules) context.Context {
+	return context.WithValue(ctx, contextKey{}, rules)
+}
+
+// From returns the rules of a context; nil hides nothing.
+func From(ctx context.Context) *Rules {
+	rules, _ := ctx.Value(contextKey{}).(*Rules)
+	return rules
 }
 
 // All hides the arguments of all classes.

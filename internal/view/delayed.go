@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -35,45 +36,34 @@ type DelayedJob struct {
 	Invalid string `json:"invalid,omitempty"`
 }
 
-// DelayedFilter selects delayed jobs.
-type DelayedFilter struct {
-	// Queue and Class are names; "" = any.
-	Queue, Class string
+func fits(m *filter.Matcher) func(j *store.DelayedJob) bool {
+	return func(j *store.DelayedJob) bool {
+		_, _, ok := m.Job(filter.Job{Queue: j.Queue, Payload: j.Payload, At: j.Due})
+		return ok
+	}
 }
 
-// Matches reports whether the filter selects a job.
-func (f DelayedFilter) Matches(j *store.DelayedJob) bool {
-	if f.Queue != "" && f.Queue != j.Queue {
-		return false
-	}
-	if f.Class == "" {
-		return true
-	}
-	v := newDelayed(nil, j)
-	return isOf([]string{f.Class}, v.Class, v.Wrappers)
-}
-
-// Delayed returns at most limit delayed jobs after a place, the earliest first, and the next place
-// or "".
-func Delayed(ctx context.Context, s *store.Store, f DelayedFilter, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
-	jobs, place, err := s.NextDelayed(ctx, after, limit, f.Matches)
+// Delayed returns at most limit delayed jobs after a place that fit, the earliest first, and the next
+// place or "".
+func Delayed(ctx context.Context, s *store.Store, m *filter.Matcher, after store.DelayedPlace, limit int) (views []DelayedJob, next string, err error) {
+	jobs, place, err := s.NextDelayed(ctx, after, limit, fits(m))
 	if err != nil {
 		return nil, "", err
 	}
 	views = make([]DelayedJob, len(jobs))
 	for i := range jobs {
-		views[i] = newDelayed(Rules(ctx), &jobs[i])
+		views[i] = newDelayed(redact.From(ctx), &jobs[i])
 	}
 	return views, place.String(), nil
 }
 
-// FindDelayed returns the delayed jobs whose ids begin with names or, without names, those that a
-// filter selects. The error is a NotFoundError or an AmbiguousError if a name does not match
+// FindDelayed returns the delayed jobs whose ids begin with names or, without names, those that fit.
+// The error is a NotFoundError or an AmbiguousError if a name does not match
 // exactly one id; schedules are other names to suggest.
-func FindDelayed(ctx context.Context, s *store.Store, names, schedules []string, f DelayedFilter) ([]store.DelayedJob, error) {
+func FindDelayed(ctx context.Context, s *store.Store, names, schedules []string, m *filter.Matcher) ([]store.DelayedJob, error) {
 	var jobs []store.DelayedJob
 	var ids []string
-	known := slices.Clone(schedules)
+	known, want := slices.Clone(schedules), fits(m)
 	for job, err := range s.DelayedJobs(ctx) {
 		if err != nil {
 			return nil, err
@@ -83,7 +73,7 @@ func FindDelayed(ctx context.Context, s *store.Store, names, schedules []string,
 			known = append(known, id[:ShortID])
 		}
 		begins := func(name string) bool { return strings.HasPrefix(id, strings.ToLower(name)) }
-		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && f.Matches(&job) {
+		if len(names) > 0 && slices.ContainsFunc(names, begins) || len(names) == 0 && want(&job) {
 			jobs, ids = append(jobs, job), append(ids, id)
 		}
 	}

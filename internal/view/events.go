@@ -82,7 +82,7 @@ func Events(ctx context.Context, s EventStore, f EventFilter) (events []Event, n
 			if len(events) == limit {
 				return events, events[limit-1].ID, nil
 			}
-			events = append(events, eventOf(Rules(ctx), e))
+			events = append(events, eventOf(redact.From(ctx), e))
 		}
 		if len(part) < min(size, store.MaxEvents) {
 			return events, "", nil
@@ -101,7 +101,7 @@ func EventsSince(ctx context.Context, s EventStore, f EventFilter, after string)
 	}
 	for _, e := range part {
 		if after = e.ID; f.meant(e) {
-			events = append(events, eventOf(Rules(ctx), e))
+			events = append(events, eventOf(redact.From(ctx), e))
 		}
 	}
 	return events, after, nil

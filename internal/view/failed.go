@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -47,6 +48,8 @@ type Failure struct {
 // FailureGroup is failures of a class, exception and queue whose messages differ in numbers and
 // ids.
 type FailureGroup struct {
+	// ID selects the group's failures; empty for records that are not failures.
+	ID        string `json:"id"`
 	Store     string `json:"store,omitempty"` // as in Failure
 	Count     int    `json:"count"`
 	Class     string `json:"class"`
@@ -103,7 +106,7 @@ func FindFailures(ctx context.Context, s *store.Store, ids []string) ([]Failure,
 			}
 			return nil, several
 		}
-		views = append(views, newFailure(Rules(ctx), matches[0]))
+		views = append(views, newFailure(redact.From(ctx), matches[0]))
 	}
 	return views, nil
 }
@@ -159,7 +162,7 @@ func EachFailure(ctx context.Context, s *store.Store, q FailureQuery, do func(v 
 				if q.Match != nil && !q.Match(record.Raw) {
 					continue
 				}
-				v := newFailure(Rules(ctx), record)
+				v := newFailure(redact.From(ctx), record)
 				v.Backtrace, v.Payload = nil, ""
 				do(&v)
 			}
@@ -207,12 +210,11 @@ func newFailure(rules *redact.Rules, record store.FailureRecord) Failure {
 		v.Class, v.Args, v.Wrappers = shown(rules, e)
 		if ref, ok := wire.ReferenceOf(e); ok {
 			v.KeptAs, v.KeptSize = ref.ID, ref.Size
-			if v.Class = ref.Class; ref.Class == "" {
-				v.Class = "(invalid)"
-			}
+			e.Class = ref.Class
 		}
+		v.Class = filter.ClassOf(e, nil)
 	} else {
-		v.Class = "(invalid)"
+		v.Class = filter.ClassOf(e, err)
 	}
 	return v
 }
@@ -224,7 +226,7 @@ const maxGroups = 2000
 func GroupFailures(ctx context.Context, s *store.Store, q FailureQuery) (FailureGroups, error) {
 	out, groups := FailureGroups{Groups: []*FailureGroup{}}, map[[4]string]*FailureGroup{}
 	looked, partial, err := EachFailure(ctx, s, q, func(v *Failure) {
-		pattern := Mask(v.Error)
+		pattern := filter.Mask(v.Error)
 		key := [4]string{v.Class, v.Exception, v.Queue, pattern}
 		g := groups[key]
 		switch {
@@ -233,6 +235,9 @@ func GroupFailures(ctx context.Context, s *store.Store, q FailureQuery) (Failure
 			return
 		case g == nil:
 			g = &FailureGroup{Class: v.Class, Exception: v.Exception, Queue: v.Queue, Pattern: pattern}
+			if v.Class != "" {
+				g.ID = filter.GroupID(v.Class, v.Exception, v.Queue, pattern)
+			}
 			groups[key] = g
 			out.Groups = append(out.Groups, g)
 		}
@@ -261,20 +266,10 @@ func (f FailureGroups) First(n int) FailureGroups {
 // EachFailure.
 func (g *FailureGroup) add(v *Failure) {
 	if g.Count == 0 || v.FailedAt != nil && (g.Last == nil || v.FailedAt.After(*g.Last)) {
-		g.Last, g.Error, g.Example = v.FailedAt, Summary(v.Error), v.Name()
+		g.Last, g.Error, g.Example = v.FailedAt, filter.Summary(v.Error), v.Name()
 	}
 	if v.FailedAt != nil && (g.First == nil || v.FailedAt.Before(*g.First)) {
 		g.First = v.FailedAt
 	}
 	g.Count++
-}
-
-// Summary returns an error's first line and, if that ends in a colon as for commands, its last.
-func Summary(s string) string {
-	s = strings.TrimSpace(s)
-	first, rest, _ := strings.Cut(s, "\n")
-	if !strings.HasSuffix(first, ":") || rest == "" {
-		return first
-	}
-	return first + " " + strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -151,7 +152,7 @@ func (page *FailurePage) look(ctx context.Context, s *store.Store, q FailureStep
 			if q.Match != nil && !q.Match(record.Raw) {
 				continue
 			}
-			v := newFailure(Rules(ctx), record)
+			v := newFailure(redact.From(ctx), record)
 			v.Backtrace, v.Payload = nil, ""
 			if page.Failures = append(page.Failures, v); len(page.Failures) == q.Limit {
 				break
@@ -162,10 +163,4 @@ func (page *FailurePage) look(ctx context.Context, s *store.Store, q FailureStep
 		}
 	}
 	return before, nil
-}
-
-// HasArgs reports whether the visible arguments of a failed job, as JSON, contain part.
-func HasArgs(ctx context.Context, record []byte, part string) bool {
-	v := newFailure(Rules(ctx), store.FailureRecord{Raw: record})
-	return strings.Contains(string(v.Args), part)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -42,7 +41,7 @@ func TestFailures(t *testing.T) {
 		require.Empty(f, newest.Payload, "lists have no detail")
 		require.Empty(f, newest.Backtrace)
 
-		some, partial, err := view.Failures(ctx, f.store, view.FailureQuery{Limit: 3, Match: client.FailedFilter{Class: "Post"}.Matches})
+		some, partial, err := view.Failures(ctx, f.store, view.FailureQuery{Limit: 3, Match: records(f.T, "class", "Post")})
 		require.NoError(f, err)
 		require.True(f, partial, "one was not looked at")
 		require.Len(f, some, 1)
@@ -102,7 +101,7 @@ func TestGroupFailures(t *testing.T) {
 		found, err := view.FindFailures(f.Context(), f.store, []string{most.Example})
 		require.NoError(f, err)
 		require.Equal(f, "user 7 is away", found[0].Error)
-		some, err := view.GroupFailures(f.Context(), f.store, view.FailureQuery{Limit: 2, Match: client.FailedFilter{Class: "Post"}.Matches})
+		some, err := view.GroupFailures(f.Context(), f.store, view.FailureQuery{Limit: 2, Match: records(f.T, "class", "Post")})
 		require.NoError(f, err)
 		require.Len(f, some.Groups, 1)
 		require.True(f, some.Partial)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
@@ -74,27 +75,16 @@ func runnersOf(described string) map[string]*store.RunnerInfo {
 	return found
 }
 
-// JobFilter selects running jobs.
-type JobFilter struct {
-	// Queues and Classes list what is wanted; none = any.
-	Queues, Classes []string
-	// OlderThan excludes jobs that have run for less.
-	OlderThan time.Duration
-	Limit     int
-}
-
-// Apply returns the selected jobs. cut reports whether Limit left some out.
-func (f *JobFilter) Apply(all []*Job) (picked []*Job, cut bool) {
+// Running returns at most limit jobs that fit, and whether there are more; 0 = no limit.
+func Running(all []*Job, m *filter.Matcher, limit int) (picked []*Job, cut bool) {
 	for _, v := range all {
-		switch {
-		case len(f.Queues) > 0 && !slices.Contains(f.Queues, v.Queue),
-			len(f.Classes) > 0 && !isOf(f.Classes, v.Class, v.Wrappers),
-			time.Duration(v.AgeS)*time.Second < f.OlderThan:
-		case len(picked) == f.Limit:
-			return picked, true
-		default:
-			picked = append(picked, v)
+		if _, _, ok := m.Job(filter.Job{Queue: v.Queue, Worker: v.Worker, Payload: v.payload, At: v.Started}); !ok {
+			continue
 		}
+		if limit > 0 && len(picked) == limit {
+			return picked, true
+		}
+		picked = append(picked, v)
 	}
 	return picked, false
 }
@@ -115,7 +105,7 @@ func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 	for _, p := range procs {
 		performers := runnersOf(p.Fields[store.InfoRunners])
 		for _, job := range p.Running {
-			v := newJob(Rules(ctx), job.Payload, job.Queue, job.Worker, job.StartedAt, now)
+			v := newJob(redact.From(ctx), job.Payload, job.Queue, job.Worker, job.StartedAt, now)
 			v.Run, v.Record, v.runner = store.RunName{Proc: p.Proc, Token: job.Token}, job, performers[job.Token]
 			if v.ID == "" {
 				v.ID = v.Run.String()
@@ -131,7 +121,7 @@ func Jobs(ctx context.Context, s WorkerStore) ([]*Job, error) {
 			views = append(views, v)
 		}
 	}
-	views = append(views, foreignRuns(Rules(ctx), workers, now)...)
+	views = append(views, foreignRuns(redact.From(ctx), workers, now)...)
 	slices.SortStableFunc(views, func(a, b *Job) int {
 		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})

@@ -2,10 +2,10 @@ package view_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
@@ -57,17 +57,18 @@ func TestJobs(t *testing.T) {
 		require.ElementsMatch(f, []*view.Job{a, b}, several.Jobs)
 
 		for name, c := range map[string]struct {
-			filter view.JobFilter
-			want   []*view.Job
-			cut    bool
+			limit int
+			pairs []string
+			want  []*view.Job
+			cut   bool
 		}{
-			"all":        {view.JobFilter{Limit: 9}, jobs, false},
-			"by queue":   {view.JobFilter{Limit: 9, Queues: []string{"mail"}}, jobs[:1], false},
-			"by class":   {view.JobFilter{Limit: 9, Classes: []string{"A", "none"}}, []*view.Job{a}, false},
-			"by age":     {view.JobFilter{Limit: 9, OlderThan: time.Hour}, jobs[:1], false},
-			"the oldest": {view.JobFilter{Limit: 1}, jobs[:1], true},
+			"all":        {9, nil, jobs, false},
+			"by queue":   {9, []string{"queue", "mail"}, jobs[:1], false},
+			"by class":   {9, []string{"class", "A,none"}, []*view.Job{a}, false},
+			"by age":     {9, []string{"until", "1h"}, jobs[:1], false},
+			"the oldest": {1, nil, jobs[:1], true},
 		} {
-			picked, cut := c.filter.Apply(jobs)
+			picked, cut := view.Running(jobs, matching(f.T, filter.Running, c.pairs...), c.limit)
 			require.Equal(f, c.want, picked, name)
 			require.Equal(f, c.cut, cut, name)
 		}

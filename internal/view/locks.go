@@ -64,7 +64,7 @@ func Locks(ctx context.Context, s *store.Store, kind string, limit int) (views [
 	}
 	views = make([]*Lock, len(locks))
 	for i, lock := range locks {
-		views[i] = newLock(Rules(ctx), lock)
+		views[i] = newLock(redact.From(ctx), lock)
 	}
 	return views, cut, nil
 }
@@ -76,7 +76,7 @@ const DatabaseLock = "postgres"
 // 0 or less, it has ended. age is how long it has been held; 0 = unknown. As its job is unknown,
 // its key is only shown if no rules hide anything.
 func NewDatabaseLock(ctx context.Context, key, holder string, sequence int64, left, age time.Duration) *Lock {
-	v := &Lock{Kind: DatabaseLock, Key: Rules(ctx).Key(DatabaseLock, "", nil, key), Holder: &holder, State: store.LockExpired, Sequence: sequence}
+	v := &Lock{Kind: DatabaseLock, Key: redact.From(ctx).Key(DatabaseLock, "", nil, key), Holder: &holder, State: store.LockExpired, Sequence: sequence}
 	if left > 0 {
 		v.State, v.TTLS = store.LockHeld, new(int64(left/time.Second))
 	}
@@ -94,7 +94,7 @@ func FindLock(ctx context.Context, s *store.Store, name string) (*Lock, error) {
 		return nil, err
 	}
 	// A visitor that may not see a key must not be able to confirm a guess.
-	rules := Rules(ctx)
+	rules := redact.From(ctx)
 	locks = slices.DeleteFunc(locks, func(lock store.LockInfo) bool { return shownKey(rules, lock) != lock.Key })
 	var known []string
 	if len(locks) == 0 {
@@ -134,7 +134,7 @@ func (v *Lock) Detail(ctx context.Context, s *store.Store) (err error) {
 	}
 	v.Value, v.Process = v.Info.Value, v.Info.Proc
 	if job := v.Info.Job; job != nil {
-		v.Fence, v.Payload = job.Fence, Rules(ctx).Payload(job.Payload)
+		v.Fence, v.Payload = job.Fence, redact.From(ctx).Payload(job.Payload)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -75,7 +76,7 @@ func Lines(ctx context.Context, s *store.Store, queue string, limit int) (views 
 	now := time.Now()
 	for _, l := range list[:min(limit, len(list))] {
 		v := Line{
-			Queue: queue, Lock: Rules(ctx).Key(store.LocketLock, "", nil, l.Lock), State: QueueWaits, Jobs: l.Jobs,
+			Queue: queue, Lock: redact.From(ctx).Key(store.LocketLock, "", nil, l.Lock), State: QueueWaits, Jobs: l.Jobs,
 			Since: l.Since, SinceS: seconds(now.Sub(l.Since)),
 		}
 		if l.Ready {

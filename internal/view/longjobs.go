@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/longjob"
 )
 
@@ -74,7 +75,7 @@ func EndedSlices(ctx context.Context, s *longstore.Store, uuid string) ([]EndedS
 // NewLongJob returns the view of a run.
 func NewLongJob(ctx context.Context, r longjob.Run) LongJob {
 	v := LongJob{
-		UUID: r.UUID, Class: r.Class, Args: Rules(ctx).Args(r.Class, json.RawMessage(r.Args.String())), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
+		UUID: r.UUID, Class: r.Class, Args: redact.From(ctx).Args(r.Class, json.RawMessage(r.Args.String())), Status: r.Status, Queue: r.Queue, Slice: r.Slice, Slices: r.Slices,
 		Units: r.Units, RanMS: r.Ran.Milliseconds(), UnitMS: r.UnitTime.Milliseconds(), Steps: r.Steps, Deaths: r.Deaths, Failed: r.Failures, Refused: r.Refused, Rerun: r.Rerun,
 		Tenant: r.Tenant, Place: r.Place, Message: r.Message, Error: r.Error, Warning: r.Warning, State: r.State,
 		Created: instant(r.Created), Begun: instant(r.Begun), Seen: instant(r.Seen), Ended: instant(r.Ended), Paused: instant(r.Paused),

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
@@ -86,6 +87,17 @@ type WaitingJob struct {
 	Wrappers []string `json:"wrappers,omitempty"`
 	// Invalid is why the payload is not a job.
 	Invalid string `json:"invalid,omitempty"`
+}
+
+// WaitingJobs returns those of n waiting jobs of a queue from an offset on that fit, and how many were read.
+func WaitingJobs(ctx context.Context, s PayloadStore, queue string, m *filter.Matcher, offset, n int64) (jobs []WaitingJob, read int64, err error) {
+	payloads, err := s.Payloads(ctx, queue, offset, n)
+	for i, p := range payloads {
+		if _, _, ok := m.Job(filter.Job{Queue: queue, Payload: p}); ok {
+			jobs = append(jobs, waitingJob(redact.From(ctx), offset+int64(i)+1, p))
+		}
+	}
+	return jobs, int64(len(payloads)), err
 }
 
 // PayloadStore reads payloads that wait in a queue.
@@ -179,13 +191,10 @@ func (v *Queue) ReadJobs(ctx context.Context, s PayloadStore, offset, limit int6
 	}
 	v.Jobs = []WaitingJob{}
 	for i, p := range payloads {
-		v.Jobs = append(v.Jobs, waitingJob(Rules(ctx), offset+int64(i)+1, p))
+		v.Jobs = append(v.Jobs, waitingJob(redact.From(ctx), offset+int64(i)+1, p))
 	}
 	return v.Size != nil && int64(len(payloads)) < *v.Size, nil
 }
-
-// Is reports whether the job or one of its wrappers is of a class.
-func (j WaitingJob) Is(class string) bool { return isOf([]string{class}, j.Class, j.Wrappers) }
 
 func waitingJob(rules *redact.Rules, position int64, payload []byte) WaitingJob {
 	e, err := wire.Parse(payload, 0)

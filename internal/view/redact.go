@@ -1,27 +1,12 @@
 package view
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/wire"
 )
-
-type redactKey struct{}
-
-// Redacting returns a context with which the queries of this package hide arguments by rules. The
-// context carries the rules because they depend on the viewer.
-func Redacting(ctx context.Context, rules *redact.Rules) context.Context {
-	return context.WithValue(ctx, redactKey{}, rules)
-}
-
-// Rules are the rules of Redacting; nil = nothing is hidden.
-func Rules(ctx context.Context) *redact.Rules {
-	rules, _ := ctx.Value(redactKey{}).(*redact.Rules)
-	return rules
-}
 
 // Redacted returns a copy of the snapshot with further rules applied.
 func (v *Snapshot) Redacted(rules *redact.Rules) *Snapshot {
@@ -65,9 +50,4 @@ func (v ThreadJob) redacted(rules *redact.Rules) ThreadJob {
 // shown returns a job's class, its arguments as they may be shown, and its wrappers.
 func shown(rules *redact.Rules, e wire.Envelope) (class string, args json.RawMessage, wrappers []string) {
 	return e.Class, rules.Args(e.Class, json.RawMessage(e.Args.String()), e.Wrappers...), e.Wrappers
-}
-
-// isOf reports whether classes include a job's class or one of its wrappers.
-func isOf(classes []string, class string, wrappers []string) bool {
-	return slices.Contains(classes, class) || slices.ContainsFunc(wrappers, func(w string) bool { return slices.Contains(classes, w) })
 }

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // Sources of schedules.
@@ -51,6 +53,17 @@ type Schedule struct {
 	pushed json.RawMessage
 }
 
+// Fits reports whether a filter selects the job of the schedule, with its next tick as the time.
+func (v *Schedule) Fits(m *filter.Matcher) bool {
+	payload, _ := wire.EncodePayload(v.Class, v.pushed) // not a job, if it is invalid
+	j := filter.Job{Queue: v.Queue, Payload: payload}
+	if v.Next != nil {
+		j.At = *v.Next
+	}
+	_, _, ok := m.Job(j)
+	return ok
+}
+
 // Pushed returns the arguments as they are enqueued, hidden or not.
 func (v *Schedule) Pushed() json.RawMessage { return v.pushed }
 
@@ -79,18 +92,18 @@ func Schedules(ctx context.Context, s *store.Store, sources ScheduleSources) ([]
 		case v.Stored != "":
 			defined, invalid := schedule.ParseStored(name, v.Stored, sources.Defaults)
 			defined.Name = name
-			all[name] = newSchedule(Rules(ctx), defined, FromRedis, invalid)
+			all[name] = newSchedule(redact.From(ctx), defined, FromRedis, invalid)
 			if !sources.Stored && invalid == nil {
 				all[name].Invalid = "persistent_schedules is off"
 			}
 		case json.Unmarshal([]byte(v.Shown), &defined) == nil && defined.Name == name:
-			all[name] = newSchedule(Rules(ctx), defined, FromOthers, nil)
+			all[name] = newSchedule(redact.From(ctx), defined, FromOthers, nil)
 		}
 	}
 	for source, schedules := range map[string][]schedule.Definition{FromConfig: sources.Configured, FromClass: sources.Program} {
 		for _, defined := range schedules {
 			if known[defined.Name].Stored == "" || !sources.Stored {
-				all[defined.Name] = newSchedule(Rules(ctx), defined, source, nil)
+				all[defined.Name] = newSchedule(redact.From(ctx), defined, source, nil)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
 	"github.com/resqued/resqued/internal/store"
@@ -32,7 +33,7 @@ func TestInvalidSchedulesAreRedacted(t *testing.T) {
 		}
 		rules, err := redact.Parse("*=args")
 		require.NoError(f, err)
-		all, _, err := view.Schedules(view.Redacting(f.Context(), rules), f.store, view.ScheduleSources{Stored: true})
+		all, _, err := view.Schedules(redact.Into(f.Context(), rules), f.store, view.ScheduleSources{Stored: true})
 		require.NoError(f, err)
 		require.Len(f, all, len(broken))
 		for _, s := range all {
@@ -109,7 +110,7 @@ func TestDelayed(t *testing.T) {
 			require.NoError(f, err)
 		}
 
-		jobs, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{}, store.DelayedPlace{}, 10)
+		jobs, cursor, err := view.Delayed(ctx, f.store, matching(f.T, filter.Delayed), store.DelayedPlace{}, 10)
 		require.NoError(f, err)
 		require.Empty(f, cursor)
 		require.Len(f, jobs, 3)
@@ -121,29 +122,29 @@ func TestDelayed(t *testing.T) {
 		require.Equal(f, next.ID[:view.ShortID], next.Name)
 		require.WithinDuration(f, time.Now().Add(time.Hour), *next.Next, time.Minute)
 
-		some, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, store.DelayedPlace{}, 1)
+		some, cursor, err := view.Delayed(ctx, f.store, matching(f.T, filter.Delayed, "class", "Soon"), store.DelayedPlace{}, 1)
 		require.NoError(f, err)
 		require.Len(f, some, 1)
 		place, err := store.ParseDelayedPlace(cursor)
 		require.NoError(f, err)
-		others, cursor, err := view.Delayed(ctx, f.store, view.DelayedFilter{Class: "Soon"}, place, 1)
+		others, cursor, err := view.Delayed(ctx, f.store, matching(f.T, filter.Delayed, "class", "Soon"), place, 1)
 		require.NoError(f, err)
 		require.Empty(f, cursor)
 		require.Len(f, others, 1)
 		require.Equal(f, json.RawMessage("[1]"), others[0].Args)
-		late, _, err := view.Delayed(ctx, f.store, view.DelayedFilter{Queue: "qLate"}, store.DelayedPlace{}, 10)
+		late, _, err := view.Delayed(ctx, f.store, matching(f.T, filter.Delayed, "queue", "qLate"), store.DelayedPlace{}, 10)
 		require.NoError(f, err)
 		require.Len(f, late, 1)
 
-		found, err := view.FindDelayed(ctx, f.store, []string{next.Name, late[0].ID}, nil, view.DelayedFilter{})
+		found, err := view.FindDelayed(ctx, f.store, []string{next.Name, late[0].ID}, nil, matching(f.T, filter.Delayed))
 		require.NoError(f, err)
 		require.Len(f, found, 2)
-		found, err = view.FindDelayed(ctx, f.store, nil, nil, view.DelayedFilter{Class: "Soon"})
+		found, err = view.FindDelayed(ctx, f.store, nil, nil, matching(f.T, filter.Delayed, "class", "Soon"))
 		require.NoError(f, err)
 		require.Len(f, found, 2)
-		_, err = view.FindDelayed(ctx, f.store, []string{"zz"}, []string{"nightly"}, view.DelayedFilter{})
+		_, err = view.FindDelayed(ctx, f.store, []string{"zz"}, []string{"nightly"}, matching(f.T, filter.Delayed))
 		requireNotFound(f.T, err, "schedule or delayed job", "zz", "nightly", next.Name)
-		_, err = view.FindDelayed(ctx, f.store, []string{""}, nil, view.DelayedFilter{})
+		_, err = view.FindDelayed(ctx, f.store, []string{""}, nil, matching(f.T, filter.Delayed))
 		var several *view.AmbiguousError
 		require.ErrorAs(f, err, &several)
 		require.Len(f, several.Matches, 3)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 )
@@ -127,7 +128,7 @@ func (v *Stats) lack(err error, names ...string) error {
 		v.Missing = map[string]string{}
 	}
 	for _, name := range names {
-		v.Missing[name] = cmp.Or(v.Missing[name], Plainly(Mask(err.Error())))
+		v.Missing[name] = cmp.Or(v.Missing[name], Plainly(filter.Mask(err.Error())))
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func Tenants(ctx context.Context, s *store.Store, queue string, limit int) (view
 	}
 	for _, t := range list[:min(limit, len(list))] {
 		v := Tenant{Queue: queue, Tenant: t.Tenant, Jobs: t.Jobs, Back: t.Back}
-		if t.Tenant != "" && Rules(ctx).Any() {
+		if t.Tenant != "" && redact.From(ctx).Any() {
 			v.Tenant = redact.Digest("tenant", "", t.Tenant) // made of arguments
 		}
 		views = append(views, v)

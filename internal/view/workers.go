@@ -190,7 +190,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 	for _, p := range procs {
 		// A lease ends one lease time after the heartbeat that set it.
 		beat := time.UnixMilli(p.LeaseMS).Add(-leaseOf(masters[masterOf(p.Proc)]))
-		pv := newProcess(Rules(ctx), p, now)
+		pv := newProcess(redact.From(ctx), p, now)
 		pv.Beat, pv.BeatS = beat, seconds(now.Sub(beat))
 		_ = json.Unmarshal([]byte(p.Fields[store.InfoRunners]), &pv.Runners) // as above
 		pids[p.Fields["host"]+":"+p.Fields["pid"]] = true
@@ -216,7 +216,7 @@ func Workers(ctx context.Context, s WorkerStore) ([]*Worker, error) {
 		})
 		list = append(list, v)
 	}
-	list = append(list, foreignWorkers(Rules(ctx), ids, pids, now)...)
+	list = append(list, foreignWorkers(redact.From(ctx), ids, pids, now)...)
 	slices.SortStableFunc(list, func(a, b *Worker) int {
 		return strings.Compare(b.Kind+"\x00"+a.Worker, a.Kind+"\x00"+b.Worker)
 	})

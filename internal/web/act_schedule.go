@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
@@ -37,45 +38,48 @@ func (s *Server) runSchedule(r *http.Request) (did, error) {
 }
 
 func (s *Server) runDelayed(r *http.Request) (any, error)    { return s.editDelayed(r, true) }
-func (s *Server) removeDelayed(r *http.Request) (did, error) { return s.editDelayed(r, false) }
+func (s *Server) removeDelayed(r *http.Request) (any, error) { return s.editDelayed(r, false) }
 
-func (s *Server) editDelayed(r *http.Request, run bool) (did, error) {
-	var names struct {
-		IDs []string `json:"ids"`
+func (s *Server) editDelayed(r *http.Request, run bool) (any, error) {
+	var p pick
+	if err := p.read(r, filter.Delayed); err != nil {
+		return nil, err
 	}
-	if err := body(r, &names); err != nil {
-		return did{}, err
+	c, err := s.delayedChange(r, run, p.conditions)
+	if err != nil {
+		return nil, err
 	}
-	if len(names.IDs) == 0 {
-		return did{}, badRequest("name delayed jobs by ids")
-	}
-	what := "removed"
-	if run {
-		what = "enqueued"
-	}
-	n, err := s.undelay(r, names.IDs, run)
-	return counted(what, n), partly(err, int(n))
+	return s.bulk(r, &p, c)
 }
 
-// undelay enqueues delayed jobs before their time, or removes them.
-func (s *Server) undelay(r *http.Request, ids []string, run bool) (n int64, err error) {
-	jobs, err := view.FindDelayed(r.Context(), s.o.Store, ids, nil, view.DelayedFilter{})
+// delayedChange selects delayed jobs to be enqueued before their time, or removed.
+func (s *Server) delayedChange(r *http.Request, run bool, c conditions) (change, error) {
+	jobs, err := view.FindDelayed(r.Context(), s.o.Store, c.jobs.IDs, nil, c.Matcher)
 	if err != nil {
-		return 0, err
+		return change{}, err
 	}
-	kind, what := store.EventRemoved, "remove delayed jobs"
+	kind, verb, what := store.EventRemoved, "remove", "removed"
 	if run {
-		kind, what = store.EventRan, "run delayed jobs"
+		kind, verb, what = store.EventRan, "run", "enqueued"
 	}
-	if err := s.acting(r, what, slog.Any("ids", ids)); err != nil {
-		return 0, err
-	}
-	// A visitor that goes away has not cancelled the rest.
-	err = s.o.Store.Undelay(context.WithoutCancel(r.Context()), jobs, run, s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
-		if what != store.FailedGone && what != store.FailedStuck {
-			n++
-		}
-	})
-	s.noted(r, kind, "delayed jobs", view.Plural(int(n), "delayed job"), n)
-	return n, err
+	asked := r.Clone(context.WithoutCancel(r.Context()))
+	return change{
+		title: what + " delayed jobs", what: what, matched: len(jobs),
+		acting: func() error {
+			return s.acting(r, verb+" delayed jobs", slog.Any("ids", c.jobs.IDs), slog.String("filter", filter.Text(c.Words)))
+		},
+		do: func(ctx context.Context, progress func(done int)) (n int, err error) {
+			looked := 0
+			err = s.o.Store.Undelay(ctx, jobs, run, s.unique, func(_ store.DelayedJob, what store.FailedOutcome) {
+				if looked++; what != store.FailedGone && what != store.FailedStuck {
+					n++
+				}
+				if progress != nil {
+					progress(looked)
+				}
+			})
+			s.noted(asked, kind, "delayed jobs", view.Plural(n, "delayed job")+c.suffix(), int64(n))
+			return n, err
+		},
+	}, nil
 }

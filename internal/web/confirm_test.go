@@ -32,7 +32,7 @@ func TestCommandsOfQuestions(t *testing.T) {
 	assert.Regexp(t, `^resqued jobs kill --force-after 30s \S+$`, ask("/jobs/"+url.PathEscape(job), "act=kill"))
 	assert.Equal(t, "resqued failed rm 0123456789ab 123456789abc@2", ask("/failed", "act=remove&id=0123456789ab&id=123456789abc@2"))
 	assert.Equal(t, "resqued failed rm --class=mail", ask("/failed?class=mail", "act=remove-all"))
-	assert.Equal(t, "resqued failed retry --all --again", ask("/failed", "act=retry-all&again=1"))
+	assert.Equal(t, "resqued failed retry --all --retried=any", ask("/failed", "act=retry-all&again=1"))
 	assert.Equal(t, "resqued workers drain web-1:9120", ask("/workers/web-1:9120", "act=drain"))
 	assert.Equal(t, "resqued locks release 'locket:job_locks:A[1]'", ask("/locks/"+url.PathEscape("locket:job_locks:A[1]"), "act=release"))
 	assert.Equal(t, "resqued longjobs cancel -- -x", strings.ReplaceAll(ask("/longjobs/-x", "act=cancel"), "'", ""))

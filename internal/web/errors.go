@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -55,7 +56,7 @@ func asError(err error) *Error {
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "usage", Message: fmt.Sprintf("the body has more than %d bytes", e.Limit)}
 	}
-	e := &Error{Status: http.StatusInternalServerError, Code: "failed", Message: view.Mask(err.Error())}
+	e := &Error{Status: http.StatusInternalServerError, Code: "failed", Message: filter.Mask(err.Error())}
 	switch {
 	case errors.Is(err, store.ErrFailuresMoved):
 		e.Status, e.Code = http.StatusConflict, "changed"

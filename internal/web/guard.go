@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
 )
@@ -73,7 +74,8 @@ func (s *Server) login(next http.Handler) http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), visitorKey{}, visitor)
-		next.ServeHTTP(w, r.WithContext(view.Promising(view.Redacting(ctx, s.o.shownTo(visitor)), s.o.Within)))
+		ctx = filter.WithTenants(redact.Into(ctx, s.o.shownTo(visitor)), s.o.Tenant)
+		next.ServeHTTP(w, r.WithContext(view.Promising(ctx, s.o.Within)))
 	})
 }
 
@@ -87,7 +89,7 @@ func (o *Options) shownTo(v Visitor) *redact.Rules {
 
 // forAll returns a context for data that is shared by all visitors.
 func (s *Server) forAll(ctx context.Context) context.Context {
-	return view.Redacting(ctx, s.o.shownTo(Visitor{Role: Viewer}))
+	return redact.Into(ctx, s.o.shownTo(Visitor{Role: Viewer}))
 }
 
 // knows reports whether a host name is allowed. Addresses always are: DNS rebinding needs a name.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -34,7 +35,7 @@ func pageRoutes() []route {
 				if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 					return large
 				}
-				return badRequest("the form cannot be read: %s", view.Mask(err.Error()))
+				return badRequest("the form cannot be read: %s", filter.Mask(err.Error()))
 			}
 			a, err := do(s, r)
 			switch {

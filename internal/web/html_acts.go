@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -79,6 +80,8 @@ func (s *Server) actOnQueue(r *http.Request) (answer, error) {
 	case "repair":
 		answered, err := s.repairQueue(r)
 		return answer{to: after(s.at("/locks"), answered.Outcome, 1, 1)}, err
+	case "remove-all", "move-all":
+		return s.actOnWaiting(r, name)
 	case "purge":
 		queues, err := view.Queues(r.Context(), s.o.Store, name)
 		if err != nil {
@@ -120,14 +123,27 @@ func picked(r *http.Request, parameter string) ([]string, error) {
 }
 
 func (s *Server) actOnJobs(r *http.Request) (answer, error) {
-	if r.PostForm.Get("act") != "kill" {
+	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
+	if act != "kill" {
 		return answer{}, unknownAct(r)
 	}
-	names, err := picked(r, "id")
+	all, err := view.Jobs(r.Context(), s.o.Store)
 	if err != nil {
 		return answer{}, err
 	}
-	all, err := view.Jobs(r.Context(), s.o.Store)
+	if whole { // the question is about these, not about others that come later
+		q := &query{Request: r}
+		c := q.conditions(filter.Running)
+		if q.err != nil {
+			return answer{}, q.err
+		}
+		fitting, _ := view.Running(all, c.Matcher, 0)
+		r.PostForm["id"], r.PostForm["act"] = nil, []string{act}
+		for _, j := range fitting {
+			r.PostForm.Add("id", j.Name)
+		}
+	}
+	names, err := picked(r, "id")
 	if err != nil {
 		return answer{}, err
 	}
@@ -193,17 +209,21 @@ func thereRun(n int) string {
 
 func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 	q := &query{Request: r}
-	filter := q.failedFilter()
+	c := q.conditions(filter.Failures)
 	if q.err != nil {
 		return answer{}, q.err
 	}
-	back := string((&pages.Failed{Frame: pages.Frame{Prefix: s.o.PathPrefix}, Filter: filter}).Flatly())
+	back := string((&pages.Failed{Frame: pages.Frame{Prefix: s.o.PathPrefix}, Filter: c.Filter}).Flatly())
 	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
 	if act != "retry" && act != "remove" || whole && r.PathValue("id") != "" {
 		return answer{}, unknownAct(r)
 	}
+	what, verb := "retried", "failed retry"
+	if act == "remove" {
+		what, verb = "removed", "failed rm"
+	}
 	if whole {
-		return s.actOnAllFailures(r, act, filter, back)
+		return s.actOnAllFailures(r, c, what, verb, back)
 	}
 	ids, err := picked(r, "id")
 	if err == nil {
@@ -213,101 +233,63 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	if act == "remove" && !sure(r) {
-		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back, s.command("failed rm", ids...),
+		return s.ask(r, "failed", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "failure")), "Remove "+view.Plural(len(ids), "failure"), back, s.command(verb, ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
-	f := client.FailedFilter{IDs: ids}
-	if err := s.actingOn(r, past(act), f); err != nil {
-		return answer{}, err
+	change, err := s.failedChange(r, what, conditions{jobs: client.Filter{IDs: ids}})
+	if err == nil {
+		err = change.acting()
 	}
-	selection, err := s.o.Jobs.SelectFailed(r.Context(), f, act == "remove")
 	if err != nil {
 		return answer{}, err
 	}
-	report, err := s.editSelected(r, past(act), f, selection)
-	return answer{to: after(back, past(act), report.Done, len(ids))}, err
+	n, err := change.do(context.WithoutCancel(r.Context()), nil)
+	return answer{to: after(back, what, n, len(ids))}, partly(err, n)
 }
 
-func past(act string) string {
-	if act == "retry" {
-		return "retried"
+// actOnAllFailures retries or removes all failures that fit, after a question with their number.
+func (s *Server) actOnAllFailures(r *http.Request, c conditions, what, verb, back string) (answer, error) {
+	again := pages.Field{Name: "again", Value: r.PostForm.Get("again")}
+	if again.Value != "" && what == "retried" {
+		c.jobs.Retried = "any"
 	}
-	return "removed"
-}
-
-// actOnAllFailures retries or removes all failures that match a filter, after a question with
-// their number. It runs in the background: there may be a million.
-func (s *Server) actOnAllFailures(r *http.Request, act string, filter pages.FailedFilter, back string) (answer, error) {
-	if filter.Args != "" {
-		return answer{}, badRequest("failures are picked by their arguments one by one only")
-	}
-	records, again := filter.Records(), r.PostForm.Get("again")
-	records.Again = again != ""
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
 	defer cancel()
-	// Exactly the counted failures are changed, not those that come later.
-	selection, err := s.o.Jobs.SelectFailed(ctx, records, act == "remove")
+	change, err := s.failedChange(r.WithContext(ctx), what, c)
 	if err != nil {
 		return answer{}, err
 	}
-	report := selection.Report()
-	now := fmt.Sprint(report.Matched)
-	what := strings.ToUpper(act[:1]) + act[1:] + " " + view.Plural(report.Matched, "failure")
-	if report.Matched == 0 {
-		return answer{to: after(back, past(act), 0, 0)}, nil
+	details, command := c.about(), []string{}
+	switch {
+	case what == "removed":
+		details = append(details, "They cannot be brought back.")
+	case c.jobs.Retried == "":
+		details = append(details, "Those that were retried before are left out.")
+	case c.Words["retried"] == nil:
+		command = append(command, "--retried=any")
 	}
+	return s.actOnAll(r, "failed", "failure", back, s.commandFor(verb, c, command...), details, change, again)
+}
+
+// actOnAll makes a change after a question with the number of things. It runs in the background:
+// there may be a million.
+func (s *Server) actOnAll(r *http.Request, viewName, thing, back, command string, details []string, c change, fields ...pages.Field) (answer, error) {
+	if c.matched == 0 {
+		return answer{to: after(back, c.what, 0, 0)}, nil
+	}
+	verb := map[string]string{"retried": "Retry ", "removed": "Remove ", "moved": "Move ", "enqueued": "Run "}[c.what]
+	said, now := verb+view.Plural(c.matched, thing), fmt.Sprint(c.matched)
 	if !sure(r) || r.PostForm.Get("expect") != now {
-		var details []string
 		if sure(r) {
-			details = append(details, "Their number has changed since you were asked.")
+			details = append([]string{"Their number has changed since you were asked."}, details...)
 		}
-		for _, one := range []struct{ name, value string }{{"of class", filter.Class}, {"with the error", filter.Error}, {"of queue", filter.Queue}} {
-			if one.value != "" {
-				details = append(details, one.name+" "+wire.Printable(one.value, view.MaxName))
-			}
-		}
-		switch {
-		case act == "remove":
-			details = append(details, "They cannot be brought back.")
-		case !records.Again:
-			details = append(details, "Those that were retried before are left out.")
-		}
-		return s.ask(r, "failed", what+"?", what, back, s.commandForAll(act, records), details, pages.Field{Name: "expect", Value: now}, pages.Field{Name: "again", Value: again}), nil
+		return s.ask(r, viewName, said+"?", said, back, command, details, append(fields, pages.Field{Name: "expect", Value: now})...), nil
 	}
-	if err := s.actingOn(r, past(act), records); err != nil {
+	if err := c.acting(); err != nil {
 		return answer{}, err
 	}
-	id, err := s.editMany(r, what, past(act), records, selection, back)
+	id, err := s.operations.start(said, int64(c.matched), back, c.do)
 	return answer{to: s.at("/operations", id)}, err
-}
-
-func (s *Server) commandForAll(act string, f client.FailedFilter) string {
-	verb := "failed retry"
-	if act == "remove" {
-		verb = "failed rm"
-	}
-	for _, one := range []struct{ flag, value string }{{"class", f.Class}, {"error", f.Error}, {"queue", f.Queue}} {
-		if one.value != "" {
-			verb += " --" + one.flag + "=" + view.Shell(one.value)
-		}
-	}
-	if f.All {
-		verb += " --all"
-	}
-	if f.Again && act == "retry" {
-		verb += " --again"
-	}
-	return s.command(verb)
-}
-
-// editMany retries or removes failures in the background, and returns the operation's id.
-func (s *Server) editMany(r *http.Request, title, what string, f client.FailedFilter, selection *client.FailedSelection, back string) (id string, err error) {
-	asked := r.Clone(context.WithoutCancel(r.Context()))
-	return s.operations.start(title, int64(selection.Report().Matched), back, func(ctx context.Context, progress func(done int)) (int, error) {
-		report, err := selection.Do(ctx, progress)
-		s.notedEdit(asked, what, f, report)
-		return report.Done, err
-	})
 }
 
 func (s *Server) actOnWorker(r *http.Request) (answer, error) {
@@ -355,23 +337,70 @@ func (s *Server) actOnSchedule(r *http.Request) (answer, error) {
 }
 
 func (s *Server) actOnDelayed(r *http.Request) (answer, error) {
-	act := r.PostForm.Get("act")
+	q := &query{Request: r}
+	c := q.conditions(filter.Delayed)
+	if q.err != nil {
+		return answer{}, q.err
+	}
+	act, whole := strings.CutSuffix(r.PostForm.Get("act"), "-all")
 	if act != "run" && act != "remove" {
 		return answer{}, unknownAct(r)
+	}
+	back := string((&pages.Frame{Prefix: s.o.PathPrefix}).With("/schedule", c.Pairs()...))
+	verb, details := "schedule run", c.about()
+	if act == "remove" {
+		verb, details = "schedule rm", append(details, "They cannot be brought back.")
+	}
+	if whole {
+		change, err := s.delayedChange(r, act == "run", c)
+		if err != nil {
+			return answer{}, err
+		}
+		return s.actOnAll(r, "schedule", "delayed job", back, s.commandFor(verb, c), details, change)
 	}
 	ids, err := picked(r, "name")
 	if err != nil {
 		return answer{}, err
 	}
-	back := s.at("/schedule")
 	if act == "remove" && !sure(r) {
-		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back, s.command("schedule rm", ids...),
+		return s.ask(r, "schedule", fmt.Sprintf("Remove %s?", view.Plural(len(ids), "delayed job")), "Remove "+view.Plural(len(ids), "job"), back, s.command(verb, ids...),
 			[]string{"They cannot be brought back."}), nil
 	}
-	n, err := s.undelay(r, ids, act == "run")
-	said := "removed"
-	if act == "run" {
-		said = "enqueued"
+	change, err := s.delayedChange(r, act == "run", conditions{jobs: client.Filter{IDs: ids}})
+	if err == nil {
+		err = change.acting()
 	}
-	return answer{to: after(back, said, int(n), len(ids))}, partly(err, int(n))
+	if err != nil {
+		return answer{}, err
+	}
+	n, err := change.do(context.WithoutCancel(r.Context()), nil)
+	return answer{to: after(back, change.what, n, len(ids))}, partly(err, n)
+}
+
+// actOnWaiting removes or moves the jobs of a queue that fit.
+func (s *Server) actOnWaiting(r *http.Request, queue string) (answer, error) {
+	q := &query{Request: r}
+	c := q.conditions(filter.Waiting)
+	if q.err == nil && !c.Any() {
+		q.err = badRequest("all jobs of a queue are purged, or moved in a shell")
+	}
+	if q.err != nil {
+		return answer{}, q.err
+	}
+	back := string((&pages.Frame{Prefix: s.o.PathPrefix}).At("/queues", queue, c.Pairs()...))
+	verb, to, details := "jobs rm --queue="+view.Shell(filter.Literal(queue)), r.PostForm.Get("to"), c.about()
+	if r.PostForm.Get("act") == "remove-all" {
+		to, details = "", append(details, "They cannot be brought back.")
+	} else {
+		if err := checkTarget(queue, to); err != nil {
+			return answer{}, err
+		}
+		verb = "jobs move --to=" + view.Shell(to) + strings.TrimPrefix(verb, "jobs rm")
+		details = append(details, "They go to the tail of "+wire.Printable(to, view.MaxName)+".")
+	}
+	change, err := s.waitingChange(r, queue, to, false, c)
+	if err != nil {
+		return answer{}, err
+	}
+	return s.actOnAll(r, "queues", "waiting job", back, s.commandFor(verb, c), details, change, pages.Field{Name: "to", Value: to})
 }

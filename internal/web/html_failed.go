@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -15,13 +16,13 @@ func (s *Server) failedPage(r *http.Request) (pages.Page, error) {
 	s.sampled(r.Context(), &f)
 	p := &pages.Failed{Frame: f, Flat: r.URL.Query().Get("view") == "flat"}
 	q := &query{Request: r}
-	filter := q.failedFilter()
+	c := q.conditions(filter.Failures)
 	if q.err != nil {
 		return nil, q.err
 	}
-	p.Filter = filter
+	p.Filter = c.Filter
 	p.Total = part(s, r, "total", s.o.Store.FailureCount).Data // the page's parts say why it is missing
-	match := matcher(r.Context(), filter)
+	match := c.record()
 	if !p.Flat {
 		p.Groups = part(s, r, "groups", func(ctx context.Context) (view.FailureGroups, error) {
 			end, err := s.searching(ctx, match != nil)

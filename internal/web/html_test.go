@@ -141,7 +141,7 @@ func TestPages(t *testing.T) {
 		assert.Contains(t, body, `href="/resqued/queues/mail?from=50"`)
 		body = s.get("/resqued/queues/mail?from=100")
 		assert.Contains(t, body, "101–120 of 120")
-		body = s.get("/resqued/queues/mail?args=77")
+		body = s.get("/resqued/queues/mail?arg=0=77")
 		assert.Contains(t, body, "All 120 looked at, 1 found")
 	})
 	t.Run("failures in groups, one by one, and found", func(t *testing.T) {

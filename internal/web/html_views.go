@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
@@ -55,7 +56,8 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 		return nil, &view.NotFoundError{Kind: "queue", Name: name}
 	}
 	q := &query{Request: r}
-	p.Args, p.Class = q.text("args"), q.text("class")
+	c := q.conditions(filter.Waiting)
+	p.Filter = c.Filter
 	from := q.number("from", 0, 0, 1<<53)
 	if q.err != nil {
 		return nil, q.err
@@ -81,7 +83,7 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 		next int64
 	}, err error,
 	) {
-		v.jobs, v.next, _, err = s.waiting(ctx, name, p.Class, p.Args, from, pageSize)
+		v.jobs, v.next, _, err = s.waiting(ctx, name, c, from, pageSize)
 		return v, err
 	})
 	jobs, next := read.Data.jobs, read.Data.next
@@ -93,9 +95,9 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 		if n > 0 {
 			from = strconv.FormatInt(n, 10)
 		}
-		return p.At("/queues", name, "from", from, "class", p.Class, "args", p.Args)
+		return p.At("/queues", name, append(p.Filter.Pairs(), "from", from)...)
 	}
-	if p.Class+p.Args != "" {
+	if p.Filter.Any() {
 		p.Search = &pages.Search{Scanned: max(next, 0), Total: max(total, next), Found: len(jobs)}
 		if next < 0 {
 			p.Search.Scanned = p.Search.Total
@@ -119,7 +121,12 @@ func (s *Server) queuePage(r *http.Request) (pages.Page, error) {
 func (s *Server) jobsPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "jobs", "Running jobs")
 	v := s.sampled(r.Context(), &f)
-	return pages.JobsOf(f, v, r.URL.Query()), nil
+	q := &query{Request: r}
+	c := q.conditions(filter.Running)
+	if q.err != nil {
+		return nil, q.err
+	}
+	return pages.JobsOf(f, v, r.URL.Query(), c.Filter, c.Matcher), nil
 }
 
 func (s *Server) jobPage(r *http.Request) (pages.Page, error) {
@@ -317,7 +324,8 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "schedule", "Schedule")
 	s.sampled(r.Context(), &f)
 	q := &query{Request: r}
-	p := &pages.Schedule{Frame: f, Class: q.text("class"), Queue: q.text("queue")}
+	c := q.conditions(filter.Delayed)
+	p := &pages.Schedule{Frame: f, Filter: c.Filter}
 	after := q.delayedPlace()
 	if q.err != nil {
 		return nil, q.err
@@ -340,12 +348,12 @@ func (s *Server) schedulePage(r *http.Request) (pages.Page, error) {
 		next string
 	}, err error,
 	) {
-		v.jobs, v.next, err = view.Delayed(ctx, s.o.Store, view.DelayedFilter{Class: p.Class, Queue: p.Queue}, after, pageSize)
+		v.jobs, v.next, err = view.Delayed(ctx, s.o.Store, c.Matcher, after, pageSize)
 		return v, err
 	})
 	p.Delayed = pages.Made(delayed.Data.jobs, delayed)
 	at := func(cursor string) template.URL {
-		return f.With("/schedule", "class", p.Class, "queue", p.Queue, "cursor", cursor)
+		return f.With("/schedule", append(p.Filter.Pairs(), "cursor", cursor)...)
 	}
 	if after.Job != "" {
 		p.Pager.Text, p.Pager.First = "Later ones", at("")

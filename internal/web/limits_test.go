@@ -24,7 +24,7 @@ func TestSearches(t *testing.T) {
 	for i := range ends {
 		ends[i] = f.Server.Search()
 	}
-	searches := []string{"/api/v1/failed?class=mail", "/api/v1/failed/groups?class=mail", "/failed?class=mail", "/failed?view=flat&args=x", "/api/v1/queues/mail/jobs?args=x", "/queues/mail?class=mail"}
+	searches := []string{"/api/v1/failed?class=mail", "/api/v1/failed/groups?class=mail", "/failed?class=mail", "/failed?view=flat&match=x", "/api/v1/queues/mail/jobs?match=x", "/queues/mail?class=mail"}
 	answers := make(chan *httptest.ResponseRecorder, len(searches))
 	for _, path := range searches {
 		go func() { answers <- f.Ask(http.MethodGet, path, "") }()

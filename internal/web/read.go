@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/longstore"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -323,11 +324,11 @@ func (q *query) delayedPlace() store.DelayedPlace {
 
 func (s *Server) delayed(r *http.Request) (any, error) {
 	q := &query{Request: r}
-	f := view.DelayedFilter{Class: q.text("class"), Queue: q.text("queue")}
+	c := q.conditions(filter.Delayed)
 	limit, after := q.number("limit", pageSize, 1, pageMost), q.delayedPlace()
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, next, err := view.Delayed(r.Context(), s.o.Store, f, after, int(limit))
+	found, next, err := view.Delayed(r.Context(), s.o.Store, c.Matcher, after, int(limit))
 	return list{Items: found, Next: cursor(next)}, err
 }

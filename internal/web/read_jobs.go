@@ -5,9 +5,9 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -36,8 +36,8 @@ func (s *Server) queue(r *http.Request) (any, error) {
 // scale returns a number for autoscalers. It fails for an old sample: they then change nothing.
 func (s *Server) scale(r *http.Request) (any, error) {
 	for name, values := range r.URL.Query() {
-		if name != "queues" || len(values) > 1 { // or "queue=mail" would count all queues
-			return nil, badRequest("%s is not a parameter here, or is repeated; use queues=NAME,NAME", quoted(name))
+		if len(values) > 1 {
+			return nil, badRequest("%s is repeated; use queues=NAME,NAME", quoted(name))
 		}
 	}
 	q, patterns := &query{Request: r}, "*"
@@ -62,16 +62,16 @@ func (s *Server) scale(r *http.Request) (any, error) {
 
 func (s *Server) queueJobs(r *http.Request) (any, error) {
 	q := &query{Request: r}
-	args, class := q.text("args"), q.text("class")
+	c := q.conditions(filter.Waiting)
 	limit, offset := q.number("limit", pageSize, 1, pageMost), q.number("cursor", 0, 0, 1<<53)
 	if q.err != nil {
 		return nil, q.err
 	}
-	jobs, next, _, err := s.waiting(r.Context(), named(r, "queue"), class, args, offset, limit)
+	jobs, next, _, err := s.waiting(r.Context(), named(r, "queue"), c, offset, limit)
 	if err != nil {
 		return nil, err
 	}
-	l := list{Items: jobs, Partial: next >= 0 && class+args != ""}
+	l := list{Items: jobs, Partial: next >= 0 && c.Any()}
 	if next >= 0 {
 		l.Next = new(strconv.FormatInt(next, 10))
 	}
@@ -80,9 +80,9 @@ func (s *Server) queueJobs(r *http.Request) (any, error) {
 
 // waiting returns jobs of a queue from an offset on, the next offset or -1, and how many it has
 // read.
-func (s *Server) waiting(ctx context.Context, queue, class, args string, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
+func (s *Server) waiting(ctx context.Context, queue string, c conditions, offset, limit int64) (jobs []view.WaitingJob, next, looked int64, err error) {
 	const step = 1000
-	end, err := s.searching(ctx, class+args != "")
+	end, err := s.searching(ctx, c.Any())
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -91,25 +91,23 @@ func (s *Server) waiting(ctx context.Context, queue, class, args string, offset,
 	until := time.Now().Add(searchTime)
 	for next = offset; ; {
 		n := limit
-		if class+args != "" {
+		if c.Any() {
 			n = step
 		}
-		v := view.Queue{Queue: queue}
-		if _, err := v.ReadJobs(ctx, s.o.Store, next, n); err != nil {
+		found, read, err := view.WaitingJobs(ctx, s.o.Store, queue, c.Matcher, next, n)
+		if err != nil {
 			return nil, 0, 0, err
 		}
-		for _, job := range v.Jobs {
-			next, looked = next+1, looked+1
-			if (class == "" || job.Is(class)) && (args == "" || strings.Contains(string(job.Args), args)) {
-				if jobs = append(jobs, job); int64(len(jobs)) == limit {
-					break
-				}
+		for _, job := range found {
+			if jobs = append(jobs, job); int64(len(jobs)) == limit {
+				return jobs, job.Position, looked + job.Position - next, nil
 			}
 		}
+		next, looked = next+read, looked+read
 		switch {
-		case int64(len(v.Jobs)) < n && int64(len(jobs)) < limit:
+		case read < n:
 			return jobs, -1, looked, nil
-		case int64(len(jobs)) == limit, time.Now().After(until), looked >= searched:
+		case time.Now().After(until), looked >= searched:
 			return jobs, next, looked, nil
 		}
 	}
@@ -144,34 +142,16 @@ func (s *Server) searching(ctx context.Context, really bool) (end func(), err er
 }
 
 func (s *Server) jobs(r *http.Request) (any, error) {
-	f, err := jobFilter(r)
-	if err != nil {
-		return nil, err
+	q := &query{Request: r}
+	c, limit := q.conditions(filter.Running), q.number("limit", pageMost, 1, 100*pageMost)
+	if q.err != nil {
+		return nil, q.err
 	}
 	part := s.sampler.sample(r.Context()).Jobs
-	picked, cut := f.Apply(part.Data)
+	picked, cut := view.Running(part.Data, c.Matcher, int(limit))
 	l, err := listed(part, some(picked))
 	l.Partial = l.Partial || cut
 	return l, err
-}
-
-func jobFilter(r *http.Request) (*view.JobFilter, error) {
-	q, f := &query{Request: r}, &view.JobFilter{}
-	if class := q.text("class"); class != "" {
-		f.Classes = []string{class}
-	}
-	older := q.text("older")
-	if queue := q.text("queue"); queue != "" {
-		f.Queues = []string{queue}
-	}
-	f.Limit = int(q.number("limit", pageMost, 1, 100*pageMost))
-	if older != "" {
-		var err error
-		if f.OlderThan, err = time.ParseDuration(older); err != nil || f.OlderThan < 0 {
-			q.wrong("older is %s; use a duration such as 10m", quoted(older))
-		}
-	}
-	return f, q.err
 }
 
 func (s *Server) findJob(ctx context.Context, name string) (*view.Job, error) {

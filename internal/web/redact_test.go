@@ -117,14 +117,14 @@ func TestRedaction(t *testing.T) {
 	assert.Contains(t, answers["/api/v1/queues/mail/jobs"], `"args":["harmless",{"token":"[redacted]"},12345678901234567890]`)
 
 	t.Run("a search is not an oracle", func(t *testing.T) {
-		for _, path := range []string{"/api/v1/queues/mail/jobs?args=", "/api/v1/failed?args=", "/queues/mail?args=", "/failed?view=flat&args=", "/failed?args=", "/api/v1/failed/groups?args="} {
+		for _, path := range []string{"/api/v1/queues/mail/jobs?match=", "/api/v1/failed?match=", "/queues/mail?match=", "/failed?view=flat&match=", "/failed?match=", "/api/v1/failed/groups?match="} {
 			hit, miss := f.Ask(http.MethodGet, path+secret, "").Body.String(), f.Ask(http.MethodGet, path+strings.ToUpper(secret), "").Body.String()
 			if strings.HasPrefix(path, "/api") {
 				assert.JSONEq(t, miss, hit, path)
 			}
 			assert.NotContains(t, hit, "[redacted]", path)
 		}
-		assert.Contains(t, f.Ask(http.MethodGet, "/api/v1/failed?args=harmless", "").Body.String(), "[redacted]", "what is shown is found")
+		assert.Contains(t, f.Ask(http.MethodGet, "/api/v1/failed?match=harmless", "").Body.String(), "[redacted]", "what is shown is found")
 	})
 	t.Run("nor is the key of a lock", func(t *testing.T) {
 		locks, err := f.Redis.Keys(t.Context(), f.Namespace+":*"+secret+"*").Result()

@@ -3,7 +3,11 @@ package web
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -82,6 +86,8 @@ func routes() []route {
 		act("/resume", "resume them", (*Server).resumeAll),
 		act("/jobs", "enqueue a job", (*Server).enqueue),
 		act("/jobs/{id}/kill", "stop a running job", (*Server).killJob),
+		act("/queues/{queue}/jobs/remove", "remove jobs that wait in a queue", (*Server).removeWaiting),
+		act("/queues/{queue}/jobs/move", "move jobs that wait in a queue to another one", (*Server).moveWaiting),
 		act("/failed/retry", "push failed jobs again", (*Server).retryFailed),
 		act("/failed/remove", "remove failures", (*Server).removeFailed),
 		act("/locks/{key}/release", "release a lock whose holder is gone", (*Server).releaseLock),
@@ -118,6 +124,10 @@ func (s *Server) serve(r route) http.Handler {
 			}
 			return
 		}
+		if err := checkParameters(r, req); err != nil {
+			s.fail(w, req, err)
+			return
+		}
 		body, err := r.api(s, req)
 		if err != nil {
 			s.fail(w, req, err)
@@ -134,6 +144,42 @@ var description []byte
 //
 //go:embed openapi.json
 var descriptionJSON []byte
+
+// parameters are those that an address of the API may have, by method and path, as it is described.
+var parameters = sync.OnceValue(func() map[string][]string {
+	var doc struct {
+		Paths map[string]map[string]struct{ Parameters []map[string]any }
+	}
+	all := map[string][]string{}
+	if json.Unmarshal(descriptionJSON, &doc) != nil {
+		return all
+	}
+	for path, methods := range doc.Paths {
+		for method, described := range methods {
+			known := []string{"name"} // of what a path cannot hold; see named
+			for _, p := range described.Parameters {
+				if name, ok := p["name"].(string); ok {
+					known = append(known, name)
+				} else if ref, ok := p["$ref"].(string); ok {
+					known = append(known, ref[strings.LastIndexByte(ref, '/')+1:])
+				}
+			}
+			all[strings.ToUpper(method)+" "+api+path] = known
+		}
+	}
+	return all
+})
+
+// checkParameters refuses what the route does not know: a list without a mistyped condition would be another.
+func checkParameters(r route, req *http.Request) error {
+	known := parameters()[r.Method+" "+r.Path]
+	for name := range req.URL.Query() {
+		if !slices.Contains(known, name) {
+			return badRequest("%s is not a parameter here; there are %s", quoted(name), strings.Join(known[1:], ", "))
+		}
+	}
+	return nil
+}
 
 func (s *Server) openapiJSON(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")

@@ -269,7 +269,7 @@ func (s *sampler) begin() *taking {
 func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	begun := time.Now()
 	before := v.Stats
-	ctx = view.Promising(view.Redacting(ctx, s.o.Redact), s.o.Within) // for every visitor
+	ctx = view.Promising(redact.Into(ctx, s.o.Redact), s.o.Within) // for every visitor
 	// Without daemons, no other process looks. It fails with read-only rights, and nothing waits
 	// for it.
 	s.beside.run(func(ctx context.Context) {
@@ -305,7 +305,7 @@ func (s *sampler) read(ctx context.Context, v Sample) Sample {
 	if time.Since(v.Findings.At) >= checkEvery || v.Findings.Err != nil {
 		v.Server.Take(s.o.Store.Server(ctx))
 		if s.o.HideArgs { // they name keys of locks
-			ctx = view.Redacting(ctx, redact.All())
+			ctx = redact.Into(ctx, redact.All())
 		}
 		v.Findings.Take(view.Findings(ctx, s.o.Store, snap, s.o.Checks))
 	}

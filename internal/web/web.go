@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -52,6 +53,8 @@ type Options struct {
 	Hosts []string
 	// The function Who returns a request's visitor; nil: all are viewers without a name.
 	Who func(r *http.Request) (Visitor, error)
+	// Tenant tells the tenants of fair queues apart; nil = there are none.
+	Tenant filter.Tenancy
 	// Within returns how long the jobs of a queue may wait, 0 = any time; nil: always 0.
 	Within func(queue string) time.Duration
 	// Redact is which arguments are hidden. HideArgs hides all from viewers.

@@ -43,8 +43,9 @@ func losing(t *testing.T, class, config string, take func(d *harness.Daemon, loc
 	return d
 }
 
-// lose deletes the lock of a job until the job has lost it. To delete it once is not enough: a
-// late beat counts as an outage, after which the locks of all running jobs are taken again.
+// lose deletes the lock of a job until the job has lost it, or is told to stop as no beat came
+// through, which ends the same way. To delete it once is not enough: a late beat counts as an
+// outage, after which the locks of all running jobs are taken again.
 func lose(t *testing.T, d *harness.Daemon, lock string) {
 	t.Helper()
 	owner := d.Client.Get(context.Background(), lock).Val()
@@ -52,7 +53,7 @@ func lose(t *testing.T, d *harness.Daemon, lock string) {
 	proctest.Await(t, patience, func() bool {
 		require.NoError(t, d.Client.Eval(context.Background(), `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1`,
 			[]string{lock}, owner).Err())
-		return strings.Contains(d.Log(), "a job has lost its lock")
+		return strings.Contains(d.Log(), "a job has lost its lock") || strings.Contains(d.Log(), "told the jobs that hold locks to stop")
 	}, "the loss of the lock")
 }
 

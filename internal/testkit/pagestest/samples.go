@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/store"
@@ -271,7 +273,7 @@ func Samples() []Sample {
 	failure := failed[2]
 	failure.Backtrace = []string{"/app/jobs/import.rb:88:in `block in perform'", "/app/jobs/import.rb:81:in `each'", "/app/jobs/import.rb:81:in `perform'", "/gems/resque-2.6.0/lib/resque/job.rb:174:in `perform'"}
 	failure.Payload = `{"class":"Import","args":["s3://imports/2026-11-24/customers.csv"]}`
-	filter := pages.FailedFilter{Class: "Mail", Error: "Timeout"}
+	fits := pages.Filter{Kind: filter.Failures, Words: url.Values{"class": {"Mail"}, "error": {"Timeout"}}}
 	groups := view.FailureGroups{Groups: []*view.FailureGroup{
 		{Count: 212, Class: "Mail", Exception: "Timeout", Pattern: "smtp.example.net:#: no answer for #s", Error: "smtp.example.net:587: no answer for 30s", Example: failed[0].ID, Queue: "mail", First: agoPtr(3 * time.Hour), Last: agoPtr(8 * time.Second)},
 		{Count: 86, Class: "Newsletter::Deliver", Exception: "ActiveRecord::RecordNotFound", Pattern: "Couldn't find Subscriber with '…'=#", Queue: "newsletter", First: agoPtr(9 * 24 * time.Hour), Last: agoPtr(3 * time.Hour)},
@@ -345,12 +347,12 @@ func Samples() []Sample {
 	return []Sample{
 		{"overview", "/", &pages.Overview{Frame: Frame("overview", "Overview"), Stats: read(stats), Locks: read(17), Attention: read(attention), Chart: read(flow()), Spans: spans, Queues: read(busy[:7]), MoreQueues: 2, Running: read(running[:5]), MoreRunning: 36}},
 		{"queues", "/queues", &pages.Queues{Frame: Frame("queues", "Queues"), Rows: read(busy), Sort: "size", Total: 9, States: tabs("/queues", "all 9", "orphan 1", "starved 1", "paused 1"), Pager: pages.Pager{Text: "1–9 of 9"}}},
-		{"queue", "/queues/mail", &pages.Queue{Frame: Frame("queues", "mail"), Name: "mail", Queue: read(one), Spans: spans[:3], Chart: read(&pages.Chart{Title: "Jobs waiting", From: ago(time.Hour), Step: 30 * time.Second, Series: []pages.Series{{Name: "waiting", Values: wave(120, 5200, 1800, 19)}}}), Jobs: read(waiting), Pager: pages.Pager{Text: "1–12 of 6,951", Next: "/queues/mail?from=12", Last: "/queues/mail?from=6900"}}},
-		{"jobs", "/jobs", &pages.Jobs{Frame: Frame("jobs", "Running jobs"), Rows: read(running), Total: 41, Pager: pages.Pager{Text: "1–7 of 41", Next: "/jobs?from=7"}}},
+		{"queue", "/queues/mail", &pages.Queue{Frame: Frame("queues", "mail"), Filter: pages.Filter{Kind: filter.Waiting}, Name: "mail", Queue: read(one), Spans: spans[:3], Chart: read(&pages.Chart{Title: "Jobs waiting", From: ago(time.Hour), Step: 30 * time.Second, Series: []pages.Series{{Name: "waiting", Values: wave(120, 5200, 1800, 19)}}}), Jobs: read(waiting), Pager: pages.Pager{Text: "1–12 of 6,951", Next: "/queues/mail?from=12", Last: "/queues/mail?from=6900"}}},
+		{"jobs", "/jobs", &pages.Jobs{Frame: Frame("jobs", "Running jobs"), Filter: pages.Filter{Kind: filter.Running}, Rows: read(running), Total: 41, Pager: pages.Pager{Text: "1–7 of 41", Next: "/jobs?from=7"}}},
 		{"job", "/jobs/4f2a11dd90124e7fa001", &pages.Job{Frame: Frame("jobs", "Report"), Name: shown.Name, Job: read(&shown), Siblings: []view.ThreadJob{{ID: "a01b00000000000000aa", Class: "Thumbnail", Args: raw(`[{"asset":88121}]`), Queue: "thumbnails", Thread: 7}}, Events: events()[4:6]}},
-		{"failed", "/failed", &pages.Failed{Frame: Frame("failed", "Failed"), Groups: read(groups), Total: 312, Parked: read([]*view.ParkedJob{{ID: "77aa02bb4c6e", State: view.ParkedWaits, Queue: "mail", Bytes: 812, ParkedAt: ago(3 * time.Minute), Reason: "the key of its queue is not a list"}})}},
-		{"failed-flat", "/failed?view=flat&class=Mail", &pages.Failed{Frame: done, Flat: true, Rows: read(found), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 57000, Total: 640000, Found: 8, Next: "/failed?view=flat&class=Mail&cursor=57000"}}},
-		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(found[7:]), Filter: filter, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 9}}},
+		{"failed", "/failed", &pages.Failed{Frame: Frame("failed", "Failed"), Filter: pages.Filter{Kind: filter.Failures}, Groups: read(groups), Total: 312, Parked: read([]*view.ParkedJob{{ID: "77aa02bb4c6e", State: view.ParkedWaits, Queue: "mail", Bytes: 812, ParkedAt: ago(3 * time.Minute), Reason: "the key of its queue is not a list"}})}},
+		{"failed-flat", "/failed?view=flat&class=Mail", &pages.Failed{Frame: done, Flat: true, Rows: read(found), Filter: fits, Total: 312, Search: &pages.Search{Scanned: 57000, Total: 640000, Found: 8, Next: "/failed?view=flat&class=Mail&cursor=57000"}}},
+		{"failed-end", "/failed?view=flat&class=Mail&cursor=57000", &pages.Failed{Frame: Frame("failed", "Failed"), Flat: true, Rows: read(found[7:]), Filter: fits, Total: 312, Search: &pages.Search{Scanned: 640000, Total: 640000, Found: 9}}},
 		{"failure", "/failed/3c0de1c0de1c0de1c0de@309", &pages.Failure{Frame: Frame("failed", "Import"), ID: failure.ID, Failure: read(failure)}},
 		{"workers", "/workers", &pages.Workers{Frame: Frame("workers", "Workers"), Hosts: read(hosts()), Foreign: foreign(), Processes: 5, Threads: 80, Busy: 43}},
 		{"worker", "/workers/web-1:4700", &pages.Worker{Frame: Frame("workers", "web-1:4700"), Name: "web-1:4700", Master: read(hosts()[0].Masters[0]), Events: events()[3:6]}},
@@ -359,7 +361,7 @@ func Samples() []Sample {
 		{"longjobs", "/longjobs", &pages.LongJobs{Frame: Frame("longjobs", "Long jobs"), Runs: read(long), Recurring: read([]view.Recurring{{Class: "SyncAccount", EveryS: 900, Subjects: 41022, Backlog: 212, Active: 8, Next: Now.Add(20 * time.Second)}}), States: tabs("/longjobs", "active", "failed", "completed"), More: true}},
 		{"longjob", "/longjobs/4f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: long[0].UUID, Run: read(long[0])}},
 		{"longjob-paused", "/longjobs/7f2a9c1e-77aa-4bcd-9001-aabbccddeeff", &pages.LongJob{Frame: Frame("longjobs", "Migrate"), UUID: pausedRun().UUID, Run: read(pausedRun())}},
-		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Recurring: read(schedules), Delayed: read(delayed), Pager: pages.Pager{Text: "Those that come next", Next: "/schedule?cursor=s1"}}},
+		{"schedule", "/schedule", &pages.Schedule{Frame: Frame("schedule", "Schedule"), Filter: pages.Filter{Kind: filter.Delayed}, Recurring: read(schedules), Delayed: read(delayed), Pager: pages.Pager{Text: "Those that come next", Next: "/schedule?cursor=s1"}}},
 		{"classes", "/classes", &pages.Classes{Frame: Frame("classes", "Classes"), Rows: read(classes), Sort: "time", Span: "1h", Spans: hourly}},
 		{"class", "/classes/Mail", &pages.Class{Frame: Frame("classes", "Mail"), Name: "Mail", Row: read(classes[0]), Chart: read(flow()), Times: read(times()), Spans: hourly}},
 		{"redis", "/redis", &pages.Redis{Frame: Frame("redis", "Redis"), Server: read(server), Findings: read(findings)}},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -196,24 +197,15 @@ func OverviewOf(f Frame, s *Sampled) *Overview {
 }
 
 // JobsOf is the list of running jobs with a filter and an offset.
-func JobsOf(f Frame, s *Sampled, query url.Values) *Jobs {
+func JobsOf(f Frame, s *Sampled, query url.Values, c Filter, m *filter.Matcher) *Jobs {
 	f.of(s.Jobs.At)
-	p := &Jobs{Frame: f, Class: query.Get("class"), Queue: query.Get("queue"), Older: query.Get("older")}
+	p := &Jobs{Frame: f, Filter: c}
 	p.Rows = Made([]*view.Job(nil), s.Jobs)
 	if !s.Jobs.OK {
 		return p
 	}
-	older, err := time.ParseDuration(p.Older)
-	if p.Older != "" && err != nil {
-		p.Notice = &Notice{Text: fmt.Sprintf("%q is not a time: write 10m or 1h30m.", text(p.Older, maxLine)), Failed: true}
-	}
 	p.Total = len(s.Jobs.Data)
-	var picked []*view.Job
-	for _, j := range s.Jobs.Data {
-		if contains(j.Class, p.Class) && contains(j.Queue, p.Queue) && time.Duration(j.AgeS)*time.Second >= older {
-			picked = append(picked, j)
-		}
-	}
+	picked, _ := view.Running(s.Jobs.Data, m, 0)
 	p.Rows.Data, p.Pager = window(&p.Frame, "/jobs", query, picked, perPage)
 	return p
 }

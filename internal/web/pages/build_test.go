@@ -94,7 +94,7 @@ func TestUnread(t *testing.T) {
 	job, err := pages.JobOf(pages.Frame{}, s, "x")
 	require.NoError(t, err)
 	for _, p := range []pages.Page{
-		pages.OverviewOf(pages.Frame{}, s), pages.QueuesOf(pages.Frame{}, s, nil), pages.QueueOf(pages.Frame{}, s, "x"), pages.JobsOf(pages.Frame{}, s, nil),
+		pages.OverviewOf(pages.Frame{}, s), pages.QueuesOf(pages.Frame{}, s, nil), pages.QueueOf(pages.Frame{}, s, "x"), pages.JobsOf(pages.Frame{}, s, nil, pages.Filter{}, nil),
 		job, pages.WorkersOf(pages.Frame{}, s, nil), pages.WorkerOf(pages.Frame{}, s, "x"),
 	} {
 		assert.Contains(t, render(t, p), "Cannot be shown:</b> "+assert.AnError.Error())

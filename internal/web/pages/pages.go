@@ -229,7 +229,7 @@ func (f *Frame) With(path string, pairs ...string) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" && len(pairs[i+1]) <= maxAddressed {
-			values.Set(pairs[i], pairs[i+1])
+			values.Add(pairs[i], pairs[i+1])
 		}
 	}
 	if len(values) == 0 {

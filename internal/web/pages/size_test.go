@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -51,7 +52,7 @@ func TestSize(t *testing.T) {
 		"overview": func() pages.Page { return pages.OverviewOf(f, sampled) },
 		"queues":   func() pages.Page { return pages.QueuesOf(f, sampled, nil) },
 		"queue":    func() pages.Page { return pages.QueueOf(f, sampled, "queue-0007") },
-		"jobs":     func() pages.Page { return pages.JobsOf(f, sampled, nil) },
+		"jobs":     func() pages.Page { return pages.JobsOf(f, sampled, nil, pages.Filter{}, new(filter.Matcher)) },
 		"workers":  func() pages.Page { return pages.WorkersOf(f, sampled, nil) },
 	} {
 		begun := time.Now()

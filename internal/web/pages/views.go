@@ -136,11 +136,11 @@ type Queue struct {
 	Chart Widget[*Chart]
 	Spans []Link
 	// Jobs are the page of waiting jobs that Pager names.
-	Jobs  Widget[[]view.WaitingJob]
-	Pager Pager
-	// Class and Args are searched for; Search is the progress.
-	Class, Args string
-	Search      *Search
+	Jobs   Widget[[]view.WaitingJob]
+	Pager  Pager
+	Filter Filter
+	// Search is the progress of a search.
+	Search *Search
 }
 
 // Search is the progress of a search in steps.
@@ -155,10 +155,10 @@ type Search struct {
 // Jobs lists running jobs.
 type Jobs struct {
 	Frame
-	Rows                Widget[[]*view.Job]
-	Class, Queue, Older string
-	Total               int
-	Pager               Pager
+	Rows   Widget[[]*view.Job]
+	Filter Filter
+	Total  int
+	Pager  Pager
 }
 
 // Job is the page of a running job.
@@ -216,8 +216,8 @@ type Schedule struct {
 	Recurring Widget[[]*view.Schedule]
 	Delayed   Widget[[]view.DelayedJob]
 	// Pager leads to later jobs.
-	Pager        Pager
-	Class, Queue string
+	Pager  Pager
+	Filter Filter
 }
 
 // Classes shows what each class of jobs costs.

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"
 )
@@ -26,7 +27,7 @@ const (
 
 var funcs = template.FuncMap{
 	"name":    func(s string) string { return text(s, view.MaxName) },
-	"line":    func(s string) string { return text(view.Summary(s), maxLine) },
+	"line":    func(s string) string { return text(filter.Summary(s), maxLine) },
 	"full":    func(s string) string { return text(s, maxTitle) },
 	"whole":   func(s string) string { return wire.PrintableLines(s, maxWhole) },
 	"args":    args,

@@ -1,4 +1,4 @@
-package client
+package filter
 
 import (
 	"bytes"
@@ -12,20 +12,15 @@ import (
 	"github.com/resqued/resqued"
 )
 
-func matcher(wanted resqued.Args) (func(args resqued.Args) bool, error) {
-	want := make([]any, len(wanted))
-	for i, arg := range wanted {
-		v, err := decode(arg)
-		if err != nil {
-			return nil, err
-		}
-		want[i] = v
+// Same returns a function that reports whether arguments equal the wanted ones, decoded.
+func Same(wanted resqued.Args) (func(args resqued.Args) bool, error) {
+	want, err := decodeAll(wanted)
+	if err != nil {
+		return nil, err
 	}
 	return func(args resqued.Args) bool {
-		return slices.EqualFunc(want, args, func(w any, arg json.RawMessage) bool {
-			v, err := decode(arg)
-			return err == nil && equal(w, v)
-		})
+		values, err := decodeAll(args)
+		return err == nil && slices.EqualFunc(want, values, equal)
 	}, nil
 }
 

@@ -1,9 +1,11 @@
-package view
+package filter_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/filter"
 )
 
 func TestSummary(t *testing.T) {
@@ -14,6 +16,6 @@ func TestSummary(t *testing.T) {
 		"sh: exit code 1: one line": "sh: exit code 1: one line",
 		"nothing follows:":          "nothing follows:",
 	} {
-		require.Equal(t, want, Summary(text))
+		require.Equal(t, want, filter.Summary(text))
 	}
 }

@@ -1,4 +1,4 @@
-package view
+package filter
 
 import (
 	"strings"
@@ -138,4 +138,14 @@ func isHex(c byte) bool   { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A
 // isWord reports whether c is part of a word, as is every byte of a non-ASCII character.
 func isWord(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
+}
+
+// Summary returns an error's first line and, if that ends in a colon as for commands, its last.
+func Summary(s string) string {
+	s = strings.TrimSpace(s)
+	first, rest, _ := strings.Cut(s, "\n")
+	if !strings.HasSuffix(first, ":") || rest == "" {
+		return first
+	}
+	return first + " " + strings.TrimSpace(rest[strings.LastIndexByte(rest, '\n')+1:])
 }

@@ -1,4 +1,4 @@
-package view_test
+package filter_test
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/filter"
 )
 
 func TestMask(t *testing.T) {
@@ -36,7 +36,7 @@ func TestMask(t *testing.T) {
 		strings.Repeat("é", 400):                               strings.Repeat("é", 150) + "…",
 		"first line\nsecond " + strings.Repeat("9", 1_000_000): "first line",
 	} {
-		require.Equal(t, want, view.Mask(message), "%.80q", message)
+		require.Equal(t, want, filter.Mask(message), "%.80q", message)
 	}
 }
 
@@ -45,12 +45,12 @@ func FuzzMask(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
-		masked := view.Mask(message)
+		masked := filter.Mask(message)
 		require.True(t, utf8.ValidString(masked))
 		require.LessOrEqual(t, len(masked), 300+len("…"))
 		require.NotRegexp(t, `\d`, masked, "a number is left")
-		require.Equal(t, masked, view.Mask(message))
+		require.Equal(t, masked, filter.Mask(message))
 		// Failures that differ in a number only are of one kind.
-		require.Equal(t, view.Mask(message+" 1"), view.Mask(message+" 23456"))
+		require.Equal(t, filter.Mask(message+" 1"), filter.Mask(message+" 23456"))
 	})
 }
