@@ -114,7 +114,9 @@ func editFailed(ctx context.Context, s *session, names []string, o editOptions) 
 	}
 	total := 1
 	if payload == nil || o.dryRun {
-		selection, err := s.jobs.SelectFailed(ctx, o.Filter, !o.retry)
+		looked := s.progressOf("looked at", 0)
+		selection, err := s.jobs.SelectFailed(filter.WithProgress(ctx, looked.at), o.Filter, !o.retry)
+		looked.done()
 		if err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func findWaiting(ctx context.Context, s *session, o filterFlags, payloads bool) 
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	l, rules, now := waitingListing(), redact.From(ctx), time.Now()
-	looked, total := int64(0), int64(0)
+	looked, total := 0, int64(0)
 	for _, q := range queues {
 		total += q.Size
 	}
@@ -101,14 +101,13 @@ func findWaiting(ctx context.Context, s *session, o filterFlags, payloads bool) 
 			continue
 		}
 		before := looked
-		n, err := s.jobs.FindWaiting(ctx, q.Name, o.unlimited(), 0, func(j client.WaitingJob) bool {
+		n, err := s.jobs.FindWaiting(filter.WithProgress(ctx, func(n int) { bar.at(before + n) }), q.Name, o.unlimited(), 0, func(j client.WaitingJob) bool {
 			if l.partial = o.Limit > 0 && len(l.items) == o.Limit; !l.partial {
 				addWaiting(l, rules, j, now, payloads)
 			}
-			bar.at(int(before + j.Position))
 			return !l.partial
 		})
-		if looked += n; err != nil {
+		if looked += int(n); err != nil {
 			bar.done()
 			return interrupted(ctx, err)
 		}

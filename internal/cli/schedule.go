@@ -182,11 +182,13 @@ func editSchedule(ctx context.Context, s *session, names []string, e *scheduleEd
 
 // editDelayed is editSchedule for delayed jobs. schedules are other names to suggest.
 func editDelayed(ctx context.Context, s *session, names, schedules []string, e *scheduleEdit) error {
-	m, err := e.matcher(ctx)
+	looked := s.progressOf("looked at", 0)
+	m, err := e.matcher(filter.WithProgress(ctx, looked.at))
 	if err != nil {
 		return err
 	}
 	jobs, err := view.FindDelayed(ctx, s.Store, names, schedules, m)
+	looked.done()
 	if err != nil {
 		return s.lookup(err, "schedule")
 	}

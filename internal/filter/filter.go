@@ -88,7 +88,14 @@ func WithTenants(ctx context.Context, t Tenancy) context.Context {
 	return context.WithValue(ctx, tenancyKey{}, t)
 }
 
-// Matcher tells which jobs a filter selects.
+type progressKey struct{}
+
+// WithProgress returns a context in which matchers tell how many jobs they have looked at, each after many.
+func WithProgress(ctx context.Context, told func(looked int)) context.Context {
+	return context.WithValue(ctx, progressKey{}, told)
+}
+
+// Matcher tells which jobs a filter selects. It is for one goroutine.
 type Matcher struct {
 	f     Filter
 	kind  Kind
@@ -98,6 +105,8 @@ type Matcher struct {
 	args   []any
 	paths  []argument
 	error  *regexp.Regexp
+	looked int
+	told   func(looked int)
 	// needles occur in each record that fits, unless another program escapes them.
 	needles [][]byte
 }
@@ -112,6 +121,7 @@ func (f Filter) Matcher(ctx context.Context, kind Kind) (m *Matcher, err error) 
 		return nil, errors.New("error, group and retried are for failed jobs, worker for failed and running ones")
 	}
 	m = &Matcher{f: f, kind: kind, rules: redact.From(ctx)}
+	m.told, _ = ctx.Value(progressKey{}).(func(looked int))
 	if len(f.Tenants) > 0 {
 		if m.tenant, _ = ctx.Value(tenancyKey{}).(Tenancy); m.tenant == nil {
 			return nil, &WordError{"tenant", f.Tenants[0], errors.New("this program does not know how tenants are told apart")}
@@ -145,6 +155,13 @@ func (f Filter) Matcher(ctx context.Context, kind Kind) (m *Matcher, err error) 
 	return m, nil
 }
 
+func (m *Matcher) look() {
+	const every = 1000
+	if m.looked++; m.told != nil && m.looked%every == 0 {
+		m.told(m.looked)
+	}
+}
+
 // literal reports whether a text looks the same in JSON from nearly any encoder. UserMailer#welcome, the name
 // of a mail, is composed of two.
 func literal(text string) bool {
@@ -168,6 +185,7 @@ func (m *Matcher) mayFit(record []byte) bool {
 // Failure reports whether a failure record fits; the failure lacks its backtrace, and is empty if the bytes
 // alone tell that it does not fit.
 func (m *Matcher) Failure(record []byte) (failure wire.Failure, ok bool) {
+	m.look()
 	if !m.mayFit(record) {
 		return failure, false
 	}
@@ -212,6 +230,7 @@ type Job struct {
 
 // Job reports whether a job fits, and returns its payload as wire.Parse reads it.
 func (m *Matcher) Job(j Job) (e wire.Envelope, invalid error, ok bool) {
+	m.look()
 	if !m.of(j.Queue, j.Worker) {
 		return e, nil, false
 	}
