@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -56,7 +57,9 @@ func TestPacked(t *testing.T) {
 			require.NoError(t, err)
 			text, err := io.ReadAll(z)
 			require.NoError(t, err)
-			assert.InDelta(t, len(plain), len(text), float64(len(plain))/20, "%s: it has figures of its own time", path)
+			if strings.Contains(path, "openapi") { // the others have figures of their own time
+				assert.Equal(t, plain, text, path)
+			}
 			assert.Less(t, 2*len(raw), len(text), path)
 			head, none := ask(http.MethodHead, path, accepted...)
 			assert.Empty(t, none)

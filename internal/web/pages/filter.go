@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"html/template"
 	"net/url"
 	"slices"
@@ -23,8 +24,14 @@ var first = map[filter.Kind][]string{
 	filter.Running:  {"class", "queue", "until"},
 }
 
+// hints are in empty fields; the name of the condition where there is none.
+var hints = map[string]string{
+	"class": "class: Mail*", "arg": "argument: 0.id=42", "error": "part of the error", "worker": "host or worker", "args": "arguments: [42]", "match": "arguments match",
+	"since": "since 2h, 10:00", "until": "until 1h, today", "retried": "retried: yes, no",
+}
+
 // FilterField is a condition in a form.
-type FilterField struct{ Name, Help, Value string }
+type FilterField struct{ Name, Help, Hint, Value string }
 
 // Any reports whether there is a condition.
 func (f Filter) Any() bool { return len(f.Words) > 0 }
@@ -51,7 +58,7 @@ func (f Filter) fields(always bool) (fields []FilterField) {
 		if slices.Contains(first[f.Kind], w.Name) != always || w.Name == "queue" && f.Kind == filter.Waiting {
 			continue // waiting jobs are listed by queue
 		}
-		one := FilterField{Name: w.Name, Help: w.Help}
+		one := FilterField{Name: w.Name, Help: w.Help, Hint: cmp.Or(hints[w.Name], w.Name)}
 		values := f.Words[w.Name]
 		for _, one.Value = range values {
 			fields = append(fields, one)
