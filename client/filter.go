@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 )
 
 // Filter selects the failed or the waiting jobs that meet all conditions that are set. Methods

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/wire"
 )
 

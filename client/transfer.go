@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )

@@ -6,8 +6,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/locket/jobkey"
+	"github.com/resqued/resqued/internal/selector/filter"
 )
 
 // Tenancy returns how tenants of fair queues are told apart, nil if there are none.

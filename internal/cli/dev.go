@@ -21,8 +21,8 @@ import (
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
 	"github.com/resqued/resqued/internal/devredis"
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/selector"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/wire"
 )
 

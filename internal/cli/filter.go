@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 )
 
 // filterFlags are the conditions on jobs of a kind, a flag for each.

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/testkit/redistest"
 	"github.com/resqued/resqued/internal/testkit/webtest"
 	"github.com/resqued/resqued/internal/wire"
@@ -195,4 +195,3 @@ func (f *surfaces) shell(args ...string) []byte {
 	require.Zero(f, a.run(f.Context()), "%v: %s", args, notes.String())
 	return out.Bytes()
 }
-

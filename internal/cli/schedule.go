@@ -13,7 +13,7 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"

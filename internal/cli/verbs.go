@@ -11,8 +11,8 @@ import (
 	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/app"
 	"github.com/resqued/resqued/internal/config"
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 )
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )

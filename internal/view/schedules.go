@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/wire"
 )

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/schedule"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 )
 

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/wire"

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 	"github.com/resqued/resqued/internal/wire"

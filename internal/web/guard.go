@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/client"
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/longstore"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 	"github.com/resqued/resqued/longjob"

@@ -3,7 +3,7 @@ package web
 import (
 	"net/http"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 )
 

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/history/queueage"
 	"github.com/resqued/resqued/internal/rdb"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"

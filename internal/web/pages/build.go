@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resqued/resqued/internal/filter"
+	"github.com/resqued/resqued/internal/selector/filter"
 )
 
 // Filter are the conditions of a list, as in its address.

@@ -95,7 +95,7 @@ func WithProgress(ctx context.Context, told func(looked int)) context.Context {
 	return context.WithValue(ctx, progressKey{}, told)
 }
 
-// Matcher tells which jobs a filter selects. It is for one goroutine.
+// Matcher reports whether a filter selects a job. It is for one goroutine.
 type Matcher struct {
 	f     Filter
 	kind  Kind

@@ -73,8 +73,8 @@ func (a argument) in(v any, path []string) bool {
 	return false
 }
 
-// is reports whether a value is the wanted one. What is written without quotes may be a text as well, or a
-// record of Active Record such as User/42.
+// is reports whether a value is the wanted one. Without quotes it may be a text as well, or a record of
+// Active Record such as User/42.
 func (a argument) is(v any) bool {
 	if equal(a.value, v) {
 		return true

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resqued/resqued/internal/filter"
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/wire"
 )
 
@@ -131,7 +131,7 @@ func TestFailure(t *testing.T) {
 	group := filter.GroupID("Mail", "Net::Timeout", "mail", filter.Mask("no answer from 10.0.0.9"))
 	for _, c := range []struct {
 		pairs []string
-		want  [3]bool // of record, escaped and what is no record
+		want  [3]bool // of record, escaped and rubbish
 	}{
 		{nil, [3]bool{true, true, true}},
 		{[]string{"class", "Mail"}, [3]bool{true, true, false}},
