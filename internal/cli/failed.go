@@ -48,7 +48,7 @@ beginning of the digest is enough, but then all records are read.`,
 		flags: func(f *flagSet) {
 			f.BoolVar(&o.flat, "flat", false, "a line per failure, not per kind")
 			f.limit(&o.limit, failedLimit, 1, "most failures to read, newest first; 100000 with a filter")
-			o.filterFlags.add(f, filter.Failures)
+			o.add(f, filter.Failures)
 		},
 		list: func(ctx context.Context, s *session, _ []string) (*listing, error) {
 			if o.filtered() && !s.cmd.Flags().Changed("limit") {

@@ -92,7 +92,7 @@ func TestOneFilter(t *testing.T) {
 		known := filter.Words(k.kind)
 		for range 1 + random.IntN(2) {
 			w := known[random.IntN(len(known))]
-			if values := conditions[w.Name]; values != nil && !(w.Name == "queue" && k.kind == filter.Waiting) {
+			if values := conditions[w.Name]; values != nil && (w.Name != "queue" || k.kind != filter.Waiting) {
 				words.Set(w.Name, values[random.IntN(len(values))])
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/resqued/resqued/client"
 	"github.com/resqued/resqued/internal/rdb"
 	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
@@ -58,6 +59,8 @@ func asError(err error) *Error {
 	}
 	e := &Error{Status: http.StatusInternalServerError, Code: "failed", Message: filter.Mask(err.Error())}
 	switch {
+	case errors.Is(err, client.ErrNoFilter):
+		e.Status, e.Code = http.StatusBadRequest, "usage"
 	case errors.Is(err, store.ErrFailuresMoved):
 		e.Status, e.Code = http.StatusConflict, "changed"
 	case errors.Is(err, store.ErrSifting):

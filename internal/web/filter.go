@@ -27,17 +27,25 @@ type conditions struct {
 
 // conditions reads those in the address of a request. Without any, all jobs are selected.
 func (q *query) conditions(kind filter.Kind) conditions {
-	read, err := readConditions(q.Context(), filter.Given(q.URL.Query(), kind), kind)
+	words := filter.Given(q.URL.Query(), kind)
+	if kind == filter.Waiting {
+		words.Del("queue") // the address of its page may have it
+	}
+	read, err := readConditions(q.Context(), words, kind)
 	if q.err == nil && err != nil {
 		q.err = err
 	}
+	given := filter.Filter(read.jobs)
+	read.jobs.All = !given.Any()
 	return read
 }
 
+// wordsOf returns the conditions of an act. Waiting jobs are in the queue of its path.
+func wordsOf(kind filter.Kind) []filter.Word {
+	return slices.DeleteFunc(filter.Words(kind), func(w filter.Word) bool { return kind == filter.Waiting && w.Name == "queue" })
+}
+
 func readConditions(ctx context.Context, words url.Values, kind filter.Kind) (conditions, error) {
-	if kind == filter.Waiting {
-		words.Del("queue") // it is in the path
-	}
 	c := conditions{Filter: pages.Filter{Kind: kind, Words: words}}
 	for name, values := range words {
 		for _, v := range values {
@@ -51,7 +59,6 @@ func readConditions(ctx context.Context, words url.Values, kind filter.Kind) (co
 	}
 	parsed, err := filter.Parse(words, kind, time.Now())
 	if err == nil {
-		parsed.All = !c.Any()
 		c.jobs = client.Filter(parsed)
 		c.Matcher, err = parsed.Matcher(ctx, kind)
 	}
@@ -130,7 +137,7 @@ func (p *pick) read(r *http.Request, kind filter.Kind) error {
 		p.jobs.IDs = p.IDs
 		return nil
 	}
-	words, known, all := url.Values{}, filter.Words(kind), false
+	words, known, all := url.Values{}, wordsOf(kind), false
 	for name, raw := range p.Filter {
 		var one string
 		var many []string
@@ -156,6 +163,7 @@ func (p *pick) read(r *http.Request, kind filter.Kind) error {
 	}
 	var err error
 	p.conditions, err = readConditions(r.Context(), words, kind)
+	p.jobs.All = all
 	return err
 }
 

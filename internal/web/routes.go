@@ -158,6 +158,9 @@ var parameters = sync.OnceValue(func() map[string][]string {
 		for method, described := range methods {
 			known := []string{"name"} // of what a path cannot hold; see named
 			for _, p := range described.Parameters {
+				if p["in"] == "path" {
+					continue
+				}
 				if name, ok := p["name"].(string); ok {
 					known = append(known, name)
 				} else if ref, ok := p["$ref"].(string); ok {

@@ -134,12 +134,12 @@ func TestNewContentLeavesWhatIsTouched(t *testing.T) {
 	s := serve(t, c.page)
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.URL+"/failed?view=flat"),
 		chromedp.Click(chromedp.CSS("tbody tr:nth-child(2) input[type=checkbox]")),
-		chromedp.SendKeys(chromedp.CSS("input[name=args]"), "half a wo")))
+		chromedp.SendKeys(chromedp.CSS("input[name=arg]"), "half a wo")))
 	before := text(t, ctx, ".pager span")
 	until(t, ctx, fmt.Sprintf(`document.querySelector(".pager span").textContent !== %q`, before))
-	kept, err := chromedp.Run(ctx, chromedp.Evaluate[string](`[document.querySelector("tbody tr:nth-child(2) input").checked, document.querySelector("tbody tr:nth-child(1) input").checked, document.querySelector("input[name=args]").value, document.activeElement.name, getComputedStyle(document.querySelector(".bar")).display].join(" ")`))
+	kept, err := chromedp.Run(ctx, chromedp.Evaluate[string](`[document.querySelector("tbody tr:nth-child(2) input").checked, document.querySelector("tbody tr:nth-child(1) input").checked, document.querySelector("input[name=arg]").value, document.activeElement.name, getComputedStyle(document.querySelector(".bar")).display].join(" ")`))
 	require.NoError(t, err)
-	assert.Equal(t, "true false half a wo args flex", kept)
+	assert.Equal(t, "true false half a wo arg flex", kept)
 }
 
 // TestServerAway: a page reports a server that does not answer, and a Redis that is away, and

@@ -17,7 +17,7 @@ func (m moment) parse(text string) (time.Time, error) {
 	if plus || m.ahead && !minus {
 		sign = 1
 	}
-	if age, ok := span(rest); ok && !(plus && minus) {
+	if age, ok := span(rest); ok && (!plus || !minus) {
 		return m.now.Add(sign * age), nil
 	}
 	if at, ok := Clock(text, m.now, m.ahead); ok {
