@@ -169,7 +169,7 @@ not found, 69 Redis or PostgreSQL does not answer.`,
 	root.AddCommand(
 		a.devCommand(), a.workCommand(), a.reloadCommand(), a.upgradeCommand(), a.healthCommand(), a.drainCommand(), a.enqueueCommand(),
 		a.queuesCommand(), a.jobsCommand(), a.workersCommand(), a.hostsCommand(), a.failedCommand(), a.parkedCommand(), a.scheduleCommand(),
-		a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.statsCommand(),
+		a.longjobsCommand(), a.locksCommand(), a.lockerCommand(), a.configCommand(), a.benchCommand(), a.doctorCommand(), a.explainCommand(), a.statsCommand(), a.classesCommand(),
 		a.eventsCommand(), a.webCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	_ = root.RegisterFlagCompletionFunc("output", words(outTable, outWide, outJSON, outYAML, outName))

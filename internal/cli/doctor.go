@@ -27,7 +27,7 @@ suggests a fix. Nothing is changed. STATUS is
   warn  it works, but may not be intended
   FAIL  jobs wait for it, or a promise of docs/reliability.md does not hold
 
-With -o json each finding has a code; docs/operations.md has its runbook.
+The code at the end of a finding names its runbook: "explain CODE".
 
 Exit codes: 0 nothing failed, 3 something failed, 69 Redis does not answer, 1
 Redis refuses the password.`,
@@ -180,7 +180,11 @@ func (a *cli) printFindings(found []view.Finding) error {
 		if word == view.FindingFail {
 			word = "FAIL"
 		}
-		fmt.Fprintf(&b, "%s  %-9s  %s\n", a.paint(findingColours[f.Status], fmt.Sprintf("%-4s", word)), f.Check, wire.Printable(f.Text, 0))
+		code := ""
+		if f.Status != view.FindingOK && f.Code != "" {
+			code = "  [" + f.Code + "]"
+		}
+		fmt.Fprintf(&b, "%s  %-9s  %s%s\n", a.paint(findingColours[f.Status], fmt.Sprintf("%-4s", word)), f.Check, wire.Printable(f.Text, 0), code)
 		if f.Fix != "" && f.Status != view.FindingOK {
 			fmt.Fprintf(&b, "%17s→ %s\n", "", wire.Printable(f.Fix, 0))
 		}

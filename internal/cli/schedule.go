@@ -43,7 +43,7 @@ resque-scheduler, or asked to run again later.`,
 			f.limit(&o.Limit, scheduleLimit, 1, "most delayed jobs, next first")
 		},
 		run: func(ctx context.Context, s *session, _ []string) error { return listSchedule(ctx, s, o) },
-	}, "list schedules and delayed jobs (default)", a.editScheduleCommand(true), a.editScheduleCommand(false))
+	}, "list schedules and delayed jobs (default)", a.scheduleNextCommand(), a.editScheduleCommand(true), a.editScheduleCommand(false))
 }
 
 func listSchedule(ctx context.Context, s *session, o filterFlags) error {

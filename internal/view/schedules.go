@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -62,6 +63,19 @@ func (v *Schedule) Fits(m *filter.Matcher) bool {
 	}
 	_, _, ok := m.Job(j)
 	return ok
+}
+
+// Ticks yields the coming ticks before a time, in the time zone of the schedule.
+func (v *Schedule) Ticks(before time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		timing, err := v.schedule.Timing()
+		if err != nil || v.Next == nil {
+			return
+		}
+		for at := *v.Next; !at.IsZero() && at.Before(before) && yield(at); at = timing.Next(at) {
+			continue
+		}
+	}
 }
 
 // Pushed returns the arguments as they are enqueued, hidden or not.

@@ -87,12 +87,12 @@ func TestAllThatFit(t *testing.T) {
 		v, code := s.Post("/api/v1/queues/mail/jobs/remove", body)
 		assert.Equal(t, http.StatusBadRequest, code, "%s: %v", body, v)
 	}
-	for _, path := range []string{"/failed?clas=A", "/jobs?older=10m", "/queues/mail/jobs?queue=x", "/overview?x=1", "/failed?class=!A", "/jobs?since=soon", "/failed?match=a&match=b"} {
+	for _, path := range []string{"/failed?klass=A", "/jobs?older=10m", "/queues/mail/jobs?queue=x", "/overview?x=1", "/failed?class=!A", "/jobs?since=soon", "/failed?match=a&match=b"} {
 		assert.Equal(t, http.StatusBadRequest, s.Ask(http.MethodGet, "/api/v1"+path, "").Code, path)
 	}
 }
 
-// TestRetriedAny: it alone is no condition. A page takes it as all failures, an act by the API refuses it.
+// TestRetriedAny: alone it selects nothing. A page takes it as all failures, an act by the API refuses it.
 func TestRetriedAny(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -26,6 +26,9 @@ func (m moment) parse(text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
+// Time reads a time as the conditions since and until do, for things that are past.
+func Time(text string, now time.Time) (time.Time, error) { return moment{now: now}.parse(text) }
+
 // span reads a duration with units from days (d) to milliseconds.
 func span(text string) (sum time.Duration, ok bool) {
 	for text != "" {

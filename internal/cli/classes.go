@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/resqued/resqued/internal/selector/filter"
+	"github.com/resqued/resqued/internal/view"
+)
+
+// classOrders are the values of --by, each with what sorts a class, the largest first.
+var classOrders = map[string]func(c *view.Class) float64{
+	"time": func(c *view.Class) float64 { return c.Seconds }, "runs": func(c *view.Class) float64 { return float64(c.Runs) },
+	"failed": func(c *view.Class) float64 { return float64(c.Failed) }, "p95": func(c *view.Class) float64 { return orZero(c.P95) },
+	"wait": func(c *view.Class) float64 { return orZero(c.Wait) },
+}
+
+func orZero(ms *float64) float64 {
+	if ms == nil {
+		return 0
+	}
+	return *ms
+}
+
+// classView is a class with the same of the span before.
+type classView struct {
+	view.Class
+	Before *view.Tally `json:"before"`
+}
+
+func (a *cli) classesCommand() *cobra.Command {
+	since, until, by := "1h", "", "time"
+	return a.command(verb{
+		use: "classes", kind: shows, short: "list what classes of jobs cost, fail and wait",
+		long: `List what the jobs of each class have cost in a span: how many ran and failed,
+how long half of them and 95 % ran, and how long 95 % had waited. BEFORE is the
+same of the span of this length before. Times are to about 15 %.
+
+The history has five minutes for a day and hours for a month.`,
+		example: "classes --since 10:00 --by failed\nclasses --since 8d --until 7d -o wide",
+		flags: func(f *flagSet) {
+			f.StringVar(&since, "since", since, "beginning of the span, a `time`: 2h, 10:00, yesterday, RFC 3339")
+			f.StringVar(&until, "until", until, "end of the span, a `time`; now if not given")
+			f.StringVar(&by, "by", by, "`order`: time, runs, failed, p95 or wait")
+			f.completers["by"] = words("time", "runs", "failed", "p95", "wait")
+		},
+		run: func(ctx context.Context, s *session, _ []string) error { return listClasses(ctx, s, since, until, by) },
+	})
+}
+
+func listClasses(ctx context.Context, s *session, since, until, by string) error {
+	now := time.Now()
+	from, err := filter.Time(since, now)
+	if err != nil {
+		return usage("", "--since %q: %s", since, err)
+	}
+	to := now
+	if until != "" {
+		if to, err = filter.Time(until, now); err != nil {
+			return usage("", "--until %q: %s", until, err)
+		}
+	}
+	order := classOrders[by]
+	switch {
+	case order == nil:
+		return usage("Use time, runs, failed, p95 or wait.", "--by %q: there is no such order", by)
+	case !from.Before(to):
+		return usage("", "--since %s is not before --until %s", since, cmp.Or(until, "now"))
+	}
+	span := view.Span{Length: to.Sub(from), Step: 5 * time.Minute}
+	if now.Sub(from.Add(-span.Length)) > 24*time.Hour {
+		span.Step = time.Hour
+	}
+	classes, err := view.Classes(ctx, s.Store, span, to)
+	if err != nil {
+		return err
+	}
+	earlier, err := view.Classes(ctx, s.Store, span, from)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(classes, func(a, b view.Class) int { return cmp.Compare(order(&b), order(&a)) })
+	l := newListing("CLASS, >RUNS, >BEFORE, >FAILED, >BEFORE, >P50, >P95, >BEFORE, >WAIT, >BEFORE, +>SHARE")
+	for _, c := range classes {
+		v := classView{Class: c}
+		var before view.Tally
+		if i := slices.IndexFunc(earlier, func(e view.Class) bool { return e.Class == c.Class }); i >= 0 {
+			before = earlier[i].Tally
+			v.Before = &before
+		}
+		l.add(c.Class, &v, c.Class, view.Grouped(c.Runs), view.Grouped(before.Runs), view.Grouped(c.Failed), view.Grouped(before.Failed),
+			millis(c.P50), millis(c.P95), millis(before.P95), millis(c.Wait), millis(before.Wait), strconv.Itoa(int(100*c.Share+.5))+" %")
+	}
+	return s.printOr(l, "no job ran in this span, or none is counted yet")
+}
+
+// millis writes milliseconds for people.
+func millis(ms *float64) string {
+	switch {
+	case ms == nil:
+		return ""
+	case *ms < 1000:
+		return fmt.Sprintf("%.3gms", *ms)
+	case *ms < 60_000:
+		return fmt.Sprintf("%.3gs", *ms/1000)
+	}
+	return view.Age(time.Duration(*ms * float64(time.Millisecond)))
+}
