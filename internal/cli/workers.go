@@ -45,7 +45,7 @@ differs from most: version, config, or a setting that all daemons must share.`,
 			return s.listWorkers(views, false), nil
 		},
 	}, "list workers (default)", show,
-		a.orderCommand(store.OrderPause), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
+		a.orderCommand(store.OrderPause), a.maintainCommand(), a.orderCommand(store.OrderResume), a.orderCommand(store.OrderDrain), a.orderCommand(store.OrderRecycle))
 }
 
 func workerNames(ctx context.Context, s *store.Store) ([]string, error) {

@@ -31,7 +31,9 @@ type orderView struct {
 	Answer string `json:"answer"`
 	// Reached: the effect was awaited and has come.
 	Reached bool `json:"reached,omitempty"`
-	DryRun  bool `json:"dry_run,omitempty"`
+	// Idle: it is paused, and none of its jobs runs any more.
+	Idle   bool `json:"idle,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
 
 	target view.Ordered
 	id     string
@@ -39,8 +41,9 @@ type orderView struct {
 
 type orderOptions struct {
 	consent
-	verb      store.Verb
-	all, wait bool
+	verb store.Verb
+	// idle waits until the paused masters have no job.
+	all, wait, idle bool
 }
 
 var orderTexts = map[store.Verb][2]string{
@@ -75,15 +78,7 @@ after a minute. Any user who can write to this Redis can give it. Ruby workers
 and older versions of resqued need a signal on their machine instead.`,
 		example: "workers " + name + " web-1\nworkers " + name + " web-1:4242 --wait",
 		args:    a.someOrAll(&o.all, "which master?", "masters", "Name a host or a master", "workers"),
-		names: func(ctx context.Context, s *store.Store) ([]string, error) {
-			masters, err := view.Masters(ctx, s)
-			var names []string
-			for _, m := range masters {
-				names = append(names, m.Host, m.Name)
-			}
-			slices.Sort(names)
-			return slices.Compact(names), err
-		},
+		names:   masterNames,
 		flags: func(f *flagSet) {
 			f.BoolVar(&o.all, "all", false, "all live masters")
 			f.BoolVar(&o.wait, "wait", false, "wait until it is done, without limit")
@@ -94,6 +89,36 @@ and older versions of resqued need a signal on their machine instead.`,
 		},
 		run: func(ctx context.Context, s *session, args []string) error { return giveOrder(ctx, s, args, o) },
 	})
+}
+
+// maintainCommand makes "workers maintain".
+func (a *cli) maintainCommand() *cobra.Command {
+	o := orderOptions{verb: store.OrderPause, wait: true, idle: true}
+	return a.command(verb{
+		use: "maintain HOST|MASTER…", kind: edits, short: "pause masters, and wait until none of their jobs runs",
+		long: `Pause masters as "workers pause" does, and wait until none of their jobs runs
+any more: then the machine can be worked on. They stay paused until "workers
+resume", also if the wait is interrupted; one that is started again is not
+paused. To end jobs that take too long, see "jobs --worker" and "jobs kill".`,
+		example: "workers maintain web-1\nworkers resume web-1",
+		args:    a.someOrAll(&o.all, "which machine?", "masters", "Name a host or a master", "workers"),
+		names:   masterNames,
+		flags: func(f *flagSet) {
+			f.BoolVar(&o.all, "all", false, "all live masters")
+			f.BoolVar(&o.dryRun, "dry-run", false, "only show what would change")
+		},
+		run: func(ctx context.Context, s *session, args []string) error { return giveOrder(ctx, s, args, o) },
+	})
+}
+
+func masterNames(ctx context.Context, s *store.Store) ([]string, error) {
+	masters, err := view.Masters(ctx, s)
+	var names []string
+	for _, m := range masters {
+		names = append(names, m.Host, m.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 func giveOrder(ctx context.Context, s *session, names []string, o orderOptions) error {
@@ -135,6 +160,9 @@ func giveOrder(ctx context.Context, s *session, names []string, o orderOptions) 
 	}
 	if o.wait {
 		err = awaitEffect(ctx, s, views, o.verb)
+	}
+	if o.idle && err == nil {
+		err = awaitIdle(ctx, s, views)
 	}
 	return cmp.Or(err, s.tellOrders(views))
 }
@@ -208,6 +236,40 @@ func awaitEffect(ctx context.Context, s *session, views []*orderView, verb store
 	}
 }
 
+// awaitIdle waits until no job of paused masters runs, and says for how many it waits.
+func awaitIdle(ctx context.Context, s *session, views []*orderView) error {
+	for said := -1; ; {
+		jobs, err := view.Jobs(ctx, s)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, v := range views {
+			if v.Outcome != "done" || !v.Reached {
+				continue
+			}
+			n := 0
+			for _, j := range jobs { // also of processes that leave, or run a suspect
+				if strings.HasPrefix(j.Run.Proc, v.target.ID+":") {
+					n++
+				}
+			}
+			v.Idle = n == 0
+			left += n
+		}
+		if left == 0 {
+			return nil
+		}
+		if left != said {
+			s.note("waiting for %s", plural(left, "running job"))
+			said = left
+		}
+		if err := nap(ctx, 2*orderPoll); err != nil {
+			return err
+		}
+	}
+}
+
 // reached reports whether an order has its effect, as it has if the master has left.
 func reached(masters []*view.Master, v *orderView, verb store.Verb) bool {
 	i := slices.IndexFunc(masters, func(m *view.Master) bool { return m.ID == v.target.ID })
@@ -237,7 +299,7 @@ func nap(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (out *output) tellOrders(views []*orderView) error {
+func (s *session) tellOrders(views []*orderView) error {
 	l := &listing{}
 	refused := &problem{exit: exitFailed, code: "order"}
 	for _, v := range views {
@@ -246,6 +308,8 @@ func (out *output) tellOrders(views []*orderView) error {
 		switch {
 		case v.DryRun:
 			text = "would " + v.Order + " " + name
+		case v.Outcome == "done" && v.Idle:
+			text = name + ": paused, and none of its jobs runs; then: " + s.again() + " workers resume " + name
 		case v.Outcome == "done" && v.Reached:
 			text = name + ": " + answer + "; that is so now"
 		case v.Outcome == "done":
@@ -268,10 +332,10 @@ func (out *output) tellOrders(views []*orderView) error {
 		}
 		l.lines.WriteString(text + "\n")
 	}
-	if len(views) == 0 && out.forPeople() {
-		out.note("no master lives")
+	if len(views) == 0 && s.forPeople() {
+		s.note("no master lives")
 	}
-	if err := out.tell(l); err != nil || len(refused.lines) == 0 {
+	if err := s.tell(l); err != nil || len(refused.lines) == 0 {
 		return err
 	}
 	return refused

@@ -1,6 +1,8 @@
 package system_test
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,8 +59,22 @@ func TestOrders(t *testing.T) {
 	require.GreaterOrEqual(t, i, 0)
 	require.Contains(t, order(0, "recycle", procs[i], "--wait"), "replacing 1 worker process; that is so now")
 	require.Contains(t, order(0, "recycle", first), "replacing 2 worker processes")
+
+	// Maintenance begins when the last job has ended.
+	maintain := d.Command(t.Context(), nil, "workers", "maintain", first)
+	errs, err := maintain.StderrPipe()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	maintain.Stdout = &out
+	require.NoError(t, maintain.Start())
+	said, err := bufio.NewReader(errs).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "waiting for 1 running job\n", said)
 	d.Open()
+	require.NoError(t, maintain.Wait())
+	require.Contains(t, out.String(), "paused, and none of its jobs runs")
 	d.AwaitNoted("ran", 21)
+	require.Contains(t, order(0, "resume", first, "--wait"), "running; that is so now")
 	proctest.Await(t, patience, func() bool {
 		return !slices.ContainsFunc(d.WorkerPIDs(), func(pid int) bool { return slices.Contains(before, pid) })
 	}, "all of them to be replaced")
