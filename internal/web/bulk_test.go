@@ -103,3 +103,31 @@ func TestRetriedAny(t *testing.T) {
 	v, code := s.Post("/api/v1/failed/remove", `{"filter":{"retried":"any"}}`)
 	require.Equal(t, http.StatusBadRequest, code, v)
 }
+
+// TestAddresses: a wrong method and a slash too many are told from what is not there.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.Fill("mail")
+	for _, c := range []struct {
+		method, path string
+		code         int
+		header, want string
+	}{
+		{http.MethodPut, "/queues", http.StatusMethodNotAllowed, "Allow", "GET"},
+		{http.MethodDelete, "/failed", http.StatusMethodNotAllowed, "Allow", "GET, POST"},
+		{http.MethodGet, "/api/v1/failed/retry/x", http.StatusNotFound, "Allow", ""},
+		{http.MethodGet, "/api/v1/queues/mail/pause", http.StatusMethodNotAllowed, "Allow", "POST"},
+		{http.MethodPut, "/nothing", http.StatusNotFound, "Allow", ""},
+		{http.MethodGet, "/queues/?sort=size", http.StatusPermanentRedirect, "Location", "/queues?sort=size"},
+	} {
+		answer := s.Ask(c.method, c.path, "")
+		assert.Equal(t, c.code, answer.Code, "%s %s: %s", c.method, c.path, answer.Body)
+		assert.Equal(t, c.want, answer.Header().Get(c.header), "%s %s", c.method, c.path)
+	}
+	locks := s.Get("/api/v1/locks?kind=locket")["items"].([]any)
+	page := s.Ask(http.MethodGet, "/locks/-?name="+url.QueryEscape(locks[0].(map[string]any)["key"].(string)), "").Body.String()
+	job := regexp.MustCompile(`<h2>Holder</h2><p><a href="([^"]+)"`).FindStringSubmatch(page)
+	require.NotNil(t, job, page)
+	require.Equal(t, http.StatusOK, s.Ask(http.MethodGet, job[1], "").Code, job[1])
+}

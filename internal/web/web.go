@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,10 +139,33 @@ func New(o Options) *Server {
 		}
 		to.Handle(r.Method+" "+o.PathPrefix+r.Path, s.serve(r))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, notFoundPath(r.URL.Path)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.unrouted(mux, w, r) })
 	open.Handle("/", s.login(mux))
 	s.handler = s.guard(open)
 	return s
+}
+
+// unrouted answers a request that no route takes: another method does, or the path without its slash.
+func (s *Server) unrouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	taken := func(method, path string) bool {
+		other := r.Clone(r.Context())
+		other.Method, other.URL.Path = method, path
+		_, pattern := mux.Handler(other)
+		return pattern != "/"
+	}
+	allowed := slices.DeleteFunc([]string{http.MethodGet, http.MethodPost, http.MethodDelete}, func(method string) bool { return !taken(method, r.URL.Path) })
+	short := strings.TrimRight(r.URL.Path, "/")
+	switch {
+	case len(allowed) > 0:
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		s.fail(w, r, &Error{Status: http.StatusMethodNotAllowed, Code: "method", Message: "this address takes " + strings.Join(allowed, " or ") + ", not " + quoted(r.Method)})
+	case short != r.URL.Path && r.Method == http.MethodGet && taken(r.Method, short):
+		u := *r.URL
+		u.Path, u.RawPath = short, strings.TrimRight(u.RawPath, "/")
+		http.Redirect(w, r, u.RequestURI(), http.StatusPermanentRedirect)
+	default:
+		s.fail(w, r, notFoundPath(r.URL.Path))
+	}
 }
 
 // ServeHTTP implements http.Handler.

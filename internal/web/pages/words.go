@@ -135,7 +135,7 @@ func rate(perSecond *float64) string {
 	case perSecond == nil || math.IsNaN(*perSecond):
 		return "—"
 	case *perSecond == 0:
-		return "0"
+		return "0/s"
 	}
 	return view.Rate(*perSecond)
 }
