@@ -137,7 +137,10 @@ func (p *pick) read(r *http.Request, kind filter.Kind) error {
 		p.jobs.IDs = p.IDs
 		return nil
 	}
-	words, known, all := url.Values{}, wordsOf(kind), false
+	words, known, all := url.Values{}, filter.Words(kind), false
+	if kind == filter.Waiting { // the queue is in the path
+		known = slices.DeleteFunc(known, func(w filter.Word) bool { return w.Name == "queue" })
+	}
 	for name, raw := range p.Filter {
 		var one string
 		var many []string
