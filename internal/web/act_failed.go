@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/resqued/resqued/client"
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
@@ -77,6 +78,8 @@ func (s *Server) waitingChange(r *http.Request, queue, to string, head bool, c c
 			return s.acting(r, string(kind)+" waiting jobs", slog.String("queue", queue), slog.String("to", to), slog.String("filter", filter.Text(c.Words)))
 		},
 		do: func(ctx context.Context, progress func(done int)) (n int, err error) {
+			// In the background, too, it selects as the visitor may.
+			ctx = filter.WithTenants(redact.Into(ctx, redact.From(asked.Context())), s.o.Tenant)
 			var done client.WaitingReport
 			if to == "" {
 				done, err = s.o.Jobs.RemoveWaiting(ctx, queue, jobs)

@@ -1,11 +1,17 @@
 package web_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/web"
 )
 
 // waits returns the payloads in a queue.
@@ -27,4 +33,31 @@ func TestQueueIsInThePath(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, answer.Code, answer.Body)
 	}
 	assert.Len(t, f.waits("mail"), 2)
+}
+
+// An act in the background selects as the list does: hidden arguments stay unsearched, tenants are known.
+func TestBackgroundSelectsTheSame(t *testing.T) {
+	t.Parallel()
+	rules, err := redact.Parse("Pay=args.0")
+	require.NoError(t, err)
+	f := setup(t, func(o *web.Options) {
+		o.Redact = rules
+		o.Tenant = func(_ string, payload []byte) string {
+			return map[bool]string{true: "acme"}[strings.Contains(string(payload), "acme")]
+		}
+	})
+	hidden, plain, tenant := `{"class":"Pay","args":["secret"]}`, `{"class":"Mail","args":["secret"]}`, `{"class":"Mail","args":["acme"]}`
+	f.Do("SADD", "queues", "mail")
+	f.Do("RPUSH", "queue:mail", hidden, plain, tenant)
+	remove := func(condition string) {
+		t.Helper()
+		var begun struct{ Operation string }
+		answer := f.Ask(http.MethodPost, "/api/v1/queues/mail/jobs/remove", `{"filter":`+condition+`,"background":true}`)
+		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &begun), answer.Body)
+		require.Eventually(t, func() bool { return f.Get("/api/v1/operations/" + begun.Operation)["ended"] == true }, 5*time.Second, 10*time.Millisecond)
+	}
+	remove(`{"match":"secret"}`)
+	assert.Equal(t, []string{hidden, tenant}, f.waits("mail"))
+	remove(`{"tenant":"` + redact.Digest("tenant", "", "acme") + `"}`)
+	assert.Equal(t, []string{hidden}, f.waits("mail"))
 }
