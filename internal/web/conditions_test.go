@@ -2,7 +2,10 @@ package web_test
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,8 @@ import (
 	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/web"
 )
+
+func asForm(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }
 
 // waits returns the payloads in a queue.
 func (f *fixture) waits(queue string) []string {
@@ -60,4 +65,24 @@ func TestBackgroundSelectsTheSame(t *testing.T) {
 	assert.Equal(t, []string{hidden, tenant}, f.waits("mail"))
 	remove(`{"tenant":"` + redact.Digest("tenant", "", "acme") + `"}`)
 	assert.Equal(t, []string{hidden}, f.waits("mail"))
+}
+
+// The forms of acts have all conditions of the list, however long they are.
+func TestLongConditions(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	long := strings.Repeat("long ", 300)
+	record := func(arg string) string {
+		return `{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"Mail","args":["` + arg + `"]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"mail"}`
+	}
+	f.Do("RPUSH", "failed", record(long), record("short"))
+	query := url.Values{"args": {`["` + long + `"]`}}.Encode()
+	for _, page := range []string{"/failed?view=flat&", "/failed?"} {
+		body := f.Ask(http.MethodGet, page+query, "").Body.String()
+		form := regexp.MustCompile(`<form method="post" action="([^"]+)"`).FindStringSubmatch(body)
+		require.NotNil(t, form, body)
+		asked := f.Ask(http.MethodPost, html.UnescapeString(form[1]), "act=remove-all", asForm).Body.String()
+		assert.Contains(t, asked, "Remove 1 failure?", page)
+		assert.NotContains(t, asked, "Remove 2", page)
+	}
 }

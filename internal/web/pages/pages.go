@@ -196,7 +196,9 @@ type NavLink struct {
 	Key string
 }
 
-const maxAddressed = 1 << 10
+// maxAddressed limits a name in an address. A condition may be longer, as long as the server reads one: the
+// form of an act without it would change more.
+const maxAddressed, maxCondition = 1 << 10, 4 << 10
 
 // Path returns the address of a page. name is escaped: any program that pushes to Redis may choose
 // it. If it is too long for an address, the link leads to the list.
@@ -228,7 +230,7 @@ func (f *Frame) QueueLink(name string) template.HTML {
 func (f *Frame) With(path string, pairs ...string) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" && len(pairs[i+1]) <= maxAddressed {
+		if pairs[i+1] != "" && len(pairs[i+1]) <= maxCondition {
 			values.Add(pairs[i], pairs[i+1])
 		}
 	}
