@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -215,11 +214,5 @@ func (v *Lock) HolderText() string {
 	return WorkerText(lock.Job.Worker) + " " + lock.Job.Class
 }
 
-// WorkerText shortens a worker id of resqued by its queues, the longest part.
-func WorkerText(id string) string {
-	name, err := wire.ParseWorkerID(id)
-	if err != nil || !name.Ours {
-		return id
-	}
-	return fmt.Sprintf("%s:%d.%d.%d", name.Host, name.PID, name.Slot, name.Thread)
-}
+// WorkerText is wire.WorkerText.
+func WorkerText(id string) string { return wire.WorkerText(id) }

@@ -117,6 +117,15 @@ func BriefWorkerID(id string) string {
 	return fmt.Sprintf("%s:%s:%d-queues", host, pid, 1+strings.Count(once(queues), ","))
 }
 
+// WorkerText shortens a worker id of resqued by its queues, the longest part.
+func WorkerText(id string) string {
+	name, err := ParseWorkerID(id)
+	if err != nil || !name.Ours {
+		return id
+	}
+	return fmt.Sprintf("%s:%d.%d.%d", name.Host, name.PID, name.Slot, name.Thread)
+}
+
 // ParseWorkerID reads an id of resqued, Ruby's Resque, the Files.com fork or node-resque. A Ruby
 // queue that ends in three or five numbers between colons is taken for the fork's format.
 func ParseWorkerID(id string) (WorkerName, error) {

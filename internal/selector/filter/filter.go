@@ -246,10 +246,17 @@ func (m *Matcher) of(queue, worker string) bool {
 	if len(m.f.Queues) > 0 && !selector.MatchAny(m.f.Queues, queue) {
 		return false
 	}
-	return len(m.f.Workers) == 0 || slices.ContainsFunc(m.f.Workers, func(w string) bool {
-		rest, ok := strings.CutPrefix(worker, w)
-		return ok && (rest == "" || strings.IndexByte(":.", rest[0]) >= 0)
-	})
+	if len(m.f.Workers) == 0 {
+		return true
+	}
+	shown := wire.WorkerText(worker)
+	return slices.ContainsFunc(m.f.Workers, func(w string) bool { return within(worker, w) || within(shown, w) })
+}
+
+// within reports whether a worker is the named one or on that host or process.
+func within(worker, name string) bool {
+	rest, ok := strings.CutPrefix(worker, name)
+	return ok && (rest == "" || strings.IndexByte(":.", rest[0]) >= 0)
 }
 
 // between reports whether a job's time, between two, certainly fits. A job without a time fits no limit.

@@ -223,3 +223,15 @@ func TestLiteral(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkers: a worker of resqued is found by its host, its process and as lists name it.
+func TestWorkers(t *testing.T) {
+	t.Parallel()
+	id := wire.WorkerID("web-1:boot:9120-1:0.1", "web-1", 0, 3, 9120, []string{"mail"})
+	for worker, want := range map[string]bool{
+		"web-1": true, "web-1:9120": true, "web-1:9120.0": true, "web-1:9120.0.3": true, id: true, "web": false, "web-1:912": false, "web-1:9120.0.30": false,
+	} {
+		_, _, ok := matcher(t, filter.Running, "worker", worker).Job(filter.Job{Worker: id, Payload: []byte(`{"class":"A"}`)})
+		require.Equal(t, want, ok, worker)
+	}
+}
