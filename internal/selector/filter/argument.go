@@ -43,29 +43,48 @@ func parseArgument(text string) (argument, error) {
 	return a, nil
 }
 
-// in reports whether a path leads to the value.
-func (a argument) in(v any, path []string) bool {
-	if len(path) == 0 {
-		return a.is(v)
+// in reports whether the path leads from the arguments to the value. A part of them is looked at once, however
+// often the path has "**".
+func (a argument) in(args []any) bool { return a.under(args, []int{0}) }
+
+// under reports whether the value is at, or below, a part of the arguments to which the steps before each of
+// these, in order, lead.
+func (a argument) under(v any, steps []int) bool {
+	var at []int
+	for _, i := range steps {
+		for ; len(at) == 0 || at[len(at)-1] < i; i++ {
+			if at = append(at, i); i == len(a.path) || a.path[i] != "**" {
+				break // "**" may be no step at all
+			}
+		}
 	}
-	step, rest := path[0], path[1:]
-	if step == "**" && a.in(v, rest) {
-		return true
+	if at[len(at)-1] == len(a.path) {
+		if a.is(v) {
+			return true
+		}
+		at = at[:len(at)-1]
 	}
-	if step == "**" {
-		rest = path
+	next := func(fits func(step string) bool) (next []int) {
+		for _, i := range at {
+			switch step := a.path[i]; {
+			case step == "**":
+				next = append(next, i)
+			case step == "*", fits(step):
+				next = append(next, i+1)
+			}
+		}
+		return slices.Compact(next)
 	}
-	some := step == "*" || step == "**"
 	switch v := v.(type) {
 	case []any:
-		if some {
-			return slices.ContainsFunc(v, func(one any) bool { return a.in(one, rest) })
+		for i, one := range v {
+			if n := next(func(step string) bool { return step == strconv.Itoa(i) }); len(n) > 0 && a.under(one, n) {
+				return true
+			}
 		}
-		i, err := strconv.Atoi(step)
-		return err == nil && i >= 0 && i < len(v) && a.in(v[i], rest)
 	case map[string]any:
 		for name, one := range v {
-			if (some || name == step) && a.in(one, rest) {
+			if n := next(func(step string) bool { return step == name }); len(n) > 0 && a.under(one, n) {
 				return true
 			}
 		}

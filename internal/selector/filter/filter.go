@@ -323,7 +323,7 @@ func (m *Matcher) shows(e wire.Envelope) bool {
 	}
 	values, err := decodeAll(args)
 	return err == nil && (m.f.Args == nil || slices.EqualFunc(m.args, values, equal)) &&
-		!slices.ContainsFunc(m.paths, func(p argument) bool { return !p.in(values, p.path) })
+		!slices.ContainsFunc(m.paths, func(p argument) bool { return !p.in(values) })
 }
 
 // array returns the elements of a JSON array.

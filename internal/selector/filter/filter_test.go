@@ -2,6 +2,7 @@ package filter_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,5 +234,39 @@ func TestWorkers(t *testing.T) {
 	} {
 		_, _, ok := matcher(t, filter.Running, "worker", worker).Job(filter.Job{Worker: id, Payload: []byte(`{"class":"A"}`)})
 		require.Equal(t, want, ok, worker)
+	}
+}
+
+// TestCost: neither a path nor a payload makes a search take long.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ arg, payload string }{
+		"any depth, many times": {strings.Repeat("**.*.", 20) + "x=1", `{"class":"A","args":` + strings.Repeat("[", 80) + "0" + strings.Repeat("]", 80) + "}"},
+		"long numbers":          {"**=1" + strings.Repeat("0", 4000), `{"class":"A","args":[` + strings.Repeat("7", 4<<20) + "]}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := matcher(t, filter.Running, "arg", c.arg)
+			done := make(chan bool, 1)
+			go func() { done <- fits(m, "q", c.payload) }()
+			select {
+			case fit := <-done:
+				require.False(t, fit)
+			case <-time.After(3 * time.Second):
+				t.Fatal("it takes too long")
+			}
+		})
+	}
+}
+
+// TestPaths: a path leads where a plain reading of it leads.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	const payload = `{"class":"A","args":[[[1,{"a":[2,{"b":-0}]}]],{"a":{"a":3}},[],4]}`
+	for arg, want := range map[string]bool{
+		"**=1": true, "**.**=1": true, "0.**.0=1": true, "0.0.**.0=1": true, "**.0.**=1": true, "*.*.*=1": true, "*.*=1": false, "**.a.*=2": true, "**.a.**.b=0": true, "**.b.**=0": true,
+		"**.a.a=3": true, "**.a.**.a=3": true, "1.**.a=3": true, "1.**.a.a.a=3": false, "3.**=4": true, "3.**.*=4": false, "**.**.3=4": true, "**.3.**=1": false, "2=[]": true, "2.**=5": false, "2.0=1": false, "03=4": false,
+	} {
+		require.Equal(t, want, fits(matcher(t, filter.Running, "arg", arg), "q", payload), arg)
 	}
 }
