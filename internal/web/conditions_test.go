@@ -86,3 +86,21 @@ func TestLongConditions(t *testing.T) {
 		assert.NotContains(t, asked, "Remove 2", page)
 	}
 }
+
+// "retried: any" alone is all failures, in lists, in acts on them and in the command of the question.
+func TestRetriedAny(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	record := `{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"Mail","args":[]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"mail"`
+	f.Do("RPUSH", "failed", record+`}`, record+`,"retried_at":"2026/11/24 02:00:00"}`)
+	asked := f.Ask(http.MethodPost, "/failed?view=flat&retried=any", "act=retry-all", asForm)
+	assert.Contains(t, asked.Body.String(), "Retry 2 failures?")
+	assert.Contains(t, asked.Body.String(), "resqued failed retry --retried=any --all<")
+	for body, want := range map[string]int{`{"all":true,"retried":"any"}`: 2, `{"all":true}`: 1, `{"retried":"any"}`: 0, `{"all":true,"class":"Mail"}`: 0} {
+		var did struct{ Count int }
+		answer := f.Ask(http.MethodPost, "/api/v1/failed/retry", `{"filter":`+body+`,"dry_run":true}`)
+		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &did), answer.Body)
+		assert.Equal(t, want, did.Count, "%s: %s", body, answer.Body)
+		assert.Equal(t, want == 0, answer.Code == http.StatusBadRequest, "%s: %s", body, answer.Body)
+	}
+}

@@ -59,6 +59,7 @@ func readConditions(ctx context.Context, words url.Values, kind filter.Kind) (co
 	}
 	parsed, err := filter.Parse(words, kind, time.Now())
 	if err == nil {
+		parsed.All = !parsed.Any()
 		c.jobs = client.Filter(parsed)
 		c.Matcher, err = parsed.Matcher(ctx, kind)
 	}
@@ -82,7 +83,7 @@ func (c conditions) record() func(record []byte) bool {
 // command is the act in a shell, "" if it is too long to copy.
 func (s *Server) commandFor(verb string, c conditions, more ...string) string {
 	filter.Each(c.Words, func(word, value string) { verb += " --" + word + "=" + view.Shell(value) })
-	if !c.Any() {
+	if c.jobs.All {
 		verb += " --all"
 	}
 	return s.command(strings.Join(append([]string{verb}, more...), " "))
@@ -161,12 +162,10 @@ func (p *pick) read(r *http.Request, kind filter.Kind) error {
 			return badRequest("filter: %s is %s; use a text or a list of texts", name, quoted(string(raw)))
 		}
 	}
-	if all == (len(words) > 0) {
-		return badRequest("filter needs %s, or all: true", wordNames(known))
-	}
 	var err error
-	p.conditions, err = readConditions(r.Context(), words, kind)
-	p.jobs.All = all
+	if p.conditions, err = readConditions(r.Context(), words, kind); err == nil && all != p.jobs.All {
+		err = badRequest("filter needs %s, or all: true", wordNames(known))
+	}
 	return err
 }
 

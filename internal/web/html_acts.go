@@ -250,7 +250,7 @@ func (s *Server) actOnFailures(r *http.Request) (answer, error) {
 // actOnAllFailures retries or removes all failures that fit, after a question with their number.
 func (s *Server) actOnAllFailures(r *http.Request, c conditions, what, verb, back string) (answer, error) {
 	again := pages.Field{Name: "again", Value: r.PostForm.Get("again")}
-	if again.Value != "" && what == "retried" {
+	if again.Value != "" && what == "retried" && c.jobs.Retried == "" {
 		c.jobs.Retried = "any"
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), countTime)
