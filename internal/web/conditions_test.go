@@ -104,3 +104,25 @@ func TestRetriedAny(t *testing.T) {
 		assert.Equal(t, want == 0, answer.Code == http.StatusBadRequest, "%s: %s", body, answer.Body)
 	}
 }
+
+// What an address says and the API does not read is refused: the list would be another one.
+func TestUnreadParameters(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Fill("mail")
+	for _, path := range []string{
+		"/api/v1/queues/mail/jobs?queue=other", "/api/v1/queues/mail/jobs?name=A", "/api/v1/failed?name=A", "/api/v1/failed/0123456789ab?id=y", "/api/v1/failed?class=A;b", "/api/v1/failed?class=%zz",
+		"/api/v1/jobs?match=a;b", "/api/v1/schedule/delayed?class=A&class=%", "/failed?view=flat&class=%zz", "/queues/mail?match=a;b", "/jobs?class=%", "/schedule?class=;",
+	} {
+		assert.Equal(t, http.StatusBadRequest, f.Ask(http.MethodGet, path, "").Code, path)
+	}
+	for _, path := range []string{"/failed?view=flat&class=%zz", "/schedule?class=%zz"} {
+		assert.Equal(t, http.StatusBadRequest, f.Ask(http.MethodPost, path, "act=remove-all", asForm).Code, path)
+	}
+	for _, path := range []string{"/api/v1/queues/-?name=mail", "/api/v1/queues/-/jobs?name=mail&class=A", "/api/v1/failed?class=A%3Bb"} {
+		assert.Equal(t, http.StatusOK, f.Ask(http.MethodGet, path, "").Code, path)
+	}
+	for _, r := range web.Table() { // each has an answer
+		f.Ask(r.Method, placeholder.ReplaceAllString(r.Path, "x")+"?unknown=1", "")
+	}
+}

@@ -27,11 +27,10 @@ type conditions struct {
 
 // conditions reads those in the address of a request. Without any, all jobs are selected.
 func (q *query) conditions(kind filter.Kind) conditions {
-	words := filter.Given(q.URL.Query(), kind)
-	if kind == filter.Waiting {
-		words.Del("queue") // the address of its page may have it
+	read, err := readConditions(q.Context(), filter.Given(q.URL.Query(), kind), kind)
+	if unread := checkQuery(q.Request); unread != nil {
+		err = unread
 	}
-	read, err := readConditions(q.Context(), words, kind)
 	if q.err == nil && err != nil {
 		q.err = err
 	}

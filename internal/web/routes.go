@@ -1,14 +1,18 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/resqued/resqued/internal/wire"
 )
 
 type route struct {
@@ -156,12 +160,11 @@ var parameters = sync.OnceValue(func() map[string][]string {
 	}
 	for path, methods := range doc.Paths {
 		for method, described := range methods {
-			known := []string{"name"} // of what a path cannot hold; see named
+			known := []string{}
 			for _, p := range described.Parameters {
-				if p["in"] == "path" {
-					continue
-				}
-				if name, ok := p["name"].(string); ok {
+				if name, ok := p["name"].(string); ok && p["in"] == "path" {
+					known = append(known, "name") // of what a path cannot hold; see named
+				} else if ok {
 					known = append(known, name)
 				} else if ref, ok := p["$ref"].(string); ok {
 					known = append(known, ref[strings.LastIndexByte(ref, '/')+1:])
@@ -176,10 +179,21 @@ var parameters = sync.OnceValue(func() map[string][]string {
 // checkParameters refuses what the route does not know: a list without a mistyped condition would be another.
 func checkParameters(r route, req *http.Request) error {
 	known := parameters()[r.Method+" "+r.Path]
+	if err := checkQuery(req); err != nil {
+		return err
+	}
 	for name := range req.URL.Query() {
-		if !slices.Contains(known, name) {
-			return badRequest("%s is not a parameter here; there are %s", quoted(name), strings.Join(known[1:], ", "))
+		if unread := name == "name" && !strings.Contains(req.URL.Path+"/", "/-/"); unread || !slices.Contains(known, name) {
+			return badRequest("%s is not a parameter here; there are %s", quoted(name), cmp.Or(strings.Join(known, ", "), "none"))
 		}
+	}
+	return nil
+}
+
+// checkQuery refuses parameters that cannot be read, which URL.Query leaves out.
+func checkQuery(r *http.Request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return badRequest("the address cannot be read: %s; write ; as %%3B and %% as %%25", wire.Printable(err.Error(), maxQuoted))
 	}
 	return nil
 }
