@@ -122,8 +122,8 @@ func eventOf(rules *redact.Rules, e store.Event) Event {
 	return v
 }
 
-// withoutKeys removes lock keys, which contain arguments, from an event. Writers leave hidden keys
-// out; this is for visitors that may see no arguments at all.
+// withoutKeys removes lock keys, which contain arguments, and conditions on jobs from an event. Writers leave
+// hidden keys out; this is for visitors that may see no arguments at all.
 func withoutKeys(e store.Event) store.Event {
 	switch e.Kind {
 	case store.EventLockLost:
@@ -132,6 +132,8 @@ func withoutKeys(e store.Event) store.Event {
 		}
 	case store.EventReleased:
 		e.Subject = "lock " + redact.Shown
+	case store.EventRetried, store.EventRemoved, store.EventMoved, store.EventRan:
+		e.Text, _, _ = strings.Cut(e.Text, ": ") // the conditions follow, perhaps on arguments
 	}
 	return e
 }

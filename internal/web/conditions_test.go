@@ -126,3 +126,27 @@ func TestUnreadParameters(t *testing.T) {
 		f.Ask(r.Method, placeholder.ReplaceAllString(r.Path, "x")+"?unknown=1", "")
 	}
 }
+
+// A visitor that may see no arguments does not see those by which an operator selected.
+func TestConditionsInEvents(t *testing.T) {
+	t.Parallel()
+	role := web.Operator
+	f := setup(t, func(o *web.Options) {
+		o.HideArgs = true
+		o.Who = func(*http.Request) (web.Visitor, error) { return web.Visitor{Name: "ann", Role: role}, nil }
+	})
+	f.Do("RPUSH", "failed", `{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"Mail","args":["`+secret+`"]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"mail"}`)
+	answer := f.Ask(http.MethodPost, "/api/v1/failed/remove", `{"filter":{"arg":"0=`+secret+`"}}`)
+	require.Equal(t, http.StatusOK, answer.Code, answer.Body)
+	require.Contains(t, f.Ask(http.MethodGet, "/api/v1/events", "").Body.String(), secret, "the operator sees it")
+	f.Do("RPUSH", "failed", `{"failed_at":"2026/11/24 01:02:03 UTC","payload":{"class":"Mail","args":["`+secret+`"]},"exception":"E","error":"e","backtrace":[],"worker":"w","queue":"mail"}`)
+	begun := f.Ask(http.MethodPost, "/failed?view=flat&arg=0="+secret, "act=remove-all&sure=1&expect=1", asForm)
+	require.Equal(t, http.StatusSeeOther, begun.Code, begun.Body)
+	role = web.Viewer
+	page := f.Ask(http.MethodGet, begun.Header().Get("Location"), "")
+	require.Equal(t, http.StatusOK, page.Code)
+	assert.NotContains(t, page.Body.String(), secret)
+	events := f.Ask(http.MethodGet, "/api/v1/events", "").Body.String()
+	assert.NotContains(t, events, secret)
+	assert.Contains(t, events, "1 failure")
+}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resqued/resqued/internal/redact"
 	"github.com/resqued/resqued/internal/view"
 	"github.com/resqued/resqued/internal/web/pages"
 )
@@ -125,8 +126,11 @@ func (s *Server) operationPage(r *http.Request) (pages.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := one.state()
-	p := &pages.Operation{Frame: s.frame(r, "failed", one.what), What: one.what, Total: now.Total, Done: now.Looked, Back: pages.Address(one.back)}
+	now, back := one.state(), one.back
+	if redact.From(r.Context()).Everything() {
+		back, _, _ = strings.Cut(back, "?") // the conditions may be on arguments
+	}
+	p := &pages.Operation{Frame: s.frame(r, "failed", one.what), What: one.what, Total: now.Total, Done: now.Looked, Back: pages.Address(back)}
 	if !now.Ended {
 		p.Cancel = p.Path("/operations", one.id)
 		return p, nil
