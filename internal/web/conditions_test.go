@@ -150,3 +150,26 @@ func TestConditionsInEvents(t *testing.T) {
 	assert.NotContains(t, events, secret)
 	assert.Contains(t, events, "1 failure")
 }
+
+// A form that searches a queue keeps a name that is no part of a path.
+func TestSearchOfOddQueue(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	names := []string{"..", "a/b", ".", "mail"}
+	for _, name := range names {
+		f.Do("SADD", "queues", name)
+		f.Do("RPUSH", "queue:"+name, `{"class":"A","args":[]}`)
+	}
+	for _, name := range names {
+		page := f.Ask(http.MethodGet, "/queues/-?name="+url.QueryEscape(name), "")
+		form := regexp.MustCompile(`(?s)<form class="filter" role="search" action="([^"?]*)[^"]*">(.*?)</form>`).FindStringSubmatch(page.Body.String())
+		require.NotNil(t, form, page.Body)
+		sent := url.Values{"class": {"A"}} // a browser sends the fields alone
+		for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(form[2], -1) {
+			sent.Add(field[1], field[2])
+		}
+		found := f.Ask(http.MethodGet, form[1]+"?"+sent.Encode(), "")
+		assert.Equal(t, http.StatusOK, found.Code, "%s: %s", name, form[1])
+		assert.Contains(t, found.Body.String(), "All 1 looked at", name)
+	}
+}

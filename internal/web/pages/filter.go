@@ -75,12 +75,17 @@ type filterPart struct {
 	Filter
 	Action template.URL
 	View   string
+	// Name is the queue's.
+	Name string
 }
+
+// Beside reports whether the name is a parameter of the address. Browsers leave those out that are not fields.
+func (p filterPart) Beside() bool { return strings.Contains(string(p.Action), "?") }
 
 // Address is the address of the list with the conditions.
 func (p filterPart) Address() template.URL {
 	sign := "?"
-	if strings.Contains(string(p.Action), "?") {
+	if p.Beside() {
 		sign = "&"
 	}
 	if !p.Any() {
@@ -91,7 +96,7 @@ func (p filterPart) Address() template.URL {
 
 // Form is the form of the filter.
 func (p *Queue) Form() filterPart {
-	return filterPart{Filter: p.Filter, Action: p.Path("/queues", p.Name)}
+	return filterPart{Filter: p.Filter, Action: p.Path("/queues", p.Name), Name: p.Name}
 }
 
 // Form is the form of the filter.
