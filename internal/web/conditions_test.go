@@ -173,3 +173,22 @@ func TestSearchOfOddQueue(t *testing.T) {
 		assert.Contains(t, found.Body.String(), "All 1 looked at", name)
 	}
 }
+
+// The form of a search has each condition as it was given, to the byte, so that sending it again changes nothing.
+func TestFormsKeepConditions(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Fill("mail")
+	given := url.Values{"class": {strings.Repeat("Mail,", 200) + "Post", "a\u00a0b", "\u202eodd"}, "match": {`"<a> & 'b'"`}, "since": {"2h"}}
+	for _, page := range []string{"/failed", "/jobs", "/schedule", "/queues/mail"} {
+		body := f.Ask(http.MethodGet, page+"?"+given.Encode(), "").Body.String()
+		form := regexp.MustCompile(`(?s)<form class="filter".*?</form>`).FindString(body)
+		sent := url.Values{}
+		for _, field := range regexp.MustCompile(`<input name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(form, -1) {
+			if field[2] != "" {
+				sent.Add(field[1], html.UnescapeString(field[2]))
+			}
+		}
+		assert.Equal(t, given, sent, page)
+	}
+}
