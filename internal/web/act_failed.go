@@ -79,7 +79,7 @@ func (s *Server) waitingChange(r *http.Request, queue, to string, head bool, c c
 		},
 		do: func(ctx context.Context, progress func(done int)) (n int, err error) {
 			// In the background, too, it selects as the visitor may.
-			ctx = filter.WithTenants(redact.Into(ctx, redact.From(asked.Context())), s.o.Tenant)
+			ctx = s.selecting(redact.Into(ctx, redact.From(asked.Context())))
 			var done client.WaitingReport
 			if to == "" {
 				done, err = s.o.Jobs.RemoveWaiting(ctx, queue, jobs)

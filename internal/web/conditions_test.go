@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/redact"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/web"
 )
 
@@ -190,5 +191,25 @@ func TestFormsKeepConditions(t *testing.T) {
 			}
 		}
 		assert.Equal(t, given, sent, page)
+	}
+}
+
+// Nor does the id of a waiting job, a digest of all of it, tell whether a guess of what is hidden is right.
+func TestIDIsNoOracle(t *testing.T) {
+	t.Parallel()
+	rules, err := redact.Parse("Pay=args.0")
+	require.NoError(t, err)
+	f := setup(t, func(o *web.Options) { o.Redact = rules })
+	hidden, own, shown := `{"class":"Pay","args":["4711"]}`, `{"class":"Pay","args":["4711"],"id":"its-own-id"}`, `{"class":"Mail","args":["4711"]}`
+	f.Do("SADD", "queues", "mail")
+	f.Do("RPUSH", "queue:mail", hidden, own, shown, "no job")
+	for id, want := range map[string]int{
+		filter.Digest([]byte(hidden)): 0, filter.Digest([]byte(own)): 0, filter.Digest([]byte("no job")): 0, "its-own-": 1, filter.Digest([]byte(shown))[:12]: 1,
+	} {
+		assert.Len(t, f.Get("/api/v1/queues/mail/jobs?id=" + id)["items"], want, id)
+		var did struct{ Count int }
+		answer := f.Ask(http.MethodPost, "/api/v1/queues/mail/jobs/remove", `{"filter":{"id":"`+id+`"},"dry_run":true}`)
+		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &did), answer.Body)
+		assert.Equal(t, want, did.Count, id)
 	}
 }

@@ -74,9 +74,14 @@ func (s *Server) login(next http.Handler) http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), visitorKey{}, visitor)
-		ctx = filter.WithTenants(redact.Into(ctx, s.o.shownTo(visitor)), s.o.Tenant)
+		ctx = s.selecting(redact.Into(ctx, s.o.shownTo(visitor)))
 		next.ServeHTTP(w, r.WithContext(view.Promising(ctx, s.o.Within)))
 	})
+}
+
+// selecting returns a context for filters, which has rules already.
+func (s *Server) selecting(ctx context.Context) context.Context {
+	return filter.WithoutGuesses(filter.WithTenants(ctx, s.o.Tenant))
 }
 
 // shownTo returns what is hidden from a visitor.

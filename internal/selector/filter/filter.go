@@ -88,6 +88,14 @@ func WithTenants(ctx context.Context, t Tenancy) context.Context {
 	return context.WithValue(ctx, tenancyKey{}, t)
 }
 
+type guessKey struct{}
+
+// WithoutGuesses returns a context in which ids of payloads with hidden arguments, which are digests of them, select
+// none: they would tell whether a guess is right. Lists that show such ids are without it.
+func WithoutGuesses(ctx context.Context) context.Context {
+	return context.WithValue(ctx, guessKey{}, true)
+}
+
 type progressKey struct{}
 
 // WithProgress returns a context in which matchers tell how many jobs they have looked at, each after many.
@@ -105,8 +113,10 @@ type Matcher struct {
 	args   []any
 	paths  []argument
 	error  *regexp.Regexp
-	looked int
-	told   func(looked int)
+	// unguessed: digests of what is hidden select none.
+	unguessed bool
+	looked    int
+	told      func(looked int)
 	// needles occur in each record that fits, unless another program escapes them.
 	needles [][]byte
 }
@@ -122,6 +132,7 @@ func (f Filter) Matcher(ctx context.Context, kind Kind) (m *Matcher, err error) 
 	}
 	m = &Matcher{f: f, kind: kind, rules: redact.From(ctx)}
 	m.told, _ = ctx.Value(progressKey{}).(func(looked int))
+	m.unguessed, _ = ctx.Value(guessKey{}).(bool)
 	if len(f.Tenants) > 0 {
 		if m.tenant, _ = ctx.Value(tenancyKey{}).(Tenancy); m.tenant == nil {
 			return nil, &WordError{"tenant", f.Tenants[0], errors.New("this program does not know how tenants are told apart")}
@@ -238,7 +249,7 @@ func (m *Matcher) Job(j Job) (e wire.Envelope, invalid error, ok bool) {
 	if m.kind == Waiting {
 		j.At = e.EnqueuedAt
 	}
-	return e, invalid, m.between(j.At, j.At) && m.named(e, j.Payload) && m.contains(j.Queue, j.Payload, e, invalid)
+	return e, invalid, m.between(j.At, j.At) && m.named(e, invalid, j.Payload) && m.contains(j.Queue, j.Payload, e, invalid)
 }
 
 // of reports whether a job's queue and worker fit.
@@ -265,14 +276,23 @@ func (m *Matcher) between(earliest, latest time.Time) bool {
 		(m.f.Until.IsZero() || !latest.IsZero() && latest.Before(m.f.Until))
 }
 
-func (m *Matcher) named(e wire.Envelope, payload []byte) bool {
+func (m *Matcher) named(e wire.Envelope, invalid error, payload []byte) bool {
 	if len(m.f.IDs) == 0 {
 		return true
 	}
-	digest := Digest(payload)
+	digest := ""
+	if !m.unguessed || !m.hides(e, invalid) {
+		digest = Digest(payload)
+	}
 	return slices.ContainsFunc(m.f.IDs, func(id string) bool {
 		return e.ID != "" && strings.HasPrefix(e.ID, id) || strings.HasPrefix(digest, id)
 	})
+}
+
+// hides reports whether a part of a payload is hidden.
+func (m *Matcher) hides(e wire.Envelope, invalid error) bool {
+	args := []byte(e.Args.String())
+	return m.rules.Any() && (invalid != nil || !bytes.Equal(m.rules.Args(e.Class, args, e.Wrappers...), args))
 }
 
 // contains reports whether a job's class, tenant and arguments fit.
