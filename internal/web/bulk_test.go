@@ -92,18 +92,6 @@ func TestAllThatFit(t *testing.T) {
 	}
 }
 
-// TestRetriedAny: alone it selects nothing. A page takes it as all failures, an act by the API refuses it.
-func TestRetriedAny(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.Fill("mail")
-	answer := s.Ask(http.MethodPost, "/failed?retried=any", "act=retry-all", func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") })
-	require.Equal(t, http.StatusOK, answer.Code, answer.Body)
-	require.Contains(t, answer.Body.String(), "Retry 2 failures?")
-	v, code := s.Post("/api/v1/failed/remove", `{"filter":{"retried":"any"}}`)
-	require.Equal(t, http.StatusBadRequest, code, v)
-}
-
 // TestAddresses: a wrong method and a slash too many are told from what is not there.
 func TestAddresses(t *testing.T) {
 	t.Parallel()

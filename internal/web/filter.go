@@ -34,14 +34,7 @@ func (q *query) conditions(kind filter.Kind) conditions {
 	if q.err == nil && err != nil {
 		q.err = err
 	}
-	given := filter.Filter(read.jobs)
-	read.jobs.All = !given.Any()
 	return read
-}
-
-// wordsOf returns the conditions of an act. Waiting jobs are in the queue of its path.
-func wordsOf(kind filter.Kind) []filter.Word {
-	return slices.DeleteFunc(filter.Words(kind), func(w filter.Word) bool { return kind == filter.Waiting && w.Name == "queue" })
 }
 
 func readConditions(ctx context.Context, words url.Values, kind filter.Kind) (conditions, error) {
