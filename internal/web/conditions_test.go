@@ -106,7 +106,7 @@ func TestRetriedAny(t *testing.T) {
 	}
 }
 
-// What an address says and the API does not read is refused: the list would be another one.
+// The API refuses what it does not read of an address: the list would be another one.
 func TestUnreadParameters(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -152,7 +152,7 @@ func TestConditionsInEvents(t *testing.T) {
 	assert.Contains(t, events, "1 failure")
 }
 
-// A form that searches a queue keeps a name that is no part of a path.
+// A form that searches a queue keeps a name that does not fit a path.
 func TestSearchOfOddQueue(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

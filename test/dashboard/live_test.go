@@ -140,6 +140,8 @@ func TestNewContentLeavesWhatIsTouched(t *testing.T) {
 	kept, err := chromedp.Run(ctx, chromedp.Evaluate[string](`[document.querySelector("tbody tr:nth-child(2) input").checked, document.querySelector("tbody tr:nth-child(1) input").checked, document.querySelector("input[name=arg]").value, document.activeElement.name, getComputedStyle(document.querySelector(".bar")).display].join(" ")`))
 	require.NoError(t, err)
 	assert.Equal(t, "true false half a wo arg flex", kept)
+	require.NoError(t, chromedp.Do(ctx, chromedp.Click(chromedp.CSS("th.tick input"))))
+	until(t, ctx, `[...document.querySelectorAll("td.tick input")].every((box) => box.checked)`)
 }
 
 // TestServerAway: a page reports a server that does not answer, and a Redis that is away, and

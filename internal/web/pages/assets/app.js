@@ -151,6 +151,12 @@
 
   // Keys.
   let going = false;
+  document.documentElement.classList.add("js"); // without it there is no box that picks all
+  main.addEventListener("change", (e) => {
+    if (!e.target.matches("th.tick input")) return;
+    for (const box of e.target.closest("table").querySelectorAll("td.tick input")) box.checked = e.target.checked;
+  });
+
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, dialog")) return;
     const follow = going && document.querySelector(`#views a[data-key="${CSS.escape(e.key)}"]`);
