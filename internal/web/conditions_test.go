@@ -213,3 +213,13 @@ func TestIDIsNoOracle(t *testing.T) {
 		assert.Equal(t, want, did.Count, id)
 	}
 }
+
+// A move that finds nothing says so.
+func TestNothingIsMoved(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Fill("mail")
+	answer := f.Ask(http.MethodPost, "/queues/mail?class=Nobody", "act=move-all&to=q", asForm)
+	require.Equal(t, http.StatusSeeOther, answer.Code)
+	assert.Contains(t, f.Ask(http.MethodGet, answer.Header().Get("Location"), "").Body.String(), "0 jobs were moved")
+}

@@ -212,7 +212,7 @@ func (s *Server) failPage(w http.ResponseWriter, r *http.Request, e *Error) {
 var notices = map[string]string{
 	"paused": "The queue waits, on all machines.", "resumed": "The queue is no longer paused.", "purged": "% jobs were removed.",
 	"repaired": "The keys of the queue match again.", "matched": "The keys of the queue matched already.",
-	"killed": "% jobs were told to stop. One that does not costs its process.", "retried": "% failures were retried.", "removed": "% were removed.",
+	"killed": "% jobs were told to stop. One that does not costs its process.", "retried": "% failures were retried.", "removed": "% were removed.", "moved": "% jobs were moved.",
 	"ordered": "The daemon was told; it follows within seconds.", "released": "The lock was released.",
 	"halted": "The long job does nothing more until it is resumed.", "cancelled": "The long job was told to stop.", "requeued": "The long job runs again.", "enqueued": "% jobs were enqueued.",
 }
