@@ -177,7 +177,7 @@ func TestTimes(t *testing.T) {
 			require.True(t, want[i].Equal(f.Since), "%s of kind %d: %s", text, kind, f.Since)
 		}
 	}
-	for _, text := range []string{"2", "h", "2x", "+-2h", "25:00", "2026-13-01", "soon", "-", "9999999w", "1.5.5h", "2h "} {
+	for _, text := range []string{"2", "h", "2x", "+-2h", "25:00", "2026-13-01", "soon", "-", "9999999w", "1.5.5h", "2h ", "0001-01-01T00:00:00Z", "7000w7000w7000w7000w7000w"} {
 		_, err := filter.Parse(values("since", text), filter.Running, noon)
 		require.Error(t, err, text)
 	}

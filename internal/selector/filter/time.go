@@ -20,7 +20,7 @@ func (m moment) parse(text string) (time.Time, error) {
 	if age, ok := span(rest); ok && (!plus || !minus) {
 		return m.now.Add(sign * age), nil
 	}
-	if at, ok := Clock(text, m.now, m.ahead); ok {
+	if at, ok := Clock(text, m.now, m.ahead); ok && !at.IsZero() { // zero is no limit
 		return at, nil
 	}
 	return time.Time{}, errTime
@@ -45,7 +45,7 @@ func span(text string) (sum time.Duration, ok bool) {
 			part, days = text[:n]+"h", 7*24
 		}
 		d, err := time.ParseDuration(part)
-		if scaled := float64(d) * days; err == nil && scaled < 1<<62 && d >= 0 {
+		if scaled := float64(d) * days; err == nil && float64(sum)+scaled < 1<<62 && d >= 0 {
 			sum += time.Duration(scaled)
 		} else {
 			return 0, false
