@@ -64,10 +64,10 @@ func TestDescription(t *testing.T) {
 	job := f.Get("/api/v1/jobs")["items"].([]any)[1].(map[string]any)["id"].(string)
 	for _, one := range []string{
 		"GET /live", "GET /live?since=5", "GET /overview", "GET /attention", "GET /doctor", "GET /scale", "GET /scale?queues=q,m*,!x:3", "GET /scale?queues=m*,!x", "GET /scale?queue=q", "GET /queues", "GET /queues/mail", "GET /queues/mail/jobs",
-		"GET /queues/mail/jobs?class=mail&limit=1", "GET /jobs", "GET /jobs?class=mail&older=10m", "GET /jobs/" + url.PathEscape(job), "GET /failed", "GET /failed?class=mail&args=12345",
+		"GET /queues/mail/jobs?class=mail&limit=1", "GET /jobs", "GET /jobs?class=mail&until=1s&since=1h&worker=web-1", "GET /jobs/" + url.PathEscape(job), "GET /failed", "GET /failed?class=mail&match=12345&retried=no",
 		"GET /failed?limit=1&cursor=1", "GET /failed/groups", "GET /failed/" + id, "GET /parked", "GET /workers", "GET /workers/web-1:9120", "GET /locks", "GET /locks?kind=locket", "GET /locks/waiting",
 		"GET /locks/unique", "GET /longjobs", "GET /longjobs/none", "GET /schedule", "GET /schedule/delayed", "GET /schedule/delayed?limit=1&cursor=s4102444800,1,0123456789abcdef", "GET /schedule/delayed?cursor=1", "GET /redis", "GET /queues/none", "GET /locks/none",
-		"GET /failed?cursor=-1", "GET /jobs?older=long", "POST /queues/mail/pause", "POST /queues/mail/resume", "POST /pause", "POST /resume",
+		"GET /failed?cursor=-1", "GET /jobs?until=long", "GET /jobs?older=10m", `POST /queues/mail/jobs/move {"filter":{"class":"*"},"to":"other"}`, `POST /queues/mail/jobs/remove {"filter":{"arg":["0=1"]},"dry_run":true}`, `POST /queues/mail/jobs/remove {"filter":{"queue":"mail"}}`, `POST /schedule/delayed/remove {"filter":{"class":"*"},"dry_run":true}`, "POST /queues/mail/pause", "POST /queues/mail/resume", "POST /pause", "POST /resume",
 		`POST /jobs {"class":"A","args":[1],"queue":"mail"}`, `POST /jobs {"class":"","args":[1]}`, "POST /jobs/none/kill", `POST /failed/retry {"ids":["` + id + `"]}`,
 		`POST /failed/retry {"filter":{"class":"mail"},"dry_run":true}`, `POST /failed/remove {"filter":{"all":true},"expect":1}`, `POST /failed/remove {"filter":{"all":true},"expect":2}`,
 		"POST /locks/none/release", "POST /longjobs/none/cancel", "POST /longjobs/none/requeue", "POST /schedule/none/run", "POST /queues/mail/purge",
