@@ -223,3 +223,14 @@ func TestNothingIsMoved(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, answer.Code)
 	assert.Contains(t, f.Ask(http.MethodGet, answer.Header().Get("Location"), "").Body.String(), "0 jobs were moved")
 }
+
+// An empty id names nothing, even if there is one job only.
+func TestEmptyIDs(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Do("ZADD", "delayed_queue_schedule", 4102444800, 4102444800)
+	f.Do("RPUSH", "delayed:4102444800", `{"class":"A","args":[],"queue":"q"}`)
+	assert.Equal(t, http.StatusBadRequest, f.Ask(http.MethodPost, "/api/v1/schedule/delayed/remove", `{"ids":[""]}`).Code)
+	assert.Equal(t, http.StatusBadRequest, f.Ask(http.MethodPost, "/schedule", "act=remove&id=&sure=1", asForm).Code)
+	assert.Len(t, f.Get("/api/v1/schedule/delayed")["items"], 1)
+}

@@ -126,6 +126,8 @@ func (p *pick) read(r *http.Request, kind filter.Kind) error {
 		return badRequest("to and head are for jobs that are moved")
 	case (len(p.IDs) > 0) == (p.Filter != nil):
 		return badRequest("name jobs by ids, or select them by filter")
+	case slices.Contains(p.IDs, ""): // it begins every id
+		return badRequest("an id is empty")
 	case p.Filter == nil:
 		p.jobs.IDs = p.IDs
 		return nil

@@ -116,6 +116,8 @@ func picked(r *http.Request, parameter string) ([]string, error) {
 	switch {
 	case len(ids) == 0:
 		return nil, &Error{Status: http.StatusBadRequest, Code: "usage", Message: "nothing is picked", Hint: "Go back and tick what is meant."}
+	case slices.Contains(ids, ""):
+		return nil, badRequest("an id is empty")
 	case len(ids) > maxPicked:
 		return nil, badRequest("%d are picked; %d are allowed at a time", len(ids), maxPicked)
 	}
