@@ -397,7 +397,7 @@ func (s *Server) actOnWaiting(r *http.Request, queue string) (answer, error) {
 		if err := checkTarget(queue, to); err != nil {
 			return answer{}, err
 		}
-		verb = "jobs move --to=" + view.Shell(to) + strings.TrimPrefix(verb, "jobs rm")
+		verb = "jobs move --unknown --to=" + view.Shell(to) + strings.TrimPrefix(verb, "jobs rm")
 		details = append(details, "They go to the tail of "+wire.Printable(to, view.MaxName)+".")
 	}
 	change, err := s.waitingChange(r, queue, to, false, c)

@@ -20,7 +20,7 @@ func (m moment) parse(text string) (time.Time, error) {
 	if age, ok := span(rest); ok && (!plus || !minus) {
 		return m.now.Add(sign * age), nil
 	}
-	if at, ok := Clock(text, m.now, m.ahead); ok && !at.IsZero() { // zero is no limit
+	if at, ok := Clock(text, m.now, m.ahead); ok && !at.IsZero() { // zero means no limit
 		return at, nil
 	}
 	return time.Time{}, errTime

@@ -151,7 +151,7 @@
 
   // Keys.
   let going = false;
-  document.documentElement.classList.add("js"); // without it there is no box that picks all
+  document.documentElement.classList.add("js"); // which shows the boxes that pick all
   main.addEventListener("change", (e) => {
     if (!e.target.matches("th.tick input")) return;
     for (const box of e.target.closest("table").querySelectorAll("td.tick input")) box.checked = e.target.checked;
