@@ -43,7 +43,7 @@ refuses something.`,
 		config.AddFlags(c.Flags())
 		config.AddRunnerFlag(c.Flags())
 	}
-	return a.command(verb{use: "config", kind: noRedis, short: "check, show or write a configuration"}, check, show, a.configInitCommand())
+	return a.command(verb{use: "config", kind: noRedis, short: "check, show, compare or write a configuration"}, check, show, a.configDiffCommand(), a.configInitCommand())
 }
 
 type configReport struct {

@@ -258,15 +258,20 @@ func markKeys(masters []*Worker, usual string) {
 		if i < 0 || v.Keys == "" || v.Config == usual {
 			continue
 		}
-		mine, its := strings.Fields(v.Keys), strings.Fields(masters[i].Keys)
-		for _, entry := range slices.Concat(mine, its) {
-			if key, _, _ := strings.Cut(entry, "="); !slices.Contains(mine, entry) || !slices.Contains(its, entry) {
-				v.ConfigDiffers = append(v.ConfigDiffers, key)
-			}
-		}
-		slices.Sort(v.ConfigDiffers)
-		v.ConfigDiffers = slices.Compact(v.ConfigDiffers)
+		v.ConfigDiffers = v.DiffersFrom(masters[i])
 	}
+}
+
+// DiffersFrom returns the configuration keys in which two masters differ. Masters write digests of the values.
+func (v *Worker) DiffersFrom(other *Worker) (keys []string) {
+	mine, its := strings.Fields(v.Keys), strings.Fields(other.Keys)
+	for _, entry := range slices.Concat(mine, its) {
+		if key, _, _ := strings.Cut(entry, "="); !slices.Contains(mine, entry) || !slices.Contains(its, entry) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // Differing returns Differs with the configuration keys.
