@@ -3,7 +3,8 @@ package docs
 
 import _ "embed"
 
-// Operations is operations.md, with the runbooks of findings.
-//
 //go:embed operations.md
-var Operations string
+var operations string
+
+// Operations returns operations.md, with the runbooks of findings.
+func Operations() string { return operations }

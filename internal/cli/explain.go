@@ -14,9 +14,10 @@ import (
 // runbooks returns the texts of docs/operations.md by the codes of their findings.
 var runbooks = sync.OnceValues(func() (codes []string, texts map[string]string) {
 	title, link := regexp.MustCompile("(?m)^### `([a-z_]+)`: (.*)\n"), regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
+	page := docs.Operations()
 	texts = map[string]string{}
-	for _, at := range title.FindAllStringSubmatchIndex(docs.Operations, -1) {
-		code, what, rest := docs.Operations[at[2]:at[3]], docs.Operations[at[4]:at[5]], docs.Operations[at[1]:]
+	for _, at := range title.FindAllStringSubmatchIndex(page, -1) {
+		code, what, rest := page[at[2]:at[3]], page[at[4]:at[5]], page[at[1]:]
 		if end := strings.Index(rest, "\n#"); end >= 0 {
 			rest = rest[:end]
 		}
