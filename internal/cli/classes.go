@@ -14,11 +14,21 @@ import (
 	"github.com/resqued/resqued/internal/view"
 )
 
-// classOrders are the values of --by, each with what sorts a class, the largest first.
-var classOrders = map[string]func(c *view.Class) float64{
-	"time": func(c *view.Class) float64 { return c.Seconds }, "runs": func(c *view.Class) float64 { return float64(c.Runs) },
-	"failed": func(c *view.Class) float64 { return float64(c.Failed) }, "p95": func(c *view.Class) float64 { return orZero(c.P95) },
-	"wait": func(c *view.Class) float64 { return orZero(c.Wait) },
+// classOrder returns what sorts classes, the largest first, for a value of --by; nil if there is no such order.
+func classOrder(by string) func(c *view.Class) float64 {
+	switch by {
+	case "time":
+		return func(c *view.Class) float64 { return c.Seconds }
+	case "runs":
+		return func(c *view.Class) float64 { return float64(c.Runs) }
+	case "failed":
+		return func(c *view.Class) float64 { return float64(c.Failed) }
+	case "p95":
+		return func(c *view.Class) float64 { return orZero(c.P95) }
+	case "wait":
+		return func(c *view.Class) float64 { return orZero(c.Wait) }
+	}
+	return nil
 }
 
 func orZero(ms *float64) float64 {
@@ -66,7 +76,7 @@ func listClasses(ctx context.Context, s *session, since, until, by string) error
 			return usage("", "--until %q: %s", until, err)
 		}
 	}
-	order := classOrders[by]
+	order := classOrder(by)
 	switch {
 	case order == nil:
 		return usage("Use time, runs, failed, p95 or wait.", "--by %q: there is no such order", by)
