@@ -275,9 +275,9 @@ func Samples() []Sample {
 	failure.Payload = `{"class":"Import","args":["s3://imports/2026-11-24/customers.csv"]}`
 	fits := pages.Filter{Kind: filter.Failures, Words: url.Values{"class": {"Mail"}, "error": {"Timeout"}}}
 	groups := view.FailureGroups{Groups: []*view.FailureGroup{
-		{Count: 212, Class: "Mail", Exception: "Timeout", Pattern: "smtp.example.net:#: no answer for #s", Error: "smtp.example.net:587: no answer for 30s", Example: failed[0].ID, Queue: "mail", First: agoPtr(3 * time.Hour), Last: agoPtr(8 * time.Second)},
-		{Count: 86, Class: "Newsletter::Deliver", Exception: "ActiveRecord::RecordNotFound", Pattern: "Couldn't find Subscriber with '…'=#", Queue: "newsletter", First: agoPtr(9 * 24 * time.Hour), Last: agoPtr(3 * time.Hour)},
-		{Count: 14, Class: "Import", Exception: "DirtyExit", Pattern: "killed: its process used #G of #G", Queue: "reports", First: agoPtr(26 * time.Hour), Last: agoPtr(2 * time.Hour)},
+		{ID: "6306e678d013", Count: 212, Class: "Mail", Exception: "Timeout", Pattern: "smtp.example.net:#: no answer for #s", Error: "smtp.example.net:587: no answer for 30s", Example: failed[0].ID, Queue: "mail", First: agoPtr(3 * time.Hour), Last: agoPtr(8 * time.Second)},
+		{ID: "45d0e8b64e22", Count: 86, Class: "Newsletter::Deliver", Exception: "ActiveRecord::RecordNotFound", Pattern: "Couldn't find Subscriber with '…'=#", Queue: "newsletter", First: agoPtr(9 * 24 * time.Hour), Last: agoPtr(3 * time.Hour)},
+		{ID: "0af6af819782", Count: 14, Class: "Import", Exception: "DirtyExit", Pattern: "killed: its process used #G of #G", Queue: "reports", First: agoPtr(26 * time.Hour), Last: agoPtr(2 * time.Hour)},
 	}}
 	held := locks()
 	long := runs()
