@@ -76,7 +76,7 @@ func listJobs(ctx context.Context, s *session, o *filterFlags) error {
 func jobListing(views []*view.Job) *listing {
 	l := newListing("ID, CLASS, QUEUE, STATE, >AGE, WORKER, +ARGS, +PROCESS, +LOCK").paints("STATE", jobColours)
 	for _, v := range views {
-		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), view.WorkerText(v.Worker),
+		l.add(v.Name, v, v.Short, v.Class, v.Queue, v.State, view.Age(time.Duration(v.AgeS)*time.Second), wire.WorkerText(v.Worker),
 			string(v.Args), v.Run.Proc, v.LockKey())
 	}
 	return l

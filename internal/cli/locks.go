@@ -260,7 +260,7 @@ func refusal(v *view.Lock, again string) string {
 		return fmt.Sprintf("the job of %q waits in %q; --force lets an equal one wait as well", key, wire.Printable(job.Queue, 200))
 	}
 	text := fmt.Sprintf("lock %q is held by %s, running for %s as %s", key, jobText(job.Class, v.ArgsText()),
-		view.Age(v.Info.Age()), wire.Printable(view.WorkerText(job.Worker), 200))
+		view.Age(v.Info.Age()), wire.Printable(wire.WorkerText(job.Worker), 200))
 	if name, err := wire.ParseWorkerID(job.Worker); err == nil && name.Ours {
 		text += fmt.Sprintf("; %s jobs kill %s kills it, and the lock goes with it", again,
 			wire.Printable(store.RunName{Proc: v.Info.Proc, Token: v.Info.Token}.String(), 200))

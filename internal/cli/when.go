@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/config"
+	"github.com/resqued/resqued/internal/selector/filter"
 )
 
 type whenFlags struct{ in, at string }
@@ -78,24 +79,7 @@ func parseSpan(text string) (time.Duration, error) {
 
 // parseAt reads a time. Without a zone it is local; without a day it is the next such time.
 func parseAt(text string, now time.Time) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at, nil
-	}
-	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
-		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
-			return at, nil
-		}
-	}
-	for _, layout := range []string{"15:04:05", "15:04"} {
-		clock, err := time.Parse(layout, text)
-		if err != nil {
-			continue
-		}
-		y, m, d := now.Date()
-		at := time.Date(y, m, d, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
-		if at.Before(now) {
-			at = time.Date(y, m, d+1, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
-		}
+	if at, ok := filter.Clock(text, now, true); ok {
 		return at, nil
 	}
 	return time.Time{}, usage("Examples: 2026-01-02T15:04:05Z, '2026-01-02 15:04', 15:04", "%q is not a time", text)

@@ -194,7 +194,7 @@ func (c *checkup) daemons(ctx context.Context) error {
 	for _, v := range workers {
 		switch {
 		case v.State == WorkerGhost:
-			c.say(CodeDaemonGhost, FindingWarn, "", "%s is registered, but has no process", WorkerText(v.Worker))
+			c.say(CodeDaemonGhost, FindingWarn, "", "%s is registered, but has no process", wire.WorkerText(v.Worker))
 			continue
 		case v.Kind == KindForeign:
 			continue

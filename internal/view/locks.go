@@ -201,7 +201,7 @@ func (v *Lock) HolderText() string {
 	lock := v.Info
 	switch {
 	case v.Kind == DatabaseLock && v.Holder != nil:
-		return WorkerText(*v.Holder) // a worker, or the name that a program gave
+		return wire.WorkerText(*v.Holder) // a worker, or the name that a program gave
 	case v.State == store.LockForeign:
 		return "foreign"
 	case v.State == store.LockOrphan:
@@ -211,8 +211,5 @@ func (v *Lock) HolderText() string {
 	case lock.Kind == store.LonerMarker:
 		return "waits in " + lock.Job.Queue
 	}
-	return WorkerText(lock.Job.Worker) + " " + lock.Job.Class
+	return wire.WorkerText(lock.Job.Worker) + " " + lock.Job.Class
 }
-
-// WorkerText is wire.WorkerText.
-func WorkerText(id string) string { return wire.WorkerText(id) }

@@ -64,16 +64,32 @@ func (f *Filter) check(kind Kind) error {
 		return &WordError{"retried", f.Retried, errors.New("write yes, no or any")}
 	}
 	for word, list := range map[string][]string{"class": f.Classes, "queue": f.Queues} {
-		for _, name := range list {
-			if err := selector.CheckPattern(strings.TrimPrefix(name, "!")); selector.IsPattern(name) && err != nil {
-				return &WordError{word, name, err}
-			}
+		if err := checkNames(word, list); err != nil {
+			return err
 		}
 	}
 	for _, text := range f.Arg {
 		if _, err := parseArgument(text); err != nil {
 			return &WordError{"arg", text, err}
 		}
+	}
+	return nil
+}
+
+func checkNames(word string, names []string) error {
+	positive := len(names) == 0
+	for _, name := range names {
+		text, excluded := strings.CutPrefix(name, "!")
+		positive = positive || !excluded
+		if text == "" {
+			return &WordError{word, name, errors.New("a name is empty")}
+		}
+		if err := selector.CheckPattern(text); selector.IsPattern(text) && err != nil {
+			return &WordError{word, name, err}
+		}
+	}
+	if !positive {
+		return &WordError{word, names[0], errors.New(`only exclusions match nothing; write "*" before them`)}
 	}
 	return nil
 }

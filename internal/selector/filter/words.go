@@ -48,13 +48,13 @@ type moment struct {
 }
 
 var words = []Word{
-	{"class", "classes", "these classes, also * ? [a-z] and !", everything, true, func(f *Filter, v []string, _ moment) (err error) {
-		f.Classes, err = names(v)
-		return err
+	{"class", "classes", "these classes, also * ? [a-z] and !", everything, true, func(f *Filter, v []string, _ moment) error {
+		f.Classes = split(v)
+		return nil
 	}},
-	{"queue", "queues", "these queues, also * ? [a-z] and !", everything, true, func(f *Filter, v []string, _ moment) (err error) {
-		f.Queues, err = names(v)
-		return err
+	{"queue", "queues", "these queues, also * ? [a-z] and !", everything, true, func(f *Filter, v []string, _ moment) error {
+		f.Queues = split(v)
+		return nil
 	}},
 	{"tenant", "tenant", "of this tenant of a fair queue", everything, true, func(f *Filter, v []string, _ moment) error {
 		f.Tenants = v
@@ -197,27 +197,6 @@ func split(values []string) (parts []string) {
 		}
 	}
 	return parts
-}
-
-func names(values []string) ([]string, error) {
-	list := split(values)
-	positive := false
-	for _, name := range list {
-		text, excluded := strings.CutPrefix(name, "!")
-		positive = positive || !excluded
-		if text == "" {
-			return nil, errors.New("a name is empty")
-		}
-		if selector.IsPattern(text) {
-			if err := selector.CheckPattern(text); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if !positive {
-		return nil, errors.New(`only exclusions match nothing; write "*" before them`)
-	}
-	return list, nil
 }
 
 // Literal returns the condition for exactly this class or queue.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/view"
+	"github.com/resqued/resqued/internal/wire"
 )
 
 // part passes an item and its page to the template of a part.
@@ -42,7 +43,7 @@ func (p *Events) List() eventsPart { return eventsPart{&p.Frame, p.Rows.Data} }
 func (p *Job) EventList() eventsPart {
 	rows := p.Events
 	if j := p.Job.Data; j != nil && !j.Started.IsZero() {
-		start := view.Event{ID: "start", At: j.Started, Kind: "started", Text: "taken from " + text(j.Queue, view.MaxName) + " by " + text(view.WorkerText(j.Worker), view.MaxName)}
+		start := view.Event{ID: "start", At: j.Started, Kind: "started", Text: "taken from " + text(j.Queue, view.MaxName) + " by " + text(wire.WorkerText(j.Worker), view.MaxName)}
 		at, _ := slices.BinarySearchFunc(rows, start.At, func(e view.Event, t time.Time) int { return t.Compare(e.At) })
 		rows = slices.Insert(slices.Clone(rows), at, start)
 	}
@@ -129,7 +130,7 @@ func (f *Frame) Timeline(r view.LongJob) template.HTML {
 		}
 		fmt.Fprintf(&b, `<rect class="%s" x="%.2f%%" y="2" width="%.2f%%" height="14"><title>%s</title></rect>`, class,
 			100*float64(s.Started.Sub(from))/float64(whole), max(0.15, 100*float64(s.Took())/float64(whole)-0.1),
-			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", f.moment(s.Started), took(s.Took()), text(s.Outcome, 40), text(view.WorkerText(s.Proc), view.MaxName))))
+			template.HTMLEscapeString(fmt.Sprintf("%s %s, %s, %s", f.moment(s.Started), took(s.Took()), text(s.Outcome, 40), text(wire.WorkerText(s.Proc), view.MaxName))))
 	}
 	end := f.moment(to)
 	if to.Equal(f.Now) {

@@ -35,7 +35,7 @@ var funcs = template.FuncMap{
 	"dom":     dom,
 	"daemon":  view.DaemonText,
 	"of":      func(page, item any) part { return part{page, item} },
-	"worker":  func(id string) string { return text(view.WorkerText(id), view.MaxName) },
+	"worker":  func(id string) string { return text(wire.WorkerText(id), view.MaxName) },
 	"count":   count,
 	"few":     few,
 	"size":    view.Size,
