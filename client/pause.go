@@ -1,12 +1,16 @@
 package client
 
-import "context"
+import (
+	"context"
+
+	"github.com/resqued/resqued/internal/store"
+)
 
 // PauseQueue keeps resqued's workers, and Ruby's workers with resque-pause, from taking jobs
 // out of a queue. Jobs that run are not affected, and jobs can still be enqueued. PauseQueue
 // returns false if the queue was paused already.
 func (c *Client) PauseQueue(ctx context.Context, queue string) (changed bool, err error) {
-	return c.store.Pause(ctx, queue)
+	return c.store.Pause(ctx, queue, store.PauseOptions{})
 }
 
 // ResumeQueue undoes PauseQueue. It returns false if the queue was not paused.
@@ -17,7 +21,7 @@ func (c *Client) ResumeQueue(ctx context.Context, queue string) (changed bool, e
 // PauseAll pauses all queues, including queues that do not exist yet. It returns false if they
 // were paused already. Queues paused by PauseQueue stay paused after ResumeAll.
 func (c *Client) PauseAll(ctx context.Context) (changed bool, err error) {
-	return c.store.PauseAll(ctx)
+	return c.store.PauseAll(ctx, store.PauseOptions{})
 }
 
 // ResumeAll undoes PauseAll and Resque's own pause-all-workers. It returns false if neither was

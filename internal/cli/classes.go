@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -38,12 +37,6 @@ func orZero(ms *float64) float64 {
 	return *ms
 }
 
-// classView is a class with the same of the span before.
-type classView struct {
-	view.Class
-	Before *view.Tally `json:"before"`
-}
-
 func (a *cli) classesCommand() *cobra.Command {
 	since, until, by := "1h", "", "time"
 	return a.command(verb{
@@ -65,46 +58,23 @@ The history has five minutes for a day and hours for a month.`,
 }
 
 func listClasses(ctx context.Context, s *session, since, until, by string) error {
-	now := time.Now()
-	from, err := filter.Time(since, now)
-	if err != nil {
-		return usage("", "--since %q: %s", since, err)
-	}
-	to := now
-	if until != "" {
-		if to, err = filter.Time(until, now); err != nil {
-			return usage("", "--until %q: %s", until, err)
-		}
-	}
 	order := classOrder(by)
-	switch {
-	case order == nil:
+	if order == nil {
 		return usage("Use time, runs, failed, p95 or wait.", "--by %q: there is no such order", by)
-	case !from.Before(to):
-		return usage("", "--since %s is not before --until %s", since, cmp.Or(until, "now"))
 	}
-	span := view.Span{Length: to.Sub(from), Step: 5 * time.Minute}
-	if now.Sub(from.Add(-span.Length)) > 24*time.Hour {
-		span.Step = time.Hour
+	span, to, err := view.Between(since, until, time.Now())
+	if err != nil {
+		return usage("", "--%s", err)
 	}
 	classes, err := view.Classes(ctx, s.Store, span, to)
-	if err != nil {
-		return err
-	}
-	earlier, err := view.Classes(ctx, s.Store, span, from)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(classes, func(a, b view.Class) int { return cmp.Compare(order(&b), order(&a)) })
 	l := newListing("CLASS, >RUNS, >BEFORE, >FAILED, >BEFORE, >P50, >P95, >BEFORE, >WAIT, >BEFORE, +>SHARE")
 	for _, c := range classes {
-		v := classView{Class: c}
-		var before view.Tally
-		if i := slices.IndexFunc(earlier, func(e view.Class) bool { return e.Class == c.Class }); i >= 0 {
-			before = earlier[i].Tally
-			v.Before = &before
-		}
-		l.add(c.Class, &v, c.Class, view.Grouped(c.Runs), view.Grouped(before.Runs), view.Grouped(c.Failed), view.Grouped(before.Failed),
+		before := cmp.Or(c.Before, &view.Tally{})
+		l.add(c.Class, &c, c.Class, view.Grouped(c.Runs), view.Grouped(before.Runs), view.Grouped(c.Failed), view.Grouped(before.Failed),
 			millis(c.P50), millis(c.P95), millis(before.P95), millis(c.Wait), millis(before.Wait), strconv.Itoa(int(100*c.Share+.5))+" %")
 	}
 	return s.printOr(l, "no job ran in this span, or none is counted yet")

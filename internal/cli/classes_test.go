@@ -47,4 +47,11 @@ func TestClasses(t *testing.T) {
 	require.Nil(t, list.Items[0].Before)
 	require.Equal(t, []int{100, 1, 30, 20}, []int{list.Items[1].Runs, list.Items[1].Failed, list.Items[1].Before.Runs, list.Items[1].Before.Failed})
 	require.Contains(t, string(f.shell("classes", "--since", "90m", "--until", "70m")), "Mail ")
+	page := f.Ask("GET", "/classes?since=90m&until=70m", "").Body.String()
+	require.Contains(t, page, ">Mail<")
+	require.NotContains(t, page, ">Pay<")
+	items := f.Get("/api/v1/classes?since=90m&until=70m")["items"].([]any)
+	require.Len(t, items, 1)
+	require.InEpsilon(t, 30, items[0].(map[string]any)["runs"], 1e-9)
+	require.Equal(t, 400, f.Ask("GET", "/classes?since=tomorrow", "").Code)
 }

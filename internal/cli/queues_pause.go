@@ -21,26 +21,37 @@ type pausedView struct {
 	// Changed reports whether the state has changed.
 	Changed bool  `json:"changed"`
 	Jobs    int64 `json:"jobs"`
+
+	*store.PauseOptions `json:"-"` // of a pause that begins
 }
 
 func (a *cli) pauseQueuesCommand() *cobra.Command {
 	var all, unknown bool
+	var o store.PauseOptions
 	return a.command(verb{
 		use: "pause QUEUE…", kind: adds, short: "let the jobs of queues wait",
-		long: `Pause queues on all machines until "queues resume": no daemon takes their jobs.
-Running jobs continue, and new ones can be enqueued. Ruby workers obey if they
-have resque-pause. Signal USR2 pauses one daemon with all its queues.`,
-		example: "queues pause mail\nqueues pause --all",
+		long: `Pause queues on all machines until "queues resume", or for a time: no daemon
+takes their jobs. Running jobs continue, and new ones can be enqueued. "queues"
+and the dashboard show who paused them, until when and why; for a queue that is
+paused already, --for and --reason replace that. Ruby workers obey if they have
+resque-pause. Signal USR2 pauses one daemon with all its queues.`,
+		example: "queues pause mail\nqueues pause --all --for 30m --reason 'migration 4711'",
 		args:    a.someOrAll(&all, "which queue?", "queues", "Name queues", "queues"), names: queueNames,
 		flags: func(f *flagSet) {
 			f.BoolVar(&all, "all", false, "all queues, also later ones")
 			f.BoolVar(&unknown, "unknown", false, "allow queues that do not exist yet")
+			f.span(&o.For, "for", 0, "end the pause after this time (0: with \"queues resume\")")
+			f.StringVar(&o.Reason, "reason", "", "why, a `text` for others")
 		},
 		run: func(ctx context.Context, s *session, args []string) error {
-			if all {
-				return pauseAll(ctx, s, true, s.PauseAll)
+			o.By = whoami()
+			if err := o.Check(); err != nil {
+				return usage("", "%s", err)
 			}
-			return pauseQueues(ctx, s, args, true, unknown, s.Pause)
+			if all {
+				return pauseAll(ctx, s, &o, func(ctx context.Context) (bool, error) { return s.PauseAll(ctx, o) })
+			}
+			return pauseQueues(ctx, s, args, &o, unknown, func(ctx context.Context, queue string) (bool, error) { return s.Pause(ctx, queue, o) })
 		},
 	})
 }
@@ -57,14 +68,15 @@ paused by name stay paused.`,
 		flags: func(f *flagSet) { f.BoolVar(&all, "all", false, "end a pause of all queues") },
 		run: func(ctx context.Context, s *session, args []string) error {
 			if all {
-				return pauseAll(ctx, s, false, s.ResumeAll)
+				return pauseAll(ctx, s, nil, s.ResumeAll)
 			}
-			return pauseQueues(ctx, s, args, false, false, s.Resume)
+			return pauseQueues(ctx, s, args, nil, false, s.Resume)
 		},
 	})
 }
 
-func pauseAll(ctx context.Context, s *session, pause bool, set func(context.Context) (changed bool, err error)) error {
+// pauseAll begins a pause of all queues, or ends it without options.
+func pauseAll(ctx context.Context, s *session, o *store.PauseOptions, set func(context.Context) (changed bool, err error)) error {
 	changed, err := set(ctx)
 	if err != nil {
 		return err
@@ -73,7 +85,7 @@ func pauseAll(ctx context.Context, s *session, pause bool, set func(context.Cont
 	if err != nil {
 		return err
 	}
-	v := &pausedView{Queue: allQueues, Paused: pause, Changed: changed}
+	v := &pausedView{Queue: allQueues, Paused: o != nil, Changed: changed, PauseOptions: o}
 	for _, q := range list {
 		v.Jobs += q.Size
 	}
@@ -82,7 +94,8 @@ func pauseAll(ctx context.Context, s *session, pause bool, set func(context.Cont
 	return s.tell(l)
 }
 
-func pauseQueues(ctx context.Context, s *session, names []string, pause, unknown bool, set func(ctx context.Context, queue string) (changed bool, err error)) error {
+// pauseQueues is pauseAll for some queues.
+func pauseQueues(ctx context.Context, s *session, names []string, o *store.PauseOptions, unknown bool, set func(ctx context.Context, queue string) (changed bool, err error)) error {
 	list, err := s.QueueList(ctx)
 	if err != nil {
 		return err
@@ -105,14 +118,14 @@ func pauseQueues(ctx context.Context, s *session, names []string, pause, unknown
 	}
 	l := &listing{}
 	for _, q := range list {
-		v := &pausedView{Queue: q.Name, Paused: pause, Jobs: q.Size}
+		v := &pausedView{Queue: q.Name, Paused: o != nil, Jobs: q.Size, PauseOptions: o}
 		if v.Changed, err = set(ctx, q.Name); err != nil {
 			_ = s.tell(l)
 			return err
 		}
 		v.tell(s, l, wire.Printable(q.Name, 0))
 	}
-	if all && !pause {
+	if all && o == nil {
 		s.warn("all queues are paused; see: %s queues resume --all", s.again())
 	}
 	return s.tell(l)
@@ -129,6 +142,10 @@ func (v *pausedView) tell(s *session, l *listing, name string) {
 		l.did(v.Queue, v, "%s", already)
 		return
 	}
-	l.did(v.Queue, v, "%s %s with %s", done, name, waiting)
-	s.a.act(event, "queue "+v.Queue, "with "+waiting, int(v.Jobs))
+	how := ""
+	if v.PauseOptions != nil {
+		how = v.PauseOptions.String()
+	}
+	l.did(v.Queue, v, "%s %s with %s%s", done, name, waiting, how)
+	s.a.act(event, "queue "+v.Queue, "with "+waiting+how, int(v.Jobs))
 }

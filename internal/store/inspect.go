@@ -31,8 +31,8 @@ type QueueInfo struct {
 	Bounces int64
 	// Paused: its own pause, or the pause of all queues, forbids taking its jobs.
 	Paused bool
-	// PausedBy are the keys that pause it, without the namespace.
-	PausedBy []string
+	// Pauses are its own pause and those of all queues.
+	Pauses []*Pause
 	// Age is how long the first job has waited, if known.
 	Age Age
 }
@@ -116,10 +116,10 @@ func (s *Store) QueueList(ctx context.Context) ([]QueueInfo, error) {
 	}
 	for i := range out {
 		q := &out[i]
-		if q.PausedBy = all; paused[q.Name] {
-			q.PausedBy = append([]string{keyPauseQueue + q.Name}, all...)
+		if q.Pauses = all; paused[q.Name] != nil {
+			q.Pauses = append([]*Pause{paused[q.Name]}, all...)
 		}
-		q.Paused = len(q.PausedBy) > 0
+		q.Paused = len(q.Pauses) > 0
 	}
 	return out, nil
 }

@@ -2,22 +2,78 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/resqued/resqued/internal/wire"
 )
 
-// Pause keeps all workers from taking jobs of a queue, until Resume. It reports whether that is new. Running
-// jobs continue.
-func (s *Store) Pause(ctx context.Context, queue string) (changed bool, err error) {
-	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue)
+// Pause says who has paused a queue, or all of them.
+type Pause struct {
+	// Key is its key without the namespace: of this queue or of all.
+	Key string `json:"key"`
+	// By and Reason are empty if they are unknown.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// At is when it began, Until when it ends by itself; zero = unknown, or no end.
+	At    time.Time `json:"at,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
-// PauseAll pauses all queues, and reports whether that is new. Queues paused by name stay paused after
-// ResumeAll.
-func (s *Store) PauseAll(ctx context.Context) (changed bool, err error) {
-	return s.setPause(ctx, s.db.Key(keyPauseAll))
+// PauseOptions are about a pause that begins.
+type PauseOptions struct {
+	// For is how long it lasts, in whole milliseconds; 0 = until it is ended.
+	For time.Duration
+	// By and Reason are for people.
+	By, Reason string
+}
+
+// maxReason is the most bytes of a reason.
+const maxReason = 300
+
+// Check returns why options are refused.
+func (o PauseOptions) Check() error {
+	switch {
+	case o.For < 0 || o.For > 365*24*time.Hour || o.For%time.Millisecond != 0:
+		return fmt.Errorf("for %s: use 1ms to 365d, or 0 for no end", o.For)
+	case len(o.Reason) > maxReason || !utf8.ValidString(o.Reason):
+		return fmt.Errorf("the reason has %d bytes; write at most %d of UTF-8", len(o.Reason), maxReason)
+	}
+	return nil
+}
+
+// String returns the end and the reason, ", for 30m0s: migration 4711", "" without any.
+func (o PauseOptions) String() (text string) {
+	if o.For > 0 {
+		text = ", for " + o.For.String()
+	}
+	if o.Reason != "" {
+		text += ": " + wire.Printable(o.Reason, maxReason)
+	}
+	return text
+}
+
+// pauseNote is the JSON value of a pause's key. Other programs' values say nothing.
+type pauseNote struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	At     int64  `json:"at"` // ms
+}
+
+// Pause keeps all workers from taking jobs of a queue, until Resume or the end of the pause. Running jobs
+// continue. It reports whether it has changed anything: with For or Reason it replaces a pause of the queue.
+func (s *Store) Pause(ctx context.Context, queue string, o PauseOptions) (changed bool, err error) {
+	return s.setPause(ctx, s.db.Key(keyPauseQueue)+queue, o)
+}
+
+// PauseAll is Pause for all queues. Queues paused by name stay paused after ResumeAll.
+func (s *Store) PauseAll(ctx context.Context, o PauseOptions) (changed bool, err error) {
+	return s.setPause(ctx, s.db.Key(keyPauseAll), o)
 }
 
 // Resume undoes Pause and reports whether the queue was paused.
@@ -31,9 +87,19 @@ func (s *Store) ResumeAll(ctx context.Context) (changed bool, err error) {
 	return s.endPause(ctx, s.db.Key(keyPauseAll), s.db.Key(keyPauseWorkers))
 }
 
-func (s *Store) setPause(ctx context.Context, key string) (changed bool, err error) {
+func (s *Store) setPause(ctx context.Context, key string, o PauseOptions) (changed bool, err error) {
+	value := []byte("true") // as resque-pause does, which looks for the key only
+	if o.By+o.Reason != "" {
+		if value, err = json.Marshal(pauseNote{By: o.By, Reason: o.Reason, At: time.Now().UnixMilli()}); err != nil {
+			return false, err
+		}
+	}
 	err = s.db.Once(ctx, func() (err error) {
-		changed, err = s.db.Write.SetNX(ctx, key, "true", 0).Result() // as resque-pause does
+		if o.For > 0 || o.Reason != "" {
+			changed = true
+			return s.db.Write.Set(ctx, key, value, o.For).Err()
+		}
+		changed, err = s.db.Write.SetNX(ctx, key, value, 0).Result()
 		return err
 	})
 	if err != nil {
@@ -56,12 +122,16 @@ func (s *Store) endPause(ctx context.Context, keys ...string) (changed bool, err
 
 // Paused returns which of some queues are paused by name, and whether all queues are.
 func (s *Store) Paused(ctx context.Context, queues ...string) (one map[string]bool, all bool, err error) {
-	one, every, err := s.pauses(ctx, queues)
+	pauses, every, err := s.pauses(ctx, queues)
+	one = map[string]bool{}
+	for queue := range pauses {
+		one[queue] = true
+	}
 	return one, len(every) > 0, err
 }
 
-// pauses returns which of some queues are paused by name, and the keys that pause all queues.
-func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]bool, every []string, err error) {
+// pauses returns the pauses of some queues by name, and those of all queues.
+func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]*Pause, every []*Pause, err error) {
 	var workers *redis.StringCmd
 	var all *redis.IntCmd
 	each := make([]*redis.IntCmd, len(queues))
@@ -75,17 +145,44 @@ func (s *Store) pauses(ctx context.Context, queues []string) (one map[string]boo
 	if err != nil {
 		return nil, nil, fmt.Errorf("read pauses: %w", err)
 	}
-	one = map[string]bool{}
+	var found []*Pause
+	one = map[string]*Pause{}
 	for i, queue := range queues {
 		if each[i].Val() > 0 {
-			one[queue] = true
+			one[queue] = &Pause{Key: keyPauseQueue + queue}
+			found = append(found, one[queue])
 		}
 	}
 	if all.Val() > 0 {
-		every = append(every, keyPauseAll)
+		every = append(every, &Pause{Key: keyPauseAll})
 	}
 	if strings.EqualFold(strings.TrimSpace(workers.Val()), "true") {
-		every = append(every, keyPauseWorkers)
+		every = append(every, &Pause{Key: keyPauseWorkers})
 	}
-	return one, every, nil
+	return one, every, s.readPauses(ctx, append(found, every...))
+}
+
+// readPauses reads who has made pauses, and when they end.
+func (s *Store) readPauses(ctx context.Context, pauses []*Pause) error {
+	values, lives := make([]*redis.StringCmd, len(pauses)), make([]*redis.DurationCmd, len(pauses))
+	if err := s.readEach(ctx, len(pauses), func(pipe redis.Pipeliner, i int) {
+		key := s.db.Key(pauses[i].Key)
+		values[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	}); err != nil {
+		return fmt.Errorf("read pauses: %w", err)
+	}
+	now := time.Now()
+	for i, p := range pauses {
+		var note pauseNote
+		if json.Unmarshal([]byte(values[i].Val()), &note) == nil {
+			p.By, p.Reason = note.By, note.Reason
+			if note.At > 0 {
+				p.At = time.UnixMilli(note.At)
+			}
+		}
+		if left := lives[i].Val(); left > 0 {
+			p.Until = now.Add(left)
+		}
+	}
+	return nil
 }

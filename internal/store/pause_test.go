@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,7 +49,7 @@ func TestPauseOfQueuesFarBehind(t *testing.T) {
 			require.NoError(t, err)
 		}
 		name := fmt.Sprint("q", paused)
-		changed, err := s.Pause(t.Context(), name)
+		changed, err := s.Pause(t.Context(), name, store.PauseOptions{})
 		require.NoError(t, err)
 		require.True(t, changed)
 		push(paused)
@@ -66,6 +67,36 @@ func TestPauseOfQueuesFarBehind(t *testing.T) {
 		require.True(t, changed)
 		require.Equal(t, []string{name}, take(4))
 	}
+}
+
+// A pause says by whom, until when and why it is, can be replaced, and ends by itself.
+func TestPauseEnds(t *testing.T) {
+	t.Parallel()
+	s, take := manyQueues(t, redistest.Shared(t), 1)
+	_, err := s.Push(t.Context(), "q0", []byte(`{"class":"A","args":[]}`))
+	require.NoError(t, err)
+	pause := func(changed bool, o store.PauseOptions) *store.Pause {
+		t.Helper()
+		got, err := s.Pause(t.Context(), "q0", o)
+		require.NoError(t, err)
+		require.Equal(t, changed, got)
+		queues, err := s.QueueList(t.Context())
+		require.NoError(t, err)
+		require.Len(t, queues[0].Pauses, 1)
+		return queues[0].Pauses[0]
+	}
+	p := pause(true, store.PauseOptions{By: "amy@web-1"})
+	require.Equal(t, "amy@web-1", p.By)
+	require.WithinDuration(t, time.Now(), p.At, time.Hour)
+	require.True(t, p.Until.IsZero())
+	require.Equal(t, "amy@web-1", pause(false, store.PauseOptions{By: "bob@web-2"}).By, "it is paused already")
+	p = pause(true, store.PauseOptions{By: "bob@web-2", Reason: "migration 4711", For: 2 * time.Hour})
+	require.Equal(t, []string{"bob@web-2", "migration 4711"}, []string{p.By, p.Reason})
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), p.Until, time.Hour)
+	require.Empty(t, take(1))
+	_, err = s.Pause(t.Context(), "q0", store.PauseOptions{For: time.Millisecond})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(take(1)) == 1 }, time.Minute, 10*time.Millisecond)
 }
 
 func TestPauseAll(t *testing.T) {
@@ -88,11 +119,11 @@ func testPauseAll(t *testing.T, server *redistest.Server) {
 	}
 	state(map[string]bool{}, false)
 	for _, want := range []bool{true, false} {
-		changed, err := s.PauseAll(t.Context())
+		changed, err := s.PauseAll(t.Context(), store.PauseOptions{})
 		require.NoError(t, err)
 		require.Equal(t, want, changed)
 	}
-	_, err := s.Pause(t.Context(), "q1")
+	_, err := s.Pause(t.Context(), "q1", store.PauseOptions{})
 	require.NoError(t, err)
 	state(map[string]bool{"q1": true}, true)
 	require.Empty(t, take(2))

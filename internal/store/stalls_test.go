@@ -432,7 +432,7 @@ func TestListsAtSize(t *testing.T) {
 	require.NoError(t, c.redis.HSet(ctx, c.key("locket:queue_lock_counters"), last, 3, "gone", 4).Err())
 	require.NoError(t, c.redis.HSet(ctx, c.key("resqued:lined"), last, 5).Err())
 	require.NoError(t, c.redis.RPush(ctx, c.key("resqued:suspects:"+last), "{}").Err())
-	_, err := c.Pause(ctx, last)
+	_, err := c.Pause(ctx, last, store.PauseOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.redis.ConfigResetStat(ctx).Err())
 
@@ -442,7 +442,7 @@ func TestListsAtSize(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(queues, func(a, b store.QueueInfo) int { return cmp.Compare(a.Name, b.Name) }))
 	require.Equal(t, store.QueueInfo{Name: "q000007", Size: 2}, queues[7])
 	require.Equal(t, store.QueueInfo{
-		Name: last, Size: 5, Lined: 5, Suspects: 1, Bounces: 8, Paused: true, PausedBy: []string{"pause:queue:" + last},
+		Name: last, Size: 5, Lined: 5, Suspects: 1, Bounces: 8, Paused: true, Pauses: []*store.Pause{{Key: "pause:queue:" + last}},
 	}, queues[n-1])
 	workers, err := c.WorkerList(ctx)
 	require.NoError(t, err)

@@ -317,6 +317,7 @@ func (c *checkup) queues(ctx context.Context) error {
 				c.run(code, status, "queues", "%s more %s", Plural(len(kinds[state])-i, "queue"), more)
 				return
 			}
+			text := cmp.Or(text, q.Why)
 			said := q.Queue + ": " + text
 			if n := q.Waiting(); n > 0 {
 				said = fmt.Sprintf("%s: %s, %s", q.Queue, waiting(n), text)
@@ -331,7 +332,7 @@ func (c *checkup) queues(ctx context.Context) error {
 	each(CodeQueueOrphan, QueueOrphan, FindingFail, "and nothing works this queue", "with jobs are worked by nothing", func(q *Queue) string { return "work --queues " + Shell(selector.Literal(q.Queue)) })
 	each(CodeQueueBroken, QueueBroken, FindingFail, "its key is not a list", "have keys that are not lists", func(*Queue) string { return "queues -o wide" })
 	each(CodeQueueStarved, QueueStarved, FindingWarn, "all of them locked", "have locked jobs only", func(*Queue) string { return "locks waiting" })
-	each(CodeQueuePaused, QueuePaused, FindingWarn, "and the queue is paused", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
+	each(CodeQueuePaused, QueuePaused, FindingWarn, "", "are paused", func(q *Queue) string { return "queues resume " + Shell(q.Queue) })
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resqued/resqued/internal/history"
+	"github.com/resqued/resqued/internal/selector/filter"
 	"github.com/resqued/resqued/internal/store"
 )
 
@@ -147,12 +148,36 @@ type Class struct {
 	Tally
 	// Share is the part of all jobs' Seconds, between 0 and 1.
 	Share float64 `json:"share"`
+	// Before is the same of the span of this length before; null = nothing was counted.
+	Before *Tally `json:"before"`
 	// Steps are the runs in each step of the span, the newest last.
 	Steps []int64 `json:"-"`
 }
 
-// Classes returns the classes that ran in a span up to now, sorted by time spent. Classes without
-// their own place in the history count as "(other)".
+// Between returns the span between two times, each written as filters write them: an age, a time of day,
+// RFC 3339. An empty until means now.
+func Between(since, until string, now time.Time) (span Span, to time.Time, err error) {
+	from, err := filter.Time(since, now)
+	if err != nil {
+		return span, to, fmt.Errorf("since %q: %w", since, err)
+	}
+	if to = now; until != "" {
+		if to, err = filter.Time(until, now); err != nil {
+			return span, to, fmt.Errorf("until %q: %w", until, err)
+		}
+	}
+	if !from.Before(to) {
+		return span, to, fmt.Errorf("since %s: that is not before %s", since, cmp.Or(until, "now"))
+	}
+	span = Span{Length: to.Sub(from), Step: 5 * time.Minute}
+	if now.Sub(from.Add(-span.Length)) > 24*time.Hour {
+		span.Step = time.Hour
+	}
+	return span, to, nil
+}
+
+// Classes returns the classes that ran in a span up to now, sorted by time spent, each with the same of the
+// span before. Classes without their own place in the history count as "(other)".
 func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]Class, error) {
 	names, err := s.HistoryNames(ctx)
 	if err != nil {
@@ -161,7 +186,7 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	from := now.Add(-span.Length)
 	names = slices.DeleteFunc(names, func(n store.NamedSeries) bool { return n.Kind != history.Class || n.Last.Before(from.Add(-time.Hour)) })
 	// Points of a minute have no percentiles.
-	q := history.Query{From: from, To: now, Step: max(history.Step(span.Step), history.FiveMinutes)}
+	q := history.Query{From: from.Add(-span.Length), To: now, Step: max(history.Step(span.Step), history.FiveMinutes)}
 	q.Name = history.AllJobs()
 	queries := append(make([]history.Query, 0, len(names)+1), q)
 	for _, n := range names {
@@ -174,20 +199,29 @@ func Classes(ctx context.Context, s HistoryStore, span Span, now time.Time) ([]C
 	}
 	var all history.Sum
 	for _, p := range read[0] {
-		all.Merge(&p.Sum)
+		if !p.At.Before(from) {
+			all.Merge(&p.Sum)
+		}
 	}
 	var classes []Class
 	for i, points := range read[1:] {
-		var sum history.Sum
-		c := Class{Class: names[i].Name.Name, Steps: make([]int64, len(points))}
-		for j, p := range points {
+		var sum, before history.Sum
+		c := Class{Class: names[i].Name.Name}
+		for _, p := range points {
+			if p.At.Before(from) {
+				before.Merge(&p.Sum)
+				continue
+			}
 			sum.Merge(&p.Sum)
-			c.Steps[j] = whole(p.Runs)
+			c.Steps = append(c.Steps, whole(p.Runs))
 		}
 		if sum.Empty() {
 			continue
 		}
 		c.Tally = TallyOf(&sum)
+		if !before.Empty() {
+			c.Before = new(TallyOf(&before))
+		}
 		if all.Micros > 0 {
 			c.Share = min(1, float64(sum.Micros)/float64(all.Micros))
 		}

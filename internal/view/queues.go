@@ -37,6 +37,8 @@ type Queue struct {
 	State string `json:"state"`
 	// Why is why its jobs wait; empty = one may be taken, or the reason is unknown.
 	Why string `json:"why"`
+	// Pauses are who has paused it, or all queues, and until when.
+	Pauses []*store.Pause `json:"pauses,omitempty"`
 	// Size is null if the key is not a list.
 	Size *int64 `json:"size"`
 	// OldestS is how many seconds the first job has waited; null = not known yet. OldestSource
@@ -155,7 +157,7 @@ func Queues(ctx context.Context, s QueueStore, names ...string) ([]*Queue, error
 	crew := crews(masters, procs, all, waiting)
 	views := make([]*Queue, len(list))
 	for i, q := range list {
-		v := &Queue{Queue: q.Name, Size: &q.Size, Suspects: q.Suspects, Unread: err != nil}
+		v := &Queue{Queue: q.Name, Size: &q.Size, Suspects: q.Suspects, Unread: err != nil, Pauses: q.Pauses}
 		if err == nil {
 			v.Busy, v.serving = busy[q.Name], crew.of(q.Name, lists)
 			v.Served, v.Cap = v.serving.workers, v.serving.leastCap()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resqued/resqued/internal/history/queueage"
+	"github.com/resqued/resqued/internal/store"
 	"github.com/resqued/resqued/internal/view"
 )
 
@@ -27,7 +28,7 @@ func TestQueues(t *testing.T) {
 		f.push("starved", `{"class":"E","args":[]}`)
 		f.do("HSET", "locket:queue_lock_counters", "starved", 1)
 		f.push("paused", `{"class":"E","args":[]}`)
-		_, err := f.store.Pause(ctx, "paused")
+		_, err := f.store.Pause(ctx, "paused", store.PauseOptions{})
 		require.NoError(f, err)
 
 		queues, err := view.Queues(ctx, f.store)

@@ -252,7 +252,11 @@ func (v *Queue) explain(q store.QueueInfo) {
 		v.Why = "its key is not a list"
 		return
 	case QueuePaused:
-		v.Why = "paused by " + strings.Join(q.PausedBy, " and ")
+		texts := make([]string, len(q.Pauses))
+		for i, p := range q.Pauses {
+			texts[i] = pauseText(p)
+		}
+		v.Why = strings.Join(texts, "; ")
 		return
 	case QueueOrphan:
 		v.Why = "no worker has it among its queues"
@@ -270,6 +274,27 @@ func (v *Queue) explain(q store.QueueInfo) {
 	case q.Size > 0:
 		v.Why = v.serving.why()
 	}
+}
+
+// pauseText says what is paused, by whom, for how long and why.
+func pauseText(p *store.Pause) string {
+	text := "paused"
+	switch p.Key {
+	case "pause:all":
+		text = "all queues are paused"
+	case "pause-all-workers":
+		text = "all workers are paused, Ruby's as well"
+	}
+	if p.By != "" {
+		text += " by " + wire.Printable(p.By, MaxName)
+	}
+	if !p.Until.IsZero() {
+		text += ", for " + Left(max(0, time.Until(p.Until))) + " more"
+	}
+	if p.Reason != "" {
+		text += ": " + wire.Printable(p.Reason, MaxName)
+	}
+	return text
 }
 
 // why joins the reasons of all workers, "" if one of them may take a job.

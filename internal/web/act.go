@@ -59,14 +59,16 @@ func (s *Server) noted(r *http.Request, kind store.EventKind, subject, text stri
 	if n <= 0 {
 		return
 	}
-	by := visitorOf(r).Name
-	if by == "" {
-		by = "someone without a login"
-	}
+	s.note(r.Context(), store.Event{Kind: kind, By: author(r), Via: "web", Subject: subject, Text: text, Count: n})
+}
+
+// author is the visitor and its address: "alice@10.0.0.7".
+func author(r *http.Request) string {
+	by := cmp.Or(visitorOf(r).Name, "someone without a login")
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		by += "@" + host
 	}
-	s.note(r.Context(), store.Event{Kind: kind, By: by, Via: "web", Subject: subject, Text: text, Count: n})
+	return by
 }
 
 func (s *Server) note(ctx context.Context, e store.Event) {

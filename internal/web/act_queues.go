@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/resqued/resqued/client"
@@ -13,11 +14,38 @@ import (
 	"github.com/resqued/resqued/internal/wire"
 )
 
+// pausing returns the options of a pause from a form or the body, which may be missing.
+func pausing(r *http.Request) (o store.PauseOptions, err error) {
+	said := struct {
+		For    string `json:"for"`
+		Reason string `json:"reason"`
+	}{r.PostForm.Get("for"), r.PostForm.Get("reason")}
+	if r.PostForm == nil && r.ContentLength != 0 {
+		if err := body(r, &said); err != nil {
+			return o, err
+		}
+	}
+	if said.For != "" {
+		if o.For, err = time.ParseDuration(said.For); err != nil {
+			return o, badRequest("for is %s; use a duration such as 30m", quoted(said.For))
+		}
+	}
+	o.Reason, o.By = said.Reason, author(r)
+	if err := o.Check(); err != nil {
+		return o, badRequest("%s", err)
+	}
+	return o, nil
+}
+
 func (s *Server) pauseQueue(r *http.Request) (did, error) {
 	queue := named(r, "queue")
+	o, err := pausing(r)
+	if err != nil {
+		return did{}, err
+	}
 	s.acted(r, "pause a queue", slog.String("queue", queue))
-	changed, err := s.o.Store.Pause(r.Context(), queue)
-	s.noted(r, store.EventPaused, "queue "+queue, "", done(changed))
+	changed, err := s.o.Store.Pause(r.Context(), queue, o)
+	s.noted(r, store.EventPaused, "queue "+queue, strings.TrimPrefix(o.String(), ", "), done(changed))
 	return outcome(changed, "paused", "was_paused"), err
 }
 
@@ -36,9 +64,13 @@ func (s *Server) resumeQueue(r *http.Request) (did, error) {
 }
 
 func (s *Server) pauseAll(r *http.Request) (did, error) {
+	o, err := pausing(r)
+	if err != nil {
+		return did{}, err
+	}
 	s.acted(r, "pause all queues")
-	changed, err := s.o.Store.PauseAll(r.Context())
-	s.noted(r, store.EventPaused, "all queues", "", done(changed))
+	changed, err := s.o.Store.PauseAll(r.Context(), o)
+	s.noted(r, store.EventPaused, "all queues", strings.TrimPrefix(o.String(), ", "), done(changed))
 	return outcome(changed, "paused", "was_paused"), err
 }
 

@@ -32,6 +32,19 @@ func (s *Server) readClasses(ctx context.Context, span view.Span) pages.Widget[[
 	})
 }
 
+// classesOf reads the classes of the span since and until, or of the one that is named.
+func (s *Server) classesOf(r *http.Request, span view.Span) (pages.Widget[[]view.Class], error) {
+	since, until := r.URL.Query().Get("since"), r.URL.Query().Get("until")
+	if since == "" {
+		return s.readClasses(r.Context(), span), nil
+	}
+	span, to, err := view.Between(since, until, time.Now())
+	if err != nil {
+		return pages.Widget[[]view.Class]{}, badRequest("%s", err)
+	}
+	return part(s, r, "classes", func(ctx context.Context) ([]view.Class, error) { return view.Classes(ctx, s.o.Store, span, to) }), nil
+}
+
 func spanOf(r *http.Request) (view.Span, error) {
 	name := r.URL.Query().Get("span")
 	if name == "" {
@@ -51,7 +64,10 @@ func (s *Server) classList(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	part := s.readClasses(r.Context(), span)
+	part, err := s.classesOf(r, span)
+	if err != nil {
+		return nil, err
+	}
 	return listed(part, some(part.Data))
 }
 
@@ -196,10 +212,18 @@ func (s *Server) classesPage(r *http.Request) (pages.Page, error) {
 	f := s.frame(r, "classes", "Classes")
 	s.sampled(r.Context(), &f)
 	sort := r.URL.Query().Get("sort")
-	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time")}
+	q := r.URL.Query()
+	p := &pages.Classes{Frame: f, Sort: cmp.Or(sort, "time"), Since: q.Get("since"), Until: q.Get("until")}
 	links, span, _ := chosen(r, func(pairs ...string) template.URL { return f.With("/classes", append(pairs, "sort", sort)...) }, false, view.Spans[:])
-	p.Spans, p.Span = links, span.Name
-	all := s.readClasses(r.Context(), span)
+	if p.Spans, p.Span = links, span.Name; p.Since != "" {
+		for i := range p.Spans {
+			p.Spans[i].Current = false
+		}
+	}
+	all, err := s.classesOf(r, span)
+	if err != nil {
+		return nil, err
+	}
 	p.Rows = pages.Made(slices.Clone(all.Data), all)
 	pages.SortClasses(p.Rows.Data, p.Sort)
 	return p, nil

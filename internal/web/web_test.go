@@ -207,6 +207,12 @@ func TestActs(t *testing.T) {
 	paused, _, err := f.Store.Paused(t.Context(), "mail")
 	require.NoError(t, err)
 	require.True(t, paused["mail"])
+	v, code = f.Post("/api/v1/queues/mail/pause", `{"for":"30m","reason":"migration 4711"}`)
+	require.Equal(t, http.StatusOK, code, v)
+	why := f.Get("/api/v1/queues/mail")["why"].(string)
+	require.Regexp(t, "^paused by .+, for (29|30)m..s more: migration 4711$", why)
+	_, code = f.Post("/api/v1/queues/mail/pause", `{"for":"a while"}`)
+	require.Equal(t, http.StatusBadRequest, code)
 	v, _ = f.Post("/api/v1/queues/mail/resume", "")
 	require.Equal(t, "resumed", v["outcome"])
 
@@ -243,7 +249,7 @@ func TestActs(t *testing.T) {
 			acts = append(acts, fmt.Sprintf("%s %s", e["kind"], e["subject"]))
 		}
 	}
-	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "paused queue mail"}, acts)
+	require.Equal(t, []string{"purged queue mail", "killed jobs", "removed failures", "retried failures", "resumed queue mail", "paused queue mail", "paused queue mail"}, acts)
 }
 
 // A page of failures continues where the previous one ended, whatever is added in between.

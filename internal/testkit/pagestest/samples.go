@@ -71,7 +71,7 @@ func queues() []pages.QueueRow {
 	mail := queue("mail", view.QueueRuns, 6951, 42, 31, 0, 64, "no free thread: 64 of 64 are busy")
 	reports := queue("reports", view.QueueStarved, 12, 251, 1, 16, 16, "waiting for locks: 12 jobs")
 	legacy := queue("legacy-import", view.QueueOrphan, 40, 11*3600, 0, 0, 0, "no worker has it among its queues")
-	news := queue("newsletter", view.QueuePaused, 1204, -1, 2, 0, 64, "paused by pause:queue:newsletter")
+	news := queue("newsletter", view.QueuePaused, 1204, -1, 2, 0, 64, "paused by alice@10.0.0.7, for 25m10s more: migration 4711")
 	return []pages.QueueRow{
 		row(mail, 31.2, 29.8, "3 masters and others", 1), row(news, .4, 0, "3 masters", 2), row(legacy, 0, 0, "", 3),
 		row(reports, .1, 0, "web-1", 4), row(queue("thumbnails", view.QueueRuns, 8, 1, 6, 8, 64, ""), 12.1, 12.4, "3 masters", 5),

@@ -80,7 +80,7 @@ func (p *Queues) Column(text, sort string) Link {
 
 // Column is the heading of a sortable column.
 func (p *Classes) Column(text, sort string) Link {
-	return Link{text, p.With("/classes", "span", p.Span, "sort", sort), p.Sort == sort}
+	return Link{text, p.With("/classes", "span", p.Span, "since", p.Since, "until", p.Until, "sort", sort), p.Sort == sort}
 }
 
 // Whole returns seconds without their fraction.

@@ -111,15 +111,6 @@ func TestRates(t *testing.T) {
 	require.Nil(t, out)
 }
 
-// A queue's pause is explained in words, not by the names of keys.
-func TestWhy(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "the queue is paused", why("paused by pause:queue:mail"))
-	require.Equal(t, "the queue is paused, and all workers are paused, Ruby's as well", why("paused by pause:queue:mail and pause-all-workers"))
-	require.Equal(t, "all queues are paused", why("paused by pause:all"))
-	require.Equal(t, "no worker has it among its queues", why("no worker has it among its queues"))
-}
-
 // The start of a job is listed among its events.
 func TestJobEvents(t *testing.T) {
 	t.Parallel()

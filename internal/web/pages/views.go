@@ -227,6 +227,8 @@ type Classes struct {
 	Sort  string
 	Span  string
 	Spans []Link
+	// Since and Until are the span instead, as they were written.
+	Since, Until string
 }
 
 // Class is the page of a class.

@@ -58,7 +58,6 @@ var funcs = template.FuncMap{
 		}
 		return "no"
 	},
-	"why": why,
 	"bar": bar,
 	"sentence": func(s string) string {
 		if s == "" {
@@ -226,20 +225,6 @@ func deref(n *int64) int64 {
 		return 0
 	}
 	return *n
-}
-
-// why says why a queue's jobs wait, with words in place of the keys that pause it.
-func why(s string) string {
-	keys, ok := strings.CutPrefix(s, "paused by ")
-	if !ok {
-		return s
-	}
-	words := map[string]string{"pause:all": "all queues are paused", "pause-all-workers": "all workers are paused, Ruby's as well"}
-	var said []string
-	for key := range strings.SplitSeq(keys, " and ") {
-		said = append(said, cmp.Or(words[key], "the queue is paused"))
-	}
-	return strings.Join(said, ", and ")
 }
 
 // written writes an instant, a time or a pointer to one, with words for it and itself as a tooltip.
